@@ -15,7 +15,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from memcfg.ops import op_types
-from memcfg.ops._expression import instructions, write
+from memcfg.ops._expression import instructions, operand, read, write
+from memcfg.ops.chain import Link, join_elementwise
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +32,8 @@ namespace memcfg {
 namespace {
 """
 _OF_ONE = ("absolute", "exp", "log", "tanh", "sigmoid", "erf")
+# Chains that most networks have: what ends a residual block in inference.
+CHAINS = {"add_relu": (Link("add", {}, (0, 1)), Link("relu", {}, (-1,)))}
 FORMS = {
     "add": "{} + {}",
     "subtract": "{} - {}",
@@ -110,6 +113,11 @@ def main(path: Path) -> None:
             loops.setdefault(
                 text, loop(f"{kind.name}_{case}", outputs, kind.formula.operands)
             )
+    for name, links in CHAINS.items():
+        text = join_elementwise(links, (False, False))
+        assert text is not None
+        outputs = read(text, [operand("0"), operand("1")], {})
+        loops.setdefault(text, loop(name, outputs, ("0", "1")))
     whole = (
         HEAD + "".join(loops.values()) + "\n}  // namespace\n}  // namespace memcfg\n"
     )

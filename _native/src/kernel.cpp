@@ -88,7 +88,7 @@ std::optional<Packing> make_packing(const KernelSpec& spec, const OneDnn* librar
   const ThreadCount count(spec.threads);
   const NoFork inside;
   auto found = type->pack(spec, *library);
-  if (found) check_operands(spec, *found->kernel, found->operand);
+  if (found) check_operands(spec, *found->kernel, found->operands.front());
   return found;
 }
 

@@ -497,7 +497,7 @@ def make_packing(
     outputs: Iterable[_Operand],
     library: OneDNN | None,
     algorithm: str | None = None,
-) -> tuple[int, Kernel, Kernel] | None: ...
+) -> tuple[tuple[int, ...], Kernel, Kernel] | None: ...
 
 @final
 class CallbackKernel:

@@ -347,9 +347,10 @@ def make_packing(
     OneDNN library,
     str algorithm=None,
 ):
-    """Return which input is packed, its packing, and the kernel that reads it; or None.
+    """Return what the packing reads, the packing, and the kernel that reads its result.
 
-    None where packing an input once gains nothing.
+    The first of the inputs that it reads is the one that is packed. None where packing
+    an input once gains nothing.
     """
     cdef native.KernelSpec spec = kernel_spec(type, attributes, inputs, outputs)
     cdef native.OneDnn* loaded = NULL
@@ -369,7 +370,7 @@ def make_packing(
     pack, kernel = Kernel.__new__(Kernel), Kernel.__new__(Kernel)
     pack.take(found.value().pack.release())
     kernel.take(found.value().kernel.release())
-    return found.value().operand, pack, kernel
+    return tuple(found.value().operands), pack, kernel
 
 
 cdef int call_back(void* context, void* const* operands) except -1 with gil:

@@ -451,7 +451,7 @@ cdef extern from "memcfg/kernel.hpp" namespace "memcfg" nogil:
         ) except +raise_failure
 
     cdef cppclass Packing:
-        size_t operand
+        vector[size_t] operands
         unique_ptr[Kernel] pack
         unique_ptr[Kernel] kernel
 

@@ -89,20 +89,25 @@ class Packing(NamedTuple):
 
     Parameters
     ----------
-    operand : int
-        Which input.
+    operands : tuple of int
+        The inputs that are read to pack: the one that is packed first.
     nbytes : int
         Its bytes when it is packed.
     pack : UnboundKernel
-        From the plain bytes to the packed ones; it needs no scratch.
+        From those inputs to the packed bytes; it needs no scratch.
     kernel : UnboundKernel
         The op itself, with the bits of what `KernelTable.make` returns.
     """
 
-    operand: int
+    operands: tuple[int, ...]
     nbytes: int
     pack: UnboundKernel
     kernel: UnboundKernel
+
+    @property
+    def operand(self) -> int:
+        """Which input is packed."""
+        return self.operands[0]
 
 
 class KernelTable(Protocol):

@@ -19,7 +19,7 @@ from memcfg.graph._cost import memory_seconds, nominal_seconds_of
 from memcfg.graph._cross_entropy import fuse_cross_entropy
 from memcfg.graph._dead_ops import drop_dead_ops
 from memcfg.graph._duplicates import merge_duplicates
-from memcfg.graph._fusion import fuse_ops
+from memcfg.graph._fusion import fuse_ops, fuse_products
 from memcfg.graph._gradients import gradients
 from memcfg.graph._graph import PHASES, ROLES, TIMES, Algorithm, Graph, Op, Tensor
 from memcfg.graph._kept_activations import spare_activations
@@ -40,6 +40,7 @@ __all__ = [
     "fold_constants",
     "fuse_cross_entropy",
     "fuse_ops",
+    "fuse_products",
     "gradients",
     "hoist_updates",
     "memory_seconds",

@@ -10,12 +10,12 @@ from memcfg.ops import Value, op_type, op_types
 from memcfg.ops.chain import Link, join_elementwise
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from memcfg.graph._graph import Graph, Op
     from memcfg.ops import Composite, OpType
 
-__all__ = ["fuse_ops"]
+__all__ = ["fuse_ops", "fuse_products"]
 
 _COMMUTATIVE = ("add", "multiply", "maximum", "minimum")  # whose inputs may be swapped
 
@@ -40,11 +40,52 @@ def fuse_ops(graph: Graph) -> Graph:
         were.
     """
     kept = {*graph.keep, *graph.losses}
-    fused: dict[int, Op] = {}  # by where the last part stood
+    fused, taken = _composed(graph, kept, lambda kind, made: not made.for_inference)
+    _join_chains(graph, kept, fused, taken)
+    return _rebuild(graph, fused, taken)
+
+
+def fuse_products(graph: Graph, has: Callable[[str], bool]) -> Graph:
+    """Put a product with what follows it in place of these ops, where nothing trains.
+
+    So a convolution takes along a bias, a batch normalisation by given statistics and
+    a ReLU: the normalisation's factors go into the kernel while it is packed. The ReLU
+    makes NaN of -inf. As in `fuse_ops` nothing else may read what stays inside.
+    Programs on bfloat16 stay as they are: scaled kernels would be rounded anew.
+
+    Parameters
+    ----------
+    graph : Graph
+        A program that trains nothing, before `fuse_ops`.
+    has : callable
+        ``has(op_type)`` says whether the device has a kernel of that type.
+
+    Returns
+    -------
+    Graph
+        The same program with fewer ops and tensors.
+    """
+
+    def allows(kind: OpType, made: Composite) -> bool:
+        return made.for_inference and has(kind.name)
+
+    if any(tensor.dtype == "bfloat16" for tensor in graph.tensors):
+        return graph
+    kept = {*graph.keep, *graph.losses}
+    return _rebuild(graph, *_composed(graph, kept, allows))
+
+
+def _composed(
+    graph: Graph, kept: set[int], allows: Callable[[OpType, Composite], bool]
+) -> tuple[dict[int, Op], set[int]]:
+    """Find composites: their ops, by where the last part stood, and all that are in."""
+    fused: dict[int, Op] = {}
     taken: set[int] = set()
     for kind in sorted(op_types(), key=_size, reverse=True):
         if kind.composite is None:
             break
+        if not allows(kind, kind.composite):
+            continue
         last = kind.composite.parts[-1].type
         for anchor, op in enumerate(graph.ops):
             if op.type != last or anchor in taken:
@@ -54,17 +95,7 @@ def fuse_ops(graph: Graph) -> Graph:
                     taken.update(match.ops)
                     fused[anchor] = match.op(kind)
                     break
-    _join_chains(graph, kept, fused, taken)
-    if not fused:
-        return graph
-    return _rebuild(
-        graph,
-        [
-            fused.get(index, op)
-            for index, op in enumerate(graph.ops)
-            if index in fused or index not in taken
-        ],
-    )
+    return fused, taken
 
 
 def _size(kind: OpType) -> int:
@@ -125,12 +156,18 @@ class _Match:
         """Return the composite's op."""
         graph, inputs, outputs = self.graph, self.inputs, self.outputs
         main = graph.ops[self.ops[self.composite.main]]
+        attributes = {
+            name: value
+            for index in self.ops
+            for name, value in graph.ops[index].attributes.items()
+        }
         return replace(
             main,
             type=kind.name,
             inputs=inputs,
             outputs=outputs,
-            seconds=nominal_seconds_of(graph, kind, inputs, outputs, main.attributes),
+            attributes=attributes,
+            seconds=nominal_seconds_of(graph, kind, inputs, outputs, attributes),
             replayable=all(graph.ops[index].replayable for index in self.ops),
             in_place=tuple((inputs[i], outputs[o]) for i, o in kind.in_place),
         )
@@ -152,7 +189,7 @@ def _with_part(match: _Match, part: int, index: int) -> Iterator[_Match]:
         op.type != wanted.type
         or len(op.inputs) != len(wanted.inputs)
         or index in match.places.values()
-        or (op.attributes and part != match.composite.main)
+        or (op.attributes and op_type(op.type).formula is not None)
     ):
         return
     begun = match.copy()
@@ -270,8 +307,15 @@ def _chain(graph: Graph, found: Sequence[int]) -> Op | None:
     )
 
 
-def _rebuild(graph: Graph, ops: list[Op]) -> Graph:
-    """Return the graph of these ops, without the tensors that nobody has any more."""
+def _rebuild(graph: Graph, fused: Mapping[int, Op], taken: set[int]) -> Graph:
+    """Put fused ops in place of those that are taken, and drop what nobody has then."""
+    if not fused:
+        return graph
+    ops = [
+        fused.get(index, op)
+        for index, op in enumerate(graph.ops)
+        if index in fused or index not in taken
+    ]
     used = {tensor for op in ops for tensor in (*op.inputs, *op.outputs)}
     left = [
         tensor

@@ -43,17 +43,19 @@ class _Composite:
     inputs: int
     parts: tuple[Part, ...]
     outputs: tuple[Value, ...]
+    for_inference: bool
 
     @cached_property
     def main(self) -> int:
-        """Which part has attributes, those of the composite; the others have none."""
+        """The first part that is not element-wise, after which its ops are named."""
         return next(
             i for i, part in enumerate(self.parts) if op_type(part.type).formula is None
         )
 
     def attributes_of(self, part: int, attributes: Attributes) -> Attributes:
-        """Return the attributes of a part."""
-        return attributes if part == self.main else {}
+        """Return the attributes of a part; those of others may be among them."""
+        kind = op_type(self.parts[part].type)
+        return attributes if kind.formula is None else {}
 
     def specs(
         self, inputs: Sequence[Spec], attributes: Attributes
@@ -118,8 +120,10 @@ def composite(
     name: str,
     trace: Callable[..., Any],
     in_place: Sequence[tuple[int, int]] = (),
+    *,
+    for_inference: bool = False,
 ) -> OpType:
-    """Register a composite.
+    """Register a composite; its parts that are element-wise have no attributes.
 
     Parameters
     ----------
@@ -131,6 +135,9 @@ def composite(
         Names of its other parameters are those of the inputs.
     in_place : sequence of (int, int), default ()
         Pairs (input, output), by position, of which kernels allow for each one.
+    for_inference : bool, default False
+        Whether it stands in programs alone that train nothing, where the device has
+        a kernel of it.
 
     Returns
     -------
@@ -152,7 +159,8 @@ def composite(
     arity = len(inspect.signature(trace).parameters) - 1
     results = trace(call, *(Value(_INPUT, place) for place in range(arity)))
     single = isinstance(results, Value)
-    made = _Composite(name, arity, tuple(parts), (results,) if single else results)
+    outputs = (results,) if single else results
+    made = _Composite(name, arity, tuple(parts), outputs, for_inference)
     kind = OpType(
         name,
         arity,

@@ -343,7 +343,11 @@ class Composite(Protocol):
 
     @property
     def main(self) -> int:
-        """Which part has attributes, those of the composite; the others have none."""
+        """The first part that is not element-wise, after which its ops are named."""
+
+    @property
+    def for_inference(self) -> bool:
+        """Whether it stands in programs alone that train nothing."""
 
     def specs(
         self, inputs: Sequence[Spec], attributes: Attributes

@@ -47,6 +47,52 @@ composite("dense_bias", _dense_bias)
 composite("conv2d_bias", _convolution_bias)
 
 
+def _in_inference(product: str) -> None:
+    """Register a product with a bias and a ReLU."""
+
+    def trace(call: Call, x: Value, kernel: Value, bias: Value) -> Any:
+        return call("relu", call("bias", call(product, x, kernel), bias))
+
+    composite(f"{product}_bias_relu", trace, for_inference=True)
+
+
+def _normalized_convolution(end: str) -> None:
+    """Register convolutions, with and without a bias, that are normalised."""
+    kind = "batch_normalization_inference"
+
+    def finish(call: Call, y: Value, parameters: tuple[Value, ...]) -> Any:
+        y = call(kind, y, *parameters)
+        return call("relu", y) if end else y
+
+    def trace(
+        call: Call,
+        x: Value,
+        kernel: Value,
+        gamma: Value,
+        beta: Value,
+        mean: Value,
+        variance: Value,
+    ) -> Any:
+        y = call("conv2d", x, kernel)
+        return finish(call, y, (gamma, beta, mean, variance))
+
+    def trace_biased(
+        call: Call,
+        x: Value,
+        kernel: Value,
+        bias: Value,
+        gamma: Value,
+        beta: Value,
+        mean: Value,
+        variance: Value,
+    ) -> Any:
+        y = call("bias", call("conv2d", x, kernel), bias)
+        return finish(call, y, (gamma, beta, mean, variance))
+
+    composite(f"conv2d_{kind}{end}", trace, for_inference=True)
+    composite(f"conv2d_bias_{kind}{end}", trace_biased, for_inference=True)
+
+
 def _of_part(kind: str) -> OpType:
     """Make a gradient whose y is the channels from `first` on of what is read."""
 
@@ -120,6 +166,10 @@ for _kind in ("batch_normalization", "batch_normalization_inference"):
     _normalize_add(_kind, "relu")
     _normalize_activate(_kind, "relu")
     _normalize_activate(_kind, "relu6")
+_in_inference("conv2d")
+_in_inference("dense")
+_normalized_convolution("")
+_normalized_convolution("_relu")
 composite(  # dz takes the bytes of what it is made of; dx is made of dz and x
     "batch_normalization_add_relu_gradient", _gradient_of_both, ((0, 0), (1, 3), (2, 3))
 )

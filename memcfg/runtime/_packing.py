@@ -28,9 +28,9 @@ _MOVES = (planning.SwapOut, planning.SwapIn, planning.Encode, planning.Decode)
 
 
 class PackedWeight(NamedTuple):
-    """A weight, its packed bytes, both by their tensors, and what packs it."""
+    """Weights that one is packed from, its packed bytes, by tensors, and what packs."""
 
-    weight: int
+    weights: tuple[int, ...]
     packed: int
     kernel: UnboundKernel
 
@@ -81,7 +81,7 @@ def plan_packed(
 class _Candidate:
     """A weight that some ops would read packed, all in the same layout."""
 
-    weight: int
+    weights: tuple[int, ...]  # that one, and what else it is packed from
     ops: tuple[int, ...]
     packing: Packing  # of the first of them
 
@@ -103,18 +103,21 @@ def _candidates(graph: Graph, kernels: Kernels) -> list[_Candidate]:
         for tensor in graph.persistent
         if graph.tensors[tensor].role == "parameter" and tensor not in changed
     }
-    found: dict[tuple[int, object], tuple[Packing, list[int]]] = {}
+    found: dict[tuple[tuple[int, ...], object], tuple[Packing, list[int]]] = {}
     for index, op in enumerate(graph.ops):
         if constant.isdisjoint(op.inputs):
             continue
         packing = kernels.packing(index)
-        if packing is None or op.inputs[packing.operand] not in constant:
+        if packing is None:
             continue
-        key = (op.inputs[packing.operand], kernels.signature(index))
+        weights = tuple(op.inputs[operand] for operand in packing.operands)
+        if not constant.issuperset(weights):
+            continue
+        key = (weights, kernels.signature(index))
         found.setdefault(key, (packing, []))[1].append(index)
     return [
-        _Candidate(weight, tuple(ops), packing)
-        for (weight, _), (packing, ops) in found.items()
+        _Candidate(weights, tuple(ops), packing)
+        for (weights, _), (packing, ops) in found.items()
     ]
 
 
@@ -146,9 +149,10 @@ def _rewritten(
     weights = []
     count: defaultdict[int, int] = defaultdict(int)  # of a weight's packed tensors
     for each in sorted(chosen, key=lambda each: each.ops):
-        plain = source.tensors[each.weight]
-        count[each.weight] += 1
-        number = f" {count[each.weight]}" if count[each.weight] > 1 else ""
+        weight = each.weights[0]
+        plain = source.tensors[weight]
+        count[weight] += 1
+        number = f" {count[weight]}" if count[weight] > 1 else ""
         packed = len(tensors)
         tensors.append(
             Tensor(
@@ -159,7 +163,7 @@ def _rewritten(
                 "uint8",
             )
         )
-        weights.append(PackedWeight(each.weight, packed, each.packing.pack))
+        weights.append(PackedWeight(each.weights, packed, each.packing.pack))
         for index in each.ops:
             inputs = list(ops[index].inputs)
             inputs[each.packing.operand] = packed

@@ -339,7 +339,7 @@ class Program:
     def _compile_packer(self, spec: PlannedSpec) -> Loop:
         loop: Loop = self.device.program(self.arena, {})
         for each in spec.packed:
-            tensors = (each.weight, each.packed)
+            tensors = (*each.weights, each.packed)
             loop.compute(
                 each.kernel.instruction(),
                 [self._first[tensor] for tensor in tensors],

@@ -7,7 +7,7 @@ import pytest
 from networks import NETWORKS
 
 from memcfg import ops
-from memcfg.graph import Builder, drop_dead_ops, fuse_ops, gradients
+from memcfg.graph import Builder, drop_dead_ops, fuse_ops, fuse_products, gradients
 
 SHAPE = (4, 5, 5, 3)
 
@@ -190,6 +190,69 @@ def test_a_relu_takes_the_bias_along_instead(kind):
     """In the one pass that it needs: a ReLU of oneDNN's or cuDNN's would hide NaN."""
     _, graph, _ = biased(kind, ("relu",))
     assert types(fuse_ops(graph)) == [kind, "bias_relu"]
+
+
+@pytest.mark.parametrize("kind", ["dense", "conv2d"])
+def test_where_nothing_trains_the_product_takes_both_along(kind):
+    _, graph, inputs = biased(kind, ("relu",))
+    fused = fuse_products(graph, lambda name: True)
+    assert types(fused) == [f"{kind}_bias_relu"]
+    assert (fused.ops[0].name, fused.ops[0].inputs) == ("layer", inputs)
+    assert fused.ops[0].attributes == graph.ops[0].attributes
+    before, after = evaluate(graph), evaluate(fused)
+    for name, array in after.items():
+        np.testing.assert_array_equal(array, before[name])
+    assert fuse_products(graph, lambda name: False) is graph
+
+
+def normalized_convolution(*, bias, end="relu", dtype="float32"):
+    builder = Builder("normalized")
+    x = builder.tensor("x", SHAPE, dtype, role="input")
+    kernel = builder.tensor("kernel", (2, 2, 3, 4), dtype, role="parameter")
+    vectors = [
+        builder.tensor(name, (4,), role="parameter")
+        for name in ("bias", "gamma", "beta", "mean", "variance")
+    ]
+    (y,) = builder.apply("conv2d", (x, kernel), WINDOW, name="layer")
+    if bias:
+        (y,) = builder.apply("bias", (y, vectors[0]))
+    kind = "batch_normalization_inference"
+    (y,) = builder.apply(kind, (y, *vectors[1:]), {"epsilon": 25.0})
+    for each in end.split():
+        inputs = [y]
+        if each == "add":
+            inputs.append(builder.tensor("other", builder.shape(y), role="input"))
+        (y,) = builder.apply(each, inputs)
+    return builder.build([y])
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(
+    ("end", "left"),
+    [
+        ("", []),
+        ("relu", []),
+        ("relu6", ["relu6"]),
+        ("add relu", ["chain"]),
+        ("tanh", ["tanh"]),
+    ],
+)
+def test_a_convolution_takes_its_normalisation_along(bias, end, left):
+    graph = normalized_convolution(bias=bias, end=end)
+    fused = fuse_ops(fuse_products(graph, lambda name: True))
+    kind = "conv2d_bias" if bias else "conv2d"
+    relu = "_relu" if end == "relu" else ""
+    assert types(fused) == [f"{kind}_batch_normalization_inference{relu}", *left]
+    op = fused.ops[0]
+    assert (op.name, op.attributes) == ("layer", {**WINDOW, "epsilon": 25.0})
+    before, after = evaluate(graph), evaluate(fused)
+    for name, array in after.items():
+        np.testing.assert_array_equal(array, before[name])
+
+
+def test_kernels_in_bfloat16_are_not_scaled():
+    graph = normalized_convolution(bias=True, dtype="bfloat16")
+    assert fuse_products(graph, lambda name: True) is graph
 
 
 def test_a_product_that_others_read_keeps_its_bias_apart():

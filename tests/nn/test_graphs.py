@@ -68,7 +68,7 @@ def test_inputs_are_those_that_are_used():
 
 def test_inference_keeps_nothing_for_backward():
     assert types(traced(network(), "predict", SHAPE)) == [
-        *("conv2d", "batch_normalization_inference_relu", "max_pool2d_inference"),
+        *("conv2d_batch_normalization_inference_relu", "max_pool2d_inference"),
         *("flatten", "dense_bias"),
     ]
     assert types(traced(network(), "evaluate", SHAPE, metrics=["accuracy"]))[-3:] == [

@@ -64,7 +64,9 @@ def network(seed=3, **options):
             nn.BatchNormalization(),
             nn.ReLU(),
             nn.Conv2D(48, 3, padding="same", activation="relu", name="large"),
-            nn.Conv2D(64, 3, padding="same", activation="relu", name="larger"),
+            nn.Conv2D(64, 3, padding="same", name="larger"),  # scaled, too
+            nn.BatchNormalization(),
+            nn.ReLU(),
             nn.GlobalAveragePooling2D(),
             nn.Dense(128, activation="relu", name="wide"),
             nn.Dense(5),
@@ -235,6 +237,39 @@ def test_a_layer_that_is_called_twice_is_packed_once():
     other = network(layer("first"), layer("second"))
     other.set_weights(model.get_weights() * 2)
     np.testing.assert_array_equal(other.predict_on_batch(x), found)
+
+
+def test_a_kernel_is_packed_with_each_normalisation():
+    x = nn.Input((8, 8, 32))
+    layer = nn.Conv2D(32, 3, padding="same", use_bias=False, name="twice")
+    first, second = nn.BatchNormalization(), nn.BatchNormalization()
+    model = nn.Model(x, second(layer(nn.ReLU()(first(layer(x))))))
+    rng = np.random.default_rng(0)
+    model.set_weights([rng.uniform(0.5, 1.5, w.shape) for w in model.get_weights()])
+    data = rng.standard_normal((2, 8, 8, 32)).astype(np.float32)
+    found = model.predict_on_batch(data)
+    assert list(packed(model, size=2)) == [
+        "twice/kernel packed",
+        "twice/kernel packed 2",
+    ]
+    kernel = layer.kernel.numpy()
+    for each in (first, second):
+        y = convolved(data, kernel)
+        gamma, beta, mean, variance = (weight.numpy() for weight in each.weights)
+        data = (y - mean) * gamma / np.sqrt(variance + each.epsilon) + beta
+        data = np.maximum(data, 0) if each is first else data
+    np.testing.assert_allclose(found, data, rtol=1e-4, atol=1e-4 * np.abs(data).max())
+
+
+def convolved(x, kernel):
+    """A convolution by windows of three, with an edge of zeros."""
+    padded = np.pad(x.astype(np.float64), ((0, 0), (1, 1), (1, 1), (0, 0)))
+    height, width = x.shape[1:3]
+    return sum(
+        padded[:, i : i + height, j : j + width] @ kernel[i, j]
+        for i in range(3)
+        for j in range(3)
+    )
 
 
 def test_models_that_share_a_layer_see_what_the_other_trains():

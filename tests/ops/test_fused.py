@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from family_cases import biased_cases, case, fused_cases, window
+from family_cases import (
+    biased_cases,
+    case,
+    convolution_cases,
+    following_cases,
+    fused_cases,
+    product_cases,
+    window,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_cases import ROWS, check, convolutions, depthwise, execute, normal
@@ -38,7 +46,7 @@ def one_by_one(table, made):
     found = COMPOSITES[made.op_type].composite
     arrays = {Value(-1, i): x for i, x in enumerate(made.inputs)}
     for index, part in enumerate(found.parts):
-        attributes = made.attributes if index == found.main else {}
+        attributes = found.attributes_of(index, made.attributes)
         each = case(part.type, [arrays[v] for v in part.inputs], attributes)
         results = execute(table, each, 0xFF, 64)
         for place, (shape, dtype) in enumerate(each.outputs):
@@ -93,8 +101,16 @@ def test_composites_of_any_shape_are_their_parts(table, lead, channels, seed):
 
 
 def test_every_composite_is_tested():
-    tested = {made.op_type for made in (*cases((4, 3)), *biased_cases())}
+    tested = {
+        made.op_type for made in (*cases((4, 3)), *biased_cases(), *all_following())
+    }
     assert tested == set(COMPOSITES)
+
+
+def all_following():
+    for made in (*convolution_cases(), *product_cases()):
+        if made.op_type in ("conv2d", "dense"):
+            yield from following_cases(made)
 
 
 # -- products with a bias: oneDNN may add it first, and round otherwise --------
@@ -187,6 +203,84 @@ def test_a_bias_that_is_not_finite_reaches_its_channel_alone(table, name):
             assert np.isfinite(column).all()
         else:
             np.testing.assert_array_equal(column, np.full_like(column, value))
+
+
+# -- products with what follows in inference -----------------------------------
+
+
+@pytest.mark.parametrize("made", [*all_following()], ids=lambda made: made.op_type)
+def test_a_product_takes_along_what_follows(table, made):
+    check_biased(table, made)
+
+
+@given(drawn=convolutions() | depthwise())
+@settings(max_examples=30, deadline=None)
+def test_any_convolution_takes_along_what_follows(table, drawn):
+    a, x, kernel, _ = drawn
+    convolution = case("conv2d", [normal(*x), normal(*kernel, seed=1)], a)
+    for made in following_cases(convolution):
+        check_biased(table, made)
+        op = _op_of(made)
+        for name, scratch, _ in table.algorithms(*op)[:-1]:
+            assert table.make(*op, name).scratch_bytes == scratch
+            check(_Naming(table, name), made)
+
+
+@given(rows=st.integers(1, 70), inputs=st.integers(1, 70), units=st.integers(1, 70))
+@settings(max_examples=25, deadline=None)
+def test_any_dense_takes_along_what_follows(table, rows, inputs, units):
+    dense = case("dense", [normal(rows, inputs), normal(inputs, units, seed=1)])
+    for made in following_cases(dense):
+        check_biased(table, made)
+
+
+def test_dense_in_blocks_of_rows_takes_along_what_follows(table):
+    for rows in (512, 600):
+        dense = case("dense", [normal(rows, 20), normal(20, 300, seed=1)])
+        for made in following_cases(dense):
+            check_biased(table, made)
+
+
+def test_nan_goes_through_a_product_with_a_relu(table):
+    """Wherever it comes from; of what is infinite only -inf becomes NaN, not 0."""
+    for kind in ("dense", "conv2d"):
+        shape = (2, 3) if kind == "dense" else (2, 1, 1, 3)
+        window_ = {} if kind == "dense" else window()
+        product = case(kind, [normal(*shape), normal(*shape[1:], 4, seed=1)], window_)
+        for made in following_cases(product):
+            if not made.op_type.endswith("_relu"):
+                continue
+            added = (0, 2) if "_bias_" in made.op_type else (0,)  # no factors
+            for place in range(len(made.inputs)):
+                for value in (np.nan, np.inf) if place in added else (np.nan,):
+                    inputs = [each.copy() for each in made.inputs]
+                    inputs[place].flat[0] = value
+                    each = case(made.op_type, inputs, made.attributes)
+                    with np.errstate(invalid="ignore"):
+                        (wanted,) = each.reference()
+                        (before,) = _without_relu(each).reference()
+                    (found,) = execute(table, each, 0xFF, 64)
+                    found = np.frombuffer(found, np.float32).reshape(wanted.shape)
+                    as_it_is = ~np.isneginf(before)
+                    np.testing.assert_array_equal(
+                        np.isnan(found)[as_it_is], np.isnan(wanted)[as_it_is]
+                    )
+                    assert np.isnan(found[~as_it_is]).all()
+
+
+def _without_relu(made):
+    name = made.op_type.removesuffix("_relu")
+    return case(name, made.inputs, made.attributes)
+
+
+def test_a_vector_of_another_length_is_refused(table):
+    for made in all_following():
+        name, attributes, inputs, outputs = _op_of(made)
+        for place in range(2, len(inputs)):
+            wrong = list(inputs)
+            wrong[place] = OperandSpec((inputs[place].shape[0] + 1,), "float32")
+            with pytest.raises(KernelError, match=r"of other|by other"):
+                table.make(name, attributes, wrong, outputs)
 
 
 def test_a_bias_of_another_length_is_refused(table):

@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from training_graphs import Sketch, random_step
 
 from memcfg.commands._tasks import Task
+from memcfg.nn.training import _tracing
 from memcfg.nn.training._tracing import ProgramKey
 from memcfg.plan import (
     Alias,
@@ -79,10 +81,15 @@ def test_plans_of_random_steps_are_valid(seed, ops):
 
 
 def graphs(network: str) -> Iterator[Graph]:
-    """The training step and the inference of a network, batch 64 as in the paper."""
+    """The training step and the inference of a network, batch 64 as in the paper.
+
+    What follows a convolution is an op of its own there.
+    """
     model = Task(network, 64).model()
     for kind in ("train", "predict"):
-        yield model._built_session().graph(ProgramKey(kind, 64))
+        with patch.object(_tracing, "fuse_products", lambda graph, has: graph):
+            graph = model._built_session().graph(ProgramKey(kind, 64))
+        yield graph
     model.close()
 
 

@@ -16,6 +16,11 @@ from memcfg.ops.chain import Link, join_elementwise
 CPU_ONLY = {  # made where a device has a kernel
     *("dense_update", "conv2d_update"),
     *("dense_cross_entropy", "dense_cross_entropy_inference"),
+    *(
+        kind.name
+        for kind in ops.op_types()
+        if kind.composite is not None and kind.composite.for_inference
+    ),
 }
 EXACT = {
     *("argmax", "hits", "correct_count", "gather", "one_hot", "cast", "constant"),
@@ -210,6 +215,24 @@ def biased_cases():
         if made.op_type in ("conv2d", "dense"):
             inputs = [*made.inputs, normal(made.inputs[1].shape[-1], seed=2)]
             yield case(f"{made.op_type}_bias", inputs, made.attributes)
+
+
+def following_cases(made):
+    """A product of a case with what follows it in inference."""
+    name, (x, kernel) = made.op_type, made.inputs
+    units = kernel.shape[-1]
+    bias, gamma, beta, mean = (normal(units, seed=2 + i) for i in range(4))
+    variance = 0.5 + normal(units, seed=6) ** 2
+    yield case(f"{name}_bias_relu", [x, kernel, bias], made.attributes)
+    if name != "conv2d":
+        return
+    attributes = {**made.attributes, "epsilon": 1e-3}
+    for first in ([], [bias]):
+        inputs = [x, kernel, *first, gamma, beta, mean, variance]
+        biased = "_bias" if first else ""
+        for end in ("", "_relu"):
+            kind = f"conv2d{biased}_batch_normalization_inference{end}"
+            yield case(kind, inputs, attributes)
 
 
 def chain_cases():

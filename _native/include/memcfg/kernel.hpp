@@ -99,9 +99,9 @@ std::unique_ptr<Kernel> make_kernel(const KernelSpec& spec, const OneDnn* librar
 
 // A kernel that reads one input packed the way it likes best, and what packs that.
 struct Packing {
-  std::size_t operand;             // which input
-  std::unique_ptr<Kernel> pack;    // plain -> packed; without scratch
-  std::unique_ptr<Kernel> kernel;  // the op, with the bits of `make_kernel`'s
+  std::vector<std::size_t> operands;  // inputs: which is packed, and what else it takes
+  std::unique_ptr<Kernel> pack;       // of these operands -> packed; without scratch
+  std::unique_ptr<Kernel> kernel;     // the op, with the bits of `make_kernel`'s
 };
 
 // How an input that stays the same for many runs is packed once. Null where that gains

@@ -85,6 +85,11 @@ inline constexpr int scratchpad = 80;
 inline constexpr int diff_source = 129;
 inline constexpr int diff_destination = 145;
 inline constexpr int diff_weights = 161;
+inline constexpr int scales = 0x1000;  // | the operand that they are of
+// The slopes of a PReLU that is post-op `number`.
+constexpr int slope_of_post_op(int number) {
+  return 0x8000 * (number + 1) | weights;
+}
 }  // namespace arg
 
 // X(name, result, parameters): the function `dnnl_<name>` of the library.
@@ -116,9 +121,11 @@ inline constexpr int diff_weights = 161;
   X(primitive_attr_create, Status, (Attributes**))                                    \
   X(primitive_attr_set_scratchpad_mode, Status, (Attributes*, int))                   \
   X(primitive_attr_set_post_ops, Status, (Attributes*, const PostOps*))               \
+  X(primitive_attr_set_scales_mask, Status, (Attributes*, int, int))                  \
   X(primitive_attr_destroy, Status, (Attributes*))                                    \
   X(post_ops_create, Status, (PostOps**))                                             \
   X(post_ops_append_sum, Status, (PostOps*, float, std::int32_t, int))                \
+  X(post_ops_append_prelu, Status, (PostOps*, int))                                   \
   X(post_ops_destroy, Status, (PostOps*))                                             \
   X(primitive_desc_query_md, const MemoryDesc*, (const PrimitiveDesc*, int, int))     \
   X(primitive_desc_query, Status, (const PrimitiveDesc*, int, int, void*))            \

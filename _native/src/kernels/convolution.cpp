@@ -1,4 +1,14 @@
-// conv2d, with and without a bias, and its gradients on oneDNN.
+// conv2d, with and without what follows it, and its gradients on oneDNN.
+//
+// What may follow are a bias, batch normalisation by given statistics, and a ReLU:
+//
+//   y = relu((x * kernel + bias - mean) * gamma / sqrt(variance + epsilon) + beta)
+//
+// The normalisation's factors go into the kernel while it is packed, which costs no
+// pass and no byte, and the rest of it into the bias. The ReLU is a post-op of the
+// primitive: oneDNN's PReLU with a slope of 0, which keeps NaN, unlike its ReLU; it
+// makes NaN of -inf, and -0 of what is less than 0. Where the primitive would be of
+// another family with it, the ReLU is a pass.
 //
 // Activations lie as [N, H, W, C], kernels as [KH, KW, C / groups, O]. oneDNN is two
 // to four times faster with the kernel packed its own way, so that the kernel is
@@ -10,13 +20,17 @@
 // matrix product ("gemm:"): it takes up to megabytes from the heap in each run, beside
 // the scratch that it asks for. In float32 on x86-64 there is no Winograd in oneDNN 3.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <optional>
 #include <tuple>
 #include <utility>
 
 #include "kernels/function_kernel.hpp"
+#include "kernels/functions.hpp"
+#include "kernels/parallel.hpp"
 #include "kernels/primitive.hpp"
+#include "kernels/product.hpp"
 
 namespace memcfg {
 namespace {
@@ -170,8 +184,7 @@ Owned<PrimitiveDesc> choose(const OneDnn& library,
   return {made, library.api().primitive_desc_destroy};
 }
 
-constexpr int kBias = 2;    // number of the bias among the operands of an op with one
-constexpr int kOutput = 2;  // number of the output among those that are no bias
+constexpr int kOutput = 2;  // stands for the output among the image, kernel and image
 constexpr const char* kDefault = "onednn";
 constexpr const char* kDirect = "direct";
 
@@ -187,18 +200,47 @@ const char* family(const char* implementation) {
 }
 
 // Numbers of the image x, the kernel and the image y among an op's operands: two inputs
-// and the output, which is a gradient unless it is y. A bias may stand before the
-// output.
+// and the output, which is a gradient unless it is y. Before the output stand a bias,
+// and gamma, beta, mean and variance of a normalisation, if they are there.
 struct Roles {
   int x, kernel, y;
-  bool biased;
+  bool biased = false, normalized = false, relu = false;
+
   bool gradient() const { return kernel == kOutput; }  // of the kernel
+  int bias() const { return 2; }
+  int gamma() const { return biased ? 3 : 2; }
+  int vectors() const { return (biased ? 1 : 0) + (normalized ? 4 : 0); }
+  int output() const { return 2 + vectors(); }
+  bool adds() const { return biased || normalized; }
   SpecReader::Dtypes inputs() const {
     SpecReader::Dtypes found{kAnyDtype, kAnyDtype};
-    if (biased) found.push_back(kFloat32);
+    for (int i = 0; i < vectors(); ++i) found.push_back(kFloat32);
     return found;
   }
 };
+
+// What of a normalisation one channel's sums are multiplied by.
+MEMCFG_VECTORIZED void find_scales(
+    const float* gamma, const float* variance, float epsilon, Count count, float* out) {
+  MEMCFG_INDEPENDENT
+  for (Count c = 0; c < count; ++c)
+    out[c] = gamma[c] / std::sqrt(variance[c] + epsilon);
+}
+// What is added to them then.
+MEMCFG_VECTORIZED void find_shifts(const float* beta,
+                                   const float* mean,
+                                   const float* bias,  // null: none
+                                   const float* scale,
+                                   Count count,
+                                   float* out) {
+  if (bias == nullptr) {
+    MEMCFG_INDEPENDENT
+    for (Count c = 0; c < count; ++c) out[c] = beta[c] - mean[c] * scale[c];
+    return;
+  }
+  MEMCFG_INDEPENDENT
+  for (Count c = 0; c < count; ++c) out[c] = beta[c] + (bias[c] - mean[c]) * scale[c];
+}
 
 // An implementation that was chosen. Those of a gradient hang on the forward primitive,
 // which oneDNN looks at again when it goes on to the next.
@@ -223,22 +265,42 @@ struct Problem {
               operand(spec, roles.y)),
         gathers(roles.gradient() && given.breaks_scratch(type)),
         g(gathers ? given.gathered() : given),
-        l(library, g, type, type_of(reader, operand(spec, roles.kernel))) {
+        l(library, g, type, type_of(reader, operand(spec, roles.kernel))),
+        epsilon(roles.normalized ? static_cast<float>(reader.real("epsilon")) : 0) {
     const int kernel = type_of(reader, operand(spec, roles.kernel));
     if (type_of(reader, operand(spec, roles.y)) != type ||
         kernel != (roles.gradient() ? int{data_type::f32} : type)) {
       reader.fail("has operands of one type, and float32 gradients of kernels");
     }
-    if (!roles.biased) return;
-    sizes.inputs.push_back(reader.bytes(spec.inputs[kBias]));
-    if (reader.shape(spec.inputs[kBias], 1)[0] != g.out_channels) {
-      reader.fail("has a bias of other channels");
+    for (int i = 2; i < roles.output(); ++i) {
+      const OperandSpec& vector = operand(spec, i, roles.output());
+      sizes.inputs.push_back(reader.bytes(vector));
+      if (reader.shape(vector, 1)[0] != g.out_channels) {
+        reader.fail(roles.normalized ? "is normalised by other channels"
+                                     : "has a bias of other channels");
+      }
     }
+    if (roles.relu) choose_relu();
   }
 
-  static const OperandSpec& operand(const KernelSpec& spec, int number) {
-    return number == kOutput ? spec.outputs[0]
-                             : spec.inputs[static_cast<std::size_t>(number)];
+  static const OperandSpec& operand(const KernelSpec& spec,
+                                    int number,
+                                    int output = kOutput) {
+    return number == output ? spec.outputs[0]
+                            : spec.inputs[static_cast<std::size_t>(number)];
+  }
+
+  // Makes the ReLU a post-op, if that leaves the implementation of the same family.
+  void choose_relu() {
+    const char* const before = name(preferred().get());
+    Owned<Attributes> plain = std::exchange(l.attributes, with_relu(library));
+    rectifies = before != nullptr;
+    if (rectifies) {
+      const Choice with = preferred();
+      const char* const after = name(with.get());
+      rectifies = after != nullptr && std::strcmp(before, after) == 0;
+    }
+    if (!rectifies) l.attributes = std::move(plain);
   }
 
   // The implementation that oneDNN prefers; `next` turns it into the next one.
@@ -246,7 +308,7 @@ struct Problem {
     const Api& api = library.api();
     const MemoryDesc *image = l.x.get(), *kernel = l.packed.get(), *out = l.y.get();
     const MemoryDesc* const bias = nullptr;  // of a gradient
-    const MemoryDesc* const own = roles.biased ? l.bias.get() : bias;
+    const MemoryDesc* const own = roles.adds() ? l.bias.get() : bias;
     const auto direct = std::tuple(int{algorithm::convolution_direct}, image, kernel);
     const auto made =
         std::tuple(int{algorithm::convolution_direct}, image, l.made.get());
@@ -310,31 +372,61 @@ struct Problem {
     return layout(
         library, primitive, roles.gradient() ? query::diff_weights : query::weights);
   }
+  Bytes packed_bytes(const PrimitiveDesc* primitive) const {
+    return library.api().memory_desc_get_size(packed(primitive));
+  }
+  // Of a kernel that is given packed, with the scales behind it if there are any.
+  Bytes given_bytes(const PrimitiveDesc* primitive) const {
+    const Bytes bytes = packed_bytes(primitive);
+    return roles.normalized ? align_up(bytes) + float_bytes(g.out_channels) : bytes;
+  }
 
   const OneDnn& library;
   SpecReader reader;
   Roles roles;
   int type;                // of the images
   bool prepacked = false;  // whether the kernel is given packed
+  bool rectifies = false;  // whether the primitive applies the ReLU
   Kernel::Sizes sizes;
   Geometry given;  // of the operands
   bool gathers;    // the pixels that are read, to another image
   Geometry g;      // of the primitive
   Layouts l;
+  float epsilon;
 };
 
-// Scratch: the packed kernel, what was gathered, then that of the calls, which run one
-// after another.
+// A kernel's reorder from plain to packed; with a normalisation, scaled by channels.
+Owned<PrimitiveDesc> describe_pack(const Problem& p, const MemoryDesc* packed) {
+  const int axes = p.g.groups > 1 ? 3 : 1;  // the first, or the first two
+  return describe_reorder(
+      p.library, p.l.kernel.get(), packed, p.roles.normalized ? axes : 0);
+}
+Call pack_call(const Problem& p, const MemoryDesc* packed) {
+  const auto made = describe_pack(p, packed);
+  const Call::Operand from{arg::source, p.l.kernel.get()};
+  const Call::Operand to{arg::destination, packed};
+  if (!p.roles.normalized) return Call(p.library, made.get(), {from, to});
+  const Call::Operand scales{arg::scales | arg::source, p.l.bias.get()};
+  return Call(p.library, made.get(), {from, to, scales});
+}
+
+// Scratch: the packed kernel, a normalisation's scales and shifts, what was gathered,
+// then that of the calls, which run one after another.
 struct Scratch {
   Scratch(const Problem& p, const PrimitiveDesc* primitive)
       : calls(scratchpad_bytes(p.library, primitive)) {
     const Api& api = p.library.api();
     const MemoryDesc *plain = p.l.kernel.get(), *other = p.packed(primitive);
-    if (!p.prepacked && api.memory_desc_equal(plain, other) == 0) {
+    const bool moves = p.roles.normalized || api.memory_desc_equal(plain, other) == 0;
+    if (!p.prepacked && moves) {
       packed = align_up(api.memory_desc_get_size(other));
       add(p.library,
           p.roles.gradient() ? describe_reorder(p.library, other, plain)
-                             : describe_reorder(p.library, plain, other));
+                             : describe_pack(p, other));
+    }
+    if (p.roles.normalized) {
+      vector = align_up(float_bytes(p.g.out_channels));
+      vectors = p.prepacked ? vector : 2 * vector;
     }
     if (p.gathers) {
       const Pixels pixels(p.library, p.given, p.type);
@@ -346,40 +438,42 @@ struct Scratch {
   void add(const OneDnn& library, const Owned<PrimitiveDesc>& copy) {
     calls = std::max(calls, scratchpad_bytes(library, copy.get()));
   }
-  Bytes total() const { return packed + gathered + calls; }
+  Bytes total() const { return packed + vectors + gathered + calls; }
 
-  Bytes packed = 0, gathered = 0, calls;
+  Bytes packed = 0, vector = 0, vectors = 0, gathered = 0, calls;
 };
 
 // A primitive whose kernel is packed in scratch unless it is given packed, and whose
-// image x is gathered there if need be.
+// image x is gathered there if need be. A kernel that is given packed with the factors
+// of a normalisation has these behind it.
 class Convolution final : public Kernel {
  public:
   Convolution(const Problem& p, const PrimitiveDesc* primitive, const char* algorithm)
       : Kernel(sizes(p, primitive)),
         algorithm_(algorithm),
         scratch_(p, primitive),
-        roles_(p.roles) {
-    Call::Operand operands[3];
+        roles_(p.roles),
+        prepacked_(p.prepacked),
+        rectifies_(p.rectifies),
+        packed_bytes_(align_up(p.packed_bytes(primitive))),
+        channels_(p.g.out_channels),
+        count_(p.g.images * p.g.out_height * p.g.out_width * p.g.out_channels),
+        type_(p.type),
+        epsilon_(p.epsilon) {
+    std::vector<Call::Operand> operands(3);
     const bool backward = roles_.x == kOutput, gradient = roles_.gradient();
     const MemoryDesc *plain = p.l.kernel.get(), *packed = p.packed(primitive);
     at(operands, roles_.x) = {backward ? arg::diff_source : arg::source, p.l.x.get()};
     at(operands, roles_.kernel) = {gradient ? arg::diff_weights : arg::weights, packed};
     at(operands, roles_.y) = {
         roles_.y == kOutput ? arg::destination : arg::diff_destination, p.l.y.get()};
-    if (roles_.biased) {
-      const Call::Operand bias{arg::bias, p.l.bias.get()};
-      call_.emplace(p.library,
-                    primitive,
-                    std::initializer_list{operands[0], operands[1], operands[2], bias});
-    } else {
-      call_.emplace(p.library,
-                    primitive,
-                    std::initializer_list{operands[0], operands[1], operands[2]});
-    }
+    if (roles_.adds()) operands.push_back({arg::bias, p.l.bias.get()});
+    const auto slope = describe(p.library, {1, 1, 1, 1}, {1, 1, 1, 1});
+    if (rectifies_) operands.push_back({arg::slope_of_post_op(0), slope.get()});
+    call_.emplace(p.library, primitive, operands);
     if (scratch_.packed != 0) {
       repack_.emplace(gradient ? reorder(p.library, packed, plain)
-                               : reorder(p.library, plain, packed));
+                               : pack_call(p, packed));
     }
     if (p.gathers) {
       const Pixels pixels(p.library, p.given, p.type);
@@ -397,46 +491,108 @@ class Convolution final : public Kernel {
 
   void run(void* const* operands, void* scratch, RunState* state) const override {
     auto& arguments = static_cast<CallStates*>(state)->arguments;
-    void* const output = operands[roles_.biased ? kBias + 1 : kOutput];
-    void* addresses[3] = {operands[0], operands[1], output};
-    void* const gathered = static_cast<char*>(scratch) + scratch_.packed;
+    void* const output = operands[roles_.output()];
+    void* addresses[5] = {operands[0], operands[1], output, operands[roles_.bias()]};
+    char* const vectors = static_cast<char*>(scratch) + scratch_.packed;
+    void* const gathered = vectors + scratch_.vectors;
     void* const rest = static_cast<char*>(gathered) + scratch_.gathered;
     void* const plain = addresses[roles_.kernel];
     const bool gradient = roles_.gradient();
+    void* scales = nullptr;
+    if (roles_.normalized) {
+      scales = prepacked_ ? static_cast<char*>(plain) + packed_bytes_
+                          : vectors + scratch_.vector;
+      addresses[3] = vectors;
+      normalize(
+          operands, static_cast<float*>(scales), static_cast<float*>(addresses[3]));
+    }
+    addresses[roles_.adds() ? 4 : 3] = no_slope();
     if (repack_) addresses[roles_.kernel] = scratch;
     if (gather_) gather_->run({operands[roles_.x], gathered}, rest, arguments[2]);
     if (gather_) addresses[roles_.x] = gathered;
-    if (repack_ && !gradient) repack_->run({plain, scratch}, rest, arguments[1]);
-    if (roles_.biased) {
-      call_->run({addresses[0], addresses[1], addresses[2], operands[kBias]},
-                 rest,
-                 arguments[0]);
-    } else {
-      call_->run({addresses[0], addresses[1], addresses[2]}, rest, arguments[0]);
+    if (repack_ && !gradient) {
+      void* const places[3] = {plain, scratch, scales};
+      repack_->run(places, rest, arguments[1]);
     }
+    call_->run(addresses, rest, arguments[0]);
     if (repack_ && gradient) repack_->run({scratch, plain}, rest, arguments[1]);
+    if (roles_.relu && !rectifies_) rectify_all(output, count_, type_);
   }
 
  private:
   template <class T>
-  static T& at(T (&operands)[3], int number) {
+  static T& at(std::vector<T>& operands, int number) {
     return operands[static_cast<std::size_t>(number)];
   }
   static Sizes sizes(const Problem& p, const PrimitiveDesc* primitive) {
     Sizes all = p.sizes;
     if (p.prepacked) {
-      all.inputs[static_cast<std::size_t>(p.roles.kernel)] =
-          p.library.api().memory_desc_get_size(p.packed(primitive));
+      all.inputs[static_cast<std::size_t>(p.roles.kernel)] = p.given_bytes(primitive);
     }
     return all;
   }
 
+  // Finds the shifts; and the scales, if the kernel has not been packed with them.
+  void normalize(void* const* operands, float* scales, float* shifts) const {
+    const int gamma = roles_.gamma();
+    if (!prepacked_) {
+      find_scales(input(operands, gamma),
+                  input(operands, gamma + 3),
+                  epsilon_,
+                  channels_,
+                  scales);
+    }
+    find_shifts(input(operands, gamma + 1),
+                input(operands, gamma + 2),
+                roles_.biased ? input(operands, roles_.bias()) : nullptr,
+                scales,
+                channels_,
+                shifts);
+  }
   const char* algorithm_;
   Scratch scratch_;
   Roles roles_;
+  bool prepacked_, rectifies_;
+  Bytes packed_bytes_;  // behind which the scales are
+  Count channels_, count_;
+  int type_;
+  float epsilon_;
   std::optional<Call> call_;  // always there
   std::optional<Call> repack_;
   std::optional<Call> gather_;
+};
+
+// kernel, gamma, variance: the kernel packed with the factors, and these behind it.
+class ScaledPack final : public Kernel {
+ public:
+  ScaledPack(const Problem& p, const PrimitiveDesc* primitive, Call call)
+      : Kernel({{p.sizes.inputs[1],
+                 float_bytes(p.g.out_channels),
+                 float_bytes(p.g.out_channels)},
+                {p.given_bytes(primitive)}}),
+        call_(std::move(call)),
+        packed_bytes_(align_up(p.packed_bytes(primitive))),
+        channels_(p.g.out_channels),
+        epsilon_(p.epsilon) {}
+
+  const char* algorithm() const noexcept override { return kDefault; }
+  std::unique_ptr<RunState> make_run_state() const override {
+    return std::make_unique<CallStates>(std::initializer_list{&call_});
+  }
+  void run(void* const* operands, void*, RunState* state) const override {
+    char* const packed = static_cast<char*>(operands[3]);
+    float* const scales = reinterpret_cast<float*>(packed + packed_bytes_);
+    find_scales(input(operands, 1), input(operands, 2), epsilon_, channels_, scales);
+    call_->run({operands[0], packed, scales},
+               nullptr,
+               static_cast<CallStates*>(state)->arguments[0]);
+  }
+
+ private:
+  std::optional<Call> call_;  // always there
+  Bytes packed_bytes_;
+  Count channels_;
+  float epsilon_;
 };
 
 // The implementation that the spec names, and its name.
@@ -451,16 +607,27 @@ std::pair<Choice, const char*> find_algorithm(const KernelSpec& spec,
   p.reader.fail_algorithm();
 }
 
-template <int x, int kernel, int y, bool biased = false>
+// What a type of kernel computes behind the convolution.
+enum Follows : unsigned { kNothing = 0, kBias = 1, kNormalization = 2, kRelu = 4 };
+
+template <int x, int kernel, int y, unsigned follows>
+constexpr Roles kRoles{x,
+                       kernel,
+                       y,
+                       (follows & kBias) != 0,
+                       (follows & kNormalization) != 0,
+                       (follows & kRelu) != 0};
+
+template <int x, int kernel, int y, unsigned follows = kNothing>
 KernelPtr make(const KernelSpec& spec, const OneDnn& library) {
-  const Problem p(spec, library, {x, kernel, y, biased});
+  const Problem p(spec, library, kRoles<x, kernel, y, follows>);
   const auto [primitive, name] = find_algorithm(spec, p);
   return std::make_unique<Convolution>(p, primitive.get(), name);
 }
 
-template <int x, int kernel, int y, bool biased = false>
+template <int x, int kernel, int y, unsigned follows = kNothing>
 std::optional<Packing> pack(const KernelSpec& spec, const OneDnn& library) {
-  Problem p(spec, library, {x, kernel, y, biased});
+  Problem p(spec, library, kRoles<x, kernel, y, follows>);
   const Count pixels = p.g.images * p.g.out_height * p.g.out_width;
   const Bytes bytes = p.sizes.inputs[static_cast<std::size_t>(kernel)];
   if (pixels >= kPixelsPaid || bytes < kPackedLeast || p.type != data_type::f32) {
@@ -470,17 +637,24 @@ std::optional<Packing> pack(const KernelSpec& spec, const OneDnn& library) {
   const MemoryDesc *plain = p.l.kernel.get(), *packed = p.packed(primitive.get());
   if (library.api().memory_desc_equal(plain, packed) != 0) return std::nullopt;
   p.prepacked = true;
-  return pack_operand(kernel,
-                      library,
-                      {plain, bytes},
-                      packed,
-                      std::make_unique<Convolution>(p, primitive.get(), name));
+  auto own = std::make_unique<Convolution>(p, primitive.get(), name);
+  if (!p.roles.normalized) {
+    return pack_operand(kernel, library, {plain, bytes}, packed, std::move(own));
+  }
+  Call call = pack_call(p, packed);
+  if (!is_dense(bytes, p.packed_bytes(primitive.get())) || call.scratch_bytes() != 0) {
+    return std::nullopt;
+  }
+  const auto gamma = static_cast<std::size_t>(p.roles.gamma());
+  return Packing{{kernel, gamma, gamma + 3},
+                 std::make_unique<ScaledPack>(p, primitive.get(), std::move(call)),
+                 std::move(own)};
 }
 
 // The default, and what can be named; nothing is compiled for it.
-template <int x, int kernel, int y, bool biased = false>
+template <int x, int kernel, int y, unsigned follows = kNothing>
 std::vector<Algorithm> list(const KernelSpec& spec, const OneDnn& library) {
-  const Problem p(spec, library, {x, kernel, y, biased});
+  const Problem p(spec, library, kRoles<x, kernel, y, follows>);
   const auto primitive = p.first();
   std::vector<Algorithm> found{{kDefault, Scratch(p, p.preferred().get()).total()}};
   do {
@@ -492,20 +666,39 @@ std::vector<Algorithm> list(const KernelSpec& spec, const OneDnn& library) {
   return found;
 }
 
-const KernelType kConv2d{
-    "conv2d", make<0, 1, 2>, list<0, 1, 2>, Floats::bfloat16, pack<0, 1, 2>};
-const KernelType kConv2dBias{"conv2d_bias",
-                             make<0, 1, 2, true>,
-                             list<0, 1, 2, true>,
-                             Floats::bfloat16,
-                             pack<0, 1, 2, true>};
-const KernelType kConv2dGradientKernel{
+#define MEMCFG_FORWARD(variable, name, follows, floats)           \
+  const KernelType variable {                                     \
+    name, make<0, 1, 2, follows>, list<0, 1, 2, follows>, floats, \
+        pack<0, 1, 2, follows>                                    \
+  }
+MEMCFG_FORWARD(kConv2d, "conv2d", kNothing, Floats::bfloat16);
+MEMCFG_FORWARD(kBiased, "conv2d_bias", kBias, Floats::bfloat16);
+MEMCFG_FORWARD(kBiasedRelu, "conv2d_bias_relu", kBias | kRelu, Floats::bfloat16);
+// Scaled kernels are float32.
+MEMCFG_FORWARD(kNormalized,
+               "conv2d_batch_normalization_inference",
+               kNormalization,
+               Floats::float32);
+MEMCFG_FORWARD(kNormalizedRelu,
+               "conv2d_batch_normalization_inference_relu",
+               kNormalization | kRelu,
+               Floats::float32);
+MEMCFG_FORWARD(kBiasedNormalized,
+               "conv2d_bias_batch_normalization_inference",
+               kBias | kNormalization,
+               Floats::float32);
+MEMCFG_FORWARD(kBiasedNormalizedRelu,
+               "conv2d_bias_batch_normalization_inference_relu",
+               kBias | kNormalization | kRelu,
+               Floats::float32);
+#undef MEMCFG_FORWARD
+const KernelType kGradientKernel{
     "conv2d_gradient_kernel", make<0, 2, 1>, list<0, 2, 1>, Floats::bfloat16};
-const KernelType kConv2dGradientInput{"conv2d_gradient_input",
-                                      make<2, 0, 1>,
-                                      list<2, 0, 1>,
-                                      Floats::bfloat16,
-                                      pack<2, 0, 1>};
+const KernelType kGradientInput{"conv2d_gradient_input",
+                                make<2, 0, 1>,
+                                list<2, 0, 1>,
+                                Floats::bfloat16,
+                                pack<2, 0, 1>};
 
 }  // namespace
 }  // namespace memcfg

@@ -1,5 +1,5 @@
-// dense, with and without a bias, and its gradients: one matrix product each, on
-// oneDNN.
+// dense, with and without a bias and a ReLU, and its gradients: one matrix product
+// each, on oneDNN.
 #include "kernels/product.hpp"
 
 namespace memcfg {
@@ -45,7 +45,7 @@ struct Factors {
   Kernel::Sizes sizes;
   Matrix left, right;
   int left_operand, right_operand, output;  // of that type
-  bool biased = false;
+  Follows follows = {};
 };
 
 // y[M, N] = x[M, K] kernel[K, N]
@@ -61,7 +61,8 @@ Factors dense_factors(const KernelSpec& spec) {
           types.output};
 }
 
-// y[M, N] = x[M, K] kernel[K, N] + bias[N]
+// y[M, N] = x[M, K] kernel[K, N] + bias[N], and perhaps a ReLU of it
+template <bool relu>
 Factors dense_bias_factors(const KernelSpec& spec) {
   const SpecReader reader(spec, {kAnyDtype, kAnyDtype, kFloat32}, {kAnyDtype});
   const Extents s(reader, spec.inputs[0], spec.outputs[0]);
@@ -75,7 +76,7 @@ Factors dense_bias_factors(const KernelSpec& spec) {
           0,
           1,
           types.output,
-          true};
+          {true, relu}};
 }
 
 // dkernel[K, N] = x[M, K]^T dy[M, N]
@@ -112,23 +113,28 @@ KernelPtr make(const KernelSpec& spec, const OneDnn& library) {
                                    f.left_operand,
                                    f.right_operand,
                                    f.output,
-                                   f.biased);
+                                   f.follows);
 }
 
 template <Factors (*factors)(const KernelSpec&)>
 std::optional<Packing> pack(const KernelSpec& spec, const OneDnn& library) {
   const Factors f = factors(spec);
   return pack_product(
-      library, f.sizes, f.left, f.right, f.left_operand, f.right_operand, f.biased);
+      library, f.sizes, f.left, f.right, f.left_operand, f.right_operand, f.follows);
 }
 
 const KernelType kDense{
     "dense", make<dense_factors>, nullptr, Floats::bfloat16, pack<dense_factors>};
 const KernelType kDenseBias{"dense_bias",
-                            make<dense_bias_factors>,
+                            make<dense_bias_factors<false>>,
                             nullptr,
                             Floats::bfloat16,
-                            pack<dense_bias_factors>};
+                            pack<dense_bias_factors<false>>};
+const KernelType kDenseBiasRelu{"dense_bias_relu",
+                                make<dense_bias_factors<true>>,
+                                nullptr,
+                                Floats::bfloat16,
+                                pack<dense_bias_factors<true>>};
 const KernelType kDenseGradientKernel{
     "dense_gradient_kernel", make_dense_gradient_kernel, nullptr, Floats::bfloat16};
 const KernelType kDenseGradientInput{"dense_gradient_input",

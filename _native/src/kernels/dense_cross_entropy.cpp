@@ -28,14 +28,6 @@ Call make_sum_of_products(const OneDnn& library,
   const Api& api = library.api();
   const auto a = describe(library, left), b = describe(library, right),
              c = describe(library, result);
-  PostOps* made_ops = nullptr;
-  library.check(api.post_ops_create(&made_ops), "making what follows a product");
-  const Owned<PostOps> sum(made_ops, api.post_ops_destroy);
-  library.check(api.post_ops_append_sum(sum.get(), 1.0F, 0, data_type::undef),
-                "adding to a result");
-  const auto attributes = user_scratchpad(library);
-  library.check(api.primitive_attr_set_post_ops(attributes.get(), sum.get()),
-                "adding to a result");
   PrimitiveDesc* made = nullptr;
   library.check(api.matmul_primitive_desc_create(&made,
                                                  library.engine(),
@@ -43,7 +35,7 @@ Call make_sum_of_products(const OneDnn& library,
                                                  b.get(),
                                                  nullptr,
                                                  c.get(),
-                                                 attributes.get()),
+                                                 with_sum(library).get()),
                 "choosing a sum of matrix products");
   const Owned<PrimitiveDesc> primitive(made, api.primitive_desc_destroy);
   return Call(

@@ -31,9 +31,44 @@ Owned<Attributes> user_scratchpad(const OneDnn& library) {
   return owned;
 }
 
+namespace {
+
+// Attributes with one post-op, which `append` adds.
+template <class Append>
+Owned<Attributes> with_post_op(const OneDnn& library, const Append& append) {
+  const Api& api = library.api();
+  PostOps* made = nullptr;
+  library.check(api.post_ops_create(&made), "making post-ops");
+  const Owned<PostOps> owned(made, api.post_ops_destroy);
+  library.check(append(api, made), "adding a post-op");
+  auto attributes = user_scratchpad(library);
+  library.check(api.primitive_attr_set_post_ops(attributes.get(), made),
+                "setting post-ops");
+  return attributes;
+}
+
+}  // namespace
+
+Owned<Attributes> with_sum(const OneDnn& library) {
+  return with_post_op(library, [](const Api& api, PostOps* ops) {
+    return api.post_ops_append_sum(ops, 1.0F, 0, data_type::undef);
+  });
+}
+
+Owned<Attributes> with_relu(const OneDnn& library) {
+  return with_post_op(library, [](const Api& api, PostOps* ops) {
+    return api.post_ops_append_prelu(ops, 0);
+  });
+}
+
+void* no_slope() {
+  static float zero = 0;
+  return &zero;
+}
+
 Call::Call(const OneDnn& library,
            const PrimitiveDesc* primitive,
-           std::initializer_list<Operand> operands)
+           const std::vector<Operand>& operands)
     : library_(library),
       primitive_(nullptr, library.api().primitive_destroy),
       scratch_bytes_(0) {
@@ -72,12 +107,12 @@ void Call::set(Memory* memory, void* address) const {
                  "setting an address");
 }
 
-void Call::run(std::initializer_list<void*> addresses,
-               void* scratch,
-               Arguments& arguments) const {
-  std::size_t index = 0;
-  for (void* address : addresses) set(arguments.memories[index++].get(), address);
-  set(arguments.memories[index].get(), scratch);
+void Call::run(void* const* addresses, void* scratch, Arguments& arguments) const {
+  const std::size_t count = layouts_.size() - 1;
+  for (std::size_t i = 0; i < count; ++i) {
+    set(arguments.memories[i].get(), addresses[i]);
+  }
+  set(arguments.memories[count].get(), scratch);
   library_.check(
       library_.api().primitive_execute(primitive_.get(),
                                        library_.stream(),
@@ -88,16 +123,18 @@ void Call::run(std::initializer_list<void*> addresses,
 
 Owned<PrimitiveDesc> describe_reorder(const OneDnn& library,
                                       const MemoryDesc* from,
-                                      const MemoryDesc* to) {
+                                      const MemoryDesc* to,
+                                      int scaled) {
   const Api& api = library.api();
+  const auto attributes = user_scratchpad(library);
+  if (scaled != 0) {
+    library.check(
+        api.primitive_attr_set_scales_mask(attributes.get(), arg::source, scaled),
+        "scaling a reorder");
+  }
   PrimitiveDesc* made = nullptr;
-  const Status status =
-      api.reorder_primitive_desc_create(&made,
-                                        from,
-                                        library.engine(),
-                                        to,
-                                        library.engine(),
-                                        user_scratchpad(library).get());
+  const Status status = api.reorder_primitive_desc_create(
+      &made, from, library.engine(), to, library.engine(), attributes.get());
   library.check(status, "making a reorder");
   return {made, api.primitive_desc_destroy};
 }
@@ -119,7 +156,7 @@ std::optional<Packing> pack_operand(std::size_t operand,
   auto pack = std::make_unique<CallKernel>(Kernel::Sizes{{plain.bytes}, {bytes}},
                                            std::move(copy),
                                            std::vector<std::size_t>{0, 1});
-  return Packing{operand, std::move(pack), std::move(kernel)};
+  return Packing{{operand}, std::move(pack), std::move(kernel)};
 }
 
 }  // namespace memcfg::onednn

@@ -39,6 +39,13 @@ Owned<MemoryDesc> describe_any(const OneDnn& library,
 
 // Attributes that make every temporary the caller's.
 Owned<Attributes> user_scratchpad(const OneDnn& library);
+// Such with a post-op that adds to what is in the result, or with one that is a ReLU as
+// a PReLU of one slope, which is to be 0: NaN stays NaN, as it does not in oneDNN's
+// own.
+Owned<Attributes> with_sum(const OneDnn& library);
+Owned<Attributes> with_relu(const OneDnn& library);
+// Where that slope is, which nobody writes.
+void* no_slope();
 
 // The operands of a call as oneDNN takes them: objects whose addresses a run sets.
 struct Arguments {
@@ -57,14 +64,18 @@ class Call {
 
   Call(const OneDnn& library,
        const PrimitiveDesc* primitive,
-       std::initializer_list<Operand> operands);
+       const std::vector<Operand>& operands);
 
   Bytes scratch_bytes() const noexcept { return scratch_bytes_; }
   Arguments make_arguments() const;
-  // Takes no memory. Pre: nobody else uses the arguments meanwhile.
+  // Takes no memory. Pre: nobody else uses the arguments meanwhile, and there is an
+  // address for each operand.
+  void run(void* const* addresses, void* scratch, Arguments& arguments) const;
   void run(std::initializer_list<void*> addresses,
            void* scratch,
-           Arguments& arguments) const;
+           Arguments& arguments) const {
+    run(addresses.begin(), scratch, arguments);
+  }
 
  private:
   struct Layout {
@@ -91,7 +102,8 @@ struct CallStates final : Kernel::RunState {
   std::vector<Arguments> arguments;
 };
 
-// A kernel that is one call: operand i of the op is address `order[i]` of the call.
+// A kernel that is one call: operand i of the op is address `order[i]` of the call. One
+// more address may follow, the slope of a ReLU.
 class CallKernel final : public Kernel {
  public:
   CallKernel(const Sizes& sizes, Call call, std::vector<std::size_t> order)
@@ -103,17 +115,10 @@ class CallKernel final : public Kernel {
     return std::make_unique<CallStates>(std::initializer_list{&call_});
   }
   void run(void* const* operands, void* scratch, RunState* state) const override {
-    void* at[4] = {};
+    void* at[5] = {};
     for (std::size_t i = 0; i < order_.size(); ++i) at[order_[i]] = operands[i];
-    Arguments& arguments = static_cast<CallStates*>(state)->arguments[0];
-    switch (order_.size()) {
-      case 2:
-        return call_->run({at[0], at[1]}, scratch, arguments);
-      case 3:
-        return call_->run({at[0], at[1], at[2]}, scratch, arguments);
-      default:
-        return call_->run({at[0], at[1], at[2], at[3]}, scratch, arguments);
-    }
+    at[order_.size()] = no_slope();
+    call_->run(at, scratch, static_cast<CallStates*>(state)->arguments[0]);
   }
 
  private:
@@ -121,10 +126,12 @@ class CallKernel final : public Kernel {
   std::vector<std::size_t> order_;
 };
 
-// What copies an array from one layout to another: described, and ready to run.
+// What copies an array from one layout to another: described, and ready to run. It is
+// multiplied by scales along the axes that are bits of `scaled`.
 Owned<PrimitiveDesc> describe_reorder(const OneDnn& library,
                                       const MemoryDesc* from,
-                                      const MemoryDesc* to);
+                                      const MemoryDesc* to,
+                                      int scaled = 0);
 Call reorder(const OneDnn& library, const MemoryDesc* from, const MemoryDesc* to);
 
 // An array's layout and its bytes.

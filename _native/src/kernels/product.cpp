@@ -1,6 +1,8 @@
 #include "kernels/product.hpp"
 
 #include <cstring>
+#include <string>
+#include <vector>
 
 namespace memcfg::onednn {
 
@@ -25,62 +27,93 @@ Owned<PrimitiveDesc> choose_product(const OneDnn& library,
                                     const Matrix& left,
                                     const MemoryDesc* right,
                                     const Matrix& result,
-                                    bool biased) {
+                                    Follows follows) {
   const Api& api = library.api();
   const auto a = describe(library, left), c = describe(library, result);
   const auto bias = describe_bias(library, result);
+  const auto attributes = follows.relu ? with_relu(library) : user_scratchpad(library);
   PrimitiveDesc* made = nullptr;
   library.check(api.matmul_primitive_desc_create(&made,
                                                  library.engine(),
                                                  a.get(),
                                                  right,
-                                                 biased ? bias.get() : nullptr,
+                                                 follows.bias ? bias.get() : nullptr,
                                                  c.get(),
-                                                 user_scratchpad(library).get()),
+                                                 attributes.get()),
                 "choosing a matrix product");
   return {made, api.primitive_desc_destroy};
+}
+
+const char* implementation(const OneDnn& library, const PrimitiveDesc* primitive) {
+  const char* name = nullptr;
+  library.check(
+      library.api().primitive_desc_query(primitive, query::implementation, 0, &name),
+      "naming a matrix product");
+  return name;
 }
 
 // Whether a product is one of oneDNN's blocks, which add an element's terms in an order
 // that does not depend on the right operand's layout. Its other family copies as it
 // goes, and gains nothing from packing.
 bool has_blocks(const OneDnn& library, const PrimitiveDesc* primitive) {
-  const char* name = nullptr;
-  library.check(
-      library.api().primitive_desc_query(primitive, query::implementation, 0, &name),
-      "naming a matrix product");
-  return std::strncmp(name, "brg", 3) == 0;
+  return std::strncmp(implementation(library, primitive), "brg", 3) == 0;
 }
 
 }  // namespace
+
+bool rectifies(const OneDnn& library,
+               const Matrix& left,
+               const MemoryDesc* right,
+               const Matrix& result,
+               Follows follows) {
+  const auto name = [&](bool relu) {
+    const Follows each{follows.bias, relu};
+    const auto made = choose_product(library, left, right, result, each);
+    return std::string(implementation(library, made.get()));
+  };
+  return name(true) == name(false);
+}
+
+void rectify_all(void* y, Count count, int type) {
+  parallel_chunks(count, kChunk, [=](Count begin, Count length) {
+    if (type == data_type::bf16) {
+      rectify(static_cast<Bfloat16*>(y) + begin, length);
+    } else {
+      rectify(static_cast<float*>(y) + begin, length);
+    }
+  });
+}
 
 Call make_product(const OneDnn& library,
                   const Matrix& left,
                   const MemoryDesc* right,
                   const Matrix& result,
-                  bool biased) {
+                  Follows follows) {
   const auto a = describe(library, left), c = describe(library, result);
   const auto bias = describe_bias(library, result);
-  const auto made = choose_product(library, left, right, result, biased);
-  const Call::Operand x{arg::source, a.get()}, kernel{arg::weights, right};
-  const Call::Operand y{arg::destination, c.get()};
-  if (biased) return Call(library, made.get(), {x, kernel, y, {arg::bias, bias.get()}});
-  return Call(library, made.get(), {x, kernel, y});
+  const auto made = choose_product(library, left, right, result, follows);
+  std::vector<Call::Operand> operands{
+      {arg::source, a.get()}, {arg::weights, right}, {arg::destination, c.get()}};
+  if (follows.bias) operands.push_back({arg::bias, bias.get()});
+  const Shape ones(result.batch > 1 ? 3 : 2, 1);
+  const auto slope = describe(library, ones, ones);
+  if (follows.relu) operands.push_back({arg::slope_of_post_op(0), slope.get()});
+  return Call(library, made.get(), operands);
 }
 
 Call make_product(const OneDnn& library,
                   const Matrix& left,
                   const Matrix& right,
                   const Matrix& result,
-                  bool biased) {
+                  Follows follows) {
   const auto layout = describe(library, right);
-  return make_product(library, left, layout.get(), result, biased);
+  return make_product(library, left, layout.get(), result, follows);
 }
 
 Owned<MemoryDesc> packed_layout(const OneDnn& library,
                                 const Matrix& left,
                                 const Matrix& right,
-                                bool biased) {
+                                Follows follows) {
   const Api& api = library.api();
   Owned<MemoryDesc> none(nullptr, api.memory_desc_destroy);
   const Bytes bytes = float_bytes(right.rows * right.columns);
@@ -92,8 +125,8 @@ Owned<MemoryDesc> packed_layout(const OneDnn& library,
   const Matrix result{left.rows, right.columns, right.columns, 1};
   const auto plain = describe(library, right);
   const auto any = describe_any(library, {right.rows, right.columns});
-  const auto before = choose_product(library, left, plain.get(), result, biased);
-  const auto chosen = choose_product(library, left, any.get(), result, biased);
+  const auto before = choose_product(library, left, plain.get(), result, follows);
+  const auto chosen = choose_product(library, left, any.get(), result, follows);
   const MemoryDesc* packed = layout(library, chosen.get(), query::weights);
   if (api.memory_desc_equal(plain.get(), packed) != 0 ||
       !has_blocks(library, before.get()) || !has_blocks(library, chosen.get()) ||
@@ -111,18 +144,21 @@ std::optional<Packing> pack_product(const OneDnn& library,
                                     const Matrix& right,
                                     int left_operand,
                                     int right_operand,
-                                    bool biased) {
-  const auto packed = packed_layout(library, left, right, biased);
+                                    Follows follows) {
+  const auto packed = packed_layout(library, left, right, follows);
   if (!packed) return {};
   const auto place = static_cast<std::size_t>(right_operand);
   const Bytes bytes = sizes.inputs[place];
   sizes.inputs[place] = library.api().memory_desc_get_size(packed.get());
   const Matrix result{left.rows, right.columns, right.columns, 1};
-  Call call = make_product(library, left, packed.get(), result, biased);
-  std::vector<std::size_t> order(biased ? 4 : 3);  // of the call's operands
+  if (follows.relu && !rectifies(library, left, packed.get(), result, follows)) {
+    return {};
+  }
+  Call call = make_product(library, left, packed.get(), result, follows);
+  std::vector<std::size_t> order(follows.bias ? 4 : 3);  // of the call's operands
   order[static_cast<std::size_t>(left_operand)] = 0;
   order[place] = 1;
-  if (biased) order[2] = 3;
+  if (follows.bias) order[2] = 3;
   order.back() = 2;
   const auto plain = describe(library, right);
   return pack_operand(

@@ -5,6 +5,8 @@
 #include <optional>
 
 #include "kernels/function_kernel.hpp"
+#include "kernels/functions.hpp"
+#include "kernels/parallel.hpp"
 #include "kernels/primitive.hpp"
 
 namespace memcfg::onednn {
@@ -29,25 +31,39 @@ inline constexpr Dim kRowsMost = 256;
 
 Owned<MemoryDesc> describe(const OneDnn& library, const Matrix& matrix);
 
-// Operands: left, right, result, and the bias of the result's columns if there is one.
+// What is done to a result on the way: a bias of its columns is added, and a ReLU.
+struct Follows {
+  bool bias = false, relu = false;
+};
+
+// Operands: left, right, result, and the bias and the slope of the ReLU if they are
+// there.
 Call make_product(const OneDnn& library,
                   const Matrix& left,
                   const Matrix& right,
                   const Matrix& result,
-                  bool biased = false);
+                  Follows follows = {});
 
 Call make_product(const OneDnn& library,
                   const Matrix& left,
                   const MemoryDesc* right,
                   const Matrix& result,
-                  bool biased = false);
+                  Follows follows = {});
+
+// Whether a product with a ReLU is of the implementation that it is without: else the
+// ReLU is better a pass.
+bool rectifies(const OneDnn& library,
+               const Matrix& left,
+               const MemoryDesc* right,
+               const Matrix& result,
+               Follows follows);
 
 // The layout in which a right operand is packed once for many products; null unless
 // they are faster then, and add in the same order.
 Owned<MemoryDesc> packed_layout(const OneDnn& library,
                                 const Matrix& left,
                                 const Matrix& right,
-                                bool biased = false);
+                                Follows follows = {});
 
 // A product of few rows whose right operand, `right_operand` of the op, is given
 // packed; null where that gains nothing. `sizes` are those of the op.
@@ -57,7 +73,16 @@ std::optional<Packing> pack_product(const OneDnn& library,
                                     const Matrix& right,
                                     int left_operand,
                                     int right_operand,
-                                    bool biased);
+                                    Follows follows);
+
+// y = relu(y)
+template <class T>
+MEMCFG_VECTORIZED void rectify(T* y, Count count) {
+  MEMCFG_INDEPENDENT
+  for (Count i = 0; i < count; ++i) y[i] = stored_as<T>(Relu::of(as_float(y[i])));
+}
+// That of all elements of a result, on several threads.
+void rectify_all(void* y, Count count, int type);
 
 // result = operands[left] x operands[right], in blocks of rows; and the bias
 // operands[2] is added to each row, if there is one.
@@ -70,12 +95,13 @@ class Product final : public Kernel {
           int left_operand,
           int right_operand,
           int result_type = data_type::f32,
-          bool biased = false)
+          Follows follows = {})
       : Kernel(sizes),
         left_operand_(left_operand),
         right_operand_(right_operand),
-        biased_(biased),
-        rows_(left.rows) {
+        biased_(follows.bias),
+        rows_(left.rows),
+        type_(result_type) {
     const bool large = left.rows > kRowsMost && right.columns > kRowsMost;
     block_ = large ? kRowsMost : left.rows;
     if (large && left.column_stride != 1) left = transpose(library, left);
@@ -87,9 +113,14 @@ class Product final : public Kernel {
     result_bytes_ = result.bytes(block_ * right.columns);
     const Dim rest = left.rows % block_;
     left.rows = result.rows = block_;
-    whole_.emplace(make_product(library, left, right, result, biased));
+    if (follows.relu) {
+      follows.relu =
+          rectifies(library, left, describe(library, right).get(), result, follows);
+      if (!follows.relu) rectified_ = rows_ * right.columns;
+    }
+    whole_.emplace(make_product(library, left, right, result, follows));
     left.rows = result.rows = rest;
-    if (rest != 0) rest_.emplace(make_product(library, left, right, result, biased));
+    if (rest != 0) rest_.emplace(make_product(library, left, right, result, follows));
   }
 
   const char* algorithm() const noexcept override { return "onednn"; }
@@ -121,14 +152,13 @@ class Product final : public Kernel {
       const Call& call = whole ? *whole_ : *rest_;
       Arguments& places = arguments[whole ? 0 : 1];
       void* const right = operands[right_operand_];
-      if (biased_) {
-        call.run({left, right, result, operands[2]}, scratch, places);
-      } else {
-        call.run({left, right, result}, scratch, places);
-      }
+      void* const addresses[5] = {
+          left, right, result, biased_ ? operands[2] : no_slope(), no_slope()};
+      call.run(addresses, scratch, places);
       left += left_bytes_;
       result += result_bytes_;
     }
+    if (rectified_ != 0) rectify_all(operands[biased_ ? 3 : 2], rectified_, type_);
   }
 
  private:
@@ -149,6 +179,8 @@ class Product final : public Kernel {
   int left_operand_, right_operand_;
   bool biased_;
   Dim rows_;
+  int type_;
+  Count rectified_ = 0;  // elements of a ReLU that is a pass
   Dim block_ = 0;
   Bytes left_bytes_ = 0, result_bytes_ = 0;
 };

@@ -193,9 +193,9 @@ class NativeKernels:
         )
         if found is None:
             return None
-        operand, pack, kernel = found
-        nbytes, _ = pack.operands[1]
-        return Packing(operand, nbytes, _NativeKernel(pack), _NativeKernel(kernel))
+        operands, pack, kernel = found
+        nbytes, _ = pack.operands[-1]
+        return Packing(operands, nbytes, _NativeKernel(pack), _NativeKernel(kernel))
 
     def _chosen(
         self,

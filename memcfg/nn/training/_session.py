@@ -368,8 +368,8 @@ class Session:
 
     def _trace(self, spec: TraceSpec, key: ProgramKey) -> Graph:
         """Trace a program for the device."""
-        graph = trace(spec, key)
         kernels = self.executor.device.kernels
+        graph = trace(spec, key, kernels.has)
         if kernels.has("dense_cross_entropy"):
             graph = fuse_cross_entropy(graph)
         return tile_updates(graph, kernels.has)

@@ -16,6 +16,7 @@ from memcfg.graph import (
     drop_dead_ops,
     fold_constants,
     fuse_ops,
+    fuse_products,
     gradients,
     hoist_updates,
     merge_duplicates,
@@ -27,7 +28,7 @@ from memcfg.graph import (
 from memcfg.nn.layers._layer import Scope
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from memcfg.nn._network import Network, Weight
     from memcfg.nn.layers._layer import Shape, SymbolicTensor
@@ -97,9 +98,11 @@ class TraceSpec:
         return self.objectives.value_count
 
 
-def trace(spec: TraceSpec, key: ProgramKey) -> Graph:
-    """Trace one program of a model."""
-    return _Trace(spec, key).graph()
+def trace(
+    spec: TraceSpec, key: ProgramKey, has: Callable[[str], bool] = lambda _: False
+) -> Graph:
+    """Trace one program of a model, for a device that `has` kernels of these types."""
+    return _Trace(spec, key).graph(has)
 
 
 class _Trace:
@@ -137,13 +140,15 @@ class _Trace:
             "step",
         ]
 
-    def graph(self) -> Graph:
+    def graph(self, has: Callable[[str], bool]) -> Graph:
         outputs = self._forward()
         keep = outputs if self.key.kind == "predict" else self._loss(outputs)
         updated = self._updates(loss=keep[0]) if self.training else self._move()
         built = self.builder.build(keep=[*keep, *updated])
         graph = fold_constants(merge_duplicates(drop_dead_ops(built)))
         graph = narrow_updates(graph)
+        if not self.training:
+            graph = fuse_products(graph, has)
         graph = fuse_ops(split_convolution_gradients(spare_activations(graph)))
         return read_concatenations(hoist_updates(graph)) if updated else graph
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from family_cases import following_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_cases import Case, Room, check, execute, f32, normal
@@ -38,7 +39,8 @@ class Packing:
 
         def run(addresses, scratch):
             packed = Room(found.nbytes, 0xAA, 64)
-            found.pack.run([addresses[found.operand], packed.address], 0)
+            read = [addresses[operand] for operand in found.operands]
+            found.pack.run([*read, packed.address], 0)
             packed.check_guards()
             own = list(addresses)
             own[found.operand] = packed.address
@@ -67,16 +69,19 @@ def check_packing(table, case):
 
 @st.composite
 def products(draw):
-    """dense, dense_bias, or the gradient by x; a kernel has at least `LEAST` bytes."""
+    """dense and what follows, or the gradient by x; a kernel has `LEAST` bytes."""
     k, n = draw(st.integers(20, 400)), draw(st.integers(20, 400))
     if 4 * k * n < LEAST:
         k = LEAST // (4 * n) + 1
     rows = draw(st.sampled_from([1, 2, 7, 16, 33, 100, 255]))
     x, kernel, bias = normal(rows, k), normal(k, n, seed=1), normal(n, seed=2)
-    kind = draw(st.integers(0, 2))
-    if kind < 2:
-        inputs = [x, kernel, bias]
-        return Case(("dense", "dense_bias")[kind], inputs[: 2 + kind], [f32((rows, n))])
+    made = Case("dense", [x, kernel], [f32((rows, n))])
+    kind = draw(st.sampled_from(["", "_bias", "following", "gradient"]))
+    if kind == "following":
+        return draw(st.sampled_from([*following_cases(made)]))
+    if kind != "gradient":
+        inputs = [x, kernel, bias] if kind else [x, kernel]
+        return replace(made, op_type=f"dense{kind}", inputs=inputs)
     attributes = {"input_shape": (rows, k)}
     return Case(
         "dense_gradient_input", [kernel, normal(rows, n)], [f32((rows, k))], attributes
@@ -85,7 +90,7 @@ def products(draw):
 
 @st.composite
 def convolutions(draw):
-    """conv2d, conv2d_bias, or the gradient by x; a kernel has `LEAST` bytes."""
+    """conv2d and what follows, or the gradient by x; a kernel has `LEAST` bytes."""
     groups = draw(st.sampled_from([1, 1, 1, 2]))
     size = draw(st.sampled_from([1, 2, 3]))
     channels = groups * draw(st.sampled_from([24, 32, 45, 64]))
@@ -104,10 +109,13 @@ def convolutions(draw):
         "groups": groups,
         "input_shape": x,
     }
-    inputs, kind = [normal(*x), normal(*kernel), normal(units)], draw(st.integers(0, 2))
-    if kind < 2:
-        op_type = ("conv2d", "conv2d_bias")[kind]
-        return Case(op_type, inputs[: 2 + kind], [f32(y)], attributes)
+    inputs = [normal(*x), normal(*kernel), normal(units)]
+    made = Case("conv2d", inputs[:2], [f32(y)], attributes)
+    kind = draw(st.sampled_from(["", "_bias", "following", "gradient"]))
+    if kind == "following":
+        return draw(st.sampled_from([*following_cases(made)]))
+    if kind != "gradient":
+        return replace(made, op_type=f"conv2d{kind}", inputs=inputs[: 3 if kind else 2])
     return Case(
         "conv2d_gradient_input", [normal(*kernel), normal(*y)], [f32(x)], attributes
     )
@@ -175,6 +183,19 @@ def test_operands_and_bytes(table):
     assert found.pack.scratch_bytes == 0
     in_each_run = table.make(*specs(convolution(7, 64, 64)))
     assert in_each_run.scratch_bytes >= found.kernel.scratch_bytes + found.nbytes
+
+
+def test_a_normalisation_is_packed_with_its_kernel(table):
+    made = convolution(7, 64, 64)
+    normalized = next(
+        each for each in following_cases(made) if "_batch_normalization" in each.op_type
+    )
+    plain, found = table.packing(*specs(made)), table.packing(*specs(normalized))
+    assert found.operands == (1, 2, 5)  # kernel, gamma, variance
+    assert found.nbytes == plain.nbytes + 4 * 64
+    assert found.pack.scratch_bytes == 0
+    assert found.kernel.kernel.operands[1] == (found.nbytes, False)
+    assert check_packing(table, normalized)
 
 
 def test_what_does_not_fit_is_refused(table):
