@@ -294,13 +294,13 @@ struct Problem {
   void choose_relu() {
     const char* const before = name(preferred().get());
     Owned<Attributes> plain = std::exchange(l.attributes, with_relu(library));
-    rectifies = before != nullptr;
-    if (rectifies) {
+    fuses_relu = before != nullptr;
+    if (fuses_relu) {
       const Choice with = preferred();
       const char* const after = name(with.get());
-      rectifies = after != nullptr && std::strcmp(before, after) == 0;
+      fuses_relu = after != nullptr && std::strcmp(before, after) == 0;
     }
-    if (!rectifies) l.attributes = std::move(plain);
+    if (!fuses_relu) l.attributes = std::move(plain);
   }
 
   // The implementation that oneDNN prefers; `next` turns it into the next one.
@@ -384,9 +384,9 @@ struct Problem {
   const OneDnn& library;
   SpecReader reader;
   Roles roles;
-  int type;                // of the images
-  bool prepacked = false;  // whether the kernel is given packed
-  bool rectifies = false;  // whether the primitive applies the ReLU
+  int type;                 // of the images
+  bool prepacked = false;   // whether the kernel is given packed
+  bool fuses_relu = false;  // whether the primitive applies the ReLU
   Kernel::Sizes sizes;
   Geometry given;  // of the operands
   bool gathers;    // the pixels that are read, to another image
@@ -454,7 +454,7 @@ class Convolution final : public Kernel {
         scratch_(p, primitive),
         roles_(p.roles),
         prepacked_(p.prepacked),
-        rectifies_(p.rectifies),
+        fuses_relu_(p.fuses_relu),
         packed_bytes_(align_up(p.packed_bytes(primitive))),
         channels_(p.g.out_channels),
         count_(p.g.images * p.g.out_height * p.g.out_width * p.g.out_channels),
@@ -469,7 +469,7 @@ class Convolution final : public Kernel {
         roles_.y == kOutput ? arg::destination : arg::diff_destination, p.l.y.get()};
     if (roles_.adds()) operands.push_back({arg::bias, p.l.bias.get()});
     const auto slope = describe(p.library, {1, 1, 1, 1}, {1, 1, 1, 1});
-    if (rectifies_) operands.push_back({arg::slope_of_post_op(0), slope.get()});
+    if (fuses_relu_) operands.push_back({arg::slope_of_post_op(0), slope.get()});
     call_.emplace(p.library, primitive, operands);
     if (scratch_.packed != 0) {
       repack_.emplace(gradient ? reorder(p.library, packed, plain)
@@ -516,7 +516,7 @@ class Convolution final : public Kernel {
     }
     call_->run(addresses, rest, arguments[0]);
     if (repack_ && gradient) repack_->run({scratch, plain}, rest, arguments[1]);
-    if (roles_.relu && !rectifies_) rectify_all(output, count_, type_);
+    if (roles_.relu && !fuses_relu_) apply_relu(output, count_, type_);
   }
 
  private:
@@ -552,7 +552,7 @@ class Convolution final : public Kernel {
   const char* algorithm_;
   Scratch scratch_;
   Roles roles_;
-  bool prepacked_, rectifies_;
+  bool prepacked_, fuses_relu_;
   Bytes packed_bytes_;  // behind which the scales are
   Count channels_, count_;
   int type_;
@@ -607,27 +607,27 @@ std::pair<Choice, const char*> find_algorithm(const KernelSpec& spec,
   p.reader.fail_algorithm();
 }
 
-// What a type of kernel computes behind the convolution.
-enum Follows : unsigned { kNothing = 0, kBias = 1, kNormalization = 2, kRelu = 4 };
+// The epilogue of a type of kernel.
+enum EpilogueBits : unsigned { kNothing = 0, kBias = 1, kNormalization = 2, kRelu = 4 };
 
-template <int x, int kernel, int y, unsigned follows>
+template <int x, int kernel, int y, unsigned epilogue>
 constexpr Roles kRoles{x,
                        kernel,
                        y,
-                       (follows & kBias) != 0,
-                       (follows & kNormalization) != 0,
-                       (follows & kRelu) != 0};
+                       (epilogue & kBias) != 0,
+                       (epilogue & kNormalization) != 0,
+                       (epilogue & kRelu) != 0};
 
-template <int x, int kernel, int y, unsigned follows = kNothing>
+template <int x, int kernel, int y, unsigned epilogue = kNothing>
 KernelPtr make(const KernelSpec& spec, const OneDnn& library) {
-  const Problem p(spec, library, kRoles<x, kernel, y, follows>);
+  const Problem p(spec, library, kRoles<x, kernel, y, epilogue>);
   const auto [primitive, name] = find_algorithm(spec, p);
   return std::make_unique<Convolution>(p, primitive.get(), name);
 }
 
-template <int x, int kernel, int y, unsigned follows = kNothing>
+template <int x, int kernel, int y, unsigned epilogue = kNothing>
 std::optional<Packing> pack(const KernelSpec& spec, const OneDnn& library) {
-  Problem p(spec, library, kRoles<x, kernel, y, follows>);
+  Problem p(spec, library, kRoles<x, kernel, y, epilogue>);
   const Count pixels = p.g.images * p.g.out_height * p.g.out_width;
   const Bytes bytes = p.sizes.inputs[static_cast<std::size_t>(kernel)];
   if (pixels >= kPixelsPaid || bytes < kPackedLeast || p.type != data_type::f32) {
@@ -652,9 +652,9 @@ std::optional<Packing> pack(const KernelSpec& spec, const OneDnn& library) {
 }
 
 // The default, and what can be named; nothing is compiled for it.
-template <int x, int kernel, int y, unsigned follows = kNothing>
+template <int x, int kernel, int y, unsigned epilogue = kNothing>
 std::vector<Algorithm> list(const KernelSpec& spec, const OneDnn& library) {
-  const Problem p(spec, library, kRoles<x, kernel, y, follows>);
+  const Problem p(spec, library, kRoles<x, kernel, y, epilogue>);
   const auto primitive = p.first();
   std::vector<Algorithm> found{{kDefault, Scratch(p, p.preferred().get()).total()}};
   do {
@@ -666,10 +666,10 @@ std::vector<Algorithm> list(const KernelSpec& spec, const OneDnn& library) {
   return found;
 }
 
-#define MEMCFG_FORWARD(variable, name, follows, floats)           \
-  const KernelType variable {                                     \
-    name, make<0, 1, 2, follows>, list<0, 1, 2, follows>, floats, \
-        pack<0, 1, 2, follows>                                    \
+#define MEMCFG_FORWARD(variable, name, epilogue, floats)            \
+  const KernelType variable {                                       \
+    name, make<0, 1, 2, epilogue>, list<0, 1, 2, epilogue>, floats, \
+        pack<0, 1, 2, epilogue>                                     \
   }
 MEMCFG_FORWARD(kConv2d, "conv2d", kNothing, Floats::bfloat16);
 MEMCFG_FORWARD(kBiased, "conv2d_bias", kBias, Floats::bfloat16);

@@ -45,7 +45,7 @@ struct Factors {
   Kernel::Sizes sizes;
   Matrix left, right;
   int left_operand, right_operand, output;  // of that type
-  Follows follows = {};
+  Epilogue epilogue = {};
 };
 
 // y[M, N] = x[M, K] kernel[K, N]
@@ -113,14 +113,14 @@ KernelPtr make(const KernelSpec& spec, const OneDnn& library) {
                                    f.left_operand,
                                    f.right_operand,
                                    f.output,
-                                   f.follows);
+                                   f.epilogue);
 }
 
 template <Factors (*factors)(const KernelSpec&)>
 std::optional<Packing> pack(const KernelSpec& spec, const OneDnn& library) {
   const Factors f = factors(spec);
   return pack_product(
-      library, f.sizes, f.left, f.right, f.left_operand, f.right_operand, f.follows);
+      library, f.sizes, f.left, f.right, f.left_operand, f.right_operand, f.epilogue);
 }
 
 const KernelType kDense{

@@ -27,17 +27,17 @@ Owned<PrimitiveDesc> choose_product(const OneDnn& library,
                                     const Matrix& left,
                                     const MemoryDesc* right,
                                     const Matrix& result,
-                                    Follows follows) {
+                                    Epilogue epilogue) {
   const Api& api = library.api();
   const auto a = describe(library, left), c = describe(library, result);
   const auto bias = describe_bias(library, result);
-  const auto attributes = follows.relu ? with_relu(library) : user_scratchpad(library);
+  const auto attributes = epilogue.relu ? with_relu(library) : user_scratchpad(library);
   PrimitiveDesc* made = nullptr;
   library.check(api.matmul_primitive_desc_create(&made,
                                                  library.engine(),
                                                  a.get(),
                                                  right,
-                                                 follows.bias ? bias.get() : nullptr,
+                                                 epilogue.bias ? bias.get() : nullptr,
                                                  c.get(),
                                                  attributes.get()),
                 "choosing a matrix product");
@@ -61,25 +61,25 @@ bool has_blocks(const OneDnn& library, const PrimitiveDesc* primitive) {
 
 }  // namespace
 
-bool rectifies(const OneDnn& library,
-               const Matrix& left,
-               const MemoryDesc* right,
-               const Matrix& result,
-               Follows follows) {
+bool fuses_relu(const OneDnn& library,
+                const Matrix& left,
+                const MemoryDesc* right,
+                const Matrix& result,
+                Epilogue epilogue) {
   const auto name = [&](bool relu) {
-    const Follows each{follows.bias, relu};
+    const Epilogue each{epilogue.bias, relu};
     const auto made = choose_product(library, left, right, result, each);
     return std::string(implementation(library, made.get()));
   };
   return name(true) == name(false);
 }
 
-void rectify_all(void* y, Count count, int type) {
+void apply_relu(void* y, Count count, int type) {
   parallel_chunks(count, kChunk, [=](Count begin, Count length) {
     if (type == data_type::bf16) {
-      rectify(static_cast<Bfloat16*>(y) + begin, length);
+      relu_in_place(static_cast<Bfloat16*>(y) + begin, length);
     } else {
-      rectify(static_cast<float*>(y) + begin, length);
+      relu_in_place(static_cast<float*>(y) + begin, length);
     }
   });
 }
@@ -88,16 +88,16 @@ Call make_product(const OneDnn& library,
                   const Matrix& left,
                   const MemoryDesc* right,
                   const Matrix& result,
-                  Follows follows) {
+                  Epilogue epilogue) {
   const auto a = describe(library, left), c = describe(library, result);
   const auto bias = describe_bias(library, result);
-  const auto made = choose_product(library, left, right, result, follows);
+  const auto made = choose_product(library, left, right, result, epilogue);
   std::vector<Call::Operand> operands{
       {arg::source, a.get()}, {arg::weights, right}, {arg::destination, c.get()}};
-  if (follows.bias) operands.push_back({arg::bias, bias.get()});
+  if (epilogue.bias) operands.push_back({arg::bias, bias.get()});
   const Shape ones(result.batch > 1 ? 3 : 2, 1);
   const auto slope = describe(library, ones, ones);
-  if (follows.relu) operands.push_back({arg::slope_of_post_op(0), slope.get()});
+  if (epilogue.relu) operands.push_back({arg::slope_of_post_op(0), slope.get()});
   return Call(library, made.get(), operands);
 }
 
@@ -105,15 +105,15 @@ Call make_product(const OneDnn& library,
                   const Matrix& left,
                   const Matrix& right,
                   const Matrix& result,
-                  Follows follows) {
+                  Epilogue epilogue) {
   const auto layout = describe(library, right);
-  return make_product(library, left, layout.get(), result, follows);
+  return make_product(library, left, layout.get(), result, epilogue);
 }
 
 Owned<MemoryDesc> packed_layout(const OneDnn& library,
                                 const Matrix& left,
                                 const Matrix& right,
-                                Follows follows) {
+                                Epilogue epilogue) {
   const Api& api = library.api();
   Owned<MemoryDesc> none(nullptr, api.memory_desc_destroy);
   const Bytes bytes = float_bytes(right.rows * right.columns);
@@ -125,8 +125,8 @@ Owned<MemoryDesc> packed_layout(const OneDnn& library,
   const Matrix result{left.rows, right.columns, right.columns, 1};
   const auto plain = describe(library, right);
   const auto any = describe_any(library, {right.rows, right.columns});
-  const auto before = choose_product(library, left, plain.get(), result, follows);
-  const auto chosen = choose_product(library, left, any.get(), result, follows);
+  const auto before = choose_product(library, left, plain.get(), result, epilogue);
+  const auto chosen = choose_product(library, left, any.get(), result, epilogue);
   const MemoryDesc* packed = layout(library, chosen.get(), query::weights);
   if (api.memory_desc_equal(plain.get(), packed) != 0 ||
       !has_blocks(library, before.get()) || !has_blocks(library, chosen.get()) ||
@@ -144,21 +144,21 @@ std::optional<Packing> pack_product(const OneDnn& library,
                                     const Matrix& right,
                                     int left_operand,
                                     int right_operand,
-                                    Follows follows) {
-  const auto packed = packed_layout(library, left, right, follows);
+                                    Epilogue epilogue) {
+  const auto packed = packed_layout(library, left, right, epilogue);
   if (!packed) return {};
   const auto place = static_cast<std::size_t>(right_operand);
   const Bytes bytes = sizes.inputs[place];
   sizes.inputs[place] = library.api().memory_desc_get_size(packed.get());
   const Matrix result{left.rows, right.columns, right.columns, 1};
-  if (follows.relu && !rectifies(library, left, packed.get(), result, follows)) {
+  if (epilogue.relu && !fuses_relu(library, left, packed.get(), result, epilogue)) {
     return {};
   }
-  Call call = make_product(library, left, packed.get(), result, follows);
-  std::vector<std::size_t> order(follows.bias ? 4 : 3);  // of the call's operands
+  Call call = make_product(library, left, packed.get(), result, epilogue);
+  std::vector<std::size_t> order(epilogue.bias ? 4 : 3);  // of the call's operands
   order[static_cast<std::size_t>(left_operand)] = 0;
   order[place] = 1;
-  if (follows.bias) order[2] = 3;
+  if (epilogue.bias) order[2] = 3;
   order.back() = 2;
   const auto plain = describe(library, right);
   return pack_operand(

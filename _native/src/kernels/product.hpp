@@ -32,7 +32,7 @@ inline constexpr Dim kRowsMost = 256;
 Owned<MemoryDesc> describe(const OneDnn& library, const Matrix& matrix);
 
 // What is done to a result on the way: a bias of its columns is added, and a ReLU.
-struct Follows {
+struct Epilogue {
   bool bias = false, relu = false;
 };
 
@@ -42,28 +42,28 @@ Call make_product(const OneDnn& library,
                   const Matrix& left,
                   const Matrix& right,
                   const Matrix& result,
-                  Follows follows = {});
+                  Epilogue epilogue = {});
 
 Call make_product(const OneDnn& library,
                   const Matrix& left,
                   const MemoryDesc* right,
                   const Matrix& result,
-                  Follows follows = {});
+                  Epilogue epilogue = {});
 
 // Whether a product with a ReLU is of the implementation that it is without: else the
 // ReLU is better a pass.
-bool rectifies(const OneDnn& library,
-               const Matrix& left,
-               const MemoryDesc* right,
-               const Matrix& result,
-               Follows follows);
+bool fuses_relu(const OneDnn& library,
+                const Matrix& left,
+                const MemoryDesc* right,
+                const Matrix& result,
+                Epilogue epilogue);
 
 // The layout in which a right operand is packed once for many products; null unless
 // they are faster then, and add in the same order.
 Owned<MemoryDesc> packed_layout(const OneDnn& library,
                                 const Matrix& left,
                                 const Matrix& right,
-                                Follows follows = {});
+                                Epilogue epilogue = {});
 
 // A product of few rows whose right operand, `right_operand` of the op, is given
 // packed; null where that gains nothing. `sizes` are those of the op.
@@ -73,16 +73,16 @@ std::optional<Packing> pack_product(const OneDnn& library,
                                     const Matrix& right,
                                     int left_operand,
                                     int right_operand,
-                                    Follows follows);
+                                    Epilogue epilogue);
 
 // y = relu(y)
 template <class T>
-MEMCFG_VECTORIZED void rectify(T* y, Count count) {
+MEMCFG_VECTORIZED void relu_in_place(T* y, Count count) {
   MEMCFG_INDEPENDENT
   for (Count i = 0; i < count; ++i) y[i] = stored_as<T>(Relu::of(as_float(y[i])));
 }
 // That of all elements of a result, on several threads.
-void rectify_all(void* y, Count count, int type);
+void apply_relu(void* y, Count count, int type);
 
 // result = operands[left] x operands[right], in blocks of rows; and the bias
 // operands[2] is added to each row, if there is one.
@@ -95,11 +95,11 @@ class Product final : public Kernel {
           int left_operand,
           int right_operand,
           int result_type = data_type::f32,
-          Follows follows = {})
+          Epilogue epilogue = {})
       : Kernel(sizes),
         left_operand_(left_operand),
         right_operand_(right_operand),
-        biased_(follows.bias),
+        biased_(epilogue.bias),
         rows_(left.rows),
         type_(result_type) {
     const bool large = left.rows > kRowsMost && right.columns > kRowsMost;
@@ -113,14 +113,14 @@ class Product final : public Kernel {
     result_bytes_ = result.bytes(block_ * right.columns);
     const Dim rest = left.rows % block_;
     left.rows = result.rows = block_;
-    if (follows.relu) {
-      follows.relu =
-          rectifies(library, left, describe(library, right).get(), result, follows);
-      if (!follows.relu) rectified_ = rows_ * right.columns;
+    if (epilogue.relu) {
+      epilogue.relu =
+          fuses_relu(library, left, describe(library, right).get(), result, epilogue);
+      if (!epilogue.relu) relu_count_ = rows_ * right.columns;
     }
-    whole_.emplace(make_product(library, left, right, result, follows));
+    whole_.emplace(make_product(library, left, right, result, epilogue));
     left.rows = result.rows = rest;
-    if (rest != 0) rest_.emplace(make_product(library, left, right, result, follows));
+    if (rest != 0) rest_.emplace(make_product(library, left, right, result, epilogue));
   }
 
   const char* algorithm() const noexcept override { return "onednn"; }
@@ -158,7 +158,7 @@ class Product final : public Kernel {
       left += left_bytes_;
       result += result_bytes_;
     }
-    if (rectified_ != 0) rectify_all(operands[biased_ ? 3 : 2], rectified_, type_);
+    if (relu_count_ != 0) apply_relu(operands[biased_ ? 3 : 2], relu_count_, type_);
   }
 
  private:
@@ -180,7 +180,7 @@ class Product final : public Kernel {
   bool biased_;
   Dim rows_;
   int type_;
-  Count rectified_ = 0;  // elements of a ReLU that is a pass
+  Count relu_count_ = 0;  // elements of a ReLU that is a pass
   Dim block_ = 0;
   Bytes left_bytes_ = 0, result_bytes_ = 0;
 };
