@@ -61,7 +61,10 @@ struct Lane::Worker {
   std::thread thread;
 };
 
-Lane::Lane() : worker_(new Worker(0)), forks_(fork_count()) {}
+Lane::Lane(double bytes_per_second)
+    : bytes_per_second_(bytes_per_second),
+      worker_(new Worker(0)),
+      forks_(fork_count()) {}
 
 Lane::~Lane() {
   if (forks_ != fork_count()) return;  // the thread, and the lock it may hold, are not

@@ -563,10 +563,26 @@ void Program::run_on_lane(void* context, std::size_t index) noexcept {
   if (program.failed_) return;
   if (program.jitter_ > 0) program.sleep_a_little();
   try {
+    const std::chrono::steady_clock::time_point begin =
+        std::chrono::steady_clock::now();
     program.execute_one(index);
+    program.keep_to_bandwidth(index, begin);
   } catch (const std::exception& error) {
     program.note_failure(error.what());
   }
+}
+
+// A copy ends no sooner than its bytes take at the lane's bandwidth; the next one on it
+// begins behind it.
+void Program::keep_to_bandwidth(std::size_t index,
+                                std::chrono::steady_clock::time_point begin) {
+  const Instruction& instruction = instructions_[index];
+  const double rate = lanes_[instruction.queue - 1]->bytes_per_second();
+  if (instruction.kind != Kind::copy || rate <= 0) return;
+  const Bytes size = transfers_[instruction.more].size;
+  const std::chrono::duration<double> least(static_cast<double>(size) / rate);
+  std::this_thread::sleep_until(begin + least);
+  if (trace_ != nullptr) (*trace_)[index].end = now();
 }
 
 void Program::submit(std::size_t index) {

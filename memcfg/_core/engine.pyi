@@ -550,7 +550,7 @@ class ScratchFile:
 
 @final
 class Lane:
-    def __new__(cls) -> Self: ...
+    def __new__(cls, bandwidth: float | None = None) -> Self: ...
 
 _Place: TypeAlias = int | tuple[int, int]
 

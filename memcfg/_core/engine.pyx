@@ -405,6 +405,7 @@ cdef class CallbackKernel:
 cdef class ScratchFile:
     """A memory space on disk: a file without a name, which goes with the object."""
 
+    cdef object __weakref__
     cdef shared_ptr[native.Space] core
     cdef readonly str folder
     cdef readonly size_t nbytes
@@ -450,13 +451,17 @@ cdef class ProgramBuffer:
 
 @cython.final
 cdef class Lane:
-    """A queue with a thread of its own that copies, in order; programs share it."""
+    """A queue with a thread of its own that copies, in order; programs share it.
+
+    With a bandwidth, in bytes a second, no copy ends sooner than its bytes take.
+    """
 
     cdef shared_ptr[native.Lane] core
 
-    def __cinit__(self):
+    def __cinit__(self, bandwidth=None):
+        cdef double bytes_per_second = 0 if bandwidth is None else bandwidth
         with nogil:
-            self.core.reset(new native.Lane())
+            self.core.reset(new native.Lane(bytes_per_second))
 
     def __dealloc__(self):
         with nogil:

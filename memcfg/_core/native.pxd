@@ -491,7 +491,7 @@ cdef extern from "memcfg/space.hpp" namespace "memcfg" nogil:
 
 cdef extern from "memcfg/lane.hpp" namespace "memcfg" nogil:
     cdef cppclass Lane:
-        Lane() except +raise_failure
+        Lane(double bytes_per_second) except +raise_failure
 
 cdef extern from "<cstddef>" namespace "std" nogil:
     cdef cppclass byte:

@@ -235,6 +235,7 @@ cdef class Block:
         Who holds it, for statistics.
     """
 
+    cdef object __weakref__
     cdef readonly Resource resource
     cdef readonly str tag
     cdef void* data  # null once freed or detached

@@ -7,6 +7,7 @@ devices are made.
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from memcfg._caller import outside
@@ -376,6 +377,7 @@ def _same(
                 item.experimental_priority,
                 item.experimental_device_ordinal,
                 item.growth,
+                item.spill_on(hardware.memory_bytes),
             )
             for item in configurations or DEFAULT
         ]
@@ -407,12 +409,24 @@ def _checked(
             raise ValueError(
                 f"a memory limit is required for virtual devices of {device.name}"
             )
+        _check_spill(item, hardware)
         if None not in (growth, item.growth) and growth != item.growth:
             raise ValueError(
                 f"set_memory_growth says {growth} of {device.name}; virtual devices "
                 f"with growth={item.growth} contradict it"
             )
     return checked
+
+
+def _check_spill(item: LogicalDeviceConfiguration, hardware: Hardware) -> None:
+    spill = item.spill_on(hardware.memory_bytes)
+    if spill.folder is not None and not Path(spill.folder).is_dir():
+        raise ValueError(f"spill_to: there is no folder {spill.folder!r}")
+    if hardware.space == "device" and spill.bandwidth is not None:
+        raise ValueError(
+            f"lane_bandwidth is not supported for {hardware.name}: it slows copies "
+            "down on a CPU and on simulated devices"
+        )
 
 
 def _check_cpu(item: LogicalDeviceConfiguration) -> None:

@@ -88,6 +88,7 @@ class Made:
             limit_bytes=memory.limit_bytes,
             growth=memory.growth,
             priority=self.specification.priority,
+            spill=self.specification.spill,
         )
 
     @property

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from memcfg._caller import outside
 from memcfg.config._types import LogicalDeviceConfiguration, PhysicalDevice
 from memcfg.config._variables import LIMITS
+from memcfg.devices import Spill
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
@@ -127,6 +128,7 @@ class Specification:
     memory: MemorySpec
     ordinal: int = 0  # compared before hardware and order of configuration
     priority: int = 0  # of its streams
+    spill: Spill = field(default_factory=Spill)
 
 
 def specify(
@@ -194,6 +196,7 @@ def _on(
             spec,
             item.experimental_device_ordinal or 0,
             item.experimental_priority or 0,
+            item.spill_on(hardware.memory_bytes),
         )
         for item, spec in zip(configurations, specs, strict=True)
     ]

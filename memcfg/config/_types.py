@@ -7,6 +7,7 @@ carry their unit in both, and ``"50%"`` is of the device's memory.
 from __future__ import annotations
 
 import math
+import os
 import re
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -15,6 +16,7 @@ from operator import index
 from typing import NamedTuple
 
 from memcfg._checks import count
+from memcfg.devices import Spill
 from memcfg.units import parse_bytes, warn_of_few_bytes
 
 MAX_BYTES = 2**63 - 1  # what a signed 64-bit size can hold
@@ -89,15 +91,28 @@ class LogicalDeviceConfiguration:
     growth : bool or None, default None
         Whether memory is allocated as it is needed (True) or the whole limit at once.
         None is what `set_memory_growth` says of the hardware.
+    spill_to : str, path or None, default None
+        Where tensors go that a plan swaps out: ``"host"``, memory of the host beside
+        the limit, or a folder, for a file without a name that is there as long as it
+        is needed. None: where each plan says.
+    spill_limit : int, float, str or None, default None
+        The most bytes there at a time, as `memory_limit`; a percentage is of the
+        hardware's memory. None is no limit.
+    lane_bandwidth : int, float, str or None, default None
+        What a second of copying moves at most, each way: a number is MiB, a string is
+        exact (``"2GB"``). None is as fast as it can. Refused for a GPU that is there.
 
     Raises
     ------
     TypeError
-        If `memory_limit` is not a number, a string or None, or is a bool; or a
-        priority or ordinal is not an int, or `growth` no bool.
+        If `memory_limit`, `spill_limit` or `lane_bandwidth` is not a number, a string
+        or None, or is a bool; or a priority or ordinal is not an int, `growth` no bool,
+        or `spill_to` no path.
     ValueError
-        If `memory_limit` is not positive and finite, is not a whole number of
-        bytes, or is a string that is no size; or the ordinal is negative.
+        If `memory_limit`, `spill_limit` or `lane_bandwidth` is not positive and finite,
+        is not a whole number of bytes, or is a string that is no size; the ordinal is
+        negative; `spill_to` is empty; or there is a limit or a bandwidth and no
+        `spill_to`.
 
     Examples
     --------
@@ -113,9 +128,13 @@ class LogicalDeviceConfiguration:
     experimental_priority: int | None = None
     experimental_device_ordinal: int | None = None
     growth: bool | None = field(default=None, kw_only=True)
+    spill_to: str | os.PathLike[str] | None = field(default=None, kw_only=True)
+    spill_limit: float | str | None = field(default=None, kw_only=True)
+    lane_bandwidth: float | str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         self.limit_on(MAX_BYTES)
+        self.spill_on(MAX_BYTES)
         if self.experimental_priority is not None:
             count(self.experimental_priority, "experimental_priority", None)
         if self.experimental_device_ordinal is not None:
@@ -136,31 +155,74 @@ class LogicalDeviceConfiguration:
         ValueError
             If it is a percentage that comes to less than a byte.
         """
-        limit = self.memory_limit
-        if limit is None or isinstance(limit, str):
-            return limit_from_bytes(limit, total_bytes=total_bytes)
-        number: object = limit
-        if isinstance(number, bool) or not isinstance(number, Real):
+        return _from_mib(self.memory_limit, total_bytes, "memory_limit")
+
+    def spill_on(self, total_bytes: int) -> Spill:
+        """Return where tensors go that leave the device.
+
+        Parameters
+        ----------
+        total_bytes : int
+            As for `limit_on`.
+
+        Raises
+        ------
+        ValueError
+            If the limit is a percentage that comes to less than a byte.
+        """
+        limit = _from_mib(self.spill_limit, total_bytes, "spill_limit")
+        bandwidth = _from_mib(self.lane_bandwidth, None, "lane_bandwidth")
+        if self.spill_to is None:
+            for name, value in (("spill_limit", limit), ("lane_bandwidth", bandwidth)):
+                if value is not None:
+                    raise ValueError(
+                        f"{name} is for where tensors spill to: give spill_to='host' "
+                        "or a folder as well"
+                    )
+            return Spill()
+        try:
+            target = os.fspath(self.spill_to)
+        except TypeError:
+            target = None
+        if not isinstance(target, str):
             raise TypeError(
-                "memory_limit is a number of MiB, a string like '4100031B' or None, "
-                f"not {limit!r}"
+                f"spill_to is 'host', a folder's path or None, not {self.spill_to!r}"
             )
-        exact = exact_value(number)
-        if exact is None:
-            raise ValueError(f"memory_limit must be finite, not {limit!r}")
-        nbytes = exact * _MIB
-        if nbytes.denominator != 1:
-            raise ValueError(
-                f"memory_limit={limit!r} MiB is not a whole number of bytes; write the "
-                "limit as a string, such as '4100031B'"
-            )
-        return _positive(nbytes.numerator, limit, "memory_limit")
+        if not target:
+            raise ValueError("spill_to is empty: give 'host', or a folder")
+        if target == "host":
+            return Spill("host", None, limit, bandwidth)
+        return Spill("file", os.path.abspath(target), limit, bandwidth)
+
+
+def _from_mib(
+    limit: float | str | None, total_bytes: int | None, name: str
+) -> int | None:
+    """Read a limit in which a number is MiB; None is no limit."""
+    if limit is None or isinstance(limit, str):
+        return limit_from_bytes(limit, total_bytes=total_bytes, name=name)
+    number: object = limit
+    if isinstance(number, bool) or not isinstance(number, Real):
+        raise TypeError(
+            f"{name} is a number of MiB, a string like '4100031B' or None, "
+            f"not {limit!r}"
+        )
+    exact = exact_value(number)
+    if exact is None:
+        raise ValueError(f"{name} must be finite, not {limit!r}")
+    nbytes = exact * _MIB
+    if nbytes.denominator != 1:
+        raise ValueError(
+            f"{name}={limit!r} MiB is not a whole number of bytes; write the "
+            "limit as a string, such as '4100031B'"
+        )
+    return _positive(nbytes.numerator, limit, name)
 
 
 def limit_from_bytes(
     limit: int | str | None,
     *,
-    total_bytes: int,  # what a percentage is of
+    total_bytes: int | None,  # what a percentage is of; None refuses one
     name: str = "memory_limit",
     stacklevel: int | None = None,  # of a warning of few bytes, from the caller
 ) -> int | None:

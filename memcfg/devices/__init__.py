@@ -12,6 +12,7 @@ from memcfg.devices._contract import (
     TierSpace,
     UnboundKernel,
 )
+from memcfg.devices._spill import Spill
 from memcfg.devices.cpu import CpuDevice, CpuHardware
 from memcfg.devices.simulated import SimulatedDevice, SimulatedHardware
 
@@ -26,6 +27,7 @@ __all__ = [
     "SimulatedDevice",
     "SimulatedHardware",
     "Space",
+    "Spill",
     "TierSpace",
     "UnboundKernel",
 ]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
+from memcfg.devices._spill import ANYWHERE, Spill
 from memcfg.ops._dtypes import item_bytes
 
 if TYPE_CHECKING:
@@ -266,6 +267,8 @@ class Device(Protocol):
         What kind of memory the pool hands out; on ``"addresses"`` nothing runs.
     tiers : mapping of str to Space
         The spaces that tensors can be swapped to, and of what kind they are.
+    spill : Spill
+        What it was told of them.
     codecs : tuple of str
         What programs can encode tensors with. One of them may need a library that is
         missing: `MissingDependencyError` says so when it is to be used.
@@ -286,6 +289,7 @@ class Device(Protocol):
     host_pool: Pool
     space: Space
     tiers: Mapping[str, Space]
+    spill: Spill = ANYWHERE
     codecs: tuple[str, ...]
     fallible: bool
     spares_scratch: bool = False
@@ -372,7 +376,7 @@ class Device(Protocol):
         OSError
             If the disk is full.
         ResourceExhaustedError
-            If the host has not the memory.
+            If the host has not the memory, or the tier's limit is exceeded.
         """
 
     def program(self, arena: Arena, tiers: Mapping[str, TierSpace]) -> Any:
@@ -431,7 +435,13 @@ class Hardware(Protocol):
         """Tell what is known about the hardware; a new dict each time."""
 
     def make(
-        self, name: str, *, limit_bytes: int | None, growth: bool, priority: int
+        self,
+        name: str,
+        *,
+        limit_bytes: int | None,
+        growth: bool,
+        priority: int,
+        spill: Spill = ANYWHERE,
     ) -> Device:
         """Make a logical device, with its pool.
 
@@ -445,6 +455,8 @@ class Hardware(Protocol):
             Whether memory is taken as it is needed; False takes the limit at once.
         priority : int
             The priority of its streams; 0 where there are none.
+        spill : Spill, default ANYWHERE
+            Where tensors go that leave it.
 
         Raises
         ------

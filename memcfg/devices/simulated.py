@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Never
 from memcfg._cached import cached_property
 from memcfg._core import codec_bounds
 from memcfg.devices._contract import Device, Hardware
+from memcfg.devices._spill import ANYWHERE, Spill
 from memcfg.devices.cpu import kernel_table
 from memcfg.memory import Pool, simulated
 
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
     from memcfg.memory import Resource
 
 __all__ = ["SimulatedDevice", "SimulatedHardware"]
+
+
+_TIERS: Mapping[str, Space] = MappingProxyType(
+    {"host": "addresses", "file": "addresses"}
+)
 
 
 class SimulatedDevice(Device):
@@ -36,6 +42,8 @@ class SimulatedDevice(Device):
         at once.
     priority : int, default 0
         The priority of its streams.
+    spill : Spill, default ANYWHERE
+        Where tensors go that leave it.
     takes_bfloat16 : bool, default True
         Whether the hardware's kernels do.
 
@@ -55,9 +63,6 @@ class SimulatedDevice(Device):
     space: Space = "addresses"
     fallible = False
     page_bytes = 1
-    tiers: Mapping[str, Space] = MappingProxyType(
-        {"host": "addresses", "file": "addresses"}
-    )
     codecs = tuple(codec_bounds(0))
 
     def __init__(
@@ -68,9 +73,12 @@ class SimulatedDevice(Device):
         limit_bytes: int | None,
         growth: bool,
         priority: int = 0,
+        spill: Spill = ANYWHERE,
         takes_bfloat16: bool = True,
     ) -> None:
         self.name = name
+        self.spill = spill
+        self.tiers: Mapping[str, Space] = spill.of(_TIERS)
         self.takes_bfloat16 = takes_bfloat16
         self.priority = priority
         self.pool = Pool(addresses, limit=limit_bytes, growth=growth, name=name)
@@ -137,7 +145,13 @@ class SimulatedHardware(Hardware):
         }
 
     def make(
-        self, name: str, *, limit_bytes: int | None, growth: bool, priority: int
+        self,
+        name: str,
+        *,
+        limit_bytes: int | None,
+        growth: bool,
+        priority: int,
+        spill: Spill = ANYWHERE,
     ) -> SimulatedDevice:
         """Make a logical device, with its pool of addresses."""
         return SimulatedDevice(
@@ -146,5 +160,6 @@ class SimulatedHardware(Hardware):
             limit_bytes=limit_bytes,
             growth=growth,
             priority=priority,
+            spill=spill,
             takes_bfloat16=self.device_type != "GPU",  # CUDA's kernels take none
         )

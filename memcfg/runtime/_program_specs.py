@@ -233,6 +233,13 @@ def _checked(graph: Graph, plan: planning.Plan, budget: Budget) -> planning.Plan
     limit = budget.nbytes
     if limit is not None and plan.peak_bytes > limit:
         raise PlanError(f"the plan takes {plan.peak_bytes} B, and {limit} B are left")
+    spill = budget.device.spill
+    away = planning.simulate(graph, plan).tier_peak_bytes.get(spill.tier or "", 0)
+    if spill.limit_bytes is not None and away > spill.limit_bytes:
+        raise PlanError(
+            f"the plan takes {away} B of tier {spill.tier!r}, and spill_limit is "
+            f"{spill.limit_bytes} B"
+        )
     return plan
 
 

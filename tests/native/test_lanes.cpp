@@ -297,6 +297,22 @@ TEST(a_trace_tells_when_each_ran) {
   CHECK(m.program.run(true, 1) == Program::kEnded);  // and notes nothing
 }
 
+TEST(a_copy_takes_as_long_as_its_bytes_at_the_bandwidth) {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto lane = std::make_shared<Lane>(1e5);  // 2048 bytes: 20 ms
+  CHECK(lane->bytes_per_second() == 1e5);
+  const auto arena = make_arena(), host = make_arena();
+  Program program(arena, {std::make_shared<ArenaSpace>(host)}, {lane});
+  std::memset(arena->base(), 7, 2048);
+  for (const Offset offset : {Offset{0}, Offset{1024}}) {
+    program.wait(0, program.copy(1, {0, offset}, {1, offset}, 1024));
+  }
+  CHECK(program.run(true, 1) == Program::kEnded);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  CHECK(took.count() >= 0.02048);
+  CHECK(std::memcmp(arena->base(), host->base(), 2048) == 0);
+}
+
 TEST(lanes_are_shared_by_programs_of_several_arenas) {
   const auto lane = std::make_shared<Lane>();
   std::vector<std::thread> threads;

@@ -20,6 +20,7 @@ from types import MappingProxyType
 import numpy as np
 
 from memcfg import memory
+from memcfg.devices import Spill
 from memcfg.devices.cpu import kernel_table
 from memcfg.errors import KernelError
 
@@ -133,6 +134,7 @@ class ArtificialDevice:
 
     space = "device"
     tiers = MappingProxyType({"host": "host", "file": "file"})
+    spill = Spill()
     codecs = ("zvc",)
     fallible = True
     spares_scratch = False

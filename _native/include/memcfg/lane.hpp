@@ -10,6 +10,8 @@ namespace memcfg {
 // Tasks run one at a time, in the order in which they were submitted. Any thread may
 // submit and wait. Neither takes memory.
 //
+// A bandwidth is what whoever copies keeps to; the lane itself knows no bytes.
+//
 // The child of a fork has no such thread: it starts one when it first submits. What had
 // been submitted and not done before is lost there, and waiting for it an error.
 class Lane {
@@ -21,8 +23,10 @@ class Lane {
   };
   static constexpr std::size_t kCapacity = 256;  // tasks that wait at most
 
-  Lane();
-  ~Lane();  // does what was submitted
+  explicit Lane(double bytes_per_second = 0);  // 0: as fast as it can
+  ~Lane();                                     // does what was submitted
+
+  double bytes_per_second() const noexcept { return bytes_per_second_; }
 
   // Returns the task's number: 1, 2, ... Waits while the queue is full.
   std::uint64_t submit(const Task& task);
@@ -37,6 +41,7 @@ class Lane {
 
   void look_for_fork();
 
+  const double bytes_per_second_;
   Worker* worker_;  // of this process; one that a parent had is left to it
   std::uint64_t lost_begin_ = 0, lost_end_ = 0;  // numbers that were lost
   std::atomic<std::uint64_t> forks_;             // what these were made after

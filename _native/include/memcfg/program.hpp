@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -268,6 +269,8 @@ class Program {
   void submit(std::size_t index);
   void await(std::size_t event);
   static void run_on_lane(void* program, std::size_t index) noexcept;
+  void keep_to_bandwidth(std::size_t index,
+                         std::chrono::steady_clock::time_point begin);
   void sleep_a_little() noexcept;
   void note_failure(const std::string& text) noexcept;
   void throw_failure();

@@ -14,6 +14,7 @@ from memcfg._cached import cached_property
 from memcfg._core import Lane, OneDNN, Program, ScratchFile, codec_bounds
 from memcfg._core._machine import machine_bytes
 from memcfg.devices._contract import Device, Hardware
+from memcfg.devices._spill import ANYWHERE, Spill, TierLimit
 from memcfg.devices.cpu._onednn_library import find_onednn
 from memcfg.devices.cpu._processor import processor_name
 from memcfg.devices.cpu._table import kernel_table
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
     from memcfg._core import Arena
     from memcfg.devices._contract import KernelTable, Space
+
+
+_TIERS: Mapping[str, Space] = MappingProxyType({"host": "host", "file": "file"})
 
 
 class CpuDevice(Device):
@@ -42,6 +46,8 @@ class CpuDevice(Device):
         The limit of its pool in bytes; None is no limit.
     growth : bool, default True
         Whether memory is taken as it is needed; False takes the whole limit at once.
+    spill : Spill, default ANYWHERE
+        Where tensors go that leave it.
 
     Raises
     ------
@@ -54,14 +60,21 @@ class CpuDevice(Device):
     space: Space = "host"
     fallible = False
     page_bytes = 1
-    tiers: Mapping[str, Space] = MappingProxyType({"host": "host", "file": "file"})
     codecs = tuple(codec_bounds(0))
 
     def __init__(
-        self, name: str, limit_bytes: int | None = None, *, growth: bool = True
+        self,
+        name: str,
+        limit_bytes: int | None = None,
+        *,
+        growth: bool = True,
+        spill: Spill = ANYWHERE,
     ) -> None:
         self.name = name
+        self.spill = spill
+        self.tiers: Mapping[str, Space] = spill.of(_TIERS)
         self._host: Pool | None = None
+        self._files = TierLimit(name, "file", spill.limit_bytes)
         self._lanes: dict[str, Lane] = {}  # by tier and direction
         self.pool = self.host_pool = Pool(limit=limit_bytes, growth=growth, name=name)
 
@@ -101,9 +114,11 @@ class CpuDevice(Device):
     def tier_memory(self, tier: str, nbytes: int, *, tag: str) -> Arena | ScratchFile:
         """Take memory of the host or of the disk."""
         if tier == "file":
-            return ScratchFile(tempfile.gettempdir(), nbytes)
-        if self._host is None:
-            self._host = Pool(name=f"{self.name} swapped out")
+            folder = self.spill.folder or tempfile.gettempdir()
+            return self._files.take(nbytes, lambda: ScratchFile(folder, nbytes))
+        if self._host is None:  # copies of the state lie there, too
+            limit = self.spill.limit_bytes if self.spill.tier == "host" else None
+            self._host = Pool(limit=limit, name=f"{self.name} swapped out")
         arena = self._host.arena(tag=tag)
         arena.grow(nbytes)
         return arena
@@ -115,7 +130,7 @@ class CpuDevice(Device):
         lanes = [f"{tier} {way}" for tier in tiers for way in ("out", "in")]
         for lane in lanes:
             if lane not in self._lanes:
-                self._lanes[lane] = Lane()
+                self._lanes[lane] = Lane(self.spill.bandwidth)
         return Program(arena, tiers.values(), [self._lanes[lane] for lane in lanes])
 
     def describe_kernels(self) -> str:
@@ -151,11 +166,17 @@ class CpuHardware(Hardware):
         }
 
     def make(
-        self, name: str, *, limit_bytes: int | None, growth: bool, priority: int
+        self,
+        name: str,
+        *,
+        limit_bytes: int | None,
+        growth: bool,
+        priority: int,
+        spill: Spill = ANYWHERE,
     ) -> CpuDevice:
         """Make a logical device; its priority is 0."""
         assert priority == 0, "a CPU has no priorities"
-        return CpuDevice(name, limit_bytes, growth=growth)
+        return CpuDevice(name, limit_bytes, growth=growth, spill=spill)
 
 
 def _usable_cores() -> int:

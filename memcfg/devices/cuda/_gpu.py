@@ -12,6 +12,7 @@ import numpy as np
 from memcfg._cached import cached_property
 from memcfg._core import CudaContext, CudaStream
 from memcfg.devices._contract import Device, Hardware
+from memcfg.devices._spill import ANYWHERE, Spill, TierLimit
 from memcfg.devices.cuda._codec_sources import CODECS
 from memcfg.devices.cuda._cublaslt import load_cublaslt
 from memcfg.devices.cuda._cuda_kernels import CudaKernels, CudaModules
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
         LoadCublasLt,
         LoadCudnn,
     )
+
+
+_TIERS: Mapping[str, Space] = MappingProxyType({"host": "pinned", "file": "file"})
 
 
 class CudaDevice(Device):
@@ -67,7 +71,6 @@ class CudaDevice(Device):
     fallible = False  # a kernel that fails takes the context with it, and all memory
     spares_scratch = True  # libraries take up to 64 MiB
     takes_bfloat16 = False
-    tiers: Mapping[str, Space] = MappingProxyType({"host": "pinned", "file": "file"})
     codecs = tuple(dict.fromkeys(name for name, _ in CODECS))
 
     def __init__(
@@ -79,8 +82,17 @@ class CudaDevice(Device):
         growth: bool = True,
         priority: int = 0,
         pages: bool = True,
+        spill: Spill = ANYWHERE,
     ) -> None:
         self.name = name
+        self.spill = spill
+        self.tiers: Mapping[str, Space] = spill.of(_TIERS)
+        self._limits = {
+            tier: TierLimit(
+                name, tier, spill.limit_bytes if tier == spill.tier else None
+            )
+            for tier in _TIERS
+        }
         self.context = modules.context
         self.priority = priority
         self._modules = modules
@@ -144,9 +156,11 @@ class CudaDevice(Device):
 
     def tier_memory(self, tier: str, nbytes: int, *, tag: str) -> Block | MappedSpace:
         """Take page-locked memory of the host, or a file."""
+        take = self._limits[tier].take
         if tier == "file":
-            return MappedSpace(tempfile.gettempdir(), nbytes)
-        return self.host_pool.allocate(nbytes, tag=tag)
+            folder = self.spill.folder or tempfile.gettempdir()
+            return take(nbytes, lambda: MappedSpace(folder, nbytes))
+        return take(nbytes, lambda: self.host_pool.allocate(nbytes, tag=tag))
 
     def program(self, arena: Arena, tiers: Mapping[str, TierSpace]) -> CudaProgram:
         """Make an empty program, which has streams of its own."""
@@ -239,7 +253,13 @@ class CudaHardware(Hardware):
         }
 
     def make(
-        self, name: str, *, limit_bytes: int | None, growth: bool, priority: int
+        self,
+        name: str,
+        *,
+        limit_bytes: int | None,
+        growth: bool,
+        priority: int,
+        spill: Spill = ANYWHERE,
     ) -> CudaDevice:
         """Make a logical device, with its pool.
 
@@ -258,6 +278,7 @@ class CudaHardware(Hardware):
             growth=growth,
             priority=priority,
             pages=self._pages,
+            spill=spill,
         )
 
 
