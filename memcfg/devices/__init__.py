@@ -8,11 +8,9 @@ from memcfg.devices._contract import (
     KernelTable,
     OperandSpec,
     Packing,
-    Space,
-    TierSpace,
     UnboundKernel,
 )
-from memcfg.devices._spill import Spill
+from memcfg.devices._tiers import Space, Spill, TierSpace
 from memcfg.devices.cpu import CpuDevice, CpuHardware
 from memcfg.devices.simulated import SimulatedDevice, SimulatedHardware
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from memcfg.devices._spill import ANYWHERE, Spill
+from memcfg.devices._tiers import ANYWHERE, Space, Spill, TierSpace
 from memcfg.ops._dtypes import item_bytes
 
 if TYPE_CHECKING:
@@ -235,17 +235,6 @@ class KernelTable(Protocol):
         KernelError
             As `make` does.
         """
-
-
-Space: TypeAlias = str
-"""Kinds of memory: ``"host"``, which the device shares; ``"pinned"``, page-locked
-memory of the host; ``"device"``, its own; ``"file"``; and ``"addresses"``, without
-memory."""
-
-
-TierSpace: TypeAlias = Any
-"""Memory of a tier: what `tier_memory` returns and `program` of the same device takes.
-It has `nbytes`; an `Arena` grows and shrinks."""
 
 
 class Device(Protocol):

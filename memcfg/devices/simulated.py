@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any, Never
 from memcfg._cached import cached_property
 from memcfg._core import codec_bounds
 from memcfg.devices._contract import Device, Hardware
-from memcfg.devices._spill import ANYWHERE, Spill
+from memcfg.devices._tiers import ANYWHERE, Spill
 from memcfg.devices.cpu import kernel_table
 from memcfg.memory import Pool, simulated
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from memcfg.devices._contract import KernelTable, Space
+    from memcfg.devices._contract import KernelTable
+    from memcfg.devices._tiers import Space
     from memcfg.memory import Resource
 
 __all__ = ["SimulatedDevice", "SimulatedHardware"]

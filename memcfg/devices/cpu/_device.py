@@ -14,7 +14,7 @@ from memcfg._cached import cached_property
 from memcfg._core import Lane, OneDNN, Program, ScratchFile, codec_bounds
 from memcfg._core._machine import machine_bytes
 from memcfg.devices._contract import Device, Hardware
-from memcfg.devices._spill import ANYWHERE, Spill, TierLimit
+from memcfg.devices._tiers import ANYWHERE, Spill, TierLimit
 from memcfg.devices.cpu._onednn_library import find_onednn
 from memcfg.devices.cpu._processor import processor_name
 from memcfg.devices.cpu._table import kernel_table
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from memcfg._core import Arena
-    from memcfg.devices._contract import KernelTable, Space
+    from memcfg.devices._contract import KernelTable
+    from memcfg.devices._tiers import Space
 
 
 _TIERS: Mapping[str, Space] = MappingProxyType({"host": "host", "file": "file"})

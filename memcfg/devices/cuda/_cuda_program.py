@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from memcfg._core import Arena, Block, Counter, CudaGraph, Pool, Resource
-    from memcfg.devices._contract import TierSpace
+    from memcfg.devices._tiers import TierSpace
     from memcfg.devices.cuda._bound_launch import Bound
     from memcfg.devices.cuda._cuda_kernels import CudaKernel, CudaKernels
 

@@ -12,7 +12,7 @@ import numpy as np
 from memcfg._cached import cached_property
 from memcfg._core import CudaContext, CudaStream
 from memcfg.devices._contract import Device, Hardware
-from memcfg.devices._spill import ANYWHERE, Spill, TierLimit
+from memcfg.devices._tiers import ANYWHERE, Spill, TierLimit
 from memcfg.devices.cuda._codec_sources import CODECS
 from memcfg.devices.cuda._cublaslt import load_cublaslt
 from memcfg.devices.cuda._cuda_kernels import CudaKernels, CudaModules
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from memcfg._core import Arena, Block, CudaDriver
-    from memcfg.devices._contract import Space, TierSpace
+    from memcfg.devices._tiers import Space, TierSpace
     from memcfg.devices.cuda._cuda_kernels import (
         Compiler,
         LoadCublasLt,

@@ -1,10 +1,10 @@
-"""Where tensors go that leave a logical device: which tier, how much, how fast."""
+"""The tiers of a logical device, where tensors go that leave it: how much, how fast."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from weakref import WeakSet
 
 from memcfg.errors import ResourceExhaustedError
@@ -12,11 +12,20 @@ from memcfg.errors import ResourceExhaustedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from memcfg.devices._contract import Space, TierSpace
+_Made = TypeVar("_Made")
 
-_Made = TypeVar("_Made", bound="TierSpace")
+__all__ = ["ANYWHERE", "Space", "Spill", "TierLimit", "TierSpace"]
 
-__all__ = ["ANYWHERE", "Spill", "TierLimit"]
+
+Space: TypeAlias = str
+"""Kinds of memory: ``"host"``, which the device shares; ``"pinned"``, page-locked
+memory of the host; ``"device"``, its own; ``"file"``; and ``"addresses"``, without
+memory."""
+
+
+TierSpace: TypeAlias = Any
+"""Memory of a tier: what `tier_memory` returns and `program` of the same device takes.
+It has `nbytes`; an `Arena` grows and shrinks."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +50,18 @@ class Spill:
     bandwidth: float | None = None
 
     def of(self, tiers: Mapping[str, Space]) -> Mapping[str, Space]:
-        """Return those of a kind of device's tiers that are left."""
+        """Return those of a kind of device's tiers that are left.
+
+        Parameters
+        ----------
+        tiers : mapping of str to Space
+            All that such devices have.
+
+        Returns
+        -------
+        mapping of str to Space
+            One of them, or all.
+        """
         if self.tier is None:
             return tiers
         return MappingProxyType({self.tier: tiers[self.tier]})
