@@ -106,7 +106,7 @@ def _table(rows: list[_Row], limit: int | None, *, measured: bool) -> str:
         cells = [format_bytes(row.plan.peak_bytes), extra(row.plan)]
         if row.measured is None:
             cells += [
-                seconds(row.plan.predicted.seconds),
+                seconds(row.plan.elapsed_seconds),
                 gap(row.plan),
                 seconds(row.plan.predicted.planning_seconds),
             ]

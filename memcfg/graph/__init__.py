@@ -15,19 +15,20 @@ from memcfg.graph._concatenations import (
     split_convolution_gradients,
 )
 from memcfg.graph._constants import fold_constants
-from memcfg.graph._cost import memory_seconds, nominal_seconds_of
+from memcfg.graph._cost import NOMINAL_COPY, memory_seconds, nominal_seconds_of
 from memcfg.graph._cross_entropy import fuse_cross_entropy
 from memcfg.graph._dead_ops import drop_dead_ops
 from memcfg.graph._duplicates import merge_duplicates
 from memcfg.graph._fusion import fuse_ops, fuse_products
 from memcfg.graph._gradients import gradients
-from memcfg.graph._graph import PHASES, ROLES, TIMES, Algorithm, Graph, Op, Tensor
+from memcfg.graph._graph import PHASES, ROLES, TIMES, Algorithm, Graph, Op, Tensor, Tier
 from memcfg.graph._kept_activations import spare_activations
 from memcfg.graph._narrow_updates import narrow_updates
 from memcfg.graph._tiled_updates import tile_updates
 from memcfg.graph._updates import hoist_updates, update_order
 
 __all__ = [
+    "NOMINAL_COPY",
     "PHASES",
     "ROLES",
     "TIMES",
@@ -36,6 +37,7 @@ __all__ = [
     "Graph",
     "Op",
     "Tensor",
+    "Tier",
     "drop_dead_ops",
     "fold_constants",
     "fuse_cross_entropy",

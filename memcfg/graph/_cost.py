@@ -6,6 +6,7 @@ depend on how busy a machine is; measured times are the runtime's business.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from memcfg.ops import Spec
@@ -17,11 +18,14 @@ if TYPE_CHECKING:
     from memcfg.graph._graph import Graph
     from memcfg.ops import OpType
 
-__all__ = ["memory_seconds", "nominal_seconds", "nominal_seconds_of"]
+__all__ = ["NOMINAL_COPY", "memory_seconds", "nominal_seconds", "nominal_seconds_of"]
 
 _FLOPS_PER_SECOND = 100e9  # two AVX2 cores
 _BYTES_PER_SECOND = 10e9  # one memory channel
 _SECONDS_PER_OP = 1e-6  # starting a kernel
+NOMINAL_COPY: Mapping[str, float] = MappingProxyType(
+    {"host": 5e9, "file": 1e9}  # bytes a second: half of memory's; a disk's
+)
 
 
 def nominal_seconds(

@@ -31,6 +31,7 @@ __all__ = [
     "Graph",
     "Op",
     "Tensor",
+    "Tier",
 ]
 
 ROLES = (
@@ -146,6 +147,25 @@ class Op:
     group: str = field(default="", compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """A lower tier of a device, where tensors may go.
+
+    Parameters
+    ----------
+    name : str
+        As plans name it, such as ``"host"``.
+    bytes_per_second : float
+        What a lane copies, each way.
+    limit_bytes : int or None, default None
+        The most bytes there at a time; None is no limit.
+    """
+
+    name: str
+    bytes_per_second: float
+    limit_bytes: int | None = None
+
+
 @dataclass(frozen=True)
 class Graph:
     """One step: tensors, ops in topological order, and what stays at the end.
@@ -167,6 +187,9 @@ class Graph:
         What the ops' seconds are: ``"nominal"``, stated or of a nominal machine, or
         ``"measured"`` on a device. Not part of the interchange format, and does not
         take part in comparison.
+    tiers : tuple of Tier, default ()
+        What the device has, the first the one to swap to; empty: not known. Like
+        `times` in other respects.
 
     Raises
     ------
@@ -184,6 +207,7 @@ class Graph:
     keep: tuple[int, ...] = ()
     losses: tuple[int, ...] = ()
     times: str = field(default="nominal", compare=False)
+    tiers: tuple[Tier, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         self.check()

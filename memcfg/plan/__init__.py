@@ -64,6 +64,7 @@ from memcfg.plan._superneurons import (
     superneurons_speed,
 )
 from memcfg.plan._time_bound import time_lower_bound
+from memcfg.plan._vdnn import vdnn_all, vdnn_conv, vdnn_dyn
 
 __all__ = [
     "POLICIES",
@@ -131,6 +132,9 @@ __all__ = [
     "time_lower_bound",
     "unchecked_claims",
     "validate",
+    "vdnn_all",
+    "vdnn_conv",
+    "vdnn_dyn",
     "violations",
     "with_copies_placed",
     "with_updates_in_time",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from memcfg._cached import cached_property
 from memcfg._core import search
 from memcfg.errors import GraphError
-from memcfg.graph import Graph, update_order
+from memcfg.graph import NOMINAL_COPY, Graph, update_order
 from memcfg.plan._actions import Action, Alias, Alloc, Compute, Free
 from memcfg.plan._bound import lower_bound
 from memcfg.plan._place import PLAN_EFFORT
@@ -235,6 +235,11 @@ class Request:
         effort = min(PLAN_EFFORT, _TRIES * buffers * buffers // 4)
         return self.step.layout(sequence, rule=rule, effort=effort)
 
+    def written(self, sequence: Sequence[int]) -> list[Action]:
+        """Write these ops in this order as actions, with the lowest layout."""
+        self._check(sequence)
+        return _actions(self.graph, sequence, self._lowest(sequence))
+
     def laid_out(self, sequence: Sequence[int], layout: Layout) -> Plan:
         """Make the plan that runs these ops with everything where a layout has it."""
         return self.plan(_actions(self.graph, sequence, layout))
@@ -249,7 +254,7 @@ class Request:
             predicted=Predicted(peak_bytes=0),
             actions=tuple(actions),
         )
-        found = simulate(self.graph, blank)
+        found = simulate(self.graph, blank, _bandwidths(self.graph))
         predicted = Predicted(
             peak_bytes=found.peak_bytes,
             host_peak_bytes=found.host_peak_bytes,
@@ -317,7 +322,14 @@ def _summary(graph: Graph, plan: Plan, found: Simulation) -> Summary:
         peak_op="" if found.peak_op is None else graph.ops[found.peak_op].name,
         all_bytes=_own_buffers(graph),
         times=graph.times,
+        stall_seconds=max(found.elapsed_seconds - found.seconds, 0.0),
     )
+
+
+def _bandwidths(graph: Graph) -> dict[str, float]:
+    """Return bytes a second of the tiers: the device's, or nominal ones."""
+    stated = {tier.name: tier.bytes_per_second for tier in graph.tiers}
+    return {**NOMINAL_COPY, **stated}
 
 
 def _group(graph: Graph, items: Iterable[tuple[str, Sequence[int]]]) -> Group:

@@ -153,6 +153,9 @@ class Summary:
     recosted : Recosted or None, default None
         What the plan was judged by, and took the place of, after the first steps; None:
         it was not judged again.
+    stall_seconds : float, default 0.0
+        How long ops wait for copies, at the bandwidths of the device's tiers, or at
+        nominal ones.
     """
 
     kept: Group
@@ -166,6 +169,7 @@ class Summary:
     times: str = "nominal"
     unproven: bool = False
     recosted: Recosted | None = None
+    stall_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -207,6 +211,12 @@ class Plan:
     def peak_bytes(self) -> int:
         """The highest end of any buffer in use at any time, in bytes."""
         return self.predicted.peak_bytes
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """The time of its ops and of what they wait for, in seconds."""
+        stall = self.summary.stall_seconds if self.summary else 0.0
+        return self.predicted.seconds + stall
 
     @property
     def lower_bound_bytes(self) -> int:
@@ -351,6 +361,10 @@ def _costs(plan: Plan) -> list[Row]:
     if predicted.moved_bytes:
         held = f"at most {format_bytes(predicted.host_peak_bytes)} at a time"
         rows.append(_bytes_row("moved", predicted.moved_bytes, *held.split()))
+        if plan.summary is not None:
+            words = "that ops wait for copies"
+            stall = _milliseconds(plan.summary.stall_seconds)
+            rows.append(Row("stall", stall, tuple(words.split())))
     return rows
 
 

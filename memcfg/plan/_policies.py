@@ -31,6 +31,7 @@ from memcfg.plan._superneurons import (
     superneurons_memory,
     superneurons_speed,
 )
+from memcfg.plan._vdnn import vdnn_all, vdnn_conv, vdnn_dyn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -60,6 +61,9 @@ POLICIES: Mapping[str, Callable[[], Policy]] = MappingProxyType(
         "superneurons_speed": superneurons_speed,
         "superneurons_memory": superneurons_memory,
         "superneurons_cost": superneurons_cost,
+        "vdnn_all": vdnn_all,
+        "vdnn_conv": vdnn_conv,
+        "vdnn_dyn": vdnn_dyn,
         "kusumoto_exact_time": kusumoto_exact_time,
         "kusumoto_exact_memory": kusumoto_exact_memory,
         "kusumoto_pruned_time": kusumoto_pruned_time,

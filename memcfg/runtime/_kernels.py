@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from memcfg.devices import Device, OperandSpec, Packing, UnboundKernel
 from memcfg.errors import GraphError, KernelError
-from memcfg.graph import Algorithm, Graph, Op, Tensor
+from memcfg.graph import NOMINAL_COPY, Algorithm, Graph, Op, Tensor, Tier
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,6 +47,7 @@ class Kernels:
         if not device.takes_bfloat16:
             _refuse_bfloat16(graph, device)
         self._table = device.kernels
+        self._tiers = _tiers(device)
         self._times = times
         self._took = took
         self._specs = [
@@ -107,7 +108,7 @@ class Kernels:
     def annotate(self, graph: Graph) -> Graph:
         """Return the graph with the algorithms and scratch sizes of its kernels."""
         ops = tuple(map(self._with, range(len(graph.ops)), graph.ops))
-        return replace(graph, ops=ops, times=self._times)
+        return replace(graph, ops=ops, times=self._times, tiers=self._tiers)
 
     def _list(self, op: int, measured: bool) -> list[tuple[str, int, float]]:
         """List name, scratch and seconds of an op's algorithms; 0: not known."""
@@ -148,6 +149,19 @@ class Kernels:
             for name, scratch, seconds in rows
         )
         return replace(op, scratch_bytes=found[0].scratch_bytes, algorithms=found)
+
+
+def _tiers(device: Device) -> tuple[Tier, ...]:
+    """Tell what a device has of tiers; nominal bandwidths where none is stated."""
+    spill = device.spill
+    return tuple(
+        Tier(
+            name,
+            spill.bandwidth or NOMINAL_COPY[name],
+            spill.limit_bytes if name == spill.tier else None,
+        )
+        for name in device.tiers
+    )
 
 
 def _refuse_bfloat16(graph: Graph, device: Device) -> None:

@@ -1,0 +1,343 @@
+"""vDNN: the inputs of layers leave in the forward phase and come back in time.
+
+Rhu et al., "vDNN: Virtualized Deep Neural Networks for Scalable, Memory-Efficient
+Neural Network Design", MICRO 2016.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+from memcfg.ops import op_types
+from memcfg.plan._actions import Compute
+from memcfg.plan._chain import Chain, forward_ops
+from memcfg.plan._policy import Method, fits
+from memcfg.plan._simulate import simulate
+from memcfg.plan._swapping import Away, plan_swaps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from memcfg.graph import Algorithm, Graph, Op
+    from memcfg.plan._lifetimes import Request
+    from memcfg.plan._plan import Plan
+    from memcfg.plan._policy import Policy
+
+_Choice = dict[int, "Algorithm"]  # by op, where it is not the default
+
+
+class _Layers:
+    """Forward ops as layers, with the backward ops of each, and what they read."""
+
+    def __init__(self, request: Request) -> None:
+        graph = request.graph
+        self.graph = graph
+        self.ops = forward_ops(graph)
+        chain = Chain(request, [[op] for op in self.ops])
+        backward = [(n, ops) for n, ops in enumerate(chain.backward) if ops][::-1]
+        later = [op for _, ops in backward for op in ops]
+        self.sequence = chain.finished([*self.ops, *later])
+        self.place = {op: place for place, op in enumerate(self.sequence)}
+        # Layers in the order of their backward, and where that begins.
+        self.backward = [(n, min(self.place[op] for op in ops)) for n, ops in backward]
+        self.inputs = self._inputs()
+
+    def _inputs(self) -> dict[int, list[int]]:
+        """For each layer what it reads last of the layers, and backward reads again."""
+        graph, number = self.graph, {op: n for n, op in enumerate(self.ops)}
+        fixed = {*graph.persistent, *graph.keep, *graph.losses}
+        found: dict[int, list[int]] = defaultdict(list)
+        for tensor, readers in enumerate(graph.consumers):
+            ahead = [number[reader] for reader in readers if reader in number]
+            if tensor not in fixed and ahead and len(ahead) < len(readers):
+                found[max(ahead)].append(tensor)
+        return found
+
+    def first_use(self, tensor: int) -> int:
+        """Return the place of the first op that is no layer and reads a tensor."""
+        layers = set(self.ops)
+        readers = self.graph.consumers[tensor]
+        return min(self.place[reader] for reader in readers if reader not in layers)
+
+    def has(self, layer: int, kind: str) -> bool:
+        """Whether a layer is of an op type, perhaps with others."""
+        own = self.graph.ops[self.ops[layer]].type
+        return own == kind or own in _composites_of(kind)
+
+
+@cache
+def _composites_of(kind: str) -> frozenset[str]:
+    """Return the op types of which one is a part."""
+    return frozenset(
+        found.name
+        for found in op_types()
+        if found.composite is not None
+        and any(part.type == kind for part in found.composite.parts)
+    )
+
+
+def _leaving(layers: _Layers, *, convolutions: bool) -> set[int]:
+    """Choose the layers whose inputs leave: no classifier's, and not the last one's."""
+    return {
+        layer
+        for layer in layers.inputs
+        if layer < len(layers.ops) - 1
+        and not layers.has(layer, "dense")
+        and (not convolutions or layers.has(layer, "conv2d"))
+    }
+
+
+def _swaps(layers: _Layers, leaving: set[int]) -> Iterator[Away]:
+    """Tell when inputs leave and come back, with a barrier at the end of each layer.
+
+    While a layer's backward runs, the inputs come back of the next layer that misses
+    its own, but none beyond the next convolution; what is still away when it is needed
+    is waited for.
+    """
+    comes: dict[int, tuple[int, int]] = {}  # layer -> where its copy in starts, ends
+    starts = [place for _, place in layers.backward]
+    for index, (layer, begin) in enumerate(layers.backward):
+        if layer in leaving and layer not in comes:
+            comes[layer] = (begin, begin)
+        after = starts[index + 1] if index + 1 < len(starts) else len(layers.sequence)
+        wanted = _next_missing(layers, leaving.difference(comes), layer)
+        if wanted is not None:
+            comes[wanted] = (begin, after)
+    for layer in sorted(leaving):
+        out = layers.place[layers.ops[layer]]
+        for tensor in layers.inputs[layer]:
+            use = layers.first_use(tensor)
+            arrive, back = comes.get(layer, (use, use))
+            arrive, back = min(arrive, use), min(back, use)
+            if out + 1 <= arrive:
+                yield Away(tensor, out, out + 1, arrive, back)
+
+
+def _next_missing(layers: _Layers, missing: set[int], layer: int) -> int | None:
+    for earlier in reversed(range(layer)):
+        if earlier in missing:
+            return earlier
+        if layers.has(earlier, "conv2d"):
+            return None
+    return None
+
+
+# -- algorithms -----------------------------------------------------------------
+
+
+_ORACLE = "reference"  # NumPy's algorithm, which nobody chooses for its scratch
+
+
+def _algorithms(op: Op) -> list[Algorithm]:
+    return [each for each in op.algorithms if each.name != _ORACLE]
+
+
+def _fastest(op: Op) -> Algorithm | None:
+    return min(_algorithms(op), key=lambda each: each.seconds, default=None)
+
+
+def _thriftiest(op: Op) -> Algorithm | None:
+    def cost(each: Algorithm) -> tuple[int, float]:
+        return each.scratch_bytes, each.seconds
+
+    return min(_algorithms(op), key=cost, default=None)
+
+
+def _choose(graph: Graph, pick: Callable[[Op], Algorithm | None]) -> _Choice:
+    """Choose an algorithm for each op that has several; the default is no choice."""
+    found: _Choice = {}
+    for index, op in enumerate(graph.ops):
+        chosen = pick(op)
+        if chosen is not None and chosen != op.algorithms[0]:
+            found[index] = chosen
+    return found
+
+
+def _with(graph: Graph, choice: Mapping[int, Algorithm]) -> Graph:
+    """Return the graph with the chosen algorithms' seconds and scratch as defaults."""
+    ops = list(graph.ops)
+    for index, chosen in choice.items():
+        scratch, seconds = chosen.scratch_bytes, chosen.seconds
+        ops[index] = replace(ops[index], scratch_bytes=scratch, seconds=seconds)
+    return replace(graph, ops=tuple(ops))
+
+
+def _plan(request: Request, which: str, choice: _Choice) -> Plan:
+    """Plan with the inputs of all layers, of convolutions or of none away."""
+    own = request
+    if choice:
+        own = replace(request, graph=_with(request.graph, choice), known={})
+    layers = _Layers(own)
+    leaving: set[int] = set()
+    if which != "none":
+        leaving = _leaving(layers, convolutions=which == "conv")
+    plan = plan_swaps(own, layers.sequence, _swaps(layers, leaving))
+    named = {request.order[index]: each.name for index, each in choice.items()}
+    return replace(
+        plan,
+        actions=tuple(
+            replace(action, algorithm=named[action.op])
+            if isinstance(action, Compute) and action.op in named
+            else action
+            for action in plan.actions
+        ),
+    )
+
+
+def _downgraded(request: Request, which: str) -> Plan:
+    """Start with the fastest algorithms; where it overflows, take less scratch."""
+    graph = request.graph
+    choice = _choose(graph, _fastest)
+    while True:
+        plan = _plan(request, which, choice)
+        if fits(plan):
+            return plan
+        given = _given(request, plan)
+        at = simulate(graph, given).peak_op
+        op = None if at is None else graph.ops[at]
+        now = None if op is None else choice.get(at or 0, _default(op))
+        less = [
+            each
+            for each in (_algorithms(op) if op else ())
+            if now is not None and each.scratch_bytes < now.scratch_bytes
+        ]
+        if at is None or not less:
+            return plan
+        choice[at] = max(less, key=lambda each: each.scratch_bytes)
+
+
+def _given(request: Request, plan: Plan) -> Plan:
+    """Return a plan with ops in the numbers of the request's graph."""
+    number = {given: index for index, given in enumerate(request.order)}
+    actions = tuple(
+        replace(action, op=number[action.op]) if isinstance(action, Compute) else action
+        for action in plan.actions
+    )
+    return replace(plan, actions=actions)
+
+
+def _default(op: Op) -> Algorithm | None:
+    return op.algorithms[0] if op.algorithms else None
+
+
+def _dynamic(request: Request) -> Plan:
+    """Go down the ladder to the first rung that fits."""
+    graph = request.graph
+    fast, thrifty = _choose(graph, _fastest), _choose(graph, _thriftiest)
+    least = _plan(request, "all", thrifty)
+    if not fits(least):
+        return least
+    for which in ("none", "conv", "all"):
+        plan = _plan(request, which, fast)
+        if fits(plan):
+            return plan
+    for which in ("conv", "all"):
+        plan = _downgraded(request, which)
+        if fits(plan):
+            return plan
+    plan = _plan(request, "conv", thrifty)
+    return plan if fits(plan) else least
+
+
+_PICKS = {"performance": _fastest, "memory": _thriftiest}
+
+
+@dataclass(frozen=True)
+class _Static:
+    """One rung of the ladder: a value, so that equal policies are equal."""
+
+    which: str
+    algorithms: str
+
+    def __post_init__(self) -> None:
+        if self.algorithms not in _PICKS:
+            known = " or ".join(map(repr, _PICKS))
+            raise ValueError(f"algorithms is {known}, not {self.algorithms!r}")
+
+    def __call__(self, request: Request) -> Plan:
+        pick = _PICKS[self.algorithms]
+        return _plan(request, self.which, _choose(request.graph, pick))
+
+
+_OTHER = "vdnn_dyn(), which may choose algorithms of less scratch"
+
+
+def vdnn_all(algorithms: str = "performance") -> Policy:
+    """Swap out the inputs of all layers but a classifier's, as vDNN-all.
+
+    Each layer's input leaves while its last reader in the forward phase computes, and
+    comes back while the backward of a later layer does; at the end of each layer both
+    are waited for. It goes to the first tier of the device.
+
+    Parameters
+    ----------
+    algorithms : {"performance", "memory"}, default "performance"
+        Whether each op has its fastest algorithm, vDNN's (p), or that of least scratch,
+        its (m), which may round differently.
+
+    Returns
+    -------
+    Policy
+        A value that can be compared; calling it with a graph and a limit returns a
+        plan.
+
+    Raises
+    ------
+    ValueError
+        If `algorithms` is neither.
+
+    Notes
+    -----
+    Rhu et al., MICRO 2016. A layer is an op of the forward phase; in a DAG its input
+    leaves with the last that reads it.
+    """
+    return Method("vdnn_all", _Static("all", algorithms), _OTHER)
+
+
+def vdnn_conv(algorithms: str = "performance") -> Policy:
+    """Swap out the inputs of convolutions alone, as vDNN-conv; see `vdnn_all`.
+
+    Parameters
+    ----------
+    algorithms : {"performance", "memory"}, default "performance"
+        As of `vdnn_all`.
+
+    Returns
+    -------
+    Policy
+        A value that can be compared; calling it with a graph and a limit returns a
+        plan.
+
+    Raises
+    ------
+    ValueError
+        If `algorithms` is neither.
+
+    Notes
+    -----
+    Rhu et al., MICRO 2016.
+    """
+    return Method("vdnn_conv", _Static("conv", algorithms), _OTHER)
+
+
+def vdnn_dyn() -> Policy:
+    """Choose what leaves and the algorithms for a limit, as vDNN-dyn.
+
+    The first that fits: nothing leaves, the inputs of convolutions do, or of all
+    layers, each with the fastest algorithms; then with less scratch for one op after
+    another that does not fit; then with the least.
+
+    Returns
+    -------
+    Policy
+        A value that can be compared; calling it with a graph and a limit returns a
+        plan.
+
+    Notes
+    -----
+    Rhu et al., MICRO 2016; the order of the ladder is that of its authors' programs.
+    """
+    return Method("vdnn_dyn", _dynamic)
