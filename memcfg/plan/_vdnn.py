@@ -1,4 +1,4 @@
-"""vDNN: the inputs of layers leave in the forward phase and come back in time.
+"""Virtualised DNN: inputs of layers leave in the forward phase, and come back in time.
 
 Rhu et al., "vDNN: Virtualized Deep Neural Networks for Scalable, Memory-Efficient
 Neural Network Design", MICRO 2016.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import TYPE_CHECKING
 
 from memcfg.ops import op_types
@@ -36,6 +35,7 @@ class _Layers:
         graph = request.graph
         self.graph = graph
         self.ops = forward_ops(graph)
+        self._kinds = {kind: _composites_of(kind) for kind in ("conv2d", "dense")}
         chain = Chain(request, [[op] for op in self.ops])
         backward = [(n, ops) for n, ops in enumerate(chain.backward) if ops][::-1]
         later = [op for _, ops in backward for op in ops]
@@ -64,19 +64,18 @@ class _Layers:
 
     def has(self, layer: int, kind: str) -> bool:
         """Whether a layer is of an op type, perhaps with others."""
-        own = self.graph.ops[self.ops[layer]].type
-        return own == kind or own in _composites_of(kind)
+        return self.graph.ops[self.ops[layer]].type in self._kinds[kind]
 
 
-@cache
 def _composites_of(kind: str) -> frozenset[str]:
-    """Return the op types of which one is a part."""
-    return frozenset(
+    """Return an op type, and those of which it is a part."""
+    composites = {
         found.name
         for found in op_types()
         if found.composite is not None
         and any(part.type == kind for part in found.composite.parts)
-    )
+    }
+    return frozenset({kind, *composites})
 
 
 def _leaving(layers: _Layers, *, convolutions: bool) -> set[int]:
