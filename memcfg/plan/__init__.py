@@ -39,6 +39,7 @@ from memcfg.plan._layrub import layrub
 from memcfg.plan._less_scratch import plan_within
 from memcfg.plan._lifetimes import state_updates, with_updates_in_time
 from memcfg.plan._look_ahead import look_ahead
+from memcfg.plan._meng_swap import meng_swap
 from memcfg.plan._mxnet import mxnet
 from memcfg.plan._place import Buffer, Placement, place
 from memcfg.plan._plan import Group, Plan, Predicted, Recosted, Summary
@@ -110,6 +111,7 @@ __all__ = [
     "layrub",
     "look_ahead",
     "lower_bound",
+    "meng_swap",
     "mxnet",
     "order",
     "place",

@@ -18,6 +18,7 @@ from memcfg.plan._kusumoto import (
 )
 from memcfg.plan._layrub import layrub
 from memcfg.plan._look_ahead import look_ahead
+from memcfg.plan._meng_swap import meng_swap
 from memcfg.plan._mxnet import mxnet
 from memcfg.plan._repeated_blocks import repeated_blocks
 from memcfg.plan._replay_elementwise import replay_elementwise
@@ -64,6 +65,7 @@ POLICIES: Mapping[str, Callable[[], Policy]] = MappingProxyType(
         "vdnn_all": vdnn_all,
         "vdnn_conv": vdnn_conv,
         "vdnn_dyn": vdnn_dyn,
+        "meng_swap": meng_swap,
         "kusumoto_exact_time": kusumoto_exact_time,
         "kusumoto_exact_memory": kusumoto_exact_memory,
         "kusumoto_pruned_time": kusumoto_pruned_time,

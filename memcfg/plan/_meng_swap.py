@@ -1,0 +1,182 @@
+"""Swapping by triggers: what is far from the loss leaves, and comes back just in time.
+
+Meng, Sun, Yang, Qiu and Gu, "Training Deeper Models by GPU Memory Optimization on
+TensorFlow", ML Systems Workshop at NIPS 2017.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple
+
+from memcfg.plan._policy import Method, fits
+from memcfg.plan._swapping import Away, plan_swaps, tier_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from memcfg.plan._lifetimes import Request
+    from memcfg.plan._plan import Plan
+    from memcfg.plan._policy import Policy
+
+_TRIGGERS = ("ect", "asap", "demand")
+
+
+class _Map(NamedTuple):
+    """A feature map, by places in the order of the ops."""
+
+    tensor: int
+    nbytes: int
+    begin: int  # of the last forward op that reads it, or behind its maker
+    first: int  # of the first later op that does
+
+
+@dataclass(frozen=True)
+class _Swapper:
+    """What plans by one kind of trigger: a value, so that equal policies are equal."""
+
+    trigger: str
+
+    def __post_init__(self) -> None:
+        if self.trigger not in _TRIGGERS:
+            known = ", ".join(map(repr, _TRIGGERS))
+            raise ValueError(f"trigger is one of {known}, not {self.trigger!r}")
+
+    def __call__(self, request: Request) -> Plan:
+        """Swap out as few maps as fit, those that are made first before all others."""
+        maps = _feature_maps(request)
+        best = self.planned(request, [])
+        if fits(best):
+            return best
+        low, high = 0, len(maps)
+        while high - low > 1:
+            middle = (low + high) // 2
+            plan = self.planned(request, maps[:middle])
+            if fits(plan):
+                high = middle
+            else:
+                low = middle
+            best = _better(best, plan)
+        return _better(best, self.planned(request, maps[:high]))
+
+    def planned(self, request: Request, maps: Sequence[_Map]) -> Plan:
+        """Plan with these maps away between their uses."""
+        graph = request.graph
+        ends = [*accumulate(op.seconds for op in graph.ops)]
+        starts = [0.0, *ends[:-1]]
+        rate = tier_of(graph).bytes_per_second
+        leaves = _leaves(maps, starts, rate)
+        wanted = [each for each in maps if leaves[each.tensor] < each.first]
+        arrives = self._arrives(wanted, starts, rate, _first_backward(request))
+        return plan_swaps(
+            request,
+            range(len(graph.ops)),
+            [
+                Away(
+                    each.tensor,
+                    each.begin,
+                    leaves[each.tensor],
+                    max(arrives[each.tensor], leaves[each.tensor]),
+                    each.first,
+                )
+                for each in wanted
+            ],
+        )
+
+    def _arrives(
+        self, maps: Sequence[_Map], starts: list[float], rate: float, backward: int
+    ) -> dict[int, int]:
+        """Tell before which op each copy in starts."""
+        found: dict[int, int] = {}
+        free = float("inf")  # when the lane must be free for what is used later
+        for each in sorted(maps, key=lambda each: -each.first):
+            if self.trigger == "demand":
+                found[each.tensor] = each.first
+            elif self.trigger == "asap":
+                found[each.tensor] = min(backward, each.first)
+            else:  # the latest op that starts early enough
+                free = min(free, starts[each.first]) - each.nbytes / rate
+                place = each.first
+                while place > each.begin + 1 and starts[place] > free:
+                    place -= 1
+                found[each.tensor] = place
+        return found
+
+
+def _better(one: Plan, other: Plan) -> Plan:
+    """Return the one that fits and takes less time, else that of the lower peak."""
+
+    def cost(plan: Plan) -> tuple[bool, float]:
+        fitting = fits(plan)
+        return not fitting, plan.elapsed_seconds if fitting else plan.peak_bytes
+
+    return min(one, other, key=cost)
+
+
+def _feature_maps(request: Request) -> list[_Map]:
+    """List what the forward phase makes and the backward phase reads, in order."""
+    graph = request.graph
+    phases = [op.phase for op in graph.ops]
+    fixed = {*graph.persistent, *graph.keep, *graph.losses}
+    found = []
+    for tensor, readers in enumerate(graph.consumers):
+        maker = graph.producer[tensor]
+        if tensor in fixed or maker is None or phases[maker] != "forward":
+            continue
+        ahead = [op for op in readers if phases[op] == "forward"]
+        later = [op for op in readers if phases[op] != "forward"]
+        begin = max(ahead, default=maker + 1)
+        if later and begin + 1 < min(later):
+            nbytes = graph.tensors[tensor].nbytes
+            found.append((maker, _Map(tensor, nbytes, begin, min(later))))
+    return [each for _, each in sorted(found)]
+
+
+def _first_backward(request: Request) -> int:
+    phases = [op.phase for op in request.graph.ops]
+    return phases.index("backward") if "backward" in phases else len(phases)
+
+
+def _leaves(maps: Sequence[_Map], starts: list[float], rate: float) -> dict[int, int]:
+    """Tell before which op each copy out has ended, on a lane that does one by one."""
+    found: dict[int, int] = {}
+    free = 0.0
+    for each in sorted(maps, key=lambda each: each.begin):
+        free = max(free, starts[each.begin]) + each.nbytes / rate
+        place = each.begin + 1
+        while place < each.first and starts[place] < free:
+            place += 1
+        found[each.tensor] = place
+    return found
+
+
+def meng_swap(trigger: str = "ect") -> Policy:
+    """Swap out the feature maps that were made first, as few as a limit asks for.
+
+    Maps near the loss stay. A map leaves with its last use in the forward phase, and
+    its bytes are free when the copy has ended; no op waits for that.
+
+    Parameters
+    ----------
+    trigger : {"ect", "asap", "demand"}, default "ect"
+        When a copy back starts: as late as it still ends before its use, by estimated
+        completion times; with the backward phase; or when it is needed.
+
+    Returns
+    -------
+    Policy
+        A value that can be compared; calling it with a graph and a limit returns a
+        plan. Without a limit nothing is swapped.
+
+    Raises
+    ------
+    ValueError
+        If `trigger` is none of these.
+
+    Notes
+    -----
+    Meng et al., ML Systems Workshop at NIPS 2017. Completion times are those of the ops
+    in the graph's order, and of copies one after another on each lane.
+    """
+    return Method("meng_swap", _Swapper(trigger))

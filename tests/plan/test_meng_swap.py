@@ -1,0 +1,130 @@
+"""Swapping by triggers: what leaves, when it comes back, what that costs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from networks import NETWORKS
+from training_graphs import random_step
+
+from memcfg.commands._tasks import Task
+from memcfg.errors import InfeasiblePlanError
+from memcfg.graph import Tier
+from memcfg.nn.training._tracing import ProgramKey
+from memcfg.plan import Compute, SwapIn, SwapOut, meng_swap, share, simulate, validate
+
+
+def step(network, batch):
+    model = Task(network, batch).model()
+    graph = model._built_session().graph(ProgramKey("train", batch))
+    model.close()
+    return graph
+
+
+@pytest.fixture(scope="module")
+def resnet():
+    return step("resnet18", 32)
+
+
+def copies(plan):
+    outs = [a.tensor for a in plan.actions if isinstance(a, SwapOut)]
+    ins = [a.tensor for a in plan.actions if isinstance(a, SwapIn)]
+    return outs, ins
+
+
+def test_without_a_limit_nothing_leaves(resnet):
+    assert copies(meng_swap()(resnet)) == ([], [])
+
+
+def test_any_limit_holds_or_is_refused_by_the_least(resnet):
+    peak = share()(resnet).peak_bytes
+    with pytest.raises(InfeasiblePlanError) as refused:
+        meng_swap()(resnet, 64)
+    least = refused.value.smallest_limit_bytes
+    assert least < 0.6 * peak
+    for limit in (least, *(peak * percent // 100 for percent in range(60, 100, 5))):
+        plan = meng_swap()(resnet, limit)
+        validate(resnet, plan)
+        assert plan.peak_bytes <= limit
+        outs, ins = copies(plan)
+        assert sorted(outs) == sorted(ins)
+        assert len(set(outs)) == len(outs)
+    assert meng_swap()(resnet, least).peak_bytes == least
+    with pytest.raises(InfeasiblePlanError):
+        meng_swap()(resnet, least - 64)
+
+
+def test_what_was_made_first_leaves_first(resnet):
+    limit = share()(resnet).peak_bytes * 9 // 10
+    outs, _ = copies(meng_swap()(resnet, limit))
+    stays = [
+        tensor
+        for tensor, maker in enumerate(resnet.producer)
+        if maker is not None
+        and resnet.ops[maker].phase == "forward"
+        and tensor not in outs
+        and any(resnet.ops[op].phase == "backward" for op in resnet.consumers[tensor])
+        and max(resnet.consumers[tensor]) - maker > 300
+    ]
+    last = max(resnet.producer[tensor] for tensor in outs)
+    assert all(resnet.producer[tensor] >= last for tensor in stays)
+
+
+def test_triggers_wait_less_or_hold_less(resnet):
+    """Just in time takes fewer bytes than at once, and waits less than on demand."""
+    needs = {}
+    for trigger in ("ect", "asap", "demand"):
+        with pytest.raises(InfeasiblePlanError) as refused:
+            meng_swap(trigger)(resnet, 64)
+        needs[trigger] = refused.value.smallest_limit_bytes
+    assert needs["ect"] < needs["asap"]
+    limit = int(1.05 * max(needs["ect"], needs["demand"]))
+    quick, late = (meng_swap(each)(resnet, limit) for each in ("ect", "demand"))
+    assert quick.summary.stall_seconds < late.summary.stall_seconds
+    endless = replace(resnet, tiers=(Tier("host", 1e15),))
+    plan = meng_swap()(endless, limit)
+    assert plan.summary.stall_seconds < 1e-9
+
+
+def test_stalls_are_those_of_the_clock(resnet):
+    graph = replace(resnet, tiers=(Tier("host", 1e9),))
+    plan = meng_swap()(graph, share()(graph).peak_bytes * 7 // 10)
+    found = simulate(graph, plan, {"host": 1e9})
+    assert plan.elapsed_seconds == pytest.approx(found.elapsed_seconds)
+    assert plan.predicted.seconds == pytest.approx(
+        sum(graph.ops[a.op].seconds for a in plan.actions if isinstance(a, Compute))
+    )
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_of_all_kinds(name):
+    graph = NETWORKS[name]()
+    peak = share()(graph).peak_bytes
+    for limit in (peak - 64, peak * 3 // 4):
+        try:
+            plan = meng_swap()(graph, limit)
+        except InfeasiblePlanError as refusal:
+            plan = meng_swap()(graph, refusal.smallest_limit_bytes)
+        validate(graph, plan)
+
+
+def test_a_trigger_is_one_of_three():
+    assert meng_swap() == meng_swap("ect") != meng_swap("demand")
+    with pytest.raises(ValueError, match="one of 'ect', 'asap', 'demand', not 'soon'"):
+        meng_swap("soon")
+
+
+@given(seed=st.integers(0, 10_000), ops=st.integers(2, 25), share_=st.integers(30, 99))
+@settings(max_examples=60, deadline=None)
+def test_plans_of_random_steps_are_valid(seed, ops, share_):
+    graph = random_step(seed, ops)
+    limit = max(share()(graph).peak_bytes * share_ // 100, 64)
+    for trigger in ("ect", "asap", "demand"):
+        try:
+            plan = meng_swap(trigger)(graph, limit)
+        except InfeasiblePlanError as refusal:
+            plan = meng_swap(trigger)(graph, refusal.smallest_limit_bytes)
+        validate(graph, plan)
