@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from memcfg.plan._plan import Plan
     from memcfg.plan._policy import Policy
 
-_TRIGGERS = ("ect", "asap", "demand")
+_TRIGGERS = ("in_time", "at_once", "on_demand")
 
 
 class _Map(NamedTuple):
@@ -91,9 +91,9 @@ class _Swapper:
         found: dict[int, int] = {}
         free = float("inf")  # when the lane must be free for what is used later
         for each in sorted(maps, key=lambda each: -each.first):
-            if self.trigger == "demand":
+            if self.trigger == "on_demand":
                 found[each.tensor] = each.first
-            elif self.trigger == "asap":
+            elif self.trigger == "at_once":
                 found[each.tensor] = min(backward, each.first)
             else:  # the latest op that starts early enough
                 free = min(free, starts[each.first]) - each.nbytes / rate
@@ -151,7 +151,7 @@ def _leaves(maps: Sequence[_Map], starts: list[float], rate: float) -> dict[int,
     return found
 
 
-def meng_swap(trigger: str = "ect") -> Policy:
+def meng_swap(trigger: str = "in_time") -> Policy:
     """Swap out the feature maps that were made first, as few as a limit asks for.
 
     Maps near the loss stay. A map leaves with its last use in the forward phase, and
@@ -159,7 +159,7 @@ def meng_swap(trigger: str = "ect") -> Policy:
 
     Parameters
     ----------
-    trigger : {"ect", "asap", "demand"}, default "ect"
+    trigger : {"in_time", "at_once", "on_demand"}, default "in_time"
         When a copy back starts: as late as it still ends before its use, by estimated
         completion times; with the backward phase; or when it is needed.
 

@@ -76,13 +76,13 @@ def test_what_was_made_first_leaves_first(resnet):
 def test_triggers_wait_less_or_hold_less(resnet):
     """Just in time takes fewer bytes than at once, and waits less than on demand."""
     needs = {}
-    for trigger in ("ect", "asap", "demand"):
+    for trigger in ("in_time", "at_once", "on_demand"):
         with pytest.raises(InfeasiblePlanError) as refused:
             meng_swap(trigger)(resnet, 64)
         needs[trigger] = refused.value.smallest_limit_bytes
-    assert needs["ect"] < needs["asap"]
-    limit = int(1.05 * max(needs["ect"], needs["demand"]))
-    quick, late = (meng_swap(each)(resnet, limit) for each in ("ect", "demand"))
+    assert needs["in_time"] < needs["at_once"]
+    limit = int(1.05 * max(needs["in_time"], needs["on_demand"]))
+    quick, late = (meng_swap(each)(resnet, limit) for each in ("in_time", "on_demand"))
     assert quick.summary.stall_seconds < late.summary.stall_seconds
     endless = replace(resnet, tiers=(Tier("host", 1e15),))
     plan = meng_swap()(endless, limit)
@@ -112,8 +112,10 @@ def test_networks_of_all_kinds(name):
 
 
 def test_a_trigger_is_one_of_three():
-    assert meng_swap() == meng_swap("ect") != meng_swap("demand")
-    with pytest.raises(ValueError, match="one of 'ect', 'asap', 'demand', not 'soon'"):
+    assert meng_swap() == meng_swap("in_time") != meng_swap("on_demand")
+    with pytest.raises(
+        ValueError, match="one of 'in_time', 'at_once', 'on_demand', not 'soon'"
+    ):
         meng_swap("soon")
 
 
@@ -122,7 +124,7 @@ def test_a_trigger_is_one_of_three():
 def test_plans_of_random_steps_are_valid(seed, ops, share_):
     graph = random_step(seed, ops)
     limit = max(share()(graph).peak_bytes * share_ // 100, 64)
-    for trigger in ("ect", "asap", "demand"):
+    for trigger in ("in_time", "at_once", "on_demand"):
         try:
             plan = meng_swap(trigger)(graph, limit)
         except InfeasiblePlanError as refusal:
