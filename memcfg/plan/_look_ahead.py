@@ -119,15 +119,20 @@ class _Schedules:
         """
         goal -= goal % self.unit
         again = bool(self.last)
+        lower: Sequence[int] | None = None
         if not again and self.ops <= _SMALL:
             end = self._lower_end(goal)
             self._reach(end)
             self._search(min(rung[0] for rung in self.rungs), 2)
-            self._search(end, 2)
+            lower = self._search(end, 2)
         found = self._search(goal, 4 if again else 1)
         if found is None:
             return None
         found = self.in_better_orders(found, goal)
+        if lower is not None:
+            other = self._again(self.in_better_orders(lower, end), goal)
+            found = min((each for each in (found, other) if each), key=self._cost)
+        self.last = [found]
         return self.step.measure(found)[0], found
 
     def in_better_orders(self, found: Sequence[int], goal: int) -> Sequence[int]:
@@ -135,12 +140,14 @@ class _Schedules:
         for _ in range(_ORDERS):
             if (other := self._in_order(found)) is found:
                 break
-            work = self._work(_SEARCH) // 8
-            lower = self.step.within([other], goal, work=work)
+            lower = self._again(other, goal)
             if lower is None or self._cost(lower) >= self._cost(found):
                 break
-            self.last = [found := lower]
+            found = lower
         return found
+
+    def _again(self, start: Sequence[int], goal: int) -> Sequence[int] | None:
+        return self.step.within([start], goal, work=self._work(_SEARCH) // 8)
 
     def _cost(self, sequence: Sequence[int]) -> tuple[float, int]:
         _, cost, again = self.step.measure(sequence)
