@@ -58,6 +58,7 @@ class Chain:
         self._number = {op: s for s, ops in enumerate(self.stages) for op in ops}
         self._last = self._last_readers()
         self._late = late_ops(graph)
+        self._overwritten = state_updates(graph)
         self.crossing = self._cuts()
         self.backward = self._backward()
         self._read = [
@@ -198,9 +199,61 @@ class Chain:
 
     def finished(self, sequence: Sequence[int]) -> list[int]:
         """Strike what nothing reads, and put the updates in."""
-        return with_late_ops(
-            self.graph, _without_unread(self.graph, sequence, self.droppable)
-        )
+        return self._with_late_ops(self._without_unread(sequence))
+
+    def _without_unread(self, sequence: Sequence[int]) -> list[int]:
+        """Leave out computations that nothing reads before the next of the same op."""
+        ops = self.graph.ops
+        left: dict[int, int] = {}
+        for index in sequence:
+            left[index] = left.get(index, 0) + 1
+        read = {*self.graph.keep}
+        read.update(t for index in self._late for t in ops[index].inputs)
+        kept = []
+        for index in reversed(sequence):
+            op = ops[index]
+            unread = read.isdisjoint(op.outputs)
+            if unread and left[index] > 1 and index in self.droppable:
+                left[index] -= 1
+                continue
+            read.difference_update(op.outputs)
+            read.update(op.inputs)
+            kept.append(index)
+        return kept[::-1]
+
+    def _with_late_ops(self, sequence: Sequence[int]) -> list[int]:
+        """Put each update behind what it reads and the last reader of what it takes.
+
+        No update stands before the end of the forward phase.
+        """
+        graph = self.graph
+        first: dict[int, int] = {}
+        last: dict[int, int] = {}  # by tensor: the place behind its last reader
+        for place, index in enumerate(sequence, 1):
+            first.setdefault(index, place)
+            for tensor in graph.ops[index].inputs:
+                last[tensor] = place
+        forward = [op for op in first if graph.ops[op].phase == "forward"]
+        start = max((first[op] for op in forward), default=0)
+        taken = self._overwritten
+        rows: dict[int, list[int]] = {}
+        for index in sorted(self._late):
+            op = graph.ops[index]
+            makers = [graph.producer[t] for t in op.inputs]
+            place = max(
+                start,
+                *(first[m] for m in makers if m is not None),
+                *(last.get(taken[t], 0) for t in op.outputs if t in taken),
+                0,
+            )
+            first[index] = place
+            for tensor in op.inputs:
+                last[tensor] = max(last.get(tensor, 0), place)
+            rows.setdefault(place, []).append(index)
+        found = [*rows.get(0, ())]
+        for place, index in enumerate(sequence, 1):
+            found += [index, *rows.get(place, ())]
+        return found
 
 
 def late_ops(graph: Graph) -> set[int]:
@@ -221,63 +274,6 @@ def forward_ops(graph: Graph) -> list[int]:
         if op.phase == "forward" and all(m is None or m in head for m in makers):
             head.add(index)
     return sorted(head)
-
-
-def _without_unread(
-    graph: Graph, sequence: Sequence[int], droppable: frozenset[int]
-) -> list[int]:
-    """Leave out computations that nothing reads before the next of the same op."""
-    left: dict[int, int] = {}
-    for op in sequence:
-        left[op] = left.get(op, 0) + 1
-    late = late_ops(graph)
-    read = {*graph.keep}
-    read.update(t for op in late for t in graph.ops[op].inputs)
-    kept = []
-    for op in reversed(sequence):
-        outputs = graph.ops[op].outputs
-        wanted = not read.isdisjoint(outputs)
-        if not wanted and left[op] > 1 and op in droppable:
-            left[op] -= 1
-            continue
-        read.difference_update(outputs)
-        read.update(graph.ops[op].inputs)
-        kept.append(op)
-    return kept[::-1]
-
-
-def with_late_ops(graph: Graph, sequence: Sequence[int]) -> list[int]:
-    """Put each update behind what it reads and the last reader of what it overwrites.
-
-    No update stands before the end of the forward phase.
-    """
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}  # by tensor: the place behind its last reader
-    for place, index in enumerate(sequence):
-        first.setdefault(index, place + 1)
-        for tensor in graph.ops[index].inputs:
-            last[tensor] = place + 1
-    forward = [op for op in first if graph.ops[op].phase == "forward"]
-    start = max((first[op] for op in forward), default=0)
-    overwritten = state_updates(graph)
-    rows: dict[int, list[int]] = {}
-    for index in sorted(late_ops(graph)):
-        op = graph.ops[index]
-        makers = [graph.producer[t] for t in op.inputs]
-        place = max(
-            start,
-            *(first[m] for m in makers if m is not None),
-            *(last.get(overwritten[t], 0) for t in op.outputs if t in overwritten),
-            0,
-        )
-        first[index] = place
-        for tensor in op.inputs:
-            last[tensor] = max(last.get(tensor, 0), place)
-        rows.setdefault(place, []).append(index)
-    found = [*rows.get(0, ())]
-    for place, index in enumerate(sequence, 1):
-        found += [index, *rows.get(place, ())]
-    return found
 
 
 def articulated(request: Request) -> list[list[int]]:

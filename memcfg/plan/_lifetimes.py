@@ -160,7 +160,7 @@ class Request:
 
         For methods that run their schedules in the order that they make them in.
         """
-        return self._reordered(sequence) if self.orders else sequence
+        return self.reordered(sequence) if self.orders else sequence
 
     def ordered(self, sequence: Sequence[int]) -> Plan:
         """Make the plan that runs these ops, as often, in the order of the lowest peak.
@@ -174,6 +174,11 @@ class Request:
         """Return the peak of the plan that `ordered` makes, without making it."""
         return self._state_bytes + self._in_order(sequence)[1].height
 
+    def least_load(self, sequence: Sequence[int]) -> int:
+        """Return the bytes that are in use at the peak in the order of `ordered`."""
+        other = sequence if self.orders is False else self.reordered(sequence)
+        return self.step.measure(other)[0]
+
     def _in_order(self, sequence: Sequence[int]) -> tuple[Sequence[int], search.Layout]:
         ops = tuple(sequence)
         how = self.orders is False, self.in_place, self.searches
@@ -181,7 +186,7 @@ class Request:
 
     def _lower(self, ops: Sequence[int]) -> tuple[Sequence[int], search.Layout]:
         """Return these ops in the order that is placed lower, and its layout."""
-        other = ops if self.orders is False else self._reordered(ops)
+        other = ops if self.orders is False else self.reordered(ops)
         self._check(ops)
         found = other, self._lowest(other)
         load, _, _ = self.step.measure(ops)
@@ -189,7 +194,7 @@ class Request:
             return found
         return min(found, (ops, self._lowest(ops)), key=lambda each: each[1].height)
 
-    def _reordered(self, sequence: Sequence[int]) -> Sequence[int]:
+    def reordered(self, sequence: Sequence[int]) -> Sequence[int]:
         """Return the order of the lowest load; the given one itself if that is it."""
         self._check(sequence)
         load, _, _ = self.step.measure(sequence)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import gcd
+import math
 from typing import TYPE_CHECKING
 
 from memcfg.plan._bound import lower_bound
@@ -12,7 +12,7 @@ from memcfg.plan._recomputation import plan_first_fitting
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from memcfg.plan._lifetimes import Request
     from memcfg.plan._plan import Plan
@@ -24,6 +24,7 @@ _PAIR = 40  # at most so many by pair of ops
 _SEEDS = 4  # choices of segments from which a search starts
 _SMALL = 2_000  # ops of a graph whose segments are improved before, too
 _LOWEST = 4  # schedules of least load that are placed for the smallest limit
+_ORDERS = 4  # times that a schedule is put in order and searched from there
 _CELLS = 24  # of the range of limits: within the lower end of one is searched before
 
 
@@ -31,18 +32,20 @@ class _Schedules:
     """Schedules of one request, with what they need."""
 
     def __init__(self, request: Request) -> None:
+        self.request = request
         self.step = request.step
         self.ops = len(request.graph.ops)
         self.given = list(range(self.ops))
         self.search = Search.of(request)
         self.seeds = self.search.seeds
         self.rungs: list[tuple[int, float, list[int]]] = []
+        self.given_order = 0  # the first of the rungs that are in the graph's own order
         self.reached: int | None = None  # the goal of the descents to the rungs
         self.last: list[Sequence[int]] = []
         graph = request.graph
         sizes = [tensor.nbytes for tensor in graph.tensors]
         sizes += [op.scratch_bytes for op in graph.ops]
-        self.unit = gcd(*map(align_up, sizes)) or 1  # loads are multiples of it
+        self.unit = math.gcd(*map(align_up, sizes)) or 1  # loads are multiples of it
         self.bottom = lower_bound(graph)
         self.top, _, _ = self.step.measure(self.given)
 
@@ -63,6 +66,23 @@ class _Schedules:
         work = self._work(_DESCENT)
         rungs = [s for each in starts for s in self.step.descend(each, goal, work=work)]
         self.rungs = [(*self.step.measure(each)[:2], each) for each in rungs]
+        self.given_order = len(self.rungs)
+        for _ in range(_ORDERS):
+            load, _, rung = min(self.rungs)
+            if load <= goal or (other := self._in_order(rung)) is rung:
+                break
+            rungs = self.step.descend(other, goal, work=work)
+            self.rungs += [(*self.step.measure(each)[:2], each) for each in rungs]
+
+    def _in_order(self, sequence: Sequence[int]) -> Sequence[int]:
+        """Return a schedule in the order of the lowest load; itself: there is no time.
+
+        The searches keep the order that they are given, in which the graph's own may
+        need more than another one.
+        """
+        if self.request.orders is False or self.request.is_over():
+            return sequence
+        return self.request.reordered(sequence)
 
     def _work(self, shares: int) -> int:
         whole = min(max(_WORK[0], _WORK[1] * self.ops), _PAIR * self.ops**2)
@@ -76,8 +96,10 @@ class _Schedules:
         """
         self._reach(0)
         self.last = []
+        rungs = self.rungs[: self.given_order], self.rungs[self.given_order :]
+        given, ordered = (sorted(each)[:_LOWEST] for each in rungs)
         found: list[Sequence[int]] = []
-        for load, _, rung in sorted(self.rungs, key=lambda rung: rung[:2])[:_LOWEST]:
+        for load, _, rung in given + ordered:
             found.append(rung)
             least = load
             while (lower := self._search(least, 4)) is not None:
@@ -97,13 +119,39 @@ class _Schedules:
         """
         goal -= goal % self.unit
         again = bool(self.last)
+        lower: Sequence[int] | None = None
         if not again and self.ops <= _SMALL:
             end = self._lower_end(goal)
             self._reach(end)
             self._search(min(rung[0] for rung in self.rungs), 2)
-            self._search(end, 2)
+            lower = self._search(end, 2)
         found = self._search(goal, 4 if again else 1)
-        return None if found is None else (self.step.measure(found)[0], found)
+        if found is None:
+            return None
+        found = self.in_better_orders(found, goal)
+        if lower is not None:
+            other = self._again(self.in_better_orders(lower, end), goal)
+            found = min((each for each in (found, other) if each), key=self._cost)
+        self.last = [found]
+        return self.step.measure(found)[0], found
+
+    def in_better_orders(self, found: Sequence[int], goal: int) -> Sequence[int]:
+        """Put a schedule in order, and compute less again where that leaves room."""
+        for _ in range(_ORDERS):
+            if (other := self._in_order(found)) is found:
+                break
+            lower = self._again(other, goal)
+            if lower is None or self._cost(lower) >= self._cost(found):
+                break
+            found = lower
+        return found
+
+    def _again(self, start: Sequence[int], goal: int) -> Sequence[int] | None:
+        return self.step.within([start], goal, work=self._work(_SEARCH) // 8)
+
+    def _cost(self, sequence: Sequence[int]) -> tuple[float, int]:
+        _, cost, again = self.step.measure(sequence)
+        return cost, again
 
     def _lower_end(self, goal: int) -> int:
         """Return the end of a cell below a goal; the graph alone decides the cells."""
@@ -143,8 +191,23 @@ def plan_look_ahead(request: Request) -> Plan:
         plan = plan_first_fitting(request, schedules.find)
         if plan is not None:
             return plan
-    sequences = (given, *schedules.lowest())
-    return request.ordered(min(sequences, key=request.peak_in_order))
+    return request.ordered(_placed_lowest(request, [given, *schedules.lowest()]))
+
+
+def _placed_lowest(
+    request: Request, sequences: Iterable[Sequence[int]]
+) -> Sequence[int]:
+    """Return the schedule of the lowest peak; one of higher load is not placed."""
+    loads = {each: request.least_load(each) for each in map(tuple, sequences)}
+    best, least = None, math.inf
+    for each in sorted(loads, key=lambda each: loads[each]):
+        if best is not None and loads[each] >= least:
+            break
+        peak = request.peak_in_order(each)
+        if peak < least:
+            best, least = each, peak
+    assert best is not None
+    return best
 
 
 def look_ahead() -> Policy:
@@ -166,9 +229,10 @@ def look_ahead() -> Policy:
     large neighbourhoods [2]_ goes on from there, from the segments of
     `sqrt_checkpoint`, and from the lowest schedules: it leaves some replays out, puts
     others in with their costs changed at random, and keeps what is cheaper. Ops run in
-    the given order; any but updates and those that make what is to be kept may run
-    again, in the backward phase as well. The work is counted, so the same graph and
-    limit give the same plan.
+    the given order, and what is found is then put in the order of the lowest peak and
+    searched again, as long as that helps. Any but updates and those that make what is
+    to be kept may run again, in the backward phase as well. The work is counted, so the
+    same graph and limit give the same plan.
 
     References
     ----------

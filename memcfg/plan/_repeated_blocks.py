@@ -325,14 +325,31 @@ class _Blocks:
             self._found[limit] = found
         return self._found[limit]
 
+    def _known(self, goal: int) -> tuple[int, int, int, _Found | None]:
+        """Say what is known of a goal.
+
+        Gives limits whose schedules need no more and more than it, the one between that
+        is to be tried next, and the cheapest schedule so far.
+        """
+        low, high, limit = 0, 2 * goal, max(1, goal - self._state_bytes)
+        best: _Found | None = None
+        for known, found in sorted(self._found.items()):
+            if found is not None and found.load > goal:
+                high = known
+                break
+            low = known
+            if found is not None:
+                best = min((best or found, found), key=lambda each: each.cost)
+                limit = known + goal - found.load
+        return low, high, limit if low < limit < high else (low + high) // 2, best
+
     def find(self, goal: int) -> tuple[int, Sequence[int]] | None:
         """Find the cheapest schedule within a goal.
 
-        The program's bytes are about right: its limit follows what is measured.
+        The program's bytes are about right: its limit follows what is measured, also
+        for goals before.
         """
-        best: _Found | None = None
-        limit = max(1, goal - self._state_bytes)
-        low, high = 0, 2 * goal  # limits whose schedules need no more, and more
+        low, high, limit, best = self._known(goal)
         step = max(ALIGNMENT, goal // 1000)
         for _ in range(_ROUNDS):
             found = self._plan(limit)

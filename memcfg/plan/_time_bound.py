@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from memcfg.graph import Graph
     from memcfg.plan._plan import Plan
 
-_EFFORT = 150_000_000  # of the search, in numbers looked at; a second or two
+# Of the search, in numbers looked at: of any graph, or by op if more; a second or two.
+_EFFORT = 150_000_000, 50_000
 
 
 def time_lower_bound(graph: Graph, limit_bytes: int | None) -> float:
@@ -76,7 +77,8 @@ def _bound(
         return once
     replayable = frozenset(i for i, op in enumerate(graph.ops) if op.replayable)
     step = make_step(graph, frozenset(), replayable, is_over)
-    return once + step.extra_cost(limit_bytes, effort=_EFFORT)
+    effort = max(_EFFORT[0], _EFFORT[1] * len(graph.ops))
+    return once + step.extra_cost(limit_bytes, effort=effort)
 
 
 def with_gap(

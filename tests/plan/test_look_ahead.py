@@ -15,14 +15,19 @@ from memcfg.graph import Graph, Op, Tensor
 from memcfg.plan import (
     Compute,
     auto,
+    in_place,
     look_ahead,
     lower_bound,
+    place,
+    recompute,
     replay_elementwise,
     share,
     sqrt_checkpoint,
     validate,
 )
+from memcfg.plan import chain as composed
 from memcfg.plan._lifetimes import Request, make_step
+from memcfg.plan._look_ahead import _Schedules
 
 
 def computed(plan) -> list[int]:
@@ -115,6 +120,44 @@ def test_the_search_measures_what_a_schedule_needs(seed):
         assert load <= limit
         assert cost <= step.measure(rungs[-1])[1]
     assert step.measure(step.within([given], loads[0], work=1))[1] == 0
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10**6), ops=st.integers(8, 24), part=st.floats(0, 1))
+def test_a_better_order_is_searched_for_no_more_work(seed, ops, part):
+    request = Request.of(random_step(seed, ops), "look_ahead", None)
+    step, schedules = request.step, _Schedules(request)
+    lowest = min(step.descend(schedules.given, 0, work=50_000), key=step.measure)
+    low, top = step.measure(lowest)[0], schedules.top
+    goal = low + round((top - low) * part)
+    found = step.within([schedules.given, lowest], goal, work=50_000)
+    other = schedules.in_better_orders(found, goal)
+    assert step.fault(other) is None
+    assert step.measure(other)[0] <= goal
+    assert step.measure(other)[1:] <= step.measure(found)[1:]
+
+
+@pytest.mark.parametrize("seed", [0, 20, 21])
+def test_more_is_held_where_a_better_order_leaves_room(seed, monkeypatch):
+    """Backward ops of different branches come in no useful order in these graphs."""
+    graph = random_step(seed, 30)
+    limit = (lower_bound(graph) + share()(graph).peak_bytes) // 2
+    plan, least = look_ahead()(graph, limit), look_ahead()(graph)
+    for each in (plan, least):
+        validate(graph, each)
+    monkeypatch.setattr("memcfg.plan._look_ahead._ORDERS", 0)
+    assert plan.predicted.seconds < look_ahead()(graph, limit).predicted.seconds
+    assert least.peak_bytes < look_ahead()(graph).peak_bytes
+
+
+def test_a_chain_without_order_searches_for_none(monkeypatch):
+    """The graph's order stays, also where another one would leave more room."""
+    graph = random_step(20, 30)
+    limit = (lower_bound(graph) + share()(graph).peak_bytes) // 2
+    policy = composed(in_place(), recompute(look_ahead()), place())
+    plan = policy(graph, limit)
+    monkeypatch.setattr("memcfg.plan._look_ahead._ORDERS", 0)
+    assert computed(policy(graph, limit)) == computed(plan)
 
 
 def test_no_schedule_within_no_bytes():
