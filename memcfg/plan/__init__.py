@@ -44,7 +44,7 @@ from memcfg.plan._place import Buffer, Placement, place
 from memcfg.plan._plan import Group, Plan, Predicted, Recosted, Summary
 from memcfg.plan._policies import POLICIES
 from memcfg.plan._policy import Policy
-from memcfg.plan._reconsidered import reconsidered
+from memcfg.plan._reconsidered import reconsidered, recosted
 from memcfg.plan._repeated_blocks import repeated_blocks
 from memcfg.plan._replay_elementwise import replay_elementwise
 from memcfg.plan._retention_intervals import retention_intervals
@@ -116,6 +116,7 @@ __all__ = [
     "read_buffers",
     "recompute",
     "reconsidered",
+    "recosted",
     "repeated_blocks",
     "replay_elementwise",
     "retention_intervals",

@@ -250,7 +250,16 @@ def test_where_others_have_taken_the_memory_the_plan_stays(limit, monkeypatch):
             patch.setattr(ModelArena, how, refuse)
         loss = model.train_on_batch(X, Y)
     losses = [loss, *(model.train_on_batch(X, Y) for _ in range(_TIMED_STEPS + 2))]
-    assert model.memory_plan.actions == first.actions
+    plan = model.memory_plan
+    assert plan.actions == first.actions
+    told = plan.summary.recosted  # by the steps, in which tanh sleeps
+    assert told.believed_seconds == first.predicted.seconds
+    assert not told.replaced
+    assert plan.predicted.seconds != first.predicted.seconds
+    assert plan.predicted.recompute_seconds > LONG
+    words = f"first steps; no memory was left for a faster plan by {told.refused} "
+    assert told.refused
+    assert words in " ".join(str(plan).split())
     model.close()
     expected = compiled("nominal")
     for _ in range(_TIMED_STEPS):
