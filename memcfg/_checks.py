@@ -1,9 +1,13 @@
-"""Checks of arguments: counts and switches."""
+"""Checks of arguments: counts, switches, names."""
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from operator import index
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 def count(value: Any, what: str, minimum: int | None = 1) -> int:
@@ -21,3 +25,13 @@ def flag(value: Any, what: str) -> bool:
     if not isinstance(value, bool):
         raise TypeError(f"{what} is True or False, not {value!r}")
     return value
+
+
+def unknown(what: str, given: str, known: Iterable[str], start: str = "") -> ValueError:
+    """Return the error of a name that is none, with the nearest one or all of them."""
+    names = list(known)
+    name = given.lower()
+    near = get_close_matches(name, names, 1, 0.7)
+    near += [each for each in names if name and each.startswith(name)]
+    told = f": did you mean {near[0]!r}?" if near else f"; known: {', '.join(names)}"
+    return ValueError(f"{start}unknown {what} {given!r}{told}")

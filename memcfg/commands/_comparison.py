@@ -9,7 +9,7 @@ from memcfg._tables import draw, new_table
 from memcfg._terminal import write
 from memcfg.commands._measured import Measured, measure
 from memcfg.errors import InfeasiblePlanError, MemcfgError
-from memcfg.plan import POLICIES, Plan, lower_bound, share
+from memcfg.plan import NAMED_POLICIES, Plan, keep_all, lower_bound, share
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
@@ -38,18 +38,13 @@ def compare(
     write(_head(graph, limit))
     rows = [_row(name, graph, limit) for name in methods]
     if steps:
-        rows = [
-            row._replace(measured=measure(task, POLICIES[row.method](), limit, steps))
-            if row.plan
-            else row
-            for row in rows
-        ]
+        rows = [_run(row, task, limit, steps) if row.plan else row for row in rows]
     write(_table(rows, limit, measured=steps > 0))
     return 0 if any(row.plan for row in rows) else 1
 
 
 def _head(graph: Graph, limit: int | None) -> str:
-    keeping = POLICIES["keep_all"]()(graph).peak_bytes
+    keeping = keep_all()(graph).peak_bytes
     sharing = share()(graph).peak_bytes
     bound = lower_bound(graph)
     lines = [
@@ -64,12 +59,17 @@ def _head(graph: Graph, limit: int | None) -> str:
 
 def _row(name: str, graph: Graph, limit: int | None) -> _Row:
     try:
-        return _Row(name, POLICIES[name]()(graph, limit))
+        return _Row(name, NAMED_POLICIES[name]()(graph, limit))
     except InfeasiblePlanError as error:
         needs = format_bytes(error.smallest_limit_bytes)
         return _Row(name, None, f"needs {needs}")
     except MemcfgError as error:
         return _Row(name, None, str(error).splitlines()[0])
+
+
+def _run(row: _Row, task: Task, limit: int | None, steps: int) -> _Row:
+    policy = NAMED_POLICIES[row.method]()
+    return row._replace(measured=measure(task, policy, limit, steps))
 
 
 def extra(plan: Plan) -> str:

@@ -13,7 +13,7 @@ from memcfg.commands._comparison import extra, gap, seconds
 from memcfg.commands._measured import Measured, environment, measure
 from memcfg.errors import InfeasiblePlanError
 from memcfg.files import write_atomically
-from memcfg.plan import POLICIES, Plan, share
+from memcfg.plan import NAMED_POLICIES, Plan, share
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Rung(NamedTuple):
 
 def climb(task: Task, graph: Graph, method: str, steps: int, output: str | None) -> int:
     """Plan at ever lower limits, down to the floor; print, and draw into a file."""
-    policy = POLICIES[method]()
+    policy = NAMED_POLICIES[method]()
     default = share()(graph).peak_bytes
     floor = _floor(graph, method)
     limits = [default * part // 100 for part in _PARTS]
@@ -78,7 +78,7 @@ def climb(task: Task, graph: Graph, method: str, steps: int, output: str | None)
 def _floor(graph: Graph, method: str) -> int:
     """Return the smallest limit of a method."""
     try:
-        return POLICIES[method]()(graph, 1).peak_bytes
+        return NAMED_POLICIES[method]()(graph, 1).peak_bytes
     except InfeasiblePlanError as error:
         return error.smallest_limit_bytes
 

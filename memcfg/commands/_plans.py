@@ -18,6 +18,7 @@ from memcfg.errors import FormatError, GraphError
 from memcfg.files import read_file, write_atomically
 from memcfg.graph import TIMES, Graph
 from memcfg.plan import (
+    NAMED_POLICIES,
     POLICIES,
     Plan,
     auto,
@@ -74,7 +75,7 @@ def add_plan(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument(
         "--method",
-        choices=tuple(POLICIES),
+        choices=tuple(NAMED_POLICIES),
         help="how to plan (default: all methods for a network, else auto)",
     )
     parser.add_argument(
@@ -149,7 +150,7 @@ def _plan_once(
     method: str, graph: Graph, limit: int | None, time_limit: float | None
 ) -> Plan:
     if method != "auto":
-        return plan_within(POLICIES[method](), graph, limit)
+        return plan_within(NAMED_POLICIES[method](), graph, limit)
     with _shown() as progress:
         policy = auto(time_limit=time_limit, progress=progress)
         return plan_within(policy, graph, limit)

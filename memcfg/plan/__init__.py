@@ -42,7 +42,7 @@ from memcfg.plan._look_ahead import look_ahead
 from memcfg.plan._mxnet import mxnet
 from memcfg.plan._place import Buffer, Placement, place
 from memcfg.plan._plan import Group, Plan, Predicted, Recosted, Summary
-from memcfg.plan._policies import POLICIES
+from memcfg.plan._policies import NAMED_POLICIES, POLICIES
 from memcfg.plan._policy import Policy
 from memcfg.plan._reconsidered import reconsidered, recosted
 from memcfg.plan._repeated_blocks import repeated_blocks
@@ -66,6 +66,7 @@ from memcfg.plan._superneurons import (
 from memcfg.plan._time_bound import time_lower_bound
 
 __all__ = [
+    "NAMED_POLICIES",
     "POLICIES",
     "Action",
     "Alias",

@@ -57,6 +57,13 @@ def test_a_graph_from_a_file_is_planned(graph, tmp_path, capsys, method):
     assert text.startswith("Plan of 'chain of 30'")
 
 
+def test_the_search_of_all_schedules_is_a_method(tmp_path, capsys):
+    path = tmp_path / "small.json"
+    path.write_text(random_step(3, 3).to_json())
+    assert main(["plan", "--graph", str(path), "--method", "exact"]) == 0
+    assert " by exact\n" in capsys.readouterr().out
+
+
 def test_a_time_limit_ends_the_search(graph, capsys):
     limit = share()(chain(30, reads="both")).peak_bytes - 64
     words = ["plan", "--graph", graph, "--limit", str(limit)]
