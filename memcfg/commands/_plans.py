@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rich.console import Console
 
+from memcfg._checks import unknown
 from memcfg._terminal import write
 from memcfg.commands._comparison import compare
 from memcfg.commands._ladder import climb
-from memcfg.commands._tasks import NETWORKS, Task, read_setting
+from memcfg.commands._tasks import NETWORKS, Task, missing, read_setting
 from memcfg.commands._whole_numbers import positive
 from memcfg.errors import FormatError, GraphError
 from memcfg.files import read_file, write_atomically
@@ -33,7 +34,7 @@ from memcfg.plan import (
 from memcfg.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 _Value = TypeVar("_Value")
 
@@ -50,7 +51,7 @@ def add_plan(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "network",
         nargs="?",
         metavar="NETWORK",
-        choices=tuple(NETWORKS),
+        type=_one_of("network", NETWORKS),
         help="a network of memcfg.models, such as resnet50",
     )
     parser.add_argument(
@@ -75,8 +76,10 @@ def add_plan(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument(
         "--method",
-        choices=tuple(NAMED_POLICIES),
-        help="how to plan (default: all methods for a network, else auto)",
+        type=_one_of("method", NAMED_POLICIES),
+        metavar="METHOD",
+        help="how to plan (default: all methods but exact for a network, else auto): "
+        + ", ".join(NAMED_POLICIES),
     )
     parser.add_argument(
         "--time-limit",
@@ -87,7 +90,8 @@ def add_plan(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument(
         "--times",
-        choices=TIMES,
+        type=_one_of("times", TIMES),
+        metavar="{" + ",".join(TIMES) + "}",
         help="seconds of the ops: the same on every machine, or measured on this CPU "
         f"(default: {TIMES[0]})",
     )
@@ -126,6 +130,8 @@ def _plan(args: argparse.Namespace) -> int:
             dict(args.set or ()),
             args.times or TIMES[0],
         )
+        if needed := missing(task.network, task.arguments.keys()):
+            args.parser.error(f"{task.network} needs an argument: {' '.join(needed)}")
         try:
             graph = task.graph()
         except (TypeError, ValueError) as error:
@@ -300,6 +306,18 @@ def _size(text: str) -> int:
     if nbytes == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive size")
     return nbytes
+
+
+def _one_of(what: str, known: Iterable[str]) -> Callable[[str], str]:
+    """Return what reads one of some names on the command line."""
+    names = tuple(known)
+
+    def read(text: str) -> str:
+        if text not in names:
+            raise argparse.ArgumentTypeError(str(unknown(what, text, names)))
+        return text
+
+    return read
 
 
 def _seconds(text: str) -> float:

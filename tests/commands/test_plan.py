@@ -176,9 +176,14 @@ def test_files_that_are_no_graph_end_with_2(tmp_path, capsys, content, words):
         (["plan", "--graph", "g", "--limit", "9" * 19], "below 2**63"),
         (["plan", "--graph", "g", "--limit", "many"], "cannot read 'many' as a size"),
         (["plan", "--graph", "g", "--limit", "0.5B"], "whole number"),
-        (["plan", "--graph", "g", "--method", "magic"], "invalid choice: 'magic'"),
+        (
+            ["plan", "--graph", "g", "--method", "magic"],
+            "unknown method 'magic'",
+        ),
         (["plan", "--graph", "."], "Is a directory"),
-        (["fly"], "invalid choice: 'fly'"),
+        (["fly"], "unknown command 'fly'; known: plan, "),
+        (["plam"], "unknown command 'plam': did you mean 'plan'?"),
+        (["judge", "g", "p", "--graf"], "unknown option '--graf'; known: --help"),
     ],
 )
 def test_wrong_arguments_are_one_line(capsys, monkeypatch, tmp_path, arguments, words):

@@ -10,7 +10,7 @@ import pytest
 
 from memcfg import config, models
 from memcfg.cli import main
-from memcfg.commands._tasks import NETWORKS, Task, read_setting
+from memcfg.commands._tasks import NETWORKS, Task, missing, read_setting
 from memcfg.plan import POLICIES, Plan, auto, share, validate
 from memcfg.plan._highs import solve
 
@@ -180,11 +180,19 @@ def test_tuples_and_words_are_set(capsys, shape):
         (["lenet5", "--batch", "0"], "--batch"),
         (["lenet5", "--set", "depth"], "NAME=VALUE"),
         (["lenet5", "--set", "depth=2"], "depth"),
-        (["resnet"], "depth"),
+        (["resnet"], "resnet needs an argument: --set depth=20"),
+        (["resnet", "--set", "dept=20"], "did you mean 'depth'"),
         (["unet", "--set", "padding=some"], "padding"),
         (["unet", "--set", "input_shape=wide"], "a shape is a tuple"),
         (["resnet", "--set", "depth=7"], "depth"),
-        (["lenet6"], "lenet6"),
+        (["lenet6"], "did you mean 'lenet5'?"),
+        (["nothing"], "known: alexnet, bert_encoder, "),
+        (["lenet5", "--method", "shere"], "did you mean 'share'?"),
+        (["lenet5", "--metod", "share"], "did you mean '--method'?"),
+        (["lenet5", "--metod=share"], "unknown option '--metod'"),
+        (["lenet5", "--times", "measure"], "did you mean 'measured'?"),
+        (["lenet5", "--set", "name={1,2}"], "name={1,2}: a value is a number, a word"),
+        (["lenet5", "--set", "name=(1, b'2')"], "a value is a number, a word"),
     ],
 )
 def test_wrong_words_are_one_line(capsys, words, told):
@@ -195,3 +203,11 @@ def test_wrong_words_are_one_line(capsys, words, told):
     assert err.startswith("memcfg: error: ")
     assert err.count("\n") == 1
     assert told in err
+
+
+def test_what_a_network_needs_is_told_with_a_value_that_does(capsys):
+    needed = {name: missing(name, set()) for name in NETWORKS}
+    assert {k: v for k, v in needed.items() if v} == {"resnet": ["--set depth=20"]}
+    words = ["plan", "resnet", *needed["resnet"][0].split()]
+    assert main([*words, "--batch", "1", "--method", "share"]) == 0
+    assert "cifar_resnet20" in capsys.readouterr().out
