@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import contextmanager
+from fractions import Fraction
 from typing import TYPE_CHECKING, TypeVar
 
 from rich.console import Console
@@ -27,11 +28,12 @@ from memcfg.plan import (
     place,
     plan_within,
     read_buffers,
+    share,
     unchecked_claims,
     violations,
     write_placement,
 )
-from memcfg.units import format_bytes, parse_bytes
+from memcfg.units import format_bytes, parse_bytes, parse_share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -69,10 +71,10 @@ def add_plan(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument(
         "--limit",
-        type=_size,
+        type=_limit,
         metavar="SIZE",
-        help="bytes that the plan may use, such as 4194304 or 4MiB; "
-        "without it the method does its best",
+        help="bytes that the plan may use, such as 4194304, 4MiB, or 50%% of the peak "
+        "of share; without it the method does its best",
     )
     parser.add_argument(
         "--method",
@@ -141,8 +143,9 @@ def _plan(args: argparse.Namespace) -> int:
             return climb(task, graph, method, steps, args.output)
         if args.method is None or args.train:
             methods = tuple(POLICIES) if args.method is None else (args.method,)
-            return compare(task, graph, methods, args.limit, steps)
-    plan = _plan_once(method, graph, args.limit, args.time_limit)
+            limit = _bytes(args.limit, graph)
+            return compare(task, graph, methods, limit, steps)
+    plan = _plan_once(method, graph, _bytes(args.limit, graph), args.time_limit)
     if args.output == _STANDARD_OUTPUT:
         _print(plan.to_json() + "\n")
         return 0
@@ -306,6 +309,24 @@ def _size(text: str) -> int:
     if nbytes == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive size")
     return nbytes
+
+
+def _limit(text: str) -> int | Fraction:
+    """Read a size, or a share of what a graph needs, on the command line."""
+    try:
+        part = parse_share(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    if part == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive size")
+    return _size(text) if part is None else part
+
+
+def _bytes(limit: int | Fraction | None, graph: Graph) -> int | None:
+    """Return a limit in bytes: a share is one of the peak that `share` plans."""
+    if isinstance(limit, Fraction):
+        return max(1, int(limit * share()(graph).peak_bytes))
+    return limit
 
 
 def _one_of(what: str, known: Iterable[str]) -> Callable[[str], str]:

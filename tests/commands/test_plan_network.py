@@ -77,6 +77,23 @@ def test_what_does_not_fit_is_told_with_its_smallest_limit(capsys):
     assert "auto" in out
 
 
+def test_a_limit_may_be_a_share_of_the_default_peak(tmp_path, capsys):
+    graph = Task("resnet", 4, {"depth": 8}).graph()
+    limit = share()(graph).peak_bytes * 3 // 4
+    path, source = tmp_path / "plan.json", tmp_path / "graph.json"
+    source.write_text(graph.to_json())
+    network = ["resnet", "--set", "depth=8", "--batch", "4"]
+    for what in (network, ["--graph", str(source)]):
+        words = ["plan", *what, "--limit", "75%", "--output", str(path)]
+        assert main([*words, "--method", "auto"]) == 0
+        plan = Plan.from_json(path.read_text())
+        assert plan.limit_bytes == limit >= plan.peak_bytes
+    capsys.readouterr()
+    words = ["plan", *network, "--run", "--steps", "1", "--method", "auto"]
+    assert main([*words, "--limit", "75%"]) == 0
+    assert f"limit           {limit / 2**20:.2f} MiB" in capsys.readouterr().out
+
+
 def test_a_run_measures_what_was_planned(capsys):
     words = ["plan", "lenet_300_100", "--batch", "4", "--run", "--steps", "1"]
     assert main([*words, "--method", "share"]) == 0
@@ -185,6 +202,8 @@ def test_tuples_and_words_are_set(capsys, shape):
         (["unet", "--set", "padding=some"], "padding"),
         (["unet", "--set", "input_shape=wide"], "a shape is a tuple"),
         (["resnet", "--set", "depth=7"], "depth"),
+        (["lenet5", "--limit", "120%"], "at most 100%"),
+        (["lenet5", "--limit", "0%"], "'0%' is not a positive size"),
         (["lenet6"], "did you mean 'lenet5'?"),
         (["nothing"], "known: alexnet, bert_encoder, "),
         (["lenet5", "--method", "shere"], "did you mean 'share'?"),
