@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from difflib import get_close_matches
 from operator import index
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 
 def count(value: Any, what: str, minimum: int | None = 1) -> int:
@@ -25,6 +26,22 @@ def flag(value: Any, what: str) -> bool:
     if not isinstance(value, bool):
         raise TypeError(f"{what} is True or False, not {value!r}")
     return value
+
+
+def check_policy(policy: Callable[..., object]) -> None:
+    """Say how policies are called, if one cannot be called so; TypeError."""
+    try:
+        taken = inspect.signature(policy)
+    except (TypeError, ValueError):  # compiled, and says nothing
+        return
+    try:
+        taken.bind(None, limit_bytes=None)
+    except TypeError:
+        name = getattr(policy, "__name__", type(policy).__name__)
+        raise TypeError(
+            "a policy is called as policy(graph, limit_bytes=...): name the limit of "
+            f"{name}{taken} so"
+        ) from None
 
 
 def unknown(what: str, given: str, known: Iterable[str], start: str = "") -> ValueError:

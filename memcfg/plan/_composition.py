@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from memcfg._checks import unknown
+from memcfg._checks import check_policy, unknown
 from memcfg.errors import InfeasiblePlanError, PlanError
 from memcfg.plan._actions import Alias, Alloc, Compute, Free
 from memcfg.plan._chain_stage import Stage
@@ -260,7 +260,7 @@ def recompute(policy: Policy | str) -> Stage:
     Raises
     ------
     TypeError
-        If it is no policy.
+        If it is no policy, or has no argument `limit_bytes`.
     ValueError
         If there is no policy of that name.
 
@@ -283,6 +283,7 @@ def recompute(policy: Policy | str) -> Stage:
             raise TypeError(f"recompute takes a policy: call {name}()")
     if not callable(policy) or isinstance(policy, type):
         raise TypeError(f"recompute takes a policy or its name, not {policy!r}")
+    check_policy(policy)
     name = str(getattr(policy, "name", ""))
     known = name in NAMED_POLICIES and NAMED_POLICIES[name]() == policy
     return Stage("recompute", policy, repr(name if known else policy))

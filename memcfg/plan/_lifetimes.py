@@ -16,7 +16,7 @@ from memcfg._core import search
 from memcfg.errors import GraphError
 from memcfg.graph import Graph, update_order
 from memcfg.plan._actions import Action, Alias, Alloc, Compute, Free
-from memcfg.plan._bound import lower_bound
+from memcfg.plan._bound import check_graph, lower_bound
 from memcfg.plan._place import PLAN_EFFORT
 from memcfg.plan._plan import Group, Plan, Predicted, Summary
 from memcfg.plan._simulate import Simulation, simulate
@@ -279,6 +279,7 @@ def _never() -> bool:
 
 def check(graph: Graph, limit_bytes: int | None) -> None:
     """Check the arguments of a policy."""
+    check_graph(graph)
     if isinstance(limit_bytes, bool) or not isinstance(limit_bytes, int | None):
         raise TypeError(f"a limit is a number of bytes or None: {limit_bytes!r}")
     if limit_bytes is not None and limit_bytes <= 0:

@@ -37,7 +37,7 @@ def time_lower_bound(graph: Graph, limit_bytes: int | None) -> float:
     Raises
     ------
     TypeError
-        If the limit is no whole number.
+        If it is no graph, or the limit no whole number.
     ValueError
         If the limit is not positive, or beyond 64 bits.
     GraphError

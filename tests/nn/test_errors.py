@@ -189,6 +189,11 @@ def test_nothing_works_before_compile():
         ({"memory": "exat"}, ValueError, "did you mean 'exact'"),
         ({"memory": mc.plan.exact}, TypeError, r"call it, as in plan.exact\(\)"),
         ({"memory": 3}, TypeError, "memory is a policy"),
+        (
+            {"memory": lambda graph, limit=None: mc.plan.share()(graph, limit)},
+            TypeError,
+            r"limit_bytes=...\): name the limit of <lambda>\(graph, limit=None\) so$",
+        ),
         ({"memory": mc.plan.share}, TypeError, r"call it, as in plan.share\(\)"),
         ({"jit_compile": True}, TypeError, "jit_compile"),
     ],

@@ -104,6 +104,11 @@ def test_a_chain_can_be_computed_again_by_a_chain():
             "'rotr': did you mean 'rotor'",
         ),
         (lambda: recompute(rotor), TypeError, r"call rotor\(\)$"),
+        (
+            lambda: recompute(lambda graph, budget: None),
+            TypeError,
+            "limit_bytes=...*so$",
+        ),
         (lambda: recompute(place()), TypeError, r"name, not place\(\)$"),
         (lambda: recompute(None), TypeError, "name, not None$"),
         (lambda: place(capacity=4), TypeError, "takes no arguments"),

@@ -6,7 +6,7 @@ import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from memcfg._checks import unknown
+from memcfg._checks import check_policy, unknown
 from memcfg.graph import TIMES
 from memcfg.plan import NAMED_POLICIES, auto
 from memcfg.workspaces import WorkspaceMode
@@ -70,6 +70,7 @@ def get_policy(memory: Any) -> Policy:
         raise TypeError(
             f"memory is a policy such as plan.auto(), or its name, not {memory!r}"
         )
+    check_policy(memory)
     found: Policy = memory
     return found
 
