@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from contextlib import contextmanager
 from fractions import Fraction
 from typing import TYPE_CHECKING, TypeVar
 
-from rich.console import Console
-
 from memcfg._checks import unknown
 from memcfg._terminal import write
+from memcfg.commands._at_work import shown
 from memcfg.commands._comparison import compare
 from memcfg.commands._ladder import climb
 from memcfg.commands._tasks import NETWORKS, Task, missing, read_setting
@@ -36,7 +34,7 @@ from memcfg.plan import (
 from memcfg.units import format_bytes, parse_bytes, parse_share
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
 _Value = TypeVar("_Value")
 
@@ -160,20 +158,14 @@ def _plan_once(
 ) -> Plan:
     if method != "auto":
         return plan_within(NAMED_POLICIES[method](), graph, limit)
-    with _shown() as progress:
-        policy = auto(time_limit=time_limit, progress=progress)
+    with shown("planning") as update:
+
+        def told(method: str, _: float | None) -> None:
+            assert update is not None
+            update(f"planning: {method}")
+
+        policy = auto(time_limit=time_limit, progress=told if update else None)
         return plan_within(policy, graph, limit)
-
-
-@contextmanager
-def _shown() -> Iterator[Callable[[str, float | None], None] | None]:
-    """Show the method that is at work, if there is a terminal for errors."""
-    console = Console(stderr=True, markup=False, highlight=False)
-    if not console.is_terminal:
-        yield None
-        return
-    with console.status("planning", spinner="line") as status:
-        yield lambda method, _: status.update(f"planning: {method}")
 
 
 def _check(args: argparse.Namespace) -> None:

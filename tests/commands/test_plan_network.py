@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from memcfg import config, models
 from memcfg.cli import main
+from memcfg.commands import _comparison, _ladder, _plans
 from memcfg.commands._tasks import NETWORKS, Task, missing, read_setting
 from memcfg.plan import POLICIES, Plan, auto, share, validate
 from memcfg.plan._highs import solve
+
+README = Path(__file__).resolve().parents[2] / "README.md"
 
 
 def test_every_network_of_the_zoo_has_a_task():
@@ -43,11 +47,71 @@ def test_all_methods_stand_side_by_side(capsys):
     assert main(["plan", "lenet5", "--batch", "8"]) == 0
     text = capsys.readouterr().out
     for name in POLICIES:
-        assert re.search(rf"^ *{name} ", text, re.MULTILINE), name
+        assert re.search(rf"^ *(bptt.*, )?{name}[ ,:]", text, re.MULTILINE), name
     assert max(map(len, text.splitlines())) <= 80
-    reason = "bptt_hidden graph 'lenet5, train, batch 8' has no repeated cells: its "
+    assert "  op times         nominal\n" in text
+    recurrent = "bptt_hidden, bptt_internal, bptt_mixed"
+    reason = f"{recurrent}: graph 'lenet5, train, batch 8' has no repeated cells: its "
     assert reason in " ".join(text.split())
-    assert "3 ops of one type read, each behind the last bptt" in " ".join(text.split())
+    assert text.count("repeated cells") == 1
+    assert text.endswith("each behind the last\n")
+
+
+def test_what_is_refused_fits_a_narrow_terminal(capsys, monkeypatch):
+    monkeypatch.setattr("memcfg.commands._comparison.width", lambda: 60)
+    assert main(["plan", "lenet5", "--method", "bptt_mixed", "--run"]) == 1
+    *_, start, more, end = capsys.readouterr().out.splitlines()
+    assert start.startswith("  bptt_mixed: graph 'lenet5, train, batch 32' has no")
+    assert max(map(len, (start, more, end))) <= 60
+    assert end.endswith("behind the last")
+
+
+def written_before(monkeypatch, capsys, name) -> list[tuple[str, str]]:
+    """What a command has written, on both streams, whenever a function is called."""
+    seen = []
+    real = getattr(_comparison if hasattr(_comparison, name) else _ladder, name)
+
+    def told(*args):
+        seen.append(tuple(capsys.readouterr()))
+        return real(*args)
+
+    for module in (_comparison, _ladder):
+        monkeypatch.setattr(module, name, told)
+    return seen
+
+
+def test_rows_come_as_methods_are_run(capsys, monkeypatch):
+    seen = written_before(monkeypatch, capsys, "measure")
+    words = ["plan", "lenet_300_100", "--batch", "4", "--run", "--steps", "1"]
+    monkeypatch.setattr(_plans, "POLICIES", dict.fromkeys(["share", "keep_all"]))
+    assert main(words) == 0
+    first, second = seen
+    assert first[0].startswith("'lenet_300_100, train, batch 4'")
+    assert "share" not in first[0].splitlines()[-1]
+    assert second[0].splitlines()[-1].split()[0] == "share"
+    assert capsys.readouterr().out.split()[0] == "keep_all"
+    assert not any(err for _, err in seen)
+
+
+def test_rungs_come_as_they_are_run(tmp_path, capsys, monkeypatch):
+    words = ["plan", "resnet", "--set", "depth=8", "--batch", "4", "--ladder", "--run"]
+    assert main([*words, "--steps", "1"]) == 0
+    whole = capsys.readouterr().out.splitlines()
+    seen = written_before(monkeypatch, capsys, "measure")
+    assert main([*words, "--steps", "1"]) == 0
+    last = capsys.readouterr().out
+    lines = "".join(out for out, _ in [*seen, (last, "")]).splitlines()
+    assert [line[:50] for line in lines] == [line[:50] for line in whole]
+    assert len(set(map(len, (each for each in lines if "──" in each)))) == 1
+    assert all(out.count("\n") == 1 for out, _ in seen[2:])
+    assert seen[0][0].endswith("\nOp times are nominal.\n\n")
+    monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal, for `rich`
+    seen = written_before(monkeypatch, capsys, "measure")
+    assert main([*words, "--steps", "1"]) == 0
+    told = "".join(err for _, err in seen)
+    assert "planning: the smallest limit" in told
+    assert "training: " in told + capsys.readouterr().err
+    assert f", {len(seen)} of {len(seen)}" in told
 
 
 def test_what_a_search_has_not_proven_is_told(capsys, monkeypatch):
@@ -70,7 +134,7 @@ def test_what_does_not_fit_is_told_with_its_smallest_limit(capsys):
     assert main(["plan", "lenet5", "--batch", "64", "--limit", str(limit)]) == 0
     text = capsys.readouterr().out
     assert re.search(r"^ *share .* 0\.0% ", text, re.MULTILINE)
-    assert re.search(r"^ *keep_all +needs [\d.]+ MiB$", text, re.MULTILINE)
+    assert re.search(r"^ *keep_all +needs +[\d.]+ MiB$", text, re.MULTILINE)
     assert main(["plan", "lenet5", "--limit", "64KiB"]) == 1
     out = capsys.readouterr().out
     assert "No plan within 64.00 KiB" in out
@@ -138,10 +202,13 @@ def test_a_ladder_goes_down_to_the_floor(tmp_path, capsys):
     assert len(list(found)) == len(limits)
 
 
-def test_a_ladder_is_run(tmp_path):
+def test_a_ladder_is_run(tmp_path, capsys):
     words = ["plan", "resnet", "--set", "depth=8", "--batch", "4", "--ladder"]
     path = tmp_path / "ladder.json"
     assert main([*words, "--run", "--steps", "1", "--output", str(path)]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    head = [each for each in README.read_text().splitlines() if each.startswith("| L")]
+    assert [rows[3].split()] == [each.replace("|", "").split() for each in head]
     ladder = json.loads(path.read_text())
     assert ladder["environment"]["kernels"] == config.logical_device().kernels.name
     for rung in ladder["rungs"]:
