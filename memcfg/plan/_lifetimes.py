@@ -181,8 +181,13 @@ class Request:
 
     def _lower(self, ops: Sequence[int]) -> tuple[Sequence[int], search.Layout]:
         """Return these ops in the order that is placed lower, and its layout."""
-        other = ops if self.orders is False else self._reordered(ops)
         self._check(ops)
+        limit = self.limit_bytes
+        if limit is not None and self.is_over():  # what fits is not improved any more
+            found = ops, self._lowest(ops, effort=1)
+            if self._state_bytes + found[1].height <= limit:
+                return found
+        other = ops if self.orders is False else self._reordered(ops)
         found = other, self._lowest(other)
         load, _, _ = self.step.measure(ops)
         if other is ops or self._state_bytes + found[1].height <= load:
@@ -208,7 +213,9 @@ class Request:
         self._check(sequence)
         return self.laid_out(sequence, self._lowest(sequence))
 
-    def _lowest(self, sequence: Sequence[int]) -> search.Layout:
+    def _lowest(
+        self, sequence: Sequence[int], *, effort: int = PLAN_EFFORT
+    ) -> search.Layout:
         """Return the lowest layout.
 
         Where smaller outputs could go in place, both ways are tried.
@@ -219,7 +226,7 @@ class Request:
             sizes[i] > sizes[o] for op in graph.ops for i, o in op.in_place
         )
         layouts = [
-            self._layout(sequence, rule)
+            self._layout(sequence, rule, effort)
             for rule in ((_EQUAL, _SMALLER_TOO) if smaller else (_EQUAL,))
         ]
         return min(layouts, key=lambda layout: layout.height)
@@ -228,11 +235,11 @@ class Request:
     def _state_bytes(self) -> int:
         return sum(_rounded(self.graph, t) for t in self.graph.persistent)
 
-    def _layout(self, sequence: Sequence[int], rule: int) -> search.Layout:
+    def _layout(self, sequence: Sequence[int], rule: int, effort: int) -> search.Layout:
         if not self.searches:
             return self.step.first_fit(sequence, rule=rule)
         buffers = len(self.graph.ops) + len(self.graph.tensors)
-        effort = min(PLAN_EFFORT, _TRIES * buffers * buffers // 4)
+        effort = min(effort, _TRIES * buffers * buffers // 4)
         return self.step.layout(sequence, rule=rule, effort=effort)
 
     def laid_out(self, sequence: Sequence[int], layout: Layout) -> Plan:

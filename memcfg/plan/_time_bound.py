@@ -72,7 +72,7 @@ def _bound(
 ) -> float:
     check(graph, limit_bytes)
     once = sum(_costs(graph))
-    if limit_bytes is None:
+    if limit_bytes is None or (is_over is not None and is_over()):
         return once
     replayable = frozenset(i for i, op in enumerate(graph.ops) if op.replayable)
     step = make_step(graph, frozenset(), replayable, is_over)
