@@ -12,7 +12,7 @@ import textwrap
 from pathlib import Path
 
 RESULTS = Path(__file__).resolve().parent / "results" / "unet_ladder.json"
-TITLES = "Limit", "", "Peak", "Measured", "Extra work", "Step"
+TITLES = "Limit", "", "Peak", "Extra work", "Gap", "Measured", "Step"
 MIB = 2**20
 
 
@@ -35,8 +35,9 @@ def row(rung: dict, whole: int) -> str:
         f"{rung['limit_bytes'] / MIB:.2f} MiB",
         f"{rung['limit_bytes'] / whole:.0%}",
         f"{rung['peak_bytes']:,} B",
-        f"{measured['peak_bytes']:,} B",
         f"{again:.1%}",
+        f"{rung['optimality_gap']:.1%}",
+        f"{measured['peak_bytes']:,} B",
         f"{measured['seconds']:.2f} s",
     ]
     return "| " + " | ".join(cells) + " |"
@@ -51,8 +52,9 @@ def table(path: Path = RESULTS) -> str:
     head = f"| {' | '.join(TITLES)} |\n|{' ---: |' * len(TITLES)}"
     told = (
         f"Then: `{refusal['limit_bytes']} B is refused; what sets the smallest limit:` "
-        f"`{refusal['peak_op']}`. Peaks are predicted, and measured as the highest "
-        "byte that a step really changed; extra work is computed again. "
+        f"`{refusal['peak_op']}`. Peaks, here to the byte, are predicted, and "
+        "measured as the highest byte that a step really changed; extra work is "
+        "computed again; another plan is faster by the gap at most. "
         f"{place['processor']}, {place['cores']} cores, {place['date']}."
     )
     told = textwrap.fill(told, 88, break_long_words=False, break_on_hyphens=False)

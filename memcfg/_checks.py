@@ -1,9 +1,14 @@
-"""Checks of arguments: counts and switches."""
+"""Checks of arguments: counts, switches, names."""
 
 from __future__ import annotations
 
+import inspect
+from difflib import get_close_matches
 from operator import index
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
 
 def count(value: Any, what: str, minimum: int | None = 1) -> int:
@@ -21,3 +26,29 @@ def flag(value: Any, what: str) -> bool:
     if not isinstance(value, bool):
         raise TypeError(f"{what} is True or False, not {value!r}")
     return value
+
+
+def check_policy(policy: Callable[..., object]) -> None:
+    """Say how policies are called, if one cannot be called so; TypeError."""
+    try:
+        taken = inspect.signature(policy)
+    except (TypeError, ValueError):  # compiled, and says nothing
+        return
+    try:
+        taken.bind(None, limit_bytes=None)
+    except TypeError:
+        name = getattr(policy, "__name__", type(policy).__name__)
+        raise TypeError(
+            "a policy is called as policy(graph, limit_bytes=...): name the limit of "
+            f"{name}{taken} so"
+        ) from None
+
+
+def unknown(what: str, given: str, known: Iterable[str], start: str = "") -> ValueError:
+    """Return the error of a name that is none, with the nearest one or all of them."""
+    names = list(known)
+    name = given.lower()
+    near = get_close_matches(name, names, 1, 0.7)
+    near += [each for each in names if name and each.startswith(name)]
+    told = f": did you mean {near[0]!r}?" if near else f"; known: {', '.join(names)}"
+    return ValueError(f"{start}unknown {what} {given!r}{told}")

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from memcfg._checks import unknown
 from memcfg._version import __version__
 from memcfg.errors import InfeasiblePlanError, MemcfgError
 
@@ -33,7 +35,18 @@ _COMMANDS = {  # module of memcfg.commands
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line."""
+    """A parser whose errors are one line; of a wrong option they name the nearest."""
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        """Parse; what there is no option for is told here, where all are known."""
+        found, extra = super().parse_known_args(args, namespace)
+        for word in extra:
+            if word.startswith("--"):
+                known = ["--help", *re.findall(r"--[a-z-]+", self.format_usage())]
+                self.error(str(unknown("option", word.partition("=")[0], known)))
+        return found, extra
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"memcfg: error: {message}\n")
@@ -83,6 +96,8 @@ def _run(words: list[str]) -> int:
     if not words:
         parser.print_help(sys.stderr)
         return 2
+    if not words[0].startswith("-") and words[0] not in _COMMANDS:
+        parser.error(str(unknown("command", words[0], _COMMANDS)))
     args = parser.parse_args(words)
     run: Callable[[argparse.Namespace], int] = args.run
     try:

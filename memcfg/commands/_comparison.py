@@ -5,51 +5,81 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, NamedTuple
 
-from memcfg._tables import draw, new_table
-from memcfg._terminal import write
+from memcfg._tables import new_table
+from memcfg._terminal import width, write
+from memcfg.commands._at_work import GrowingTable, shown
 from memcfg.commands._measured import Measured, measure
 from memcfg.errors import InfeasiblePlanError, MemcfgError
-from memcfg.plan import POLICIES, Plan, lower_bound, share
+from memcfg.plan import NAMED_POLICIES, Plan, keep_all, lower_bound, share
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from memcfg.commands._tasks import Task
     from memcfg.graph import Graph
+    from memcfg.plan import Policy
 
 
-class _Row(NamedTuple):
-    """What one method made of a graph: a plan, or why there is none."""
+_WIDTHS = {  # columns of what the table shows, in its order; a size has up to 11
+    "Peak": 11,
+    "Extra work": 10,
+    "Time": 9,
+    "Gap": 6,
+    "Measured": 11,
+    "Step": 9,
+    "Planned in": 9,
+}
+
+
+class _Refusal(NamedTuple):
+    """Why a method has no plan: it needs more bytes, or the graph is none for it."""
 
     method: str
-    plan: Plan | None
-    refusal: str = ""
-    measured: Measured | None = None
+    needs: int | None
+    reason: str = ""
 
 
 def compare(
     task: Task, graph: Graph, methods: Sequence[str], limit: int | None, steps: int
 ) -> int:
-    """Plan by every method, print the table; 1 if none has a plan.
+    """Plan by every method, write a row as each is done; 1 if none has a plan.
 
     With `steps` each plan trains so many steps.
     """
     write(_head(graph, limit))
-    rows = [_row(name, graph, limit) for name in methods]
-    if steps:
-        rows = [
-            row._replace(measured=measure(task, POLICIES[row.method](), limit, steps))
-            if row.plan
-            else row
-            for row in rows
-        ]
-    write(_table(rows, limit, measured=steps > 0))
-    return 0 if any(row.plan for row in rows) else 1
+    without = ("Time", "Planned in") if steps else ("Measured", "Step")
+    numbers = [name for name in _WIDTHS if name not in without]
+    widths = [max(map(len, methods)), *(_WIDTHS[name] for name in numbers)]
+    table = GrowingTable(new_table("Method", numbers=numbers), widths)
+    refused, unproven = [], []
+    for name in methods:
+        policy = NAMED_POLICIES[name]()
+        with shown(f"planning: {name}"):
+            found = _planned(policy, graph, limit)
+        if isinstance(found, _Refusal):
+            refused.append(found)
+            continue
+        if is_unproven(found):
+            unproven.append(name)
+        measured = None
+        if steps:
+            with shown(f"training: {name}"):
+                measured = measure(task, policy, limit, steps)
+        table.add(name, *_cells(found, measured))
+    planned = len(refused) < len(methods)
+    if unproven:
+        write("\nNot proven the method's best, since its search ended first:")
+        write("\n".join(f"  {name}" for name in unproven))
+    if refused:
+        what = "No plan" if limit is None else f"No plan within {format_bytes(limit)}"
+        write(f"\n{what}:" if planned else f"{what}:")
+        write("\n".join(_refusals(refused)))
+    return 0 if planned else 1
 
 
 def _head(graph: Graph, limit: int | None) -> str:
-    keeping = POLICIES["keep_all"]()(graph).peak_bytes
+    keeping = keep_all()(graph).peak_bytes
     sharing = share()(graph).peak_bytes
     bound = lower_bound(graph)
     lines = [
@@ -58,18 +88,28 @@ def _head(graph: Graph, limit: int | None) -> str:
         f"  keep_all     {format_bytes(keeping):>11}",
         f"  share        {format_bytes(sharing):>11}",
         f"  lower bound  {format_bytes(bound):>11}",
+        f"  op times     {graph.times:>11}",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _row(name: str, graph: Graph, limit: int | None) -> _Row:
+def _planned(policy: Policy, graph: Graph, limit: int | None) -> Plan | _Refusal:
     try:
-        return _Row(name, POLICIES[name]()(graph, limit))
+        return policy(graph, limit)
     except InfeasiblePlanError as error:
-        needs = format_bytes(error.smallest_limit_bytes)
-        return _Row(name, None, f"needs {needs}")
+        return _Refusal(policy.name, error.smallest_limit_bytes)
     except MemcfgError as error:
-        return _Row(name, None, str(error).splitlines()[0])
+        return _Refusal(policy.name, None, " ".join(str(error).split()))
+
+
+def _cells(plan: Plan, measured: Measured | None) -> list[str]:
+    """Write a plan's row, without its method; measured columns if it was run."""
+    cells = [format_bytes(plan.peak_bytes), extra(plan)]
+    if measured is None:
+        taken = plan.predicted.planning_seconds
+        return [*cells, seconds(plan.elapsed_seconds), gap(plan), seconds(taken)]
+    size = format_bytes(measured.peak_bytes)
+    return [*cells, gap(plan), size, seconds(measured.seconds)]
 
 
 def extra(plan: Plan) -> str:
@@ -94,45 +134,21 @@ def seconds(value: float) -> str:
     return f"{value * 1e3:.3g} ms" if value < 0.9995 else f"{value:.3g} s"
 
 
-def _table(rows: list[_Row], limit: int | None, *, measured: bool) -> str:
-    """Draw a row a method; what there is no plan for is told below."""
-    numbers = ["Peak", "Extra work", "Time", "Gap", "Planned in"]
-    if measured:
-        numbers[2:] = ["Gap", "Measured peak", "Step"]
-    drawn = new_table("Method", numbers=numbers)
-    for row in rows:
-        if row.plan is None:
-            continue
-        cells = [format_bytes(row.plan.peak_bytes), extra(row.plan)]
-        if row.measured is None:
-            cells += [
-                seconds(row.plan.elapsed_seconds),
-                gap(row.plan),
-                seconds(row.plan.predicted.planning_seconds),
-            ]
+def _refusals(refused: Sequence[_Refusal]) -> Iterator[str]:
+    """Write why methods have no plan: sizes in a column, then each reason once."""
+    reasons: dict[str, list[str]] = {}
+    sizes: dict[str, str] = {}
+    for each in refused:
+        if each.needs is None:
+            reasons.setdefault(each.reason, []).append(each.method)
         else:
-            cells += [
-                gap(row.plan),
-                format_bytes(row.measured.peak_bytes),
-                seconds(row.measured.seconds),
-            ]
-        drawn.add_row(row.method, *cells)
-    refused = [row for row in rows if row.plan is None]
-    parts = [draw(drawn)] if len(refused) < len(rows) else []
-    unproven = [r.method for r in rows if r.plan and is_unproven(r.plan)]
-    if unproven:
-        parts += ["", "Not proven the method's best, since its search ended first:"]
-        parts += [f"  {method}" for method in unproven]
-    if refused:
-        what = "No plan" if limit is None else f"No plan within {format_bytes(limit)}"
-        parts += ["", f"{what}:"] if parts else [f"{what}:"]
-        parts += [_refusal(row) for row in refused]
-    return "\n".join(parts)
-
-
-def _refusal(row: _Row) -> str:
-    """Write why a method has no plan, in lines of 79 columns."""
-    lead = f"  {row.method:<22} "
-    return textwrap.fill(
-        row.refusal, 79, initial_indent=lead, subsequent_indent=" " * len(lead)
+            sizes[each.method] = format_bytes(each.needs)
+    names_wide, sizes_wide = (
+        max(map(len, words), default=0) for words in (sizes, sizes.values())
     )
+    for name, size in sizes.items():
+        yield f"  {name:<{names_wide}}  needs {size:>{sizes_wide}}"
+    for reason, names in reasons.items():
+        text = f"{', '.join(names)}: {reason}"
+        lines = textwrap.wrap(text, width() - 4, break_on_hyphens=False)
+        yield "  " + "\n    ".join(lines)

@@ -7,13 +7,14 @@ from dataclasses import asdict
 from html import escape
 from typing import TYPE_CHECKING, NamedTuple
 
-from memcfg._tables import draw, new_table
+from memcfg._tables import new_table
 from memcfg._terminal import shorten, width, writable, write
+from memcfg.commands._at_work import GrowingTable, shown
 from memcfg.commands._comparison import extra, gap, seconds
 from memcfg.commands._measured import Measured, environment, measure
 from memcfg.errors import InfeasiblePlanError
 from memcfg.files import write_atomically
-from memcfg.plan import POLICIES, Plan, share
+from memcfg.plan import NAMED_POLICIES, Plan, share
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from memcfg.graph import Graph
 
 _PARTS = tuple(range(100, 0, -10))  # limits in percent of the peak of `share`
-_BAR = 20, 8  # columns of the longest bar; beside measured columns
+_BAR = 20, 6  # columns of the longest bar; beside measured columns
+_STEP = 8  # columns of a step's time
 
 
 class Rung(NamedTuple):
@@ -42,22 +44,35 @@ class Rung(NamedTuple):
 
 
 def climb(task: Task, graph: Graph, method: str, steps: int, output: str | None) -> int:
-    """Plan at ever lower limits, down to the floor; print, and draw into a file."""
-    policy = POLICIES[method]()
+    """Plan at ever lower limits, down to the floor; print, and draw into a file.
+
+    With `steps` each plan trains so many steps, and its row is written then.
+    """
+    policy = NAMED_POLICIES[method]()
+    write(f"{graph.name!r} by {method}; 100% is the peak of share")
+    write(f"Op times are {graph.times}.\n")
     default = share()(graph).peak_bytes
-    floor = _floor(graph, method)
+    with shown("planning: the smallest limit"):
+        floor = _floor(graph, method)
     limits = [default * part // 100 for part in _PARTS]
     limits = [limit for limit in limits if limit > floor] + [floor]
     rungs = []
-    for limit in limits:
-        plan = policy(graph, limit)
-        measured = measure(task, policy, limit, steps) if steps else None
-        rungs.append(Rung(limit, plan, measured))
-    write(f"{graph.name!r} by {method}; 100% is the peak of share\n")
-    write(_table(rungs, default, measured=steps > 0))
+    for number, limit in enumerate(limits, 1):
+        with shown(f"planning: {format_bytes(limit)}, {number} of {len(limits)}"):
+            rungs.append(Rung(limit, policy(graph, limit), None))
+    table = _table(rungs, default, measured=steps > 0)
+    most = max(rung.work for rung in rungs) or 1.0
+    for index, rung in enumerate(rungs):
+        if steps:
+            at = f"{format_bytes(rung.limit)}, {index + 1} of {len(rungs)}"
+            with shown(f"training: {at}"):
+                measured = measure(task, policy, rung.limit, steps)
+            rungs[index] = rung._replace(measured=measured)
+        table.add(*_cells(rungs[index], default, most))
     refusal: dict[str, object] | None = None
     try:
-        policy(graph, floor - 1)
+        with shown("planning: a byte less"):
+            policy(graph, floor - 1)
     except InfeasiblePlanError:
         peak_op = _peak_op(rungs[-1].plan)
         refusal = {"limit_bytes": floor - 1, "peak_op": peak_op}
@@ -78,7 +93,7 @@ def climb(task: Task, graph: Graph, method: str, steps: int, output: str | None)
 def _floor(graph: Graph, method: str) -> int:
     """Return the smallest limit of a method."""
     try:
-        return POLICIES[method]()(graph, 1).peak_bytes
+        return NAMED_POLICIES[method]()(graph, 1).peak_bytes
     except InfeasiblePlanError as error:
         return error.smallest_limit_bytes
 
@@ -88,28 +103,37 @@ def _peak_op(plan: Plan) -> str:
     return plan.summary.peak_op
 
 
-def _table(rungs: list[Rung], default: int, *, measured: bool) -> str:
+def _table(rungs: list[Rung], default: int, *, measured: bool) -> GrowingTable:
+    """Make a table that has room for these rungs, and for what is measured."""
     numbers = ["Limit", "", "Peak", "Extra work", "Gap"]
     numbers += ["Measured", "Step"] if measured else []
-    drawn = new_table(numbers=numbers)
-    drawn.add_column("")
-    most = max(rung.work for rung in rungs) or 1.0
-    for rung in rungs:
-        cells = [
-            format_bytes(rung.limit),
-            f"{rung.limit / default:.0%}",
-            format_bytes(rung.plan.peak_bytes),
-            extra(rung.plan),
-            gap(rung.plan),
-        ]
-        if rung.measured:
-            cells += [
-                format_bytes(rung.measured.peak_bytes),
-                seconds(rung.measured.seconds),
-            ]
-        bar = _BAR[1] if measured else _BAR[0]
-        drawn.add_row(*cells, writable("█" * round(bar * rung.work / most)))
-    return draw(drawn)
+    table = new_table(numbers=numbers)
+    table.add_column("", no_wrap=True, overflow="crop")
+    rows = [_planned(rung, default) for rung in rungs]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    widths += [widths[2], _STEP] if measured else []
+    left = width() - sum(columns + 2 for columns in widths) - 1
+    return GrowingTable(table, [*widths, max(0, min(_BAR[measured], left))])
+
+
+def _planned(rung: Rung, default: int) -> list[str]:
+    return [
+        format_bytes(rung.limit),
+        f"{rung.limit / default:.0%}",
+        format_bytes(rung.plan.peak_bytes),
+        extra(rung.plan),
+        gap(rung.plan),
+    ]
+
+
+def _cells(rung: Rung, default: int, most: float) -> list[str]:
+    """Write a rung's row; its bar is as long as its work beside the most."""
+    cells = _planned(rung, default)
+    if rung.measured:
+        cells.append(format_bytes(rung.measured.peak_bytes))
+        cells.append(seconds(rung.measured.seconds))
+    longest = _BAR[rung.measured is not None]
+    return [*cells, writable("█" * round(longest * rung.work / most))]
 
 
 def _json(

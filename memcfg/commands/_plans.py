@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import argparse
 import sys
-from contextlib import contextmanager
+from fractions import Fraction
 from typing import TYPE_CHECKING, TypeVar
 
-from rich.console import Console
-
+from memcfg._checks import unknown
 from memcfg._terminal import write
+from memcfg.commands._at_work import shown
 from memcfg.commands._comparison import compare
 from memcfg.commands._ladder import climb
-from memcfg.commands._tasks import NETWORKS, Task, read_setting
+from memcfg.commands._tasks import NETWORKS, Task, missing, read_setting
 from memcfg.commands._whole_numbers import positive
 from memcfg.errors import FormatError, GraphError
 from memcfg.files import read_file, write_atomically
 from memcfg.graph import TIMES, Graph
 from memcfg.plan import (
+    NAMED_POLICIES,
     POLICIES,
     Plan,
     auto,
@@ -25,14 +26,15 @@ from memcfg.plan import (
     place,
     plan_within,
     read_buffers,
+    share,
     unchecked_claims,
     violations,
     write_placement,
 )
-from memcfg.units import format_bytes, parse_bytes
+from memcfg.units import format_bytes, parse_bytes, parse_share
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable
 
 _Value = TypeVar("_Value")
 
@@ -49,7 +51,7 @@ def add_plan(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "network",
         nargs="?",
         metavar="NETWORK",
-        choices=tuple(NETWORKS),
+        type=_one_of("network", NETWORKS),
         help="a network of memcfg.models, such as resnet50",
     )
     parser.add_argument(
@@ -67,15 +69,17 @@ def add_plan(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument(
         "--limit",
-        type=_size,
+        type=_limit,
         metavar="SIZE",
-        help="bytes that the plan may use, such as 4194304 or 4MiB; "
-        "without it the method does its best",
+        help="bytes that the plan may use, such as 4194304, 4MiB, or 50%% of the peak "
+        "of share; without it the method does its best",
     )
     parser.add_argument(
         "--method",
-        choices=tuple(POLICIES),
-        help="how to plan (default: all methods for a network, else auto)",
+        type=_one_of("method", NAMED_POLICIES),
+        metavar="METHOD",
+        help="how to plan (default: all methods but exact for a network, else auto): "
+        + ", ".join(NAMED_POLICIES),
     )
     parser.add_argument(
         "--time-limit",
@@ -86,7 +90,8 @@ def add_plan(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument(
         "--times",
-        choices=TIMES,
+        type=_one_of("times", TIMES),
+        metavar="{" + ",".join(TIMES) + "}",
         help="seconds of the ops: the same on every machine, or measured on this CPU "
         f"(default: {TIMES[0]})",
     )
@@ -125,6 +130,8 @@ def _plan(args: argparse.Namespace) -> int:
             dict(args.set or ()),
             args.times or TIMES[0],
         )
+        if needed := missing(task.network, task.arguments.keys()):
+            args.parser.error(f"{task.network} needs an argument: {' '.join(needed)}")
         try:
             graph = task.graph()
         except (TypeError, ValueError) as error:
@@ -134,8 +141,9 @@ def _plan(args: argparse.Namespace) -> int:
             return climb(task, graph, method, steps, args.output)
         if args.method is None or args.train:
             methods = tuple(POLICIES) if args.method is None else (args.method,)
-            return compare(task, graph, methods, args.limit, steps)
-    plan = _plan_once(method, graph, args.limit, args.time_limit)
+            limit = _bytes(args.limit, graph)
+            return compare(task, graph, methods, limit, steps)
+    plan = _plan_once(method, graph, _bytes(args.limit, graph), args.time_limit)
     if args.output == _STANDARD_OUTPUT:
         _print(plan.to_json() + "\n")
         return 0
@@ -149,21 +157,15 @@ def _plan_once(
     method: str, graph: Graph, limit: int | None, time_limit: float | None
 ) -> Plan:
     if method != "auto":
-        return plan_within(POLICIES[method](), graph, limit)
-    with _shown() as progress:
-        policy = auto(time_limit=time_limit, progress=progress)
+        return plan_within(NAMED_POLICIES[method](), graph, limit)
+    with shown("planning") as update:
+
+        def told(method: str, _: float | None) -> None:
+            assert update is not None
+            update(f"planning: {method}")
+
+        policy = auto(time_limit=time_limit, progress=told if update else None)
         return plan_within(policy, graph, limit)
-
-
-@contextmanager
-def _shown() -> Iterator[Callable[[str, float | None], None] | None]:
-    """Show the method that is at work, if there is a terminal for errors."""
-    console = Console(stderr=True, markup=False, highlight=False)
-    if not console.is_terminal:
-        yield None
-        return
-    with console.status("planning", spinner="line") as status:
-        yield lambda method, _: status.update(f"planning: {method}")
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -299,6 +301,36 @@ def _size(text: str) -> int:
     if nbytes == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive size")
     return nbytes
+
+
+def _limit(text: str) -> int | Fraction:
+    """Read a size, or a share of what a graph needs, on the command line."""
+    try:
+        part = parse_share(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    if part == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive size")
+    return _size(text) if part is None else part
+
+
+def _bytes(limit: int | Fraction | None, graph: Graph) -> int | None:
+    """Return a limit in bytes: a share is one of the peak that `share` plans."""
+    if isinstance(limit, Fraction):
+        return max(1, int(limit * share()(graph).peak_bytes))
+    return limit
+
+
+def _one_of(what: str, known: Iterable[str]) -> Callable[[str], str]:
+    """Return what reads one of some names on the command line."""
+    names = tuple(known)
+
+    def read(text: str) -> str:
+        if text not in names:
+            raise argparse.ArgumentTypeError(str(unknown(what, text, names)))
+        return text
+
+    return read
 
 
 def _seconds(text: str) -> float:

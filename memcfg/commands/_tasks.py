@@ -16,6 +16,7 @@ from memcfg.graph import TIMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from collections.abc import Set as AbstractSet
 
     from memcfg.graph import Graph
     from memcfg.nn import SymbolicTensor
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 _RATE = 1e-4  # the same random batch over and over: larger ones diverge
 _NO_HEAD = frozenset({"bert_encoder"})  # give features, not logits
+
+_EXAMPLES = {"depth": 20}  # of arguments that a network needs
 
 NETWORKS: Mapping[str, Callable[..., nn.Model]] = {
     name: getattr(models, name)
@@ -81,17 +84,48 @@ class Task:
         return tuple(self.batch if size is None else size for size in tensor.shape)
 
 
+def missing(network: str, given: AbstractSet[str]) -> list[str]:
+    """Return what a network needs and is not given, as ``--set`` takes it.
+
+    Nothing if it is given what it does not take: then that is what to correct.
+    """
+    known = inspect.signature(NETWORKS[network]).parameters
+    if not known.keys() >= given:
+        return []
+    needed = [
+        name
+        for name, each in known.items()
+        if each.default is each.empty and name not in given
+    ]
+    return [f"--set {name}={_EXAMPLES.get(name, 'VALUE')}" for name in needed]
+
+
 def read_setting(text: str) -> tuple[str, Any]:
     """Read ``depth=1001`` on the command line: a name, and a number, tuple or word.
 
-    A value is JSON, or a literal of Python's such as ``(64, 64, 1)``, else a word.
+    A value is JSON, or a literal of Python's such as ``(64, 64, 1)``, else a word. What
+    JSON cannot write, such as a set, is refused.
     """
     name, equals, value = text.partition("=")
     if not equals or not name.isidentifier():
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
     for read in (json.loads, ast.literal_eval):
         try:
-            return name, read(value)
+            found = read(value)
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             continue
+        if not _is_written(found):
+            raise argparse.ArgumentTypeError(
+                f"{text}: a value is a number, a word, a tuple or a list"
+            )
+        return name, found
     return name, value
+
+
+def _is_written(value: object) -> bool:
+    """Whether JSON can write a value."""
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        return False
+    return True

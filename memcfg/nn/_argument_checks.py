@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from memcfg._checks import unknown
 from memcfg.ops import op_types
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
 __all__ = [
     "activation_name",
@@ -25,7 +25,6 @@ __all__ = [
     "resolve_padding",
     "sides",
     "unit_interval",
-    "unknown",
 ]
 
 Pair = tuple[int, int]
@@ -141,16 +140,6 @@ def activation_name(activation: Any, layer: str) -> str | None:
             f"memcfg.nn.activations, not {activation!r}"
         )
     raise unknown("activation", activation, ["linear", *known], f"{layer}: ")
-
-
-def unknown(what: str, given: str, known: Iterable[str], start: str = "") -> ValueError:
-    """Return the error of a name that is none, with the nearest one or all of them."""
-    names = list(known)
-    name = given.lower()
-    near = get_close_matches(name, names, 1, 0.7)
-    near += [each for each in names if name and each.startswith(name)]
-    told = f": did you mean {near[0]!r}?" if near else f"; known: {', '.join(names)}"
-    return ValueError(f"{start}unknown {what} {given!r}{told}")
 
 
 def padding_name(

@@ -28,7 +28,7 @@ from memcfg.nn.layers._layer import InputLayer, Layer, Place, inner_layers
 from memcfg.nn.losses import Loss
 from memcfg.nn.metrics import Metric
 from memcfg.nn.regularizers import Regularizer
-from memcfg.plan import POLICIES
+from memcfg.plan import NAMED_POLICIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -266,7 +266,7 @@ def _marks(layers: Sequence[Layer]) -> list[Any]:
 
 
 def _policy_name(policy: Any) -> str | None:
-    for name, make in POLICIES.items():
+    for name, make in NAMED_POLICIES.items():
         if make() == policy:
             return name
     warnings.warn(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from memcfg.nn._argument_checks import unknown
+from memcfg._checks import unknown
 from memcfg.nn._keras_names import absent
 from memcfg.nn.layers import Activation, ReLU
 from memcfg.nn.layers._operators import Function

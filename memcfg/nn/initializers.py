@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from memcfg.nn._argument_checks import nonnegative, real, unknown
+from memcfg._checks import unknown
+from memcfg.nn._argument_checks import nonnegative, real
 from memcfg.nn._attributes import FixedAttributes, snake_case
 from memcfg.nn._keras_names import absent
 from memcfg.nn._random import fixed_seed

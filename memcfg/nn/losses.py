@@ -10,7 +10,8 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from memcfg.nn._argument_checks import integer, nonnegative, real, unknown
+from memcfg._checks import unknown
+from memcfg.nn._argument_checks import integer, nonnegative, real
 from memcfg.nn._attributes import FixedAttributes, check_name, snake_case
 from memcfg.nn._keras_names import absent
 from memcfg.nn.layers._layer import trace_call

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 
+from memcfg._checks import unknown
 from memcfg.nn import losses
-from memcfg.nn._argument_checks import integer, real, unknown
+from memcfg.nn._argument_checks import integer, real
 from memcfg.nn._attributes import FixedAttributes, check_name, snake_case
 from memcfg.nn._keras_names import absent
 from memcfg.nn.losses import Loss, Terms, cosines

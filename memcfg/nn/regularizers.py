@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from memcfg.nn._argument_checks import nonnegative, unknown
+from memcfg._checks import unknown
+from memcfg.nn._argument_checks import nonnegative
 from memcfg.nn._attributes import FixedAttributes
 from memcfg.nn._keras_names import absent
 

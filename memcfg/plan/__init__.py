@@ -43,9 +43,9 @@ from memcfg.plan._meng_swap import meng_swap
 from memcfg.plan._mxnet import mxnet
 from memcfg.plan._place import Buffer, Placement, place
 from memcfg.plan._plan import Group, Plan, Predicted, Recosted, Summary
-from memcfg.plan._policies import POLICIES
+from memcfg.plan._policies import NAMED_POLICIES, POLICIES
 from memcfg.plan._policy import Policy
-from memcfg.plan._reconsidered import reconsidered
+from memcfg.plan._reconsidered import reconsidered, recosted
 from memcfg.plan._repeated_blocks import repeated_blocks
 from memcfg.plan._replay_elementwise import replay_elementwise
 from memcfg.plan._retention_intervals import retention_intervals
@@ -68,6 +68,7 @@ from memcfg.plan._time_bound import time_lower_bound
 from memcfg.plan._vdnn import vdnn_all, vdnn_conv, vdnn_dyn
 
 __all__ = [
+    "NAMED_POLICIES",
     "POLICIES",
     "Action",
     "Alias",
@@ -119,6 +120,7 @@ __all__ = [
     "read_buffers",
     "recompute",
     "reconsidered",
+    "recosted",
     "repeated_blocks",
     "replay_elementwise",
     "retention_intervals",

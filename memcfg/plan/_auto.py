@@ -184,7 +184,8 @@ def auto(
     time_limit : float or None, default None
         Seconds after which the best plan so far is taken, that of `share` in any case.
         Which that is depends on the machine. A method that is at work ends its search
-        and places what it has, which takes seconds for ten thousand ops. None: the work
+        and places what it has, in the order that it has where that fits, which takes
+        about a second for ten thousand ops. None: the work
         is counted, so the same graph and limit give the same plan on every machine.
     cancel : callable or None, default None
         Asked now and then, such as ``threading.Event().is_set``; where it gives true,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from memcfg.graph import Graph
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
-    from memcfg.graph import Graph, Op
+    from memcfg.graph import Op
 
 
 def lower_bound(graph: Graph) -> int:
@@ -23,6 +24,11 @@ def lower_bound(graph: Graph) -> int:
     int
         Bytes, for buffers rounded up to 64.
 
+    Raises
+    ------
+    TypeError
+        If it is no graph.
+
     Notes
     -----
     The state is resident throughout. On top of it every plan holds, at some time,
@@ -32,6 +38,7 @@ def lower_bound(graph: Graph) -> int:
     Recomputation and copies can empty the arena of everything else, so a stronger
     bound would have to forbid them.
     """
+    check_graph(graph)
     sizes = [align_up(tensor.nbytes) for tensor in graph.tensors]
     state_bytes = sum(sizes[t] for t in graph.persistent)
     start = sum(sizes[t] for t, maker in enumerate(graph.producer) if maker is None)
@@ -39,6 +46,16 @@ def lower_bound(graph: Graph) -> int:
     end = sum(sizes[t] for t in set(graph.keep) - inside)
     working = (_working_set(op, sizes, inside) for op in graph.ops)
     return max(start, state_bytes + max((end, *working)))
+
+
+def check_graph(graph: object) -> None:
+    """Say what gives a graph where something else is to be planned; TypeError."""
+    if not isinstance(graph, Graph):
+        raise TypeError(
+            f"a memcfg.graph.Graph is planned, not {type(graph).__name__}: "
+            "model.graph(batch_size), builder.build() and Graph.from_json(text) give "
+            "one"
+        )
 
 
 def _inside_state(graph: Graph) -> set[int]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from memcfg._checks import check_policy, unknown
 from memcfg.errors import InfeasiblePlanError, PlanError
 from memcfg.plan._actions import Alias, Alloc, Compute, Free
 from memcfg.plan._chain_stage import Stage
 from memcfg.plan._judge import validate
 from memcfg.plan._lifetimes import Request, without_pairs
-from memcfg.plan._policies import POLICIES
+from memcfg.plan._policies import NAMED_POLICIES
 from memcfg.plan._policy import Method, fits, refuse_unless_it_fits
 from memcfg.plan._time_bound import with_gap
 
@@ -259,7 +260,7 @@ def recompute(policy: Policy | str) -> Stage:
     Raises
     ------
     TypeError
-        If it is no policy.
+        If it is no policy, or has no argument `limit_bytes`.
     ValueError
         If there is no policy of that name.
 
@@ -273,15 +274,16 @@ def recompute(policy: Policy | str) -> Stage:
     ValueError when the chain plans.
     """
     if isinstance(policy, str):
-        if policy not in POLICIES:
-            raise ValueError(f"there is no policy {policy!r}; see memcfg.plan.POLICIES")
-        return Stage("recompute", POLICIES[policy](), repr(policy))
+        if policy not in NAMED_POLICIES:
+            raise unknown("policy", policy, NAMED_POLICIES)
+        return Stage("recompute", NAMED_POLICIES[policy](), repr(policy))
     given: object = policy
-    for name, make in POLICIES.items():
+    for name, make in NAMED_POLICIES.items():
         if given is make:
             raise TypeError(f"recompute takes a policy: call {name}()")
     if not callable(policy) or isinstance(policy, type):
         raise TypeError(f"recompute takes a policy or its name, not {policy!r}")
+    check_policy(policy)
     name = str(getattr(policy, "name", ""))
-    known = name in POLICIES and POLICIES[name]() == policy
+    known = name in NAMED_POLICIES and NAMED_POLICIES[name]() == policy
     return Stage("recompute", policy, repr(name if known else policy))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from memcfg._checks import check_policy
 from memcfg.errors import InfeasiblePlanError
 from memcfg.plan._actions import Compute
 from memcfg.plan._lifetimes import FEW
@@ -46,9 +47,12 @@ def plan_within(
 
     Raises
     ------
+    TypeError
+        If the policy has no argument `limit_bytes`.
     InfeasiblePlanError
         If the policy has no plan with the least scratch either, whose limit it tells.
     """
+    check_policy(policy)
     try:
         return policy(graph, limit_bytes=limit_bytes)
     except InfeasiblePlanError as error:

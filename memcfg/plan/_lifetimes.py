@@ -16,7 +16,7 @@ from memcfg._core import search
 from memcfg.errors import GraphError
 from memcfg.graph import NOMINAL_COPY, Graph, update_order
 from memcfg.plan._actions import Action, Alias, Alloc, Compute, Free
-from memcfg.plan._bound import lower_bound
+from memcfg.plan._bound import check_graph, lower_bound
 from memcfg.plan._place import PLAN_EFFORT
 from memcfg.plan._plan import Group, Plan, Predicted, Summary
 from memcfg.plan._simulate import Simulation, simulate
@@ -186,8 +186,13 @@ class Request:
 
     def _lower(self, ops: Sequence[int]) -> tuple[Sequence[int], search.Layout]:
         """Return these ops in the order that is placed lower, and its layout."""
-        other = ops if self.orders is False else self.reordered(ops)
         self._check(ops)
+        limit = self.limit_bytes
+        if limit is not None and self.is_over():  # what fits is not improved any more
+            found = ops, self._lowest(ops, effort=1)
+            if self._state_bytes + found[1].height <= limit:
+                return found
+        other = ops if self.orders is False else self.reordered(ops)
         found = other, self._lowest(other)
         load, _, _ = self.step.measure(ops)
         if other is ops or self._state_bytes + found[1].height <= load:
@@ -213,7 +218,9 @@ class Request:
         self._check(sequence)
         return self.laid_out(sequence, self._lowest(sequence))
 
-    def _lowest(self, sequence: Sequence[int]) -> search.Layout:
+    def _lowest(
+        self, sequence: Sequence[int], *, effort: int = PLAN_EFFORT
+    ) -> search.Layout:
         """Return the lowest layout.
 
         Where smaller outputs could go in place, both ways are tried.
@@ -224,7 +231,7 @@ class Request:
             sizes[i] > sizes[o] for op in graph.ops for i, o in op.in_place
         )
         layouts = [
-            self._layout(sequence, rule)
+            self._layout(sequence, rule, effort)
             for rule in ((_EQUAL, _SMALLER_TOO) if smaller else (_EQUAL,))
         ]
         return min(layouts, key=lambda layout: layout.height)
@@ -233,11 +240,11 @@ class Request:
     def _state_bytes(self) -> int:
         return sum(_rounded(self.graph, t) for t in self.graph.persistent)
 
-    def _layout(self, sequence: Sequence[int], rule: int) -> search.Layout:
+    def _layout(self, sequence: Sequence[int], rule: int, effort: int) -> search.Layout:
         if not self.searches:
             return self.step.first_fit(sequence, rule=rule)
         buffers = len(self.graph.ops) + len(self.graph.tensors)
-        effort = min(PLAN_EFFORT, _TRIES * buffers * buffers // 4)
+        effort = min(effort, _TRIES * buffers * buffers // 4)
         return self.step.layout(sequence, rule=rule, effort=effort)
 
     def written(self, sequence: Sequence[int]) -> list[Action]:
@@ -289,6 +296,7 @@ def _never() -> bool:
 
 def check(graph: Graph, limit_bytes: int | None) -> None:
     """Check the arguments of a policy."""
+    check_graph(graph)
     if isinstance(limit_bytes, bool) or not isinstance(limit_bytes, int | None):
         raise TypeError(f"a limit is a number of bytes or None: {limit_bytes!r}")
     if limit_bytes is not None and limit_bytes <= 0:

@@ -114,11 +114,15 @@ class Recosted:
         The method of the plan that this one took the place of; empty: of none.
     replaced_seconds : float, default 0.0
         That plan's time by the seconds of the steps.
+    refused : str, default ""
+        The method of a faster plan that could not take this one's place, since others
+        had taken the memory meanwhile; empty: of none.
     """
 
     believed_seconds: float
     replaced: str = ""
     replaced_seconds: float = 0.0
+    refused: str = ""
 
 
 @dataclass(frozen=True)
@@ -403,8 +407,10 @@ def _judged_again(found: Recosted) -> list[Row]:
     """Tell what the first steps changed."""
     believed = _milliseconds(found.believed_seconds)
     if not found.replaced:
-        words = "were", "expected", "before", "the", "first", "steps"
-        return [Row("re-costed", believed, words)]
+        told = "were expected before the first steps"
+        if found.refused:
+            told += f"; no memory was left for a faster plan by {found.refused}"
+        return [Row("re-costed", believed, tuple(told.split()))]
     told = f"by {found.replaced}; expected were {believed}"
     took = _milliseconds(found.replaced_seconds)
     return [Row("replaces", took, tuple(told.split()))]

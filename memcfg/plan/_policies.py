@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from memcfg.plan._auto import auto
 from memcfg.plan._checkmate import checkmate, checkmate_lp
 from memcfg.plan._chen import chen_budget, chen_mirror, chen_recursive, chen_sqrt
+from memcfg.plan._exact import exact
 from memcfg.plan._gruslys import bptt_hidden, bptt_internal, bptt_mixed
 from memcfg.plan._keep_all import keep_all
 from memcfg.plan._kusumoto import (
@@ -75,4 +76,9 @@ POLICIES: Mapping[str, Callable[[], Policy]] = MappingProxyType(
         "retention_intervals": retention_intervals,
     }
 )
-"""What makes the policy of each name; the first is the default."""
+"""What makes the policies that are compared side by side; the first is the default."""
+
+NAMED_POLICIES: Mapping[str, Callable[[], Policy]] = MappingProxyType(
+    {**POLICIES, "exact": exact}
+)
+"""What makes the policy of each name: `POLICIES`, and `exact`, which searches long."""

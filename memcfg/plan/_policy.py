@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 class Policy(Protocol):
     """A method that plans a graph within a limit.
 
+    It is called as ``policy(graph, limit_bytes=limit)``, with a `memcfg.graph.Graph`
+    and a number of bytes, or None for no limit, and returns a `Plan`. Those of
+    `memcfg.plan` raise `InfeasiblePlanError` where they have none within the limit,
+    `GraphError` for a graph that they do not plan, TypeError for what is no graph or no
+    limit, and ValueError for a limit that is not positive.
+
     Attributes
     ----------
     name : str

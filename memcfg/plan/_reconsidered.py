@@ -55,25 +55,51 @@ def reconsidered(
     -----
     Nothing is planned where `time_lower_bound` proves that no plan gains as much.
     """
+    stays = recosted(graph, plan)
+    assert stays.summary is not None
+    if not stays.summary.chosen_by or (stays.gap is not None and stays.gap <= _MARGIN):
+        return stays
+    try:
+        other = policy(graph, limit_bytes)
+    except InfeasiblePlanError:  # the limit is lower by now
+        return stays
+    seconds = stays.predicted.seconds
+    if other.predicted.seconds > (1 - _MARGIN) * seconds or other.summary is None:
+        return stays
+    told = Recosted(plan.predicted.seconds, plan.method, seconds)
+    return replace(other, summary=replace(other.summary, recosted=told))
+
+
+def recosted(graph: Graph, plan: Plan, *, refused: str = "") -> Plan:
+    """Cost a plan by a graph's seconds.
+
+    Parameters
+    ----------
+    graph : Graph
+        The graph of the plan, with other seconds than the plan was made by.
+    plan : Plan
+        A plan for the graph.
+    refused : str, default ""
+        The method of a faster plan that could not take its place, for `Recosted`.
+
+    Returns
+    -------
+    Plan
+        The same actions with what they cost by these seconds, which the summary says.
+
+    Raises
+    ------
+    PlanError
+        If the plan is not one for the graph.
+    """
     cost = simulate(graph, plan)
-    summary = plan.summary
-    assert summary is not None  # whoever chose the plan said why
-    told = Recosted(plan.predicted.seconds)
+    assert plan.summary is not None  # whoever chose the plan said why
+    told = Recosted(plan.predicted.seconds, refused=refused)
     predicted = replace(
         plan.predicted,
         seconds=cost.seconds,
         recompute_seconds=cost.recompute_seconds,
         optimality_gap=None,  # what was proven was so by other seconds
     )
-    summary = replace(summary, recosted=told)
-    stays = with_gap(graph, replace(plan, predicted=predicted, summary=summary))
-    if not summary.chosen_by or (stays.gap is not None and stays.gap <= _MARGIN):
-        return stays
-    try:
-        other = policy(graph, limit_bytes)
-    except InfeasiblePlanError:  # the limit is lower by now
-        return stays
-    if other.predicted.seconds > (1 - _MARGIN) * cost.seconds or other.summary is None:
-        return stays
-    told = replace(told, replaced=plan.method, replaced_seconds=cost.seconds)
-    return replace(other, summary=replace(other.summary, recosted=told))
+    summary = replace(plan.summary, recosted=told)
+    return with_gap(graph, replace(plan, predicted=predicted, summary=summary))

@@ -38,7 +38,7 @@ def time_lower_bound(graph: Graph, limit_bytes: int | None) -> float:
     Raises
     ------
     TypeError
-        If the limit is no whole number.
+        If it is no graph, or the limit no whole number.
     ValueError
         If the limit is not positive, or beyond 64 bits.
     GraphError
@@ -73,7 +73,7 @@ def _bound(
 ) -> float:
     check(graph, limit_bytes)
     once = sum(_costs(graph))
-    if limit_bytes is None:
+    if limit_bytes is None or (is_over is not None and is_over()):
         return once
     replayable = frozenset(i for i, op in enumerate(graph.ops) if op.replayable)
     step = make_step(graph, frozenset(), replayable, is_over)

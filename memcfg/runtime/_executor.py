@@ -8,7 +8,6 @@ training, evaluation and prediction see the same weights.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -25,6 +24,7 @@ from memcfg.runtime._program_specs import (
     PolicyLike,
     ProgramSpec,
     program_specs,
+    recosted,
     replanned,
 )
 from memcfg.runtime._state import (
@@ -544,7 +544,7 @@ class Executor:
                     trim_heap()
                     return
                 except ResourceExhaustedError:  # others have taken memory meanwhile
-                    found = replace(spec, timed=False)
+                    found = recosted(spec, self._took, found.plan.method)
             specs = {**self._specs, name: found}
             self._contents = self._loaded._replace(specs=specs)
             if name in self._programs:

@@ -199,8 +199,7 @@ def replanned(
     What takes its place needs no more bytes than it was allowed, nor than are left.
     Raises PlanError as `program_specs` does.
     """
-    kernels = spec.kernels.with_seconds(took)
-    graph = kernels.annotate(spec.graph)
+    kernels, graph = _with_seconds(spec, took)
     limits = [limit for limit in (spec.budget, budget.nbytes) if limit is not None]
     limit = min(limits, default=None)
     plan = planning.reconsidered(spec.policy, graph, spec.plan, limit)
@@ -208,6 +207,23 @@ def replanned(
         plan = _checked(graph, plan, budget)
     needs = _needs(graph, kernels, plan, budget.device)
     return replace(spec, graph=graph, kernels=kernels, plan=plan, timed=False, **needs)
+
+
+def recosted(
+    spec: PlannedSpec, took: Mapping[object, float], refused: str
+) -> PlannedSpec:
+    """Cost a plan by seconds that its ops took, where a faster one has no memory."""
+    kernels, graph = _with_seconds(spec, took)
+    plan = planning.recosted(graph, spec.plan, refused=refused)
+    return replace(spec, graph=graph, kernels=kernels, plan=plan, timed=False)
+
+
+def _with_seconds(
+    spec: PlannedSpec, took: Mapping[object, float]
+) -> tuple[Kernels, Graph]:
+    """Return the kernels and the graph of a plan with seconds that its ops took."""
+    kernels = spec.kernels.with_seconds(took)
+    return kernels, kernels.annotate(spec.graph)
 
 
 def _is_choice(spec: PlannedSpec) -> bool:

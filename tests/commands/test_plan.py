@@ -57,6 +57,13 @@ def test_a_graph_from_a_file_is_planned(graph, tmp_path, capsys, method):
     assert text.startswith("Plan of 'chain of 30'")
 
 
+def test_the_search_of_all_schedules_is_a_method(tmp_path, capsys):
+    path = tmp_path / "small.json"
+    path.write_text(random_step(3, 3).to_json())
+    assert main(["plan", "--graph", str(path), "--method", "exact"]) == 0
+    assert " by exact\n" in capsys.readouterr().out
+
+
 def test_a_time_limit_ends_the_search(graph, capsys):
     limit = share()(chain(30, reads="both")).peak_bytes - 64
     words = ["plan", "--graph", graph, "--limit", str(limit)]
@@ -169,9 +176,14 @@ def test_files_that_are_no_graph_end_with_2(tmp_path, capsys, content, words):
         (["plan", "--graph", "g", "--limit", "9" * 19], "below 2**63"),
         (["plan", "--graph", "g", "--limit", "many"], "cannot read 'many' as a size"),
         (["plan", "--graph", "g", "--limit", "0.5B"], "whole number"),
-        (["plan", "--graph", "g", "--method", "magic"], "invalid choice: 'magic'"),
+        (
+            ["plan", "--graph", "g", "--method", "magic"],
+            "unknown method 'magic'",
+        ),
         (["plan", "--graph", "."], "Is a directory"),
-        (["fly"], "invalid choice: 'fly'"),
+        (["fly"], "unknown command 'fly'; known: plan, "),
+        (["plam"], "unknown command 'plam': did you mean 'plan'?"),
+        (["judge", "g", "p", "--graf"], "unknown option '--graf'; known: --help"),
     ],
 )
 def test_wrong_arguments_are_one_line(capsys, monkeypatch, tmp_path, arguments, words):

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from memcfg import config, models
 from memcfg.cli import main
-from memcfg.commands._tasks import NETWORKS, Task, read_setting
+from memcfg.commands import _comparison, _ladder, _plans
+from memcfg.commands._tasks import NETWORKS, Task, missing, read_setting
 from memcfg.plan import POLICIES, Plan, auto, share, validate
 from memcfg.plan._highs import solve
+
+README = Path(__file__).resolve().parents[2] / "README.md"
 
 
 def test_every_network_of_the_zoo_has_a_task():
@@ -43,11 +47,71 @@ def test_all_methods_stand_side_by_side(capsys):
     assert main(["plan", "lenet5", "--batch", "8"]) == 0
     text = capsys.readouterr().out
     for name in POLICIES:
-        assert re.search(rf"^ *{name} ", text, re.MULTILINE), name
+        assert re.search(rf"^ *(bptt.*, )?{name}[ ,:]", text, re.MULTILINE), name
     assert max(map(len, text.splitlines())) <= 80
-    reason = "bptt_hidden graph 'lenet5, train, batch 8' has no repeated cells: its "
+    assert "  op times         nominal\n" in text
+    recurrent = "bptt_hidden, bptt_internal, bptt_mixed"
+    reason = f"{recurrent}: graph 'lenet5, train, batch 8' has no repeated cells: its "
     assert reason in " ".join(text.split())
-    assert "3 ops of one type read, each behind the last bptt" in " ".join(text.split())
+    assert text.count("repeated cells") == 1
+    assert text.endswith("each behind the last\n")
+
+
+def test_what_is_refused_fits_a_narrow_terminal(capsys, monkeypatch):
+    monkeypatch.setattr("memcfg.commands._comparison.width", lambda: 60)
+    assert main(["plan", "lenet5", "--method", "bptt_mixed", "--run"]) == 1
+    *_, start, more, end = capsys.readouterr().out.splitlines()
+    assert start.startswith("  bptt_mixed: graph 'lenet5, train, batch 32' has no")
+    assert max(map(len, (start, more, end))) <= 60
+    assert end.endswith("behind the last")
+
+
+def written_before(monkeypatch, capsys, name) -> list[tuple[str, str]]:
+    """What a command has written, on both streams, whenever a function is called."""
+    seen = []
+    real = getattr(_comparison if hasattr(_comparison, name) else _ladder, name)
+
+    def told(*args):
+        seen.append(tuple(capsys.readouterr()))
+        return real(*args)
+
+    for module in (_comparison, _ladder):
+        monkeypatch.setattr(module, name, told)
+    return seen
+
+
+def test_rows_come_as_methods_are_run(capsys, monkeypatch):
+    seen = written_before(monkeypatch, capsys, "measure")
+    words = ["plan", "lenet_300_100", "--batch", "4", "--run", "--steps", "1"]
+    monkeypatch.setattr(_plans, "POLICIES", dict.fromkeys(["share", "keep_all"]))
+    assert main(words) == 0
+    first, second = seen
+    assert first[0].startswith("'lenet_300_100, train, batch 4'")
+    assert "share" not in first[0].splitlines()[-1]
+    assert second[0].splitlines()[-1].split()[0] == "share"
+    assert capsys.readouterr().out.split()[0] == "keep_all"
+    assert not any(err for _, err in seen)
+
+
+def test_rungs_come_as_they_are_run(tmp_path, capsys, monkeypatch):
+    words = ["plan", "resnet", "--set", "depth=8", "--batch", "4", "--ladder", "--run"]
+    assert main([*words, "--steps", "1"]) == 0
+    whole = capsys.readouterr().out.splitlines()
+    seen = written_before(monkeypatch, capsys, "measure")
+    assert main([*words, "--steps", "1"]) == 0
+    last = capsys.readouterr().out
+    lines = "".join(out for out, _ in [*seen, (last, "")]).splitlines()
+    assert [line[:50] for line in lines] == [line[:50] for line in whole]
+    assert len(set(map(len, (each for each in lines if "──" in each)))) == 1
+    assert all(out.count("\n") == 1 for out, _ in seen[2:])
+    assert seen[0][0].endswith("\nOp times are nominal.\n\n")
+    monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal, for `rich`
+    seen = written_before(monkeypatch, capsys, "measure")
+    assert main([*words, "--steps", "1"]) == 0
+    told = "".join(err for _, err in seen)
+    assert "planning: the smallest limit" in told
+    assert "training: " in told + capsys.readouterr().err
+    assert f", {len(seen)} of {len(seen)}" in told
 
 
 def test_what_a_search_has_not_proven_is_told(capsys, monkeypatch):
@@ -70,11 +134,28 @@ def test_what_does_not_fit_is_told_with_its_smallest_limit(capsys):
     assert main(["plan", "lenet5", "--batch", "64", "--limit", str(limit)]) == 0
     text = capsys.readouterr().out
     assert re.search(r"^ *share .* 0\.0% ", text, re.MULTILINE)
-    assert re.search(r"^ *keep_all +needs [\d.]+ MiB$", text, re.MULTILINE)
+    assert re.search(r"^ *keep_all +needs +[\d.]+ MiB$", text, re.MULTILINE)
     assert main(["plan", "lenet5", "--limit", "64KiB"]) == 1
     out = capsys.readouterr().out
     assert "No plan within 64.00 KiB" in out
     assert "auto" in out
+
+
+def test_a_limit_may_be_a_share_of_the_default_peak(tmp_path, capsys):
+    graph = Task("resnet", 4, {"depth": 8}).graph()
+    limit = share()(graph).peak_bytes * 3 // 4
+    path, source = tmp_path / "plan.json", tmp_path / "graph.json"
+    source.write_text(graph.to_json())
+    network = ["resnet", "--set", "depth=8", "--batch", "4"]
+    for what in (network, ["--graph", str(source)]):
+        words = ["plan", *what, "--limit", "75%", "--output", str(path)]
+        assert main([*words, "--method", "auto"]) == 0
+        plan = Plan.from_json(path.read_text())
+        assert plan.limit_bytes == limit >= plan.peak_bytes
+    capsys.readouterr()
+    words = ["plan", *network, "--run", "--steps", "1", "--method", "auto"]
+    assert main([*words, "--limit", "75%"]) == 0
+    assert f"limit           {limit / 2**20:.2f} MiB" in capsys.readouterr().out
 
 
 def test_a_run_measures_what_was_planned(capsys):
@@ -121,10 +202,13 @@ def test_a_ladder_goes_down_to_the_floor(tmp_path, capsys):
     assert len(list(found)) == len(limits)
 
 
-def test_a_ladder_is_run(tmp_path):
+def test_a_ladder_is_run(tmp_path, capsys):
     words = ["plan", "resnet", "--set", "depth=8", "--batch", "4", "--ladder"]
     path = tmp_path / "ladder.json"
     assert main([*words, "--run", "--steps", "1", "--output", str(path)]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    head = [each for each in README.read_text().splitlines() if each.startswith("| L")]
+    assert [rows[3].split()] == [each.replace("|", "").split() for each in head]
     ladder = json.loads(path.read_text())
     assert ladder["environment"]["kernels"] == config.logical_device().kernels.name
     for rung in ladder["rungs"]:
@@ -180,11 +264,21 @@ def test_tuples_and_words_are_set(capsys, shape):
         (["lenet5", "--batch", "0"], "--batch"),
         (["lenet5", "--set", "depth"], "NAME=VALUE"),
         (["lenet5", "--set", "depth=2"], "depth"),
-        (["resnet"], "depth"),
+        (["resnet"], "resnet needs an argument: --set depth=20"),
+        (["resnet", "--set", "dept=20"], "did you mean 'depth'"),
         (["unet", "--set", "padding=some"], "padding"),
         (["unet", "--set", "input_shape=wide"], "a shape is a tuple"),
         (["resnet", "--set", "depth=7"], "depth"),
-        (["lenet6"], "lenet6"),
+        (["lenet5", "--limit", "120%"], "at most 100%"),
+        (["lenet5", "--limit", "0%"], "'0%' is not a positive size"),
+        (["lenet6"], "did you mean 'lenet5'?"),
+        (["nothing"], "known: alexnet, bert_encoder, "),
+        (["lenet5", "--method", "shere"], "did you mean 'share'?"),
+        (["lenet5", "--metod", "share"], "did you mean '--method'?"),
+        (["lenet5", "--metod=share"], "unknown option '--metod'"),
+        (["lenet5", "--times", "measure"], "did you mean 'measured'?"),
+        (["lenet5", "--set", "name={1,2}"], "name={1,2}: a value is a number, a word"),
+        (["lenet5", "--set", "name=(1, b'2')"], "a value is a number, a word"),
     ],
 )
 def test_wrong_words_are_one_line(capsys, words, told):
@@ -195,3 +289,11 @@ def test_wrong_words_are_one_line(capsys, words, told):
     assert err.startswith("memcfg: error: ")
     assert err.count("\n") == 1
     assert told in err
+
+
+def test_what_a_network_needs_is_told_with_a_value_that_does(capsys):
+    needed = {name: missing(name, set()) for name in NETWORKS}
+    assert {k: v for k, v in needed.items() if v} == {"resnet": ["--set depth=20"]}
+    words = ["plan", "resnet", *needed["resnet"][0].split()]
+    assert main([*words, "--batch", "1", "--method", "share"]) == 0
+    assert "cifar_resnet20" in capsys.readouterr().out

@@ -198,6 +198,44 @@ def test_it_waits_for_the_end_of_a_window(limit):
     np.testing.assert_equal(weights, expected)
 
 
+def test_evaluation_waits_for_the_end_of_a_window_too():
+    """Its program computes a wide layer again, which is kept over a wider one."""
+    steps = _TIMED_STEPS + 2
+
+    def wide():
+        nn.set_random_seed(0)
+        x = nn.Input((WIDTH,))
+        kept = nn.Dense(256, activation="tanh")(x)
+        inner = nn.Activation("sigmoid")(nn.Dense(WIDTH)(kept))
+        inner = nn.Dense(256)(nn.Dense(1024)(inner))
+        model = nn.Model(x, nn.Dense(3)(nn.Add()([kept, inner])))
+        loss = nn.SparseCategoricalCrossentropy(from_logits=True)
+        optimizer = nn.SGD(0.1, gradient_accumulation_steps=steps)
+        model.compile(optimizer, loss, times="measured")
+        return model
+
+    many, labels = np.tile(X, (32, 1)), np.tile(Y, 32)
+    model = wide()
+    model.test_on_batch(many, labels)
+    nbytes = model.memory_plan.peak_bytes
+    model.close()
+    mc.config.set_memory_limit("CPU:0", nbytes - 4 * len(many) * 64)
+    model = wide()
+    judged = []
+    for step in range(2 * steps):
+        model.train_on_batch(X[:2], Y[:2])
+        for _ in range(_TIMED_STEPS + 1 if step == 0 else 1):
+            model.test_on_batch(many, labels)
+            (plan,) = (
+                plan
+                for name, plan in model._session.executor.plans.items()
+                if name.startswith("evaluate")
+            )
+            judged.append(plan.summary.recosted is not None)
+    assert judged[: _TIMED_STEPS + steps - 1] == [False] * (_TIMED_STEPS + steps - 1)
+    assert all(judged[_TIMED_STEPS + steps - 1 :])
+
+
 def test_where_others_have_taken_the_memory_the_plan_stays(limit, monkeypatch):
     model = compiled()
     for _ in range(_TIMED_STEPS):
@@ -212,7 +250,16 @@ def test_where_others_have_taken_the_memory_the_plan_stays(limit, monkeypatch):
             patch.setattr(ModelArena, how, refuse)
         loss = model.train_on_batch(X, Y)
     losses = [loss, *(model.train_on_batch(X, Y) for _ in range(_TIMED_STEPS + 2))]
-    assert model.memory_plan.actions == first.actions
+    plan = model.memory_plan
+    assert plan.actions == first.actions
+    told = plan.summary.recosted  # by the steps, in which tanh sleeps
+    assert told.believed_seconds == first.predicted.seconds
+    assert not told.replaced
+    assert plan.predicted.seconds != first.predicted.seconds
+    assert plan.predicted.recompute_seconds > LONG
+    words = f"first steps; no memory was left for a faster plan by {told.refused} "
+    assert told.refused
+    assert words in " ".join(str(plan).split())
     model.close()
     expected = compiled("nominal")
     for _ in range(_TIMED_STEPS):

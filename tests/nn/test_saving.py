@@ -126,6 +126,11 @@ def test_policy_and_modes_come_with_it(tmp_path):
     other = models.load_model(path)
     other.train_on_batch(x, y)
     assert other.memory_plan.peak_bytes == model.memory_plan.peak_bytes
+    by_name = trained("late", "momentum", memory="exact")
+    by_name.save(path)
+    other = models.load_model(path)
+    other.train_on_batch(x, y)
+    assert other.memory_plan.method == by_name.memory_plan.method == "exact"
     trained("late", "adam", training_workspace_mode="separate").save(path)
     assert models.load_model(path).training_workspace_mode.value == "separate"
 

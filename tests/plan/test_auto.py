@@ -282,6 +282,20 @@ def test_the_clock_is_asked_once_it_is_over_and_for_ever(monkeypatch):
     assert questions == [0.0, 0.1, 1.9, 2.0]
 
 
+def test_what_fits_is_not_put_in_another_order_when_it_is_cancelled():
+    """In a large graph that takes seconds; the order stays where only it fits."""
+    higher = 0
+    for seed in range(20):
+        graph = random_step(seed, 8)
+        least = share()(graph).peak_bytes
+        assert least > 0
+        fitting = auto(cancel=lambda: True)(graph, 2**40)
+        higher += fitting.peak_bytes > least
+        validate(graph, fitting)
+        assert auto(cancel=lambda: True)(graph, least).peak_bytes <= least
+    assert higher
+
+
 def test_what_cancel_and_progress_raise_is_raised():
     class EnoughError(Exception):
         pass

@@ -98,8 +98,17 @@ def test_a_chain_can_be_computed_again_by_a_chain():
         (lambda: chain(order), TypeError, r"not the function order: call it$"),
         (lambda: chain(share()), TypeError, r"not Method\(name='share'\)$"),
         (lambda: chain("order"), TypeError, "not 'order'$"),
-        (lambda: recompute("rotr"), ValueError, "no policy 'rotr'"),
+        (
+            lambda: recompute("rotr"),
+            ValueError,
+            "'rotr': did you mean 'rotor'",
+        ),
         (lambda: recompute(rotor), TypeError, r"call rotor\(\)$"),
+        (
+            lambda: recompute(lambda graph, budget: None),
+            TypeError,
+            "limit_bytes=...*so$",
+        ),
         (lambda: recompute(place()), TypeError, r"name, not place\(\)$"),
         (lambda: recompute(None), TypeError, "name, not None$"),
         (lambda: place(capacity=4), TypeError, "takes no arguments"),
@@ -264,6 +273,13 @@ def test_a_refusal_names_the_least_peak_of_the_policy(name):
     assert refused(policy, graph) == least < share()(graph).peak_bytes
     assert policy(graph, least).peak_bytes <= least
     assert refused(policy, graph, least - 1) == least
+
+
+def test_policies_have_names():
+    assert recompute("exact") == recompute(exact())
+    assert repr(recompute(exact())) == "recompute('exact')"
+    with pytest.raises(ValueError, match="unknown policy 'exat': did you mean 'exact'"):
+        recompute("exat")
 
 
 def refused(policy, graph, limit=64):

@@ -5,9 +5,18 @@ from __future__ import annotations
 import pytest
 from training_graphs import random_step
 
+from memcfg import nn
 from memcfg.errors import GraphError, InfeasiblePlanError
 from memcfg.graph import Graph
-from memcfg.plan import POLICIES, Plan, exact, share, validate
+from memcfg.plan import (
+    NAMED_POLICIES,
+    POLICIES,
+    Plan,
+    lower_bound,
+    share,
+    time_lower_bound,
+    validate,
+)
 
 GRAPHS = 1000
 RECURRENT = [name for name in POLICIES if name.startswith("bptt_")]
@@ -44,7 +53,7 @@ def test_a_thousand_random_graphs_are_planned_right(name):
 @pytest.mark.parametrize("name", [*NAMES, "exact"])
 def test_the_smallest_limit_that_a_refusal_names_has_a_plan(name):
     """Also where no bytes would do: the lowest peak that the method knows of."""
-    make = {**POLICIES, "exact": exact}[name]
+    make = NAMED_POLICIES[name]
     for seed in range(2000, 2012):
         most = 3 if name in PROGRAMS else 8
         graph = random_step(seed, 1 + seed % most)
@@ -52,6 +61,19 @@ def test_the_smallest_limit_that_a_refusal_names_has_a_plan(name):
         plan = within(make(), graph, 1)
         validate(graph, plan)
         assert plan.peak_bytes <= plan.limit_bytes
+
+
+@pytest.mark.parametrize("name", NAMED_POLICIES)
+def test_what_is_no_graph_is_told_what_gives_one(name):
+    for given in (nn.Sequential([nn.Dense(3)]), "graph.json", None):
+        with pytest.raises(TypeError, match=r"^a .*Graph is planned.*model\.graph\("):
+            NAMED_POLICIES[name]()(given, 2**20)
+
+
+def test_bounds_are_of_graphs_too():
+    for bound in (lower_bound, lambda given: time_lower_bound(given, 2**20)):
+        with pytest.raises(TypeError, match=r"not Dense: model\.graph\("):
+            bound(nn.Dense(3))
 
 
 @pytest.mark.parametrize("name", RECURRENT)

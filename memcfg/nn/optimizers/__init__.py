@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from memcfg.nn._argument_checks import unknown
+from memcfg._checks import unknown
 from memcfg.nn._keras_names import ABSENT, absent
 from memcfg.nn.optimizers import schedules
 from memcfg.nn.optimizers._adafactor import Adafactor

@@ -6,9 +6,9 @@ import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from memcfg._checks import check_policy, unknown
 from memcfg.graph import TIMES
-from memcfg.nn._argument_checks import unknown
-from memcfg.plan import POLICIES, auto
+from memcfg.plan import NAMED_POLICIES, auto
 from memcfg.workspaces import WorkspaceMode
 
 if TYPE_CHECKING:
@@ -61,15 +61,16 @@ def get_policy(memory: Any) -> Policy:
     if memory is None:
         return auto()
     if isinstance(memory, str):
-        if memory not in POLICIES:
-            raise unknown("memory policy", memory, POLICIES)
-        return POLICIES[memory]()
-    if any(memory is factory for factory in POLICIES.values()):
+        if memory not in NAMED_POLICIES:
+            raise unknown("memory policy", memory, NAMED_POLICIES)
+        return NAMED_POLICIES[memory]()
+    if any(memory is factory for factory in NAMED_POLICIES.values()):
         raise TypeError(f"memory is a policy: call it, as in plan.{memory.__name__}()")
     if not callable(memory) or inspect.isclass(memory):
         raise TypeError(
             f"memory is a policy such as plan.auto(), or its name, not {memory!r}"
         )
+    check_policy(memory)
     found: Policy = memory
     return found
 

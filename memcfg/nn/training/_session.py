@@ -470,7 +470,7 @@ class Session:
             ):
                 weights = () if kind == "predict" else batch.weights
                 ready = self._activate(ProgramKey(kind, batch.size, weights))
-            if ready.program.due and _begins_a_window(optimizer):
+            if ready.program.due and _begins_a_window(self._spec.optimizer):
                 ready = self._reconsider(ready)
             if self._open is not None:  # its end was interrupted
                 self._end_step()
@@ -571,7 +571,10 @@ class Session:
 
 
 def _begins_a_window(optimizer: Optimizer | None) -> bool:
-    """Whether no gradients of earlier steps wait for an update."""
+    """Whether no gradients of earlier steps wait for an update by a model's optimizer.
+
+    None: the model has none, so none can wait.
+    """
     steps = None if optimizer is None else optimizer.gradient_accumulation_steps
     if optimizer is None or steps is None:
         return True
