@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, TypeVar
 
+from memcfg import config
 from memcfg._checks import unknown
+from memcfg._core._machine import machine_bytes
 from memcfg._terminal import write
 from memcfg.commands._at_work import shown
 from memcfg.commands._comparison import compare
@@ -16,7 +19,7 @@ from memcfg.commands._tasks import NETWORKS, Task, missing, read_setting
 from memcfg.commands._whole_numbers import positive
 from memcfg.errors import FormatError, GraphError
 from memcfg.files import read_file, write_atomically
-from memcfg.graph import TIMES, Graph
+from memcfg.graph import NOMINAL_COPY, TIMES, Graph, Tier
 from memcfg.plan import (
     NAMED_POLICIES,
     POLICIES,
@@ -96,6 +99,20 @@ def add_plan(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         f"(default: {TIMES[0]})",
     )
     parser.add_argument(
+        "--spill-to",
+        metavar="WHERE",
+        help="host, or a folder: where methods swap to (default: host)",
+    )
+    parser.add_argument(
+        "--spill-limit", metavar="SIZE", help="bytes that may be there, such as 4GiB"
+    )
+    parser.add_argument(
+        "--lane-bandwidth",
+        metavar="SIZE",
+        help="bytes that a lane copies in a second, such as 8GB "
+        "(default: 5GB to the host, 1GB to a folder)",
+    )
+    parser.add_argument(
         "--ladder",
         action="store_true",
         help="one method at ever lower limits of a network, down to the smallest",
@@ -121,8 +138,9 @@ def add_plan(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def _plan(args: argparse.Namespace) -> int:
     _check(args)
     method = args.method or "auto"
+    spill = _spill(args)
     if args.graph is not None:
-        graph = _read(args.graph, Graph.from_json)
+        graph = replace(_read(args.graph, Graph.from_json), tiers=spill)
     else:
         task = Task(
             args.network,
@@ -151,6 +169,26 @@ def _plan(args: argparse.Namespace) -> int:
         write_atomically(args.output, plan.to_json().encode())
     write(plan)
     return 0
+
+
+def _spill(args: argparse.Namespace) -> tuple[Tier, ...]:
+    """Configure where methods swap to, if that is said; return it as graphs have it."""
+    if args.spill_to is None and args.spill_limit is None is args.lane_bandwidth:
+        return ()
+    try:
+        wanted = config.LogicalDeviceConfiguration(
+            spill_to=args.spill_to or "host",
+            spill_limit=args.spill_limit,
+            lane_bandwidth=args.lane_bandwidth,
+        )
+        (cpu,) = config.list_physical_devices("CPU")
+        config.set_logical_device_configuration(cpu, [wanted])
+        spill = wanted.spill_on(machine_bytes())
+    except (TypeError, ValueError) as error:
+        args.parser.error(str(error))
+    assert spill.tier is not None
+    rate = spill.bandwidth or NOMINAL_COPY[spill.tier]
+    return (Tier(spill.tier, rate, spill.limit_bytes),)
 
 
 def _plan_once(

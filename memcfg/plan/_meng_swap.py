@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg.plan._policy import Method, fits
-from memcfg.plan._swapping import Away, plan_swaps, tier_of
+from memcfg.plan._swapping import Away, plan_swaps, tier_of, within_tier
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,6 +44,10 @@ class _Swapper:
             raise ValueError(f"trigger is one of {known}, not {self.trigger!r}")
 
     def __call__(self, request: Request) -> Plan:
+        """Make the plan that there is for a graph."""
+        return within_tier(request, self._fewest(request))
+
+    def _fewest(self, request: Request) -> Plan:
         """Swap out as few maps as fit, those that are made first before all others."""
         maps = _feature_maps(request)
         best = self.planned(request, [])

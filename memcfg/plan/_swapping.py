@@ -10,6 +10,7 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from memcfg.errors import InfeasiblePlanError
 from memcfg.graph import NOMINAL_COPY, Op, Tier
 from memcfg.plan._actions import (
     Action,
@@ -21,7 +22,8 @@ from memcfg.plan._actions import (
     SwapOut,
     Wait,
 )
-from memcfg.plan._simulate import with_copies_placed
+from memcfg.plan._simulate import simulate, with_copies_placed
+from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -65,6 +67,35 @@ def plan_swaps(request: Request, sequence: Sequence[int], away: Iterable[Away]) 
     made = replace(request, graph=writer.graph, known={})
     actions = writer.translated(made.written(range(len(writer.graph.ops))))
     return with_copies_placed(request.graph, request.plan(actions))
+
+
+def within_tier(request: Request, plan: Plan) -> Plan:
+    """Return a plan, or raise InfeasiblePlanError if its tier has not so many bytes."""
+    tier = tier_of(request.graph)
+    needed = simulate(request.graph, in_own_numbers(request, plan)).tier_peak_bytes
+    nbytes = needed.get(tier.name, 0)
+    if tier.limit_bytes is None or nbytes <= tier.limit_bytes:
+        return plan
+    raise InfeasiblePlanError(
+        f"{request.method} swaps {format_bytes(nbytes, exact=True)} of "
+        f"{plan.graph!r} to {tier.name!r}, whose limit is "
+        f"{format_bytes(tier.limit_bytes, exact=True)}.",
+        smallest_limit_bytes=plan.peak_bytes,
+        lower_bound_bytes=plan.lower_bound_bytes,
+        requested_bytes=plan.peak_bytes,
+        limit_bytes=plan.limit_bytes,
+        hint="Raise spill_limit, or the device's limit, so that less is swapped.",
+    )
+
+
+def in_own_numbers(request: Request, plan: Plan) -> Plan:
+    """Return a plan with ops in the numbers of the request's graph."""
+    number = {given: index for index, given in enumerate(request.order)}
+    actions = tuple(
+        replace(action, op=number[action.op]) if isinstance(action, Compute) else action
+        for action in plan.actions
+    )
+    return replace(plan, actions=actions)
 
 
 class _Writer:

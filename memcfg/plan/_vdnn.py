@@ -15,7 +15,7 @@ from memcfg.plan._actions import Compute
 from memcfg.plan._chain import Chain, forward_ops
 from memcfg.plan._policy import Method, fits
 from memcfg.plan._simulate import simulate
-from memcfg.plan._swapping import Away, plan_swaps
+from memcfg.plan._swapping import Away, in_own_numbers, plan_swaps, within_tier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -194,7 +194,7 @@ def _downgraded(request: Request, which: str) -> Plan:
         plan = _plan(request, which, choice)
         if fits(plan):
             return plan
-        given = _given(request, plan)
+        given = in_own_numbers(request, plan)
         at = simulate(graph, given).peak_op
         op = None if at is None else graph.ops[at]
         now = None if op is None else choice.get(at or 0, _default(op))
@@ -208,21 +208,15 @@ def _downgraded(request: Request, which: str) -> Plan:
         choice[at] = max(less, key=lambda each: each.scratch_bytes)
 
 
-def _given(request: Request, plan: Plan) -> Plan:
-    """Return a plan with ops in the numbers of the request's graph."""
-    number = {given: index for index, given in enumerate(request.order)}
-    actions = tuple(
-        replace(action, op=number[action.op]) if isinstance(action, Compute) else action
-        for action in plan.actions
-    )
-    return replace(plan, actions=actions)
-
-
 def _default(op: Op) -> Algorithm | None:
     return op.algorithms[0] if op.algorithms else None
 
 
 def _dynamic(request: Request) -> Plan:
+    return within_tier(request, _first_rung(request))
+
+
+def _first_rung(request: Request) -> Plan:
     """Go down the ladder to the first rung that fits."""
     graph = request.graph
     fast, thrifty = _choose(graph, _fastest), _choose(graph, _thriftiest)
@@ -258,7 +252,8 @@ class _Static:
 
     def __call__(self, request: Request) -> Plan:
         pick = _PICKS[self.algorithms]
-        return _plan(request, self.which, _choose(request.graph, pick))
+        plan = _plan(request, self.which, _choose(request.graph, pick))
+        return within_tier(request, plan)
 
 
 _OTHER = "vdnn_dyn(), which may choose algorithms of less scratch"

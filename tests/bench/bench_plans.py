@@ -62,7 +62,7 @@ def plan(name: str, graph, limit: int) -> dict:
         found = {"refusal": " ".join(str(error).split())}
     else:
         found = {
-            "seconds": made.predicted.seconds,
+            "seconds": made.elapsed_seconds,
             "recompute_seconds": made.predicted.recompute_seconds,
             "peak_bytes": made.peak_bytes,
         }

@@ -297,3 +297,41 @@ def test_what_a_network_needs_is_told_with_a_value_that_does(capsys):
     words = ["plan", "resnet", *needed["resnet"][0].split()]
     assert main([*words, "--batch", "1", "--method", "share"]) == 0
     assert "cifar_resnet20" in capsys.readouterr().out
+
+
+def test_where_methods_swap_to_and_how_fast(tmp_path, capsys):
+    words = ["plan", "lenet5", "--batch", "32", "--method", "vdnn_all"]
+    path = str(tmp_path / "plan.json")
+
+    def stall(*more):
+        config.reset()
+        assert main([*words, *more]) == 0
+        (line,) = (
+            line for line in capsys.readouterr().out.splitlines() if "stall" in line
+        )
+        number, unit = line.split()[1:3]
+        return float(number) * {"ms": 1e-3, "s": 1}[unit]
+
+    assert stall("--lane-bandwidth", "1MB") > 100 * stall() >= 0
+    config.reset()
+    assert main([*words, "--spill-to", str(tmp_path), "--output", path]) == 0
+    tiers = {
+        row[2]
+        for row in json.loads(Path(path).read_text())["actions"]
+        if row[0] == "swap_out"
+    }
+    assert tiers == {"file"}
+    config.reset()
+    graph = str(tmp_path / "graph.json")
+    Path(graph).write_text(Task("lenet5", 32).graph().to_json())
+    config.reset()
+    more = ["--graph", graph, "--method", "vdnn_all", "--spill-limit", "1KiB"]
+    assert main(["plan", *more]) == 1
+    assert "to 'host', whose limit is 1024 B" in capsys.readouterr().err
+
+
+def test_a_place_to_swap_to_must_be_there(capsys):
+    with pytest.raises(SystemExit):
+        main(["plan", "lenet5", "--spill-to", "/no/such/folder"])
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert told.endswith("spill_to: there is no folder '/no/such/folder'")

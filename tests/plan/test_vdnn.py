@@ -18,6 +18,7 @@ from memcfg.plan import (
     SwapIn,
     SwapOut,
     Wait,
+    meng_swap,
     share,
     simulate,
     validate,
@@ -274,6 +275,18 @@ def test_a_network_trains_that_does_not_fit():
     model = compiled(network(depth=24), vdnn_dyn())
     assert np.isfinite(model.train_on_batch(x, y))
     assert mc.config.get_memory_info("CPU:0")["peak"] <= limit
+
+
+def test_what_a_tier_has_no_room_for_is_refused():
+    graph = chain([(640, 1.0, 2.0)] * 6, 1e9)
+    needed = simulate(graph, vdnn_all()(graph)).tier_peak_bytes["host"]
+    limit = vdnn_all()(graph).peak_bytes
+    for policy in (vdnn_all(), vdnn_dyn(), meng_swap("on_demand")):
+        room = replace(graph, tiers=(Tier("host", 1e9, needed),))
+        validate(room, policy(room, limit))
+        full = replace(graph, tiers=(Tier("host", 1e9, 128),))
+        with pytest.raises(InfeasiblePlanError, match="'host', whose limit is 128 B"):
+            policy(full, limit)
 
 
 def test_algorithms_are_of_two_kinds():
