@@ -15,7 +15,6 @@ OTHERS = {  # with a script of their own
     "layers_1_thread.json",
     "layers_2_threads.json",
     "plans.json",
-    "plans_fast_methods.json",
     "unet_ladder.json",
     "workspace_modes.json",
     "workspaces.json",
