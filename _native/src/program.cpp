@@ -580,8 +580,14 @@ void Program::keep_to_bandwidth(std::size_t index,
   const double rate = lanes_[instruction.queue - 1]->bytes_per_second();
   if (instruction.kind != Kind::copy || rate <= 0) return;
   const Bytes size = transfers_[instruction.more].size;
-  const std::chrono::duration<double> least(static_cast<double>(size) / rate);
-  std::this_thread::sleep_until(begin + least);
+  const std::chrono::duration<double> duration(static_cast<double>(size) / rate);
+  const auto end =
+      begin + std::chrono::duration_cast<std::chrono::steady_clock::duration>(duration);
+  constexpr std::chrono::milliseconds kSlice{10};  // how late it hears of a failure
+  for (auto time = begin; time < end && !failed_;) {
+    time = std::min(end, std::chrono::steady_clock::now() + kSlice);
+    std::this_thread::sleep_until(time);
+  }
   if (trace_ != nullptr) (*trace_)[index].end = now();
 }
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from memcfg.devices._tiers import ANYWHERE, Space, Spill, TierSpace
+from memcfg.devices._tiers import ANYWHERE, Space, Spill, TierLimit, TierSpace
 from memcfg.ops._dtypes import item_bytes
 
 if TYPE_CHECKING:
@@ -258,6 +258,8 @@ class Device(Protocol):
         The spaces that tensors can be swapped to, and of what kind they are.
     spill : Spill
         What it was told of them.
+    tier_limit : TierLimit
+        What programs have reserved of the tier that has a limit.
     codecs : tuple of str
         What programs can encode tensors with. One of them may need a library that is
         missing: `MissingDependencyError` says so when it is to be used.
@@ -278,7 +280,8 @@ class Device(Protocol):
     host_pool: Pool
     space: Space
     tiers: Mapping[str, Space]
-    spill: Spill = ANYWHERE
+    spill: Spill
+    tier_limit: TierLimit
     codecs: tuple[str, ...]
     fallible: bool
     spares_scratch: bool = False
@@ -351,6 +354,9 @@ class Device(Protocol):
     def tier_memory(self, tier: str, nbytes: int, *, tag: str) -> TierSpace:
         """Take memory of a tier, beside the device's limit.
 
+        On the host's lie copies of the state while it changes, too, which no limit of
+        the tier counts.
+
         Parameters
         ----------
         tier : str
@@ -365,7 +371,7 @@ class Device(Protocol):
         OSError
             If the disk is full.
         ResourceExhaustedError
-            If the host has not the memory, or the tier's limit is exceeded.
+            If the host has not the memory.
         """
 
     def program(self, arena: Arena, tiers: Mapping[str, TierSpace]) -> Any:

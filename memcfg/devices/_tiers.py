@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
-from weakref import WeakSet
+from typing import TYPE_CHECKING, Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 from memcfg.errors import ResourceExhaustedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-_Made = TypeVar("_Made")
+    from collections.abc import Mapping
 
 __all__ = ["ANYWHERE", "Space", "Spill", "TierLimit", "TierSpace"]
 
@@ -39,7 +38,7 @@ class Spill:
     folder : str or None, default None
         Where files lie; None: where the system keeps temporary ones.
     limit_bytes : int or None, default None
-        The most bytes of the tier at a time; None is no limit.
+        The most bytes of swapped tensors there at a time; None is no limit.
     bandwidth : float or None, default None
         Bytes a second that each lane copies at most; None: as fast as it can.
     """
@@ -71,36 +70,51 @@ ANYWHERE = Spill()
 
 
 class TierLimit:
-    """The limit on what a device has of a tier whose spaces do not grow.
+    """What programs have reserved of a device's tier, under a limit.
 
     Parameters
     ----------
     device : str
         The device's name.
-    tier : str
-        The tier's.
-    limit_bytes : int or None
-        The limit in bytes; None is no limit.
+    spill : Spill
+        What it was told.
     """
 
-    def __init__(self, device: str, tier: str, limit_bytes: int | None) -> None:
+    def __init__(self, device: str, spill: Spill) -> None:
         self._device = device
-        self._tier = tier
-        self._limit = limit_bytes
-        self._held: WeakSet[TierSpace] = WeakSet()
+        self._spill = spill
+        self._lock = threading.Lock()
+        self._reserved: WeakKeyDictionary[object, int] = WeakKeyDictionary()
 
-    def take(self, nbytes: int, make: Callable[[], _Made]) -> _Made:
-        """Make a space of so many bytes, unless that exceeds the limit."""
-        held = sum(space.nbytes for space in self._held)
-        if self._limit is not None and held + nbytes > self._limit:
-            raise ResourceExhaustedError(
-                f"The tier {self._tier!r} of {self._device} is full.",
-                requested_bytes=nbytes,
-                in_use_bytes=held,
-                limit_bytes=self._limit,
-                device=self._device,
-                hint="Raise spill_limit, close another model, or swap less.",
-            )
-        made = make()
-        self._held.add(made)
-        return made
+    def reserve(self, owner: object, tiers: Mapping[str, int]) -> None:
+        """Have an owner reserve so many bytes of each tier, instead of what it had.
+
+        Parameters
+        ----------
+        owner : object
+            Who has them, until it reserves none or goes.
+        tiers : mapping of str to int
+            Bytes by tier; of those without a limit nothing is counted.
+
+        Raises
+        ------
+        ResourceExhaustedError
+            If others have so much that the limit would be exceeded; the owner keeps
+            what it had.
+        """
+        limit = self._spill.limit_bytes
+        nbytes = tiers.get(self._spill.tier or "", 0)
+        if limit is None:
+            return
+        with self._lock:
+            held = sum(n for who, n in self._reserved.items() if who is not owner)
+            if held + nbytes > limit:
+                raise ResourceExhaustedError(
+                    f"The tier {self._spill.tier!r} of {self._device} is full.",
+                    requested_bytes=nbytes,
+                    in_use_bytes=held,
+                    limit_bytes=limit,
+                    device=self._device,
+                    hint="Raise spill_limit, close another model, or swap less.",
+                )
+            self._reserved[owner] = nbytes

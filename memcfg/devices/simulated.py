@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Never
 from memcfg._cached import cached_property
 from memcfg._core import codec_bounds
 from memcfg.devices._contract import Device, Hardware
-from memcfg.devices._tiers import ANYWHERE, Spill
+from memcfg.devices._tiers import ANYWHERE, Spill, TierLimit
 from memcfg.devices.cpu import kernel_table
 from memcfg.memory import Pool, simulated
 
@@ -79,6 +79,7 @@ class SimulatedDevice(Device):
     ) -> None:
         self.name = name
         self.spill = spill
+        self.tier_limit = TierLimit(name, spill)
         self.tiers: Mapping[str, Space] = spill.of(_TIERS)
         self.takes_bfloat16 = takes_bfloat16
         self.priority = priority

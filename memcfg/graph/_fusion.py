@@ -50,7 +50,8 @@ def fuse_products(graph: Graph, has: Callable[[str], bool]) -> Graph:
 
     So a convolution takes along a bias, a batch normalisation by given statistics and
     a ReLU: the normalisation's factors go into the kernel while it is packed. The ReLU
-    makes NaN of -inf. As in `fuse_ops` nothing else may read what stays inside.
+    makes NaN of -inf. As in `fuse_ops` nothing else may read what stays inside, and
+    factors of a normalisation are state, so that kernels can be packed with them once.
     Programs on bfloat16 stay as they are: scaled kernels would be rounded anew.
 
     Parameters
@@ -72,11 +73,25 @@ def fuse_products(graph: Graph, has: Callable[[str], bool]) -> Graph:
     if any(tensor.dtype == "bfloat16" for tensor in graph.tensors):
         return graph
     kept = {*graph.keep, *graph.losses}
-    return _rebuild(graph, *_composed(graph, kept, allows))
+    state = set(graph.persistent)
+
+    def scales_by_state(match: _Match) -> bool:
+        """Whether gamma and variance are read from the state."""
+        return all(
+            match.tensors[part.inputs[place]] in state
+            for part in match.composite.parts
+            if part.type == "batch_normalization_inference"
+            for place in (1, 4)
+        )
+
+    return _rebuild(graph, *_composed(graph, kept, allows, scales_by_state))
 
 
 def _composed(
-    graph: Graph, kept: set[int], allows: Callable[[OpType, Composite], bool]
+    graph: Graph,
+    kept: set[int],
+    allows: Callable[[OpType, Composite], bool],
+    suits: Callable[[_Match], bool] = lambda _: True,
 ) -> tuple[dict[int, Op], set[int]]:
     """Find composites: their ops, by where the last part stood, and all that are in."""
     fused: dict[int, Op] = {}
@@ -91,7 +106,8 @@ def _composed(
             if op.type != last or anchor in taken:
                 continue
             for match in _matches(graph, kind.composite, anchor):
-                if taken.isdisjoint(match.ops) and match.is_closed(kept):
+                free = taken.isdisjoint(match.ops) and match.is_closed(kept)
+                if free and suits(match):
                     taken.update(match.ops)
                     fused[anchor] = match.op(kind)
                     break

@@ -262,7 +262,7 @@ def recompute(policy: Policy | str) -> Stage:
     TypeError
         If it is no policy, or has no argument `limit_bytes`.
     ValueError
-        If there is no policy of that name.
+        If there is no policy of that name, or it is a method that swaps.
 
     Notes
     -----
@@ -276,7 +276,7 @@ def recompute(policy: Policy | str) -> Stage:
     if isinstance(policy, str):
         if policy not in NAMED_POLICIES:
             raise unknown("policy", policy, NAMED_POLICIES)
-        return Stage("recompute", NAMED_POLICIES[policy](), repr(policy))
+        return Stage("recompute", _computing(NAMED_POLICIES[policy]()), repr(policy))
     given: object = policy
     for name, make in NAMED_POLICIES.items():
         if given is make:
@@ -286,4 +286,13 @@ def recompute(policy: Policy | str) -> Stage:
     check_policy(policy)
     name = str(getattr(policy, "name", ""))
     known = name in NAMED_POLICIES and NAMED_POLICIES[name]() == policy
-    return Stage("recompute", policy, repr(name if known else policy))
+    return Stage("recompute", _computing(policy), repr(name if known else policy))
+
+
+def _computing(policy: Policy) -> Policy:
+    """Return a policy; ValueError if it is one of the methods that swap."""
+    if isinstance(policy, Method) and policy.swaps:
+        raise ValueError(
+            f"recompute takes methods that compute, and {policy.name} swaps"
+        )
+    return policy

@@ -155,6 +155,8 @@ def unchecked_claims(graph: Graph, plan: Plan) -> list[str]:
             for name in ("seconds", "recompute_seconds")
             if getattr(claims, name)
         ]
+    if claims.stall_seconds:
+        found.append("stall_seconds (it depends on bandwidths)")
     if claims.planning_seconds:
         found.append("planning_seconds (it has passed)")
     if claims.optimality_gap is not None:

@@ -275,6 +275,9 @@ class Request:
             recompute_seconds=found.recompute_seconds,
             lower_bound_bytes=self.once("bound", lambda: lower_bound(self.graph)),
             planning_seconds=time.perf_counter() - self.began,
+            stall_seconds=max(found.elapsed_seconds - found.seconds, 0.0)
+            if found.moved_bytes
+            else 0.0,
         )
         return replace(
             blank,
@@ -335,7 +338,6 @@ def _summary(graph: Graph, plan: Plan, found: Simulation) -> Summary:
         peak_op="" if found.peak_op is None else graph.ops[found.peak_op].name,
         all_bytes=_own_buffers(graph),
         times=graph.times,
-        stall_seconds=max(found.elapsed_seconds - found.seconds, 0.0),
     )
 
 

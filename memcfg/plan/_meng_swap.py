@@ -44,25 +44,25 @@ class _Swapper:
             raise ValueError(f"trigger is one of {known}, not {self.trigger!r}")
 
     def __call__(self, request: Request) -> Plan:
-        """Make the plan that there is for a graph."""
-        return within_tier(request, self._fewest(request))
-
-    def _fewest(self, request: Request) -> Plan:
         """Swap out as few maps as fit, those that are made first before all others."""
+        nothing = self.planned(request, [])
+        if fits(nothing):
+            return nothing
         maps = _feature_maps(request)
-        best = self.planned(request, [])
-        if fits(best):
-            return best
-        low, high = 0, len(maps)
+        found = None
+        lowest = nothing
+        low, high = 0, len(maps) + 1  # whether `high` maps fit is not known at first
         while high - low > 1:
             middle = (low + high) // 2
             plan = self.planned(request, maps[:middle])
+            lowest = min(lowest, plan, key=lambda each: each.peak_bytes)
             if fits(plan):
-                high = middle
+                found, high = plan, middle
             else:
                 low = middle
-            best = _better(best, plan)
-        return _better(best, self.planned(request, maps[:high]))
+        if found is None:
+            return lowest
+        return within_tier(request, found, nothing.peak_bytes)
 
     def planned(self, request: Request, maps: Sequence[_Map]) -> Plan:
         """Plan with these maps away between their uses."""
@@ -106,16 +106,6 @@ class _Swapper:
                     place -= 1
                 found[each.tensor] = place
         return found
-
-
-def _better(one: Plan, other: Plan) -> Plan:
-    """Return the one that fits and takes less time, else that of the lower peak."""
-
-    def cost(plan: Plan) -> tuple[bool, float]:
-        fitting = fits(plan)
-        return not fitting, plan.elapsed_seconds if fitting else plan.peak_bytes
-
-    return min(one, other, key=cost)
 
 
 def _feature_maps(request: Request) -> list[_Map]:
@@ -183,4 +173,4 @@ def meng_swap(trigger: str = "in_time") -> Policy:
     Meng et al., ML Systems Workshop at NIPS 2017. Completion times are those of the ops
     in the graph's order, and of copies one after another on each lane.
     """
-    return Method("meng_swap", _Swapper(trigger))
+    return Method("meng_swap", _Swapper(trigger), swaps=True)

@@ -71,6 +71,9 @@ class Predicted:
     optimality_gap : float or None, default None
         How far the time may be above the least within the limit, as a fraction of that;
         None: not known. `time_lower_bound` proves it.
+    stall_seconds : float, default 0.0
+        How long ops wait for copies, at the bandwidths of the device's tiers, or at
+        nominal ones; not in `seconds`.
     """
 
     peak_bytes: int
@@ -81,6 +84,7 @@ class Predicted:
     lower_bound_bytes: int = 0
     planning_seconds: float = field(default=0.0, compare=False)
     optimality_gap: float | None = None
+    stall_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -157,9 +161,6 @@ class Summary:
     recosted : Recosted or None, default None
         What the plan was judged by, and took the place of, after the first steps; None:
         it was not judged again.
-    stall_seconds : float, default 0.0
-        How long ops wait for copies, at the bandwidths of the device's tiers, or at
-        nominal ones.
     """
 
     kept: Group
@@ -173,7 +174,6 @@ class Summary:
     times: str = "nominal"
     unproven: bool = False
     recosted: Recosted | None = None
-    stall_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -219,8 +219,7 @@ class Plan:
     @property
     def elapsed_seconds(self) -> float:
         """The time of its ops and of what they wait for, in seconds."""
-        stall = self.summary.stall_seconds if self.summary else 0.0
-        return self.predicted.seconds + stall
+        return self.predicted.seconds + self.predicted.stall_seconds
 
     @property
     def lower_bound_bytes(self) -> int:
@@ -269,7 +268,7 @@ class Plan:
             "method": self.method,
             "limit_bytes": self.limit_bytes,
             "alignment": self.alignment,
-            "predicted": asdict(self.predicted),
+            "predicted": _claims(self.predicted),
         }
         if self.lossy:
             head["lossy"] = list(self.lossy)
@@ -303,6 +302,14 @@ class Plan:
         if not first:
             keys["lossy"] = Key(read_list(read_text), required=False, default=())
         return Plan(**read_document(text, "plan", form, keys))
+
+
+def _claims(predicted: Predicted) -> dict[str, Any]:
+    """Write what is predicted; a stall where there is one."""
+    claims = asdict(predicted)
+    if not predicted.stall_seconds:
+        del claims["stall_seconds"]
+    return claims
 
 
 # -- words ----------------------------------------------------------------------
@@ -365,10 +372,9 @@ def _costs(plan: Plan) -> list[Row]:
     if predicted.moved_bytes:
         held = f"at most {format_bytes(predicted.host_peak_bytes)} at a time"
         rows.append(_bytes_row("moved", predicted.moved_bytes, *held.split()))
-        if plan.summary is not None:
-            words = "that ops wait for copies"
-            stall = _milliseconds(plan.summary.stall_seconds)
-            rows.append(Row("stall", stall, tuple(words.split())))
+        words = "that ops wait for copies"
+        stall = _milliseconds(predicted.stall_seconds)
+        rows.append(Row("stall", stall, tuple(words.split())))
     return rows
 
 
@@ -494,7 +500,9 @@ _ACTIONS: dict[str, Any] = {
 }
 _RENAMED = {"zero_words": "zvc"}  # codecs, by the names that older files have
 _NAMES = {kind: name for name, kind in _ACTIONS.items()}
-_PREDICTED = {item.name: Key(reader_of(item.type)) for item in fields(Predicted)}
+_PREDICTED = {item.name: Key(reader_of(item.type)) for item in fields(Predicted)} | {
+    "stall_seconds": Key(reader_of("float"), required=False, default=0.0)
+}
 _PLAN = {
     "graph": Key(read_text),
     "method": Key(read_text),

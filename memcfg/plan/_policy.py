@@ -53,6 +53,7 @@ class Method:
     other: str = field(
         default="", repr=False
     )  # what might plan within a limit that this one cannot
+    swaps: bool = field(default=False, repr=False)  # not ops alone
 
     def __call__(self, graph: Graph, limit_bytes: int | None = None) -> Plan:
         """Plan a graph; see `Policy`."""

@@ -10,7 +10,7 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from memcfg.errors import InfeasiblePlanError
+from memcfg.errors import InfeasiblePlanError, PlanError
 from memcfg.graph import NOMINAL_COPY, Op, Tier
 from memcfg.plan._actions import (
     Action,
@@ -69,20 +69,39 @@ def plan_swaps(request: Request, sequence: Sequence[int], away: Iterable[Away]) 
     return with_copies_placed(request.graph, request.plan(actions))
 
 
-def within_tier(request: Request, plan: Plan) -> Plan:
-    """Return a plan, or raise InfeasiblePlanError if its tier has not so many bytes."""
+def tier_excess(request: Request, plan: Plan) -> int:
+    """Return the bytes that a plan has on its tier beyond the limit; 0: it fits."""
     tier = tier_of(request.graph)
+    if tier.limit_bytes is None or not plan.predicted.moved_bytes:
+        return 0
     needed = simulate(request.graph, in_own_numbers(request, plan)).tier_peak_bytes
-    nbytes = needed.get(tier.name, 0)
-    if tier.limit_bytes is None or nbytes <= tier.limit_bytes:
+    return max(needed.get(tier.name, 0) - tier.limit_bytes, 0)
+
+
+def within_tier(request: Request, plan: Plan, enough: int | None = None) -> Plan:
+    """Return a plan whose tier has room for it.
+
+    Else raises InfeasiblePlanError, if the method plans with `enough` bytes on the
+    device and swaps nothing then, or PlanError.
+    """
+    excess = tier_excess(request, plan)
+    if not excess:
         return plan
+    tier = tier_of(request.graph)
+    assert tier.limit_bytes is not None
+    told = (
+        f"{request.method} swaps "
+        f"{format_bytes(excess + tier.limit_bytes, exact=True)} of {plan.graph!r} to "
+        f"{tier.name!r}, whose limit is {format_bytes(tier.limit_bytes, exact=True)}."
+    )
+    if enough is None:
+        raise PlanError(f"{told} Raise spill_limit, or take another method")
     raise InfeasiblePlanError(
-        f"{request.method} swaps {format_bytes(nbytes, exact=True)} of "
-        f"{plan.graph!r} to {tier.name!r}, whose limit is "
-        f"{format_bytes(tier.limit_bytes, exact=True)}.",
-        smallest_limit_bytes=plan.peak_bytes,
+        told,
+        smallest_limit_bytes=enough,
         lower_bound_bytes=plan.lower_bound_bytes,
-        requested_bytes=plan.peak_bytes,
+        is_smallest=False,
+        requested_bytes=enough,
         limit_bytes=plan.limit_bytes,
         hint="Raise spill_limit, or the device's limit, so that less is swapped.",
     )

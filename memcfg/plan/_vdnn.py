@@ -15,10 +15,16 @@ from memcfg.plan._actions import Compute
 from memcfg.plan._chain import Chain, forward_ops
 from memcfg.plan._policy import Method, fits
 from memcfg.plan._simulate import simulate
-from memcfg.plan._swapping import Away, in_own_numbers, plan_swaps, within_tier
+from memcfg.plan._swapping import (
+    Away,
+    in_own_numbers,
+    plan_swaps,
+    tier_excess,
+    within_tier,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from memcfg.graph import Algorithm, Graph, Op
     from memcfg.plan._lifetimes import Request
@@ -213,26 +219,26 @@ def _default(op: Op) -> Algorithm | None:
 
 
 def _dynamic(request: Request) -> Plan:
-    return within_tier(request, _first_rung(request))
-
-
-def _first_rung(request: Request) -> Plan:
-    """Go down the ladder to the first rung that fits."""
+    """Go down the ladder to the first rung that fits, on the device and its tier."""
     graph = request.graph
     fast, thrifty = _choose(graph, _fastest), _choose(graph, _thriftiest)
-    least = _plan(request, "all", thrifty)
-    if not fits(least):
-        return least
-    for which in ("none", "conv", "all"):
-        plan = _plan(request, which, fast)
-        if fits(plan):
+    lowest = _plan(request, "all", thrifty)
+    if not fits(lowest):
+        return lowest
+    nothing = _plan(request, "none", fast)
+    rungs: Iterable[Callable[[], Plan]] = (
+        lambda: nothing,
+        lambda: _plan(request, "conv", fast),
+        lambda: _plan(request, "all", fast),
+        lambda: _downgraded(request, "conv"),
+        lambda: _downgraded(request, "all"),
+        lambda: _plan(request, "conv", thrifty),
+    )
+    for rung in rungs:
+        plan = rung()
+        if fits(plan) and not tier_excess(request, plan):
             return plan
-    for which in ("conv", "all"):
-        plan = _downgraded(request, which)
-        if fits(plan):
-            return plan
-    plan = _plan(request, "conv", thrifty)
-    return plan if fits(plan) else least
+    return within_tier(request, lowest, nothing.peak_bytes)
 
 
 _PICKS = {"performance": _fastest, "memory": _thriftiest}
@@ -288,7 +294,7 @@ def vdnn_all(algorithms: str = "performance") -> Policy:
     Rhu et al., MICRO 2016. A layer is an op of the forward phase; in a DAG its input
     leaves with the last that reads it.
     """
-    return Method("vdnn_all", _Static("all", algorithms), _OTHER)
+    return Method("vdnn_all", _Static("all", algorithms), _OTHER, swaps=True)
 
 
 def vdnn_conv(algorithms: str = "performance") -> Policy:
@@ -314,7 +320,7 @@ def vdnn_conv(algorithms: str = "performance") -> Policy:
     -----
     Rhu et al., MICRO 2016.
     """
-    return Method("vdnn_conv", _Static("conv", algorithms), _OTHER)
+    return Method("vdnn_conv", _Static("conv", algorithms), _OTHER, swaps=True)
 
 
 def vdnn_dyn() -> Policy:
@@ -334,4 +340,4 @@ def vdnn_dyn() -> Policy:
     -----
     Rhu et al., MICRO 2016; the order of the ladder is that of its authors' programs.
     """
-    return Method("vdnn_dyn", _dynamic)
+    return Method("vdnn_dyn", _dynamic, swaps=True)

@@ -356,7 +356,7 @@ class Executor:
             self._keep({})
             self._arena.free()
             self._contents = _NOTHING
-            self._tiers.shrink({})
+            self._tiers.shrink({}, {})
 
     def feed(self, program: str, tensor: str) -> _Array:
         """Return an input's memory, to be written before each run.
@@ -618,7 +618,7 @@ class Executor:
             else:
                 self._keep({})  # they refer to the one that goes
                 self._arena.replace(nbytes)
-            if self._tiers.grow(_tier_bytes(specs)):
+            if self._tiers.grow(*_tier_bytes(specs)):
                 self._keep({})  # they refer to what was there
             arena = self._arena.get()
             for name, spec in specs.items():
@@ -641,11 +641,11 @@ class Executor:
 
     def _fit(self) -> None:
         """Have an arena no larger than what is loaded needs."""
-        nbytes, tiers = _nbytes(self._specs), _tier_bytes(self._specs)
+        nbytes, (tiers, swapped) = _nbytes(self._specs), _tier_bytes(self._specs)
         if nbytes < self.nbytes or not self._tiers.fits(tiers):
             self._keep({})  # they point there; they are made when they are used
             self._arena.shrink(nbytes)
-            self._tiers.shrink(tiers)
+            self._tiers.shrink(tiers, swapped)
 
     def _place_state(self) -> None:
         """Bring the state that waits to its place."""
@@ -663,7 +663,7 @@ class Executor:
         if found.waiting:
             self._place_state()
         if name not in self._programs:
-            self._tiers.grow(_tier_bytes(found.specs))  # a file may have gone
+            self._tiers.grow(*_tier_bytes(found.specs))  # a file may have gone
         self._programs[name] = made = self._made(name, found.specs[name])
         return made
 
@@ -693,10 +693,18 @@ def _nbytes(specs: Mapping[str, ProgramSpec]) -> int:
     return align_up(max((spec.arena_bytes for spec in specs.values()), default=0))
 
 
-def _tier_bytes(specs: Mapping[str, ProgramSpec]) -> dict[str, int]:
-    """Bytes of each tier that programs need: one of them runs at a time."""
+def _tier_bytes(
+    specs: Mapping[str, ProgramSpec],
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Bytes of each tier that programs need: one of them runs at a time.
+
+    All of them, and those of swapped tensors without the state that is saved.
+    """
     sizes: dict[str, int] = {}
+    swapped: dict[str, int] = {}
     for spec in specs.values():
         for tier, nbytes in spec.tier_bytes.items():
+            saved = spec.saved_bytes if tier == "host" else 0
             sizes[tier] = max(sizes.get(tier, 0), align_up(nbytes))
-    return sizes
+            swapped[tier] = max(swapped.get(tier, 0), nbytes - saved)
+    return sizes, swapped

@@ -250,8 +250,10 @@ def _checked(graph: Graph, plan: planning.Plan, budget: Budget) -> planning.Plan
     if limit is not None and plan.peak_bytes > limit:
         raise PlanError(f"the plan takes {plan.peak_bytes} B, and {limit} B are left")
     spill = budget.device.spill
+    if spill.limit_bytes is None:
+        return plan
     away = planning.simulate(graph, plan).tier_peak_bytes.get(spill.tier or "", 0)
-    if spill.limit_bytes is not None and away > spill.limit_bytes:
+    if away > spill.limit_bytes:
         raise PlanError(
             f"the plan takes {away} B of tier {spill.tier!r}, and spill_limit is "
             f"{spill.limit_bytes} B"

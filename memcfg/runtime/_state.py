@@ -123,8 +123,12 @@ class TierMemory:
         self._owner = owner
         self.spaces: dict[str, TierSpace] = {}
 
-    def grow(self, sizes: Mapping[str, int]) -> bool:
-        """Have at least so many bytes of each; whether a space was made anew."""
+    def grow(self, sizes: Mapping[str, int], swapped: Mapping[str, int]) -> bool:
+        """Have at least so many bytes of each; whether a space was made anew.
+
+        Those of swapped tensors among them count against the tier's limit.
+        """
+        self._device.tier_limit.reserve(self, swapped)
         anew = False
         for tier, nbytes in sizes.items():
             found = self.spaces.get(tier)
@@ -141,11 +145,12 @@ class TierMemory:
         """Whether nothing is held that is not needed."""
         return all(sizes.get(t, 0) == s.nbytes for t, s in self.spaces.items())
 
-    def shrink(self, sizes: Mapping[str, int]) -> None:
+    def shrink(self, sizes: Mapping[str, int], swapped: Mapping[str, int]) -> None:
         """Give back what is not needed; pre: no program refers to it.
 
         What is larger than needed and cannot shrink goes whole: `grow` makes another.
         """
+        self._device.tier_limit.reserve(self, swapped)
         for tier, space in list(self.spaces.items()):
             needed = sizes.get(tier, 0)
             if isinstance(space, Arena) and needed:

@@ -326,7 +326,7 @@ def test_where_methods_swap_to_and_how_fast(tmp_path, capsys):
     Path(graph).write_text(Task("lenet5", 32).graph().to_json())
     config.reset()
     more = ["--graph", graph, "--method", "vdnn_all", "--spill-limit", "1KiB"]
-    assert main(["plan", *more]) == 1
+    assert main(["plan", *more]) == 2
     assert "to 'host', whose limit is 1024 B" in capsys.readouterr().err
 
 

@@ -42,6 +42,28 @@ def no_gpu(monkeypatch):
     config.reset()
 
 
+def test_where_tensors_spill_to(gpu, tmp_path):
+    wanted = config.LogicalDeviceConfiguration(
+        memory_limit=64, spill_to=tmp_path, spill_limit="1MiB"
+    )
+    config.set_logical_device_configuration(gpu, [wanted])
+    device = config.logical_device("GPU:0")
+    assert dict(device.tiers) == {"file": "file"}
+    space = device.tier_memory("file", 4096, tag="model")
+    assert space.nbytes == 4096
+    device.tier_limit.reserve(space, {"file": 2**20})
+    with pytest.raises(ResourceExhaustedError, match="tier 'file' of /device:GPU:0"):
+        device.tier_limit.reserve(device, {"file": 64})
+
+
+def test_lanes_of_a_gpu_keep_to_no_bandwidth(gpu):
+    wanted = config.LogicalDeviceConfiguration(
+        memory_limit=64, spill_to="host", lane_bandwidth="1GB"
+    )
+    with pytest.raises(ValueError, match="lane_bandwidth is not supported for"):
+        config.set_logical_device_configuration(gpu, [wanted])
+
+
 def fit(name, epochs=2):
     rng = np.random.default_rng(0)
     x = rng.standard_normal((64, 5)).astype(np.float32)

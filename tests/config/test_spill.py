@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +15,7 @@ from networks import chain
 from swapping import Swapping
 
 import memcfg as mc
+from memcfg.devices import TierLimit
 from memcfg.errors import PlanError, ResourceExhaustedError
 from memcfg.runtime import Executor
 
@@ -76,17 +80,55 @@ def test_models_share_the_limit(tier, tmp_path):
     graph = chain(batch=8)
     plan = Swapping((tier,))(graph)
     needed = mc.plan.simulate(graph, plan).tier_peak_bytes[tier]
-    limit = needed + 8192  # the state is copied to the host while it changes
-    found = device(spill_to=target, spill_limit=f"{limit}B")
+    found = device(spill_to=target, spill_limit=f"{needed}B")
     first = load(found, tier, name="first")
     loss = train(first)
     with pytest.raises(ResourceExhaustedError) as caught:
         train(load(found, tier, name="second"))
-    assert caught.value.limit_bytes == limit
+    assert caught.value.limit_bytes == needed
+    assert caught.value.in_use_bytes == needed
     assert train(first) is not None
     first.close()
     del first
     assert train(load(found, tier, name="third")) == loss
+
+
+@pytest.mark.parametrize("tier", ["host", "file"])
+def test_what_grows_is_counted_once(tier, tmp_path):
+    """A larger program takes the place of a smaller one, at exactly the limit."""
+    target = "host" if tier == "host" else str(tmp_path)
+    large = chain(batch=8)
+    needed = mc.plan.simulate(large, Swapping((tier,))(large)).tier_peak_bytes[tier]
+    found = device(spill_to=target, spill_limit=f"{needed}B")
+    executor = load(found, tier, batch=4)
+    train(executor)
+    executor.load({"train": large}, Swapping((tier,)), {})
+    train(executor)
+
+
+def test_reservations_of_several_threads_keep_to_the_limit():
+    limit = TierLimit("CPU:0", mc.devices.Spill("host", None, 100))
+
+    class Owner:
+        pass
+
+    owners = [Owner() for _ in range(8)]
+    barrier = threading.Barrier(len(owners))
+
+    def reserve(owner):
+        barrier.wait()
+        try:
+            limit.reserve(owner, {"host": 60})
+        except ResourceExhaustedError:
+            return 0
+        return 1
+
+    with ThreadPoolExecutor(len(owners)) as pool:
+        assert sum(pool.map(reserve, owners)) == 1
+    limit.reserve(owners[0], {"file": 1000})  # of another tier nothing is counted
+    owners.clear()
+    gc.collect()
+    limit.reserve(limit, {"host": 100})
 
 
 def test_a_full_disk_is_an_error_before_the_step(tmp_path, monkeypatch):

@@ -186,7 +186,7 @@ def test_nothing_works_before_compile():
         ({"metrics": [3]}, TypeError, "a metric is a name"),
         ({"metrics": ["accuracy", "accuracy"]}, ValueError, "duplicate"),
         ({"memory": "magic"}, ValueError, "unknown memory policy"),
-        ({"memory": "exat"}, ValueError, "did you mean 'exact'"),
+        ({"memory": "exactly"}, ValueError, "did you mean 'exact'"),
         ({"memory": mc.plan.exact}, TypeError, r"call it, as in plan.exact\(\)"),
         ({"memory": 3}, TypeError, "memory is a policy"),
         (

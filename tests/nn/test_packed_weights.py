@@ -261,6 +261,16 @@ def test_a_kernel_is_packed_with_each_normalisation():
     np.testing.assert_allclose(found, data, rtol=1e-4, atol=1e-4 * np.abs(data).max())
 
 
+@pytest.mark.parametrize("scale", [True, False])
+@pytest.mark.parametrize("center", [True, False])
+def test_kernels_are_packed_whatever_a_normalisation_learns(scale, center):
+    layers = [nn.Input((7, 7, 32)), nn.Conv2D(64, 3, padding="same", name="conv")]
+    layers += [nn.BatchNormalization(scale=scale, center=center), nn.ReLU()]
+    model = nn.Sequential(layers)
+    model.predict_on_batch(np.zeros((1, 7, 7, 32), np.float32))
+    assert list(packed(model, size=1)) == ["conv/kernel packed"]
+
+
 def convolved(x, kernel):
     """A convolution by windows of three, with an edge of zeros."""
     padded = np.pad(x.astype(np.float64), ((0, 0), (1, 1), (1, 1), (0, 0)))

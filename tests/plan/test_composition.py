@@ -278,8 +278,10 @@ def test_a_refusal_names_the_least_peak_of_the_policy(name):
 def test_policies_have_names():
     assert recompute("exact") == recompute(exact())
     assert repr(recompute(exact())) == "recompute('exact')"
-    with pytest.raises(ValueError, match="unknown policy 'exat': did you mean 'exact'"):
-        recompute("exat")
+    with pytest.raises(
+        ValueError, match="unknown policy 'exactly': did you mean 'exact'"
+    ):
+        recompute("exactly")
 
 
 def refused(policy, graph, limit=64):

@@ -15,6 +15,8 @@ from memcfg.errors import InfeasiblePlanError
 from memcfg.graph import Tier
 from memcfg.nn.training._tracing import ProgramKey
 from memcfg.plan import Compute, SwapIn, SwapOut, meng_swap, share, simulate, validate
+from memcfg.plan._lifetimes import Request
+from memcfg.plan._meng_swap import _feature_maps
 
 
 def step(network, batch):
@@ -73,6 +75,34 @@ def test_what_was_made_first_leaves_first(resnet):
     assert all(resnet.producer[tensor] >= last for tensor in stays)
 
 
+def test_no_more_leaves_than_must(resnet):
+    """With one map less, of those that are made last, the limit would not hold."""
+    for percent in (95, 80, 65):
+        limit = share()(resnet).peak_bytes * percent // 100
+        plan = meng_swap()(resnet, limit)
+        outs, _ = copies(plan)
+        swapper = meng_swap().make
+        maps = _feature_maps(Request.of(resnet, "meng_swap", limit))
+        wanted = [each for each in maps if each.tensor in outs]
+        fewer = maps[: maps.index(wanted[-1])]
+        request = Request.of(resnet, "meng_swap", limit)
+        assert swapper.planned(request, fewer).peak_bytes > limit
+
+
+def test_a_tier_without_room_is_refused(resnet):
+    limit = share()(resnet).peak_bytes * 8 // 10
+    plan = meng_swap()(resnet, limit)
+    needed = simulate(resnet, plan).tier_peak_bytes["host"]
+    exact = replace(resnet, tiers=(Tier("host", 5e9, needed),))
+    assert meng_swap()(exact, limit).peak_bytes <= limit
+    less = replace(resnet, tiers=(Tier("host", 5e9, needed - 64),))
+    with pytest.raises(InfeasiblePlanError, match="whose limit is") as refused:
+        meng_swap()(less, limit)
+    enough = refused.value.smallest_limit_bytes
+    assert enough > limit
+    assert meng_swap()(less, enough).predicted.moved_bytes == 0
+
+
 def test_triggers_wait_less_or_hold_less(resnet):
     """Just in time takes fewer bytes than at once, and waits less than on demand."""
     needs = {}
@@ -83,10 +113,10 @@ def test_triggers_wait_less_or_hold_less(resnet):
     assert needs["in_time"] < needs["at_once"]
     limit = int(1.05 * max(needs["in_time"], needs["on_demand"]))
     quick, late = (meng_swap(each)(resnet, limit) for each in ("in_time", "on_demand"))
-    assert quick.summary.stall_seconds < late.summary.stall_seconds
+    assert quick.predicted.stall_seconds < late.predicted.stall_seconds
     endless = replace(resnet, tiers=(Tier("host", 1e15),))
     plan = meng_swap()(endless, limit)
-    assert plan.summary.stall_seconds < 1e-9
+    assert plan.predicted.stall_seconds < 1e-9
 
 
 def test_stalls_are_those_of_the_clock(resnet):

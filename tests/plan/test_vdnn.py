@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 from training_graphs import random_step
 
 import memcfg as mc
-from memcfg.errors import InfeasiblePlanError
+from memcfg.errors import InfeasiblePlanError, PlanError
 from memcfg.graph import Algorithm, Graph, Op, Tensor, Tier
 from memcfg.plan import (
     Compute,
     SwapIn,
     SwapOut,
     Wait,
-    meng_swap,
     share,
     simulate,
     validate,
@@ -281,12 +280,33 @@ def test_what_a_tier_has_no_room_for_is_refused():
     graph = chain([(640, 1.0, 2.0)] * 6, 1e9)
     needed = simulate(graph, vdnn_all()(graph)).tier_peak_bytes["host"]
     limit = vdnn_all()(graph).peak_bytes
-    for policy in (vdnn_all(), vdnn_dyn(), meng_swap("on_demand")):
+    full = replace(graph, tiers=(Tier("host", 1e9, 128),))
+    for policy in (vdnn_all(), vdnn_dyn()):
         room = replace(graph, tiers=(Tier("host", 1e9, needed),))
         validate(room, policy(room, limit))
-        full = replace(graph, tiers=(Tier("host", 1e9, 128),))
-        with pytest.raises(InfeasiblePlanError, match="'host', whose limit is 128 B"):
-            policy(full, limit)
+    with pytest.raises(PlanError, match="'host', whose limit is 128 B"):
+        vdnn_all()(full, limit)
+    with pytest.raises(InfeasiblePlanError, match="'host', whose limit is 128 B") as no:
+        vdnn_dyn()(full, limit)
+    enough = no.value.smallest_limit_bytes
+    assert vdnn_dyn()(full, enough).predicted.moved_bytes == 0
+
+
+def test_the_ladder_goes_on_where_a_tier_is_full():
+    """Inputs of convolutions alone need less of it than those of all layers."""
+    kinds = ("conv2d", "relu")
+    graph = chain([(6400, 1.0, 2.0)] * 9, 1e9, kinds, algorithms=CHOICE)
+    everything = vdnn_all()(graph)
+    needed = simulate(graph, everything).tier_peak_bytes["host"]
+    less = replace(graph, tiers=(Tier("host", 1e9, needed - 64),))
+    plan = vdnn_dyn()(less, vdnn_conv("memory")(graph).peak_bytes)
+    assert simulate(less, plan).tier_peak_bytes["host"] < needed
+
+
+def test_a_chain_does_not_take_methods_that_swap():
+    for method in ("vdnn_all", vdnn_dyn()):
+        with pytest.raises(ValueError, match="recompute takes methods that compute"):
+            mc.plan.recompute(method)
 
 
 def test_algorithms_are_of_two_kinds():

@@ -20,7 +20,7 @@ from types import MappingProxyType
 import numpy as np
 
 from memcfg import memory
-from memcfg.devices import Spill
+from memcfg.devices import Spill, TierLimit
 from memcfg.devices.cpu import kernel_table
 from memcfg.errors import KernelError
 
@@ -135,6 +135,7 @@ class ArtificialDevice:
     space = "device"
     tiers = MappingProxyType({"host": "host", "file": "file"})
     spill = Spill()
+    tier_limit = TierLimit("artificial", spill)
     codecs = ("zvc",)
     fallible = True
     spares_scratch = False

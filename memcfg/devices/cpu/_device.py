@@ -75,7 +75,7 @@ class CpuDevice(Device):
         self.spill = spill
         self.tiers: Mapping[str, Space] = spill.of(_TIERS)
         self._host: Pool | None = None
-        self._files = TierLimit(name, "file", spill.limit_bytes)
+        self.tier_limit = TierLimit(name, spill)
         self._lanes: dict[str, Lane] = {}  # by tier and direction
         self.pool = self.host_pool = Pool(limit=limit_bytes, growth=growth, name=name)
 
@@ -115,11 +115,9 @@ class CpuDevice(Device):
     def tier_memory(self, tier: str, nbytes: int, *, tag: str) -> Arena | ScratchFile:
         """Take memory of the host or of the disk."""
         if tier == "file":
-            folder = self.spill.folder or tempfile.gettempdir()
-            return self._files.take(nbytes, lambda: ScratchFile(folder, nbytes))
-        if self._host is None:  # copies of the state lie there, too
-            limit = self.spill.limit_bytes if self.spill.tier == "host" else None
-            self._host = Pool(limit=limit, name=f"{self.name} swapped out")
+            return ScratchFile(self.spill.folder or tempfile.gettempdir(), nbytes)
+        if self._host is None:
+            self._host = Pool(name=f"{self.name} swapped out")
         arena = self._host.arena(tag=tag)
         arena.grow(nbytes)
         return arena

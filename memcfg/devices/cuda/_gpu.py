@@ -61,6 +61,9 @@ class CudaDevice(Device):
     pages : bool, default True
         Whether memory comes in pages, where the GPU has them; else in blocks.
 
+    spill : Spill, default ANYWHERE
+        Where tensors go that leave it; its lanes keep to no bandwidth.
+
     Raises
     ------
     ResourceExhaustedError
@@ -87,12 +90,7 @@ class CudaDevice(Device):
         self.name = name
         self.spill = spill
         self.tiers: Mapping[str, Space] = spill.of(_TIERS)
-        self._limits = {
-            tier: TierLimit(
-                name, tier, spill.limit_bytes if tier == spill.tier else None
-            )
-            for tier in _TIERS
-        }
+        self.tier_limit = TierLimit(name, spill)
         self.context = modules.context
         self.priority = priority
         self._modules = modules
@@ -156,11 +154,9 @@ class CudaDevice(Device):
 
     def tier_memory(self, tier: str, nbytes: int, *, tag: str) -> Block | MappedSpace:
         """Take page-locked memory of the host, or a file."""
-        take = self._limits[tier].take
         if tier == "file":
-            folder = self.spill.folder or tempfile.gettempdir()
-            return take(nbytes, lambda: MappedSpace(folder, nbytes))
-        return take(nbytes, lambda: self.host_pool.allocate(nbytes, tag=tag))
+            return MappedSpace(self.spill.folder or tempfile.gettempdir(), nbytes)
+        return self.host_pool.allocate(nbytes, tag=tag)
 
     def program(self, arena: Arena, tiers: Mapping[str, TierSpace]) -> CudaProgram:
         """Make an empty program, which has streams of its own."""
