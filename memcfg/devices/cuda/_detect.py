@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 _VARIABLE = "MEMCFG_CUDA_LIBRARY"
 _LIBRARY = "libcuda.so.1"
+# Why a library cannot be loaded. It is not looked for again: the loader's lists may be
+# half written in the child of a process that is forked meanwhile.
+_missing: dict[str, str] = {}
 
 
 class FoundGpus(NamedTuple):
@@ -47,12 +50,16 @@ def find_gpus() -> FoundGpus:
         If a driver is named and cannot be loaded, or finds no GPU.
     """
     named = os.environ.get(_VARIABLE, "")
+    if not named and _LIBRARY in _missing:
+        return FoundGpus((), _missing[_LIBRARY])
     try:
         driver = CudaDriver(named or _LIBRARY)
         gpus = tuple(map(driver.info, range(driver.device_count)))
     except (MissingDependencyError, KernelError) as error:  # or a GPU that is broken
         if named:
             raise MissingDependencyError(f"{_VARIABLE} is {named!r}: {error}") from None
+        if isinstance(error, MissingDependencyError):
+            _missing[_LIBRARY] = str(error)
         return FoundGpus((), str(error))
     except RuntimeError as error:  # the child of a process that has one
         return FoundGpus((), str(error))
