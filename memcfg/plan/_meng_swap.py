@@ -45,32 +45,39 @@ class _Swapper:
 
     def __call__(self, request: Request) -> Plan:
         """Swap out as few maps as fit, those that are made first before all others."""
-        nothing = self.planned(request, [])
+        nothing = lowest = self.planned(request, [])
         if fits(nothing):
             return nothing
         maps = _feature_maps(request)
-        found = None
-        lowest = nothing
-        low, high = 0, len(maps) + 1  # whether `high` maps fit is not known at first
-        while high - low > 1:
-            middle = (low + high) // 2
-            plan = self.planned(request, maps[:middle])
-            lowest = min(lowest, plan, key=lambda each: each.peak_bytes)
-            if fits(plan):
-                found, high = plan, middle
-            else:
-                low = middle
-        if found is None:
-            return lowest
-        return within_tier(request, found, nothing.peak_bytes)
+        for waits in (False, True):
+            found = None
+            low, high = 0, len(maps) + 1  # whether `high` maps fit is not known first
+            while high - low > 1:
+                middle = (low + high) // 2
+                plan = self.planned(request, maps[:middle], waits=waits)
+                lowest = min(lowest, plan, key=lambda each: each.peak_bytes)
+                if fits(plan):
+                    found, high = plan, middle
+                else:
+                    low = middle
+            if found is not None:
+                return within_tier(request, found, nothing.peak_bytes)
+        return lowest
 
-    def planned(self, request: Request, maps: Sequence[_Map]) -> Plan:
-        """Plan with these maps away between their uses."""
+    def planned(
+        self, request: Request, maps: Sequence[_Map], *, waits: bool = False
+    ) -> Plan:
+        """Plan with these maps away between their uses.
+
+        Their bytes are free when a copy out has ended, or the next op waits for that.
+        """
         graph = request.graph
         ends = [*accumulate(op.seconds for op in graph.ops)]
         starts = [0.0, *ends[:-1]]
         rate = tier_of(graph).bytes_per_second
         leaves = _leaves(maps, starts, rate)
+        if waits:
+            leaves = {each.tensor: each.begin + 1 for each in maps}
         wanted = [each for each in maps if leaves[each.tensor] < each.first]
         arrives = self._arrives(wanted, starts, rate, _first_backward(request))
         return plan_swaps(
@@ -149,7 +156,8 @@ def meng_swap(trigger: str = "in_time") -> Policy:
     """Swap out the feature maps that were made first, as few as a limit asks for.
 
     Maps near the loss stay. A map leaves with its last use in the forward phase, and
-    its bytes are free when the copy has ended; no op waits for that.
+    its bytes are free when the copy has ended. Ops wait for that only where the limit
+    would not hold otherwise, as on a slow lane.
 
     Parameters
     ----------

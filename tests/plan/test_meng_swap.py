@@ -89,6 +89,17 @@ def test_no_more_leaves_than_must(resnet):
         assert swapper.planned(request, fewer).peak_bytes > limit
 
 
+def test_ops_wait_where_a_slow_lane_holds_too_much(resnet):
+    needs = {}
+    for rate in (1e12, 1e7):
+        graph = replace(resnet, tiers=(Tier("host", rate),))
+        with pytest.raises(InfeasiblePlanError) as refused:
+            meng_swap("on_demand")(graph, 64)
+        needs[rate] = refused.value.smallest_limit_bytes
+        validate(graph, meng_swap("on_demand")(graph, needs[rate]))
+    assert needs[1e7] <= 1.05 * needs[1e12]
+
+
 def test_a_tier_without_room_is_refused(resnet):
     limit = share()(resnet).peak_bytes * 8 // 10
     plan = meng_swap()(resnet, limit)
