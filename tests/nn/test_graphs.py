@@ -66,9 +66,15 @@ def test_inputs_are_those_that_are_used():
     assert "step" not in names(graph, range(len(graph.tensors)))
 
 
+def has_kernel(kind):
+    return mc.config.logical_device().kernels.has(kind)
+
+
 def test_inference_keeps_nothing_for_backward():
+    whole = "conv2d_batch_normalization_inference_relu"
+    parts = [whole] if has_kernel(whole) else ["conv2d", whole.removeprefix("conv2d_")]
     assert types(traced(network(), "predict", SHAPE)) == [
-        *("conv2d_batch_normalization_inference_relu", "max_pool2d_inference"),
+        *(*parts, "max_pool2d_inference"),
         *("flatten", "dense_bias"),
     ]
     assert types(traced(network(), "evaluate", SHAPE, metrics=["accuracy"]))[-3:] == [
