@@ -140,10 +140,10 @@ def test_what_two_layers_read_leaves_once_with_the_later_one():
 
 
 def network(depth=12, size=32):
+    nn.set_random_seed(1)
     layers = [nn.Input((size, size, 3))]
     for _ in range(depth):
         layers += [nn.Conv2D(16, 3, padding="same"), nn.ReLU()]
-    nn.set_random_seed(1)
     return nn.Sequential([*layers, nn.GlobalAveragePooling2D(), nn.Dense(5)])
 
 
