@@ -106,12 +106,12 @@ def _peak_op(plan: Plan) -> str:
 def _table(rungs: list[Rung], default: int, *, measured: bool) -> GrowingTable:
     """Make a table that has room for these rungs, and for what is measured."""
     numbers = ["Limit", "", "Peak", "Extra work", "Gap"]
-    numbers += ["Measured", "Step"] if measured else []
+    numbers += ["Measured", "Step"] if measured else ["Time"]
     table = new_table(numbers=numbers)
     table.add_column("", no_wrap=True, overflow="crop")
     rows = [_planned(rung, default) for rung in rungs]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    widths += [widths[2], _STEP] if measured else []
+    widths += [widths[2], _STEP] if measured else [_STEP]
     left = width() - sum(columns + 2 for columns in widths) - 1
     return GrowingTable(table, [*widths, max(0, min(_BAR[measured], left))])
 
@@ -132,6 +132,8 @@ def _cells(rung: Rung, default: int, most: float) -> list[str]:
     if rung.measured:
         cells.append(format_bytes(rung.measured.peak_bytes))
         cells.append(seconds(rung.measured.seconds))
+    else:
+        cells.append(seconds(rung.plan.elapsed_seconds))
     longest = _BAR[rung.measured is not None]
     return [*cells, writable("█" * round(longest * rung.work / most))]
 
@@ -147,7 +149,7 @@ def _json(
         {
             "limit_bytes": rung.limit,
             "peak_bytes": rung.plan.peak_bytes,
-            "seconds": rung.plan.predicted.seconds,
+            "seconds": rung.plan.elapsed_seconds,
             "recompute_seconds": rung.plan.predicted.recompute_seconds,
             "optimality_gap": rung.plan.predicted.optimality_gap,
             "measured": rung.measured and rung.measured._asdict(),

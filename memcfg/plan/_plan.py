@@ -372,7 +372,7 @@ def _costs(plan: Plan) -> list[Row]:
     if predicted.moved_bytes:
         held = f"at most {format_bytes(predicted.host_peak_bytes)} at a time"
         rows.append(_bytes_row("moved", predicted.moved_bytes, *held.split()))
-        words = "that ops wait for copies"
+        words = "of that time ops wait for copies"
         stall = _milliseconds(predicted.stall_seconds)
         rows.append(Row("stall", stall, tuple(words.split())))
     return rows
@@ -382,10 +382,12 @@ def _time(plan: Plan) -> Row:
     seconds, again = plan.predicted.seconds, plan.predicted.recompute_seconds
     first = seconds - again
     extra = f"recomputation adds {again / first:.1%}" if first > 0 else ""
+    if extra and plan.predicted.stall_seconds:
+        extra += f", copies {plan.predicted.stall_seconds / first:.1%}"
     label = f"{plan.summary.times if plan.summary else 'nominal'} time"
     if seconds == 0:
         return Row(label, "unknown", ("(the", "graph", "states", "no", "times)"))
-    return Row(label, _milliseconds(seconds), tuple(extra.split()))
+    return Row(label, _milliseconds(plan.elapsed_seconds), tuple(extra.split()))
 
 
 def _milliseconds(seconds: float) -> str:

@@ -97,13 +97,13 @@ def within_tier(request: Request, plan: Plan, enough: int | None = None) -> Plan
     if enough is None:
         raise PlanError(f"{told} Raise spill_limit, or take another method")
     raise InfeasiblePlanError(
-        told,
+        f"{request.method} cannot plan {plan.graph!r} within both limits.",
         smallest_limit_bytes=enough,
         lower_bound_bytes=plan.lower_bound_bytes,
         is_smallest=False,
         requested_bytes=enough,
         limit_bytes=plan.limit_bytes,
-        hint="Raise spill_limit, or the device's limit, so that less is swapped.",
+        hint=f"{told} Raise spill_limit, or the device's limit, to swap less.",
     )
 
 

@@ -249,28 +249,29 @@ def _checked(graph: Graph, plan: planning.Plan, budget: Budget) -> planning.Plan
     limit = budget.nbytes
     if limit is not None and plan.peak_bytes > limit:
         raise PlanError(f"the plan takes {plan.peak_bytes} B, and {limit} B are left")
-    spill = budget.device.spill
-    if spill.limit_bytes is None:
-        return plan
-    away = planning.simulate(graph, plan).tier_peak_bytes.get(spill.tier or "", 0)
-    if away > spill.limit_bytes:
-        raise PlanError(
-            f"the plan takes {away} B of tier {spill.tier!r}, and spill_limit is "
-            f"{spill.limit_bytes} B"
-        )
     return plan
 
 
 def _needs(
     graph: Graph, kernels: Kernels, plan: planning.Plan, device: Device
 ) -> dict[str, Any]:
-    """Return the bytes that a plan needs, by the fields of `ProgramSpec`."""
+    """Return the bytes that a plan needs, by the fields of `ProgramSpec`.
+
+    Raises PlanError if its tier has not so many.
+    """
     copies = (planning.SwapOut, planning.SwapIn, planning.Encode, planning.Decode)
     fails = device.fallible or any(isinstance(a, copies) for a in plan.actions)
     computes = [a for a in plan.actions if isinstance(a, planning.Compute)]
     ops = [(a.op, a.algorithm) for a in computes]
     saved = _saved(graph, kernels, ops, device, fails=fails)
     tiers = dict(planning.simulate(graph, plan).tier_peak_bytes)
+    spill = device.spill
+    away = tiers.get(spill.tier or "", 0)
+    if spill.limit_bytes is not None and away > spill.limit_bytes:
+        raise PlanError(
+            f"the plan takes {away} B of tier {spill.tier!r}, and spill_limit is "
+            f"{spill.limit_bytes} B"
+        )
     if saved:
         tiers["host"] = align_up(tiers.get("host", 0)) + saved
     return {"saved_bytes": saved, "tier_bytes": tiers, "arena_bytes": plan.peak_bytes}
