@@ -1,34 +1,33 @@
-"""Schedules in which tensors leave the device and come back, as plans.
+"""Tensors that leave the device once and come back once, and whether tiers hold them.
 
-A method says of each tensor that leaves between which ops it does what; places,
-buffers that outputs take over and the bytes of tiers come from here.
+A method says of each between which ops it does what.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg.errors import InfeasiblePlanError, PlanError
-from memcfg.graph import NOMINAL_COPY, Op, Tier
-from memcfg.plan._actions import (
-    Action,
-    Alias,
-    Alloc,
-    Compute,
-    Free,
-    SwapIn,
-    SwapOut,
-    Wait,
+from memcfg.plan._actions import Compute
+from memcfg.plan._events import (
+    Event,
+    Leave,
+    Left,
+    Return,
+    Returned,
+    Run,
+    plan_events,
+    tier_of,
 )
-from memcfg.plan._simulate import simulate, with_copies_placed
+from memcfg.plan._simulate import simulate
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from memcfg.graph import Graph
     from memcfg.plan._lifetimes import Request
     from memcfg.plan._plan import Plan
 
@@ -46,11 +45,6 @@ class Away(NamedTuple):
     back: int  # and has ended before this one
 
 
-def tier_of(graph: Graph) -> Tier:
-    """Return where tensors of a graph go: the device's first tier, or a nominal one."""
-    return graph.tiers[0] if graph.tiers else Tier("host", NOMINAL_COPY["host"])
-
-
 def plan_swaps(request: Request, sequence: Sequence[int], away: Iterable[Away]) -> Plan:
     """Make the plan of a schedule that computes each op once, and these copies.
 
@@ -63,10 +57,22 @@ def plan_swaps(request: Request, sequence: Sequence[int], away: Iterable[Away]) 
     away : iterable of Away
         What leaves; a tensor at most once.
     """
-    writer = _Writer(request, sequence, {each.tensor: each for each in away})
-    made = replace(request, graph=writer.graph, known={})
-    actions = writer.translated(made.written(range(len(writer.graph.ops))))
-    return with_copies_placed(request.graph, request.plan(actions))
+    return plan_events(request, events_of(sequence, away))
+
+
+def events_of(sequence: Sequence[int], away: Iterable[Away]) -> list[Event]:
+    """List what happens: of what is before the same op first what has left."""
+    before: dict[int, list[list[Event]]] = defaultdict(lambda: [[], [], [], []])
+    for tensor, begin, leave, arrive, back in away:
+        before[leave][0].append(Left(tensor))
+        before[arrive][1].append(Return(tensor))
+        before[back][2].append(Returned(tensor))
+        before[begin][3].append(Leave(tensor))
+    events: list[Event] = []
+    for place, op in enumerate(sequence):
+        events += chain.from_iterable(before[place])
+        events.append(Run(op))
+    return events
 
 
 def tier_excess(request: Request, plan: Plan) -> int:
@@ -115,105 +121,3 @@ def in_own_numbers(request: Request, plan: Plan) -> Plan:
         for action in plan.actions
     )
     return replace(plan, actions=actions)
-
-
-class _Writer:
-    """A graph in which leaving and coming back are ops, and what its plan means.
-
-    A tensor that comes back is another tensor there. So buffers are shared, and outputs
-    put in the place of inputs, as in any other plan.
-    """
-
-    def __init__(
-        self, request: Request, sequence: Sequence[int], away: Mapping[int, Away]
-    ) -> None:
-        self.source = request.graph
-        self.sequence = sequence
-        self.away = away
-        self.tier = tier_of(request.graph).name
-        self.twins: dict[int, int] = {}  # what comes back -> what left
-        self.meant: list[
-            tuple[str, int]
-        ] = []  # of each op: "op" or a copy's end; which
-        self.graph = self._with_copies()
-
-    def _with_copies(self) -> Graph:
-        source = self.source
-        tensors = list(source.tensors)
-        leaving: dict[int, list[int]] = defaultdict(list)
-        arriving: dict[int, list[int]] = defaultdict(list)
-        again: dict[int, int] = {}
-        for tensor, each in self.away.items():
-            leaving[each.leave].append(tensor)
-            arriving[each.arrive].append(tensor)
-            again[tensor] = len(tensors)
-            self.twins[len(tensors)] = tensor
-            tensors.append(
-                replace(tensors[tensor], name=f"{tensors[tensor].name} back")
-            )
-        ops: list[Op] = []
-        for place, index in enumerate(self.sequence):
-            op = source.ops[index]
-            for tensor in leaving[place]:
-                ops.append(_copy("swap_out", op.phase, (tensor,), ()))
-                self.meant.append(("leave", tensor))
-            for tensor in arriving[place]:
-                ops.append(_copy("swap_in", op.phase, (), (again[tensor],)))
-                self.meant.append(("arrive", tensor))
-            now = {
-                tensor: again[tensor]
-                for tensor in op.inputs
-                if tensor in self.away and place >= self.away[tensor].back
-            }
-            ops.append(
-                replace(
-                    op,
-                    inputs=tuple(now.get(t, t) for t in op.inputs),
-                    in_place=tuple((now.get(i, i), o) for i, o in op.in_place),
-                )
-            )
-            self.meant.append(("op", place))
-        return replace(source, tensors=tuple(tensors), ops=tuple(ops))
-
-    def translated(self, actions: Iterable[Action]) -> list[Action]:
-        """Return the actions of the graph itself."""
-        begins: dict[int, list[int]] = defaultdict(list)
-        backs: dict[int, list[int]] = defaultdict(list)
-        for tensor, each in self.away.items():
-            begins[each.begin].append(tensor)
-            backs[each.back].append(tensor)
-        found: list[Action] = []
-        out: dict[int, int] = {}  # tensor -> the action that copies it
-        back: dict[int, int] = {}
-        for action in actions:
-            match action:
-                case Alloc(tensor, offset):
-                    found.append(Alloc(self._own(tensor), offset))
-                case Alias(output, source):
-                    found.append(Alias(self._own(output), self._own(source)))
-                case Free(tensor):
-                    found.append(Free(self._own(tensor)))
-                case Compute(op, _, scratch):
-                    what, which = self.meant[op]
-                    if what == "leave":
-                        found.append(Wait(out[which]))
-                        continue
-                    if what == "arrive":
-                        back[which] = len(found)
-                        found.append(SwapIn(which, self.tier, None))
-                        continue
-                    found += [Wait(back[tensor]) for tensor in backs[which]]
-                    for tensor in begins[which]:
-                        out[tensor] = len(found)
-                        found.append(SwapOut(tensor, self.tier, None))
-                    found.append(Compute(self.sequence[which], None, scratch))
-        return found
-
-    def _own(self, tensor: int) -> int:
-        return self.twins.get(tensor, tensor)
-
-
-def _copy(
-    kind: str, phase: str, inputs: tuple[int, ...], outputs: tuple[int, ...]
-) -> Op:
-    return Op(kind, kind, phase, inputs, outputs, replayable=False)
