@@ -188,7 +188,7 @@ def _spill(args: argparse.Namespace) -> tuple[Tier, ...]:
         args.parser.error(str(error))
     assert spill.tier is not None
     rate = spill.bandwidth or NOMINAL_COPY[spill.tier]
-    return (Tier(spill.tier, rate, spill.limit_bytes),)
+    return (Tier(spill.tier, rate, spill.limit_bytes, is_stated=True),)
 
 
 def _plan_once(

@@ -159,11 +159,15 @@ class Tier:
         What a lane copies, each way.
     limit_bytes : int or None, default None
         The most bytes there at a time; None is no limit.
+    is_stated : bool, default False
+        Whether whoever configured the device said that tensors may go there. `auto`
+        swaps only then; a policy that swaps by its name needs nobody's word.
     """
 
     name: str
     bytes_per_second: float
     limit_bytes: int | None = None
+    is_stated: bool = False
 
 
 @dataclass(frozen=True)

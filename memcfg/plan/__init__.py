@@ -41,6 +41,7 @@ from memcfg.plan._lifetimes import state_updates, with_updates_in_time
 from memcfg.plan._look_ahead import look_ahead
 from memcfg.plan._meng_swap import meng_swap
 from memcfg.plan._mxnet import mxnet
+from memcfg.plan._out_of_core import out_of_core
 from memcfg.plan._place import Buffer, Placement, place
 from memcfg.plan._plan import Group, Plan, Predicted, Recosted, Summary
 from memcfg.plan._policies import NAMED_POLICIES, POLICIES
@@ -115,6 +116,7 @@ __all__ = [
     "meng_swap",
     "mxnet",
     "order",
+    "out_of_core",
     "place",
     "plan_within",
     "read_buffers",

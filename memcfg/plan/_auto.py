@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from memcfg.errors import InfeasiblePlanError
+from memcfg.errors import InfeasiblePlanError, PlanError
 from memcfg.plan._actions import Compute
 from memcfg.plan._exact import Exact
 from memcfg.plan._lifetimes import Request
 from memcfg.plan._look_ahead import look_ahead
+from memcfg.plan._meng_swap import meng_swap
+from memcfg.plan._out_of_core import out_of_core
 from memcfg.plan._policy import fits, propose
 from memcfg.plan._repeated_blocks import repeated_blocks, repeats
 from memcfg.plan._replay_elementwise import replay_elementwise
 from memcfg.plan._share import share
 from memcfg.plan._sqrt_checkpoint import sqrt_checkpoint
-from memcfg.plan._time_bound import with_gap
+from memcfg.plan._time_bound import may_leave, with_gap
+from memcfg.plan._vdnn import vdnn_dyn
 from memcfg.plan._watch import Watch
 from memcfg.units import format_bytes
 
@@ -32,6 +36,8 @@ _SMALL = 2_000  # ops of a graph for which every method is tried
 _SURE = 8, 20_000_000  # ops of a graph, for which the exact search always ends; effort
 _FEW = 24, 100_000  # that it is tried for beside other methods: about 0.05 s
 _LAST = 48, 400_000  # that it is tried for where they have no plan: about 0.3 s
+_SWAPPING = out_of_core, meng_swap, vdnn_dyn  # tried where tensors may leave
+_ROUNDING = 1e-9  # of a sum of seconds
 _SEARCHING = 0.8  # part of a time limit; the rest is for the bound
 
 
@@ -53,7 +59,7 @@ class Auto:
         bounding = self._watch(1.0)
         plan = self._take(_plan(request), request)
         if bounding is not None:
-            bounding.begin("time_lower_bound", plan.predicted.seconds)
+            bounding.begin("time_lower_bound", plan.elapsed_seconds)
         plan = with_gap(graph, plan, None if bounding is None else bounding.is_over)
         seconds = time.perf_counter() - request.began
         unproven = _is_ended(request) and plan.gap != 0
@@ -104,7 +110,7 @@ class _Plans:
         if watch is None:
             return True
         best = self.best
-        watch.begin(method, None if best is None else best.predicted.seconds)
+        watch.begin(method, None if best is None else best.elapsed_seconds)
         return not watch.is_over()
 
     def add(self, plan: Plan | None) -> None:
@@ -117,10 +123,17 @@ class _Plans:
         """The fastest that fits; if any is proven to be that, it is as fast."""
         fitting = [plan for plan in self._all if fits(plan)]
         best = min(fitting, key=_time, default=None)
-        if best is not None and any(plan.gap == 0 for plan in fitting):
+        proven = not may_leave(self._request.graph)
+        if best is not None and proven and any(plan.gap == 0 for plan in fitting):
             predicted = replace(best.predicted, optimality_gap=0.0)
             best = replace(best, predicted=predicted)
         return best
+
+    @property
+    def has_least(self) -> bool:
+        """Whether one that fits takes no longer than each op once."""
+        best, once = self.best, self._all[0].predicted.seconds
+        return best is not None and best.elapsed_seconds <= once * (1 + _ROUNDING)
 
     @property
     def lowest(self) -> Plan:
@@ -135,6 +148,10 @@ def _plan(request: Request) -> _Plans:
     plans.add(propose(share(), request))
     if plans.best is not None:
         return plans
+    if may_leave(request.graph):
+        _swap(request, plans)
+        if plans.has_least:
+            return plans
     policies = [look_ahead(), sqrt_checkpoint(), replay_elementwise()]
     policies.insert(0 if repeats(request) else len(policies), repeated_blocks())
     for policy in policies:
@@ -145,6 +162,16 @@ def _plan(request: Request) -> _Plans:
     if len(request.graph.ops) <= _LAST[0] and request.step.is_small:
         _search(request, plans)
     return plans
+
+
+def _swap(request: Request, plans: _Plans) -> None:
+    """Plan by the methods that swap, until nothing can be faster."""
+    for make in _SWAPPING:
+        policy = make()
+        if plans.has_least or not plans.begin(policy.name):
+            return
+        with suppress(InfeasiblePlanError, PlanError):  # the tier is full
+            plans.add(propose(policy, request))
 
 
 def _search(request: Request, plans: _Plans) -> None:
@@ -168,7 +195,7 @@ def _is_ended(request: Request) -> bool:
 
 def _time(plan: Plan) -> tuple[float, int, int]:
     computed = sum(isinstance(action, Compute) for action in plan.actions)
-    return plan.predicted.seconds, computed, plan.peak_bytes
+    return plan.elapsed_seconds, computed, plan.peak_bytes
 
 
 def auto(
@@ -213,7 +240,9 @@ def auto(
     Notes
     -----
     `keep_all` and `share` compute every op once, so nothing is faster, and the peak
-    of `share` is the smaller one: it is taken when it fits. When it does not,
+    of `share` is the smaller one: it is taken when it fits. When it does not, and the
+    device has a place where tensors go (``spill_to``), `out_of_core`, `meng_swap` and
+    `vdnn_dyn` plan; what ops wait for copies counts like what is computed again. Then
     `look_ahead`, `sqrt_checkpoint`, `replay_elementwise` and `repeated_blocks` plan for
     the least recomputation that fits, and the fastest plan is taken. In graphs of up to
     24 ops `exact` plans, too: with at most 8 ops nothing is faster, and no lower limit

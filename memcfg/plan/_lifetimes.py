@@ -266,7 +266,7 @@ class Request:
             predicted=Predicted(peak_bytes=0),
             actions=tuple(actions),
         )
-        found = simulate(self.graph, blank, _bandwidths(self.graph))
+        found = simulate(self.graph, blank, bandwidths(self.graph))
         predicted = Predicted(
             peak_bytes=found.peak_bytes,
             host_peak_bytes=found.host_peak_bytes,
@@ -275,9 +275,7 @@ class Request:
             recompute_seconds=found.recompute_seconds,
             lower_bound_bytes=self.once("bound", lambda: lower_bound(self.graph)),
             planning_seconds=time.perf_counter() - self.began,
-            stall_seconds=max(found.elapsed_seconds - found.seconds, 0.0)
-            if found.moved_bytes
-            else 0.0,
+            stall_seconds=stall(found),
         )
         return replace(
             blank,
@@ -341,7 +339,12 @@ def _summary(graph: Graph, plan: Plan, found: Simulation) -> Summary:
     )
 
 
-def _bandwidths(graph: Graph) -> dict[str, float]:
+def stall(found: Simulation) -> float:
+    """Return how long ops wait for copies, in seconds."""
+    return max(found.elapsed_seconds - found.seconds, 0.0) if found.moved_bytes else 0.0
+
+
+def bandwidths(graph: Graph) -> dict[str, float]:
     """Return bytes a second of the tiers: the device's, or nominal ones."""
     stated = {tier.name: tier.bytes_per_second for tier in graph.tiers}
     return {**NOMINAL_COPY, **stated}

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
-from memcfg.plan._events import tier_of
 from memcfg.plan._policy import Method, fits
 from memcfg.plan._swapping import Away, plan_swaps, within_tier
+from memcfg.plan._tensor_moves import tier_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -21,6 +21,7 @@ from memcfg.plan._layrub import layrub
 from memcfg.plan._look_ahead import look_ahead
 from memcfg.plan._meng_swap import meng_swap
 from memcfg.plan._mxnet import mxnet
+from memcfg.plan._out_of_core import out_of_core
 from memcfg.plan._repeated_blocks import repeated_blocks
 from memcfg.plan._replay_elementwise import replay_elementwise
 from memcfg.plan._retention_intervals import retention_intervals
@@ -49,6 +50,7 @@ POLICIES: Mapping[str, Callable[[], Policy]] = MappingProxyType(
         "sqrt_checkpoint": sqrt_checkpoint,
         "look_ahead": look_ahead,
         "repeated_blocks": repeated_blocks,
+        "out_of_core": out_of_core,
         "mxnet": mxnet,
         "layrub": layrub,
         "chen_sqrt": chen_sqrt,

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from memcfg.errors import InfeasiblePlanError
+from memcfg.plan._lifetimes import bandwidths, stall
 from memcfg.plan._plan import Recosted
 from memcfg.plan._simulate import simulate
 from memcfg.plan._time_bound import with_gap
@@ -63,10 +64,10 @@ def reconsidered(
         other = policy(graph, limit_bytes)
     except InfeasiblePlanError:  # the limit is lower by now
         return stays
-    seconds = stays.predicted.seconds
-    if other.predicted.seconds > (1 - _MARGIN) * seconds or other.summary is None:
+    seconds = stays.elapsed_seconds
+    if other.elapsed_seconds > (1 - _MARGIN) * seconds or other.summary is None:
         return stays
-    told = Recosted(plan.predicted.seconds, plan.method, seconds)
+    told = Recosted(plan.elapsed_seconds, plan.method, seconds)
     return replace(other, summary=replace(other.summary, recosted=told))
 
 
@@ -92,13 +93,14 @@ def recosted(graph: Graph, plan: Plan, *, refused: str = "") -> Plan:
     PlanError
         If the plan is not one for the graph.
     """
-    cost = simulate(graph, plan)
+    cost = simulate(graph, plan, bandwidths(graph))
     assert plan.summary is not None  # whoever chose the plan said why
-    told = Recosted(plan.predicted.seconds, refused=refused)
+    told = Recosted(plan.elapsed_seconds, refused=refused)
     predicted = replace(
         plan.predicted,
         seconds=cost.seconds,
         recompute_seconds=cost.recompute_seconds,
+        stall_seconds=stall(cost),
         optimality_gap=None,  # what was proven was so by other seconds
     )
     summary = replace(plan.summary, recosted=told)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg.errors import InfeasiblePlanError, PlanError
 from memcfg.plan._actions import Compute
-from memcfg.plan._events import (
+from memcfg.plan._simulate import simulate
+from memcfg.plan._tensor_moves import (
     Event,
     Leave,
     Left,
@@ -22,7 +23,6 @@ from memcfg.plan._events import (
     plan_events,
     tier_of,
 )
-from memcfg.plan._simulate import simulate
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:

@@ -86,9 +86,11 @@ def with_gap(
 ) -> Plan:
     """Say how far a plan is from the least time of its limit, if that can be known.
 
-    What was proven of it stays; ``is_over()`` ends the search for a bound.
+    What was proven of it stays; ``is_over()`` ends the search for a bound. Where
+    tensors may leave the device, no bound is known but each op once.
     """
-    if plan.gap == 0:
+    leaves = may_leave(graph)
+    if plan.gap == 0 and not leaves:
         return plan
     began = time.perf_counter()
     costs = _costs(graph)
@@ -98,15 +100,24 @@ def with_gap(
         if isinstance(action, Compute) and action.algorithm is None:
             taken += costs[action.op]
             computed += 1
-        elif not isinstance(action, Alloc | Alias | Free):
+        elif isinstance(action, Compute):
             return plan
+        elif not isinstance(action, Alloc | Alias | Free):
+            leaves = True
     gap = 0.0
-    if computed > len(costs):
-        least = _bound(graph, plan.limit_bytes, is_over)
+    if computed > len(costs) or leaves:
+        taken += plan.predicted.stall_seconds
+        limit = None if leaves else plan.limit_bytes
+        least = _bound(graph, limit, is_over)
         gap = max(0.0, taken / least - 1.0) if least else 0.0
     seconds = plan.predicted.planning_seconds + time.perf_counter() - began
     predicted = replace(plan.predicted, optimality_gap=gap, planning_seconds=seconds)
     return replace(plan, predicted=predicted)
+
+
+def may_leave(graph: Graph) -> bool:
+    """Whether `auto` may have tensors leave the device."""
+    return any(tier.is_stated for tier in graph.tiers)
 
 
 def _costs(graph: Graph) -> list[float]:

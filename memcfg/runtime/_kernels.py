@@ -159,6 +159,7 @@ def _tiers(device: Device) -> tuple[Tier, ...]:
             name,
             spill.bandwidth or NOMINAL_COPY[name],
             spill.limit_bytes if name == spill.tier else None,
+            is_stated=name == spill.tier,
         )
         for name in device.tiers
     )

@@ -12,7 +12,8 @@ from training_graphs import chain, random_step
 
 from memcfg.graph import Tier
 from memcfg.plan import simulate, validate
-from memcfg.plan._events import (
+from memcfg.plan._lifetimes import Request
+from memcfg.plan._tensor_moves import (
     Leave,
     Left,
     Pack,
@@ -24,7 +25,6 @@ from memcfg.plan._events import (
     least_load,
     plan_events,
 )
-from memcfg.plan._lifetimes import Request
 
 
 class Walk:

@@ -1,0 +1,223 @@
+"""Swapping and recomputation together: what costs the least on one clock."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import compress
+from typing import TYPE_CHECKING, NamedTuple
+
+from memcfg.plan._gaps import Gap, Swaps
+from memcfg.plan._look_ahead import look_ahead
+from memcfg.plan._policy import Method, fits, propose
+from memcfg.plan._replay_elementwise import replay_elementwise
+from memcfg.plan._share import share
+from memcfg.plan._swapping import tier_excess
+from memcfg.plan._tensor_moves import Event, clock, plan_events, tier_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from memcfg.plan._lifetimes import Request
+    from memcfg.plan._plan import Plan
+    from memcfg.plan._policy import Policy
+
+_PARTS = 0.5, 0.0  # of what is too much that recomputation leaves to copies
+_ROUNDS = 8  # of tighter goals when placement exceeds the limit
+_ROUNDING = 1e-9  # of a sum of seconds
+_FEW = 3  # schedules that are placed, of which one may be placed well
+_TRIALS = 100  # ops that are computed again, of which one is left out
+
+
+_ORDERS: tuple[Callable[[Swaps, Gap], float], ...] = (
+    lambda swaps, gap: -swaps.idle(gap),  # Capuchin's
+    lambda swaps, gap: gap.begin,  # Meng's: what was made first
+    lambda swaps, gap: -gap.nbytes,
+    lambda swaps, gap: -swaps.idle(gap) / gap.nbytes,
+)
+_ALL = range(len(_ORDERS))
+
+
+class _Candidate(NamedTuple):
+    seconds: float
+    moved: int  # bytes, each way
+    events: list[Event]
+    sequence: Sequence[int]
+    order: int  # of those in which gaps are chosen
+
+
+def plan_out_of_core(request: Request) -> Plan:
+    """Plan for the least time within a limit; without one as `share`."""
+    nothing = propose(share(), request)
+    limit = request.limit_bytes
+    if limit is None or fits(nothing):
+        return replace(nothing, method=request.method)
+    schedules = _Schedules(request, nothing)
+    goal = limit
+    tried: list[Plan] = []
+    for _ in range(_ROUNDS):
+        candidates = schedules.best(goal)
+        before = filter(fits, [*tried, *schedules.plans])
+        known = min(map(_elapsed, before), default=math.inf)
+        found: list[Plan] = []
+        for each in candidates:
+            if each.seconds >= known or any(map(fits, found)):
+                break
+            found.append(plan_events(request, each.events))
+        tried += found
+        if not found or fits(found[0]):
+            break
+        goal -= -(-(found[0].peak_bytes - limit) // 2)  # the next may be placed better
+    fitting = [*filter(fits, [*tried, *schedules.plans])]
+    if fitting:
+        return min(fitting, key=_elapsed)
+    return min([*tried, *schedules.lowest()], key=lambda plan: plan.peak_bytes)
+
+
+class _Schedules:
+    """The schedules of ops that copies are added to."""
+
+    def __init__(self, request: Request, nothing: Plan) -> None:
+        self.request = request
+        self.nothing = nothing
+        self.plans: list[Plan] = []  # that fit without copies
+        self._found: list[Sequence[int]] = []
+        self._more = self._made()
+
+    def best(self, goal: int) -> list[_Candidate]:
+        """Return the fastest within a goal, of equals those that move least."""
+        found: list[_Candidate] = []
+        for sequence in self._sequences():
+            found = sorted([*found, *self._swapped(sequence, goal)], key=_cost)[:_FEW]
+            if found and self._is_enough(found[0]):
+                return found
+        if not found:
+            return found
+        best = self._with_less_again(found[0], goal)
+        return [best, *found] if best is not found[0] else found
+
+    def lowest(self) -> list[Plan]:
+        """Return the plans of the least peak, with copies and without."""
+        plans = [self.nothing]
+        for sequence in self._sequences():
+            least = Swaps(self.request, sequence, 0).least_limit()
+            swaps = Swaps(self.request, sequence, least)
+            with_all = plan_events(self.request, swaps.events(swaps.gaps))
+            if tier_excess(self.request, with_all):
+                with_all = self.request.scheduled(sequence)
+            plans.append(with_all)
+        return plans
+
+    def _is_enough(self, best: _Candidate) -> bool:
+        """Whether nothing is faster, or nobody waits any more."""
+        least = self.nothing.predicted.seconds * (1 + _ROUNDING)
+        return best.seconds <= least or self.request.is_over()
+
+    def _swapped(
+        self, sequence: Sequence[int], goal: int, orders: Iterable[int] = _ALL
+    ) -> Iterator[_Candidate]:
+        """Yield schedules of these ops with copies, if any fits."""
+        swaps = Swaps(self.request, sequence, goal)
+        room = tier_of(self.request.graph).limit_bytes
+        for number in orders:
+            order = _ORDERS[number]
+            ranked = sorted(swaps.gaps, key=lambda gap: (order(swaps, gap), gap))
+            chosen = swaps.cover(ranked)
+            if chosen is None:
+                return
+            events = swaps.events(chosen)
+            seconds = clock(self.request.graph, events).elapsed_seconds
+            copied = {gap.tensor: gap.nbytes for gap in chosen}
+            if room is not None and sum(copied.values()) > room:
+                continue
+            moved = sum(gap.nbytes for gap in chosen)
+            yield _Candidate(seconds, moved, events, sequence, number)
+
+    def _with_less_again(self, best: _Candidate, goal: int) -> _Candidate:
+        """Leave out what is computed again, one after another, where copies are faster.
+
+        What it made is then the value that was there before.
+        """
+        graph = self.request.graph
+        seen: set[int] = set()
+        again = []
+        for place, op in enumerate(best.sequence):
+            if op in seen:
+                again.append((-graph.ops[op].seconds, place))
+            seen.add(op)
+        whole = best.sequence
+        stays = [True] * len(whole)
+        for _, place in sorted(again)[:_TRIALS]:
+            if self._is_enough(best):
+                break
+            stays[place] = False
+            left = [*compress(whole, stays)]
+            found = min(
+                self._swapped(left, goal, [best.order]), key=_cost, default=best
+            )
+            stays[place] = _cost(found) >= _cost(best)
+            best = min(best, found, key=_cost)
+        self._found.append(best.sequence)
+        return best
+
+    def _sequences(self) -> Iterator[Sequence[int]]:
+        yield from self._found
+        for each in self._more:
+            self._found.append(each)
+            yield each
+
+    def _made(self) -> Iterator[Sequence[int]]:
+        request = self.request
+        yield request.sequence_of(self.nothing)
+        yield range(len(request.graph.ops))
+        assert request.limit_bytes is not None
+        over = self.nothing.peak_bytes - request.limit_bytes
+        for policy in (replay_elementwise(), look_ahead()):
+            for part in _PARTS:
+                limit = request.limit_bytes + int(part * over)
+                plan = propose(policy, replace(request, limit_bytes=limit))
+                plan = replace(
+                    plan, method=request.method, limit_bytes=request.limit_bytes
+                )
+                if fits(plan):
+                    self.plans.append(plan)
+                yield request.sequence_of(plan)
+                if plan.peak_bytes > limit:  # it is the lowest of the method
+                    break
+
+
+def _elapsed(plan: Plan) -> float:
+    return plan.elapsed_seconds
+
+
+def _cost(candidate: _Candidate) -> tuple[float, int]:
+    return candidate[:2]
+
+
+def out_of_core() -> Policy:
+    """Swap what lies idle and compute again what is cheap, whichever costs less.
+
+    Returns
+    -------
+    Policy
+        The policy. Within a limit it plans for the least time on one clock of ops and
+        copies; where `share` fits, and without a limit, nothing is swapped.
+
+    Notes
+    -----
+    Copies are added to schedules that compute nothing again, and to those of
+    `replay_elementwise` and `look_ahead` for this limit and some above it. A value
+    leaves between two uses, chosen by its free time as in [1]_, by when it was made as
+    in [2]_, by its size, or by free time a byte, whichever ends first; it is copied out
+    once, and comes back as late as it still arrives in time, as far as the limit leaves
+    room. What is computed again is then left out, one op after another, where copies
+    take less time.
+
+    References
+    ----------
+    .. [1] X. Peng et al., "Capuchin: Tensor-based GPU Memory Management for Deep
+       Learning", ASPLOS 2020.
+    .. [2] C. Meng et al., "Training Deeper Models by GPU Memory Optimization on
+       TensorFlow", ML Systems Workshop at NIPS 2017.
+    """
+    return Method("out_of_core", plan_out_of_core, swaps=True)

@@ -1,0 +1,297 @@
+"""Swapping and recomputation together: bytes, one clock, and who is faster."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from networks import NETWORKS
+from training_graphs import chain, random_step
+
+import memcfg as mc
+from memcfg import nn
+from memcfg.commands._tasks import Task
+from memcfg.errors import InfeasiblePlanError
+from memcfg.graph import Tier
+from memcfg.nn.training._tracing import ProgramKey
+from memcfg.plan import (
+    Compute,
+    SwapIn,
+    SwapOut,
+    auto,
+    look_ahead,
+    lower_bound,
+    meng_swap,
+    out_of_core,
+    share,
+    simulate,
+    validate,
+    vdnn_all,
+    vdnn_dyn,
+)
+from memcfg.plan._gaps import Swaps, gaps, loads
+from memcfg.plan._lifetimes import Request
+from memcfg.plan._swapping import in_own_numbers
+from memcfg.plan._tensor_moves import clock, least_load
+
+
+def step(network, batch, rate=None, limit=None):
+    model = Task(network, batch).model()
+    graph = model._built_session().graph(ProgramKey("train", batch))
+    model.close()
+    return graph if rate is None else with_lane(graph, rate, limit)
+
+
+def with_lane(graph, rate, limit=None):
+    return replace(graph, tiers=(Tier("host", rate, limit, is_stated=True),))
+
+
+@pytest.fixture(scope="module")
+def resnet():
+    return step("resnet18", 32)
+
+
+# -- what lies idle ---------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 20))
+def test_loads_are_those_of_the_simulator(seed, ops):
+    request = Request.of(random_step(seed, ops), "loads", None)
+    sequence = range(len(request.graph.ops))
+    layout = request.step.first_fit(sequence, rule=1)
+    plan = in_own_numbers(request, request.laid_out(sequence, layout))
+    told = [nbytes for _, nbytes in simulate(request.graph, plan).timeline]
+    assert loads(request, sequence)[1:].tolist() == told
+
+
+def test_a_gap_is_between_two_uses():
+    """x2 is made by op 1 and read by op 2 and the gradient of f2 alone."""
+    request = Request.of(chain(4), "gaps", None)
+    found = [gap for gap in gaps(request, range(9)) if gap.tensor == 2]
+    assert [(gap.begin, gap.first, gap.nbytes) for gap in found] == [(2, 6, 64)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 7), st.sampled_from([1e2, 1e4, 1e9]))
+def test_no_choice_of_gaps_needs_less_or_is_faster(seed, ops, rate):
+    """All sets of gaps, tried one by one."""
+    graph = with_lane(random_step(seed, ops), rate)
+    request = Request.of(graph, "brute", None)
+    sequence = list(range(len(graph.ops)))
+    every = gaps(request, sequence)[:7]
+    least = Swaps(request, sequence, 0)
+    least.gaps = every
+    floor = least.least_limit()
+    top = int(least.loads.max())
+    for limit in {floor, (floor + top) // 2}:
+        swaps = Swaps(request, sequence, limit)
+        swaps.gaps = every
+        chosen = swaps.cover(every)
+        assert chosen is not None
+        events = swaps.events(chosen)
+        assert least_load(request, events) <= limit
+        fitting = []
+        for size in range(len(every) + 1):
+            for some in combinations(every, size):
+                left = swaps.loads.copy()
+                for gap in some:
+                    left[gap.begin + 1 : gap.first] -= gap.nbytes
+                if left.max() <= limit:
+                    told = clock(request.graph, swaps.events(some))
+                    fitting.append((told.elapsed_seconds, some))
+        assert min(fitting)[0] <= clock(request.graph, events).elapsed_seconds
+        assert set(chosen) in [set(some) for _, some in fitting]
+        swaps = Swaps(request, sequence, floor - 1)
+        swaps.gaps = every
+        assert floor == 0 or swaps.cover(every) is None
+
+
+# -- the policy -------------------------------------------------------------------
+
+
+def copies(plan):
+    outs = [a.tensor for a in plan.actions if isinstance(a, SwapOut)]
+    ins = [a.tensor for a in plan.actions if isinstance(a, SwapIn)]
+    return outs, ins
+
+
+def again(plan):
+    ops = [a.op for a in plan.actions if isinstance(a, Compute)]
+    return len(ops) - len(set(ops))
+
+
+def test_nothing_moves_where_share_fits(resnet):
+    for limit in (None, share()(resnet).peak_bytes):
+        plan = out_of_core()(resnet, limit)
+        assert copies(plan) == ([], [])
+        assert plan.peak_bytes == share()(resnet).peak_bytes
+
+
+def test_a_fast_lane_copies_and_a_slow_one_computes_again(resnet):
+    limit = share()(resnet).peak_bytes * 6 // 10
+    fast = out_of_core()(with_lane(resnet, 1e12), limit)
+    slow = out_of_core()(with_lane(resnet, 1e3), limit)
+    assert copies(fast)[0]
+    assert not again(fast)
+    assert fast.predicted.stall_seconds < 1e-6
+    assert again(slow)
+    assert copies(slow) == ([], [])
+    assert slow.peak_bytes <= limit
+
+
+def test_in_between_it_does_both_and_takes_less_than_either(resnet):
+    limit = share()(resnet).peak_bytes * 6 // 10
+    for rate in (2e9, 1e9, 5e8, 2e8):
+        graph = with_lane(resnet, rate)
+        plan = out_of_core()(graph, limit)
+        validate(graph, plan)
+        alone = look_ahead()(graph, limit)
+        if copies(plan)[0] and again(plan):
+            assert plan.elapsed_seconds < alone.elapsed_seconds
+            break
+    else:
+        pytest.fail("never both")
+
+
+def test_what_is_refused_names_a_limit_that_does(resnet):
+    with pytest.raises(InfeasiblePlanError) as refused:
+        out_of_core()(resnet, 64)
+    least = refused.value.smallest_limit_bytes
+    assert least >= lower_bound(resnet)
+    for other in (meng_swap(), look_ahead()):
+        with pytest.raises(InfeasiblePlanError) as more:
+            other(resnet, 64)
+        assert least <= more.value.smallest_limit_bytes
+    plan = out_of_core()(resnet, least)
+    validate(resnet, plan)
+    assert plan.peak_bytes <= least
+
+
+def test_a_full_tier_leaves_recomputation(resnet):
+    limit = share()(resnet).peak_bytes * 8 // 10
+    full = with_lane(resnet, 1e12, 64)
+    plan = out_of_core()(full, limit)
+    assert plan.peak_bytes <= limit
+    assert again(plan)
+    assert copies(plan) == ([], [])
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_of_all_kinds(name):
+    graph = with_lane(NETWORKS[name](), 1e9)
+    peak = share()(graph).peak_bytes
+    for percent in (90, 70, 50):
+        try:
+            plan = out_of_core()(graph, peak * percent // 100)
+        except InfeasiblePlanError:
+            continue
+        validate(graph, plan)
+        assert plan.peak_bytes <= peak * percent // 100
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 10**6),
+    st.integers(2, 15),
+    st.floats(0, 1),
+    st.sampled_from([1.0, 100.0, 1e4, 1e9]),
+)
+def test_plans_of_random_steps_are_valid(seed, ops, part, rate):
+    graph = with_lane(random_step(seed, ops), rate)
+    low, high = lower_bound(graph), share()(graph).peak_bytes
+    limit = max(64, int(low + part * (high - low)))
+    try:
+        plan = out_of_core()(graph, limit)
+    except InfeasiblePlanError as error:
+        limit = error.smallest_limit_bytes
+        plan = out_of_core()(graph, limit)
+    validate(graph, plan)
+    assert plan.peak_bytes <= limit
+    found = simulate(graph, plan, {"host": rate})
+    assert plan.elapsed_seconds == pytest.approx(found.elapsed_seconds)
+
+
+# -- auto -------------------------------------------------------------------------
+
+
+def test_auto_swaps_only_where_it_was_said_where_to(resnet):
+    limit = share()(resnet).peak_bytes * 6 // 10
+    unsaid = replace(resnet, tiers=(Tier("host", 1e12),))
+    assert copies(auto()(unsaid, limit)) == ([], [])
+    assert again(auto()(unsaid, limit))
+    plan = auto()(with_lane(resnet, 1e12), limit)
+    assert copies(plan)[0]
+    assert plan.summary.chosen_by == "auto"
+    assert plan.gap < 1e-6
+
+
+@pytest.mark.parametrize("rate", [2e8, 1e9, 1e10])
+@pytest.mark.parametrize("percent", [80, 50])
+def test_auto_is_as_fast_as_the_fastest_that_fits(resnet, rate, percent):
+    graph = with_lane(resnet, rate)
+    limit = share()(graph).peak_bytes * percent // 100
+    plan = auto()(graph, limit)
+    validate(graph, plan)
+    for make in (out_of_core, meng_swap, vdnn_dyn, look_ahead):
+        try:
+            other = make()(graph, limit)
+        except InfeasiblePlanError:
+            continue
+        assert plan.elapsed_seconds <= other.elapsed_seconds * (1 + 1e-9), make
+
+
+def test_gaps_are_to_each_op_once(resnet):
+    """Where tensors may leave, a bound of recomputation alone proves nothing."""
+    limit = share()(resnet).peak_bytes * 6 // 10
+    graph = with_lane(resnet, 2e8)
+    once = sum(op.seconds for op in graph.ops)
+    for policy in (auto(), look_ahead(), vdnn_all()):
+        plan = policy(graph, None if policy == vdnn_all() else limit)
+        assert plan.gap == pytest.approx(plan.elapsed_seconds / once - 1)
+
+
+def network(depth=12):
+    nn.set_random_seed(1)
+    layers = [nn.Input((32, 32, 3))]
+    for _ in range(depth):
+        layers += [nn.Conv2D(16, 3, padding="same"), nn.ReLU()]
+    return nn.Sequential([*layers, nn.GlobalAveragePooling2D(), nn.Dense(5)])
+
+
+def compiled(policy, limit):
+    mc.config.reset()
+    (cpu,) = mc.config.list_physical_devices("CPU")
+    mc.config.set_logical_device_configuration(
+        cpu,
+        [mc.config.LogicalDeviceConfiguration(memory_limit=limit, spill_to="host")],
+    )
+    model = network()
+    loss = nn.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(nn.SGD(0.01, momentum=0.9), loss, memory=policy)
+    return model
+
+
+@pytest.mark.parametrize("policy", [auto, out_of_core])
+def test_weights_have_the_bits_of_share(policy):
+    x = np.random.default_rng(0).standard_normal((8, 32, 32, 3)).astype(np.float32)
+    y = np.arange(8) % 5
+    weights, peaks = [], []
+    for each, part in ((share, None), (policy, 0.6)):
+        limit = None if part is None else f"{int(part * peaks[0])}B"
+        model = compiled(each(), limit)
+        for _ in range(5):
+            model.train_on_batch(x, y)
+        report = model.memory_report(verify=True)
+        assert report.measured_peak_bytes == report.predicted_peak_bytes
+        peaks.append(report.measured_peak_bytes)
+        weights.append([w.tobytes() for w in model.get_weights()])
+        if part is not None:
+            assert model.memory_plan.predicted.moved_bytes
+        model.close()
+    assert weights[0] == weights[1]
+    assert peaks[1] <= 0.6 * peaks[0]
