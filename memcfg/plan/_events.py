@@ -23,7 +23,7 @@ from memcfg.plan._actions import (
     Wait,
 )
 from memcfg.plan._lifetimes import state_updates
-from memcfg.plan._simulate import with_copies_placed
+from memcfg.plan._simulate import decode_seconds, encode_seconds, with_copies_placed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -123,6 +123,7 @@ def clock(graph: Graph, events: Sequence[Event]) -> Clock:
     now = stall = out = back = 0.0
     copied: dict[int, float] = {}
     coming: dict[int, float] = {}
+    codecs: dict[int, str] = {}  # of what is encoded
     ends: list[float] = []
     for event in events:
         end = now
@@ -144,6 +145,12 @@ def clock(graph: Graph, events: Sequence[Event]) -> Clock:
                 known = copied if isinstance(event, Left) else coming
                 stall += max(known.get(tensor, 0.0) - now, 0.0)
                 now = end = max(now, known.pop(tensor, 0.0))
+            case Pack(tensor, codec):
+                codecs[tensor] = codec
+                now = end = now + encode_seconds(codec, graph.tensors[tensor].nbytes)
+            case Unpack(tensor):
+                nbytes = graph.tensors[tensor].nbytes
+                now = end = now + decode_seconds(codecs.pop(tensor), nbytes)
         ends.append(end)
     return Clock(tuple(ends), stall)
 

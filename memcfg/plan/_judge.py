@@ -157,6 +157,8 @@ def unchecked_claims(graph: Graph, plan: Plan) -> list[str]:
         ]
     if claims.stall_seconds:
         found.append("stall_seconds (it depends on bandwidths)")
+    if claims.codec_seconds:
+        found.append("codec_seconds (it depends on the speeds of codecs)")
     if claims.planning_seconds:
         found.append("planning_seconds (it has passed)")
     if claims.optimality_gap is not None:

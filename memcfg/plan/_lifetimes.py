@@ -267,6 +267,7 @@ class Request:
             actions=tuple(actions),
         )
         found = simulate(self.graph, blank, _bandwidths(self.graph))
+        busy = found.seconds + found.codec_seconds
         predicted = Predicted(
             peak_bytes=found.peak_bytes,
             host_peak_bytes=found.host_peak_bytes,
@@ -275,9 +276,10 @@ class Request:
             recompute_seconds=found.recompute_seconds,
             lower_bound_bytes=self.once("bound", lambda: lower_bound(self.graph)),
             planning_seconds=time.perf_counter() - self.began,
-            stall_seconds=max(found.elapsed_seconds - found.seconds, 0.0)
+            stall_seconds=max(found.elapsed_seconds - busy, 0.0)
             if found.moved_bytes
             else 0.0,
+            codec_seconds=found.codec_seconds,
         )
         return replace(
             blank,

@@ -74,6 +74,8 @@ class Predicted:
     stall_seconds : float, default 0.0
         How long ops wait for copies, at the bandwidths of the device's tiers, or at
         nominal ones; not in `seconds`.
+    codec_seconds : float, default 0.0
+        The time of encoding and decoding, at nominal speeds; not in `seconds`.
     """
 
     peak_bytes: int
@@ -85,6 +87,7 @@ class Predicted:
     planning_seconds: float = field(default=0.0, compare=False)
     optimality_gap: float | None = None
     stall_seconds: float = 0.0
+    codec_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -218,8 +221,9 @@ class Plan:
 
     @property
     def elapsed_seconds(self) -> float:
-        """The time of its ops and of what they wait for, in seconds."""
-        return self.predicted.seconds + self.predicted.stall_seconds
+        """The time of its ops, its codecs and what they wait for, in seconds."""
+        claims = self.predicted
+        return claims.seconds + claims.codec_seconds + claims.stall_seconds
 
     @property
     def lower_bound_bytes(self) -> int:
@@ -305,11 +309,12 @@ class Plan:
 
 
 def _claims(predicted: Predicted) -> dict[str, Any]:
-    """Write what is predicted; a stall where there is one."""
-    claims = asdict(predicted)
-    if not predicted.stall_seconds:
-        del claims["stall_seconds"]
-    return claims
+    """Write what is predicted; what older readers do not know, where it is not 0."""
+    return {
+        name: value
+        for name, value in asdict(predicted).items()
+        if value or name not in _OPTIONAL
+    }
 
 
 # -- words ----------------------------------------------------------------------
@@ -375,6 +380,10 @@ def _costs(plan: Plan) -> list[Row]:
         words = "of that time ops wait for copies"
         stall = _milliseconds(predicted.stall_seconds)
         rows.append(Row("stall", stall, tuple(words.split())))
+    if predicted.codec_seconds:
+        coding = _milliseconds(predicted.codec_seconds)
+        words = "of that time codecs encode and decode"
+        rows.append(Row("codecs", coding, tuple(words.split())))
     return rows
 
 
@@ -384,6 +393,8 @@ def _time(plan: Plan) -> Row:
     extra = f"recomputation adds {again / first:.1%}" if first > 0 else ""
     if extra and plan.predicted.stall_seconds:
         extra += f", copies {plan.predicted.stall_seconds / first:.1%}"
+    if extra and plan.predicted.codec_seconds:
+        extra += f", codecs {plan.predicted.codec_seconds / first:.1%}"
     label = f"{plan.summary.times if plan.summary else 'nominal'} time"
     if seconds == 0:
         return Row(label, "unknown", ("(the", "graph", "states", "no", "times)"))
@@ -502,8 +513,9 @@ _ACTIONS: dict[str, Any] = {
 }
 _RENAMED = {"zero_words": "zvc"}  # codecs, by the names that older files have
 _NAMES = {kind: name for name, kind in _ACTIONS.items()}
+_OPTIONAL = ("stall_seconds", "codec_seconds")  # claims; where they are missing, 0
 _PREDICTED = {item.name: Key(reader_of(item.type)) for item in fields(Predicted)} | {
-    "stall_seconds": Key(reader_of("float"), required=False, default=0.0)
+    name: Key(reader_of("float"), required=False, default=0.0) for name in _OPTIONAL
 }
 _PLAN = {
     "graph": Key(read_text),

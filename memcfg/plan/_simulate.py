@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg.errors import PlanError
+from memcfg.graph import NOMINAL_CODECS
 from memcfg.plan._actions import (
     Action,
     Alias,
@@ -67,7 +68,7 @@ class Simulation:
     moved_bytes : int
         Bytes copied out and in.
     seconds : float
-        The time of all computed ops, in seconds; copies are not in it.
+        The time of all computed ops, in seconds; copies and codecs are not in it.
     recompute_seconds : float
         The part of `seconds` beyond the first computation of each op.
     by_role_at_peak : mapping of str to int
@@ -79,9 +80,12 @@ class Simulation:
     tier_peak_bytes : mapping of str to int
         The highest end of any copy on each tier, of those that have a place.
     schedule : tuple of Scheduled
-        Each op, copy and wait, in the plan's order.
+        Each op, copy, wait, encoding and decoding, in the plan's order.
     elapsed_seconds : float
         When the last of them ends.
+    codec_seconds : float
+        The time of all encoding and decoding, at nominal speeds, in seconds; codecs
+        that have none take no time.
     """
 
     peak_bytes: int
@@ -95,6 +99,7 @@ class Simulation:
     tier_peak_bytes: Mapping[str, int]
     schedule: tuple[Scheduled, ...]
     elapsed_seconds: float
+    codec_seconds: float
 
 
 def simulate(
@@ -153,6 +158,11 @@ def simulate(
         tier_peak_bytes=tiers,
         schedule=schedule,
         elapsed_seconds=max((each.end for each in schedule), default=0.0),
+        codec_seconds=sum(
+            each.end - each.begin
+            for each in schedule
+            if isinstance(plan.actions[each.action], Encode | Decode)
+        ),
     )
 
 
@@ -309,6 +319,7 @@ def _schedule(
     """Run the clock: ops one after another, each lane beside them, waits between."""
     now: dict[str, float] = {"compute": 0.0}
     ends: dict[int, float] = {}
+    codecs: dict[int, str] = {}  # of what is encoded
     schedule: list[Scheduled] = []
     for index, action in enumerate(plan.actions):
         queue, begin = "compute", now["compute"]
@@ -321,6 +332,12 @@ def _schedule(
                 speed = bandwidth.get(tier)
                 end = begin + (graph.tensors[tensor].nbytes / speed if speed else 0.0)
                 ends[index] = end
+            case Encode(tensor, codec):
+                codecs[tensor] = codec
+                end = begin + encode_seconds(codec, graph.tensors[tensor].nbytes)
+            case Decode(tensor):
+                nbytes = graph.tensors[tensor].nbytes
+                end = begin + decode_seconds(codecs[tensor], nbytes)
             case Wait(target):
                 end = max(begin, ends.get(target, begin))
             case _:
@@ -328,6 +345,18 @@ def _schedule(
         now[queue] = end
         schedule.append(Scheduled(index, queue, begin, end))
     return tuple(schedule)
+
+
+def encode_seconds(codec: str, nbytes: int) -> float:
+    """Return the nominal seconds of encoding a tensor of so many bytes."""
+    speed = NOMINAL_CODECS.get(codec)
+    return nbytes / speed.encode if speed else 0.0
+
+
+def decode_seconds(codec: str, nbytes: int) -> float:
+    """Return the nominal seconds of decoding to a tensor of so many bytes."""
+    speed = NOMINAL_CODECS.get(codec)
+    return nbytes / speed.decode if speed else 0.0
 
 
 def _cost(op: Op, algorithm: str | None) -> tuple[float, int]:

@@ -125,11 +125,14 @@ def test_any_legal_schedule_is_a_valid_plan(seed, ops):
     validate(graph, plan)
     assert least_load(request, events) <= plan.peak_bytes
     told = clock(request.graph, events)
+    assert told.elapsed_seconds == pytest.approx(plan.elapsed_seconds, abs=1e-12)
+    assert "codecs" in str(plan) or not plan.predicted.codec_seconds
     found = simulate(graph, plan, {"host": 1e6})
     assert told.elapsed_seconds == pytest.approx(found.elapsed_seconds, abs=1e-12)
     assert told.stall_seconds == pytest.approx(
         max(each.end for each in found.schedule if each.queue == "compute")
-        - found.seconds,
+        - found.seconds
+        - found.codec_seconds,
         abs=1e-12,
     )
 

@@ -124,6 +124,16 @@ def test_lossy_codecs_are_listed_in_version_two():
         Plan.from_json(json.dumps(document))
 
 
+@pytest.mark.parametrize("claim", ["stall_seconds", "codec_seconds"])
+def test_claims_that_older_readers_do_not_know_are_left_out_where_0(claim):
+    plan = Plan.from_json(EXAMPLE)
+    assert claim not in plan.to_json()
+    more = replace(plan, predicted=replace(plan.predicted, **{claim: 0.5}))
+    assert json.loads(more.to_json())["predicted"][claim] == 0.5
+    assert Plan.from_json(more.to_json()).predicted == more.predicted
+    assert more.elapsed_seconds == plan.elapsed_seconds + 0.5
+
+
 def test_older_files_name_a_codec_otherwise():
     old = EXAMPLE.replace('"mask"', '"zero_words"')
     plan = Plan.from_json(old)
