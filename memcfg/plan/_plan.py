@@ -59,7 +59,7 @@ class Predicted:
     host_peak_bytes : int, default 0
         The most bytes held on other tiers at a time.
     moved_bytes : int, default 0
-        Bytes copied out and in.
+        Bytes copied out and in; of copies that are encoded those that are planned for.
     seconds : float, default 0.0
         The time of all computed ops, in seconds.
     recompute_seconds : float, default 0.0
@@ -255,17 +255,17 @@ class Plan:
     def to_json(self) -> str:
         """Write the plan as JSON text in the interchange format.
 
-        That is ``memcfg.plan/2`` if it says where copies lie on other tiers or lists
-        lossy codecs, else ``memcfg.plan/1``.
+        That is ``memcfg.plan/2`` if it says where copies lie on other tiers, has copies
+        that are encoded or encodings that may overflow, or lists lossy codecs, else
+        ``memcfg.plan/1``.
 
         Raises
         ------
         FormatError
             If a number of the plan is NaN or infinite.
         """
-        swaps = [a for a in self.actions if isinstance(a, SwapOut | SwapIn)]
-        unplaced = all(action.offset is None for action in swaps)
-        form = _FIRST if unplaced and not self.lossy else _FORMAT
+        later = self.lossy or any(map(_is_of_version_two, self.actions))
+        form = _FORMAT if later else _FIRST
         head: dict[str, Any] = {
             "format": form,
             "graph": self.graph,
@@ -464,9 +464,25 @@ def _roles(plan: Plan) -> Section:
 # -- JSON -----------------------------------------------------------------------
 
 
+def _is_of_version_two(action: Action) -> bool:
+    """Whether the first version cannot say it."""
+    if isinstance(action, SwapOut | SwapIn) and action.offset is not None:
+        return True
+    return _has_more(action)
+
+
+def _has_more(action: Any) -> bool:
+    """Whether an action has the operands that others of its kind leave out."""
+    more = _MORE.get(type(action), {})
+    return any(getattr(action, name) is not None for name in more)
+
+
 def _row(action: Any, form: str) -> list[Any]:
     kind: Any = type(action)
-    return [_NAMES[kind], *(getattr(action, name) for name in _operands(kind, form))]
+    names = [*_operands(kind, form)]
+    if _has_more(action):
+        names += _MORE[kind]
+    return [_NAMES[kind], *(getattr(action, name) for name in names)]
 
 
 def _read_action(form: str, value: Any, where: str) -> Action:
@@ -478,6 +494,9 @@ def _read_action(form: str, value: Any, where: str) -> Action:
         raise FormatError(f"{where}: unknown action {name[:80]!r}; there are {names}")
     kind = _ACTIONS[name]
     readers = _operands(kind, form)
+    more = _MORE.get(kind, {}) if form == _FORMAT else {}
+    if len(operands) == len(readers) + len(more):
+        readers = readers | more
     if len(operands) != len(readers):
         raise FormatError(
             f"{where}: {name!r} takes {len(readers)} operands, not {len(operands)}"
@@ -491,7 +510,11 @@ def _read_action(form: str, value: Any, where: str) -> Action:
 
 def _find_operands(kind: Any, form: str) -> dict[str, Reader]:
     """Return the readers of an action's fields, by name, in a version of the format."""
-    found = {item.name: reader_of(item.type) for item in fields(kind)}
+    found = {
+        item.name: reader_of(item.type)
+        for item in fields(kind)
+        if item.name not in _MORE.get(kind, {})
+    }
     if form == _FIRST and kind in (SwapOut, SwapIn):
         del found["offset"]
     return found
@@ -510,6 +533,10 @@ _ACTIONS: dict[str, Any] = {
     "encode": Encode,
     "decode": Decode,
     "wait": Wait,
+}
+_MORE: dict[Any, dict[str, Reader]] = {  # operands that may be left out, together
+    SwapOut: {"codec": read_text, "nbytes": reader_of("int")},
+    Encode: {"tier": read_text, "overflow": reader_of("int | None")},
 }
 _RENAMED = {"zero_words": "zvc"}  # codecs, by the names that older files have
 _NAMES = {kind: name for name, kind in _ACTIONS.items()}
