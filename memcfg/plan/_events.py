@@ -89,14 +89,19 @@ def tier_of(graph: Graph) -> Tier:
     return graph.tiers[0] if graph.tiers else Tier("host", NOMINAL_COPY["host"])
 
 
-def plan_events(request: Request, events: Iterable[Event]) -> Plan:
+def plan_events(
+    request: Request, events: Iterable[Event], *, reorders: bool = False
+) -> Plan:
     """Make the plan of a schedule, with the lowest layout of its order.
 
-    ValueError if it reads what is not there, or has a tensor twice at a time.
+    With `reorders`, of the order with the lowest peak, as `Request.ordered` has it; not
+    of schedules with copies, whose order is their time. ValueError if it reads what is
+    not there, or has a tensor twice at a time.
     """
     schedule = Schedule(request.graph, events)
     made = schedule.asked(request)
-    actions = schedule.translated(made.written(range(len(made.graph.ops))))
+    write = made.written_in_order if reorders else made.written
+    actions = schedule.translated(write(range(len(made.graph.ops))))
     return with_copies_placed(request.graph, request.plan(actions))
 
 

@@ -247,6 +247,10 @@ class Request:
         effort = min(effort, _TRIES * buffers * buffers // 4)
         return self.step.layout(sequence, rule=rule, effort=effort)
 
+    def written_in_order(self, sequence: Sequence[int]) -> list[Action]:
+        """Write these ops in the order of the lowest peak, as `ordered`."""
+        return _actions(self.graph, *self._in_order(sequence))
+
     def written(self, sequence: Sequence[int]) -> list[Action]:
         """Write these ops in this order as actions, with the lowest layout."""
         self._check(sequence)
@@ -266,7 +270,7 @@ class Request:
             predicted=Predicted(peak_bytes=0),
             actions=tuple(actions),
         )
-        found = simulate(self.graph, blank, _bandwidths(self.graph))
+        found = simulate(self.graph, blank, tier_rates(self.graph))
         busy = found.seconds + found.codec_seconds
         predicted = Predicted(
             peak_bytes=found.peak_bytes,
@@ -343,7 +347,7 @@ def _summary(graph: Graph, plan: Plan, found: Simulation) -> Summary:
     )
 
 
-def _bandwidths(graph: Graph) -> dict[str, float]:
+def tier_rates(graph: Graph) -> dict[str, float]:
     """Return bytes a second of the tiers: the device's, or nominal ones."""
     stated = {tier.name: tier.bytes_per_second for tier in graph.tiers}
     return {**NOMINAL_COPY, **stated}
