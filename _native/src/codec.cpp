@@ -7,7 +7,12 @@
 
 namespace memcfg {
 
-void Codec::fail_capacity(Bytes size, Bytes capacity) const {
+Bytes Codec::encode(const std::byte* from,
+                    Bytes size,
+                    std::byte* to,
+                    Bytes capacity) const {
+  const std::optional<Bytes> used = try_encode(from, size, to, capacity);
+  if (used) return *used;
   throw std::length_error(name_ + (" needs more than the " + std::to_string(capacity)) +
                           " bytes that are planned; " + std::to_string(bound(size)) +
                           " are always enough");

@@ -32,6 +32,19 @@ bool conflict(bool any_written, Offset begin, Offset end, Offset from, Offset to
   return any_written && begin < to && from < end;
 }
 
+// Whether a code would be smaller by a twentieth, by pieces spread over the bytes. Pre:
+// `to` has the codec's bound. Writes there.
+bool pays(const Codec& codec, const std::byte* from, Bytes size, std::byte* to) {
+  constexpr Bytes kPiece = 4096, kPieces = 8;  // bytes, and how many
+  if (size < 2 * kPieces * kPiece) return true;
+  const Bytes frame = codec.bound(0), step = size / kPieces / kPiece * kPiece;
+  Bytes used = 0;
+  for (Bytes i = 0; i < kPieces; ++i) {
+    used += codec.encode(from + i * step, kPiece, to, codec.bound(kPiece)) - frame;
+  }
+  return used * 21 <= kPieces * kPiece * 20;
+}
+
 }  // namespace
 
 void CallbackKernel::run(void* const* operands, void*, RunState*) const {
@@ -348,26 +361,117 @@ std::size_t Program::copy(std::size_t queue, Place from, Place to, Bytes size) {
                           {to.space, to.offset, to.offset + size, true}});
 }
 
-std::size_t Program::encode(
-    const Codec& codec, Offset from, Bytes size, Offset to, Bytes capacity) {
+std::size_t Program::encode(const Codec& codec,
+                            Offset from,
+                            Bytes size,
+                            Offset to,
+                            Bytes capacity,
+                            std::optional<Place> overflow) {
   const Turn turn(*this);
   place({0, from}, size);
   place({0, to}, capacity);
-  return append_transfer(Kind::encode,
-                         0,
-                         {arena_.get(), arena_.get(), from, to, size, capacity, &codec},
-                         {{0, from, from + size, false}, {0, to, to + capacity, true}});
+  Transfer made{arena_.get(), arena_.get(), from, to, size, capacity, &codec};
+  std::vector<Access> accesses{{0, from, from + size, false},
+                               {0, to, to + capacity, true}};
+  made.overflows = overflow.has_value();
+  if (overflow && capacity < size) {
+    if (overflow->space == 0) {
+      throw std::invalid_argument("an encoding overflows to another space");
+    }
+    made.beside = &check_place(*overflow, size - capacity);
+    made.overflow = overflow->offset;
+    accesses.push_back(
+        {overflow->space, made.overflow, made.overflow + size - capacity, true});
+  }
+  return append_transfer(Kind::encode, 0, made, accesses);
 }
 
-std::size_t Program::decode(
-    const Codec& codec, Offset from, Bytes capacity, Offset to, Bytes size) {
+std::size_t Program::decode(const Codec& codec,
+                            Offset from,
+                            Bytes capacity,
+                            Offset to,
+                            Bytes size,
+                            std::size_t encoding) {
   const Turn turn(*this);
   place({0, from}, capacity);
   place({0, to}, size);
-  return append_transfer(Kind::decode,
-                         0,
-                         {arena_.get(), arena_.get(), from, to, size, capacity, &codec},
-                         {{0, from, from + capacity, false}, {0, to, to + size, true}});
+  Transfer made{arena_.get(), arena_.get(), from, to, size, capacity, &codec};
+  std::vector<Access> accesses{{0, from, from + capacity, false},
+                               {0, to, to + size, true}};
+  if (encoding != kNone) {
+    const Transfer& source = find_encoding(encoding);
+    if (source.to != made.from || source.target != from || source.size != size ||
+        source.capacity != capacity || source.codec != &codec) {
+      throw std::invalid_argument("instruction " + std::to_string(encoding) +
+                                  " encodes something else");
+    }
+    made.encoding = instructions_[encoding].more;
+    for (std::size_t i = 1; i < spaces_.size(); ++i) {
+      if (spaces_[i].get() != source.beside) continue;
+      accesses.push_back(
+          {i, source.overflow, source.overflow + size - capacity, false});
+    }
+  }
+  return append_transfer(Kind::decode, 0, made, accesses);
+}
+
+std::size_t Program::copy_encoded(std::size_t queue,
+                                  const Codec& codec,
+                                  Offset from,
+                                  Bytes size,
+                                  Place to,
+                                  Bytes capacity) {
+  const Turn turn(*this);
+  check_queue(queue);
+  place({0, from}, size);
+  Space& target = check_place(to, capacity);
+  if (queue == 0 || to.space == 0 || target.base() == nullptr) {
+    throw std::invalid_argument("a lane encodes to another space that has addresses");
+  }
+  if (capacity < std::max(size, codec.bound(size))) {
+    throw std::invalid_argument("a lane encodes into no fewer bytes than it may need");
+  }
+  return append_transfer(
+      Kind::encode,
+      queue,
+      {arena_.get(), &target, from, to.offset, size, capacity, &codec},
+      {{0, from, from + size, false},
+       {to.space, to.offset, to.offset + capacity, true}});
+}
+
+std::size_t Program::copy_decoded(std::size_t queue, std::size_t encoding, Offset to) {
+  const Turn turn(*this);
+  check_queue(queue);
+  const Transfer& source = find_encoding(encoding);
+  if (queue == 0 || instructions_[encoding].queue == 0) {
+    throw std::invalid_argument("a lane copies back what a lane has encoded");
+  }
+  const Bytes size = source.size, capacity = source.capacity;
+  place({0, to}, size);
+  std::size_t space = 0;
+  while (spaces_[space].get() != source.to) ++space;
+  Transfer made{
+      source.to, arena_.get(), source.target, to, size, capacity, source.codec};
+  made.encoding = instructions_[encoding].more;
+  return append_transfer(
+      Kind::decode,
+      queue,
+      made,
+      {{space, made.source, made.source + capacity, false}, {0, to, to + size, true}});
+}
+
+Program::Transfer& Program::find_encoding(std::size_t instruction) {
+  if (instruction >= instructions_.size() ||
+      instructions_[instruction].kind != Kind::encode) {
+    throw std::invalid_argument("instruction " + std::to_string(instruction) +
+                                " is no encoding");
+  }
+  return transfers_[instructions_[instruction].more];
+}
+
+Program::Coded Program::coded(std::size_t instruction) {
+  const Turn turn(*this);
+  return find_encoding(instruction).coded;
 }
 
 std::size_t Program::record(std::size_t queue) const {
@@ -538,20 +642,60 @@ void Program::sleep_a_little() noexcept {
   std::this_thread::sleep_for(std::chrono::microseconds((drawn >> 8) % (jitter_ + 1)));
 }
 
+void Program::encode_now(Transfer& row, bool on_lane) {
+  const std::byte* const from = row.from->base() + row.source;
+  std::byte* const to = row.to->base() + row.target;
+  std::optional<Bytes> used;
+  if (!on_lane && !row.overflows) {
+    used = row.codec->encode(from, row.size, to, row.capacity);
+  } else if (!on_lane || pays(*row.codec, from, row.size, to)) {
+    used = row.codec->try_encode(from, row.size, to, row.capacity);
+  }
+  row.raw = !used;
+  if (row.raw) {
+    const Bytes here = std::min(row.size, row.capacity);
+    copy_between(*row.from, row.source, *row.to, row.target, here);
+    if (here < row.size) {
+      copy_between(
+          *row.from, row.source + here, *row.beside, row.overflow, row.size - here);
+    }
+  }
+  row.coded.used = used.value_or(row.size);
+  row.coded.raw += row.raw;
+  ++row.coded.runs;
+}
+
+void Program::decode_now(const Transfer& row) {
+  if (row.encoding == kNone || !transfers_[row.encoding].raw) {
+    row.codec->decode(row.from->base() + row.source,
+                      row.capacity,
+                      row.to->base() + row.target,
+                      row.size);
+    return;
+  }
+  const Transfer& kept = transfers_[row.encoding];
+  const Bytes here = std::min(row.size, row.capacity);
+  copy_between(*row.from, row.source, *row.to, row.target, here);
+  if (here < row.size) {
+    copy_between(
+        *kept.beside, kept.overflow, *row.to, row.target + here, row.size - here);
+  }
+}
+
+// Bytes that a lane moves.
+Bytes Program::moved(const Transfer& row) const noexcept {
+  if (row.codec == nullptr) return row.size;
+  return row.encoding == kNone ? row.coded.used : transfers_[row.encoding].coded.used;
+}
+
 void Program::transfer(const Instruction& instruction) {
-  const Transfer& row = transfers_[instruction.more];
+  Transfer& row = transfers_[instruction.more];
   switch (instruction.kind) {
     case Kind::encode:
-      row.codec->encode(row.from->base() + row.source,
-                        row.size,
-                        row.to->base() + row.target,
-                        row.capacity);
+      encode_now(row, instruction.queue != 0);
       break;
     case Kind::decode:
-      row.codec->decode(row.from->base() + row.source,
-                        row.capacity,
-                        row.to->base() + row.target,
-                        row.size);
+      decode_now(row);
       break;
     default:
       copy_between(*row.from, row.source, *row.to, row.target, row.size);
@@ -578,8 +722,11 @@ void Program::keep_to_bandwidth(std::size_t index,
                                 std::chrono::steady_clock::time_point begin) {
   const Instruction& instruction = instructions_[index];
   const double rate = lanes_[instruction.queue - 1]->bytes_per_second();
-  if (instruction.kind != Kind::copy || rate <= 0) return;
-  const Bytes size = transfers_[instruction.more].size;
+  const bool copies = instruction.kind == Kind::copy ||
+                      instruction.kind == Kind::encode ||
+                      instruction.kind == Kind::decode;
+  if (!copies || rate <= 0) return;
+  const Bytes size = moved(transfers_[instruction.more]);
   const std::chrono::duration<double> duration(static_cast<double>(size) / rate);
   const auto end =
       begin + std::chrono::duration_cast<std::chrono::steady_clock::duration>(duration);
@@ -705,7 +852,7 @@ void Program::touch_unused(const Instruction& instruction) noexcept {
   if (instruction.scratch != nullptr) {
     auto* const scratch = static_cast<std::byte*>(instruction.scratch);
     scratch[instruction.kernel->scratch_bytes() - 1] = kTouched;
-  } else if (instruction.kind == Kind::encode) {
+  } else if (instruction.kind == Kind::encode && instruction.queue == 0) {
     const Transfer& row = transfers_[instruction.more];
     if (row.capacity > 0) row.to->base()[row.target + row.capacity - 1] = kTouched;
   }

@@ -581,11 +581,34 @@ class Program:
     ) -> int: ...
     def copy(self, queue: int, source: _Place, target: _Place, nbytes: int) -> int: ...
     def encode(
-        self, codec: str, source: int, nbytes: int, target: int, capacity: int
+        self,
+        codec: str,
+        source: int,
+        nbytes: int,
+        target: int,
+        capacity: int,
+        overflow: _Place | None = None,
     ) -> int: ...
     def decode(
-        self, codec: str, source: int, capacity: int, target: int, nbytes: int
+        self,
+        codec: str,
+        source: int,
+        capacity: int,
+        target: int,
+        nbytes: int,
+        encoding: int | None = None,
     ) -> int: ...
+    def copy_encoded(
+        self,
+        queue: int,
+        codec: str,
+        source: int,
+        nbytes: int,
+        target: _Place,
+        capacity: int,
+    ) -> int: ...
+    def copy_decoded(self, queue: int, encoding: int, target: int) -> int: ...
+    def coded(self, index: int) -> tuple[int, int, int]: ...
     def record(self, queue: int) -> int | None: ...
     def wait(self, queue: int, event: int | None) -> int: ...
     def guard(self, place: _Place) -> int: ...

@@ -602,25 +602,65 @@ cdef class Program:
             as_size(nbytes, "a size"),
         )
 
-    def encode(self, str codec not None, source, nbytes, target, capacity):
-        """Append the encoding of bytes of the arena into `capacity` bytes of it."""
+    def encode(
+        self, str codec not None, source, nbytes, target, capacity, overflow=None
+    ):
+        """Append the encoding of bytes of the arena into `capacity` bytes of it.
+
+        What does not fit is kept as it is, there and at `overflow`, if that is given.
+        """
+        cdef optional[native.Place] beside
+        if overflow is not None:
+            beside = make_optional[native.Place](as_place(overflow))
         return self.core.get().encode(
             native.find_codec(as_string(codec)),
             as_size(source, "an offset"),
             as_size(nbytes, "a size"),
             as_size(target, "an offset"),
             as_size(capacity, "a size"),
+            beside,
         )
 
-    def decode(self, str codec not None, source, capacity, target, nbytes):
-        """Append what gives back the bytes that `encode` has encoded at `source`."""
+    def decode(
+        self, str codec not None, source, capacity, target, nbytes, encoding=None
+    ):
+        """Append what gives back the bytes that `encoding` has encoded at `source`."""
         return self.core.get().decode(
             native.find_codec(as_string(codec)),
             as_size(source, "an offset"),
             as_size(capacity, "a size"),
             as_size(target, "an offset"),
             as_size(nbytes, "a size"),
+            as_event(encoding),
         )
+
+    def copy_encoded(
+        self, queue, str codec not None, source, nbytes, target, capacity
+    ):
+        """Append a copy of bytes of the arena that its lane encodes on their way."""
+        return self.core.get().copy_encoded(
+            as_size(queue, "a queue"),
+            native.find_codec(as_string(codec)),
+            as_size(source, "an offset"),
+            as_size(nbytes, "a size"),
+            as_place(target),
+            as_size(capacity, "a size"),
+        )
+
+    def copy_decoded(self, queue, encoding, target):
+        """Append the copy back of what a lane has encoded, to an offset."""
+        return self.core.get().copy_decoded(
+            as_size(queue, "a queue"),
+            as_size(encoding, "an instruction"),
+            as_size(target, "an offset"),
+        )
+
+    def coded(self, index):
+        """Return of an encoding its runs, how many of them kept the bytes, its bytes."""
+        cdef native.Coded found = self.core.get().coded(
+            as_size(index, "an instruction")
+        )
+        return found.runs, found.raw, found.used
 
     def record(self, queue):
         """Return the event that all has run that was added to a queue so far."""

@@ -532,6 +532,11 @@ cdef extern from "memcfg/program.hpp" namespace "memcfg" nogil:
         double begin
         double end
 
+    cdef cppclass Coded "memcfg::Program::Coded":
+        uint64_t runs
+        uint64_t raw
+        size_t used
+
     cdef cppclass Program:
         Program(
             shared_ptr[Arena] arena,
@@ -548,11 +553,33 @@ cdef extern from "memcfg/program.hpp" namespace "memcfg" nogil:
             size_t queue, Place source, Place target, size_t size
         ) except +raise_failure
         size_t encode(
-            const Codec& codec, size_t source, size_t size, size_t to, size_t capacity
+            const Codec& codec,
+            size_t source,
+            size_t size,
+            size_t to,
+            size_t capacity,
+            optional[Place] overflow,
         ) except +raise_failure
         size_t decode(
-            const Codec& codec, size_t source, size_t capacity, size_t to, size_t size
+            const Codec& codec,
+            size_t source,
+            size_t capacity,
+            size_t to,
+            size_t size,
+            size_t encoding,
         ) except +raise_failure
+        size_t copy_encoded(
+            size_t queue,
+            const Codec& codec,
+            size_t source,
+            size_t size,
+            Place to,
+            size_t capacity,
+        ) except +raise_failure
+        size_t copy_decoded(
+            size_t queue, size_t encoding, size_t to
+        ) except +raise_failure
+        Coded coded(size_t instruction) except +raise_failure
         size_t record(size_t queue) except +raise_failure
         size_t wait(size_t queue, size_t event) except +raise_failure
         size_t guard(Place place) except +raise_failure

@@ -263,6 +263,10 @@ class Device(Protocol):
     codecs : tuple of str
         What programs can encode tensors with. One of them may need a library that is
         missing: `MissingDependencyError` says so when it is to be used.
+    takes_overflow : bool
+        Whether what an encoding leaves over may go to a tier.
+    coded_tiers : tuple of str
+        The tiers to which lanes can encode what they copy.
     fallible : bool
         Whether a kernel can fail, so that programs save the state that they change.
     spares_scratch : bool
@@ -283,6 +287,8 @@ class Device(Protocol):
     spill: Spill
     tier_limit: TierLimit
     codecs: tuple[str, ...]
+    takes_overflow: bool = False
+    coded_tiers: tuple[str, ...] = ()
     fallible: bool
     spares_scratch: bool = False
     takes_bfloat16: bool = True

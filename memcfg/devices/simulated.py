@@ -65,6 +65,8 @@ class SimulatedDevice(Device):
     fallible = False
     page_bytes = 1
     codecs = tuple(codec_bounds(0))
+    takes_overflow = True
+    coded_tiers: tuple[str, ...] = ("host",)
 
     def __init__(
         self,

@@ -15,7 +15,12 @@ from memcfg.graph._concatenations import (
     split_convolution_gradients,
 )
 from memcfg.graph._constants import fold_constants
-from memcfg.graph._cost import NOMINAL_COPY, memory_seconds, nominal_seconds_of
+from memcfg.graph._cost import (
+    NOMINAL_CODECS,
+    NOMINAL_COPY,
+    memory_seconds,
+    nominal_seconds_of,
+)
 from memcfg.graph._cross_entropy import fuse_cross_entropy
 from memcfg.graph._dead_ops import drop_dead_ops
 from memcfg.graph._duplicates import merge_duplicates
@@ -28,6 +33,7 @@ from memcfg.graph._tiled_updates import tile_updates
 from memcfg.graph._updates import hoist_updates, update_order
 
 __all__ = [
+    "NOMINAL_CODECS",
     "NOMINAL_COPY",
     "PHASES",
     "ROLES",

@@ -7,7 +7,7 @@ depend on how busy a machine is; measured times are the runtime's business.
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memcfg.ops import Spec
 from memcfg.ops._dtypes import item_bytes
@@ -18,13 +18,46 @@ if TYPE_CHECKING:
     from memcfg.graph._graph import Graph
     from memcfg.ops import OpType
 
-__all__ = ["NOMINAL_COPY", "memory_seconds", "nominal_seconds", "nominal_seconds_of"]
+__all__ = [
+    "NOMINAL_CODECS",
+    "NOMINAL_COPY",
+    "CodecSpeed",
+    "memory_seconds",
+    "nominal_seconds",
+    "nominal_seconds_of",
+]
 
 _FLOPS_PER_SECOND = 100e9  # two AVX2 cores
 _BYTES_PER_SECOND = 10e9  # one memory channel
 _SECONDS_PER_OP = 1e-6  # starting a kernel
 NOMINAL_COPY: Mapping[str, float] = MappingProxyType(
     {"host": 5e9, "file": 1e9}  # bytes a second: half of memory's; a disk's
+)
+
+
+class CodecSpeed(NamedTuple):
+    """Bytes of a tensor that a codec encodes and decodes in a second."""
+
+    encode: float
+    decode: float
+
+
+# Measured on one core (benchmarks/results/codecs.json), of sparse ones at a density of
+# 0.5, and no faster than the nominal memory takes what they read and write.
+NOMINAL_CODECS: Mapping[str, CodecSpeed] = MappingProxyType(
+    {
+        "csr": CodecSpeed(6e9, 5e9),
+        "fp10": CodecSpeed(7e9, 7e9),
+        "fp16": CodecSpeed(6e9, 6e9),
+        "fp8": CodecSpeed(6e9, 8e9),
+        "group2": CodecSpeed(1e9, 4e9),
+        "group4": CodecSpeed(1e9, 3e9),
+        "group8": CodecSpeed(0.7e9, 2e9),
+        "mask": CodecSpeed(9e9, 9e9),
+        "planes_zstd": CodecSpeed(0.3e9, 1e9),
+        "rle": CodecSpeed(4e9, 5e9),
+        "zvc": CodecSpeed(6e9, 6e9),
+    }
 )
 
 

@@ -20,12 +20,14 @@ from memcfg.plan._actions import (
 )
 from memcfg.plan._auto import auto
 from memcfg.plan._bound import lower_bound
+from memcfg.plan._cdma import cdma
 from memcfg.plan._chain_stage import Stage
 from memcfg.plan._checkmate import checkmate, checkmate_lp
 from memcfg.plan._chen import chen_budget, chen_mirror, chen_recursive, chen_sqrt
 from memcfg.plan._composition import chain, in_place, order, recompute
 from memcfg.plan._csv import read_buffers, write_placement
 from memcfg.plan._exact import exact
+from memcfg.plan._gist import actnn, gist
 from memcfg.plan._gruslys import bptt_hidden, bptt_internal, bptt_mixed
 from memcfg.plan._judge import unchecked_claims, validate, violations
 from memcfg.plan._keep_all import keep_all
@@ -92,10 +94,12 @@ __all__ = [
     "SwapIn",
     "SwapOut",
     "Wait",
+    "actnn",
     "auto",
     "bptt_hidden",
     "bptt_internal",
     "bptt_mixed",
+    "cdma",
     "chain",
     "checkmate",
     "checkmate_lp",
@@ -104,6 +108,7 @@ __all__ = [
     "chen_recursive",
     "chen_sqrt",
     "exact",
+    "gist",
     "in_place",
     "keep_all",
     "kusumoto_exact_memory",

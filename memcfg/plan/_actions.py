@@ -84,11 +84,18 @@ class SwapOut:
         Such as ``"host"``.
     offset : int or None, default None
         Bytes from the start of the tier; None leaves the place to who runs the plan.
+    codec : str or None, default None
+        A lossless codec that encodes the bytes on their way; the copy then has 64 bytes
+        more there. Whoever copies them back decodes them.
+    nbytes : int or None, default None
+        The encoded size that is planned for, in bytes; of a copy with a codec alone.
     """
 
     tensor: int
     tier: str
     offset: int | None = None
+    codec: str | None = None
+    nbytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +121,9 @@ class SwapIn:
 class Encode:
     """Store a tensor encoded; its own buffer remains until it is freed.
 
+    With a tier, a code that needs more bytes than are planned for is no error: the
+    tensor's bytes stay as they are, what does not fit on the tier.
+
     Parameters
     ----------
     tensor : int
@@ -124,12 +134,18 @@ class Encode:
         The encoded size that is planned for, in bytes.
     offset : int
         Where the encoded bytes lie in the arena.
+    tier : str or None, default None
+        Where bytes go that do not fit.
+    overflow : int or None, default None
+        Their place, in bytes from the start of the tier; None as in `SwapOut`.
     """
 
     tensor: int
     codec: str
     nbytes: int
     offset: int
+    tier: str | None = None
+    overflow: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -291,7 +291,7 @@ def recompute(policy: Policy | str) -> Stage:
 
 def _computing(policy: Policy) -> Policy:
     """Return a policy; ValueError if it is one of the methods that swap."""
-    if isinstance(policy, Method) and policy.swaps:
+    if getattr(policy, "swaps", False):
         raise ValueError(
             f"recompute takes methods that compute, and {policy.name} swaps"
         )

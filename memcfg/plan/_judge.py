@@ -55,6 +55,7 @@ _OPERANDS = {
 _TENSORS = ("tensor", "output", "input")  # operands that are ids of tensors
 
 _WORD = 4  # bytes; a float32
+_HEADER = 64  # bytes that lossless codecs may need more than the tensor
 _BITS = {"fp16": 16, "fp8": 8, "group2": 2, "group4": 4, "group8": 8, "mask": 1}
 _LOSSLESS = ("csr", "planes_zstd", "rle", "zvc")
 _LOSSY = (*_BITS, "fp10")
@@ -157,6 +158,8 @@ def unchecked_claims(graph: Graph, plan: Plan) -> list[str]:
         ]
     if claims.stall_seconds:
         found.append("stall_seconds (it depends on bandwidths)")
+    if claims.codec_seconds:
+        found.append("codec_seconds (it depends on the speeds of codecs)")
     if claims.planning_seconds:
         found.append("planning_seconds (it has passed)")
     if claims.optimality_gap is not None:
@@ -186,6 +189,7 @@ class _Judge:
         self.arena = _Ranges()  # all that follow
         self.buffers: dict[int, _Range] = {}  # by tensor
         self.encoded: dict[int, _Range] = {}  # by tensor
+        self.overflows: dict[int, tuple[str, _Range]] = {}  # of these; on which tier
         self.written: set[int] = set()  # tensors whose value is in their buffer
         self.state = set(graph.persistent)  # tensors of the state, old and new
         self.overwritten: set[int] = set()  # old ones: their buffer has a new owner
@@ -207,6 +211,7 @@ class _Judge:
         self.elsewhere: set[tuple[int, str]] = set()  # arrived copies: tensor, tier
         self.tiers: dict[str, _Ranges] = {}
         self.copied: dict[tuple[int, str], _Range] = {}  # by tensor and tier
+        self.coded: dict[tuple[int, str], int] = {}  # of these: planned bytes, encoded
         self.last_uses = self._last_uses()
         self.away = self.away_peak = self.moved = 0  # bytes on other tiers, and copied
         self.peak = 0
@@ -400,6 +405,7 @@ class _Judge:
         if tensor not in self.buffers:
             if tensor in self.encoded:
                 self.close(self.encoded, tensor)
+                self.release_overflow(tensor)
             else:
                 self.blame(f"{self.name(tensor)} is freed but has no buffer")
             return
@@ -537,14 +543,30 @@ class _Judge:
         tensor = action.tensor
         if self.on_its_way(tensor):
             self.blame(f"{self.name(tensor)} is being copied already")
+        key = (tensor, action.tier)
         if isinstance(action, SwapOut):
             self.check_readable(tensor)
+            self.coded.pop(key, None)
+            self.check_codec(action)
             self.copy_out(action)
         else:
             self.check_copy_back(action)
-        self.moved += self.size(tensor)
+        self.moved += self.rounded(self.coded.get(key, 0)) or self.size(tensor)
         self.copies[index] = action
         self.ways(action)[tensor] += 1
+
+    def check_codec(self, action: SwapOut) -> None:
+        """Check the codec of a copy, and the bytes that are planned for."""
+        if action.codec is None and action.nbytes is None:
+            return
+        label = f"the copy of {self.name(action.tensor)}"
+        if action.codec not in _LOSSLESS:
+            self.blame(f"{label} is encoded by {action.codec!r}, no lossless codec")
+        most = self.graph.tensors[action.tensor].nbytes + _HEADER
+        if action.nbytes is None or not 1 <= action.nbytes <= most:
+            self.blame(f"{label} is encoded in {action.nbytes} B, not in 1 to {most} B")
+        elif action.codec is not None:
+            self.coded[action.tensor, action.tier] = int(action.nbytes)
 
     def copy_out(self, action: SwapOut) -> None:
         """Give a copy bytes on its tier, where it overlaps no other in use there."""
@@ -554,22 +576,29 @@ class _Judge:
             self.blame(f"{label} is there already")
             self.release_copy(key)
         self.elsewhere.discard(key)
-        buffers = self.tiers.setdefault(action.tier, _Ranges())
-        size = self.size(action.tensor)
-        start = -1 if action.offset is None else int(action.offset)
-        buffer = _Range(start, start + size, label)
-        if action.offset is not None:
-            self.check_place(buffer, buffers)
-            buffers.add(buffer)
-        self.copied[key] = buffer
-        self.away += size
-        self.away_peak = max(self.away_peak, self.away)
+        nbytes = self.graph.tensors[action.tensor].nbytes
+        size = self.rounded(nbytes + _HEADER if key in self.coded else nbytes)
+        self.copied[key] = self.send(action.tier, action.offset, size, label)
 
     def release_copy(self, key: tuple[int, str]) -> None:
-        buffer = self.copied.pop(key)
+        self.bring(key[1], self.copied.pop(key))
+
+    def send(self, tier: str, offset: int | None, size: int, label: str) -> _Range:
+        """Open bytes on a tier; those without a place overlap nothing."""
+        buffers = self.tiers.setdefault(tier, _Ranges())
+        start = -1 if offset is None else int(offset)
+        buffer = _Range(start, start + size, label)
+        if offset is not None:
+            self.check_place(buffer, buffers)
+            buffers.add(buffer)
+        self.away += size
+        self.away_peak = max(self.away_peak, self.away)
+        return buffer
+
+    def bring(self, tier: str, buffer: _Range) -> None:
         self.away -= buffer.end - buffer.start
         if buffer.start >= 0:
-            self.tiers[key[1]].remove(buffer)
+            self.tiers[tier].remove(buffer)
 
     def check_copy_back(self, action: SwapIn) -> None:
         tensor, key = action.tensor, (action.tensor, action.tier)
@@ -621,6 +650,8 @@ class _Judge:
             self.check_lossy(action)
         nbytes = self.graph.tensors[tensor].nbytes
         least = _code_bytes(action.codec, nbytes)
+        if action.tier is not None:
+            least = self.check_overflow(action, least)
         if action.nbytes < least:
             self.blame(
                 f"{self.name(tensor)} of {nbytes} B is encoded in {action.nbytes} B"
@@ -630,6 +661,25 @@ class _Judge:
         self.open(
             self.encoded, tensor, self.buffer(action.offset, action.nbytes, label)
         )
+        if action.tier is not None:
+            left = self.rounded(max(nbytes - int(action.nbytes), 0))
+            label = f"what {label} may leave over on {action.tier!r}"
+            buffer = self.send(action.tier, action.overflow, left, label)
+            self.overflows[tensor] = (action.tier, buffer)
+
+    def check_overflow(self, action: Encode, least: int) -> int:
+        """Check that a codec may overflow; return the bytes that it needs even so."""
+        if action.codec in _LOSSLESS:
+            return min(least, _HEADER)
+        self.blame(
+            f"{self.name(action.tensor)} is encoded by {action.codec!r}, whose size "
+            "does not vary, and may not overflow"
+        )
+        return least
+
+    def release_overflow(self, tensor: int) -> None:
+        if tensor in self.overflows:
+            self.bring(*self.overflows.pop(tensor))
 
     def check_lossy(self, action: Encode) -> None:
         tensor = self.graph.tensors[action.tensor]
@@ -651,6 +701,7 @@ class _Judge:
         if self.give_buffer(tensor, offset):
             self.written.add(tensor)
             self.close(self.encoded, tensor)
+            self.release_overflow(tensor)
 
     # -- the end ---------------------------------------------------------------
 
@@ -693,7 +744,7 @@ def _code_bytes(codec: str, nbytes: int) -> int:
     """Return the bytes that a codec may need; of one that is unknown 1, or none."""
     words = -(-nbytes // _WORD)
     if codec in _LOSSLESS:
-        return nbytes + 64
+        return nbytes + _HEADER
     if codec == "fp10":
         return 4 * -(-words // 3)
     if codec in _BITS:

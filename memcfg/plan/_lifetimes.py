@@ -247,6 +247,10 @@ class Request:
         effort = min(effort, _TRIES * buffers * buffers // 4)
         return self.step.layout(sequence, rule=rule, effort=effort)
 
+    def written_in_order(self, sequence: Sequence[int]) -> list[Action]:
+        """Write these ops in the order of the lowest peak, as `ordered`."""
+        return _actions(self.graph, *self._in_order(sequence))
+
     def written(self, sequence: Sequence[int]) -> list[Action]:
         """Write these ops in this order as actions, with the lowest layout."""
         self._check(sequence)
@@ -266,7 +270,7 @@ class Request:
             predicted=Predicted(peak_bytes=0),
             actions=tuple(actions),
         )
-        found = simulate(self.graph, blank, bandwidths(self.graph))
+        found = simulate(self.graph, blank, tier_rates(self.graph))
         predicted = Predicted(
             peak_bytes=found.peak_bytes,
             host_peak_bytes=found.host_peak_bytes,
@@ -276,6 +280,7 @@ class Request:
             lower_bound_bytes=self.once("bound", lambda: lower_bound(self.graph)),
             planning_seconds=time.perf_counter() - self.began,
             stall_seconds=stall(found),
+            codec_seconds=found.codec_seconds,
         )
         return replace(
             blank,
@@ -341,10 +346,11 @@ def _summary(graph: Graph, plan: Plan, found: Simulation) -> Summary:
 
 def stall(found: Simulation) -> float:
     """Return how long ops wait for copies, in seconds."""
-    return max(found.elapsed_seconds - found.seconds, 0.0) if found.moved_bytes else 0.0
+    busy = found.seconds + found.codec_seconds
+    return max(found.elapsed_seconds - busy, 0.0) if found.moved_bytes else 0.0
 
 
-def bandwidths(graph: Graph) -> dict[str, float]:
+def tier_rates(graph: Graph) -> dict[str, float]:
     """Return bytes a second of the tiers: the device's, or nominal ones."""
     stated = {tier.name: tier.bytes_per_second for tier in graph.tiers}
     return {**NOMINAL_COPY, **stated}

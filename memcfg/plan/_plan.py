@@ -59,7 +59,7 @@ class Predicted:
     host_peak_bytes : int, default 0
         The most bytes held on other tiers at a time.
     moved_bytes : int, default 0
-        Bytes copied out and in.
+        Bytes copied out and in; of copies that are encoded those that are planned for.
     seconds : float, default 0.0
         The time of all computed ops, in seconds.
     recompute_seconds : float, default 0.0
@@ -74,6 +74,8 @@ class Predicted:
     stall_seconds : float, default 0.0
         How long ops wait for copies, at the bandwidths of the device's tiers, or at
         nominal ones; not in `seconds`.
+    codec_seconds : float, default 0.0
+        The time of encoding and decoding, at nominal speeds; not in `seconds`.
     """
 
     peak_bytes: int
@@ -85,6 +87,7 @@ class Predicted:
     planning_seconds: float = field(default=0.0, compare=False)
     optimality_gap: float | None = None
     stall_seconds: float = 0.0
+    codec_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -218,8 +221,9 @@ class Plan:
 
     @property
     def elapsed_seconds(self) -> float:
-        """The time of its ops and of what they wait for, in seconds."""
-        return self.predicted.seconds + self.predicted.stall_seconds
+        """The time of its ops, its codecs and what they wait for, in seconds."""
+        claims = self.predicted
+        return claims.seconds + claims.codec_seconds + claims.stall_seconds
 
     @property
     def lower_bound_bytes(self) -> int:
@@ -251,17 +255,17 @@ class Plan:
     def to_json(self) -> str:
         """Write the plan as JSON text in the interchange format.
 
-        That is ``memcfg.plan/2`` if it says where copies lie on other tiers or lists
-        lossy codecs, else ``memcfg.plan/1``.
+        That is ``memcfg.plan/2`` if it says where copies lie on other tiers, has copies
+        that are encoded or encodings that may overflow, or lists lossy codecs, else
+        ``memcfg.plan/1``.
 
         Raises
         ------
         FormatError
             If a number of the plan is NaN or infinite.
         """
-        swaps = [a for a in self.actions if isinstance(a, SwapOut | SwapIn)]
-        unplaced = all(action.offset is None for action in swaps)
-        form = _FIRST if unplaced and not self.lossy else _FORMAT
+        later = self.lossy or any(map(_is_of_version_two, self.actions))
+        form = _FORMAT if later else _FIRST
         head: dict[str, Any] = {
             "format": form,
             "graph": self.graph,
@@ -305,11 +309,12 @@ class Plan:
 
 
 def _claims(predicted: Predicted) -> dict[str, Any]:
-    """Write what is predicted; a stall where there is one."""
-    claims = asdict(predicted)
-    if not predicted.stall_seconds:
-        del claims["stall_seconds"]
-    return claims
+    """Write what is predicted; what older readers do not know, where it is not 0."""
+    return {
+        name: value
+        for name, value in asdict(predicted).items()
+        if value or name not in _OPTIONAL
+    }
 
 
 # -- words ----------------------------------------------------------------------
@@ -375,6 +380,10 @@ def _costs(plan: Plan) -> list[Row]:
         words = "of that time ops wait for copies"
         stall = _milliseconds(predicted.stall_seconds)
         rows.append(Row("stall", stall, tuple(words.split())))
+    if predicted.codec_seconds:
+        coding = _milliseconds(predicted.codec_seconds)
+        words = "of that time codecs encode and decode"
+        rows.append(Row("codecs", coding, tuple(words.split())))
     return rows
 
 
@@ -384,6 +393,8 @@ def _time(plan: Plan) -> Row:
     extra = f"recomputation adds {again / first:.1%}" if first > 0 else ""
     if extra and plan.predicted.stall_seconds:
         extra += f", copies {plan.predicted.stall_seconds / first:.1%}"
+    if extra and plan.predicted.codec_seconds:
+        extra += f", codecs {plan.predicted.codec_seconds / first:.1%}"
     label = f"{plan.summary.times if plan.summary else 'nominal'} time"
     if seconds == 0:
         return Row(label, "unknown", ("(the", "graph", "states", "no", "times)"))
@@ -453,9 +464,25 @@ def _roles(plan: Plan) -> Section:
 # -- JSON -----------------------------------------------------------------------
 
 
+def _is_of_version_two(action: Action) -> bool:
+    """Whether the first version cannot say it."""
+    if isinstance(action, SwapOut | SwapIn) and action.offset is not None:
+        return True
+    return _has_more(action)
+
+
+def _has_more(action: Any) -> bool:
+    """Whether an action has the operands that others of its kind leave out."""
+    more = _MORE.get(type(action), {})
+    return any(getattr(action, name) is not None for name in more)
+
+
 def _row(action: Any, form: str) -> list[Any]:
     kind: Any = type(action)
-    return [_NAMES[kind], *(getattr(action, name) for name in _operands(kind, form))]
+    names = [*_operands(kind, form)]
+    if _has_more(action):
+        names += _MORE[kind]
+    return [_NAMES[kind], *(getattr(action, name) for name in names)]
 
 
 def _read_action(form: str, value: Any, where: str) -> Action:
@@ -467,6 +494,9 @@ def _read_action(form: str, value: Any, where: str) -> Action:
         raise FormatError(f"{where}: unknown action {name[:80]!r}; there are {names}")
     kind = _ACTIONS[name]
     readers = _operands(kind, form)
+    more = _MORE.get(kind, {}) if form == _FORMAT else {}
+    if len(operands) == len(readers) + len(more):
+        readers = readers | more
     if len(operands) != len(readers):
         raise FormatError(
             f"{where}: {name!r} takes {len(readers)} operands, not {len(operands)}"
@@ -480,7 +510,11 @@ def _read_action(form: str, value: Any, where: str) -> Action:
 
 def _find_operands(kind: Any, form: str) -> dict[str, Reader]:
     """Return the readers of an action's fields, by name, in a version of the format."""
-    found = {item.name: reader_of(item.type) for item in fields(kind)}
+    found = {
+        item.name: reader_of(item.type)
+        for item in fields(kind)
+        if item.name not in _MORE.get(kind, {})
+    }
     if form == _FIRST and kind in (SwapOut, SwapIn):
         del found["offset"]
     return found
@@ -500,10 +534,15 @@ _ACTIONS: dict[str, Any] = {
     "decode": Decode,
     "wait": Wait,
 }
+_MORE: dict[Any, dict[str, Reader]] = {  # operands that may be left out, together
+    SwapOut: {"codec": read_text, "nbytes": reader_of("int")},
+    Encode: {"tier": read_text, "overflow": reader_of("int | None")},
+}
 _RENAMED = {"zero_words": "zvc"}  # codecs, by the names that older files have
 _NAMES = {kind: name for name, kind in _ACTIONS.items()}
+_OPTIONAL = ("stall_seconds", "codec_seconds")  # claims; where they are missing, 0
 _PREDICTED = {item.name: Key(reader_of(item.type)) for item in fields(Predicted)} | {
-    "stall_seconds": Key(reader_of("float"), required=False, default=0.0)
+    name: Key(reader_of("float"), required=False, default=0.0) for name in _OPTIONAL
 }
 _PLAN = {
     "graph": Key(read_text),

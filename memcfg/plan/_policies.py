@@ -6,9 +6,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from memcfg.plan._auto import auto
+from memcfg.plan._cdma import cdma
 from memcfg.plan._checkmate import checkmate, checkmate_lp
 from memcfg.plan._chen import chen_budget, chen_mirror, chen_recursive, chen_sqrt
 from memcfg.plan._exact import exact
+from memcfg.plan._gist import gist
 from memcfg.plan._gruslys import bptt_hidden, bptt_internal, bptt_mixed
 from memcfg.plan._keep_all import keep_all
 from memcfg.plan._kusumoto import (
@@ -69,6 +71,8 @@ POLICIES: Mapping[str, Callable[[], Policy]] = MappingProxyType(
         "vdnn_conv": vdnn_conv,
         "vdnn_dyn": vdnn_dyn,
         "meng_swap": meng_swap,
+        "cdma": cdma,
+        "gist": gist,
         "kusumoto_exact_time": kusumoto_exact_time,
         "kusumoto_exact_memory": kusumoto_exact_memory,
         "kusumoto_pruned_time": kusumoto_pruned_time,

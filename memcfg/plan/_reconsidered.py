@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from memcfg.errors import InfeasiblePlanError
-from memcfg.plan._lifetimes import bandwidths, stall
+from memcfg.plan._lifetimes import stall, tier_rates
 from memcfg.plan._plan import Recosted
 from memcfg.plan._simulate import simulate
 from memcfg.plan._time_bound import with_gap
@@ -93,7 +93,7 @@ def recosted(graph: Graph, plan: Plan, *, refused: str = "") -> Plan:
     PlanError
         If the plan is not one for the graph.
     """
-    cost = simulate(graph, plan, bandwidths(graph))
+    cost = simulate(graph, plan, tier_rates(graph))
     assert plan.summary is not None  # whoever chose the plan said why
     told = Recosted(plan.elapsed_seconds, refused=refused)
     predicted = replace(

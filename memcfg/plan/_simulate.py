@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg.errors import PlanError
+from memcfg.graph import NOMINAL_CODECS
 from memcfg.plan._actions import (
     Action,
     Alias,
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
     from memcfg.graph import Graph, Op
     from memcfg.plan._plan import Plan
+
+_HEADER = 64  # bytes that an encoded copy may need more than the tensor
 
 _Key = tuple[str, int]  # ("tensor" or "encoded", tensor id)
 
@@ -63,11 +66,11 @@ class Simulation:
         The highest end of any buffer in use at any time.
     host_peak_bytes : int
         The most bytes on other tiers at a time; a copy is held until it is copied
-        back for the last time.
+        back for the last time, what an encoding may leave over until it is decoded.
     moved_bytes : int
-        Bytes copied out and in.
+        Bytes copied out and in; of copies that are encoded those that are planned for.
     seconds : float
-        The time of all computed ops, in seconds; copies are not in it.
+        The time of all computed ops, in seconds; copies and codecs are not in it.
     recompute_seconds : float
         The part of `seconds` beyond the first computation of each op.
     by_role_at_peak : mapping of str to int
@@ -77,11 +80,15 @@ class Simulation:
     timeline : tuple of (int, int)
         For each computed op, in order: the op, and the bytes in use while it runs.
     tier_peak_bytes : mapping of str to int
-        The highest end of any copy on each tier, of those that have a place.
+        The highest end of what has a place on each tier: copies, and what encodings may
+        leave over.
     schedule : tuple of Scheduled
-        Each op, copy and wait, in the plan's order.
+        Each op, copy, wait, encoding and decoding, in the plan's order.
     elapsed_seconds : float
         When the last of them ends.
+    codec_seconds : float
+        The time of all encoding and decoding, at nominal speeds, in seconds; codecs
+        that have none take no time.
     """
 
     peak_bytes: int
@@ -95,6 +102,7 @@ class Simulation:
     tier_peak_bytes: Mapping[str, int]
     schedule: tuple[Scheduled, ...]
     elapsed_seconds: float
+    codec_seconds: float
 
 
 def simulate(
@@ -141,9 +149,7 @@ def simulate(
         peak_bytes=machine.peak,
         host_peak_bytes=max(away, default=0),
         moved_bytes=sum(
-            align_up(graph.tensors[action.tensor].nbytes, plan.alignment)
-            for action in plan.actions
-            if isinstance(action, SwapOut | SwapIn)
+            align_up(nbytes, plan.alignment) for nbytes in _moved(graph, plan).values()
         ),
         seconds=machine.seconds,
         recompute_seconds=machine.recompute_seconds,
@@ -153,6 +159,11 @@ def simulate(
         tier_peak_bytes=tiers,
         schedule=schedule,
         elapsed_seconds=max((each.end for each in schedule), default=0.0),
+        codec_seconds=sum(
+            each.end - each.begin
+            for each in schedule
+            if isinstance(plan.actions[each.action], Encode | Decode)
+        ),
     )
 
 
@@ -189,7 +200,7 @@ class _Machine:
                 self.free(tensor)
             case Compute(op, algorithm, scratch_offset):
                 self.compute(op, algorithm, scratch_offset)
-            case Encode(tensor, _, nbytes, offset):
+            case Encode(tensor, nbytes=nbytes, offset=offset):
                 self.open(("encoded", tensor), offset, nbytes)
             case Decode(tensor, offset):
                 self.open(("tensor", tensor), offset, self.graph.tensors[tensor].nbytes)
@@ -239,7 +250,10 @@ class _Machine:
 
 
 class _Copy(NamedTuple):
-    """A tensor's bytes on a tier, from action `begin` to before action `end`."""
+    """Bytes of a tensor on a tier, from action `begin` to before action `end`.
+
+    A copy, or what an encoding may leave over.
+    """
 
     tensor: int
     tier: str
@@ -251,10 +265,11 @@ class _Copy(NamedTuple):
 
 
 def _copies(graph: Graph, plan: Plan) -> list[_Copy]:
-    """List the copies on other tiers, each with its life there."""
+    """List what lies on other tiers, each with its life there."""
     waits: dict[int, int] = {}
     starts: dict[tuple[int, str], int] = {}
     back: dict[int, list[int]] = {}
+    copies = _overflows(graph, plan)
     for index, action in enumerate(plan.actions):
         if isinstance(action, Wait):
             waits.setdefault(action.action, index)
@@ -263,11 +278,11 @@ def _copies(graph: Graph, plan: Plan) -> list[_Copy]:
             back[index] = []
         elif isinstance(action, SwapIn) and (action.tensor, action.tier) in starts:
             back[starts[action.tensor, action.tier]].append(index)
-    copies = []
     for index, uses in back.items():
         out = plan.actions[index]
         assert isinstance(out, SwapOut)
-        size = align_up(graph.tensors[out.tensor].nbytes, plan.alignment)
+        nbytes = graph.tensors[out.tensor].nbytes + (_HEADER if out.codec else 0)
+        size = align_up(nbytes, plan.alignment)
         end = waits.get(max(uses, default=index), len(plan.actions))
         copies.append(
             _Copy(out.tensor, out.tier, out.offset, size, index, end, tuple(uses))
@@ -275,16 +290,66 @@ def _copies(graph: Graph, plan: Plan) -> list[_Copy]:
     return copies
 
 
+def _overflows(graph: Graph, plan: Plan) -> list[_Copy]:
+    """List what encodings may leave over."""
+    found = []
+    ends = _encodings(plan)
+    for index, action in enumerate(plan.actions):
+        if isinstance(action, Encode) and action.tier is not None:
+            left = max(graph.tensors[action.tensor].nbytes - action.nbytes, 0)
+            size = align_up(left, plan.alignment)
+            life = (index, ends.get(index, len(plan.actions)), ())
+            found.append(
+                _Copy(action.tensor, action.tier, action.overflow, size, *life)
+            )
+    return found
+
+
+def _encodings(plan: Plan) -> dict[int, int]:
+    """Return which action decodes or frees what an action encodes."""
+    ends: dict[int, int] = {}
+    begun: dict[int, int] = {}
+    there: set[int] = set()  # tensors with buffers of their own, which are freed first
+    for index, action in enumerate(plan.actions):
+        match action:
+            case Alloc(tensor) | Alias(tensor):
+                there.add(tensor)
+            case Encode(tensor):
+                begun[tensor] = index
+            case Free(tensor) if tensor in there:
+                there.remove(tensor)
+            case Decode(tensor) | Free(tensor) if tensor in begun:
+                ends[begun.pop(tensor)] = index
+                if isinstance(action, Decode):
+                    there.add(tensor)
+    return ends
+
+
+def _moved(graph: Graph, plan: Plan) -> dict[int, int]:
+    """Return the bytes that each copy moves, by its action."""
+    found: dict[int, int] = {}
+    coded: dict[tuple[int, str], int] = {}  # of the copies there
+    for index, action in enumerate(plan.actions):
+        if isinstance(action, SwapOut):
+            nbytes = action.nbytes if action.codec else None
+            own = graph.tensors[action.tensor].nbytes if nbytes is None else nbytes
+            found[index] = coded[action.tensor, action.tier] = own
+        elif isinstance(action, SwapIn):
+            key = (action.tensor, action.tier)
+            found[index] = coded.get(key, graph.tensors[action.tensor].nbytes)
+    return found
+
+
 def with_copies_placed(graph: Graph, plan: Plan) -> Plan:
-    """Return a plan with a place on its tier for each copy.
+    """Return a plan with a place on its tier for each copy, and for what overflows.
 
     Parameters
     ----------
     graph : Graph
         The graph that the plan is for.
     plan : Plan
-        The plan; the copies of a tier stay where they are if all have a place there,
-        else all are placed.
+        The plan; what lies on a tier stays where it is if all has a place there, else
+        all is placed.
     """
     copies = _copies(graph, plan)
     actions = list(plan.actions)
@@ -298,8 +363,11 @@ def with_copies_placed(graph: Graph, plan: Plan) -> Plan:
         for copy, offset in zip(own, offsets, strict=True):
             for index in (copy.begin, *copy.back):
                 swap = actions[index]
-                assert isinstance(swap, SwapOut | SwapIn)
-                actions[index] = replace(swap, offset=offset)
+                if isinstance(swap, Encode):
+                    actions[index] = replace(swap, overflow=offset)
+                else:
+                    assert isinstance(swap, SwapOut | SwapIn)
+                    actions[index] = replace(swap, offset=offset)
     return replace(plan, actions=tuple(actions))
 
 
@@ -309,6 +377,9 @@ def _schedule(
     """Run the clock: ops one after another, each lane beside them, waits between."""
     now: dict[str, float] = {"compute": 0.0}
     ends: dict[int, float] = {}
+    codecs: dict[int, str] = {}  # of what is encoded
+    away: dict[tuple[int, str], str | None] = {}  # those of copies
+    moved = _moved(graph, plan)
     schedule: list[Scheduled] = []
     for index, action in enumerate(plan.actions):
         queue, begin = "compute", now["compute"]
@@ -319,8 +390,22 @@ def _schedule(
                 queue = f"{tier} {'out' if isinstance(action, SwapOut) else 'in'}"
                 begin = max(begin, now.get(queue, 0.0))
                 speed = bandwidth.get(tier)
-                end = begin + (graph.tensors[tensor].nbytes / speed if speed else 0.0)
+                coding = 0.0  # the lane does it, beside what it moves
+                nbytes = graph.tensors[tensor].nbytes
+                if isinstance(action, SwapOut):
+                    away[tensor, tier] = action.codec
+                    if action.codec:
+                        coding = encode_seconds(action.codec, nbytes)
+                elif codec := away.get((tensor, tier)):
+                    coding = decode_seconds(codec, nbytes)
+                end = begin + max(moved[index] / speed if speed else 0.0, coding)
                 ends[index] = end
+            case Encode(tensor, codec):
+                codecs[tensor] = codec
+                end = begin + encode_seconds(codec, graph.tensors[tensor].nbytes)
+            case Decode(tensor):
+                nbytes = graph.tensors[tensor].nbytes
+                end = begin + decode_seconds(codecs[tensor], nbytes)
             case Wait(target):
                 end = max(begin, ends.get(target, begin))
             case _:
@@ -328,6 +413,18 @@ def _schedule(
         now[queue] = end
         schedule.append(Scheduled(index, queue, begin, end))
     return tuple(schedule)
+
+
+def encode_seconds(codec: str, nbytes: int) -> float:
+    """Return the nominal seconds of encoding a tensor of so many bytes."""
+    speed = NOMINAL_CODECS.get(codec)
+    return nbytes / speed.encode if speed else 0.0
+
+
+def decode_seconds(codec: str, nbytes: int) -> float:
+    """Return the nominal seconds of decoding to a tensor of so many bytes."""
+    speed = NOMINAL_CODECS.get(codec)
+    return nbytes / speed.decode if speed else 0.0
 
 
 def _cost(op: Op, algorithm: str | None) -> tuple[float, int]:

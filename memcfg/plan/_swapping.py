@@ -78,7 +78,7 @@ def events_of(sequence: Sequence[int], away: Iterable[Away]) -> list[Event]:
 def tier_excess(request: Request, plan: Plan) -> int:
     """Return the bytes that a plan has on its tier beyond the limit; 0: it fits."""
     tier = tier_of(request.graph)
-    if tier.limit_bytes is None or not plan.predicted.moved_bytes:
+    if tier.limit_bytes is None or not plan.predicted.host_peak_bytes:
         return 0
     needed = simulate(request.graph, in_own_numbers(request, plan)).tier_peak_bytes
     return max(needed.get(tier.name, 0) - tier.limit_bytes, 0)

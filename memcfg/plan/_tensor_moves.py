@@ -23,7 +23,7 @@ from memcfg.plan._actions import (
     Wait,
 )
 from memcfg.plan._lifetimes import state_updates
-from memcfg.plan._simulate import with_copies_placed
+from memcfg.plan._simulate import decode_seconds, encode_seconds, with_copies_placed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -41,9 +41,11 @@ class Run(NamedTuple):
 
 
 class Leave(NamedTuple):
-    """A copy out to the tier starts."""
+    """A copy out to the tier starts; with a codec, its lane encodes it."""
 
     tensor: int
+    codec: str | None = None
+    nbytes: int | None = None  # that are planned for, encoded
 
 
 class Left(NamedTuple):
@@ -70,6 +72,7 @@ class Pack(NamedTuple):
     tensor: int
     codec: str
     nbytes: int  # that the encoding is given
+    overflows: bool = False  # what does not fit goes to the tier
 
 
 class Unpack(NamedTuple):
@@ -86,14 +89,19 @@ def tier_of(graph: Graph) -> Tier:
     return graph.tiers[0] if graph.tiers else Tier("host", NOMINAL_COPY["host"])
 
 
-def plan_events(request: Request, events: Iterable[Event]) -> Plan:
+def plan_events(
+    request: Request, events: Iterable[Event], *, reorders: bool = False
+) -> Plan:
     """Make the plan of a schedule, with the lowest layout of its order.
 
-    ValueError if it reads what is not there, or has a tensor twice at a time.
+    With `reorders`, of the order with the lowest peak, as `Request.ordered` has it; not
+    of schedules with copies, whose order is their time. ValueError if it reads what is
+    not there, or has a tensor twice at a time.
     """
     schedule = Schedule(request.graph, events)
     made = schedule.asked(request)
-    actions = schedule.translated(made.written(range(len(made.graph.ops))))
+    write = made.written_in_order if reorders else made.written
+    actions = schedule.translated(write(range(len(made.graph.ops))))
     return with_copies_placed(request.graph, request.plan(actions))
 
 
@@ -122,7 +130,9 @@ def clock(graph: Graph, events: Sequence[Event]) -> Clock:
     rate = tier_of(graph).bytes_per_second
     now = stall = out = back = 0.0
     copied: dict[int, float] = {}
+    sent: dict[int, tuple[str | None, int]] = {}  # the codec and bytes of copies
     coming: dict[int, float] = {}
+    codecs: dict[int, str] = {}  # of what is encoded
     ends: list[float] = []
     for event in events:
         end = now
@@ -134,22 +144,34 @@ def clock(graph: Graph, events: Sequence[Event]) -> Clock:
                 )
                 stall += max(arrived - now, 0.0)
                 now = end = max(now, arrived) + seconds_of(op, algorithm)
-            case Leave(tensor):
-                out = max(now, out) + _seconds(graph, tensor, rate)
+            case Leave(tensor, codec, nbytes):
+                own = graph.tensors[tensor].nbytes
+                sent[tensor] = codec, own if codec is None else nbytes or 0
+                took = encode_seconds(codec, own) if codec else 0.0
+                out = max(now, out) + max(_seconds(sent[tensor][1], rate), took)
                 copied[tensor] = end = out
             case Return(tensor):
-                back = max(now, back) + _seconds(graph, tensor, rate)
+                own = graph.tensors[tensor].nbytes
+                codec, moved = sent.get(tensor, (None, own))
+                took = decode_seconds(codec, own) if codec else 0.0
+                back = max(now, back) + max(_seconds(moved, rate), took)
                 coming[tensor] = end = back
             case Left(tensor) | Returned(tensor):
                 known = copied if isinstance(event, Left) else coming
                 stall += max(known.get(tensor, 0.0) - now, 0.0)
                 now = end = max(now, known.pop(tensor, 0.0))
+            case Pack(tensor, codec):
+                codecs[tensor] = codec
+                now = end = now + encode_seconds(codec, graph.tensors[tensor].nbytes)
+            case Unpack(tensor):
+                nbytes = graph.tensors[tensor].nbytes
+                now = end = now + decode_seconds(codecs.pop(tensor), nbytes)
         ends.append(end)
     return Clock(tuple(ends), stall)
 
 
-def _seconds(graph: Graph, tensor: int, rate: float) -> float:
-    return graph.tensors[tensor].nbytes / rate if rate else 0.0
+def _seconds(nbytes: int, rate: float) -> float:
+    return nbytes / rate if rate else 0.0
 
 
 def seconds_of(op: Op, algorithm: str | None) -> float:
@@ -212,7 +234,7 @@ class Schedule:
             case Returned(tensor):
                 self._coming.discard(tensor)
                 self._behind.append(event)
-            case Pack(tensor, _, nbytes):
+            case Pack(tensor, nbytes=nbytes):
                 code = self._encoding(tensor, nbytes)
                 self._move(event, "encode", (self._current(tensor),), (code,))
                 self._now[tensor] = None
@@ -327,8 +349,8 @@ class Schedule:
         match event:
             case Run(op, algorithm):
                 return Compute(op, algorithm, scratch)
-            case Leave(tensor):
-                return SwapOut(tensor, self.tier, None)
+            case Leave(tensor, codec, nbytes):
+                return SwapOut(tensor, self.tier, None, codec, nbytes)
             case Return(tensor):
                 return SwapIn(tensor, self.tier, None)
             case Left(tensor):
@@ -337,7 +359,8 @@ class Schedule:
                 return Wait(starts[Return, tensor])
         assert offset is not None
         if isinstance(event, Pack):
-            return Encode(event.tensor, event.codec, event.nbytes, offset)
+            tier = self.tier if event.overflows else None
+            return Encode(event.tensor, event.codec, event.nbytes, offset, tier)
         return Decode(event.tensor, offset)
 
     def _which(self, tensor: int) -> int:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from memcfg.runtime._executor import Executor
 from memcfg.runtime._modes import OWN_BUFFERS, ExecutionMode, Layout, with_margin
-from memcfg.runtime._report import MemoryReport, TimelineEntry
+from memcfg.runtime._report import CodingEntry, MemoryReport, TimelineEntry
 from memcfg.runtime._schedule import Schedule, ScheduledOp, graph_order, updates_last
 
 __all__ = [
     "OWN_BUFFERS",
+    "CodingEntry",
     "ExecutionMode",
     "Executor",
     "Layout",

@@ -18,7 +18,7 @@ from memcfg.ops._dtypes import array_dtype
 from memcfg.runtime._inputs import Readers
 from memcfg.runtime._modes import held, lifetimes
 from memcfg.runtime._program_specs import PlannedSpec, ProgramSpec, ScheduledSpec
-from memcfg.runtime._report import MemoryReport, TimelineEntry
+from memcfg.runtime._report import CodingEntry, MemoryReport, TimelineEntry
 from memcfg.runtime._state import PackedState, model_tag, state_bytes
 from memcfg.units import align_up
 
@@ -36,9 +36,19 @@ if TYPE_CHECKING:
 __all__ = ["Program"]
 
 _TIMED_STEPS = 3  # the first touches memory for the first time
+_HEADER = 64  # bytes that an encoded copy may need more than the tensor
 _SHORTEST = 1e-9  # seconds: a clock may not see more
 
 _Place = tuple[int, int]  # space, offset
+
+
+class _Codes:
+    """The instructions of a plan that encode."""
+
+    def __init__(self) -> None:
+        self.here: dict[int, tuple[planning.Encode, int]] = {}  # by tensor
+        self.sent: dict[tuple[int, str], int] = {}  # by tensor and tier
+        self.all: list[tuple[int, planning.Encode | planning.SwapOut]] = []
 
 
 class Program:
@@ -74,7 +84,7 @@ class Program:
         self.instructions: dict[int, int] = {}  # by action: those of ops, copies, waits
         self._ops: dict[int, Op] = {}  # by instruction: those of ops, allocations
         self._op_instructions: list[int] = []
-        self._encoded: dict[int, tuple[int, int, str]] = {}  # offset, bytes, codec
+        self._codes = _Codes()
         self._updates = False  # whether state has begun to change
         self._first: dict[int, _Place] = {}
         self._places: dict[int, _Place] = {}
@@ -396,7 +406,7 @@ class Program:
                 self._place(output, self._places[source])
             case planning.Free(tensor):
                 if self._places.pop(tensor, None) is None:
-                    del self._encoded[tensor]
+                    del self._codes.here[tensor]
             case planning.Compute(op, algorithm, scratch):
                 self.instructions[index] = self._compute(
                     self.graph.ops[op],
@@ -412,9 +422,9 @@ class Program:
                 self.instructions[index] = self._loop.wait(0, event)
             case planning.Encode():
                 readers.fix(action.tensor)
-                self._encode(action)
+                self.instructions[index] = self._encode(action)
             case planning.Decode(tensor, offset):
-                self._decode(tensor, offset)
+                self.instructions[index] = self._decode(tensor, offset)
 
     def _copy(self, action: planning.SwapOut | planning.SwapIn) -> int:
         """Start a copy on the lane of its tier and direction."""
@@ -423,23 +433,57 @@ class Program:
         here = self._places[action.tensor]
         there = (1 + tier, action.offset)
         nbytes = self.graph.tensors[action.tensor].nbytes
-        if isinstance(action, planning.SwapOut):
-            return self._loop.copy(1 + 2 * tier, here, there, nbytes)
-        return self._loop.copy(2 + 2 * tier, there, here, nbytes)
+        key, lane = (action.tensor, action.tier), 1 + 2 * tier
+        if isinstance(action, planning.SwapIn):
+            if key in self._codes.sent:
+                return self._loop.copy_decoded(lane + 1, self._codes.sent[key], here[1])
+            return self._loop.copy(lane + 1, there, here, nbytes)
+        if action.codec is None:
+            self._codes.sent.pop(key, None)
+            return self._loop.copy(lane, here, there, nbytes)
+        room = align_up(nbytes + _HEADER)
+        made = self._loop.copy_encoded(lane, action.codec, here[1], nbytes, there, room)
+        self._codes.sent[key] = made
+        self._codes.all.append((made, action))
+        return made
 
-    def _encode(self, action: planning.Encode) -> None:
+    def _encode(self, action: planning.Encode) -> int:
         _, source = self._places[action.tensor]
         nbytes = self.graph.tensors[action.tensor].nbytes
-        self._loop.encode(action.codec, source, nbytes, action.offset, action.nbytes)
-        self._encoded[action.tensor] = (action.offset, action.nbytes, action.codec)
+        code = (action.codec, source, nbytes, action.offset, action.nbytes)
+        if action.tier is None:
+            made = self._loop.encode(*code)
+        else:
+            assert action.overflow is not None  # all that may overflow has been placed
+            place = (1 + self._tiers.index(action.tier), action.overflow)
+            made = self._loop.encode(*code, place)
+        self._codes.here[action.tensor] = action, made
+        self._codes.all.append((made, action))
         self._touch((0, action.offset), action.nbytes)
+        return made
 
-    def _decode(self, tensor: int, offset: int) -> None:
-        source, capacity, codec = self._encoded.pop(tensor)
+    def _decode(self, tensor: int, offset: int) -> int:
+        action, encoding = self._codes.here.pop(tensor)
         nbytes = self.graph.tensors[tensor].nbytes
         self._place(tensor, (0, offset))
-        self._loop.decode(codec, source, capacity, offset, nbytes)
+        code = (action.codec, action.offset, action.nbytes, offset, nbytes)
+        if action.tier is None:
+            made = self._loop.decode(*code)
+        else:
+            made = self._loop.decode(*code, encoding)
         self._touch((0, offset), nbytes)
+        return made
+
+    def codings(self) -> tuple[CodingEntry, ...]:
+        """Tell what each encoding of the plan was given, and did."""
+        found = []
+        for instruction, action in self._codes.all:
+            runs, raw, used = self._loop.coded(instruction)
+            own = self.graph.tensors[action.tensor]
+            codec, planned = action.codec or "", action.nbytes or 0
+            entry = (own.name, codec, own.nbytes, planned, used, runs, raw)
+            found.append(CodingEntry(*entry))
+        return tuple(found)
 
     def _touch(self, place: _Place, nbytes: int) -> None:
         space, offset = place
@@ -550,6 +594,8 @@ def _measure_planned(
             TimelineEntry(m.op.name, m.op.phase, m.live_bytes, m.top_bytes, s)
             for m, s in zip(live, seconds, strict=True)
         ),
+        tier_bytes=dict(program.spec.tier_bytes),
+        codings=program.codings(),
     )
 
 
@@ -629,7 +675,7 @@ def _live_by_op(graph: Graph, plan: planning.Plan) -> list[_Live]:
             case planning.Free(tensor):
                 if offsets.pop(tensor, None) is None:
                     del encoded[tensor]
-            case planning.Encode(tensor, _, nbytes, offset):
+            case planning.Encode(tensor, nbytes=nbytes, offset=offset):
                 role = graph.tensors[tensor].role
                 encoded[tensor] = (offset, align_up(nbytes, plan.alignment), role)
             case planning.Decode(tensor, offset):

@@ -280,18 +280,46 @@ def _needs(
 def _check_actions(plan: planning.Plan, device: Device) -> None:
     """Refuse a tier or a codec that the device has not; PlanError."""
     for action in plan.actions:
-        if isinstance(action, planning.SwapOut | planning.SwapIn):
-            if action.tier not in device.tiers:
-                known = ", ".join(device.tiers) or "none"
-                raise PlanError(
-                    f"{device.name} has no tier {action.tier!r} to swap to; it has "
-                    f"{known}"
-                )
-        elif isinstance(action, planning.Encode) and action.codec not in device.codecs:
-            known = ", ".join(device.codecs)
-            raise PlanError(
-                f"{device.name} has no codec {action.codec!r}; it has {known}"
-            )
+        match action:
+            case planning.SwapOut(tier=tier, codec=codec):
+                _check_tier(tier, device)
+                if codec is not None:
+                    _check_codec(codec, device)
+                    _check_coded(tier, device)
+            case planning.SwapIn(tier=tier):
+                _check_tier(tier, device)
+            case planning.Encode(codec=codec, tier=tier):
+                _check_codec(codec, device)
+                if tier is not None and not device.takes_overflow:
+                    raise PlanError(
+                        f"{device.name} cannot keep what encodings leave over: give "
+                        f"{codec!r} the bytes that it may need"
+                    )
+                if tier is not None:
+                    _check_tier(tier, device)
+
+
+def _check_tier(tier: str, device: Device) -> None:
+    if tier not in device.tiers:
+        known = ", ".join(device.tiers) or "none"
+        raise PlanError(
+            f"{device.name} has no tier {tier!r} to swap to; it has {known}"
+        )
+
+
+def _check_codec(codec: str, device: Device) -> None:
+    if codec not in device.codecs:
+        known = ", ".join(device.codecs)
+        raise PlanError(f"{device.name} has no codec {codec!r}; it has {known}")
+
+
+def _check_coded(tier: str, device: Device) -> None:
+    if tier not in device.coded_tiers:
+        known = ", ".join(device.coded_tiers) or "none"
+        raise PlanError(
+            f"{device.name} cannot encode what it copies to tier {tier!r}; to which it "
+            f"can: {known}"
+        )
 
 
 def _saved(

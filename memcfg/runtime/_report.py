@@ -5,7 +5,7 @@ Owns the values and how they are printed. Refuses to measure; programs do.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from memcfg._html import Row, Section, bars, report
@@ -15,7 +15,7 @@ from memcfg.units import format_bytes
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["MemoryReport", "TimelineEntry"]
+__all__ = ["CodingEntry", "MemoryReport", "TimelineEntry"]
 
 _ROWS = 12  # of the picture in text
 _COLUMNS = 120  # of the one in notebooks
@@ -48,6 +48,38 @@ class TimelineEntry:
     live_bytes: int
     top_bytes: int
     seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class CodingEntry:
+    """What one encoding of a plan did, in the arena or on the way to a tier.
+
+    Parameters
+    ----------
+    tensor : str
+        The tensor's name.
+    codec : str
+        The codec.
+    tensor_bytes : int
+        The tensor's bytes.
+    planned_bytes : int
+        The encoded size that was planned for.
+    used_bytes : int
+        The bytes that the last run had; the tensor's where it kept them as they are.
+    runs : int
+        How often it ran; 0 also on a device that does not count.
+    raw : int
+        How often the bytes stayed as they are: their code did not fit what was planned
+        for, or a lane found that it would not be smaller.
+    """
+
+    tensor: str
+    codec: str
+    tensor_bytes: int
+    planned_bytes: int
+    used_bytes: int
+    runs: int
+    raw: int
 
 
 @dataclass(frozen=True)
@@ -86,6 +118,10 @@ class MemoryReport:
         One entry an executed op, in order.
     mode : str, default "enabled"
         The workspace mode in which the program runs; ``"enabled"`` is a plan.
+    tier_bytes : mapping of str to int
+        Bytes of each tier that the program has beside the device's limit.
+    codings : tuple of CodingEntry, default ()
+        One entry an encoding of the plan, in order.
     """
 
     program: str
@@ -99,6 +135,8 @@ class MemoryReport:
     by_role: Mapping[str, int]
     timeline: tuple[TimelineEntry, ...]
     mode: str = "enabled"
+    tier_bytes: Mapping[str, int] = field(default_factory=dict)
+    codings: tuple[CodingEntry, ...] = ()
 
     def __str__(self) -> str:
         """Return the report as text of 80 columns at most."""
@@ -156,6 +194,13 @@ class MemoryReport:
             Row("measured peak", measured, tuple(f"({how})".split())),
             Row("arena", f"{arena},", ("shared", "by", "all", "programs")),
         ]
+        head += [
+            Row(f"tier {tier}", _exact(nbytes))
+            for tier, nbytes in self.tier_bytes.items()
+            if nbytes
+        ]
+        if self.codings:
+            head.append(self._coded())
         total = sum(self.by_role.values())
         by_size = sorted(self.by_role.items(), key=lambda item: -item[1])
         roles = [
@@ -173,6 +218,20 @@ class MemoryReport:
         ]
         heading = f"live bytes over the step ({len(self.timeline)} ops)"
         return Section("", head), Section("at the peak", roles), Section(heading, steps)
+
+    def _coded(self) -> Row:
+        """Tell what encodings did, all together."""
+        before = sum(each.tensor_bytes for each in self.codings)
+        planned = sum(each.planned_bytes for each in self.codings)
+        runs = sum(each.runs for each in self.codings)
+        told = f"of {format_bytes(before)}"
+        if runs:
+            used = sum(each.used_bytes for each in self.codings if each.runs)
+            raw = sum(each.raw for each in self.codings)
+            told += f"; the last run had {format_bytes(used)}"
+            told += f"; {raw} of {runs} stayed as they are"
+        value = f"{format_bytes(planned)} planned"
+        return Row("encoded", value, tuple(f"({told})".split()))
 
     def _top(self) -> int:
         return max((entry.live_bytes for entry in self.timeline), default=0) or 1

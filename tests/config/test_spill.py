@@ -75,6 +75,25 @@ def test_a_plan_beyond_the_limit_is_refused(tier, tmp_path):
 
 
 @pytest.mark.parametrize("tier", ["host", "file"])
+def test_what_may_overflow_is_below_the_limit_too(tier, tmp_path):
+    target = "host" if tier == "host" else str(tmp_path)
+    graph = chain(batch=8)
+    policy = Swapping(("zvc",), planned=0.0, overflow=tier)
+    placed = mc.plan.with_copies_placed(graph, policy(graph))
+    needed = mc.plan.simulate(graph, placed).tier_peak_bytes[tier]
+    found = device(spill_to=target, spill_limit=f"{needed - 1}B")
+    values = random_values(graph)
+    with pytest.raises(PlanError, match=f"takes {needed} B of tier '{tier}'"):
+        Executor(found, name="model").load({"train": graph}, policy, values)
+    assert found.pool.stats().current_bytes == 0
+    mc.config.reset()
+    found = device(spill_to=target, spill_limit=f"{needed}B")
+    executor = Executor(found, name="model")
+    executor.load({"train": graph}, policy, values)
+    executor.close()
+
+
+@pytest.mark.parametrize("tier", ["host", "file"])
 def test_models_share_the_limit(tier, tmp_path):
     target = "host" if tier == "host" else str(tmp_path)
     graph = chain(batch=8)

@@ -284,6 +284,23 @@ def test_codecs_that_a_device_has_not_are_refused(device, arena):
             device.program(arena, {}).encode(codec, 0, 64, 128, 128)
 
 
+def test_what_a_device_cannot_do_with_codes_is_refused(device):
+    plans = {
+        "takes_overflow": Swapping(("zvc",), planned=0.5),
+        "coded_tiers": Swapping(("host",), lane="zvc"),
+    }
+    told = {
+        "takes_overflow": "cannot keep what encodings leave over: give 'zvc' the bytes",
+        "coded_tiers": "cannot encode what it copies to tier 'host'; .* none",
+    }
+    for ability, policy in plans.items():
+        if getattr(device, ability):
+            trained(device, chain(depth=4), policy)
+            continue
+        with pytest.raises(PlanError, match=told[ability]):
+            trained(device, chain(depth=4), policy)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_whatever_is_queued_gives_the_bytes_of_one_queue(device, arena, seed):
     """No wait is written: those that are missing are derived."""

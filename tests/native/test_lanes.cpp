@@ -420,3 +420,130 @@ TEST(programs_encode_and_decode) {
   CHECK_THROWS(memcfg::kernel_failure, m.program.run(true, 1));
   CHECK_THROWS(std::invalid_argument, m.program.encode(codec, 0, 256, kSize, 64));
 }
+
+// What does not fit is kept as it is, in the room and behind it in another space.
+TEST(programs_keep_what_does_not_fit) {
+  const auto arena = make_arena(), host = make_arena();
+  const Codec& codec = memcfg::find_codec("zvc");
+  Program program(arena, {std::make_shared<ArenaSpace>(host)});
+  const std::size_t code = program.encode(codec, 0, 1024, 1024, 256, {{1, 64}});
+  program.decode(codec, 1024, 256, 2048, 1024, code);
+  for (const bool dense : {true, false, true}) {
+    for (Bytes i = 0; i < 1024; i += 4) {
+      at(*arena, i) = dense || i % 128 == 0 ? 1.0F + static_cast<float>(i) : 0.0F;
+    }
+    std::memset(arena->base() + 2048, 7, 1024);
+    program.run(true, 1);
+    CHECK(std::memcmp(arena->base(), arena->base() + 2048, 1024) == 0);
+    CHECK(program.coded(code).used == (dense ? 1024 : 64 + 8 * 8));
+    if (!dense) continue;
+    CHECK(std::memcmp(arena->base(), arena->base() + 1024, 256) == 0);
+    CHECK(std::memcmp(arena->base() + 256, host->base() + 64, 768) == 0);
+  }
+  CHECK(program.coded(code).runs == 3);
+  CHECK(program.coded(code).raw == 2);
+  // Room for the bytes, not for a header.
+  const std::size_t tight = program.encode(codec, 0, 256, 1024, 256, {{1, 64}});
+  program.decode(codec, 1024, 256, 2048, 256, tight);
+  program.run(true, 1);
+  CHECK(program.coded(tight).raw == 1);
+  CHECK(std::memcmp(arena->base(), arena->base() + 2048, 256) == 0);
+}
+
+TEST(what_overflows_waits_for_copies) {
+  const auto arena = make_arena(), host = make_arena();
+  const Codec& codec = memcfg::find_codec("zvc");
+  Program program(arena,
+                  {std::make_shared<ArenaSpace>(host)},
+                  {std::make_shared<Lane>(), std::make_shared<Lane>()});
+  program.set_jitter(1, 2000);
+  for (Bytes i = 0; i < 512; i += 4) at(*arena, i) = 1.0F + static_cast<float>(i);
+  program.copy(1, {0, 0}, {1, 0}, 512);  // where the overflow goes
+  const std::size_t code = program.encode(codec, 0, 512, 1024, 64, {{1, 64}});
+  program.copy(2, {1, 64}, {0, 3072}, 448);
+  program.decode(codec, 1024, 64, 2048, 512, code);
+  program.run(true, 1);
+  CHECK(std::memcmp(arena->base(), arena->base() + 2048, 512) == 0);
+  CHECK(std::memcmp(arena->base() + 64, arena->base() + 3072, 448) == 0);
+}
+
+TEST(wrong_overflows_are_refused) {
+  const auto arena = make_arena(), host = make_arena();
+  const Codec &codec = memcfg::find_codec("zvc"), &other = memcfg::find_codec("rle");
+  Program program(arena, {std::make_shared<ArenaSpace>(host)});
+  const auto refused = [&](Program::Place place) {
+    CHECK_THROWS(std::invalid_argument,
+                 program.encode(codec, 0, 1024, 1024, 64, place));
+  };
+  refused({0, 2048});
+  refused({2, 0});
+  refused({1, 32});
+  refused({1, kSize - 64});
+  const std::size_t code = program.encode(codec, 0, 1024, 1024, 64, {{1, 0}});
+  const auto fails = [&](const Codec& by, Offset from, Bytes room, Bytes size) {
+    CHECK_THROWS(std::invalid_argument,
+                 program.decode(by, from, room, 2048, size, code));
+  };
+  fails(other, 1024, 64, 1024);
+  fails(codec, 1088, 64, 1024);
+  fails(codec, 1024, 128, 1024);
+  fails(codec, 1024, 64, 960);
+  CHECK_THROWS(std::invalid_argument, program.decode(codec, 1024, 64, 2048, 64, 9));
+  CHECK_THROWS(std::invalid_argument, program.coded(9));
+}
+
+TEST(lanes_encode_what_they_copy) {
+  constexpr Bytes kLarge = 1 << 18;
+  auto arena = std::make_shared<Arena>(std::make_shared<Pool>("cpu"), 1 << 20, "model");
+  auto host = std::make_shared<Arena>(std::make_shared<Pool>("cpu"), 1 << 20, "host");
+  arena->grow(3 * kLarge);
+  host->grow(kLarge + 64);
+  const Codec& codec = memcfg::find_codec("zvc");
+  Program program(arena,
+                  {std::make_shared<ArenaSpace>(host)},
+                  {std::make_shared<Lane>(1e6), std::make_shared<Lane>(1e6)});
+  const std::size_t out =
+      program.copy_encoded(1, codec, 0, kLarge, {1, 0}, kLarge + 64);
+  program.copy_decoded(2, out, 2 * kLarge);
+  const auto took = [&] {
+    const auto begin = std::chrono::steady_clock::now();
+    program.run(true, 1);
+    CHECK(std::memcmp(arena->base(), arena->base() + 2 * kLarge, kLarge) == 0);
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
+        .count();
+  };
+  for (Bytes i = 0; i < kLarge; i += 4) at(*arena, i) = i % 32 == 0 ? 1.0F : 0.0F;
+  took();
+  const Bytes used = 64 + kLarge / 128 * 4 + kLarge / 32 * 4;
+  CHECK(program.coded(out).used == used);
+  CHECK(program.coded(out).raw == 0);
+  for (Bytes i = 0; i < kLarge; i += 4) at(*arena, i) = 1.0F + static_cast<float>(i);
+  CHECK(took() >= 2 * static_cast<double>(kLarge) / 1e6);
+  CHECK(program.coded(out).used == kLarge);  // as it is, without a header
+  CHECK(program.coded(out).raw == 1);
+  CHECK(std::memcmp(arena->base(), host->base(), kLarge) == 0);
+}
+
+TEST(wrong_coded_copies_are_refused) {
+  const auto arena = make_arena(), host = make_arena();
+  const Codec& codec = memcfg::find_codec("zvc");
+  Program program(arena,
+                  {std::make_shared<ArenaSpace>(host), std::make_shared<Remote>()},
+                  {std::make_shared<Lane>()});
+  const auto refused = [&](std::size_t queue, Program::Place to, Bytes capacity) {
+    CHECK_THROWS(std::invalid_argument,
+                 program.copy_encoded(queue, codec, 0, 256, to, capacity));
+  };
+  refused(0, {1, 0}, 320);
+  refused(2, {1, 0}, 320);
+  refused(1, {0, 1024}, 320);
+  refused(1, {2, 0}, 320);  // no addresses
+  refused(1, {1, 0}, 319);
+  refused(1, {1, kSize - 256}, 320);
+  const std::size_t here = program.encode(codec, 0, 256, 1024, 320);
+  CHECK_THROWS(std::invalid_argument, program.copy_decoded(1, here, 2048));
+  const std::size_t out = program.copy_encoded(1, codec, 0, 256, {1, 0}, 320);
+  CHECK_THROWS(std::invalid_argument, program.copy_decoded(0, out, 2048));
+  CHECK_THROWS(std::invalid_argument, program.copy_decoded(1, out, kSize));
+  CHECK_THROWS(std::invalid_argument, program.copy_decoded(1, out + 1, 0));
+}

@@ -46,8 +46,10 @@ actions = st.one_of(
     st.builds(Free, number),
     st.builds(Compute, number, st.none() | st.text(), st.none() | number),
     st.builds(SwapOut, number, st.text(), st.none() | number),
+    st.builds(SwapOut, number, st.text(), st.none() | number, st.text(), number),
     st.builds(SwapIn, number, st.text(), st.none() | number),
     st.builds(Encode, number, st.text(), number, number),
+    st.builds(Encode, number, st.text(), number, number, st.text(), st.none() | number),
     st.builds(Decode, number, number),
     st.builds(Wait, number),
 )
@@ -113,6 +115,35 @@ def test_places_on_tiers_are_version_two():
     assert Plan.from_json(text).actions == actions
 
 
+def test_operands_that_may_be_left_out_are_version_two():
+    plan = Plan.from_json(EXAMPLE)
+    actions = (
+        SwapOut(5, "host", None, "zvc", 96),
+        Encode(6, "csr", 64, 0, "host", 128),
+        Encode(6, "csr", 64, 0, "host"),
+        Encode(6, "csr", 64, 0),
+    )
+    text = replace(plan, actions=actions).to_json()
+    document = json.loads(text)
+    assert document["format"] == "memcfg.plan/2"
+    assert document["actions"] == [
+        ["swap_out", 5, "host", None, "zvc", 96],
+        ["encode", 6, "csr", 64, 0, "host", 128],
+        ["encode", 6, "csr", 64, 0, "host", None],
+        ["encode", 6, "csr", 64, 0],
+    ]
+    assert Plan.from_json(text).actions == actions
+    for wrong in (actions[0], actions[1]):
+        row = json.loads(replace(plan, actions=(wrong,)).to_json())["actions"][0]
+        for broken in (row[:-1], [*row, 1], [*row[:-2], None, row[-1]]):
+            with pytest.raises(FormatError):
+                Plan.from_json(json.dumps(document | {"actions": [broken]}))
+    document = json.loads(EXAMPLE)
+    document["actions"] = [["encode", 6, "csr", 64, 0, "host", 128]]
+    with pytest.raises(FormatError, match="takes 4 operands, not 6"):
+        Plan.from_json(json.dumps(document))
+
+
 def test_lossy_codecs_are_listed_in_version_two():
     plan = replace(Plan.from_json(EXAMPLE), lossy=("mask", "fp8"))
     document = json.loads(plan.to_json())
@@ -122,6 +153,16 @@ def test_lossy_codecs_are_listed_in_version_two():
     document["format"] = "memcfg.plan/1"
     with pytest.raises(FormatError, match="lossy"):
         Plan.from_json(json.dumps(document))
+
+
+@pytest.mark.parametrize("claim", ["stall_seconds", "codec_seconds"])
+def test_claims_that_older_readers_do_not_know_are_left_out_where_0(claim):
+    plan = Plan.from_json(EXAMPLE)
+    assert claim not in plan.to_json()
+    more = replace(plan, predicted=replace(plan.predicted, **{claim: 0.5}))
+    assert json.loads(more.to_json())["predicted"][claim] == 0.5
+    assert Plan.from_json(more.to_json()).predicted == more.predicted
+    assert more.elapsed_seconds == plan.elapsed_seconds + 0.5
 
 
 def test_older_files_name_a_codec_otherwise():

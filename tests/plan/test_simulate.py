@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from memcfg._core import codec_bounds
 from memcfg.errors import PlanError
-from memcfg.graph import Algorithm, Graph, Op, Tensor
+from memcfg.graph import NOMINAL_CODECS, Algorithm, Graph, Op, Tensor
 from memcfg.plan import (
     Alias,
     Alloc,
@@ -46,9 +47,9 @@ def graph() -> Graph:
     return Graph("g", tensors, ops, (Z,))
 
 
-def simulated(*actions, alignment=64):
+def simulated(*actions, alignment=64, bandwidth=None):
     plan = Plan("g", "hand", None, alignment, Predicted(0), tuple(actions))
-    return simulate(graph(), plan)
+    return simulate(graph(), plan, bandwidth)
 
 
 def test_rooms_are_counted_while_they_live():
@@ -99,6 +100,27 @@ def test_encodings_are_rooms_until_decoded():
     result = simulated(Alloc(X, 0), Encode(X, "mask", 10, 128), Free(X), Decode(X, 0))
     assert result.peak_bytes == 192
     assert sum(result.by_role_at_peak.values()) == 192
+
+
+def test_all_codecs_have_nominal_speeds():
+    assert set(NOMINAL_CODECS) == set(codec_bounds(64))
+
+
+@pytest.mark.parametrize("codec", [*NOMINAL_CODECS, "unknown"])
+def test_codecs_take_time_between_ops(codec):
+    speed = NOMINAL_CODECS.get(codec)
+    there, back = (100 / speed.encode, 100 / speed.decode) if speed else (0, 0)
+    result = simulated(
+        *(Alloc(X, 0), Encode(X, codec, 164, 384), Free(X), Decode(X, 0)),
+        *(Alloc(Y, 128), Compute(0), SwapOut(Y, "host"), Encode(X, codec, 164, 384)),
+        bandwidth={"host": 64.0},
+    )
+    begins = [0.0, there, there + back, *[there + back + 1.0] * 2]
+    took = [there, back, 1.0, 1.0, there]  # the last beside the copy
+    assert [each.begin for each in result.schedule] == pytest.approx(begins)
+    assert [each.end - each.begin for each in result.schedule] == pytest.approx(took)
+    assert result.codec_seconds == pytest.approx(2 * there + back)
+    assert result.seconds == 1.0
 
 
 def test_copies_are_held_until_the_last_return():

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plan_oracle import check
 from training_graphs import chain, random_step
 
 from memcfg.graph import Tier
@@ -97,14 +98,26 @@ class Walk:
                 if tensor in self.copied:
                     continue
                 self.copied.add(tensor)
-                self.events.append(Leave(tensor))
+                self.events.append(Leave(tensor, *self.lane_codec(tensor)))
                 self.leaving.append(tensor)
                 continue
             if how == "codec":
-                size = self.graph.tensors[tensor].nbytes
-                self.events.append(Pack(tensor, "zvc", size + 64))
+                self.events.append(Pack(tensor, "zvc", *self.room(tensor)))
             self.there.remove(tensor)
             self.away[tensor] = how
+
+    def lane_codec(self, tensor):
+        size = self.graph.tensors[tensor].nbytes
+        if self.chance.random() < 0.5:
+            return ()
+        return "csr", self.chance.randint(1, size + 64)
+
+    def room(self, tensor):
+        """Bytes for what is encoded, and whether it may overflow."""
+        size = self.graph.tensors[tensor].nbytes
+        if self.chance.random() < 0.5:
+            return (size + 64,)
+        return self.chance.randint(64, size + 64), True
 
     def end_copies(self, chance):
         for tensor in [*self.leaving]:
@@ -123,13 +136,17 @@ def test_any_legal_schedule_is_a_valid_plan(seed, ops):
     events = Walk(request, random.Random(seed + 1)).walk()
     plan = plan_events(request, events)
     validate(graph, plan)
+    check(graph, plan)
     assert least_load(request, events) <= plan.peak_bytes
     told = clock(request.graph, events)
+    assert told.elapsed_seconds == pytest.approx(plan.elapsed_seconds, abs=1e-12)
+    assert "codecs" in str(plan) or not plan.predicted.codec_seconds
     found = simulate(graph, plan, {"host": 1e6})
     assert told.elapsed_seconds == pytest.approx(found.elapsed_seconds, abs=1e-12)
     assert told.stall_seconds == pytest.approx(
         max(each.end for each in found.schedule if each.queue == "compute")
-        - found.seconds,
+        - found.seconds
+        - found.codec_seconds,
         abs=1e-12,
     )
 
@@ -143,7 +160,12 @@ def test_chance_makes_actions_of_all_kinds():
         kinds.update(type(event) for event in events)
         if len(runs) > len(set(runs)):
             kinds.add("again")
-    assert kinds == {Run, Leave, Left, Return, Returned, Pack, Unpack, "again"}
+        kinds.update("coded" for e in events if isinstance(e, Leave) and e.codec)
+        kinds.update("overflow" for e in events if isinstance(e, Pack) and e.overflows)
+    assert kinds == {
+        *(Run, Leave, Left, Return, Returned, Pack, Unpack),
+        *("again", "coded", "overflow"),
+    }
 
 
 @pytest.mark.parametrize(

@@ -676,6 +676,15 @@ def test_codecs_are_taken_on_trust():
     ]
 
 
+def test_the_time_of_codecs_is_taken_on_trust():
+    told = "codec_seconds (it depends on the speeds of codecs)"
+    right = plan(*GOOD)
+    assert told not in unchecked_claims(graph(), right)
+    claims = replace(right.predicted, codec_seconds=2.0)
+    assert told in unchecked_claims(graph(), replace(right, predicted=claims))
+    assert violations(graph(), replace(right, predicted=claims)) == []
+
+
 def test_a_copy_back_is_waited_for_before_the_end():
     """It would land in the next step."""
     late = (*GOOD[:4], *SWAP[:-1], *GOOD[4:])

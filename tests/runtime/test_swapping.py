@@ -24,6 +24,10 @@ POLICIES = {
     "codecs": Swapping(("csr", "rle", "planes_zstd")),
     "all": Swapping(("host", "zvc", "file"), early=4),
     "unplaced": Swapping(("host", "file"), placed=False),
+    "overflow": Swapping(("zvc", "host", "csr"), planned=0.3),
+    "overflow to a file": Swapping(("csr", "rle"), planned=0.0, overflow="file"),
+    "coded": Swapping(lane="zvc"),
+    "coded, unplaced": Swapping(("host",), placed=False, lane="csr", late=4, early=5),
 }
 STEPS = 5
 
@@ -92,16 +96,17 @@ def test_swapping_needs_fewer_bytes():
     assert Swapping()(graph).peak_bytes < 0.7 * planning.share()(graph).peak_bytes
 
 
+@pytest.mark.parametrize("policy", ["both", "overflow", "coded, unplaced"])
 @pytest.mark.parametrize("seed", range(4))
-def test_late_copies_change_nothing(seed, device):
+def test_late_copies_change_nothing(seed, policy, device):
     graph = NETWORKS["noisy"]()
-    executor = load(device, graph, POLICIES["both"])
+    executor = load(device, graph, POLICIES[policy])
     executor._programs["train"]._loop.set_jitter(seed, 3000)
     assert trained(executor, graph) == truth(device, "noisy")
     executor.close()
 
 
-@pytest.mark.parametrize("policy", ["both", "codec"])
+@pytest.mark.parametrize("policy", ["both", "codec", "overflow", "coded"])
 def test_a_fault_in_any_instruction_leaves_the_state(policy, device):
     graph = NETWORKS["noisy"]()
     executor = load(device, graph, POLICIES[policy])
@@ -163,6 +168,67 @@ def test_the_clock_and_the_program_agree_on_the_order(policy, device):
             assert end >= copies[action.action][2]
             assert one.end >= copies[action.action][0].end
     executor.close()
+
+
+def coded(device, graph, policy):
+    """The encodings of a step, by the report."""
+    executor = load(device, graph, policy)
+    trained(executor, graph, 1)
+    report = executor.memory_report("train")
+    plan = executor.plans["train"]
+    executor.close()
+    return plan, report
+
+
+def test_what_does_not_fit_is_counted_and_loses_nothing(device):
+    """Nothing fits 64 bytes; the rest of each tensor has a place on the host."""
+    graph = NETWORKS["chain"]()
+    policy = Swapping(("zvc",), planned=0.0)
+    plan, report = coded(device, graph, policy)
+    assert report.codings
+    for each in report.codings:
+        assert (each.codec, each.planned_bytes, each.runs) == ("zvc", 64, 1)
+        assert each.raw == 1
+        assert each.used_bytes == each.tensor_bytes
+    assert plan.predicted.host_peak_bytes > 0
+    assert report.tier_bytes["host"] >= plan.predicted.host_peak_bytes
+    told = f"{len(report.codings)} of {len(report.codings)} stayed as they are"
+    assert told in " ".join(str(report).split())
+    roomy = Swapping(("zvc",), planned=1.0)
+    plan, report = coded(device, graph, roomy)
+    assert plan.predicted.host_peak_bytes == 0
+    assert not any(each.raw for each in report.codings)
+    assert any(each.used_bytes < each.tensor_bytes for each in report.codings)
+
+
+def zvc_bytes(bits):
+    """Rhu et al. 2018: 32 words have a mask of 4 bytes; with a header of 64."""
+    masks = 4 * -(-bits.size // 32)
+    packed = masks + 4 * int(np.count_nonzero(bits))
+    return 64 + min(packed, bits.nbytes)
+
+
+@pytest.mark.parametrize("policy", [Swapping(lane="zvc"), Swapping(("zvc",))])
+def test_codes_have_the_bytes_of_the_formula(policy, device):
+    graph = NETWORKS["chain"]()
+    _, report = coded(device, graph, policy)
+    tensors = {tensor.name: i for i, tensor in enumerate(graph.tensors)}
+    more = tuple(tensors[each.tensor] for each in report.codings)
+    kept = replace(graph, keep=(*graph.keep, *more))
+    executor = load(device, kept, planning.keep_all())
+    trained(executor, kept, 1)
+    assert len(report.codings) > 3
+    for each in report.codings:
+        value = executor.fetch("train", each.tensor).copy()
+        assert each.used_bytes == zvc_bytes(value.view(np.uint32))
+    executor.close()
+
+
+def test_lanes_encode_to_tiers_that_can_be_touched_alone(device):
+    with pytest.raises(
+        PlanError, match=r"encode what it copies to tier 'file'; .* host"
+    ):
+        load(device, chain(), Swapping(("file",), lane="zvc"))
 
 
 def test_version_one_runs_too(device):

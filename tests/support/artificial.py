@@ -137,6 +137,8 @@ class ArtificialDevice:
     spill = Spill()
     tier_limit = TierLimit("artificial", spill)
     codecs = ("zvc",)
+    takes_overflow = False
+    coded_tiers = ()
     fallible = True
     spares_scratch = False
     takes_bfloat16 = True
@@ -326,6 +328,9 @@ class ArtificialProgram:
         touches = [(0, source, source + nbytes, False)]
         touches.append((0, target, target + capacity, True))
         return self.add("encode", 0, work, touches, touch)
+
+    def coded(self, index):
+        return 0, 0, 0  # it counts nothing
 
     def decode(self, codec, source, capacity, target, nbytes):
         self.check_codec(codec)

@@ -165,7 +165,7 @@ class _Machine:
         self.where: dict[int, int] = {}
         self.runs: dict[int, int] = {}
         self.losses: dict[int, int] = {}
-        self.encoded: dict[int, tuple[int, bytes, bytes]] = {}
+        self.encoded: dict[int, tuple[Encode, bytes, bytes | None, bytes]] = {}
         self.away: dict[tuple[int, str], tuple[int | None, bytes]] = {}
         self.arrived: set[int] = set()  # copies that were waited for
         self.tiers = {tier: bytearray() for tier in self.tiers}
@@ -217,15 +217,25 @@ class _Machine:
         if action.nbytes <= 0 < len(value):
             self.wrong("nothing is left of it")
         code = pattern(action.nbytes, action.codec, value)
-        self.encoded[action.tensor] = action.offset, code, value
+        left = None
+        if action.tier is not None:  # it does not fit
+            code, left = value[: action.nbytes], value[action.nbytes :]
+            tier = self.tiers.setdefault(action.tier, bytearray())
+            if left and action.overflow is not None:
+                self.put(tier, action.overflow, left)
+        self.encoded[action.tensor] = action, code, left, value
         self.write(action.offset, code)
 
     def decode(self, tensor: int, offset: int) -> None:
         if tensor not in self.encoded:
             self.wrong("it is not encoded")
-        place, code, value = self.encoded.pop(tensor)
-        if bytes(self.arena[self.span(place, len(code))]) != code:
+        action, code, left, value = self.encoded.pop(tensor)
+        if bytes(self.arena[self.span(action.offset, len(code))]) != code:
             self.wrong("its code is gone")
+        if left and action.overflow is not None:
+            end = action.overflow + len(left)
+            if bytes(self.tiers[action.tier][action.overflow : end]) != left:
+                self.wrong("what it left over is gone")
         self.where[tensor] = offset
         self.write(offset, value)
 
@@ -234,13 +244,16 @@ class _Machine:
         tier = self.tiers.setdefault(action.tier, bytearray())
         if isinstance(action, SwapOut):
             value = self.read(action.tensor)
+            if action.codec is not None:  # which may need more than the bytes
+                value += pattern(64, action.codec, value)
             self.away[key] = action.offset, value
             if action.offset is not None:
                 self.put(tier, action.offset, value)
         elif key not in self.away:
             self.wrong("it has no copy")
         else:
-            self.write(self.address(action.tensor), self.copied(action))
+            nbytes = self.graph.tensors[action.tensor].nbytes
+            self.write(self.address(action.tensor), self.copied(action)[:nbytes])
 
     def put(self, tier: bytearray, offset: int, value: bytes) -> None:
         """Write whole lines, the end of the last one with noise."""
@@ -300,7 +313,8 @@ class _Machine:
         for index, action in enumerate(self.plan.actions):
             if isinstance(action, SwapIn) and self.late and index not in waited:
                 held = (action.tensor, action.tier) in self.away
-                value = self.copied(action) if held else b""
+                nbytes = self.graph.tensors[action.tensor].nbytes
+                value = self.copied(action)[:nbytes] if held else b""
                 self.landing.append((self.address(action.tensor), value))
         for tensor in self.graph.keep:
             self.expect(tensor)

@@ -42,7 +42,8 @@ class Swapping:
     `tiers` are taken in turns; a codec among them encodes instead. A copy in starts
     `early` ops before it is needed; one out is waited for `late` ops after it has
     begun. A lossy codec takes float32 only, and only tensors of the names in `only`
-    where there are some.
+    where there are some. With `planned`, a fraction, other codecs get so many bytes
+    of the tensor's, and what does not fit goes to `overflow`; `lane` encodes copies.
     """
 
     tiers: tuple[str, ...] = ("host",)
@@ -50,6 +51,9 @@ class Swapping:
     late: int = 1
     placed: bool = True
     only: tuple[str, ...] = ()
+    planned: float | None = None
+    overflow: str = "host"
+    lane: str | None = None
     name: str = "swapping"
 
     def __call__(self, graph, limit_bytes=None):
@@ -145,7 +149,14 @@ class _Writer:
         self.rows.append((back - 0.125, 0, "arrived", tensor, tier))
 
     def code_bytes(self, tensor, codec):
-        return codec_bounds(self.graph.tensors[tensor].nbytes)[codec]
+        nbytes = self.graph.tensors[tensor].nbytes
+        if self.policy.planned is not None and codec not in LOSSY:
+            return 64 + int(self.policy.planned * nbytes)
+        return codec_bounds(nbytes)[codec]
+
+    def copy_bytes(self, tensor):
+        nbytes = self.graph.tensors[tensor].nbytes
+        return rounded(nbytes + 64 if self.policy.lane else nbytes)
 
     def stay(self, tensor, begin, end, how="open"):
         self.rows.append((begin, 0, how, tensor))
@@ -180,7 +191,7 @@ class _Writer:
             elif what == "out":
                 begun["copy", key] = number
             elif what == "arrived":
-                end(rest[0], "copy", key, number + 1, self.size(key))
+                end(rest[0], "copy", key, number + 1, self.copy_bytes(key))
         for tensor in [key for kind, key in begun if kind == "tensor"]:
             end("arena", "tensor", tensor, len(self.rows), self.size(tensor))
         base = sum(self.size(t) for t in self.graph.persistent)
@@ -213,12 +224,20 @@ class _Writer:
                 case "encode":
                     nbytes = self.code_bytes(key, rest[0])
                     code = offsets["code", number]
-                    actions.append(Encode(key, rest[0], nbytes, code))
+                    more = (
+                        () if self.policy.planned is None else (self.policy.overflow,)
+                    )
+                    more = () if rest[0] in LOSSY else more
+                    actions.append(Encode(key, rest[0], nbytes, code, *more))
                 case "out" | "in":
                     started[what, key] = len(actions)
-                    kind = SwapOut if what == "out" else SwapIn
                     where = offsets["copy", key] if self.policy.placed else None
-                    actions.append(kind(key, rest[0], where))
+                    coded = (self.policy.lane, self.graph.tensors[key].nbytes // 2)
+                    if what == "in":
+                        actions.append(SwapIn(key, rest[0], where))
+                    else:
+                        coded = coded if self.policy.lane else ()
+                        actions.append(SwapOut(key, rest[0], where, *coded))
                 case "left":
                     actions.append(Wait(started["out", key]))
                 case "arrived":

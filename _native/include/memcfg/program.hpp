@@ -81,6 +81,13 @@ class Program {
     double begin = 0.0, end = 0.0;
   };
 
+  // What an encoding did.
+  struct Coded {
+    std::uint64_t runs = 0;
+    std::uint64_t raw = 0;  // of those, how often the bytes stayed as they are
+    Bytes used = 0;         // of the last one; raw: the tensor's
+  };
+
   // `spaces` become 1, 2, ...: tiers that programs of this arena alone use.
   explicit Program(std::shared_ptr<Arena> arena,
                    const std::vector<std::shared_ptr<Space>>& spaces = {},
@@ -104,10 +111,32 @@ class Program {
   // A copy between places that do not overlap.
   std::size_t copy(std::size_t queue, Place from, Place to, Bytes size);
   // Encodes `size` bytes of the arena into at most `capacity` bytes of it, or back.
-  std::size_t encode(
-      const Codec& codec, Offset from, Bytes size, Offset to, Bytes capacity);
-  std::size_t decode(
-      const Codec& codec, Offset from, Bytes capacity, Offset to, Bytes size);
+  //
+  // With `overflow`, of size - capacity bytes in another space, what does not fit stays
+  // as it is, in both; without, a run fails there. Who decodes it names the `encoding`.
+  std::size_t encode(const Codec& codec,
+                     Offset from,
+                     Bytes size,
+                     Offset to,
+                     Bytes capacity,
+                     std::optional<Place> overflow = std::nullopt);
+  std::size_t decode(const Codec& codec,
+                     Offset from,
+                     Bytes capacity,
+                     Offset to,
+                     Bytes size,
+                     std::size_t encoding = kNone);
+  // Copies `size` bytes of the arena to a space with addresses, encoded by the lane on
+  // their way, and back. They have `capacity` bytes there, never fewer than either
+  // needs; what a sample shows not to get smaller by a twentieth stays as it is. The
+  // lane's bandwidth is that of the bytes that arrive there.
+  std::size_t copy_encoded(std::size_t queue,
+                           const Codec& codec,
+                           Offset from,
+                           Bytes size,
+                           Place to,
+                           Bytes capacity);
+  std::size_t copy_decoded(std::size_t queue, std::size_t encoding, Offset to);
   // The event that everything has run that was added to a queue so far: its last
   // instruction, or kNone, for which nobody waits.
   std::size_t record(std::size_t queue) const;
@@ -180,6 +209,8 @@ class Program {
   // not.
   std::size_t failed_at() const noexcept { return failed_at_; }
   std::size_t queue_of(std::size_t instruction) const;
+  // Of an encoding. Throws std::invalid_argument where it is none.
+  Coded coded(std::size_t instruction);
 
   // For tests: what a slow link and a fault do. Lanes sleep up to so many microseconds
   // before each instruction, drawn from the seed; runs fail at an instruction, an
@@ -214,6 +245,12 @@ class Program {
     Offset source, target;
     Bytes size, capacity;
     const Codec* codec;
+    bool overflows = false;   // what does not fit stays as it is
+    Space* beside = nullptr;  // where that goes for which there is no room
+    Offset overflow = 0;
+    std::size_t encoding = kNone;  // of a decoding: index into transfers_
+    Coded coded{};                 // of an encoding
+    bool raw = false;              // whether its last run kept the bytes as they are
   };
   struct Input {
     std::vector<std::size_t> operands;  // indices into operands_
@@ -266,6 +303,10 @@ class Program {
   void execute_inline(std::size_t index);
   void execute_one(std::size_t index);
   void transfer(const Instruction& instruction);
+  void encode_now(Transfer& row, bool on_lane);
+  void decode_now(const Transfer& row);
+  Bytes moved(const Transfer& row) const noexcept;
+  Transfer& find_encoding(std::size_t instruction);
   void submit(std::size_t index);
   void await(std::size_t event);
   static void run_on_lane(void* program, std::size_t index) noexcept;

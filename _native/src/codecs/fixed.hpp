@@ -1,6 +1,7 @@
 // What codecs of float32 have in common whose codes have a fixed size.
 #pragma once
 
+#include <optional>
 #include <stdexcept>
 
 #include "codecs/words.hpp"
@@ -15,12 +16,12 @@ class FixedCodec : public Codec {
     return code_bytes(size / kWord + (size % kWord != 0));
   }
 
-  Bytes encode(const std::byte* from,
-               Bytes size,
-               std::byte* to,
-               Bytes capacity) const final {
+  std::optional<Bytes> try_encode(const std::byte* from,
+                                  Bytes size,
+                                  std::byte* to,
+                                  Bytes capacity) const final {
     check_size(size);
-    if (capacity < bound(size)) fail_capacity(size, capacity);
+    if (capacity < bound(size)) return std::nullopt;
     write(from, size / kWord, to);
     return bound(size);
   }

@@ -16,15 +16,15 @@ class FramedCodec : public Codec {
  public:
   Bytes bound(Bytes size) const noexcept final { return saturating_add(size, kHeader); }
 
-  Bytes encode(const std::byte* from,
-               Bytes size,
-               std::byte* to,
-               Bytes capacity) const final {
-    if (capacity < kHeader) fail_capacity(size, capacity);
+  std::optional<Bytes> try_encode(const std::byte* from,
+                                  Bytes size,
+                                  std::byte* to,
+                                  Bytes capacity) const final {
+    if (capacity < kHeader) return std::nullopt;
     const Bytes room = capacity - kHeader;
     std::optional<Bytes> packed;
     if (size > 0) packed = pack(from, size, to + kHeader, std::min(room, size - 1));
-    if (!packed && room < size) fail_capacity(size, capacity);
+    if (!packed && room < size) return std::nullopt;
     if (!packed) copy_bytes(to + kHeader, from, size);
     std::memset(to, 0, kHeader);
     to[0] = packed ? kPacked : kRaw;

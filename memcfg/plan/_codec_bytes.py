@@ -1,0 +1,36 @@
+"""The bytes of codes, of sparse ones at a density, as docs/plan-format.md says."""
+
+from __future__ import annotations
+
+from math import ceil
+
+from memcfg.units import align_up
+
+HEADER = 64  # bytes that a code of varying size may need more than the tensor
+SPARSE = ("csr", "zvc")  # codecs whose size follows from the density
+_WORD = 4  # bytes
+_BITS = {"fp16": 16, "fp8": 8, "group2": 2, "group4": 4, "group8": 8, "mask": 1}
+LOSSY = (*_BITS, "fp10")  # of fixed size
+
+
+def code_bytes(codec: str, nbytes: int, density: float = 1.0) -> int:
+    """Return the bytes of a code; of a sparse one, if so many of its words are not 0.
+
+    A sparse code that would not be smaller than the tensor has its bytes and a header.
+    """
+    words = ceil(nbytes / _WORD)
+    kept = ceil(density * words)
+    match codec:
+        case "zvc":
+            return HEADER + min(_WORD * ceil(words / 32) + _WORD * kept, nbytes)
+        case "csr":
+            return HEADER + min(_WORD * ceil(words / 256) + 5 * kept, nbytes)
+        case "fp10":
+            return 4 * ceil(words / 3)
+    heads = 8 * ceil(words / 256) if codec.startswith("group") else 0
+    return heads + ceil(words * _BITS[codec] / 8)
+
+
+def saves(codec: str, nbytes: int, density: float = 1.0) -> bool:
+    """Whether a code takes fewer bytes of an arena than the tensor."""
+    return align_up(code_bytes(codec, nbytes, density)) < align_up(nbytes)

@@ -1,0 +1,120 @@
+"""Which activations of a graph are sparse, and of which backward reads signs alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from memcfg.errors import GraphError
+from memcfg.ops import op_type
+
+if TYPE_CHECKING:
+    from memcfg.graph import Graph, Op
+
+_RECTIFIERS = ("relu", "relu6")  # whose results are 0 where they are not positive
+_SAME_VALUES = ("flatten", "reshape", "dropout")  # no fewer zeros than they read
+_OF_SIGNS = {"relu_gradient": 0, "relu_gradient_at": 0, "bias_relu_gradient_at": 0}
+_DENSE = 1.0
+
+
+@dataclass(frozen=True)
+class Densities:
+    """What part of a tensor's words is not 0: of rectified ones, and by name.
+
+    Parameters
+    ----------
+    rectified : float
+        That of the results of ReLUs.
+    named : tuple of (str, float), default ()
+        Those of tensors that are known, by name.
+    """
+
+    rectified: float
+    named: tuple[tuple[str, float], ...] = ()
+
+    @staticmethod
+    def of(given: float | Mapping[str, float], default: float) -> Densities:
+        """Read the argument of a policy: one density, or some by tensor's name.
+
+        ValueError if one is not between 0 and 1.
+        """
+        if isinstance(given, Mapping):
+            made = Densities(default, tuple(sorted(given.items())))
+        else:
+            made = Densities(given)
+        for value in (made.rectified, *(value for _, value in made.named)):
+            if not 0 <= value <= 1:
+                raise ValueError(f"a density is a number from 0 to 1, not {value!r}")
+        return made
+
+    def in_graph(self, graph: Graph) -> dict[int, float]:
+        """Return the densities of the tensors of the forward phase that are sparse.
+
+        A pooled element is 0 where all of its window are, as if each were by chance.
+        """
+        named = dict(self.named)
+        found: dict[int, float] = {}
+        for op in graph.ops:
+            if op.phase != "forward" or not op.outputs:
+                continue
+            made, name = op.outputs[0], graph.tensors[op.outputs[0]].name
+            density = named.get(name, self._made_by(graph, op, found))
+            if density < _DENSE and graph.tensors[made].dtype == "float32":
+                found[made] = density
+        return found
+
+    def _made_by(self, graph: Graph, op: Op, found: Mapping[int, float]) -> float:
+        if _ends_in_rectifier(op.type):
+            return self.rectified
+        read = [found.get(tensor, _DENSE) for tensor in op.inputs]
+        if op.type in _SAME_VALUES:
+            return read[0]
+        if op.type == "max_pool2d":
+            window = prod(op.attributes.get("pool_size", ()))
+            return float(1 - (1 - read[0]) ** window)
+        if op.type == "concatenate":
+            sizes = [graph.tensors[tensor].nbytes for tensor in op.inputs]
+            return sum(d * n for d, n in zip(read, sizes, strict=True)) / sum(sizes)
+        return _DENSE
+
+
+def _composite_of(kind: str) -> Any:
+    """Return what an op type stands for; None: for itself, or nobody registered it."""
+    try:
+        return op_type(kind).composite
+    except GraphError:
+        return None
+
+
+def _ends_in_rectifier(kind: str) -> bool:
+    """Whether what an op type makes is rectified last."""
+    if kind in _RECTIFIERS:
+        return True
+    composite = _composite_of(kind)
+    return composite is not None and composite.parts[-1].type in _RECTIFIERS
+
+
+def reads_sign(op: Op, tensor: int) -> bool:
+    """Whether an op asks of a tensor's values only whether they are above 0."""
+    return all(
+        _asks_sign(op.type, place)
+        for place, source in enumerate(op.inputs)
+        if source == tensor
+    )
+
+
+def _asks_sign(kind: str, place: int) -> bool:
+    if kind in _OF_SIGNS:
+        return _OF_SIGNS[kind] == place
+    composite = _composite_of(kind)
+    if composite is None:
+        return False
+    readers = [
+        (part.type, own)
+        for part in composite.parts
+        for own, value in enumerate(part.inputs)
+        if value.part < 0 and value.place == place
+    ]
+    return bool(readers) and all(_asks_sign(*reader) for reader in readers)
