@@ -6,11 +6,14 @@ import math
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from memcfg.errors import InfeasiblePlanError, PlanError
 from memcfg.plan._actions import Compute
+from memcfg.plan._cdma import cdma
 from memcfg.plan._exact import Exact
+from memcfg.plan._gist import gist
 from memcfg.plan._lifetimes import Request
 from memcfg.plan._look_ahead import look_ahead
 from memcfg.plan._meng_swap import meng_swap
@@ -36,7 +39,14 @@ _SMALL = 2_000  # ops of a graph for which every method is tried
 _SURE = 8, 20_000_000  # ops of a graph, for which the exact search always ends; effort
 _FEW = 24, 100_000  # that it is tried for beside other methods: about 0.05 s
 _LAST = 48, 400_000  # that it is tried for where they have no plan: about 0.3 s
-_SWAPPING = out_of_core, meng_swap, vdnn_dyn  # tried where tensors may leave
+_SWAPPING = (  # tried where tensors may leave
+    out_of_core,
+    partial(out_of_core, "zvc"),
+    meng_swap,
+    vdnn_dyn,
+    cdma,
+    gist,
+)
 _ROUNDING = 1e-9  # of a sum of seconds
 _SEARCHING = 0.8  # part of a time limit; the rest is for the bound
 

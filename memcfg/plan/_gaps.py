@@ -9,16 +9,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from itertools import accumulate, chain, pairwise
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from memcfg.plan._simulate import decode_seconds, encode_seconds
 from memcfg.plan._tensor_moves import Event, Leave, Left, Return, Run, tier_of
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from memcfg.graph import Algorithm
     from memcfg.plan._lifetimes import Request
 
 _EQUAL = 1  # the in-place rule of equal sizes
@@ -75,32 +78,82 @@ def loads(request: Request, sequence: Sequence[int]) -> np.ndarray:
     return found
 
 
-class Swaps:
-    """A schedule under a limit, with gaps in which values are away."""
+class Code(NamedTuple):
+    """A codec for the copies of a tensor, and the bytes that are expected of it."""
 
-    def __init__(self, request: Request, sequence: Sequence[int], limit: int) -> None:
+    name: str
+    nbytes: int
+
+
+class Swaps:
+    """A schedule under a limit, with gaps in which values are away.
+
+    An op that does not fit however much is away takes the fastest of its algorithms
+    that does. Tensors with a code are encoded by the lane that copies them.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        sequence: Sequence[int],
+        limit: int,
+        codes: Mapping[int, Code] = MappingProxyType({}),
+    ) -> None:
         graph = request.graph
         self.graph = graph
         self.sequence = sequence
         self.limit = limit
+        self.codes = codes
         self.gaps = gaps(request, sequence)
         found = loads(request, sequence)
         self.start, self.loads = int(found[0]), found[1:]
         self.rate = tier_of(graph).bytes_per_second
-        ends = [*accumulate(graph.ops[index].seconds for index in sequence)]
-        self.starts = [0.0, *ends]  # of each place, and when all has ended
+        self.algorithms = self._algorithms()  # by place, where it is not the default
+        seconds = [graph.ops[index].seconds for index in sequence]
+        for place, chosen in self.algorithms.items():
+            saved = graph.ops[sequence[place]].scratch_bytes
+            self.loads[place] -= align_up(saved) - align_up(chosen.scratch_bytes)
+            seconds[place] = chosen.seconds
+        self.starts = [0.0, *accumulate(seconds)]  # of each place, and of the end
 
-    def idle(self, gap: Gap) -> float:
-        """Return the seconds of a gap that no copy takes: Capuchin's free time."""
-        copies = 2 * gap.nbytes / self.rate
-        return self.starts[gap.first] - self.starts[gap.begin] - copies
+    def _algorithms(self) -> dict[int, Algorithm]:
+        over = self._least_loads() - self.limit
+        found = {}
+        for place in np.flatnonzero(over > 0).tolist():
+            op = self.graph.ops[self.sequence[place]]
+            most = align_up(op.scratch_bytes) - int(over[place])
+            fitting = [
+                each for each in op.algorithms if align_up(each.scratch_bytes) <= most
+            ]
+            if fitting:
+                found[place] = min(fitting, key=lambda each: each.seconds)
+        return found
 
-    def least_limit(self) -> int:
-        """Return the bytes in use at the peak where everything is away that can be."""
+    def _least_loads(self) -> np.ndarray:
+        """Return the bytes in use in each op where all is away that can be."""
         left = self.loads.copy()
         for gap in self.gaps:
             left[gap.begin + 1 : gap.first] -= gap.nbytes
-        return int(left.max(initial=self.start))
+        return left
+
+    def idle(self, gap: Gap) -> float:
+        """Return the seconds of a gap that no copy takes: Capuchin's free time."""
+        copies = self._out_seconds(gap) + self._in_seconds(gap)
+        return self.starts[gap.first] - self.starts[gap.begin] - copies
+
+    def _out_seconds(self, gap: Gap) -> float:
+        if (code := self.codes.get(gap.tensor)) is None:
+            return gap.nbytes / self.rate
+        return max(code.nbytes / self.rate, encode_seconds(code.name, gap.nbytes))
+
+    def _in_seconds(self, gap: Gap) -> float:
+        if (code := self.codes.get(gap.tensor)) is None:
+            return gap.nbytes / self.rate
+        return max(code.nbytes / self.rate, decode_seconds(code.name, gap.nbytes))
+
+    def least_limit(self) -> int:
+        """Return the bytes in use at the peak where everything is away that can be."""
+        return int(self._least_loads().max(initial=self.start))
 
     def cover(self, order: Iterable[Gap]) -> list[Gap] | None:
         """Choose gaps, in this order, until the limit holds; None: it never does.
@@ -143,14 +196,15 @@ class Swaps:
         arrives = self._arrives(wanted, left, leaves)
         before: dict[int, list[list[Event]]] = defaultdict(lambda: [[], [], []])
         for tensor, gap in first.items():
-            before[gap.begin][2].append(Leave(tensor))
+            before[gap.begin][2].append(Leave(tensor, *self.codes.get(tensor, ())))
             before[leaves[gap]][0].append(Left(tensor))
         for gap, place in arrives.items():
             before[place][1].append(Return(gap.tensor))
         found: list[Event] = []
         for place, op in enumerate(self.sequence):
             found += chain.from_iterable(before[place])
-            found.append(Run(op))
+            thrifty = self.algorithms.get(place)
+            found.append(Run(op, None if thrifty is None else thrifty.name))
         return found
 
     def _leaves(self, first: dict[int, Gap], left: np.ndarray) -> dict[Gap, int]:
@@ -158,7 +212,7 @@ class Swaps:
         found: dict[Gap, int] = {}
         free = 0.0
         for gap in sorted(first.values(), key=lambda gap: gap.begin):
-            free = max(free, self.starts[gap.begin]) + gap.nbytes / self.rate
+            free = max(free, self.starts[gap.begin]) + self._out_seconds(gap)
             place = gap.begin + 1
             while (
                 place < gap.first
@@ -177,7 +231,7 @@ class Swaps:
         found: dict[Gap, int] = {}
         free = float("inf")  # when the lane must be free for what is used later
         for gap in sorted(wanted, key=lambda gap: (-gap.first, gap.tensor)):
-            free = min(free, self.starts[gap.first]) - gap.nbytes / self.rate
+            free = min(free, self.starts[gap.first]) - self._in_seconds(gap)
             place = gap.first
             least = leaves.get(gap, gap.begin + 1)
             while (

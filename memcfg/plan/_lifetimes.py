@@ -285,11 +285,12 @@ class Request:
         return replace(
             blank,
             predicted=predicted,
-            actions=tuple(self._renumbered(action) for action in actions),
+            actions=tuple(self.renumbered(action) for action in actions),
             summary=_summary(self.graph, blank, found),
         )
 
-    def _renumbered(self, action: Action) -> Action:
+    def renumbered(self, action: Action) -> Action:
+        """Return an action of its graph with ops in the numbers of the given one."""
         if isinstance(action, Compute) and self.order[action.op] != action.op:
             return replace(action, op=self.order[action.op])
         return action

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple
 
-from memcfg.plan._gaps import Gap, Swaps
+from memcfg.plan._codec_bytes import SPARSE, code_bytes
+from memcfg.plan._gaps import Code, Gap, Swaps
+from memcfg.plan._gist import RECTIFIED
 from memcfg.plan._look_ahead import look_ahead
 from memcfg.plan._policy import Method, fits, propose
 from memcfg.plan._replay_elementwise import replay_elementwise
 from memcfg.plan._share import share
+from memcfg.plan._simulate import decode_seconds, encode_seconds
+from memcfg.plan._sparsity import Densities
 from memcfg.plan._swapping import tier_excess
 from memcfg.plan._tensor_moves import Event, clock, plan_events, tier_of
+from memcfg.units import ALIGNMENT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from memcfg.graph import Graph
     from memcfg.plan._lifetimes import Request
     from memcfg.plan._plan import Plan
     from memcfg.plan._policy import Policy
 
+_ENCODES = "host"  # the tier whose lanes encode
 _PARTS = 0.5, 0.0  # of what is too much that recomputation leaves to copies
 _ROUNDS = 8  # of tighter goals when placement exceeds the limit
 _ROUNDING = 1e-9  # of a sum of seconds
@@ -46,13 +53,42 @@ class _Candidate(NamedTuple):
     order: int  # of those in which gaps are chosen
 
 
-def plan_out_of_core(request: Request) -> Plan:
+@dataclass(frozen=True)
+class _Planner:
+    """What plans, with or without a codec: a value, so that equal ones are equal."""
+
+    codec: str | None
+    densities: Densities
+
+    def __call__(self, request: Request) -> Plan:
+        return _plan(request, self._codes(request.graph))
+
+    def _codes(self, graph: Graph) -> dict[int, Code]:
+        """Choose the tensors that are copied faster with the codec."""
+        tier = tier_of(graph)
+        if self.codec is None or tier.name != _ENCODES:
+            return {}
+        found = {}
+        for tensor, density in self.densities.in_graph(graph).items():
+            nbytes = graph.tensors[tensor].nbytes
+            code = Code(self.codec, code_bytes(self.codec, nbytes, density))
+            slower = max(
+                code.nbytes / tier.bytes_per_second,
+                encode_seconds(self.codec, nbytes),
+                decode_seconds(self.codec, nbytes),
+            )
+            if slower < nbytes / tier.bytes_per_second:
+                found[tensor] = code
+        return found
+
+
+def _plan(request: Request, codes: Mapping[int, Code]) -> Plan:
     """Plan for the least time within a limit; without one as `share`."""
     nothing = propose(share(), request)
     limit = request.limit_bytes
     if limit is None or fits(nothing):
         return replace(nothing, method=request.method)
-    schedules = _Schedules(request, nothing)
+    schedules = _Schedules(request, nothing, codes)
     goal = limit
     tried: list[Plan] = []
     for _ in range(_ROUNDS):
@@ -77,8 +113,11 @@ def plan_out_of_core(request: Request) -> Plan:
 class _Schedules:
     """The schedules of ops that copies are added to."""
 
-    def __init__(self, request: Request, nothing: Plan) -> None:
+    def __init__(
+        self, request: Request, nothing: Plan, codes: Mapping[int, Code]
+    ) -> None:
         self.request = request
+        self.codes = codes
         self.nothing = nothing
         self.plans: list[Plan] = []  # that fit without copies
         self._found: list[Sequence[int]] = []
@@ -100,8 +139,8 @@ class _Schedules:
         """Return the plans of the least peak, with copies and without."""
         plans = [self.nothing]
         for sequence in self._sequences():
-            least = Swaps(self.request, sequence, 0).least_limit()
-            swaps = Swaps(self.request, sequence, least)
+            least = Swaps(self.request, sequence, 0, self.codes).least_limit()
+            swaps = Swaps(self.request, sequence, least, self.codes)
             with_all = plan_events(self.request, swaps.events(swaps.gaps))
             if tier_excess(self.request, with_all):
                 with_all = self.request.scheduled(sequence)
@@ -117,7 +156,7 @@ class _Schedules:
         self, sequence: Sequence[int], goal: int, orders: Iterable[int] = _ALL
     ) -> Iterator[_Candidate]:
         """Yield schedules of these ops with copies, if any fits."""
-        swaps = Swaps(self.request, sequence, goal)
+        swaps = Swaps(self.request, sequence, goal, self.codes)
         room = tier_of(self.request.graph).limit_bytes
         for number in orders:
             order = _ORDERS[number]
@@ -127,11 +166,15 @@ class _Schedules:
                 return
             events = swaps.events(chosen)
             seconds = clock(self.request.graph, events).elapsed_seconds
-            copied = {gap.tensor: gap.nbytes for gap in chosen}
+            copied = {gap.tensor: self._away_bytes(gap) for gap in chosen}
             if room is not None and sum(copied.values()) > room:
                 continue
             moved = sum(gap.nbytes for gap in chosen)
             yield _Candidate(seconds, moved, events, sequence, number)
+
+    def _away_bytes(self, gap: Gap) -> int:
+        """Return what a copy has on its tier; a code, what it may need at worst."""
+        return gap.nbytes + (ALIGNMENT if gap.tensor in self.codes else 0)
 
     def _with_less_again(self, best: _Candidate, goal: int) -> _Candidate:
         """Leave out what is computed again, one after another, where copies are faster.
@@ -194,24 +237,41 @@ def _cost(candidate: _Candidate) -> tuple[float, int]:
     return candidate[:2]
 
 
-def out_of_core() -> Policy:
+def out_of_core(
+    codec: str | None = None, density: float | Mapping[str, float] = RECTIFIED
+) -> Policy:
     """Swap what lies idle and compute again what is cheap, whichever costs less.
+
+    Parameters
+    ----------
+    codec : {None, "zvc", "csr"}, default None
+        What lanes encode tensors with that are expected to have zeros, where that is
+        faster than to copy them as they are, as `cdma` does; None: nothing.
+    density : float or mapping of str to float, default 0.5
+        As of `cdma`.
 
     Returns
     -------
     Policy
-        The policy. Within a limit it plans for the least time on one clock of ops and
-        copies; where `share` fits, and without a limit, nothing is swapped.
+        A value that can be compared; calling it with a graph and a limit returns a
+        plan. Within a limit it plans for the least time on one clock of ops and copies;
+        where `share` fits, and without a limit, nothing is swapped.
+
+    Raises
+    ------
+    ValueError
+        If `codec` is none of these, or a density is not between 0 and 1.
 
     Notes
     -----
     Copies are added to schedules that compute nothing again, and to those of
-    `replay_elementwise` and `look_ahead` for this limit and some above it. A value
+    `replay_elementwise` and `look_ahead` for this limit and for one above it. A value
     leaves between two uses, chosen by its free time as in [1]_, by when it was made as
     in [2]_, by its size, or by free time a byte, whichever ends first; it is copied out
     once, and comes back as late as it still arrives in time, as far as the limit leaves
     room. What is computed again is then left out, one op after another, where copies
-    take less time.
+    take less time. An op that does not fit however much is away takes an algorithm of
+    less scratch.
 
     References
     ----------
@@ -220,4 +280,7 @@ def out_of_core() -> Policy:
     .. [2] C. Meng et al., "Training Deeper Models by GPU Memory Optimization on
        TensorFlow", ML Systems Workshop at NIPS 2017.
     """
-    return Method("out_of_core", plan_out_of_core, swaps=True)
+    if codec is not None and codec not in SPARSE:
+        raise ValueError(f"codec is None or one of {SPARSE}, not {codec!r}")
+    planner = _Planner(codec, Densities.of(density, RECTIFIED))
+    return Method("out_of_core", planner, swaps=True)

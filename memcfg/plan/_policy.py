@@ -6,7 +6,7 @@ model's configuration.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from memcfg.errors import InfeasiblePlanError
@@ -77,9 +77,11 @@ def draft(policy: Policy, graph: Graph, limit_bytes: int | None) -> Plan:
 
 
 def propose(policy: Policy, request: Request) -> Plan:
-    """Plan by a method of this package; see `Method.propose`."""
-    assert isinstance(policy, Method)
-    return policy.propose(request)
+    """Plan by a method; see `Method.propose`. Others raise where nothing fits."""
+    if isinstance(policy, Method):
+        return policy.propose(request)
+    plan = policy(request.graph, limit_bytes=request.limit_bytes)
+    return replace(plan, actions=tuple(map(request.renumbered, plan.actions)))
 
 
 def fits(plan: Plan) -> bool:

@@ -16,13 +16,15 @@ import memcfg as mc
 from memcfg import nn
 from memcfg.commands._tasks import Task
 from memcfg.errors import InfeasiblePlanError
-from memcfg.graph import Tier
+from memcfg.graph import Algorithm, Tier
 from memcfg.nn.training._tracing import ProgramKey
 from memcfg.plan import (
     Compute,
     SwapIn,
     SwapOut,
     auto,
+    cdma,
+    gist,
     look_ahead,
     lower_bound,
     meng_swap,
@@ -237,7 +239,7 @@ def test_auto_is_as_fast_as_the_fastest_that_fits(resnet, rate, percent):
     limit = share()(graph).peak_bytes * percent // 100
     plan = auto()(graph, limit)
     validate(graph, plan)
-    for make in (out_of_core, meng_swap, vdnn_dyn, look_ahead):
+    for make in (out_of_core, meng_swap, vdnn_dyn, cdma, gist, look_ahead):
         try:
             other = make()(graph, limit)
         except InfeasiblePlanError:
@@ -295,3 +297,42 @@ def test_weights_have_the_bits_of_share(policy):
         model.close()
     assert weights[0] == weights[1]
     assert peaks[1] <= 0.6 * peaks[0]
+
+
+def test_lanes_encode_what_has_zeros(resnet):
+    limit = share()(resnet).peak_bytes * 55 // 100
+    graph = with_lane(resnet, 3e8)
+    plain, coded = (each(graph, limit) for each in (out_of_core(), out_of_core("zvc")))
+    validate(graph, coded)
+    codecs = {a.codec for a in coded.actions if isinstance(a, SwapOut)}
+    assert "zvc" in codecs
+    assert coded.elapsed_seconds < plain.elapsed_seconds
+    fast = with_lane(resnet, 1e12)  # codecs are slower than that
+    assert out_of_core("zvc")(fast, limit) == out_of_core()(fast, limit)
+    with pytest.raises(ValueError, match="codec is None or one of"):
+        out_of_core("fp16")
+
+
+def test_an_op_that_does_not_fit_takes_less_scratch():
+    """Algorithms of 4096 B, the default, 1024 and 64; each thriftier one is slower."""
+    choices = (
+        Algorithm("fast", 1.0, 4096),
+        Algorithm("middle", 1.5, 1024),
+        Algorithm("thrifty", 2.0, 64),
+    )
+    graph = chain(4)
+    ops = [
+        replace(op, scratch_bytes=4096, algorithms=choices)
+        if op.phase == "forward"
+        else op
+        for op in graph.ops
+    ]
+    graph = with_lane(replace(graph, ops=tuple(ops)), 1e9)
+    assert out_of_core()(graph, 64 * 7 + 4096).elapsed_seconds == 4 + 1 + 8
+    for limit, name in ((64 * 5 + 1024, "middle"), (64 * 5, "thrifty")):
+        plan = out_of_core()(graph, limit)
+        validate(graph, plan)
+        named = {
+            a.algorithm for a in plan.actions if isinstance(a, Compute) and a.op < 4
+        }
+        assert named == {name}
