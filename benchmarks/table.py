@@ -5,20 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-FOLDER = Path(__file__).resolve().parent / "results"
-OTHERS = {  # with a script of their own
-    "allocators.json",
-    "arrays.json",
-    "codecs.json",
-    "data.json",
-    "ladder.json",
-    "layers_1_thread.json",
-    "layers_2_threads.json",
-    "plans.json",
-    "unet_ladder.json",
-    "workspace_modes.json",
-    "workspaces.json",
-}
+RESULTS = Path(__file__).resolve().parent / "results" / "cpu.json"
 HEAD = """| network, batch | threads | processor | memcfg | PyTorch | ratio | measured |
 | --- | --- | --- | --- | --- | --- | --- |
 """
@@ -48,12 +35,7 @@ def rows(document: dict) -> list[str]:
     return found
 
 
-def table(folder: Path = FOLDER) -> str:
-    """Return the table of all results in a folder, as Markdown."""
-    lines = [
-        row
-        for path in sorted(folder.glob("*.json"))
-        if path.name not in OTHERS and not path.name.startswith("zoo")
-        for row in rows(json.loads(path.read_text(encoding="utf-8")))
-    ]
-    return HEAD + "\n".join(lines) + "\n" + NOTE if lines else "None yet.\n"
+def table(path: Path = RESULTS) -> str:
+    """Return the table of a file of results, as Markdown."""
+    document = json.loads(path.read_text(encoding="utf-8"))
+    return HEAD + "\n".join(rows(document)) + "\n" + NOTE

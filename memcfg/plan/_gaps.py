@@ -85,6 +85,14 @@ class Code(NamedTuple):
     nbytes: int
 
 
+class Copies(NamedTuple):
+    """When a value is copied that is away for a gap, by places in a schedule."""
+
+    gap: Gap
+    leave: int | None  # the op that waits for the copy out; None: there was one before
+    arrive: int  # the copy back starts before this one
+
+
 class Swaps:
     """A schedule under a limit, with gaps in which values are away.
 
@@ -179,8 +187,8 @@ class Swaps:
                 needed.append(gap)
         return needed[::-1]
 
-    def events(self, chosen: Iterable[Gap]) -> list[Event]:
-        """List what happens where these values are away for these gaps.
+    def copies(self, chosen: Iterable[Gap]) -> list[Copies]:
+        """Say when values are copied that are away for these gaps, and for how long.
 
         Copies have the time that the limit leaves them: a value that is still copied
         out, or is back already, has its bytes.
@@ -194,12 +202,17 @@ class Swaps:
             first.setdefault(gap.tensor, gap)
         leaves = self._leaves(first, left)
         arrives = self._arrives(wanted, left, leaves)
+        return [Copies(gap, leaves.get(gap), arrives[gap]) for gap in wanted]
+
+    def events(self, chosen: Iterable[Gap]) -> list[Event]:
+        """List what happens where these values are away for these gaps."""
         before: dict[int, list[list[Event]]] = defaultdict(lambda: [[], [], []])
-        for tensor, gap in first.items():
-            before[gap.begin][2].append(Leave(tensor, *self.codes.get(tensor, ())))
-            before[leaves[gap]][0].append(Left(tensor))
-        for gap, place in arrives.items():
-            before[place][1].append(Return(gap.tensor))
+        for gap, leave, arrive in self.copies(chosen):
+            code = self.codes.get(gap.tensor, ())
+            if leave is not None:
+                before[gap.begin][2].append(Leave(gap.tensor, *code))
+                before[leave][0].append(Left(gap.tensor))
+            before[arrive][1].append(Return(gap.tensor))
         found: list[Event] = []
         for place, op in enumerate(self.sequence):
             found += chain.from_iterable(before[place])
