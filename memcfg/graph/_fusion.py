@@ -50,14 +50,15 @@ def fuse_products(graph: Graph, has: Callable[[str], bool]) -> Graph:
     """Put a product with what follows it in place of these ops, where nothing trains.
 
     So a convolution takes along a bias, a batch normalisation by given statistics, a
-    sum with an array of the result's shape and a ReLU: the normalisation's factors go
-    into the kernel while it is packed, and the result may take the added array's place.
-    The ReLU makes NaN of -inf. As in `fuse_ops` nothing else may read what stays
-    inside, and factors of a normalisation are state, so that kernels can be packed with
-    them once. A sum with a convolution that takes more than 4 MiB is taken along where
-    1 to 4 MiB of it are those of a whole number of images that divides the batch: those
-    are made at a time. Programs on bfloat16 stay as they are: scaled kernels would be
-    rounded anew.
+    sum with another array and a ReLU: the normalisation's factors go into the kernel
+    while it is packed, and a sum may take the place of what is added. The ReLU makes
+    NaN of -inf. As in `fuse_ops` nothing else may read what stays inside, and factors
+    of a normalisation are state, so that kernels can be packed with them once.
+
+    Sums of convolutions that take more than 4 MiB are made some images at a time, as
+    many as divide the batch; they stay apart where these would take less than 1 MiB, or
+    one image takes more than 4. Programs on bfloat16 stay as they are: scaled kernels
+    would be rounded anew.
 
     Parameters
     ----------
@@ -96,13 +97,11 @@ def fuse_products(graph: Graph, has: Callable[[str], bool]) -> Graph:
 
 
 def _may_add(match: _Match) -> bool:
-    """Whether a product's sum is one of arrays, in parts that a cache holds."""
+    """Whether a product's sum, if there is one, has parts that a cache holds."""
     graph, parts = match.graph, match.composite.parts
     if all(part.type != "add" for part in parts):
         return True
-    other, made = match.inputs[-1], graph.tensors[match.outputs[0]]
-    if graph.tensors[other].shape != made.shape:
-        return False
+    made = graph.tensors[match.outputs[0]]
     if made.nbytes <= _BLOCK_BYTES or parts[match.composite.main].type != "conv2d":
         return True
     assert made.shape is not None
