@@ -15,6 +15,8 @@ OTHERS = {  # with a script of their own
     "layers_1_thread.json",
     "layers_2_threads.json",
     "plans.json",
+    "sums_1_thread.json",
+    "sums_2_threads.json",
     "unet_ladder.json",
     "workspace_modes.json",
     "workspaces.json",

@@ -1,10 +1,9 @@
 // conv2d, with and without what follows it, and its gradients on oneDNN.
 //
-// What may follow are a bias, batch normalisation by given statistics, a sum and a
-// ReLU:
+// What may follow are a bias, batch normalisation by given statistics, a sum with an
+// array z and a ReLU:
 //
-//   y = relu((x * kernel + bias - mean) * gamma / sqrt(variance + epsilon) + beta +
-//   other)
+//   y = relu((x * kernel + bias - mean) * gamma / sqrt(variance + epsilon) + beta + z)
 //
 // The normalisation's factors go into the kernel while it is packed, which costs no
 // pass and no byte, and the rest of it into the bias. The ReLU is a post-op of the
@@ -12,11 +11,11 @@
 // makes NaN of -inf, and -0 of what is less than 0. Where the primitive would be of
 // another family with it, the ReLU is a pass.
 //
-// A sum is a post-op as well where the result takes at most `kBlockBytes`: `other` is
-// where the result is to be, which is its own place or that of a copy. oneDNN reads and
+// A sum is a post-op as well where the result takes at most `kBlockBytes`: z is where
+// the result is to be, which is its own place or that of a copy. oneDNN reads and
 // writes a result channels by channels, which takes longer than a pass where it comes
 // from memory. There some images at a time are made in scratch, and are still in the
-// cache when a pass adds them to `other`. The shapes alone say which of the two it is.
+// cache when a pass adds them to z. The shapes alone say which of the two it is.
 //
 // Activations lie as [N, H, W, C], kernels as [KH, KW, C / groups, O]. oneDNN is two
 // to four times faster with the kernel packed its own way, so that the kernel is
@@ -58,15 +57,6 @@ struct Geometry {
   Count groups;
 
   // Whichever of the three is an output.
-  // Of the same convolution of some images.
-  Geometry of_images(Count count) const {
-    Geometry found = *this;
-    found.images = count;
-    return found;
-  }
-  Count pixels() const { return images * out_height * out_width; }
-  Count results() const { return pixels() * out_channels; }
-
   Geometry(const SpecReader& reader,
            const OperandSpec& x,
            const OperandSpec& kernel,
@@ -114,6 +104,15 @@ struct Geometry {
     for (const int axis : {0, 1}) read.strides[axis] = 1, read.after[axis] = 0;
     return read;
   }
+
+  // The same convolution of some images.
+  Geometry of_images(Count count) const {
+    Geometry found = *this;
+    found.images = count;
+    return found;
+  }
+  Count pixels() const { return images * out_height * out_width; }
+  Count results() const { return pixels() * out_channels; }
 
   void check(const SpecReader& reader) const {
     reader.product({images, height, width, channels});
@@ -229,8 +228,8 @@ struct Roles {
   int bias() const { return 2; }
   int gamma() const { return biased ? 3 : 2; }
   int vectors() const { return (biased ? 1 : 0) + (normalized ? 4 : 0); }
-  int other() const { return 2 + vectors(); }
-  int output() const { return other() + (post.sum ? 1 : 0); }
+  int summed() const { return 2 + vectors(); }  // z
+  int output() const { return summed() + (post.sum ? 1 : 0); }
   bool adds() const { return biased || normalized; }
   SpecReader::Dtypes inputs() const {
     SpecReader::Dtypes found{kAnyDtype, kAnyDtype};
@@ -292,7 +291,7 @@ struct Problem {
         kernel != (roles.gradient() ? int{data_type::f32} : type)) {
       reader.fail("has operands of one type, and float32 gradients of kernels");
     }
-    for (int i = 2; i < roles.other(); ++i) {
+    for (int i = 2; i < roles.summed(); ++i) {
       const OperandSpec& vector = operand(spec, i, roles.output());
       sizes.inputs.push_back(reader.bytes(vector));
       if (reader.shape(vector, 1)[0] != g.out_channels) {
@@ -301,9 +300,9 @@ struct Problem {
       }
     }
     if (roles.post.sum) {
-      const OperandSpec& other = operand(spec, roles.other(), roles.output());
-      sizes.inputs.push_back(reader.bytes(other));
-      if (other.shape != spec.outputs[0].shape) {
+      const OperandSpec& z = operand(spec, roles.summed(), roles.output());
+      sizes.inputs.push_back(reader.bytes(z));
+      if (z.shape != spec.outputs[0].shape) {
         reader.fail("adds an array of another shape");
       }
     }
@@ -567,7 +566,7 @@ class Convolution final : public Kernel {
       run_blocks(operands, addresses, rest, arguments[0]);
       return;
     }
-    if (roles_.post.sum) put_in_place(operands[roles_.other()], output, count_);
+    if (roles_.post.sum) put_in_place(operands[roles_.summed()], output, count_);
     call_->run(addresses, rest, arguments[0]);
     if (repack_ && gradient) repack_->run({scratch, plain}, rest, arguments[1]);
     if (pass_.relu) apply_relu(output, count_, type_);
@@ -598,12 +597,13 @@ class Convolution final : public Kernel {
       addresses[0] = static_cast<char*>(addresses[0]) + read_bytes_;
       const Offset begin = block * length;
       add_arrays(made,
-                 input(operands, roles_.other()) + begin,
+                 input(operands, roles_.summed()) + begin,
                  memcfg::output(operands, roles_.output()) + begin,
                  length,
                  pass_.relu);
     }
   }
+
   // Finds the shifts; and the scales, if the kernel has not been packed with them.
   void normalize(void* const* operands, float* scales, float* shifts) const {
     const int gamma = roles_.gamma();
