@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["fuse_ops", "fuse_products"]
 
+_BLOCK_BYTES = 4 << 20  # `kBlockBytes` of the kernels: of a sum that is made at once
 _COMMUTATIVE = ("add", "multiply", "maximum", "minimum")  # whose inputs may be swapped
 
 
@@ -48,11 +49,16 @@ def fuse_ops(graph: Graph) -> Graph:
 def fuse_products(graph: Graph, has: Callable[[str], bool]) -> Graph:
     """Put a product with what follows it in place of these ops, where nothing trains.
 
-    So a convolution takes along a bias, a batch normalisation by given statistics and
-    a ReLU: the normalisation's factors go into the kernel while it is packed. The ReLU
-    makes NaN of -inf. As in `fuse_ops` nothing else may read what stays inside, and
-    factors of a normalisation are state, so that kernels can be packed with them once.
-    Programs on bfloat16 stay as they are: scaled kernels would be rounded anew.
+    So a convolution takes along a bias, a batch normalisation by given statistics, a
+    sum with another array and a ReLU: the normalisation's factors go into the kernel
+    while it is packed, and a sum may take the place of what is added. The ReLU makes
+    NaN of -inf. As in `fuse_ops` nothing else may read what stays inside, and factors
+    of a normalisation are state, so that kernels can be packed with them once.
+
+    Sums of convolutions that take more than 4 MiB are made some images at a time, as
+    many as divide the batch; they stay apart where these would take less than 1 MiB, or
+    one image takes more than 4. Programs on bfloat16 stay as they are: scaled kernels
+    would be rounded anew.
 
     Parameters
     ----------
@@ -84,7 +90,27 @@ def fuse_products(graph: Graph, has: Callable[[str], bool]) -> Graph:
             for place in (1, 4)
         )
 
-    return _rebuild(graph, *_composed(graph, kept, allows, scales_by_state))
+    def suits(match: _Match) -> bool:
+        return scales_by_state(match) and _may_add(match)
+
+    return _rebuild(graph, *_composed(graph, kept, allows, suits))
+
+
+def _may_add(match: _Match) -> bool:
+    """Whether a product's sum, if there is one, has parts that a cache holds."""
+    graph, parts = match.graph, match.composite.parts
+    if all(part.type != "add" for part in parts):
+        return True
+    made = graph.tensors[match.outputs[0]]
+    if made.nbytes <= _BLOCK_BYTES or parts[match.composite.main].type != "conv2d":
+        return True
+    assert made.shape is not None
+    images = made.shape[0]
+    return any(
+        images % count == 0
+        and _BLOCK_BYTES <= 4 * count * (made.nbytes // images) <= 4 * _BLOCK_BYTES
+        for count in range(1, images + 1)
+    )
 
 
 def _composed(
@@ -105,12 +131,19 @@ def _composed(
         for anchor, op in enumerate(graph.ops):
             if op.type != last or anchor in taken:
                 continue
-            for match in _matches(graph, kind.composite, anchor):
-                free = taken.isdisjoint(match.ops) and match.is_closed(kept)
-                if free and suits(match):
-                    taken.update(match.ops)
-                    fused[anchor] = match.op(kind)
-                    break
+            found = [
+                match
+                for match in _matches(graph, kind.composite, anchor)
+                if taken.isdisjoint(match.ops)
+                and match.is_closed(kept)
+                and suits(match)
+            ]
+            if found:  # of two products that are added, what one reads has to wait
+                match = min(
+                    found, key=lambda each: graph.tensors[each.inputs[0]].nbytes
+                )
+                taken.update(match.ops)
+                fused[anchor] = match.op(kind)
     return fused, taken
 
 
@@ -158,6 +191,8 @@ class _Match:
         graph, ops, outputs = self.graph, self.ops, self.outputs
         if len({graph.ops[index].phase for index in ops}) > 1:
             return False
+        if any(graph.producer[tensor] in ops for tensor in self.inputs):
+            return False
         for index in ops:
             for tensor in graph.ops[index].outputs:
                 others = set(graph.consumers[tensor]).difference(ops)
@@ -171,6 +206,7 @@ class _Match:
     def op(self, kind: OpType) -> Op:
         """Return the composite's op."""
         graph, inputs, outputs = self.graph, self.inputs, self.outputs
+        made = self.composite
         main = graph.ops[self.ops[self.composite.main]]
         attributes = {
             name: value
@@ -185,7 +221,12 @@ class _Match:
             attributes=attributes,
             seconds=nominal_seconds_of(graph, kind, inputs, outputs, attributes),
             replayable=all(graph.ops[index].replayable for index in self.ops),
-            in_place=tuple((inputs[i], outputs[o]) for i, o in kind.in_place),
+            in_place=tuple(
+                (inputs[i], outputs[o])
+                for i, o in kind.in_place
+                # a product reads its operands until its result is whole
+                if not made.for_inference or inputs.count(inputs[i]) == 1
+            ),
         )
 
 

@@ -48,20 +48,41 @@ composite("conv2d_bias", _convolution_bias)
 
 
 def _in_inference(product: str) -> None:
-    """Register a product with a bias and a ReLU."""
+    """Register a product with a bias, and with a sum, a ReLU or both."""
+
+    def biased(call: Call, *inputs: Value) -> Any:
+        x, kernel, bias = inputs
+        return call("bias", call(product, x, kernel), bias)
 
     def trace(call: Call, x: Value, kernel: Value, bias: Value) -> Any:
-        return call("relu", call("bias", call(product, x, kernel), bias))
+        return call("relu", biased(call, x, kernel, bias))
 
-    composite(f"{product}_bias_relu", trace, for_inference=True)
+    def trace_add(
+        call: Call, x: Value, kernel: Value, bias: Value, other: Value
+    ) -> Any:
+        return call("add", biased(call, x, kernel, bias), other)
+
+    def trace_add_relu(
+        call: Call, x: Value, kernel: Value, bias: Value, other: Value
+    ) -> Any:
+        return call("relu", trace_add(call, x, kernel, bias, other))
+
+    kind = f"{product}_bias"
+    composite(f"{kind}_relu", trace, for_inference=True)
+    composite(f"{kind}_add", trace_add, ((3, 0),), for_inference=True)
+    composite(f"{kind}_add_relu", trace_add_relu, ((3, 0),), for_inference=True)
 
 
 def _normalized_convolution(end: str) -> None:
-    """Register convolutions, with and without a bias, that are normalised."""
+    """Register normalised convolutions, with and without a bias and a sum."""
     kind = "batch_normalization_inference"
 
-    def finish(call: Call, y: Value, parameters: tuple[Value, ...]) -> Any:
+    def finish(
+        call: Call, y: Value, parameters: tuple[Value, ...], *others: Value
+    ) -> Any:
         y = call(kind, y, *parameters)
+        for other in others:
+            y = call("add", y, other)
         return call("relu", y) if end else y
 
     def trace(
@@ -89,8 +110,40 @@ def _normalized_convolution(end: str) -> None:
         y = call("bias", call("conv2d", x, kernel), bias)
         return finish(call, y, (gamma, beta, mean, variance))
 
-    composite(f"conv2d_{kind}{end}", trace, for_inference=True)
-    composite(f"conv2d_bias_{kind}{end}", trace_biased, for_inference=True)
+    def trace_add(
+        call: Call,
+        x: Value,
+        kernel: Value,
+        gamma: Value,
+        beta: Value,
+        mean: Value,
+        variance: Value,
+        other: Value,
+    ) -> Any:
+        y = call("conv2d", x, kernel)
+        return finish(call, y, (gamma, beta, mean, variance), other)
+
+    def trace_biased_add(
+        call: Call,
+        x: Value,
+        kernel: Value,
+        bias: Value,
+        gamma: Value,
+        beta: Value,
+        mean: Value,
+        variance: Value,
+        other: Value,
+    ) -> Any:
+        y = call("bias", call("conv2d", x, kernel), bias)
+        return finish(call, y, (gamma, beta, mean, variance), other)
+
+    for before, plain, added, place in (
+        ("conv2d", trace, trace_add, 6),
+        ("conv2d_bias", trace_biased, trace_biased_add, 7),
+    ):
+        name = f"{before}_{kind}"
+        composite(f"{name}{end}", plain, for_inference=True)
+        composite(f"{name}_add{end}", added, ((place, 0),), for_inference=True)
 
 
 def _of_part(kind: str) -> OpType:

@@ -233,7 +233,10 @@ def normalized_convolution(*, bias, end="relu", dtype="float32"):
         ("", []),
         ("relu", []),
         ("relu6", ["relu6"]),
-        ("add relu", ["chain"]),
+        ("add", []),
+        ("add relu", []),
+        ("add tanh", ["tanh"]),
+        ("relu add", ["add"]),
         ("tanh", ["tanh"]),
     ],
 )
@@ -241,13 +244,146 @@ def test_a_convolution_takes_its_normalisation_along(bias, end, left):
     graph = normalized_convolution(bias=bias, end=end)
     fused = fuse_ops(fuse_products(graph, lambda name: True))
     kind = "conv2d_bias" if bias else "conv2d"
-    relu = "_relu" if end == "relu" else ""
-    assert types(fused) == [f"{kind}_batch_normalization_inference{relu}", *left]
+    taken = "".join(f"_{each}" for each in end.split()[: len(end.split()) - len(left)])
+    assert types(fused) == [f"{kind}_batch_normalization_inference{taken}", *left]
     op = fused.ops[0]
     assert (op.name, op.attributes) == ("layer", {**WINDOW, "epsilon": 25.0})
     before, after = evaluate(graph), evaluate(fused)
     for name, array in after.items():
         np.testing.assert_array_equal(array, before[name])
+
+
+def test_a_sum_takes_the_place_of_what_is_added():
+    graph = normalized_convolution(bias=False, end="add relu")
+    fused = fuse_products(graph, lambda name: True)
+    (op,) = fused.ops
+    names = [fused.tensors[i].name for i in op.inputs]
+    assert names == ["x", "kernel", "gamma", "beta", "mean", "variance", "other"]
+    assert op.in_place == ((op.inputs[-1], op.outputs[0]),)
+    fused = fuse_products(graph, lambda name: "_add" not in name)
+    assert types(fused) == ["conv2d_batch_normalization_inference", "add", "relu"]
+
+
+def summed(shape=(2, 3), *, kind="dense", other=None, swapped=False):
+    """A product with a bias, and what `other(builder, x, y)` says added to it."""
+    builder = Builder("summed")
+    x = builder.tensor("x", shape, role="input")
+    units = shape[-1]
+    kernel = (1,) * (len(shape) - 2) * (kind == "conv2d") + (units, units)
+    weights = [
+        builder.tensor("kernel", kernel, role="parameter"),
+        builder.tensor("bias", (units,), role="parameter"),
+    ]
+    whole = {"strides": (1, 1), "padding": ((0, 0), (0, 0))}
+    window = {**WINDOW, **whole} if kind == "conv2d" else {}
+    (y,) = builder.apply(kind, (x, weights[0]), window, name="layer")
+    (y,) = builder.apply("bias", (y, weights[1]))
+    z = (
+        builder.tensor("z", shape, role="input")
+        if other is None
+        else other(builder, x, y)
+    )
+    (out,) = builder.apply("add", (z, y) if swapped else (y, z), name="sum")
+    return builder, y, out
+
+
+def of_the_result(builder, x, y):
+    return builder.apply("tanh", (y,))[0]
+
+
+@pytest.mark.parametrize("kind", ["dense", "conv2d"])
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("relu", [False, True])
+def test_a_product_takes_a_sum_along(kind, swapped, relu):
+    shape = (2, 3) if kind == "dense" else SHAPE
+    builder, _, out = summed(shape, kind=kind, swapped=swapped)
+    if relu:
+        (out,) = builder.apply("relu", (out,))
+    graph = builder.build([out])
+    fused = fuse_products(graph, lambda name: True)
+    assert types(fused) == [f"{kind}_bias_add" + "_relu" * relu]
+    before, after = evaluate(graph), evaluate(fused)
+    for name, array in after.items():
+        np.testing.assert_array_equal(array, before[name])
+
+
+def test_what_the_product_reads_keeps_its_place():
+    """Its bytes are read until the last of the result is made."""
+    builder, _, out = summed(other=lambda builder, x, y: x)
+    (op,) = fuse_products(builder.build([out]), lambda name: True).ops
+    assert (op.type, op.in_place) == ("dense_bias_add", ())
+    assert op.inputs[0] == op.inputs[-1]
+
+
+@pytest.mark.parametrize(
+    "other", [of_the_result, lambda builder, x, y: y], ids=["of it", "itself"]
+)
+def test_sums_of_other_arrays_stay_apart(other):
+    builder, _, out = summed(other=other)
+    graph = builder.build([out])
+    fused = fuse_products(graph, lambda name: True)
+    assert "dense_bias_add" not in types(fused)
+    assert fused is graph
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_a_product_that_others_read_is_not_summed(reads):
+    builder, y, out = summed()
+    more = builder.apply("tanh", (y,))[0] if reads else y
+    graph = builder.build([out, more])
+    assert fuse_products(graph, lambda name: True) is graph
+
+
+def test_a_sum_that_is_kept_has_its_relu_apart():
+    builder, _, out = summed()
+    (last,) = builder.apply("relu", (out,))
+    fused = fuse_products(builder.build([out, last]), lambda name: True)
+    assert types(fused) == ["dense_bias_add", "relu"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "taken"),
+    [
+        ((1, 1024, 1024, 1), True),  # 4 MiB
+        ((1, 1025, 1024, 1), False),
+        ((2, 1024, 1024, 1), True),
+        ((2, 1025, 1024, 1), False),  # an image is more
+        ((37, 32, 1024, 1), False),  # 128 KiB each, and 37 is prime
+        ((37, 256, 1024, 1), True),  # 1 MiB each
+        ((36, 32, 1024, 1), True),  # 9 images
+        ((38, 32, 1024, 1), True),  # 19 images
+    ],
+)
+def test_large_sums_are_taken_along_where_parts_of_them_fit(shape, taken):
+    builder, _, out = summed(shape, kind="conv2d")
+    fused = fuse_products(builder.build([out]), lambda name: True)
+    assert types(fused) == (["conv2d_bias_add"] if taken else ["conv2d", "bias", "add"])
+
+
+def test_rows_are_summed_in_parts_of_any_number():
+    builder, _, out = summed((4099, 1024))
+    fused = fuse_products(builder.build([out]), lambda name: True)
+    assert types(fused) == ["dense_bias_add"]
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_of_two_products_the_one_that_reads_less_takes_the_sum(swapped):
+    """What it reads has to wait until the other is made."""
+
+    def wide(builder, x, y):
+        wide = builder.tensor("wide", (2, 5), role="input")
+        kernel = builder.tensor("wide kernel", (5, 3), role="parameter")
+        bias = builder.tensor("wide bias", (3,), role="parameter")
+        (made,) = builder.apply("dense", (wide, kernel), name="wide layer")
+        return builder.apply("bias", (made, bias))[0]
+
+    builder, _, out = summed(other=wide, swapped=swapped)
+    graph = builder.build([out])
+    fused = fuse_ops(fuse_products(graph, lambda name: True))
+    assert [(op.type, op.name) for op in fused.ops] == [
+        ("dense_bias", "wide layer"),
+        ("dense_bias_add", "layer"),
+    ]
 
 
 def test_kernels_in_bfloat16_are_not_scaled():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from family_cases import (
@@ -250,9 +252,12 @@ def test_nan_goes_through_a_product_with_a_relu(table):
         for made in following_cases(product):
             if not made.op_type.endswith("_relu"):
                 continue
-            added = (0, 2) if "_bias_" in made.op_type else (0,)  # no factors
+            added = [0, 2] if "_bias_" in made.op_type else [0]  # no factors
+            if "_add_" in made.op_type:
+                added.append(len(made.inputs) - 1)
             for place in range(len(made.inputs)):
-                for value in (np.nan, np.inf) if place in added else (np.nan,):
+                infinite = (np.inf, -np.inf) if place in added else ()
+                for value in (np.nan, *infinite):
                     inputs = [each.copy() for each in made.inputs]
                     inputs[place].flat[0] = value
                     each = case(made.op_type, inputs, made.attributes)
@@ -279,8 +284,62 @@ def test_a_vector_of_another_length_is_refused(table):
         for place in range(2, len(inputs)):
             wrong = list(inputs)
             wrong[place] = OperandSpec((inputs[place].shape[0] + 1,), "float32")
-            with pytest.raises(KernelError, match=r"of other|by other"):
+            with pytest.raises(KernelError, match=r"of other|by other|of another"):
                 table.make(name, attributes, wrong, outputs)
+
+
+# -- sums: in the place of what is added, or of a copy -------------------------
+
+
+# Products whose sums take more than 4 MiB, with the bytes of what is made at a time: as
+# many images as divide the batch, 256 rows, or 4 MiB of rows of few units.
+LARGE = {
+    (6, 40, 40, 128): 3 * 40 * 40 * 128 * 4,
+    (2, 60, 60, 160): 60 * 60 * 160 * 4,
+    (4300, 256): 4096 * 256 * 4,
+    (3600, 300): 256 * 300 * 4,
+    (200, 6000): 0,  # of few rows at once, in its place
+}
+
+
+def large_product(shape):
+    *lead, units = shape
+    x = normal(*lead, 3)
+    if len(shape) == 2:
+        return case("dense", [x, normal(3, units, seed=1)])
+    return case("conv2d", [x, normal(1, 1, 3, units, seed=1)], window())
+
+
+def sums(products):
+    return [
+        made
+        for product in products
+        for made in following_cases(product)
+        if "_add" in made.op_type
+    ]
+
+
+def all_sums():
+    small = [*convolution_cases(), *product_cases()]
+    small = [made for made in small if made.op_type in ("conv2d", "dense")]
+    return sums([*small, *map(large_product, LARGE)])
+
+
+@pytest.mark.parametrize("shape", LARGE, ids=str)
+def test_large_sums_are_made_in_parts(table, shape):
+    for made in sums([large_product(shape)]):
+        check_biased(table, made)
+        kernel = table.make(*_op_of(made))
+        assert LARGE[shape] <= kernel.scratch_bytes < LARGE[shape] + 65536
+
+
+@pytest.mark.parametrize("made", all_sums(), ids=lambda made: made.op_type)
+def test_a_sum_in_the_place_of_what_is_added_has_the_same_bits(table, made):
+    assert COMPOSITES[made.op_type].in_place == ((len(made.inputs) - 1, 0),)
+    in_place = replace(made, pairs={0: len(made.inputs) - 1})
+    found = execute(table, made, 0xFF, 64)
+    assert execute(table, in_place, 0xFF, 64) == found
+    assert execute(table, in_place, 0x5A, 0) == found
 
 
 def test_a_bias_of_another_length_is_refused(table):

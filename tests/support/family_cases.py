@@ -223,16 +223,20 @@ def following_cases(made):
     units = kernel.shape[-1]
     bias, gamma, beta, mean = (normal(units, seed=2 + i) for i in range(4))
     variance = 0.5 + normal(units, seed=6) ** 2
+    other = normal(*made.outputs[0][0], seed=7)
     yield case(f"{name}_bias_relu", [x, kernel, bias], made.attributes)
+    for end in ("_add", "_add_relu"):
+        yield case(f"{name}_bias{end}", [x, kernel, bias, other], made.attributes)
     if name != "conv2d":
         return
     attributes = {**made.attributes, "epsilon": 1e-3}
     for first in ([], [bias]):
         inputs = [x, kernel, *first, gamma, beta, mean, variance]
         biased = "_bias" if first else ""
-        for end in ("", "_relu"):
+        for end in ("", "_relu", "_add", "_add_relu"):
             kind = f"conv2d{biased}_batch_normalization_inference{end}"
-            yield case(kind, inputs, attributes)
+            added = [other] if "_add" in end else []
+            yield case(kind, [*inputs, *added], attributes)
 
 
 def chain_cases():

@@ -1,14 +1,21 @@
 // conv2d, with and without what follows it, and its gradients on oneDNN.
 //
-// What may follow are a bias, batch normalisation by given statistics, and a ReLU:
+// What may follow are a bias, batch normalisation by given statistics, a sum with an
+// array z and a ReLU:
 //
-//   y = relu((x * kernel + bias - mean) * gamma / sqrt(variance + epsilon) + beta)
+//   y = relu((x * kernel + bias - mean) * gamma / sqrt(variance + epsilon) + beta + z)
 //
 // The normalisation's factors go into the kernel while it is packed, which costs no
 // pass and no byte, and the rest of it into the bias. The ReLU is a post-op of the
 // primitive: oneDNN's PReLU with a slope of 0, which keeps NaN, unlike its ReLU; it
 // makes NaN of -inf, and -0 of what is less than 0. Where the primitive would be of
 // another family with it, the ReLU is a pass.
+//
+// A sum is a post-op as well where the result takes at most `kBlockBytes`: z is where
+// the result is to be, which is its own place or that of a copy. oneDNN reads and
+// writes a result channels by channels, which takes longer than a pass where it comes
+// from memory. There some images at a time are made in scratch, and are still in the
+// cache when a pass adds them to z. The shapes alone say which of the two it is.
 //
 // Activations lie as [N, H, W, C], kernels as [KH, KW, C / groups, O]. oneDNN is two
 // to four times faster with the kernel packed its own way, so that the kernel is
@@ -97,6 +104,15 @@ struct Geometry {
     for (const int axis : {0, 1}) read.strides[axis] = 1, read.after[axis] = 0;
     return read;
   }
+
+  // The same convolution of some images.
+  Geometry of_images(Count count) const {
+    Geometry found = *this;
+    found.images = count;
+    return found;
+  }
+  Count pixels() const { return images * out_height * out_width; }
+  Count results() const { return pixels() * out_channels; }
 
   void check(const SpecReader& reader) const {
     reader.product({images, height, width, channels});
@@ -201,20 +217,23 @@ const char* family(const char* implementation) {
 
 // Numbers of the image x, the kernel and the image y among an op's operands: two inputs
 // and the output, which is a gradient unless it is y. Before the output stand a bias,
-// and gamma, beta, mean and variance of a normalisation, if they are there.
+// gamma, beta, mean and variance of a normalisation, and what is added, if they are
+// there.
 struct Roles {
   int x, kernel, y;
-  bool biased = false, normalized = false, relu = false;
+  bool biased = false, normalized = false;
+  Post post = {};
 
   bool gradient() const { return kernel == kOutput; }  // of the kernel
   int bias() const { return 2; }
   int gamma() const { return biased ? 3 : 2; }
   int vectors() const { return (biased ? 1 : 0) + (normalized ? 4 : 0); }
-  int output() const { return 2 + vectors(); }
+  int summed() const { return 2 + vectors(); }  // z
+  int output() const { return summed() + (post.sum ? 1 : 0); }
   bool adds() const { return biased || normalized; }
   SpecReader::Dtypes inputs() const {
     SpecReader::Dtypes found{kAnyDtype, kAnyDtype};
-    for (int i = 0; i < vectors(); ++i) found.push_back(kFloat32);
+    for (int i = 2; i < output(); ++i) found.push_back(kFloat32);
     return found;
   }
 };
@@ -264,7 +283,7 @@ struct Problem {
               operand(spec, roles.kernel),
               operand(spec, roles.y)),
         gathers(roles.gradient() && given.breaks_scratch(type)),
-        g(gathers ? given.gathered() : given),
+        g(gathers ? given.gathered() : given.of_images(block())),
         l(library, g, type, type_of(reader, operand(spec, roles.kernel))),
         epsilon(roles.normalized ? static_cast<float>(reader.real("epsilon")) : 0) {
     const int kernel = type_of(reader, operand(spec, roles.kernel));
@@ -272,7 +291,7 @@ struct Problem {
         kernel != (roles.gradient() ? int{data_type::f32} : type)) {
       reader.fail("has operands of one type, and float32 gradients of kernels");
     }
-    for (int i = 2; i < roles.output(); ++i) {
+    for (int i = 2; i < roles.summed(); ++i) {
       const OperandSpec& vector = operand(spec, i, roles.output());
       sizes.inputs.push_back(reader.bytes(vector));
       if (reader.shape(vector, 1)[0] != g.out_channels) {
@@ -280,7 +299,25 @@ struct Problem {
                                      : "has a bias of other channels");
       }
     }
-    if (roles.relu) choose_relu();
+    if (roles.post.sum) {
+      const OperandSpec& z = operand(spec, roles.summed(), roles.output());
+      sizes.inputs.push_back(reader.bytes(z));
+      if (z.shape != spec.outputs[0].shape) {
+        reader.fail("adds an array of another shape");
+      }
+    }
+    if ((roles.post.sum || roles.post.relu) && g.images == given.images) choose_post();
+  }
+
+  // Images of which the results are made at a time: all, unless a pass adds to them.
+  Count block() const {
+    const Bytes image = float_bytes(given.of_images(1).results());
+    const Bytes all = float_bytes(given.results());
+    if (!roles.post.sum || all <= kBlockBytes) return given.images;
+    const auto most = static_cast<Count>(kBlockBytes / image);
+    Count found = std::max<Count>(most, 1);
+    while (given.images % found != 0) --found;
+    return found;
   }
 
   static const OperandSpec& operand(const KernelSpec& spec,
@@ -290,17 +327,23 @@ struct Problem {
                             : spec.inputs[static_cast<std::size_t>(number)];
   }
 
-  // Makes the ReLU a post-op, if that leaves the implementation of the same family.
-  void choose_relu() {
+  // Makes a sum and a ReLU post-ops, if that leaves the implementation of the same
+  // family.
+  void choose_post() {
     const char* const before = name(preferred().get());
-    Owned<Attributes> plain = std::exchange(l.attributes, with_relu(library));
-    fuses_relu = before != nullptr;
-    if (fuses_relu) {
+    Owned<Attributes> plain =
+        std::exchange(l.attributes, with_post_ops(library, roles.post));
+    bool same = before != nullptr;
+    if (same) {
       const Choice with = preferred();
       const char* const after = name(with.get());
-      fuses_relu = after != nullptr && std::strcmp(before, after) == 0;
+      same = after != nullptr && std::strcmp(before, after) == 0;
     }
-    if (!fuses_relu) l.attributes = std::move(plain);
+    if (same) {
+      post = roles.post;
+    } else {
+      l.attributes = std::move(plain);
+    }
   }
 
   // The implementation that oneDNN prefers; `next` turns it into the next one.
@@ -384,13 +427,13 @@ struct Problem {
   const OneDnn& library;
   SpecReader reader;
   Roles roles;
-  int type;                 // of the images
-  bool prepacked = false;   // whether the kernel is given packed
-  bool fuses_relu = false;  // whether the primitive applies the ReLU
+  int type;                // of the images
+  bool prepacked = false;  // whether the kernel is given packed
+  Post post = {};          // what the primitive does of the role's
   Kernel::Sizes sizes;
   Geometry given;  // of the operands
   bool gathers;    // the pixels that are read, to another image
-  Geometry g;      // of the primitive
+  Geometry g;      // of the primitive, which may make some images at a time
   Layouts l;
   float epsilon;
 };
@@ -411,7 +454,8 @@ Call pack_call(const Problem& p, const MemoryDesc* packed) {
 }
 
 // Scratch: the packed kernel, a normalisation's scales and shifts, what was gathered,
-// then that of the calls, which run one after another.
+// or results to which something is added, then that of the calls, which run one after
+// another.
 struct Scratch {
   Scratch(const Problem& p, const PrimitiveDesc* primitive)
       : calls(scratchpad_bytes(p.library, primitive)) {
@@ -433,14 +477,15 @@ struct Scratch {
       gathered = align_up(p.gathered_bytes());
       add(p.library, describe_reorder(p.library, pixels.read.get(), pixels.made.get()));
     }
+    if (p.roles.post.sum && !p.post.sum) made = align_up(float_bytes(p.g.results()));
   }
 
   void add(const OneDnn& library, const Owned<PrimitiveDesc>& copy) {
     calls = std::max(calls, scratchpad_bytes(library, copy.get()));
   }
-  Bytes total() const { return packed + vectors + gathered + calls; }
+  Bytes total() const { return packed + vectors + gathered + made + calls; }
 
-  Bytes packed = 0, vector = 0, vectors = 0, gathered = 0, calls;
+  Bytes packed = 0, vector = 0, vectors = 0, gathered = 0, made = 0, calls;
 };
 
 // A primitive whose kernel is packed in scratch unless it is given packed, and whose
@@ -454,10 +499,12 @@ class Convolution final : public Kernel {
         scratch_(p, primitive),
         roles_(p.roles),
         prepacked_(p.prepacked),
-        fuses_relu_(p.fuses_relu),
+        pass_{p.roles.post.sum && !p.post.sum, p.roles.post.relu && !p.post.relu},
         packed_bytes_(align_up(p.packed_bytes(primitive))),
         channels_(p.g.out_channels),
-        count_(p.g.images * p.g.out_height * p.g.out_width * p.g.out_channels),
+        count_(p.given.results()),
+        blocks_(p.given.images / p.g.images),
+        read_bytes_(p.sizes.inputs[0] / static_cast<Bytes>(blocks_)),
         type_(p.type),
         epsilon_(p.epsilon) {
     std::vector<Call::Operand> operands(3);
@@ -469,7 +516,7 @@ class Convolution final : public Kernel {
         roles_.y == kOutput ? arg::destination : arg::diff_destination, p.l.y.get()};
     if (roles_.adds()) operands.push_back({arg::bias, p.l.bias.get()});
     const auto slope = describe(p.library, {1, 1, 1, 1}, {1, 1, 1, 1});
-    if (fuses_relu_) operands.push_back({arg::slope_of_post_op(0), slope.get()});
+    if (p.post.relu) operands.push_back({p.post.slope(), slope.get()});
     call_.emplace(p.library, primitive, operands);
     if (scratch_.packed != 0) {
       repack_.emplace(gradient ? reorder(p.library, packed, plain)
@@ -495,7 +542,7 @@ class Convolution final : public Kernel {
     void* addresses[5] = {operands[0], operands[1], output, operands[roles_.bias()]};
     char* const vectors = static_cast<char*>(scratch) + scratch_.packed;
     void* const gathered = vectors + scratch_.vectors;
-    void* const rest = static_cast<char*>(gathered) + scratch_.gathered;
+    void* const rest = static_cast<char*>(gathered) + scratch_.gathered + scratch_.made;
     void* const plain = addresses[roles_.kernel];
     const bool gradient = roles_.gradient();
     void* scales = nullptr;
@@ -514,9 +561,15 @@ class Convolution final : public Kernel {
       void* const places[3] = {plain, scratch, scales};
       repack_->run(places, rest, arguments[1]);
     }
+    if (pass_.sum) {
+      addresses[roles_.y] = gathered;
+      run_blocks(operands, addresses, rest, arguments[0]);
+      return;
+    }
+    if (roles_.post.sum) put_in_place(operands[roles_.summed()], output, count_);
     call_->run(addresses, rest, arguments[0]);
     if (repack_ && gradient) repack_->run({scratch, plain}, rest, arguments[1]);
-    if (roles_.relu && !fuses_relu_) apply_relu(output, count_, type_);
+    if (pass_.relu) apply_relu(output, count_, type_);
   }
 
  private:
@@ -530,6 +583,25 @@ class Convolution final : public Kernel {
       all.inputs[static_cast<std::size_t>(p.roles.kernel)] = p.given_bytes(primitive);
     }
     return all;
+  }
+
+  // Makes some images at a time where addresses[2] says, and adds what is to be added.
+  void run_blocks(void* const* operands,
+                  void** addresses,
+                  void* scratch,
+                  Arguments& arguments) const {
+    const auto* const made = static_cast<const float*>(addresses[2]);
+    const Count length = count_ / blocks_;
+    for (Count block = 0; block < blocks_; ++block) {
+      call_->run(addresses, scratch, arguments);
+      addresses[0] = static_cast<char*>(addresses[0]) + read_bytes_;
+      const Offset begin = block * length;
+      add_arrays(made,
+                 input(operands, roles_.summed()) + begin,
+                 memcfg::output(operands, roles_.output()) + begin,
+                 length,
+                 pass_.relu);
+    }
   }
 
   // Finds the shifts; and the scales, if the kernel has not been packed with them.
@@ -552,9 +624,12 @@ class Convolution final : public Kernel {
   const char* algorithm_;
   Scratch scratch_;
   Roles roles_;
-  bool prepacked_, fuses_relu_;
+  bool prepacked_;
+  Post pass_;           // what the primitive does not do
   Bytes packed_bytes_;  // behind which the scales are
   Count channels_, count_;
+  Count blocks_;      // of images
+  Bytes read_bytes_;  // of a block
   int type_;
   float epsilon_;
   std::optional<Call> call_;  // always there
@@ -608,7 +683,13 @@ std::pair<Choice, const char*> find_algorithm(const KernelSpec& spec,
 }
 
 // The epilogue of a type of kernel.
-enum EpilogueBits : unsigned { kNothing = 0, kBias = 1, kNormalization = 2, kRelu = 4 };
+enum EpilogueBits : unsigned {
+  kNothing = 0,
+  kBias = 1,
+  kNormalization = 2,
+  kSum = 4,
+  kRelu = 8
+};
 
 template <int x, int kernel, int y, unsigned epilogue>
 constexpr Roles kRoles{x,
@@ -616,7 +697,7 @@ constexpr Roles kRoles{x,
                        y,
                        (epilogue & kBias) != 0,
                        (epilogue & kNormalization) != 0,
-                       (epilogue & kRelu) != 0};
+                       {(epilogue & kSum) != 0, (epilogue & kRelu) != 0}};
 
 template <int x, int kernel, int y, unsigned epilogue = kNothing>
 KernelPtr make(const KernelSpec& spec, const OneDnn& library) {
@@ -628,9 +709,9 @@ KernelPtr make(const KernelSpec& spec, const OneDnn& library) {
 template <int x, int kernel, int y, unsigned epilogue = kNothing>
 std::optional<Packing> pack(const KernelSpec& spec, const OneDnn& library) {
   Problem p(spec, library, kRoles<x, kernel, y, epilogue>);
-  const Count pixels = p.g.images * p.g.out_height * p.g.out_width;
   const Bytes bytes = p.sizes.inputs[static_cast<std::size_t>(kernel)];
-  if (pixels >= kPixelsPaid || bytes < kPackedLeast || p.type != data_type::f32) {
+  if (p.given.pixels() >= kPixelsPaid || bytes < kPackedLeast ||
+      p.type != data_type::f32) {
     return std::nullopt;
   }
   const auto [primitive, name] = find_algorithm(spec, p);
@@ -674,7 +755,7 @@ std::vector<Algorithm> list(const KernelSpec& spec, const OneDnn& library) {
 MEMCFG_FORWARD(kConv2d, "conv2d", kNothing, Floats::bfloat16);
 MEMCFG_FORWARD(kBiased, "conv2d_bias", kBias, Floats::bfloat16);
 MEMCFG_FORWARD(kBiasedRelu, "conv2d_bias_relu", kBias | kRelu, Floats::bfloat16);
-// Scaled kernels are float32.
+// Scaled kernels are float32, and sums of residuals.
 MEMCFG_FORWARD(kNormalized,
                "conv2d_batch_normalization_inference",
                kNormalization,
@@ -683,6 +764,19 @@ MEMCFG_FORWARD(kNormalizedRelu,
                "conv2d_batch_normalization_inference_relu",
                kNormalization | kRelu,
                Floats::float32);
+MEMCFG_FORWARD(kNormalizedAdd,
+               "conv2d_batch_normalization_inference_add",
+               kNormalization | kSum,
+               Floats::float32);
+MEMCFG_FORWARD(kNormalizedAddRelu,
+               "conv2d_batch_normalization_inference_add_relu",
+               kNormalization | kSum | kRelu,
+               Floats::float32);
+MEMCFG_FORWARD(kBiasedAdd, "conv2d_bias_add", kBias | kSum, Floats::float32);
+MEMCFG_FORWARD(kBiasedAddRelu,
+               "conv2d_bias_add_relu",
+               kBias | kSum | kRelu,
+               Floats::float32);
 MEMCFG_FORWARD(kBiasedNormalized,
                "conv2d_bias_batch_normalization_inference",
                kBias | kNormalization,
@@ -690,6 +784,14 @@ MEMCFG_FORWARD(kBiasedNormalized,
 MEMCFG_FORWARD(kBiasedNormalizedRelu,
                "conv2d_bias_batch_normalization_inference_relu",
                kBias | kNormalization | kRelu,
+               Floats::float32);
+MEMCFG_FORWARD(kBiasedNormalizedAdd,
+               "conv2d_bias_batch_normalization_inference_add",
+               kBias | kNormalization | kSum,
+               Floats::float32);
+MEMCFG_FORWARD(kBiasedNormalizedAddRelu,
+               "conv2d_bias_batch_normalization_inference_add_relu",
+               kBias | kNormalization | kSum | kRelu,
                Floats::float32);
 #undef MEMCFG_FORWARD
 const KernelType kGradientKernel{

@@ -1,5 +1,5 @@
-// dense, with and without a bias and a ReLU, and its gradients: one matrix product
-// each, on oneDNN.
+// dense, with and without a bias, an array that is added and a ReLU, and its gradients:
+// one matrix product each, on oneDNN.
 #include "kernels/product.hpp"
 
 namespace memcfg {
@@ -61,22 +61,30 @@ Factors dense_factors(const KernelSpec& spec) {
           types.output};
 }
 
-// y[M, N] = x[M, K] kernel[K, N] + bias[N], and perhaps a ReLU of it
-template <bool relu>
+// y[M, N] = x[M, K] kernel[K, N] + bias[N], perhaps + other[M, N], and a ReLU of it
+template <bool sum, bool relu>
 Factors dense_bias_factors(const KernelSpec& spec) {
-  const SpecReader reader(spec, {kAnyDtype, kAnyDtype, kFloat32}, {kAnyDtype});
+  SpecReader::Dtypes inputs{kAnyDtype, kAnyDtype, kFloat32};
+  if (sum) inputs.push_back(kFloat32);
+  const SpecReader reader(spec, inputs, {kAnyDtype});
   const Extents s(reader, spec.inputs[0], spec.outputs[0]);
   if (reader.count(spec.inputs[2]) != s.n) reader.fail("has a bias of other units");
   const Types types(spec, reader, false);
   Kernel::Sizes bytes = sizes(spec, reader);
   bytes.inputs.push_back(float_bytes(s.n));
+  if (sum) {
+    if (spec.inputs[3].shape != spec.outputs[0].shape) {
+      reader.fail("adds an array of another shape");
+    }
+    bytes.inputs.push_back(float_bytes(s.m * s.n));
+  }
   return {bytes,
           {s.m, s.k, s.k, 1, 1, 0, types.inputs},
           {s.k, s.n, s.n, 1, 1, 0, types.inputs},
           0,
           1,
           types.output,
-          {true, relu}};
+          {true, {sum, relu}}};
 }
 
 // dkernel[K, N] = x[M, K]^T dy[M, N]
@@ -126,15 +134,25 @@ std::optional<Packing> pack(const KernelSpec& spec, const OneDnn& library) {
 const KernelType kDense{
     "dense", make<dense_factors>, nullptr, Floats::bfloat16, pack<dense_factors>};
 const KernelType kDenseBias{"dense_bias",
-                            make<dense_bias_factors<false>>,
+                            make<dense_bias_factors<false, false>>,
                             nullptr,
                             Floats::bfloat16,
-                            pack<dense_bias_factors<false>>};
+                            pack<dense_bias_factors<false, false>>};
 const KernelType kDenseBiasRelu{"dense_bias_relu",
-                                make<dense_bias_factors<true>>,
+                                make<dense_bias_factors<false, true>>,
                                 nullptr,
                                 Floats::bfloat16,
-                                pack<dense_bias_factors<true>>};
+                                pack<dense_bias_factors<false, true>>};
+const KernelType kDenseBiasAdd{"dense_bias_add",
+                               make<dense_bias_factors<true, false>>,
+                               nullptr,
+                               Floats::float32,
+                               pack<dense_bias_factors<true, false>>};
+const KernelType kDenseBiasAddRelu{"dense_bias_add_relu",
+                                   make<dense_bias_factors<true, true>>,
+                                   nullptr,
+                                   Floats::float32,
+                                   pack<dense_bias_factors<true, true>>};
 const KernelType kDenseGradientKernel{
     "dense_gradient_kernel", make_dense_gradient_kernel, nullptr, Floats::bfloat16};
 const KernelType kDenseGradientInput{"dense_gradient_input",

@@ -29,14 +29,15 @@ Call make_sum_of_products(const OneDnn& library,
   const auto a = describe(library, left), b = describe(library, right),
              c = describe(library, result);
   PrimitiveDesc* made = nullptr;
-  library.check(api.matmul_primitive_desc_create(&made,
-                                                 library.engine(),
-                                                 a.get(),
-                                                 b.get(),
-                                                 nullptr,
-                                                 c.get(),
-                                                 with_sum(library).get()),
-                "choosing a sum of matrix products");
+  library.check(
+      api.matmul_primitive_desc_create(&made,
+                                       library.engine(),
+                                       a.get(),
+                                       b.get(),
+                                       nullptr,
+                                       c.get(),
+                                       with_post_ops(library, {true, false}).get()),
+      "choosing a sum of matrix products");
   const Owned<PrimitiveDesc> primitive(made, api.primitive_desc_destroy);
   return Call(
       library,

@@ -1,5 +1,10 @@
 #include "kernels/primitive.hpp"
 
+#include <cstring>
+
+#include "kernels/functions.hpp"
+#include "kernels/parallel.hpp"
+
 namespace memcfg::onednn {
 
 Owned<MemoryDesc> describe(const OneDnn& library,
@@ -31,39 +36,55 @@ Owned<Attributes> user_scratchpad(const OneDnn& library) {
   return owned;
 }
 
-namespace {
-
-// Attributes with one post-op, which `append` adds.
-template <class Append>
-Owned<Attributes> with_post_op(const OneDnn& library, const Append& append) {
+Owned<Attributes> with_post_ops(const OneDnn& library, Post post) {
   const Api& api = library.api();
   PostOps* made = nullptr;
   library.check(api.post_ops_create(&made), "making post-ops");
   const Owned<PostOps> owned(made, api.post_ops_destroy);
-  library.check(append(api, made), "adding a post-op");
+  if (post.sum) {
+    library.check(api.post_ops_append_sum(made, 1.0F, 0, data_type::undef),
+                  "adding a sum");
+  }
+  if (post.relu) library.check(api.post_ops_append_prelu(made, 0), "adding a ReLU");
   auto attributes = user_scratchpad(library);
   library.check(api.primitive_attr_set_post_ops(attributes.get(), made),
                 "setting post-ops");
   return attributes;
 }
 
-}  // namespace
-
-Owned<Attributes> with_sum(const OneDnn& library) {
-  return with_post_op(library, [](const Api& api, PostOps* ops) {
-    return api.post_ops_append_sum(ops, 1.0F, 0, data_type::undef);
-  });
-}
-
-Owned<Attributes> with_relu(const OneDnn& library) {
-  return with_post_op(library, [](const Api& api, PostOps* ops) {
-    return api.post_ops_append_prelu(ops, 0);
-  });
-}
-
 void* no_slope() {
   static float zero = 0;
   return &zero;
+}
+
+namespace {
+
+template <class Function>
+MEMCFG_VECTORIZED void add_part(const float* made,
+                                const float* other,
+                                float* y,
+                                Count count) {
+  MEMCFG_INDEPENDENT
+  for (Count i = 0; i < count; ++i) y[i] = Function::of(made[i] + other[i]);
+}
+
+}  // namespace
+
+void put_in_place(const void* from, void* to, Count elements) {
+  if (from == to) return;
+  const auto* const read = static_cast<const float*>(from);
+  auto* const written = static_cast<float*>(to);
+  parallel_chunks(elements, kChunk, [=](Count begin, Count length) {
+    std::memcpy(written + begin, read + begin, float_bytes(length));
+  });
+}
+
+void add_arrays(
+    const float* made, const float* other, float* y, Count count, bool relu) {
+  parallel_chunks(count, kChunk, [=](Count begin, Count length) {
+    const auto add = relu ? add_part<Relu> : add_part<Identity>;
+    add(made + begin, other + begin, y + begin, length);
+  });
 }
 
 Call::Call(const OneDnn& library,

@@ -1,6 +1,7 @@
 // Owning handles over oneDNN's objects, and a primitive that is ready to run.
 #pragma once
 
+#include <algorithm>
 #include <initializer_list>
 #include <memory>
 #include <optional>
@@ -39,13 +40,28 @@ Owned<MemoryDesc> describe_any(const OneDnn& library,
 
 // Attributes that make every temporary the caller's.
 Owned<Attributes> user_scratchpad(const OneDnn& library);
-// Such with a post-op that adds to what is in the result, or with one that is a ReLU as
-// a PReLU of one slope, which is to be 0: NaN stays NaN, as it does not in oneDNN's
-// own.
-Owned<Attributes> with_sum(const OneDnn& library);
-Owned<Attributes> with_relu(const OneDnn& library);
+// What is done to a result on the way: it is added to what is in its place, and then a
+// ReLU as a PReLU of one slope, which is to be 0: NaN stays NaN, as it does not in
+// oneDNN's own.
+struct Post {
+  bool sum = false, relu = false;
+
+  int slope() const { return arg::slope_of_post_op(sum ? 1 : 0); }
+};
+// Such attributes with these post-ops.
+Owned<Attributes> with_post_ops(const OneDnn& library, Post post);
 // Where that slope is, which nobody writes.
 void* no_slope();
+
+// Results of which a part of so many bytes is made at a time stay in the second level
+// of caches, or close to it, for the pass that adds to them.
+inline constexpr Bytes kBlockBytes = Bytes{4} << 20;
+
+// Copies an array that is to be added to, unless it is in its place.
+void put_in_place(const void* from, void* to, Count elements);
+// y = made + other, and a ReLU of it, which keeps NaN. `y` may be one of them.
+void add_arrays(
+    const float* made, const float* other, float* y, Count count, bool relu);
 
 // The operands of a call as oneDNN takes them: objects whose addresses a run sets.
 struct Arguments {
@@ -103,11 +119,18 @@ struct CallStates final : Kernel::RunState {
 };
 
 // A kernel that is one call: operand i of the op is address `order[i]` of the call. One
-// more address may follow, the slope of a ReLU.
+// more address may follow, the slope of a ReLU. Where the call adds to what is in the
+// result, that is the last input, of `summed` elements.
 class CallKernel final : public Kernel {
  public:
-  CallKernel(const Sizes& sizes, Call call, std::vector<std::size_t> order)
-      : Kernel(sizes), call_(std::move(call)), order_(std::move(order)) {}
+  CallKernel(const Sizes& sizes,
+             Call call,
+             std::vector<std::size_t> order,
+             Count summed = 0)
+      : Kernel(sizes),
+        call_(std::move(call)),
+        order_(std::move(order)),
+        summed_(summed) {}
 
   const char* algorithm() const noexcept override { return "onednn"; }
   Bytes scratch_bytes() const noexcept override { return call_->scratch_bytes(); }
@@ -115,15 +138,18 @@ class CallKernel final : public Kernel {
     return std::make_unique<CallStates>(std::initializer_list{&call_});
   }
   void run(void* const* operands, void* scratch, RunState* state) const override {
-    void* at[5] = {};
+    void* at[5];
+    std::fill_n(at, 5, no_slope());
     for (std::size_t i = 0; i < order_.size(); ++i) at[order_[i]] = operands[i];
-    at[order_.size()] = no_slope();
+    const std::size_t output = order_.size() - 1;
+    if (summed_ != 0) put_in_place(operands[output - 1], operands[output], summed_);
     call_->run(at, scratch, static_cast<CallStates*>(state)->arguments[0]);
   }
 
  private:
   std::optional<Call> call_;  // always there
   std::vector<std::size_t> order_;
+  Count summed_;
 };
 
 // What copies an array from one layout to another: described, and ready to run. It is

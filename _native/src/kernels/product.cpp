@@ -31,7 +31,7 @@ Owned<PrimitiveDesc> choose_product(const OneDnn& library,
   const Api& api = library.api();
   const auto a = describe(library, left), c = describe(library, result);
   const auto bias = describe_bias(library, result);
-  const auto attributes = epilogue.relu ? with_relu(library) : user_scratchpad(library);
+  const auto attributes = with_post_ops(library, epilogue.post);
   PrimitiveDesc* made = nullptr;
   library.check(api.matmul_primitive_desc_create(&made,
                                                  library.engine(),
@@ -61,17 +61,18 @@ bool has_blocks(const OneDnn& library, const PrimitiveDesc* primitive) {
 
 }  // namespace
 
-bool fuses_relu(const OneDnn& library,
+bool fuses_post(const OneDnn& library,
                 const Matrix& left,
                 const MemoryDesc* right,
                 const Matrix& result,
                 Epilogue epilogue) {
-  const auto name = [&](bool relu) {
-    const Epilogue each{epilogue.bias, relu};
+  if (!epilogue.post.sum && !epilogue.post.relu) return true;
+  const auto name = [&](Post post) {
+    const Epilogue each{epilogue.bias, post};
     const auto made = choose_product(library, left, right, result, each);
     return std::string(implementation(library, made.get()));
   };
-  return name(true) == name(false);
+  return name(epilogue.post) == name({});
 }
 
 void apply_relu(void* y, Count count, int type) {
@@ -97,7 +98,7 @@ Call make_product(const OneDnn& library,
   if (epilogue.bias) operands.push_back({arg::bias, bias.get()});
   const Shape ones(result.batch > 1 ? 3 : 2, 1);
   const auto slope = describe(library, ones, ones);
-  if (epilogue.relu) operands.push_back({arg::slope_of_post_op(0), slope.get()});
+  if (epilogue.post.relu) operands.push_back({epilogue.post.slope(), slope.get()});
   return Call(library, made.get(), operands);
 }
 
@@ -145,28 +146,75 @@ std::optional<Packing> pack_product(const OneDnn& library,
                                     int left_operand,
                                     int right_operand,
                                     Epilogue epilogue) {
+  const bool sum = epilogue.post.sum;
   const auto packed = packed_layout(library, left, right, epilogue);
   if (!packed) return {};
   const auto place = static_cast<std::size_t>(right_operand);
   const Bytes bytes = sizes.inputs[place];
   sizes.inputs[place] = library.api().memory_desc_get_size(packed.get());
   const Matrix result{left.rows, right.columns, right.columns, 1};
-  if (epilogue.relu && !fuses_relu(library, left, packed.get(), result, epilogue)) {
-    return {};
+  const auto plain = describe(library, right);
+  for (const MemoryDesc* each : {plain.get(), packed.get()}) {
+    if (!fuses_post(library, left, each, result, epilogue)) return {};
   }
   Call call = make_product(library, left, packed.get(), result, epilogue);
-  std::vector<std::size_t> order(epilogue.bias ? 4 : 3);  // of the call's operands
+  const std::size_t operands = 3 + (epilogue.bias ? 1 : 0) + (sum ? 1 : 0);
+  std::vector<std::size_t> order(operands, 2);  // the result's, and what is added to
   order[static_cast<std::size_t>(left_operand)] = 0;
   order[place] = 1;
   if (epilogue.bias) order[2] = 3;
-  order.back() = 2;
-  const auto plain = describe(library, right);
   return pack_operand(
       place,
       library,
       {plain.get(), bytes},
       packed.get(),
-      std::make_unique<CallKernel>(sizes, std::move(call), std::move(order)));
+      std::make_unique<CallKernel>(sizes,
+                                   std::move(call),
+                                   std::move(order),
+                                   sum ? left.rows * right.columns : 0));
+}
+
+void Product::run(void* const* operands, void* scratch, RunState* state) const {
+  auto& arguments = static_cast<CallStates*>(state)->arguments;
+  char* left = static_cast<char*>(operands[left_operand_]);
+  const int added = biased_ ? 3 : 2, output = summed_ ? added + 1 : added;
+  char* result = static_cast<char*>(operands[output]);
+  if (summed_ && !pass_.sum) {
+    put_in_place(operands[added], result, rows_ * columns_);
+  }
+  if (transpose_) {
+    char* const transposed = static_cast<char*>(scratch);
+    scratch = transposed + transposed_bytes_;
+    transpose_->run({left, transposed}, scratch, arguments[2]);
+    left = transposed;
+  }
+  char* const made = static_cast<char*>(scratch);
+  void* const rest = made + made_bytes_;
+  for (Dim row = 0; row < rows_; row += block_) {
+    const bool whole = row + block_ <= rows_;
+    const Call& call = whole ? *whole_ : *rest_;
+    Arguments& places = arguments[whole ? 0 : 1];
+    void* const right = operands[right_operand_];
+    void* const addresses[5] = {left,
+                                right,
+                                pass_.sum ? made : result,
+                                biased_ ? operands[2] : no_slope(),
+                                no_slope()};
+    call.run(addresses, rest, places);
+    if (pass_.sum) {
+      const Offset begin = row * columns_;
+      add_arrays(reinterpret_cast<const float*>(made),
+                 input(operands, added) + begin,
+                 memcfg::output(operands, output) + begin,
+                 std::min(block_, rows_ - row) * columns_,
+                 pass_.relu);
+    }
+    left += left_bytes_;
+    result += result_bytes_;
+  }
+  if (pass_.relu && !pass_.sum) {
+    apply_relu(operands[output], rows_ * columns_, type_);
+  }
 }
 
 }  // namespace memcfg::onednn

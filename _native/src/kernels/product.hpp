@@ -2,7 +2,9 @@
 // with swapped strides; where the product is large, it is transposed in scratch.
 #pragma once
 
+#include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "kernels/function_kernel.hpp"
 #include "kernels/functions.hpp"
@@ -31,9 +33,11 @@ inline constexpr Dim kRowsMost = 256;
 
 Owned<MemoryDesc> describe(const OneDnn& library, const Matrix& matrix);
 
-// What is done to a result on the way: a bias of its columns is added, and a ReLU.
+// What is done to a result on the way: a bias of its columns is added, then what is in
+// its place, and a ReLU.
 struct Epilogue {
-  bool bias = false, relu = false;
+  bool bias = false;
+  Post post = {};
 };
 
 // Operands: left, right, result, and the bias and the slope of the ReLU if they are
@@ -50,9 +54,9 @@ Call make_product(const OneDnn& library,
                   const Matrix& result,
                   Epilogue epilogue = {});
 
-// Whether a product with a ReLU is of the implementation that it is without: else the
-// ReLU is better a pass.
-bool fuses_relu(const OneDnn& library,
+// Whether a product with post-ops is of the implementation that it is without: else
+// they are better a pass.
+bool fuses_post(const OneDnn& library,
                 const Matrix& left,
                 const MemoryDesc* right,
                 const Matrix& result,
@@ -84,8 +88,15 @@ MEMCFG_VECTORIZED void relu_in_place(T* y, Count count) {
 // That of all elements of a result, on several threads.
 void apply_relu(void* y, Count count, int type);
 
+// Whether a sum of so many rows is made at once.
+inline bool is_block(Dim rows, Dim columns) {
+  return rows < kRowsMost || float_bytes(rows * columns) <= kBlockBytes;
+}
+
 // result = operands[left] x operands[right], in blocks of rows; and the bias
-// operands[2] is added to each row, if there is one.
+// operands[2] is added to each row, if there is one. What else is added is the input
+// after these: where it is, if the result takes at most `kBlockBytes`, which may be its
+// place; else to each block of rows, which are made in scratch.
 class Product final : public Kernel {
  public:
   Product(const OneDnn& library,
@@ -100,10 +111,17 @@ class Product final : public Kernel {
         left_operand_(left_operand),
         right_operand_(right_operand),
         biased_(epilogue.bias),
+        summed_(epilogue.post.sum),
         rows_(left.rows),
+        columns_(right.columns),
         type_(result_type) {
     const bool large = left.rows > kRowsMost && right.columns > kRowsMost;
     block_ = large ? kRowsMost : left.rows;
+    const Bytes row = float_bytes(columns_);  // of a sum
+    const bool in_blocks = summed_ && !is_block(left.rows, columns_);
+    if (in_blocks && !large) {
+      block_ = std::max<Dim>(static_cast<Dim>(kBlockBytes / row), 1);
+    }
     if (large && left.column_stride != 1) left = transpose(library, left);
     Matrix result{left.rows, right.columns, right.columns, 1};
     result.batch = left.batch;
@@ -113,10 +131,10 @@ class Product final : public Kernel {
     result_bytes_ = result.bytes(block_ * right.columns);
     const Dim rest = left.rows % block_;
     left.rows = result.rows = block_;
-    if (epilogue.relu) {
-      epilogue.relu =
-          fuses_relu(library, left, describe(library, right).get(), result, epilogue);
-      if (!epilogue.relu) relu_count_ = rows_ * right.columns;
+    const auto layout = describe(library, right);
+    if (in_blocks || !fuses_post(library, left, layout.get(), result, epilogue)) {
+      pass_ = std::exchange(epilogue.post, {});
+      if (pass_.sum) made_bytes_ = align_up(result_bytes_);
     }
     whole_.emplace(make_product(library, left, right, result, epilogue));
     left.rows = result.rows = rest;
@@ -129,7 +147,7 @@ class Product final : public Kernel {
     for (const auto* call : {&rest_, &transpose_}) {
       if (*call) most = std::max(most, (*call)->scratch_bytes());
     }
-    return transposed_bytes_ + most;
+    return transposed_bytes_ + made_bytes_ + most;
   }
 
   std::unique_ptr<RunState> make_run_state() const override {
@@ -137,29 +155,7 @@ class Product final : public Kernel {
         std::initializer_list{&whole_, &rest_, &transpose_});
   }
 
-  void run(void* const* operands, void* scratch, RunState* state) const override {
-    auto& arguments = static_cast<CallStates*>(state)->arguments;
-    char* left = static_cast<char*>(operands[left_operand_]);
-    char* result = static_cast<char*>(operands[biased_ ? 3 : 2]);
-    if (transpose_) {
-      char* const transposed = static_cast<char*>(scratch);
-      scratch = transposed + transposed_bytes_;
-      transpose_->run({left, transposed}, scratch, arguments[2]);
-      left = transposed;
-    }
-    for (Dim row = 0; row < rows_; row += block_) {
-      const bool whole = row + block_ <= rows_;
-      const Call& call = whole ? *whole_ : *rest_;
-      Arguments& places = arguments[whole ? 0 : 1];
-      void* const right = operands[right_operand_];
-      void* const addresses[5] = {
-          left, right, result, biased_ ? operands[2] : no_slope(), no_slope()};
-      call.run(addresses, scratch, places);
-      left += left_bytes_;
-      result += result_bytes_;
-    }
-    if (relu_count_ != 0) apply_relu(operands[biased_ ? 3 : 2], relu_count_, type_);
-  }
+  void run(void* const* operands, void* scratch, RunState* state) const override;
 
  private:
   // Prepares the copy in scratch whose rows are contiguous; returns its strides.
@@ -177,10 +173,11 @@ class Product final : public Kernel {
   std::optional<Call> whole_, rest_, transpose_;
   Bytes transposed_bytes_ = 0;
   int left_operand_, right_operand_;
-  bool biased_;
-  Dim rows_;
+  bool biased_, summed_;
+  Dim rows_, columns_;
   int type_;
-  Count relu_count_ = 0;  // elements of a ReLU that is a pass
+  Post pass_;             // what no post-op does
+  Bytes made_bytes_ = 0;  // of a block that is made in scratch
   Dim block_ = 0;
   Bytes left_bytes_ = 0, result_bytes_ = 0;
 };
