@@ -102,13 +102,33 @@ def test_reduced_gradients_are_within_what_the_format_rounds_by(digits):
         assert np.abs(rounded - true).max() <= 2**-9 * moved
 
 
-def accuracy(memory, seed, digits):
-    x, y = digits
-    model = compiled(memory, seed=seed, width=16, rate=0.05)
-    model.fit(x[:1297], y[:1297], batch_size=BATCH, epochs=12, verbose=0, seed=seed)
-    found = model.evaluate(x[1297:], y[1297:], verbose=0)[1]
+def accuracy(memory, seed):
+    """Train a normalised network on three quarters of the digits; ask the rest."""
+    found = datasets.load_digits()
+    x, y = (found.images / 16).astype(np.float32)[..., None], found.target
+    order = np.random.default_rng(seed).permutation(len(x))
+    ahead, later = order[:1297], order[1297:]
+    nn.set_random_seed(seed)
+    layers = [nn.Input((8, 8, 1))]
+    for filters in (16, 32):
+        for _ in range(2):
+            layers += [nn.Conv2D(filters, 3, padding="same"), nn.BatchNormalization()]
+            layers.append(nn.ReLU())
+        layers.append(nn.MaxPooling2D())
+    model = nn.Sequential([*layers, nn.Flatten(), nn.Dense(10)])
+    loss = nn.SparseCategoricalCrossentropy(from_logits=True)
+    sgd = nn.SGD(0.02, momentum=0.9)
+    model.compile(sgd, loss, metrics=["accuracy"], memory=memory)
+    options = {"batch_size": BATCH, "epochs": 10, "verbose": 0, "seed": seed}
+    model.fit(x[ahead], y[ahead], **options)
+    told = model.evaluate(x[later], y[later], verbose=0)[1]
     model.close()
-    return found
+    return told
+
+
+@pytest.fixture(scope="module")
+def exact():
+    return np.mean([accuracy(planning.share(), seed) for seed in range(3)])
 
 
 @pytest.mark.slow
@@ -121,10 +141,9 @@ def accuracy(memory, seed, digits):
         (planning.actnn(), 1.0),
     ],
 )
-def test_digits_are_told_apart_as_well(policy, points, digits):
+def test_digits_are_told_apart_as_well(policy, points, exact):
     """In the mean of three seeds, in percent points."""
-    exact = np.mean([accuracy(planning.share(), seed, digits) for seed in range(3)])
-    found = np.mean([accuracy(policy, seed, digits) for seed in range(3)])
+    found = np.mean([accuracy(policy, seed) for seed in range(3)])
     print(f"{policy}: {100 * exact:.2f} %, encoded {100 * found:.2f} %")
-    assert exact > 0.95
+    assert exact > 0.97
     assert 100 * (exact - found) <= points
