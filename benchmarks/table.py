@@ -11,6 +11,7 @@ OTHERS = {  # with a script of their own
     "arrays.json",
     "codecs.json",
     "data.json",
+    "encodings.json",
     "ladder.json",
     "layers_1_thread.json",
     "layers_2_threads.json",
