@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,6 +12,8 @@ from networks import NETWORKS, POOL, Tracer, conv_shapes, dense_shapes, with_vel
 
 import memcfg as mc
 from memcfg._core import encode_bytes
+from memcfg.errors import PlanError
+from memcfg.graph import Tier
 from memcfg.plan import Decode, Encode, actnn, gist, share, simulate, validate
 from memcfg.plan._codec_bytes import LOSSY, SPARSE, code_bytes
 from memcfg.plan._gist import _stashes
@@ -277,3 +281,14 @@ def test_equal_policies_are_equal():
     assert gist() != gist("fp8")
     assert actnn() != actnn(4)
     assert hash(gist()) == hash(gist())
+
+
+def test_a_tier_without_room_for_what_may_be_left_over_is_refused():
+    graph = vgg_like(2)
+    needed = gist()(graph).predicted.host_peak_bytes
+    enough = replace(graph, tiers=(Tier("host", 1e9, 2 * needed),))
+    assert gist()(enough).predicted.host_peak_bytes == needed > 0
+    small = replace(graph, tiers=(Tier("host", 1e9, needed - 64),))
+    with pytest.raises(PlanError, match=r"gist has .* Raise spill_limit"):
+        gist()(small)
+    assert gist("fp8")(small).predicted.host_peak_bytes == 0  # whose size is fixed
