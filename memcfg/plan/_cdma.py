@@ -122,9 +122,9 @@ def cdma(
         The method; None is `vdnn_all`.
     codec : {"zvc", "csr"}, default "zvc"
         The code.
-    density : float or mapping of str to float, default 0.5
+    density : float or mapping of str to float, default 0.6
         What part of a ReLU's results is expected not to be 0; or that of tensors by
-        name, and 0.5 of others. It decides times that are predicted, and which copies
+        name, and 0.6 of others. It decides times that are predicted, and which copies
         have a codec.
 
     Returns

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from memcfg.plan._plan import Plan
     from memcfg.plan._policy import Policy
 
-RECTIFIED = 0.5  # density of a ReLU's results: of a sum with either sign, half are 0
+RECTIFIED = 0.6  # of a ReLU's results: half of sums of either sign are 0, or nearly so
 _MAP = 2  # dimensions that a feature map has at least; statistics have fewer
 _OTHER = "share(), which encodes nothing, or auto()"
 
@@ -61,8 +61,8 @@ def _stashes(graph: Graph) -> Iterator[_Stash]:
 class _Encoder:
     """Which codecs a method takes: a value, so that equal policies are equal."""
 
-    sparse: str | None  # of maps with zeros; None: they are like others
-    rest: str | None  # of others; None: they are kept
+    sparse: tuple[str, ...]  # of maps with zeros
+    rest: str | None  # of all; None: those that no other makes smaller are kept
     densities: Densities
 
     def __call__(self, request: Request) -> Plan:
@@ -86,7 +86,7 @@ class _Encoder:
         """Choose what takes the fewest bytes, of codecs alike what loses nothing."""
         tensor, nbytes = stash.tensor, graph.tensors[stash.tensor].nbytes
         readers = [op for op in graph.consumers[tensor] if op >= stash.first]
-        codecs = [self.sparse, self.rest]
+        codecs = [*self.sparse, self.rest]
         if all(reads_sign(graph.ops[op], tensor) for op in readers):
             codecs = ["mask"]
         packs = [
@@ -116,7 +116,7 @@ _REDUCED = ("fp16", "fp10", "fp8")
 def gist(
     dpr: str | None = None,
     density: float | Mapping[str, float] = RECTIFIED,
-    sparse: str = "csr",
+    sparse: str | None = None,
 ) -> Policy:
     """Encode what waits for the backward phase, as Gist.
 
@@ -131,13 +131,13 @@ def gist(
     dpr : {"fp16", "fp10", "fp8"}, optional
         The format of maps that no lossless code makes smaller than it would; None keeps
         them, and all gradients have the same bits. The forward phase has in any case.
-    density : float or mapping of str to float, default 0.5
+    density : float or mapping of str to float, default 0.6
         What part of a ReLU's results is planned not to be 0; or that of tensors by
-        name, and 0.5 of others. A map that turns out denser is not encoded in that
+        name, and 0.6 of others. A map that turns out denser is not encoded in that
         step: it stays as it is, in part on the device's first tier.
-    sparse : {"csr", "zvc"}, default "csr"
-        The sparse code: Gist's, or the zero-value code of cDMA, which is smaller where
-        more than a ninth is not 0.
+    sparse : {"csr", "zvc"}, optional
+        The sparse code: Gist's, or the zero-value code of cDMA. None is what is
+        smaller: Gist's where less than a ninth is not 0.
 
     Returns
     -------
@@ -158,9 +158,10 @@ def gist(
     """
     if dpr is not None and dpr not in _REDUCED:
         raise ValueError(f"dpr is None or one of {_REDUCED}, not {dpr!r}")
-    if sparse not in SPARSE:
-        raise ValueError(f"sparse is one of {SPARSE}, not {sparse!r}")
-    encoder = _Encoder(sparse, dpr, Densities.of(density, RECTIFIED))
+    if sparse is not None and sparse not in SPARSE:
+        raise ValueError(f"sparse is None or one of {SPARSE}, not {sparse!r}")
+    codes = SPARSE if sparse is None else (sparse,)
+    encoder = _Encoder(codes, dpr, Densities.of(density, RECTIFIED))
     return Method("gist", encoder, _OTHER, swaps=True)
 
 
@@ -197,5 +198,5 @@ def actnn(bits: int = 2) -> Policy:
     """
     if bits not in _GROUPED:
         raise ValueError(f"bits are one of {_GROUPED}, not {bits!r}")
-    encoder = _Encoder(None, f"group{bits}", Densities(1.0))
+    encoder = _Encoder((), f"group{bits}", Densities(1.0))
     return Method("actnn", encoder, _OTHER, swaps=True)

@@ -380,6 +380,15 @@ def _costs(plan: Plan) -> list[Row]:
         words = "of that time ops wait for copies"
         stall = _milliseconds(predicted.stall_seconds)
         rows.append(Row("stall", stall, tuple(words.split())))
+    codes = [each for each in plan.actions if isinstance(each, Encode)]
+    if codes:
+        names = ", ".join(dict.fromkeys(code.codec for code in codes))
+        nbytes = sum(code.nbytes for code in codes)
+        words = f"{len(codes)} codes by {names}"
+        rows.append(_bytes_row("encoded", nbytes, *words.split()))
+    if any(code.tier is not None for code in codes):
+        words = "on tiers at most, with what codes leave over that do not fit"
+        rows.append(_bytes_row("overflow", predicted.host_peak_bytes, *words.split()))
     if predicted.codec_seconds:
         coding = _milliseconds(predicted.codec_seconds)
         words = "of that time codecs encode and decode"

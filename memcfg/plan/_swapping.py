@@ -96,8 +96,8 @@ def within_tier(request: Request, plan: Plan, enough: int | None = None) -> Plan
     tier = tier_of(request.graph)
     assert tier.limit_bytes is not None
     told = (
-        f"{request.method} swaps "
-        f"{format_bytes(excess + tier.limit_bytes, exact=True)} of {plan.graph!r} to "
+        f"{request.method} has "
+        f"{format_bytes(excess + tier.limit_bytes, exact=True)} of {plan.graph!r} on "
         f"{tier.name!r}, whose limit is {format_bytes(tier.limit_bytes, exact=True)}."
     )
     if enough is None:

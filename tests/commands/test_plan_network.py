@@ -327,7 +327,7 @@ def test_where_methods_swap_to_and_how_fast(tmp_path, capsys):
     config.reset()
     more = ["--graph", graph, "--method", "vdnn_all", "--spill-limit", "1KiB"]
     assert main(["plan", *more]) == 2
-    assert "to 'host', whose limit is 1024 B" in capsys.readouterr().err
+    assert "on 'host', whose limit is 1024 B" in capsys.readouterr().err
 
 
 def test_a_place_to_swap_to_must_be_there(capsys):

@@ -1,0 +1,149 @@
+"""Training with maps that wait encoded: the same bits, or as good a network."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import memcfg as mc
+
+nn, planning = mc.nn, mc.plan
+datasets = pytest.importorskip("sklearn.datasets")
+BATCH = 32
+
+
+@pytest.fixture(scope="module")
+def digits():
+    found = datasets.load_digits()
+    images = (found.images / 16).astype(np.float32).repeat(2, 1).repeat(2, 2)
+    order = np.random.default_rng(0).permutation(len(images))
+    return images[order][..., None], found.target[order]
+
+
+def network(seed=0, width=8):
+    """Blocks of convolutions and a pooling, as in VGG."""
+    nn.set_random_seed(seed)
+    layers = [nn.Input((16, 16, 1))]
+    for block in range(2):
+        filters = width << block
+        layers += [
+            nn.Conv2D(filters, 3, padding="same", activation="relu") for _ in range(2)
+        ]
+        layers.append(nn.MaxPooling2D())
+    layers += [nn.Flatten(), nn.Dense(32, activation="relu"), nn.Dropout(0.2)]
+    return nn.Sequential([*layers, nn.Dense(10)])
+
+
+def compiled(memory, rate=0.02, **options):
+    model = network(**options)
+    loss = nn.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(nn.SGD(rate, momentum=0.9), loss, metrics=["accuracy"], memory=memory)
+    return model
+
+
+def steps(memory, digits, count):
+    """Losses and weights of some steps, and what encodings did."""
+    x, y = digits
+    model = compiled(memory)
+    losses = []
+    for step in range(count):
+        rows = slice(BATCH * step % 1600, BATCH * step % 1600 + BATCH)
+        losses.append(float(model.train_on_batch(x[rows], y[rows])[0]))
+    weights, report = model.get_weights(), model.memory_report(verify=True)
+    assert report.measured_peak_bytes == report.predicted_peak_bytes
+    model.close()
+    return losses, weights, report.codings
+
+
+LOSSLESS = {
+    "gist": planning.gist(),
+    "as published": planning.gist(sparse="csr", density=0.5),
+    "as if all were sparse": planning.gist(density=0.1),
+    "cdma": planning.cdma(),
+    "cdma of convolutions": planning.cdma(planning.vdnn_conv(), codec="csr"),
+}
+
+
+@pytest.mark.parametrize("name", LOSSLESS)
+def test_fifty_steps_have_the_same_bits(name, digits):
+    losses, weights, _ = steps(planning.share(), digits, 50)
+    found, trained, codings = steps(LOSSLESS[name], digits, 50)
+    assert found == losses
+    assert all(map(np.array_equal, trained, weights))
+    assert codings
+    for each in codings:
+        assert each.runs >= 50
+        assert each.raw <= each.runs
+    if name == "as if all were sparse":  # most do not fit, and nothing is lost
+        assert sum(each.raw for each in codings) > 50
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [*(planning.gist(dpr) for dpr in ("fp16", "fp10", "fp8")), planning.actnn()],
+)
+def test_the_forward_phase_keeps_its_bits(policy, digits):
+    losses, weights, _ = steps(planning.share(), digits, 1)
+    found, trained, codings = steps(policy, digits, 1)
+    assert found == losses
+    assert not all(map(np.array_equal, trained, weights))
+    assert not any(each.raw for each in codings)
+
+
+def test_reduced_gradients_are_within_what_the_format_rounds_by(digits):
+    """Of fp16 2**-11 of each number; the gradient of a kernel is a sum of products."""
+    before = compiled(planning.share())
+    first = before.get_weights()
+    before.close()
+    _, exact, _ = steps(planning.share(), digits, 1)
+    _, found, _ = steps(planning.gist("fp16"), digits, 1)
+    for start, true, rounded in zip(first, exact, found, strict=True):
+        moved = np.abs(true - start).max()
+        assert np.abs(rounded - true).max() <= 2**-9 * moved
+
+
+def accuracy(memory, seed):
+    """Train a normalised network on three quarters of the digits; ask the rest."""
+    found = datasets.load_digits()
+    x, y = (found.images / 16).astype(np.float32)[..., None], found.target
+    order = np.random.default_rng(seed).permutation(len(x))
+    ahead, later = order[:1297], order[1297:]
+    nn.set_random_seed(seed)
+    layers = [nn.Input((8, 8, 1))]
+    for filters in (16, 32):
+        for _ in range(2):
+            layers += [nn.Conv2D(filters, 3, padding="same"), nn.BatchNormalization()]
+            layers.append(nn.ReLU())
+        layers.append(nn.MaxPooling2D())
+    model = nn.Sequential([*layers, nn.Flatten(), nn.Dense(10)])
+    loss = nn.SparseCategoricalCrossentropy(from_logits=True)
+    sgd = nn.SGD(0.02, momentum=0.9)
+    model.compile(sgd, loss, metrics=["accuracy"], memory=memory)
+    options = {"batch_size": BATCH, "epochs": 10, "verbose": 0, "seed": seed}
+    model.fit(x[ahead], y[ahead], **options)
+    told = model.evaluate(x[later], y[later], verbose=0)[1]
+    model.close()
+    return told
+
+
+@pytest.fixture(scope="module")
+def exact():
+    return np.mean([accuracy(planning.share(), seed) for seed in range(3)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("policy", "points"),
+    [
+        (planning.gist("fp16"), 0.5),
+        (planning.gist("fp10"), 0.5),
+        (planning.gist("fp8"), 0.5),
+        (planning.actnn(), 1.0),
+    ],
+)
+def test_digits_are_told_apart_as_well(policy, points, exact):
+    """In the mean of three seeds, in percent points."""
+    found = np.mean([accuracy(policy, seed) for seed in range(3)])
+    print(f"{policy}: {100 * exact:.2f} %, encoded {100 * found:.2f} %")
+    assert exact > 0.97
+    assert 100 * (exact - found) <= points
