@@ -106,7 +106,7 @@ def with_gap(
             leaves = True
     gap = 0.0
     if computed > len(costs) or leaves:
-        taken += plan.predicted.stall_seconds
+        taken += plan.elapsed_seconds - plan.predicted.seconds
         limit = None if leaves else plan.limit_bytes
         least = _bound(graph, limit, is_over)
         gap = max(0.0, taken / least - 1.0) if least else 0.0
