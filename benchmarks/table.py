@@ -12,6 +12,7 @@ OTHERS = {  # with a script of their own
     "codecs.json",
     "data.json",
     "ladder.json",
+    "lanes.json",
     "layers_1_thread.json",
     "layers_2_threads.json",
     "plans.json",
