@@ -34,10 +34,10 @@ def row(rung: dict, whole: int) -> str:
     cells = [
         f"{rung['limit_bytes'] / MIB:.2f} MiB",
         f"{rung['limit_bytes'] / whole:.0%}",
-        f"{rung['peak_bytes']:,} B",
+        f"{rung['peak_bytes'] / MIB:.2f} MiB",
         f"{again:.1%}",
         f"{rung['optimality_gap']:.1%}",
-        f"{measured['peak_bytes']:,} B",
+        f"{measured['peak_bytes'] / MIB:.2f} MiB",
         f"{measured['seconds']:.2f} s",
     ]
     return "| " + " | ".join(cells) + " |"
@@ -50,10 +50,14 @@ def table(path: Path = RESULTS) -> str:
     place = found["environment"]
     rows = "\n".join(row(rung, whole) for rung in found["rungs"])
     head = f"| {' | '.join(TITLES)} |\n|{' ---: |' * len(TITLES)}"
+    smallest = refusal["limit_bytes"] + 1
+    exact = all(r["peak_bytes"] == r["measured"]["peak_bytes"] for r in found["rungs"])
+    equal = ", the same to the byte," if exact else ""
     told = (
-        f"Then: `{refusal['limit_bytes']} B is refused; what sets the smallest limit:` "
-        f"`{refusal['peak_op']}`. Peaks, here to the byte, are predicted, and "
-        "measured as the highest byte that a step really changed; extra work is "
+        f"Then: `The smallest limit is {smallest} B ({smallest / MIB:.2f} MiB): "
+        f"{refusal['limit_bytes']} B is refused. What sets it: {refusal['peak_op']}`. "
+        f"Peaks are predicted, and measured{equal} as the "
+        "highest byte that a step really changed; extra work is "
         "computed again; another plan is faster by the gap at most. "
         f"{place['processor']}, {place['cores']} cores, {place['date']}."
     )

@@ -1,8 +1,9 @@
 """The command line: ``memcfg plan``, ``judge``, ``place``, ``devices``, ``demo``.
 
-An error is one line on the error stream, with status 2 for what the user can correct, 1
-for a plan that does not exist or is invalid; an interrupt and a reader that has gone
-end a command quietly, with a shell's numbers for that.
+An error is one line on the error stream, wrapped if that is a terminal, with status 2
+for what the user can correct, 1 for a plan that does not exist or is invalid; an
+interrupt and a reader that has gone end a command quietly, with a shell's numbers for
+that.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import argparse
 import os
 import re
 import sys
+import textwrap
 from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from memcfg._checks import unknown
+from memcfg._terminal import width
 from memcfg._version import __version__
 from memcfg.errors import InfeasiblePlanError, MemcfgError
 
@@ -49,7 +52,7 @@ class _Parser(argparse.ArgumentParser):
         return found, extra
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"memcfg: error: {message}\n")
+        self.exit(2, _told(message) + "\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -133,5 +136,19 @@ def _parser(words: list[str]) -> argparse.ArgumentParser:
 
 
 def _fail(message: str, status: int) -> int:
-    print(f"memcfg: error: {' '.join(message.split())}", file=sys.stderr)
+    print(_told(" ".join(message.split())), file=sys.stderr)
     return status
+
+
+def _told(message: str) -> str:
+    """Write an error: one line, or in a terminal as many as it takes."""
+    line = f"memcfg: error: {message}"
+    if sys.stderr is None or not sys.stderr.isatty():
+        return line
+    return textwrap.fill(
+        line,
+        width(),
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

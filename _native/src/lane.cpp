@@ -4,6 +4,8 @@
 #include <signal.h>
 
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -30,9 +32,25 @@ class SignalsBlocked : private NoCopy {
   sigset_t before_;
 };
 
+using Clock = std::chrono::steady_clock;
+
+// To wake a thread whose processor has halted takes about as long in a virtual machine,
+// and so do copies of a MiB.
+constexpr std::chrono::microseconds kLook{100};
+
+// How many processors one of two threads may run on; 0 if nobody tells.
+int processors_of(pthread_t one, pthread_t other) noexcept {
+  cpu_set_t mine, theirs;
+  if (pthread_getaffinity_np(one, sizeof mine, &mine) != 0) return 0;
+  if (pthread_getaffinity_np(other, sizeof theirs, &theirs) != 0) return 0;
+  CPU_OR(&mine, &mine, &theirs);
+  return CPU_COUNT(&mine);
+}
+
 }  // namespace
 
-// Invariant: done <= submitted <= done + kCapacity.
+// Invariant: done <= submitted <= done + kCapacity. They change with the lock
+// held; who looks before it sleeps reads `done` without it.
 struct Lane::Worker {
   explicit Worker(std::uint64_t number) : submitted(number), done(number) {
     const SignalsBlocked blocked;
@@ -56,7 +74,8 @@ struct Lane::Worker {
   std::mutex mutex;
   std::condition_variable changed;
   std::array<Task, kCapacity> tasks;
-  std::uint64_t submitted, done;
+  std::uint64_t submitted;
+  std::atomic<std::uint64_t> done;
   bool ending = false;
   std::thread thread;
 };
@@ -115,8 +134,18 @@ void Lane::settle(std::uint64_t number) noexcept {
   if (forks_ != fork_count()) return;
   if (number > lost_begin_ && number <= lost_end_) return;
   Worker& worker = *worker_;
+  const auto ready = [&worker, number] { return worker.done >= number; };
+  if (looks_) {
+    const Clock::time_point end = Clock::now() + kLook;
+    while (!ready() && Clock::now() < end) std::this_thread::yield();
+  }
   std::unique_lock<std::mutex> lock(worker.mutex);
-  worker.changed.wait(lock, [&worker, number] { return worker.done >= number; });
+  worker.changed.wait(lock, ready);
+}
+
+void Lane::expect(int threads) noexcept {
+  if (forks_ != fork_count()) return;
+  looks_ = processors_of(pthread_self(), worker_->thread.native_handle()) > threads;
 }
 
 }  // namespace memcfg

@@ -612,6 +612,7 @@ double Program::now() const noexcept {
 
 void Program::begin_run() {
   for (std::size_t i = 1; i < spaces_.size(); ++i) spaces_[i]->prepare();
+  for (const auto& lane : lanes_) lane->expect(max_threads());
   std::fill(last_.begin(), last_.end(), 0);
   protected_ = false;
   failed_ = false;

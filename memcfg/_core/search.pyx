@@ -135,7 +135,7 @@ cdef extern from "memcfg/reorder.hpp" namespace "memcfg::reorder" nogil:
         int64_t floor
 
     Reordered reorder_sequence "memcfg::reorder::reorder"(
-        const Arrays& step, const Sequence& sequence, int64_t effort
+        const Arrays& step, const Sequence& sequence, int64_t effort, const Stop& stop
     ) except +
 
 
@@ -424,12 +424,16 @@ cdef class Step:
         """Look for the order of a schedule without fault that has the lowest peak.
 
         Gives the schedule in that order, the bytes in use at its peak, and those that
-        any order needs; `effort` bounds the numbers that are looked at.
+        any order needs; `effort` bounds the numbers that are looked at. It heeds
+        signals, and not ``is_over()``: without its order a plan may not fit.
         """
         cdef Sequence ops = sequence
         cdef Reordered found
+        cdef list asked = [None]
+        cdef Stop stop = _stop(asked)
         with nogil:
-            found = reorder_sequence(self.arrays, ops, effort)
+            found = reorder_sequence(self.arrays, ops, effort, stop)
+        _raise(asked)
         return found.sequence, found.load, found.floor
 
     @property

@@ -76,8 +76,9 @@ def climb(task: Task, graph: Graph, method: str, steps: int, output: str | None)
     except InfeasiblePlanError:
         peak_op = _peak_op(rungs[-1].plan)
         refusal = {"limit_bytes": floor - 1, "peak_op": peak_op}
-        least = shorten(peak_op, width() // 2)
-        write(f"\n{floor - 1} B is refused; what sets the smallest limit:\n  {least}")
+        smallest = format_bytes(floor, exact=True)
+        write(f"\nThe smallest limit is {smallest}: {floor - 1} B is refused.")
+        write(f"What sets it: {shorten(peak_op, width() // 2)}")
     if output is not None:
         if output.endswith(".svg"):
             text = _svg(graph, method, default, rungs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from dataclasses import replace
 from fractions import Fraction
@@ -41,8 +42,15 @@ if TYPE_CHECKING:
 
 _Value = TypeVar("_Value")
 
+
+class _Bare(int):
+    """A size that was written without a unit."""
+
+
 _BATCH, _STEPS = 32, 5  # what `plan` takes of a network if nothing else is said
 _STANDARD_OUTPUT = "-"  # as an --output
+_SETTING = re.compile(r"\b(?:spill_to|spill_limit|lane_bandwidth)\b")
+_FEW = 2**20  # bytes: less, without a unit, was perhaps meant in another one
 _MAX_FILE = 2**28  # bytes; a graph of a million ops has about as many
 
 
@@ -142,6 +150,7 @@ def _plan(args: argparse.Namespace) -> int:
     if args.graph is not None:
         graph = replace(_read(args.graph, Graph.from_json), tiers=spill)
     else:
+        _warn_of_few_bytes(args.limit)
         task = Task(
             args.network,
             args.batch or _BATCH,
@@ -179,16 +188,22 @@ def _spill(args: argparse.Namespace) -> tuple[Tier, ...]:
         wanted = config.LogicalDeviceConfiguration(
             spill_to=args.spill_to or "host",
             spill_limit=args.spill_limit,
-            lane_bandwidth=args.lane_bandwidth,
+            lane_bandwidth=args.lane_bandwidth
+            and args.lane_bandwidth.removesuffix("/s"),
         )
         (cpu,) = config.list_physical_devices("CPU")
         config.set_logical_device_configuration(cpu, [wanted])
         spill = wanted.spill_on(machine_bytes())
     except (TypeError, ValueError) as error:
-        args.parser.error(str(error))
+        args.parser.error(_SETTING.sub(_as_option, str(error)))
     assert spill.tier is not None
     rate = spill.bandwidth or NOMINAL_COPY[spill.tier]
     return (Tier(spill.tier, rate, spill.limit_bytes, is_stated=True),)
+
+
+def _as_option(setting: re.Match[str]) -> str:
+    """Return the option that makes a setting of a device."""
+    return "--" + setting[0].replace("_", "-")
 
 
 def _plan_once(
@@ -349,7 +364,16 @@ def _limit(text: str) -> int | Fraction:
         raise argparse.ArgumentTypeError(str(error)) from error
     if part == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive size")
-    return _size(text) if part is None else part
+    if part is not None:
+        return part
+    return _Bare(_size(text)) if text.isdecimal() else _size(text)
+
+
+def _warn_of_few_bytes(limit: int | Fraction | None) -> None:
+    """Say what a limit is that was perhaps meant in another unit."""
+    if isinstance(limit, _Bare) and limit < _FEW:
+        hint = f"write '{limit}MiB' if MiB are meant, or '{limit}B'"
+        print(f"memcfg: --limit {limit} is {limit} bytes: {hint}", file=sys.stderr)
 
 
 def _bytes(limit: int | Fraction | None, graph: Graph) -> int | None:

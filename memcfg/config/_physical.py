@@ -421,7 +421,10 @@ def _checked(
 def _check_spill(item: LogicalDeviceConfiguration, hardware: Hardware) -> None:
     spill = item.spill_on(hardware.memory_bytes)
     if spill.folder is not None and not Path(spill.folder).is_dir():
-        raise ValueError(f"spill_to: there is no folder {spill.folder!r}")
+        raise ValueError(
+            f"spill_to: there is no folder {spill.folder!r}; the host's memory is "
+            "'host'"
+        )
     if hardware.space == "device" and spill.bandwidth is not None:
         raise ValueError(
             f"lane_bandwidth is not supported for {hardware.name}: it slows copies "

@@ -100,7 +100,9 @@ def _checkmate(request: Request) -> Plan:
 
 def plan_stages(request: Request, *, times: int | None = None) -> Plan:
     """Plan the best schedule of stages; `times` bounds how often an op may run."""
-    _refuse_large(request, _OPS, "checkmate_lp() or auto()")
+    larger = len(request.graph.ops) > _LP_OPS
+    other = "auto()" if larger else "checkmate_lp() or auto()"
+    _refuse_large(request, _OPS, other)
     nothing = request.scheduled(range(len(request.graph.ops)))
     if request.limit_bytes is not None and fits(nothing):
         return nothing

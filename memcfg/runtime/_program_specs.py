@@ -259,8 +259,7 @@ def _needs(
 
     Raises PlanError if its tier has not so many.
     """
-    copies = (planning.SwapOut, planning.SwapIn, planning.Encode, planning.Decode)
-    fails = device.fallible or any(isinstance(a, copies) for a in plan.actions)
+    fails = device.fallible or any(_may_fail(a, device) for a in plan.actions)
     computes = [a for a in plan.actions if isinstance(a, planning.Compute)]
     ops = [(a.op, a.algorithm) for a in computes]
     saved = _saved(graph, kernels, ops, device, fails=fails)
@@ -275,6 +274,16 @@ def _needs(
     if saved:
         tiers["host"] = align_up(tiers.get("host", 0)) + saved
     return {"saved_bytes": saved, "tier_bytes": tiers, "arena_bytes": plan.peak_bytes}
+
+
+def _may_fail(action: planning.Action, device: Device) -> bool:
+    """Whether what moves a tensor can fail: a disk or a codec can, no plain copy."""
+    match action:
+        case planning.SwapOut(_, tier, _, codec):
+            return device.tiers[tier] == "file" or codec is not None
+        case planning.SwapIn(_, tier):
+            return device.tiers[tier] == "file"
+    return isinstance(action, planning.Encode | planning.Decode)
 
 
 def _check_actions(plan: planning.Plan, device: Device) -> None:

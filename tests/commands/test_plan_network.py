@@ -185,12 +185,14 @@ def test_a_ladder_goes_down_to_the_floor(tmp_path, capsys):
     limits = [rung["limit_bytes"] for rung in ladder["rungs"]]
     assert limits == sorted(limits, reverse=True)
     assert limits[0] == ladder["share_peak_bytes"]
-    assert f"{limits[-1] - 1} B is refused" in text
+    assert f"\nThe smallest limit is {limits[-1]} B (" in text
+    assert f"): {limits[-1] - 1} B is refused." in text
     for rung in ladder["rungs"]:
         assert rung["peak_bytes"] <= rung["limit_bytes"]
         assert rung["measured"] is None
     assert ladder["refusal"]["limit_bytes"] == limits[-1] - 1
-    first, _, last = text.rstrip().splitlines()[-1].strip().partition("…")  # if long
+    told = text.rstrip().splitlines()[-1].removeprefix("What sets it: ")
+    first, _, last = told.partition("…")  # if long
     assert first
     assert ladder["refusal"]["peak_op"].startswith(first)
     assert ladder["refusal"]["peak_op"].endswith(last or first)
@@ -334,4 +336,46 @@ def test_a_place_to_swap_to_must_be_there(capsys):
     with pytest.raises(SystemExit):
         main(["plan", "lenet5", "--spill-to", "/no/such/folder"])
     told = capsys.readouterr().err.splitlines()[-1]
-    assert told.endswith("spill_to: there is no folder '/no/such/folder'")
+    assert told.endswith(
+        "--spill-to: there is no folder '/no/such/folder'; the host's memory is 'host'"
+    )
+
+
+def test_a_bandwidth_is_of_a_second(capsys):
+    rows = []
+    for rate in ("500MB", "500MB/s"):
+        config.reset()
+        more = ["--method", "vdnn_all", "--output", "-"]
+        assert main(["plan", "lenet5", *more, "--lane-bandwidth", rate]) == 0
+        told = capsys.readouterr().out
+        rows.append(Plan.from_json(told).elapsed_seconds)
+    assert rows[0] == rows[1]
+    with pytest.raises(SystemExit):
+        main(["plan", "lenet5", "--lane-bandwidth", "500MBps"])
+    assert "error: --lane-bandwidth: cannot read" in capsys.readouterr().err
+
+
+def test_a_limit_without_a_unit_is_told_where_it_is_small(capsys):
+    assert main(["plan", "lenet5", "--method", "share", "--limit", "60"]) == 1
+    told = capsys.readouterr().err.splitlines()
+    assert told[0] == (
+        "memcfg: --limit 60 is 60 bytes: write '60MiB' if MiB are meant, or '60B'"
+    )
+    assert len(told) == 2
+    for limit in ("60B", str(2**20), "60%"):
+        main(["plan", "lenet5", "--method", "share", "--limit", limit])
+        assert "MiB are meant" not in capsys.readouterr().err
+
+
+def test_a_terminal_gets_lines_that_fit(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert main(["plan", "lenet5", "--method", "share", "--limit", "60B"]) == 1
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) > 2
+    assert max(map(len, told)) <= 80
+    assert told[0].startswith("memcfg: error: share cannot plan")
+
+
+def test_checkmate_does_not_name_what_refuses_too(capsys):
+    assert main(["plan", "resnet50", "--batch", "1", "--method", "checkmate"]) == 2
+    assert "Plan with auto()." in capsys.readouterr().err

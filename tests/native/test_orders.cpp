@@ -136,6 +136,20 @@ TEST(an_order_is_as_good_as_it_says_and_its_floor_holds) {
   CHECK(missed <= 4);
 }
 
+TEST(a_stopped_search_returns_an_order_that_is_none_the_worse) {
+  int better = 0;
+  for (unsigned seed = 0; seed < 40; ++seed) {
+    const Step step = random_step(seed, 7);
+    const Sequence given = in_order(step);
+    const memcfg::Stop stop{[](void*) { return true; }, nullptr};
+    const auto found = memcfg::reorder::reorder(step, given, 1'000'000, stop);
+    CHECK(is_sound(step, found.sequence));
+    CHECK(found.load <= memcfg::schedule::score(step, given).load);
+    better += memcfg::reorder::reorder(step, given, 1'000'000).load < found.load;
+  }
+  CHECK(better > 0);  // else it was not stopped
+}
+
 TEST(the_optima_of_checkmate_are_found) {
   const Step step = unit_chain(8);
   const std::size_t optima[] = {45, 26, 22, 21, 20, 19, 18, 17};

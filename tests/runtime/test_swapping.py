@@ -106,6 +106,16 @@ def test_late_copies_change_nothing(seed, policy, device):
     executor.close()
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+def test_state_is_saved_where_a_disk_or_a_code_may_fail(policy, device):
+    graph = NETWORKS["noisy"]()
+    executor = load(device, graph, POLICIES[policy])
+    state = sum(-(-graph.tensors[t].nbytes // 64) * 64 for t in graph.persistent)
+    saved = executor._programs["train"].spec.saved_bytes
+    assert saved == (0 if policy == "host" else state)
+    executor.close()
+
+
 @pytest.mark.parametrize("policy", ["both", "codec", "overflow", "coded"])
 def test_a_fault_in_any_instruction_leaves_the_state(policy, device):
     graph = NETWORKS["noisy"]()

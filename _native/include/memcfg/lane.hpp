@@ -35,6 +35,10 @@ class Lane {
   void wait(std::uint64_t number);
   // The same without the error: nobody works on it any more.
   void settle(std::uint64_t number) noexcept;
+  // So many threads, the caller one of them, compute until this is called again. If
+  // that leaves the lane a processor, whoever waits looks for a while before it sleeps;
+  // if not, that would only keep the copy from it.
+  void expect(int threads) noexcept;
 
  private:
   struct Worker;
@@ -45,6 +49,7 @@ class Lane {
   Worker* worker_;  // of this process; one that a parent had is left to it
   std::uint64_t lost_begin_ = 0, lost_end_ = 0;  // numbers that were lost
   std::atomic<std::uint64_t> forks_;             // what these were made after
+  std::atomic<bool> looks_{false};
 };
 
 }  // namespace memcfg

@@ -17,6 +17,7 @@
 
 #include "memcfg/liveness.hpp"
 #include "memcfg/max_flow.hpp"
+#include "memcfg/stop.hpp"
 
 namespace memcfg::reorder {
 
@@ -163,11 +164,19 @@ struct Result {
   Extent floor;  // no order of these computations has a lower load
 };
 
+constexpr std::int64_t kBetweenQuestions = 1'000'000;  // of work: some milliseconds
+
 class Search {
  public:
   // `effort` is a number of arcs, values and items that are looked at.
-  Search(const Step& step, const Sequence& sequence, std::int64_t effort)
-      : sequence_(sequence), items_(step, sequence), effort_(effort) {
+  Search(const Step& step,
+         const Sequence& sequence,
+         std::int64_t effort,
+         const Stop& stop)
+      : sequence_(sequence),
+        items_(step, sequence),
+        effort_(effort),
+        watch_(stop, kBetweenQuestions) {
     order_in_time();
     best_load_ = evaluate(best_);
     floor_ = items_.ends;
@@ -188,7 +197,9 @@ class Search {
   using Order = std::vector<Index>;        // of items
   using Load = std::pair<Extent, Extent>;  // at the peak; in all above the crest
 
-  bool is_over() const { return work_ >= effort_ || best_load_.first <= floor_; }
+  bool is_over() {
+    return work_ >= effort_ || best_load_.first <= floor_ || watch_.is_over(work_);
+  }
 
   // The order as given, the barrier as early as it may be.
   void order_in_time() {
@@ -424,6 +435,7 @@ class Search {
   const Items items_;
   const std::int64_t effort_;
   std::int64_t work_ = 0;
+  Watch watch_;
   Extent floor_ = 0;
   Extent crest_ = 0;  // loads above it count beside the peak
   bool near_ = true;  // which of the minimum cuts is taken
@@ -435,9 +447,12 @@ class Search {
   std::vector<Index> taken_;
 };
 
-// Pre: find_fault(step, sequence) finds none.
-inline Result reorder(const Step& step, const Sequence& sequence, std::int64_t effort) {
-  return Search(step, sequence, effort).run();
+// Pre: find_fault(step, sequence) finds none. Stopped, it returns the best so far.
+inline Result reorder(const Step& step,
+                      const Sequence& sequence,
+                      std::int64_t effort,
+                      const Stop& stop = {}) {
+  return Search(step, sequence, effort, stop).run();
 }
 
 }  // namespace memcfg::reorder

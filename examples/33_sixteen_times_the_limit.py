@@ -1,4 +1,4 @@
-"""Train a network whose tensors take four times what its device has.
+"""Train a network whose tensors take sixteen times what its device has.
 
 The inputs of layers leave for the host's memory while the layers compute, and come back
 for the backward phase. The weights are those of a device with room for all, to the bit.
@@ -7,6 +7,7 @@ for the backward phase. The weights are those of a device with room for all, to 
 import numpy as np
 
 import memcfg as mc
+from memcfg.errors import InfeasiblePlanError
 
 nn, planning = mc.nn, mc.plan
 BATCH, LAYERS, STEPS = 8, 24, 3
@@ -39,7 +40,7 @@ def train(memory):
 
 
 room_for_all, expected, _ = train(planning.keep_all())
-limit = room_for_all.peak_bytes // 4
+limit = room_for_all.peak_bytes // 16
 
 mc.config.reset()
 cpu = mc.config.list_physical_devices("CPU")[0]
@@ -51,6 +52,10 @@ mc.config.set_logical_device_configuration(
         )
     ],
 )
+try:
+    train(planning.share())
+except InfeasiblePlanError as error:
+    print(f"without swapping: {error.smallest_limit_bytes:,} bytes are needed")
 plan, weights, peak = train(planning.vdnn_dyn())
 print(plan)
 print(f"all tensors: {room_for_all.peak_bytes:,} bytes")
