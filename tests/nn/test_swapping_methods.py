@@ -10,6 +10,7 @@ from memcfg import nn
 from memcfg.errors import InfeasiblePlanError
 from memcfg.plan import (
     NAMED_POLICIES,
+    Compute,
     Policy,
     keep_all,
     meng_swap,
@@ -18,11 +19,12 @@ from memcfg.plan import (
     vdnn_conv,
 )
 
+ENCODING = ("gist",)  # and nothing leaves
 METHODS: dict[str, Policy] = {
     **{
         name: make()
         for name, make in NAMED_POLICIES.items()
-        if getattr(make(), "swaps", False)
+        if getattr(make(), "swaps", False) and name not in ENCODING
     },
     "vdnn_all (m)": vdnn_all("memory"),
     "vdnn_conv (m)": vdnn_conv("memory"),
@@ -89,8 +91,9 @@ def test_it_trains_to_the_same_bits(name, tight):
     assert plan.predicted.moved_bytes > 0
     assert plan.peak_bytes <= limit
     assert mc.config.get_memory_info("CPU:0")["peak"] <= limit
+    named = any(isinstance(a, Compute) and a.algorithm for a in plan.actions)
     for found, wanted in zip(weights, expected, strict=True):
-        if name.endswith("(m)"):  # algorithms of less scratch round differently
+        if named:  # algorithms of less scratch round differently
             np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
         else:
             assert found.tobytes() == wanted.tobytes()
