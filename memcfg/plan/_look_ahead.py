@@ -287,9 +287,9 @@ def look_ahead() -> Policy:
     `sqrt_checkpoint`, and from the lowest schedules: it leaves some replays out, puts
     others in with their costs changed at random, and keeps what is cheaper. Ops run in
     the given order, and what is found is then put in the order of the lowest peak and
-    searched again, as long as that helps; and so is what fits once placed. Any but updates and those that make what is
-    to be kept may run again, in the backward phase as well. The work is counted, so the
-    same graph and limit give the same plan.
+    searched again, as long as that helps; and so is what fits once placed. Any but
+    updates and those that make what is to be kept may run again, in the backward phase
+    as well. The work is counted, so the same graph and limit give the same plan.
 
     References
     ----------
