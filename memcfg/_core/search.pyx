@@ -252,6 +252,13 @@ cdef extern from "memcfg/look_ahead.hpp" namespace "memcfg::look_ahead" nogil:
         int64_t work,
         const Stop& stop,
     ) except +
+    vector[Sequence] cheaper(
+        const Arrays& step,
+        const Sequence& start,
+        int64_t limit,
+        int64_t work,
+        const Stop& stop,
+    ) except +
 
 
 cdef cbool _is_over(void* whom) noexcept nogil:
@@ -333,8 +340,8 @@ cdef class Step:
     order. A choice has one byte an op: 1 drops its outputs until they are needed again.
     A schedule is a sequence of ops, any of which may stand in it more than once.
 
-    `least_cost`, `least_load`, `descend`, `within` and `extra_cost` ask ``is_over()``
-    now and then, end when it says so, and give what they have.
+    `least_cost`, `least_load`, `descend`, `within`, `cheaper` and `extra_cost` ask
+    ``is_over()`` now and then, end when it says so, and give what they have.
     """
 
     cdef Arrays arrays
@@ -500,6 +507,21 @@ cdef class Step:
             found = within(self.arrays, first, limit, work, stop)
         _raise(asked)
         return found if found.size() or not self.arrays.phase.size() else None
+
+    def cheaper(self, start, int64_t limit, *, int64_t work):
+        """Find ever cheaper schedules within a limit, from one within it on.
+
+        Each costs less than the one before, or as much and computes less again; empty:
+        there is none. `work` bounds the steps measured.
+        """
+        cdef Sequence first = start
+        cdef vector[Sequence] found
+        cdef list asked = [self.is_over]
+        cdef Stop stop = _stop(asked)
+        with nogil:
+            found = cheaper(self.arrays, first, limit, work, stop)
+        _raise(asked)
+        return found
 
     def layout(self, sequence, *, int32_t rule, int64_t effort):
         """Place every instance of a schedule without fault.

@@ -25,6 +25,9 @@ _SEEDS = 4  # choices of segments from which a search starts
 _SMALL = 2_000  # ops of a graph whose segments are improved before, too
 _LOWEST = 4  # schedules of least load that are placed for the smallest limit
 _ORDERS = 4  # times that a schedule is put in order and searched from there
+_AGAIN = 4  # searches from a plan that fits, each from what the one before found
+_PLACED = 2  # schedules that are placed after each of them
+_WORTH = 0.001  # of what is computed again: after a smaller gain there is no other one
 _CELLS = 24  # of the range of limits: within the lower end of one is searched before
 
 
@@ -149,6 +152,10 @@ class _Schedules:
     def _again(self, start: Sequence[int], goal: int) -> Sequence[int] | None:
         return self.step.within([start], goal, work=self._work(_SEARCH) // 8)
 
+    def cheaper(self, start: Sequence[int], goal: int) -> Sequence[Sequence[int]]:
+        """Find schedules within a goal, each cheaper than the one before, from one."""
+        return self.step.cheaper(start, goal, work=self._work(_SEARCH) // 2)
+
     def _cost(self, sequence: Sequence[int]) -> tuple[float, int]:
         _, cost, again = self.step.measure(sequence)
         return cost, again
@@ -187,11 +194,61 @@ def plan_look_ahead(request: Request) -> Plan:
     if limit is not None and request.peak_in_order(given) <= limit:
         return request.ordered(given)
     schedules = _Schedules(request)
+    plan = None
     if limit is not None:
         plan = plan_first_fitting(request, schedules.find)
-        if plan is not None:
-            return plan
-    return request.ordered(_placed_lowest(request, [given, *schedules.lowest()]))
+    if plan is None:
+        lowest = _placed_lowest(request, [given, *schedules.lowest()])
+        plan = request.ordered(lowest)
+    if limit is None or plan.peak_bytes > limit:
+        return plan
+    start = request.sequence_of(plan)
+    found = _searched_again(request, schedules, start, limit)
+    return plan if found is start else request.ordered(found)
+
+
+def _searched_again(
+    request: Request, schedules: _Schedules, found: Sequence[int], limit: int
+) -> Sequence[int]:
+    """Search within a limit from a schedule that fits, as long as a cheaper one does.
+
+    Those before it started from worse ones. They also end at a lower goal, where what
+    was found within the limit is placed above it, or at the lowest schedule, which was
+    made for no limit.
+    """
+    goal = max(limit, request.step.measure(found)[0])
+    for _ in range(_AGAIN):
+        load, before, _ = request.step.measure(found)
+        if load > goal or request.is_over():
+            break
+        cheaper = schedules.cheaper(found, goal)
+        fitting = _last_fitting(request, cheaper, limit)
+        if fitting is not None:
+            found = fitting
+            if request.step.measure(found)[1] > (1 - _WORTH) * before:
+                break
+        elif cheaper:
+            goal -= request.peak_in_order(cheaper[-1]) - limit
+        else:
+            break
+    return found
+
+
+def _last_fitting(
+    request: Request, sequences: Sequence[Sequence[int]], limit: int
+) -> Sequence[int] | None:
+    """Look for the last schedule that fits once placed: the last, else by halves."""
+    best, begin, end = None, 0, len(sequences)
+    middle = end - 1
+    for _ in range(_PLACED):
+        if begin == end:
+            break
+        if request.peak_in_order(sequences[middle]) <= limit:
+            best, begin = sequences[middle], middle + 1
+        else:
+            end = middle
+        middle = (begin + end) // 2
+    return best
 
 
 def _placed_lowest(
@@ -230,9 +287,9 @@ def look_ahead() -> Policy:
     `sqrt_checkpoint`, and from the lowest schedules: it leaves some replays out, puts
     others in with their costs changed at random, and keeps what is cheaper. Ops run in
     the given order, and what is found is then put in the order of the lowest peak and
-    searched again, as long as that helps. Any but updates and those that make what is
-    to be kept may run again, in the backward phase as well. The work is counted, so the
-    same graph and limit give the same plan.
+    searched again, as long as that helps; and so is what fits once placed. Any but
+    updates and those that make what is to be kept may run again, in the backward phase
+    as well. The work is counted, so the same graph and limit give the same plan.
 
     References
     ----------

@@ -7,9 +7,11 @@ import itertools
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from schedule_oracle import load as oracle_load
 from training_graphs import chain, random_step
 
 from memcfg import models, nn
+from memcfg.commands._tasks import Task
 from memcfg.errors import InfeasiblePlanError
 from memcfg.graph import Graph, Op, Tensor
 from memcfg.plan import (
@@ -27,7 +29,7 @@ from memcfg.plan import (
 )
 from memcfg.plan import chain as composed
 from memcfg.plan._lifetimes import Request, make_step
-from memcfg.plan._look_ahead import _Schedules
+from memcfg.plan._look_ahead import _last_fitting, _Schedules
 
 
 def computed(plan) -> list[int]:
@@ -140,6 +142,7 @@ def test_a_better_order_is_searched_for_no_more_work(seed, ops, part):
 @pytest.mark.parametrize("seed", [0, 20, 21])
 def test_more_is_held_where_a_better_order_leaves_room(seed, monkeypatch):
     """Backward ops of different branches come in no useful order in these graphs."""
+    monkeypatch.setattr("memcfg.plan._look_ahead._AGAIN", 0)  # which puts in order, too
     graph = random_step(seed, 30)
     limit = (lower_bound(graph) + share()(graph).peak_bytes) // 2
     plan, least = look_ahead()(graph, limit), look_ahead()(graph)
@@ -148,6 +151,89 @@ def test_more_is_held_where_a_better_order_leaves_room(seed, monkeypatch):
     monkeypatch.setattr("memcfg.plan._look_ahead._ORDERS", 0)
     assert plan.predicted.seconds < look_ahead()(graph, limit).predicted.seconds
     assert least.peak_bytes < look_ahead()(graph).peak_bytes
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), ops=st.integers(2, 20), part=st.floats(0, 1))
+def test_each_schedule_is_cheaper_than_the_one_before(seed, ops, part):
+    request = Request.of(random_step(seed, ops), "look_ahead", None)
+    step, given_order = request.step, list(range(len(request.graph.ops)))
+    rungs = step.descend(given_order, 0, work=20_000)
+    start = rungs[round((len(rungs) - 1) * part)]
+    limit = step.measure(start)[0]
+    found = step.cheaper(start, limit, work=50_000)
+    assert found == step.cheaper(start, limit, work=50_000)
+    for each in found:
+        assert step.fault(each) is None
+        assert oracle_load(request.graph, each) <= limit
+    measured = [step.measure(each)[1:] for each in (start, *found)]
+    assert all(a > b for a, b in itertools.pairwise(measured))
+
+
+@pytest.mark.parametrize("seed", range(0, 60, 4))
+def test_nothing_is_cheaper_than_the_best(seed):
+    """Small steps are searched completely, by code that shares nothing with this."""
+    request = Request.of(random_step(seed, 3), "look_ahead", None)
+    step, given_order = request.step, list(range(len(request.graph.ops)))
+    for start in step.descend(given_order, 0, work=20_000):
+        limit, cost, _ = step.measure(start)
+        verdict, best, _, _ = step.least_cost(limit, effort=10**6)
+        assert verdict == 0
+        found = [start, *step.cheaper(start, limit, work=20_000)]
+        assert step.measure(best)[1] <= step.measure(found[-1])[1] <= cost
+
+
+class _Peaks:
+    """A request whose schedules are their peaks."""
+
+    def __init__(self) -> None:
+        self.placed: list[int] = []
+
+    def peak_in_order(self, sequence: list[int]) -> int:
+        self.placed += sequence
+        return sequence[0]
+
+
+@pytest.mark.parametrize(
+    ("peaks", "fitting", "placed"),
+    [
+        ([], None, []),
+        ([9, 5], [5], [5]),
+        ([4, 5, 6, 7, 8], [6], [8, 6]),
+        ([4, 5, 7, 8, 9], None, [9, 7]),
+        ([7], None, [7]),
+    ],
+)
+def test_the_last_that_fits_is_looked_for_by_halves(peaks, fitting, placed):
+    request = _Peaks()
+    assert _last_fitting(request, [[peak] for peak in peaks], 6) == fitting
+    assert request.placed == placed
+
+
+def test_what_fits_is_searched_again(monkeypatch):
+    graph = Task("unet", 32).graph()
+    limit = share()(graph).peak_bytes * 4 // 10
+    plan = look_ahead()(graph, limit)
+    validate(graph, plan)
+    assert plan.peak_bytes <= limit
+    monkeypatch.setattr("memcfg.plan._look_ahead._AGAIN", 0)
+    before = look_ahead()(graph, limit)
+    assert plan.predicted.recompute_seconds < 0.95 * before.predicted.recompute_seconds
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10**6), ops=st.integers(8, 24), part=st.floats(0, 1))
+def test_searching_again_never_takes_more_time(seed, ops, part):
+    graph = random_step(seed, ops)
+    least, most = look_ahead()(graph).peak_bytes, share()(graph).peak_bytes
+    limit = least + round((most - least) * part)
+    plan = look_ahead()(graph, limit)
+    validate(graph, plan)
+    assert plan.peak_bytes <= limit
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("memcfg.plan._look_ahead._AGAIN", 0)
+        before = look_ahead()(graph, limit)
+    assert plan.predicted.seconds <= before.predicted.seconds * (1 + 1e-12)
 
 
 def test_a_chain_without_order_searches_for_none(monkeypatch):
@@ -207,6 +293,11 @@ def test_searches_that_are_ended_give_what_they_have(seed, questions):
     assert step.fault(found) is None
     assert step.measure(found)[0] <= limit
     assert step.measure(found)[1] <= step.measure(rungs[-1])[1]
+    asked = itertools.count()
+    for other in step.cheaper(found, limit, work=10**7):
+        assert step.fault(other) is None
+        assert step.measure(other)[0] <= limit
+        assert step.measure(other)[1:] < step.measure(found)[1:]
     asked = itertools.count()
     sequence, load, floor = step.least_load(given, effort=10**5)
     assert step.measure(sequence)[0] == load >= floor

@@ -104,6 +104,20 @@ class Search {
     return best;
   }
 
+  // Schedules within a limit that are found from one within it, each cheaper than the
+  // one before, or as cheap with fewer replays; none if nothing is.
+  std::vector<Sequence> cheaper(const Sequence& start,
+                                Extent limit,
+                                std::int64_t work) {
+    deadline_ = work_ + work;
+    std::vector<Sequence> found;
+    Sequence best = start;
+    strip(best, limit);
+    if (best != start) found.push_back(best);
+    improve(best, limit, &found);
+    return found;
+  }
+
  private:
   struct Candidate {
     double worth;  // cost by bytes freed: less is better
@@ -406,8 +420,8 @@ class Search {
   // -- large neighbourhoods ---------------------------------------------------------
 
   // Leaves out replays of parts of the sequence and puts in others, as long as the work
-  // lasts, for the least cost within the limit.
-  void improve(Sequence& best, Extent limit) {
+  // lasts, for the least cost within the limit. Every best one goes into a list, too.
+  void improve(Sequence& best, Extent limit, std::vector<Sequence>* list = nullptr) {
     run(*now_, best);
     double best_cost = now_->cost, current_cost = best_cost;
     Index best_replayed = now_->replayed;
@@ -427,6 +441,7 @@ class Search {
       best = current;
       best_cost = current_cost;
       best_replayed = now_->replayed;
+      if (list != nullptr) list->push_back(best);
     }
   }
 
@@ -495,6 +510,14 @@ inline Sequence within(const Step& step,
                        std::int64_t work,
                        const Stop& stop = {}) {
   return Search(step, stop).within(starts, limit, work);
+}
+
+inline std::vector<Sequence> cheaper(const Step& step,
+                                     const Sequence& start,
+                                     Extent limit,
+                                     std::int64_t work,
+                                     const Stop& stop = {}) {
+  return Search(step, stop).cheaper(start, limit, work);
 }
 
 }  // namespace memcfg::look_ahead
