@@ -10,6 +10,7 @@ OTHERS = {  # with a script of their own
     "allocators.json",
     "arrays.json",
     "codecs.json",
+    "compare.json",
     "data.json",
     "ladder.json",
     "layers_1_thread.json",

@@ -41,7 +41,7 @@ _SEGMENTS = Facts(_RECOMPUTE, "segment", "Chen et al. 2016")
 
 FACTS: Mapping[str, Facts] = MappingProxyType(
     {
-        "auto": Facts(("recompute", "swap"), "graph", _OWN),
+        "auto": Facts(("recompute", "swap", "algorithms"), "graph", _OWN),
         "keep_all": Facts((), "tensor", _OWN, times=False),
         "share": Facts(_SHARE, "tensor", _OWN, times=False),
         "replay_elementwise": Facts(_RECOMPUTE, "op", _OWN),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 from memcfg.commands._comparison import seconds
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _NONE = "–"
+_WIDE = 88  # columns of prose
 _COLUMNS = (  # of a cell at one bandwidth, in a spreadsheet
     "method",
     "network",
@@ -75,7 +77,16 @@ def markdown(found: Mapping[str, Any]) -> str:
     titles += ["planning", "source"]
     lines = [_line(titles), _line(["---"] * len(titles))]
     lines += [_line(_method(row, found)) for row in found["methods"]]
-    return "\n".join([*lines, "", *_notes(found)]) + "\n"
+    notes = (
+        textwrap.fill(
+            note,
+            _WIDE,
+            subsequent_indent="  " * note.startswith("- "),
+            break_on_hyphens=False,
+        )
+        for note in _notes(found)
+    )
+    return "\n".join([*lines, "", *notes]) + "\n"
 
 
 def _line(cells: Iterable[str]) -> str:
@@ -85,7 +96,7 @@ def _line(cells: Iterable[str]) -> str:
 def _method(row: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
     return [
         f"`{row['method']}`",
-        " + ".join(row["technique"]) or _NONE,
+        ", ".join(row["technique"]) or _NONE,
         row["scope"],
         "dynamic" if row["dynamic"] else "static",
         "yes" if row["lossless"] else "no",
@@ -105,11 +116,12 @@ def _method(row: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
 
 def _notes(found: Mapping[str, Any]) -> list[str]:
     place = found["environment"]
+    cores = f"{place['cores']} core{'s' * (place['cores'] != 1)}"
     budgets = ", ".join(found["budgets"])
     notes = [
         f"Budgets: {budgets} of the peak of `share`. Means are over the cells that a "
         "method plans, so rows of other cells do not compare; *least*: the lowest peak "
-        "that it reaches or asks for. Planning in one process.",
+        "that it reaches or asks for.",
         "",
         *(_told(network) for network in found["networks"]),
         "",
@@ -122,7 +134,7 @@ def _notes(found: Mapping[str, Any]) -> list[str]:
             f"measured peak was the predicted one in {exact}.",
         )
     notes.append(
-        f"{place['processor']}, {place['cores']} cores, {place['kernels']}, memcfg "
+        f"{place['processor']}, {cores}, {place['kernels']}, memcfg "
         f"{place['memcfg']}, {place['date']}."
     )
     return notes
