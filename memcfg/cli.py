@@ -1,4 +1,4 @@
-"""The command line: ``memcfg plan``, ``judge``, ``place``, ``devices``, ``demo``.
+"""The command line: ``memcfg plan``, ``compare``, ``judge``, ``place``, and others.
 
 An error is one line on the error stream, wrapped if that is a terminal, with status 2
 for what the user can correct, 1 for a plan that does not exist or is invalid; an
@@ -30,6 +30,7 @@ __all__ = ["main"]
 _INTERRUPTED, _UNREAD = 130, 141  # 128 and the number of SIGINT, of SIGPIPE
 _COMMANDS = {  # module of memcfg.commands
     "plan": "_plans",
+    "compare": "_compare",
     "judge": "_plans",
     "place": "_plans",
     "devices": "_listing",

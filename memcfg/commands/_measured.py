@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg import config
 from memcfg._version import __version__
+from memcfg.plan import share
 
 if TYPE_CHECKING:
+    from memcfg import nn
     from memcfg.commands._tasks import Task
     from memcfg.plan import Policy
 
 DEVICE = "CPU:0"
+_BESIDE = "CPU:1"  # has a lane, and the limit of what is compared with `share`
 
 
 class Measured(NamedTuple):
@@ -22,6 +25,14 @@ class Measured(NamedTuple):
 
     peak_bytes: int
     seconds: float
+
+
+class Turns(NamedTuple):
+    """What a real run took, and what `share` did in the same minute."""
+
+    peak_bytes: int
+    seconds: float
+    share_seconds: float
 
 
 def environment() -> dict[str, str | int]:
@@ -53,3 +64,41 @@ def measure(task: Task, policy: Policy, limit: int | None, steps: int) -> Measur
     finally:
         model.close()
         config.set_memory_limit(DEVICE, None)
+
+
+def prepare_turns(bytes_per_second: float) -> None:
+    """Configure two devices for `measure_in_turns`, before a first use of either."""
+    lane = config.LogicalDeviceConfiguration(
+        spill_to="host", lane_bandwidth=f"{bytes_per_second:.0f}B"
+    )
+    config.set_logical_device_configuration(
+        config.list_physical_devices("CPU")[0],
+        [config.LogicalDeviceConfiguration(), lane],
+    )
+
+
+def measure_in_turns(task: Task, policy: Policy, limit: int, steps: int) -> Turns:
+    """Train some steps within a limit, and as many by `share`, one after the other.
+
+    The first of each is not counted.
+    """
+    models: list[nn.Model] = []
+    config.set_memory_limit(_BESIDE, limit)
+    try:
+        for device, method in ((_BESIDE, policy), (DEVICE, share())):
+            with config.device(device):
+                models.append(task.model(method))
+                x, y = task.data(models[-1])
+                models[-1].train_on_batch(x, y)
+        taken: tuple[list[float], list[float]] = ([], [])
+        for _ in range(steps):
+            for model, found in zip(models, taken, strict=True):
+                began = time.perf_counter()
+                model.train_on_batch(x, y)
+                found.append(time.perf_counter() - began)
+        peak = models[0].memory_report(verify=True).measured_peak_bytes
+        return Turns(peak, *map(statistics.median, taken))
+    finally:
+        for model in models:
+            model.close()
+        config.set_memory_limit(_BESIDE, None)

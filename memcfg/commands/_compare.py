@@ -1,0 +1,278 @@
+"""``memcfg compare``: every method on several networks at several budgets."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from memcfg._checks import unknown
+from memcfg._tables import new_table
+from memcfg._terminal import width, write
+from memcfg.commands._at_work import GrowingTable, shown
+from memcfg.commands._heat_map import heat_map
+from memcfg.commands._measured import measure_in_turns, prepare_turns
+from memcfg.commands._method_cells import (
+    BANDWIDTHS,
+    MIDDLE,
+    Case,
+    Cell,
+    Planned,
+    plan_cell,
+)
+from memcfg.commands._method_document import RATES, budget_text, document, in_lines, row
+from memcfg.commands._method_report import (
+    bandwidth,
+    lasting,
+    markdown,
+    percent,
+    spreadsheet,
+    times,
+)
+from memcfg.commands._tasks import NETWORKS, Task, missing
+from memcfg.commands._whole_numbers import positive
+from memcfg.files import write_atomically
+from memcfg.plan import NAMED_POLICIES, POLICIES
+from memcfg.units import format_bytes, parse_share
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Any
+
+_BATCH = 32  # of a network that is not here
+_CASES = {  # a chain, shortcuts, long skips, recurrent layers, attention
+    each.network: each
+    for each in (
+        Task("mobilenet", _BATCH, {"input_shape": (64, 64, 3), "classes": 10}),
+        Task("resnet", _BATCH, {"depth": 20}),
+        Task("unet", 8, {"input_shape": (192, 192, 1), "padding": "same"}),
+        Task("lstm_lm", _BATCH, {"units": 128, "vocabulary_size": 100}),
+        Task(
+            "bert_encoder",
+            8,
+            {
+                "layers": 2,
+                "hidden": 128,
+                "heads": 2,
+                "vocabulary_size": 1000,
+                "sequence_length": 128,
+            },
+        ),
+    )
+}
+_BUDGETS = (Fraction(4, 5), Fraction(3, 5), Fraction(2, 5))
+_NUMBERS = {"Least": 5, "Planned": 7, "Trained": 7}  # columns of the table
+_WRITERS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    ".md": markdown,
+    ".csv": spreadsheet,
+    ".svg": heat_map,
+    ".json": in_lines,
+}
+
+
+def add_compare(
+    subparsers: argparse._SubParsersAction[argparse.ArgumentParser],
+) -> None:
+    """Add ``memcfg compare`` to a parser."""
+    text = "compare methods on several networks, each within several budgets"
+    parser = subparsers.add_parser("compare", help=text, description=text)
+    parser.add_argument(
+        "--methods",
+        type=_several("method", NAMED_POLICIES),
+        default=tuple(POLICIES),
+        metavar="A,B",
+        help="which methods, divided by commas (default: all but exact)",
+    )
+    parser.add_argument(
+        "--networks",
+        type=_several("network", NETWORKS),
+        default=tuple(_CASES),
+        metavar="A,B",
+        help=f"which networks of memcfg.models (default: {','.join(_CASES)}, of sizes "
+        "that are planned soon; others have batches of 32)",
+    )
+    parser.add_argument(
+        "--budgets",
+        type=_budgets,
+        default=_BUDGETS,
+        metavar="A%,B%",
+        help="limits in percent of the peak of share (default: 80%%,60%%,40%%)",
+    )
+    parser.add_argument(
+        "--run",
+        type=positive,
+        default=0,
+        dest="steps",
+        metavar="STEPS",
+        help="train so many steps under each plan, beside as many by share",
+    )
+    parser.add_argument(
+        "--output",
+        type=_output,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="where to write the comparison, as .md, .csv, .svg or .json; more than "
+        "once for several",
+    )
+    parser.set_defaults(run=_compare, parser=parser)
+
+
+def _compare(args: argparse.Namespace) -> int:
+    """Plan cell by cell, and write a method's row when its cells are done."""
+    for name in args.networks:
+        if name not in _CASES and (needed := missing(name, set())):
+            given = needed[0].removeprefix("--set ").partition("=")[0]
+            args.parser.error(f"{name} needs an argument, {given}, that compare lacks")
+    if args.steps:
+        prepare_turns(BANDWIDTHS[MIDDLE])
+    with shown("tracing the networks"):
+        cases = [
+            Case.of(letter, _CASES.get(name, Task(name, _BATCH)))
+            for name, letter in _letters(args.networks).items()
+        ]
+    write(_head(cases, args.budgets))
+    table = _table(args.methods, args.steps)
+    cells: list[Cell] = []
+    for method in args.methods:
+        own = [
+            _found(method, case, budget, args.steps)
+            for case in cases
+            for budget in args.budgets
+        ]
+        cells += own
+        table.add(*_row(own, args.steps))
+    write("\n".join(_refusals(cells)))
+    for path in args.output:
+        text = _WRITERS[Path(path).suffix](document(cases, cells, args.steps))
+        write_atomically(path, text.encode())
+    wrong = [cell for cell in cells if not cell.is_as_planned]
+    for cell in wrong:
+        assert cell.trained is not None
+        where = f"{cell.method} on {cell.case.task.network} at {budget_text(cell)}"
+        write(f"{where}: measured {cell.trained.peak_bytes} B, NOT as predicted")
+    return 1 if wrong else 0
+
+
+def _found(method: str, case: Case, budget: Fraction, steps: int) -> Cell:
+    """Plan a cell, and train under its plan for so many steps."""
+    where = f"{method} on {case.task.network}"
+    with shown(f"planning: {where}"):
+        cell = plan_cell(method, case, budget)
+    if not steps or cell.plan() is None:
+        return cell
+    with shown(f"training: {where}"):
+        policy = NAMED_POLICIES[method]()
+        turns = measure_in_turns(case.task, policy, cell.limit_bytes, steps)
+    return Cell(method, case, budget, cell.outcomes, turns)
+
+
+def _letters(networks: Iterable[str]) -> dict[str, str]:
+    """Give each network a letter of its name that no other has, or else a number."""
+    found: dict[str, str] = {}
+    for number, name in enumerate(networks, 1):
+        letters = [each for each in name.upper() if each.isalpha()]
+        free = [each for each in letters if each not in found.values()]
+        found[name] = free[0] if free else str(number)
+    return found
+
+
+# -- what is printed ------------------------------------------------------------
+
+
+def _head(cases: Sequence[Case], budgets: Sequence[Fraction]) -> str:
+    wide = max(len(case.task.network) for case in cases)
+    lines = [
+        f"  {case.letter}  {case.task.network:<{wide}}  batch {case.task.batch:>3}  "
+        f"{len(case.graphs[0].ops):>4} ops  share {format_bytes(case.share_peak_bytes)}"
+        f", lower bound {case.lower_bound_bytes / case.share_peak_bytes:.0%}"
+        for case in cases
+    ]
+    percents = ", ".join(f"{float(100 * each):g}%" for each in budgets)
+    told = (
+        f"Within {percents} of the peak of share. Means of each method's own plans: "
+        "least and mean peak, slowdown by bandwidth to the host."
+    )
+    lines += ["", textwrap.fill(told, width()), ""]
+    return "\n".join(lines)
+
+
+def _table(methods: Sequence[str], steps: int) -> GrowingTable:
+    rates = [bandwidth(rate).replace(" ", "") for rate in RATES]
+    numbers = ["Least", "Peak", *rates, "Work", "Trained" if steps else "Planned"]
+    widths = [_NUMBERS.get(name, 4) for name in numbers]
+    table = new_table("Method", "Nets", numbers=numbers)
+    return GrowingTable(table, [max(map(len, methods)), 4, *widths])
+
+
+def _row(cells: Sequence[Cell], steps: int) -> list[str]:
+    found = row(cells)
+    last = times(found["trained_slowdown"]) if steps else ""
+    return [
+        found["method"],
+        found["networks"],
+        percent(found["least"]),
+        percent(found["peak"]),
+        *map(times, found["slowdowns"]),
+        percent(found["extra_work"]),
+        last or lasting(found["planning_seconds"]),
+    ]
+
+
+def _refusals(cells: Sequence[Cell]) -> Iterable[str]:
+    """Write which networks methods do not plan at all, and the first reason of each."""
+    networks: dict[str, dict[str, str]] = {}  # method -> letter -> reason
+    for cell in cells:
+        found = cell.outcome()
+        if not isinstance(found, Planned) and found.needs_bytes is None:
+            own = networks.setdefault(cell.method, {})
+            own.setdefault(cell.case.letter, found.reason)
+    alike: dict[tuple[str, str], list[str]] = {}
+    for method, own in networks.items():
+        told = "".join(own), next(iter(own.values()))
+        alike.setdefault(told, []).append(method)
+    for (letters, reason), methods in alike.items():
+        text = f"{', '.join(methods)}: not {letters}: {reason}"
+        yield textwrap.fill(text, width(), subsequent_indent="  ")
+
+
+# -- arguments ------------------------------------------------------------------
+
+
+def _several(what: str, known: Iterable[str]) -> Callable[[str], tuple[str, ...]]:
+    """Return what reads some of several names, divided by commas."""
+    names = tuple(known)
+
+    def read(text: str) -> tuple[str, ...]:
+        given = tuple(dict.fromkeys(each.strip() for each in text.split(",")))
+        for each in given:
+            if each not in names:
+                raise argparse.ArgumentTypeError(str(unknown(what, each, names)))
+        return given
+
+    return read
+
+
+def _budgets(text: str) -> tuple[Fraction, ...]:
+    found = []
+    for each in text.split(","):
+        try:
+            part = parse_share(each)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+        if not part:
+            raise argparse.ArgumentTypeError(f"{each!r} is no budget such as 60%")
+        found.append(part)
+    return tuple(dict.fromkeys(found))
+
+
+def _output(text: str) -> str:
+    path = Path(text)
+    if path.suffix not in _WRITERS:
+        known = ", ".join(_WRITERS)
+        raise argparse.ArgumentTypeError(f"{text!r} does not end in one of {known}")
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder {str(path.parent)!r}")
+    return text

@@ -1,0 +1,156 @@
+"""A method on a network at a budget: what its plan takes at each bandwidth."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from memcfg.commands._method_facts import FACTS
+from memcfg.errors import InfeasiblePlanError, MemcfgError
+from memcfg.graph import Tier
+from memcfg.plan import NAMED_POLICIES, Plan, lower_bound, share
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+    from memcfg.commands._measured import Turns
+    from memcfg.commands._tasks import Task
+    from memcfg.graph import Graph
+
+BANDWIDTHS = (math.inf, 8e9, 2e9)  # bytes a second of the lane to the host, each way
+MIDDLE = BANDWIDTHS.index(8e9)  # what is drawn, trained, and counted
+
+
+class Refused(NamedTuple):
+    """Why there is no plan, and what the method needs, if it is a matter of bytes."""
+
+    reason: str
+    needs_bytes: int | None
+    planning_seconds: float
+
+
+class Planned(NamedTuple):
+    """What a plan takes; seconds of a step include what its ops wait for copies."""
+
+    by: str  # the method: another, if that chose it
+    peak_bytes: int
+    seconds: float
+    stall_seconds: float
+    extra_work: float  # computed again, as a fraction of the rest
+    host_peak_bytes: int
+    moved_bytes: int
+    lossy: tuple[str, ...]
+    planning_seconds: float
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network, and what `share` takes for a step of it, which is the measure."""
+
+    letter: str
+    task: Task
+    graphs: tuple[Graph, ...]  # by bandwidth
+    share_peak_bytes: int
+    share_seconds: float
+    lower_bound_bytes: int
+
+    @staticmethod
+    def of(letter: str, task: Task) -> Case:
+        """Trace a network's step, and plan it by `share`."""
+        graph = task.graph()
+        shared = share()(graph)
+        return Case(
+            letter=letter,
+            task=task,
+            graphs=tuple(
+                replace(graph, tiers=(Tier("host", rate, is_stated=True),))
+                for rate in BANDWIDTHS
+            ),
+            share_peak_bytes=shared.peak_bytes,
+            share_seconds=shared.elapsed_seconds,
+            lower_bound_bytes=lower_bound(graph),
+        )
+
+    def limit(self, budget: Fraction) -> int:
+        """Return a budget in bytes; it is one of the peak of `share`."""
+        return max(1, int(budget * self.share_peak_bytes))
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a method takes on a network within a limit."""
+
+    method: str
+    case: Case
+    budget: Fraction
+    outcomes: tuple[Planned | Refused, ...]  # by bandwidth, or one for all
+    trained: Turns | None = None  # at the middle bandwidth
+
+    @property
+    def limit_bytes(self) -> int:
+        """The limit."""
+        return self.case.limit(self.budget)
+
+    def outcome(self, at: int = MIDDLE) -> Planned | Refused:
+        """Return what came of planning for the bandwidth at a place."""
+        return self.outcomes[at if len(self.outcomes) > 1 else 0]
+
+    def plan(self, at: int = MIDDLE) -> Planned | None:
+        """Return what the plan for a bandwidth takes, if there is one."""
+        found = self.outcome(at)
+        return found if isinstance(found, Planned) else None
+
+    def slowdown(self, at: int = MIDDLE) -> float | None:
+        """Return a step's seconds over those of `share`; None: there is no plan."""
+        found = self.plan(at)
+        return None if found is None else found.seconds / self.case.share_seconds
+
+    @property
+    def is_as_planned(self) -> bool:
+        """Whether what was trained touched the bytes that were predicted, if it was."""
+        plan = self.plan()
+        if self.trained is None or plan is None:
+            return True
+        return self.trained.peak_bytes == plan.peak_bytes
+
+
+def plan_cell(method: str, case: Case, budget: Fraction) -> Cell:
+    """Plan for each bandwidth, or once for all where nothing can leave the device."""
+    limit = case.limit(budget)
+    if FACTS[method].swaps:
+        each = tuple(_planned(method, graph, limit) for graph in case.graphs)
+        return Cell(method, case, budget, each)
+    found = _planned(method, case.graphs[0], limit)
+    assert isinstance(found, Refused) or not found.moved_bytes, "its facts are wrong"
+    return Cell(method, case, budget, (found,))
+
+
+def _planned(method: str, graph: Graph, limit: int) -> Planned | Refused:
+    began = time.perf_counter()
+    try:
+        plan = NAMED_POLICIES[method]()(graph, limit)
+    except MemcfgError as error:
+        taken = time.perf_counter() - began
+        if isinstance(error, InfeasiblePlanError):
+            needs = error.smallest_limit_bytes
+            return Refused(f"needs {needs} B", needs, taken)
+        return Refused(" ".join(str(error).split()), None, taken)
+    return _taken(plan)
+
+
+def _taken(plan: Plan) -> Planned:
+    predicted = plan.predicted
+    first = predicted.seconds - predicted.recompute_seconds
+    return Planned(
+        by=plan.method,
+        peak_bytes=plan.peak_bytes,
+        seconds=plan.elapsed_seconds,
+        stall_seconds=predicted.stall_seconds,
+        extra_work=predicted.recompute_seconds / first,
+        host_peak_bytes=predicted.host_peak_bytes,
+        moved_bytes=predicted.moved_bytes,
+        lossy=plan.lossy,
+        planning_seconds=predicted.planning_seconds,
+    )

@@ -1,0 +1,186 @@
+"""What ``memcfg compare`` found, as the JSON document that its reports are made of."""
+
+from __future__ import annotations
+
+import json
+import math
+from statistics import geometric_mean
+from typing import TYPE_CHECKING, Any
+
+from memcfg.commands._measured import environment
+from memcfg.commands._method_cells import BANDWIDTHS, Planned
+from memcfg.commands._method_facts import FACTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from memcfg.commands._method_cells import Case, Cell, Refused
+
+RATES = [rate if math.isfinite(rate) else "unlimited" for rate in BANDWIDTHS]
+_SHORTEST = 1e-6  # seconds; a mean of zeros has no logarithm
+
+
+def document(
+    cases: Sequence[Case], cells: Sequence[Cell], steps: int
+) -> dict[str, Any]:
+    """Put together what all reports tell; bytes, seconds, and fractions of one."""
+    budgets = dict.fromkeys(budget_text(cell) for cell in cells)
+    methods = dict.fromkeys(cell.method for cell in cells)
+    return {
+        "environment": environment(),
+        "bandwidths": RATES,
+        "steps": steps,
+        "budgets": list(budgets),
+        "networks": [_network(case) for case in cases],
+        "methods": [
+            row([cell for cell in cells if cell.method == name]) for name in methods
+        ],
+        "cells": [_cell(cell) for cell in cells],
+    }
+
+
+def in_lines(found: Mapping[str, Any]) -> str:
+    """Write a document as JSON, what a list of it has in a line each."""
+    parts = []
+    for key, value in found.items():
+        text = json.dumps(value)
+        if isinstance(value, list):
+            text = "[\n  " + ",\n  ".join(map(json.dumps, value)) + "]"
+        parts.append(f"{json.dumps(key)}: {text}")
+    return "{" + ",\n ".join(parts) + "}\n"
+
+
+def budget_text(cell: Cell) -> str:
+    """Write a budget as it was asked for, such as ``"60%"``."""
+    return f"{float(cell.budget * 100):g}%"
+
+
+def _rates(cell: Cell) -> list[float | str]:
+    """Return what a cell was planned for, as JSON can write it."""
+    return RATES if len(cell.outcomes) > 1 else ["any"]
+
+
+def at_rate(cell: Mapping[str, Any], rate: float | str) -> Mapping[str, Any]:
+    """Return what a cell of a document says of a bandwidth."""
+    return next(at for at in cell["at"] if at["bandwidth"] in (rate, "any"))
+
+
+def _network(case: Case) -> dict[str, Any]:
+    task = case.task
+    return {
+        "letter": case.letter,
+        "network": task.network,
+        "batch": task.batch,
+        "arguments": dict(task.arguments),
+        "times": task.times,
+        "ops": len(case.graphs[0].ops),
+        "share_peak_bytes": case.share_peak_bytes,
+        "share_seconds": case.share_seconds,
+        "lower_bound_bytes": case.lower_bound_bytes,
+    }
+
+
+def _cell(cell: Cell) -> dict[str, Any]:
+    case = cell.case
+    return {
+        "method": cell.method,
+        "network": case.task.network,
+        "budget": budget_text(cell),
+        "limit_bytes": cell.limit_bytes,
+        "is_below_bound": cell.limit_bytes < case.lower_bound_bytes,
+        "at": [
+            {"bandwidth": rate, **_outcome(case, found)}
+            for rate, found in zip(_rates(cell), cell.outcomes, strict=True)
+        ],
+        "trained": None
+        if cell.trained is None
+        else {
+            **cell.trained._asdict(),
+            "is_as_planned": cell.is_as_planned,
+            "slowdown": cell.trained.seconds / cell.trained.share_seconds,
+        },
+    }
+
+
+def _outcome(case: Case, found: Planned | Refused) -> dict[str, Any]:
+    if not isinstance(found, Planned):
+        return found._asdict()
+    return {
+        "reason": None,
+        **found._asdict(),
+        "peak": found.peak_bytes / case.share_peak_bytes,
+        "slowdown": found.seconds / case.share_seconds,
+        "host_peak": found.host_peak_bytes / case.share_peak_bytes,
+    }
+
+
+# -- a method's row -------------------------------------------------------------
+
+
+def row(cells: Sequence[Cell]) -> dict[str, Any]:
+    """Return the facts of a method, and the means over the cells where it has a plan.
+
+    Means are geometric: of peaks, of slowdowns, of 1 and the extra work, of seconds of
+    planning; that of the host's peaks is arithmetic, since it may be nothing. A
+    slowdown has those cells that have a plan at its bandwidth, all else those of the
+    middle one. The least is the lowest peak of a plan, or the bytes that a refusal
+    asks for, whichever is lower on a network.
+    """
+    facts = FACTS[cells[0].method]
+    plans = [(cell, plan) for cell in cells if (plan := cell.plan()) is not None]
+    codecs = {codec for cell in cells for codec in _lossy(cell)}
+    return {
+        "method": cells[0].method,
+        **facts._asdict(),
+        "technique": list(facts.technique),
+        "lossless": facts.lossless and not codecs,
+        "networks": "".join(dict.fromkeys(cell.case.letter for cell, _ in plans)),
+        "plans": len(plans),
+        "cells": len(cells),
+        "least": _mean(_least(cells)),
+        "peak": _mean(plan.peak_bytes / c.case.share_peak_bytes for c, plan in plans),
+        "slowdowns": [
+            _mean(found for cell in cells if (found := cell.slowdown(at)) is not None)
+            for at in range(len(BANDWIDTHS))
+        ],
+        "extra_work": _less_one(_mean(1 + plan.extra_work for _, plan in plans)),
+        "host_peak": sum(p.host_peak_bytes / c.case.share_peak_bytes for c, p in plans)
+        / len(plans)
+        if plans
+        else None,
+        "planning_seconds": _mean(
+            max(plan.planning_seconds, _SHORTEST) for _, plan in plans
+        ),
+        "trained_slowdown": _mean(
+            cell.trained.seconds / cell.trained.share_seconds
+            for cell in cells
+            if cell.trained is not None
+        ),
+    }
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    found = list(values)
+    return geometric_mean(found) if found else None
+
+
+def _less_one(value: float | None) -> float | None:
+    return None if value is None else value - 1
+
+
+def _lossy(cell: Cell) -> set[str]:
+    plans = [each for each in cell.outcomes if isinstance(each, Planned)]
+    return {codec for plan in plans for codec in plan.lossy}
+
+
+def _least(cells: Sequence[Cell]) -> list[float]:
+    """Return for each network the lowest peak that a plan or a refusal tells."""
+    least: dict[str, float] = {}
+    for cell in cells:
+        found = cell.outcome()
+        nbytes = found.peak_bytes if isinstance(found, Planned) else found.needs_bytes
+        if nbytes is not None:
+            part = nbytes / cell.case.share_peak_bytes
+            letter = cell.case.letter
+            least[letter] = min(least.get(letter, part), part)
+    return list(least.values())

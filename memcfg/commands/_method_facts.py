@@ -1,0 +1,82 @@
+"""What no run shows of a method: how it saves memory, of what, by whom.
+
+A method of `memcfg.plan.NAMED_POLICIES` has a row here.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TECHNIQUES = ("share", "recompute", "swap", "compress", "algorithms")
+SCOPES = ("op", "layer", "segment", "tensor", "graph")
+
+
+class Facts(NamedTuple):
+    """A row: of a method, as the library has it."""
+
+    technique: tuple[str, ...]  # of TECHNIQUES, the first one first; empty: none
+    scope: str  # of SCOPES: what it decides about as one
+    source: str  # who described it; memcfg: it is the library's own
+    times: bool = True  # whether another time of an op may change its plan
+    dynamic: bool = False  # whether what steps are seen to do changes it
+    lossless: bool = True  # whether every codec it may name gives back the same bits
+
+    @property
+    def swaps(self) -> bool:
+        """Whether tensors may leave the device, so that its bandwidths matter."""
+        return "swap" in self.technique
+
+
+_RECOMPUTE, _SWAP, _SHARE = ("recompute",), ("swap",), ("share",)
+_OWN = "memcfg"
+_BETWEEN = Facts(_RECOMPUTE, "segment", "Wang et al. 2018")
+_VDNN = Facts(("swap", "algorithms"), "layer", "Rhu et al. 2016")
+_LOWER_SETS = Facts(_RECOMPUTE, "segment", "Kusumoto et al. 2019")
+_IN_TIME = Facts(_RECOMPUTE, "segment", "Gruslys et al. 2016")
+_SEGMENTS = Facts(_RECOMPUTE, "segment", "Chen et al. 2016")
+
+FACTS: Mapping[str, Facts] = MappingProxyType(
+    {
+        "auto": Facts(("recompute", "swap", "compress", "algorithms"), "graph", _OWN),
+        "keep_all": Facts((), "tensor", _OWN, times=False),
+        "share": Facts(_SHARE, "tensor", _OWN, times=False),
+        "replay_elementwise": Facts(_RECOMPUTE, "op", _OWN),
+        "sqrt_checkpoint": Facts(_RECOMPUTE, "segment", _OWN),
+        "look_ahead": Facts(_RECOMPUTE, "tensor", _OWN),
+        "repeated_blocks": Facts(_RECOMPUTE, "segment", _OWN),
+        "out_of_core": Facts(("swap", "recompute", "algorithms"), "tensor", _OWN),
+        "mxnet": Facts(_SHARE, "tensor", "Chen et al. 2015", times=False),
+        "layrub": Facts(_SHARE, "layer", "Jin et al. 2018", times=False),
+        "chen_sqrt": _SEGMENTS,
+        "chen_mirror": _SEGMENTS._replace(scope="op"),
+        "chen_budget": _SEGMENTS,
+        "chen_recursive": _SEGMENTS,
+        "revolve": _SEGMENTS._replace(source="Griewank, Walther 2000"),
+        "rotor": Facts(_RECOMPUTE, "segment", "Beaumont et al. 2019"),
+        "bptt_hidden": _IN_TIME,
+        "bptt_internal": _IN_TIME,
+        "bptt_mixed": _IN_TIME,
+        "superneurons_speed": _BETWEEN,
+        "superneurons_memory": _BETWEEN._replace(scope="layer"),
+        "superneurons_cost": _BETWEEN,
+        "vdnn_all": _VDNN,
+        "vdnn_conv": _VDNN,
+        "vdnn_dyn": _VDNN,
+        "meng_swap": Facts(_SWAP, "tensor", "Meng et al. 2017"),
+        "gist": Facts(("compress",), "tensor", "Jain et al. 2018", times=False),
+        "cdma": Facts(("swap", "compress"), "layer", "Rhu et al. 2018"),
+        "kusumoto_exact_time": _LOWER_SETS,
+        "kusumoto_exact_memory": _LOWER_SETS,
+        "kusumoto_pruned_time": _LOWER_SETS,
+        "kusumoto_pruned_memory": _LOWER_SETS,
+        "checkmate": Facts(_RECOMPUTE, "op", "Jain et al. 2020"),
+        "checkmate_lp": Facts(_RECOMPUTE, "op", "Jain et al. 2020"),
+        "retention_intervals": Facts(_RECOMPUTE, "tensor", "Bartan et al. 2023"),
+        "exact": Facts(_RECOMPUTE, "op", _OWN),
+    }
+)
+"""The facts of each method, by name."""

@@ -1,0 +1,171 @@
+"""What ``memcfg compare`` found, for people and for spreadsheets."""
+
+from __future__ import annotations
+
+import csv
+import io
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+from memcfg.commands._comparison import seconds
+from memcfg.commands._method_cells import MIDDLE
+from memcfg.commands._method_document import at_rate
+from memcfg.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_NONE = "–"
+_WIDE = 88  # columns of prose
+_COLUMNS = (  # of a cell at one bandwidth, in a spreadsheet
+    "method",
+    "network",
+    "budget",
+    "limit_bytes",
+    "is_below_bound",
+    "bandwidth",
+    "reason",
+    "needs_bytes",
+    "by",
+    "peak_bytes",
+    "peak",
+    "seconds",
+    "slowdown",
+    "stall_seconds",
+    "extra_work",
+    "host_peak_bytes",
+    "host_peak",
+    "moved_bytes",
+    "lossy",
+    "planning_seconds",
+    "trained_peak_bytes",
+    "trained_seconds",
+    "trained_share_seconds",
+    "trained_slowdown",
+)
+
+
+def times(value: float | None) -> str:
+    """Write a slowdown."""
+    return _NONE if value is None else f"{value:.2f}"
+
+
+def percent(value: float | None) -> str:
+    """Write a part."""
+    return _NONE if value is None else f"{value:.0%}"
+
+
+def lasting(value: float | None) -> str:
+    """Write a time."""
+    return _NONE if value is None else seconds(value)
+
+
+def bandwidth(rate: float | str) -> str:
+    """Write the bytes a second of a lane, as a document has them."""
+    return "∞" if isinstance(rate, str) else f"{rate / 1e9:g} GB/s"
+
+
+# -- Markdown -------------------------------------------------------------------
+
+
+def markdown(found: Mapping[str, Any]) -> str:
+    """Write the table of methods, and what it is about, from a document."""
+    rates = [bandwidth(rate) for rate in found["bandwidths"]]
+    titles = ["method", "technique", "scope", "static", "lossless", "op times"]
+    titles += ["networks", "plans", "least", "peak", *(f"× {rate}" for rate in rates)]
+    titles += ["extra work", "host peak"] + ["× trained"] * bool(found["steps"])
+    titles += ["planning", "source"]
+    lines = [_line(titles), _line(["---"] * len(titles))]
+    lines += [_line(_method(row, found)) for row in found["methods"]]
+    notes = (
+        textwrap.fill(
+            note,
+            _WIDE,
+            subsequent_indent="  " * note.startswith("- "),
+            break_on_hyphens=False,
+        )
+        for note in _notes(found)
+    )
+    return "\n".join([*lines, "", *notes]) + "\n"
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _method(row: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+    return [
+        f"`{row['method']}`",
+        ", ".join(row["technique"]) or _NONE,
+        row["scope"],
+        "dynamic" if row["dynamic"] else "static",
+        "yes" if row["lossless"] else "no",
+        "yes" if row["times"] else "no",
+        row["networks"] or _NONE,
+        f"{row['plans']}/{row['cells']}",
+        percent(row["least"]),
+        percent(row["peak"]),
+        *map(times, row["slowdowns"]),
+        _NONE if row["extra_work"] is None else f"{row['extra_work']:.1%}",
+        percent(row["host_peak"]),
+        *([times(row["trained_slowdown"])] if found["steps"] else []),
+        lasting(row["planning_seconds"]),
+        row["source"],
+    ]
+
+
+def _notes(found: Mapping[str, Any]) -> list[str]:
+    place = found["environment"]
+    cores = f"{place['cores']} core{'s' * (place['cores'] != 1)}"
+    budgets = ", ".join(found["budgets"])
+    notes = [
+        f"Budgets: {budgets} of the peak of `share`. Means are over the cells that a "
+        "method plans, so rows of other cells do not compare; *least*: the lowest peak "
+        "that it reaches or asks for.",
+        "",
+        *(_told(network) for network in found["networks"]),
+        "",
+    ]
+    if found["steps"]:
+        cells = [cell["trained"] for cell in found["cells"] if cell["trained"]]
+        exact = sum(cell["is_as_planned"] for cell in cells)
+        notes.append(
+            f"{len(cells)} cells were trained, {found['steps']} steps each; the "
+            f"measured peak was the predicted one in {exact}.",
+        )
+    notes.append(
+        f"{place['processor']}, {cores}, {place['kernels']}, memcfg "
+        f"{place['memcfg']}, {place['date']}."
+    )
+    return notes
+
+
+def _told(network: Mapping[str, Any]) -> str:
+    arguments = "".join(f", {k} {v}" for k, v in network["arguments"].items())
+    whole = network["share_peak_bytes"]
+    return (
+        f"- {network['letter']}: `{network['network']}`, batch {network['batch']}"
+        f"{arguments}: {network['ops']} ops; `share` needs {format_bytes(whole)}, the "
+        f"lower bound is {percent(network['lower_bound_bytes'] / whole)}"
+    )
+
+
+# -- CSV ------------------------------------------------------------------------
+
+
+def spreadsheet(found: Mapping[str, Any]) -> str:
+    """Write a row for each cell and each bandwidth that it was planned for."""
+    buffer = io.StringIO()
+    writer = csv.DictWriter(
+        buffer, _COLUMNS, extrasaction="ignore", lineterminator="\n"
+    )
+    writer.writeheader()
+    for cell in found["cells"]:
+        trained = cell["trained"] or {}
+        for at in cell["at"]:
+            is_trained = at is at_rate(cell, found["bandwidths"][MIDDLE])
+            measured = trained if is_trained else {}
+            columns = {f"trained_{key}": value for key, value in measured.items()}
+            lossy = {"lossy": " ".join(at.get("lossy", ()))}
+            writer.writerow({**cell, **at, **lossy, **columns})
+    return buffer.getvalue()

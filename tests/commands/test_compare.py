@@ -1,0 +1,333 @@
+"""``memcfg compare``: every method on several networks at several budgets."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import random
+import re
+from dataclasses import replace
+from fractions import Fraction
+from xml.etree import ElementTree
+
+import pytest
+from recurrent_graphs import unrolled
+
+from memcfg import plan
+from memcfg.cli import main
+from memcfg.commands import _compare
+from memcfg.commands._measured import Turns
+from memcfg.commands._method_facts import FACTS, SCOPES, TECHNIQUES
+from memcfg.commands._tasks import Task
+from memcfg.errors import InfeasiblePlanError, MemcfgError
+from memcfg.graph import Tier
+from memcfg.plan import NAMED_POLICIES, POLICIES, Compute, Encode, share, simulate
+
+SMALL = {
+    "resnet": Task("resnet", 4, {"depth": 8}),
+    "lstm_lm": Task("lstm_lm", 8, {"vocabulary_size": 50, "units": 32}),
+}
+RATES = {"unlimited": math.inf, "8000000000.0": 8e9, "2000000000.0": 2e9}
+SLOW = {"checkmate", "checkmate_lp", "retention_intervals", "exact"}
+
+
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr(_compare, "_CASES", SMALL)
+
+
+def compared(tmp_path, *words: str) -> dict:
+    path = tmp_path / "found.json"
+    assert main(["compare", *words, "--output", str(path)]) == 0
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+# -- facts ----------------------------------------------------------------------
+
+
+def test_every_method_has_facts():
+    assert set(FACTS) == set(NAMED_POLICIES)
+    for facts in FACTS.values():
+        assert set(facts.technique) <= set(TECHNIQUES)
+        assert facts.scope in SCOPES
+        assert facts.source
+
+
+def graphs(name: str):
+    """Graphs that a method plans soon, and budgets of each."""
+    traced = [Task("lenet_300_100", 8).graph()]
+    if name not in SLOW:
+        traced += [SMALL["resnet"].graph(), unrolled(8)]
+    for graph in traced:
+        graph = replace(graph, tiers=(Tier("host", 8e9, is_stated=True),))
+        most = share()(graph).peak_bytes
+        for limit in (None, most, most * 3 // 4, most // 2):
+            yield graph, limit, most
+
+
+def planned(name: str, graph, limit):
+    try:
+        return NAMED_POLICIES[name]()(graph, limit)
+    except MemcfgError:
+        return None
+
+
+def used(found) -> set[str]:
+    """What a plan does to need less memory."""
+    computed = [each for each in found.actions if isinstance(each, Compute)]
+    signs = {
+        "recompute": len(computed) > len({each.op for each in computed}),
+        "swap": found.predicted.moved_bytes > 0,
+        "compress": any(isinstance(each, Encode) for each in found.actions),
+        "algorithms": any(each.algorithm is not None for each in computed),
+    }
+    return {name for name, is_seen in signs.items() if is_seen}
+
+
+@pytest.mark.parametrize("name", NAMED_POLICIES)
+def test_facts_are_those_of_plans(name):
+    seen, lowered = set(), False
+    for graph, limit, most in graphs(name):
+        found = planned(name, graph, limit)
+        if found is not None:
+            seen |= used(found)
+            lowered |= found.peak_bytes < most
+            assert FACTS[name].lossless or found.lossy
+            assert not (FACTS[name].lossless and found.lossy)
+    assert seen <= set(FACTS[name].technique)
+    assert seen or not lowered
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, facts in FACTS.items() if not facts.times]
+)
+def test_who_needs_no_times_plans_the_same_with_others(name):
+    rng = random.Random(0)
+    for graph, limit, _ in graphs(name):
+        ops = [
+            replace(op, seconds=op.seconds * rng.uniform(0.01, 9)) for op in graph.ops
+        ]
+        other = planned(name, replace(graph, ops=tuple(ops)), limit)
+        found = planned(name, graph, limit)
+        assert (found and found.actions) == (other and other.actions)
+
+
+# -- cells ----------------------------------------------------------------------
+
+
+def by_hand(method: str, network: str, budget: Fraction, rate: float):
+    """Plan a cell with the library; return numbers of the simulator, or bytes."""
+    graph = SMALL[network].graph()
+    base = simulate(graph, share()(graph))
+    graph = replace(graph, tiers=(Tier("host", rate, is_stated=True),))
+    try:
+        found = getattr(plan, method)()(graph, int(budget * base.peak_bytes))
+    except InfeasiblePlanError as error:
+        return error.smallest_limit_bytes
+    told = simulate(graph, found, {"host": rate})
+    return (
+        told.peak_bytes,
+        told.peak_bytes / base.peak_bytes,
+        told.elapsed_seconds / base.elapsed_seconds,
+        told.moved_bytes,
+    )
+
+
+def test_cells_are_what_the_library_plans(small, tmp_path):
+    words = ["--methods", "sqrt_checkpoint,meng_swap,vdnn_all", "--budgets", "75%,40%"]
+    found = compared(tmp_path, *words)
+    assert [each["letter"] for each in found["networks"]] == ["R", "L"]
+    assert len(found["cells"]) == 3 * 2 * 2
+    kinds = set()
+    for cell in found["cells"]:
+        planned_once = cell["method"] == "sqrt_checkpoint"
+        rates = [str(at["bandwidth"]) for at in cell["at"]]
+        assert rates == (["any"] if planned_once else list(RATES))
+        for at in cell["at"]:
+            rate = RATES.get(str(at["bandwidth"]), 5e9)
+            budget = Fraction(int(cell["budget"].rstrip("%")), 100)
+            wanted = by_hand(cell["method"], cell["network"], budget, rate)
+            if at["reason"] is not None:
+                assert at["needs_bytes"] == wanted
+                kinds.add("refused")
+            else:
+                peak, part, slowdown, moved = wanted
+                assert (at["peak_bytes"], at["moved_bytes"]) == (peak, moved)
+                assert at["peak"] == part
+                assert at["slowdown"] == pytest.approx(slowdown, rel=1e-9)
+                kinds.add("moved" if moved else "computed again")
+    assert kinds == {"refused", "moved", "computed again"}
+
+
+def test_rows_are_geometric_means_of_planned_cells(small, tmp_path):
+    words = ["--methods", "share,rotor,meng_swap", "--budgets", "100%,70%,50%,20%"]
+    found = compared(tmp_path, *words)
+    for row in found["methods"]:
+        own = [cell for cell in found["cells"] if cell["method"] == row["method"]]
+        middle = [cell["at"][len(cell["at"]) // 2] for cell in own]
+        have = [at for at in middle if at["reason"] is None]
+        assert (row["plans"], row["cells"]) == (len(have), 8)
+        assert 0 < len(have) < 8
+
+        def mean(key, have=have):
+            return math.prod(at[key] for at in have) ** (1 / len(have))
+
+        assert row["peak"] == pytest.approx(mean("peak"))
+        assert row["slowdowns"][1] == pytest.approx(mean("slowdown"))
+        assert row["planning_seconds"] == pytest.approx(mean("planning_seconds"))
+        work = math.prod(1 + at["extra_work"] for at in have) ** (1 / len(have))
+        assert row["extra_work"] == pytest.approx(work - 1)
+        away = sum(at["host_peak"] for at in have) / len(have)
+        assert row["host_peak"] == pytest.approx(away)
+        assert (away > 0) == (row["method"] == "meng_swap")
+    least = {row["method"]: row["least"] for row in found["methods"]}
+    assert least["share"] == 1.0 > least["rotor"]
+    assert [row["technique"] for row in found["methods"]] == [
+        ["share"],
+        ["recompute"],
+        ["swap"],
+    ]
+
+
+def test_what_is_trained_touches_what_was_planned(small, tmp_path, capsys):
+    words = ["--methods", "meng_swap,chen_sqrt", "--budgets", "75%,10%", "--run", "1"]
+    found = compared(tmp_path, *words)
+    trained = [cell for cell in found["cells"] if cell["trained"]]
+    assert {cell["method"] for cell in trained} == {"meng_swap", "chen_sqrt"}
+    for cell in found["cells"]:
+        at = cell["at"][len(cell["at"]) // 2]
+        assert (cell["trained"] is None) == (at["reason"] is not None)
+        if cell["trained"]:
+            assert cell["trained"]["peak_bytes"] == at["peak_bytes"]
+            assert cell["trained"]["is_as_planned"]
+    assert "Trained" in capsys.readouterr().out
+
+
+def test_a_peak_that_was_not_planned_is_an_error(small, monkeypatch, capsys):
+    monkeypatch.setattr(_compare, "measure_in_turns", lambda *_: Turns(64, 1.0, 1.0))
+    words = [
+        "--methods",
+        "rotor",
+        "--networks",
+        "resnet",
+        "--budgets",
+        "80%",
+        "--run",
+        "1",
+    ]
+    assert main(["compare", *words]) == 1
+    told = capsys.readouterr().out
+    assert "rotor on resnet at 80%: measured 64 B, NOT as predicted" in told
+
+
+# -- reports --------------------------------------------------------------------
+
+
+def test_all_methods_stand_in_80_columns(small, capsys):
+    skipped = SLOW - {"exact"}
+    names = [name for name in POLICIES if name not in skipped]
+    words = ["compare", "--methods", ",".join(names), "--budgets", "60%"]
+    assert main(words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "…" not in "".join(lines)
+    for name in names:
+        assert any(re.match(rf" {name} ", line) for line in lines), name
+    told = " ".join(" ".join(lines).split())
+    assert "bptt_hidden, bptt_internal, bptt_mixed: not RL: graph" in told
+
+
+def test_rows_come_as_methods_are_planned(small, capsys, monkeypatch):
+    seen = []
+    real = _compare.plan_cell
+
+    def told(method, *args):
+        seen.append((method, capsys.readouterr().out))
+        return real(method, *args)
+
+    monkeypatch.setattr(_compare, "plan_cell", told)
+    words = ["--methods", "share,rotor", "--networks", "resnet", "--budgets", "60%"]
+    assert main(["compare", *words]) == 0
+    (_, first), (_, second) = seen
+    assert "share  " not in first.splitlines()[-1]
+    assert second.splitlines()[-1].split()[:2] == ["share", "100%"]
+
+
+def test_four_files_tell_the_same(small, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    methods = ["keep_all", "rotor", "meng_swap", "bptt_mixed"]
+    words = ["--methods", ",".join(methods), "--budgets", "90%,60%,1%"]
+    for kind in ("md", "csv", "svg"):
+        words += ["--output", f"found.{kind}"]
+    found = compared(tmp_path, *words)
+
+    text = (tmp_path / "found.md").read_text()
+    rows = [line for line in text.splitlines() if line.startswith("| `")]
+    assert [line.split("`")[1] for line in rows] == methods
+    assert len({line.count("|") for line in rows}) == 1
+    assert found["environment"]["processor"] in text
+
+    with (tmp_path / "found.csv").open(newline="") as file:
+        table = list(csv.DictReader(file))
+    flat = [(cell, at) for cell in found["cells"] for at in cell["at"]]
+    assert len(table) == len(flat)
+    for line, (cell, at) in zip(table, flat, strict=True):
+        assert (line["method"], line["budget"]) == (cell["method"], cell["budget"])
+        assert line["bandwidth"] == str(at["bandwidth"])
+        assert line["slowdown"] == str(at.get("slowdown", ""))
+        assert line["reason"] == (at["reason"] or "")
+
+    root = ElementTree.parse(tmp_path / "found.svg").getroot()
+    space = "{http://www.w3.org/2000/svg}"
+    drawn = root.findall(f"{space}g")
+    assert len(drawn) == len(found["cells"])
+    for each, cell in zip(drawn, found["cells"], strict=True):
+        at = cell["at"][len(cell["at"]) // 2]
+        title = each.findtext(f"{space}title")
+        assert title.startswith(f"{cell['method']}, {cell['network']} at ")
+        shown = each.findtext(f"{space}text", "")
+        if at["reason"] is None:
+            assert shown == f"{at['slowdown']:.2f}"
+            continue
+        fill = each.find(f"{space}rect").get("fill")
+        assert (fill == "url(#none)") == (cell["budget"] == "1%")
+        cross = cell["method"] == "bptt_mixed" and cell["budget"] != "1%"
+        assert shown == ("×" if cross else "")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--methods shar", "did you mean 'share'"),
+        ("--networks resnet,vgg61", "did you mean"),
+        ("--budgets 60", "'60' is no budget such as 60%"),
+        ("--budgets 0%", "'0%' is no budget such as 60%"),
+        ("--budgets 120%", "a share is at most 100%"),
+        ("--output found.txt", "does not end in one of .md, .csv, .svg, .json"),
+        ("--output nowhere/found.md", "there is no folder 'nowhere'"),
+        ("--run 0", "must be a positive integer"),
+    ],
+)
+def test_what_cannot_be_asked_is_said(words, told, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["compare", *words.split()])
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_network_that_needs_an_argument_is_refused(monkeypatch, capsys):
+    monkeypatch.setattr(_compare, "_CASES", {})
+    with pytest.raises(SystemExit):
+        main(["compare", "--networks", "resnet"])
+    assert "resnet needs an argument, depth" in capsys.readouterr().err
+
+
+def test_letters_are_each_networks_own():
+    names = ["lenet5", "lstm_lm", "e", "ell"]
+    assert _compare._letters(names) == {
+        "lenet5": "L",
+        "lstm_lm": "S",
+        "e": "E",
+        "ell": "4",
+    }
