@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from memcfg.commands._measured import environment
 from memcfg.commands._method_cells import BANDWIDTHS, Planned
-from memcfg.commands._method_facts import FACTS
+from memcfg.commands._method_facts import FACTS, SIGNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -133,7 +133,7 @@ def row(cells: Sequence[Cell]) -> dict[str, Any]:
         "method": cells[0].method,
         **facts._asdict(),
         "technique": list(facts.technique),
-        "lossless": facts.lossless and not codecs,
+        "lossless": facts.lossless and codecs <= {SIGNS},
         "networks": "".join(dict.fromkeys(cell.case.letter for cell, _ in plans)),
         "plans": len(plans),
         "cells": len(cells),

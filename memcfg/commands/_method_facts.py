@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 TECHNIQUES = ("share", "recompute", "swap", "compress", "algorithms")
 SCOPES = ("op", "layer", "segment", "tensor", "graph")
 
+SIGNS = "mask"  # a lossy codec that methods name where only signs are read
+
 
 class Facts(NamedTuple):
     """A row: of a method, as the library has it."""
@@ -23,7 +25,7 @@ class Facts(NamedTuple):
     source: str  # who described it; memcfg: it is the library's own
     times: bool = True  # whether another time of an op may change its plan
     dynamic: bool = False  # whether what steps are seen to do changes it
-    lossless: bool = True  # whether every codec it may name gives back the same bits
+    lossless: bool = True  # whether training has the same bits by its codecs
 
     @property
     def swaps(self) -> bool:
