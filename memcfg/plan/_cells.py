@@ -94,13 +94,17 @@ def _makers(graph: Graph, index: int) -> list[int]:
 def _divided(
     graph: Graph, cell: Sequence[int], rest: Sequence[int]
 ) -> tuple[list[int], list[int]]:
-    """Divide the ops behind the last anchor: a cell like the one before, and others."""
+    """Divide the ops behind the last anchor: a cell like the one before, and others.
+
+    What reads one of the others is one: the last cell of a net may be fused otherwise.
+    """
     wanted = Counter(_kind(graph, index) for index in cell)
     last: list[int] = []
     after: list[int] = []
     for index in rest:
         kind = _kind(graph, index)
-        (last if wanted[kind] > 0 else after).append(index)
+        follows = not set(after).isdisjoint(_makers(graph, index))
+        (last if wanted[kind] > 0 and not follows else after).append(index)
         wanted[kind] -= 1
     return last, after
 

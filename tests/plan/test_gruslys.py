@@ -8,6 +8,7 @@ import pytest
 from recurrent_graphs import unrolled
 from training_graphs import chain
 
+from memcfg import nn
 from memcfg.errors import GraphError, InfeasiblePlanError
 from memcfg.plan import (
     bptt_hidden,
@@ -198,3 +199,21 @@ def test_a_graph_without_repeated_cells_is_refused(policy):
     with pytest.raises(GraphError, match="no repeated cells"):
         policy(unrolled(2))
     validate(unrolled(3), policy(unrolled(3)))
+
+
+@pytest.mark.parametrize("layer", ["LSTM", "GRU", "SimpleRNN"])
+@pytest.mark.parametrize("policy", [bptt_hidden(), bptt_internal(), bptt_mixed()])
+def test_unrolled_layers_are_nets_of_cells(layer, policy):
+    """The last cell of an LSTM has other ops than those before it."""
+    nn.set_random_seed(0)
+    model = nn.Sequential(
+        [nn.Input((9, 4)), getattr(nn, layer)(8, unroll=True), nn.Dense(3)]
+    )
+    loss = nn.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("sgd", loss, memory=share())
+    graph = model.graph(4)
+    model.close()
+    plan = policy(graph)
+    validate(graph, plan)
+    assert plan.predicted.recompute_seconds > 0
+    assert plan.peak_bytes < share()(graph).peak_bytes
