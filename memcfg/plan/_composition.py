@@ -262,7 +262,8 @@ def recompute(policy: Policy | str) -> Stage:
     TypeError
         If it is no policy, or has no argument `limit_bytes`.
     ValueError
-        If there is no policy of that name, or it is a method that swaps.
+        If there is no policy of that name, or it is a method that swaps or chooses
+        algorithms.
 
     Notes
     -----
@@ -290,9 +291,10 @@ def recompute(policy: Policy | str) -> Stage:
 
 
 def _computing(policy: Policy) -> Policy:
-    """Return a policy; ValueError if it is one of the methods that swap."""
-    if isinstance(policy, Method) and policy.swaps:
+    """Return a policy; ValueError if it is a method that does more than compute."""
+    if isinstance(policy, Method) and (policy.swaps or policy.chooses):
+        does = "swaps" if policy.swaps else "chooses algorithms: give it the chain"
         raise ValueError(
-            f"recompute takes methods that compute, and {policy.name} swaps"
+            f"recompute takes methods that compute, and {policy.name} {does}"
         )
     return policy

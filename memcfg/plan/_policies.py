@@ -33,7 +33,14 @@ from memcfg.plan._superneurons import (
     superneurons_memory,
     superneurons_speed,
 )
+from memcfg.plan._ucudnn import ucudnn_wd, ucudnn_wr
 from memcfg.plan._vdnn import vdnn_all, vdnn_conv, vdnn_dyn
+from memcfg.plan._workspace import (
+    workspace_dynamic,
+    workspace_memory,
+    workspace_performance,
+)
+from memcfg.plan._workspace_budget import workspace_balanced, workspace_priority
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -67,6 +74,13 @@ POLICIES: Mapping[str, Callable[[], Policy]] = MappingProxyType(
         "vdnn_conv": vdnn_conv,
         "vdnn_dyn": vdnn_dyn,
         "meng_swap": meng_swap,
+        "workspace_performance": workspace_performance,
+        "workspace_memory": workspace_memory,
+        "workspace_dynamic": workspace_dynamic,
+        "workspace_priority": workspace_priority,
+        "workspace_balanced": workspace_balanced,
+        "ucudnn_wr": ucudnn_wr,
+        "ucudnn_wd": ucudnn_wd,
         "kusumoto_exact_time": kusumoto_exact_time,
         "kusumoto_exact_memory": kusumoto_exact_memory,
         "kusumoto_pruned_time": kusumoto_pruned_time,

@@ -25,6 +25,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -736,6 +737,13 @@ std::optional<Packing> pack(const KernelSpec& spec, const OneDnn& library) {
                  std::move(own)};
 }
 
+// Columns beyond this are not listed: whoever measures algorithms runs all of them.
+constexpr Bytes kColumnsMost = Bytes{64} << 20;
+
+bool is_listed(const Algorithm& each) {
+  return each.name.rfind(kIm2col, 0) != 0 || each.scratch_bytes <= kColumnsMost;
+}
+
 // The default, and what can be named; nothing is compiled for it. oneDNN's scratch is
 // that of the kernel and of threads, so parts of the batch take less of it only where
 // pixels are gathered first.
@@ -743,11 +751,11 @@ template <int x, int kernel, int y, unsigned epilogue = kNothing>
 std::vector<Algorithm> list(const KernelSpec& spec, const OneDnn& library) {
   constexpr Roles roles = kRoles<x, kernel, y, epilogue>;
   const Problem p(spec, library, roles);
-  std::vector<Algorithm> found = list_whole(p, true);
-  const auto whole = found;
-  if (!p.gathers && (whole.back().name != kIm2col || find_im2col(p)->is_plain())) {
-    return found;
-  }
+  const std::vector<Algorithm> whole = list_whole(p, true);
+  std::vector<Algorithm> found;
+  std::copy_if(whole.begin(), whole.end(), std::back_inserter(found), is_listed);
+  const auto columns = find_im2col(p);
+  if (!p.gathers && (!columns || columns->is_plain())) return found;
   for (const MicroBatches& parts : MicroBatches::list(spec, batched(roles))) {
     const KernelSpec part = parts.part(spec);
     for (Algorithm each : list_whole(Problem(part, library, roles), p.gathers)) {
@@ -756,7 +764,8 @@ std::vector<Algorithm> list(const KernelSpec& spec, const OneDnn& library) {
         return other.name == each.name && each.scratch_bytes < other.scratch_bytes;
       };
       if (std::none_of(whole.begin(), whole.end(), less)) continue;
-      found.push_back({parts.name(each.name), each.scratch_bytes});
+      each.name = parts.name(each.name);
+      if (is_listed(each)) found.push_back(std::move(each));
     }
   }
   return found;
