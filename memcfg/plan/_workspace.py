@@ -94,10 +94,11 @@ class Scratch:
 
     def within(self, op: int, most: int | None = None) -> list[Algorithm]:
         """List what fits whenever an op runs, and within so many bytes."""
-        room = self.gaps.room(op)
-        room = room if most is None or room is None else min(room, most)
+        bounds = [each for each in (self.gaps.room(op), most) if each is not None]
         return [
-            each for each in self.rows[op] if room is None or each.scratch_bytes <= room
+            each
+            for each in self.rows[op]
+            if all(each.scratch_bytes <= bound for bound in bounds)
         ]
 
     def take(self, chosen: Mapping[int, Algorithm]) -> Plan:

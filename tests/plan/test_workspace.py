@@ -101,8 +101,9 @@ def within(policy, graph, limit):
     try:
         return policy(graph, limit)
     except InfeasiblePlanError as refusal:
-        assert refusal.smallest_limit_bytes > limit
-        return policy(graph, refusal.smallest_limit_bytes)
+        smallest = refusal.smallest_limit_bytes
+    assert smallest > limit
+    return policy(graph, smallest)
 
 
 @by_policy
@@ -236,11 +237,11 @@ def best(graph, total):
     """The least time of all choices within so many bytes."""
     indices = [i for i, op in enumerate(graph.ops) if op.algorithms]
     rest = sum(op.seconds for op in graph.ops if not op.algorithms)
-    times = []
-    for row in itertools.product(*(options(graph.ops[i]) for i in indices)):
-        if costs(graph, dict(zip(indices, row, strict=True))) <= total:
-            times.append(rest + sum(each.seconds for each in row))
-    return min(times)
+    return min(
+        rest + sum(each.seconds for each in row)
+        for row in itertools.product(*(options(graph.ops[i]) for i in indices))
+        if costs(graph, dict(zip(indices, row, strict=True))) <= total
+    )
 
 
 @given(seed=st.integers(0, 10**6), total=st.integers(0, 250).map(lambda n: 64 * n))
@@ -332,7 +333,7 @@ def test_a_plan_tells_which_ops_have_other_algorithms():
     ops = (replace(graph.ops[0], algorithms=rows), *graph.ops[1:])
     graph = replace(graph, ops=ops)
     plan = workspace_performance()(graph)
-    (line,) = [row for row in str(plan).splitlines() if row.startswith("algorithms")]
+    (line,) = [row for row in str(plan).splitlines() if "algorithms" in row]
     assert f"1 ops by others: {graph.ops[0].name} (im2col)" in line
     assert "6400 B" in line or "6.25 KiB" in line
     assert "algorithms" not in str(share()(graph))
