@@ -18,6 +18,11 @@ from memcfg.plan._actions import (
     SwapOut,
     Wait,
 )
+from memcfg.plan._algorithm_policies import (
+    workspace_dynamic,
+    workspace_memory,
+    workspace_performance,
+)
 from memcfg.plan._auto import auto
 from memcfg.plan._bound import lower_bound
 from memcfg.plan._chain_stage import Stage
@@ -67,11 +72,6 @@ from memcfg.plan._superneurons import (
 from memcfg.plan._time_bound import time_lower_bound
 from memcfg.plan._ucudnn import ucudnn_wd, ucudnn_wr
 from memcfg.plan._vdnn import vdnn_all, vdnn_conv, vdnn_dyn
-from memcfg.plan._workspace import (
-    workspace_dynamic,
-    workspace_memory,
-    workspace_performance,
-)
 from memcfg.plan._workspace_budget import workspace_balanced, workspace_priority
 
 __all__ = [

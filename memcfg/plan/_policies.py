@@ -5,6 +5,11 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from memcfg.plan._algorithm_policies import (
+    workspace_dynamic,
+    workspace_memory,
+    workspace_performance,
+)
 from memcfg.plan._auto import auto
 from memcfg.plan._checkmate import checkmate, checkmate_lp
 from memcfg.plan._chen import chen_budget, chen_mirror, chen_recursive, chen_sqrt
@@ -35,11 +40,6 @@ from memcfg.plan._superneurons import (
 )
 from memcfg.plan._ucudnn import ucudnn_wd, ucudnn_wr
 from memcfg.plan._vdnn import vdnn_all, vdnn_conv, vdnn_dyn
-from memcfg.plan._workspace import (
-    workspace_dynamic,
-    workspace_memory,
-    workspace_performance,
-)
 from memcfg.plan._workspace_budget import workspace_balanced, workspace_priority
 
 if TYPE_CHECKING:

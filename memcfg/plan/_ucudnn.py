@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from memcfg.plan._algorithm_policies import Scratch, base_policy
 from memcfg.plan._knapsack import Option, divide
 from memcfg.plan._micro_batches import (
     algorithm_of,
@@ -13,7 +14,6 @@ from memcfg.plan._micro_batches import (
     micro_kernels,
 )
 from memcfg.plan._policy import Method
-from memcfg.plan._workspace import Scratch, base_policy
 from memcfg.plan._workspace_budget import ScratchBudget, most_bytes
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class _Reuse:
             best = divide_batch(images, fitting, most)
             if best is not None:
                 found = algorithm_of(best, fitting)
-                if found.seconds < scratch.now(op).seconds:
+                if found.seconds <= scratch.now(op).seconds:
                     chosen[op] = found
         return scratch.take(chosen)
 

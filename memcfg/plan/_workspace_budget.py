@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from memcfg._checks import count
+from memcfg.plan._algorithm_policies import Scratch, base_policy
 from memcfg.plan._policy import Method
-from memcfg.plan._workspace import Scratch, base_policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
