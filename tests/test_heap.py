@@ -98,6 +98,31 @@ heap.heap_watch(0)
 tell(before, 5)
 """
 
+# Every convolution as one product over its columns, or over those of 16 images.
+COLUMNS = """
+from dataclasses import replace
+
+def columns(graph, limit_bytes=None):
+    # The policy is told that these are the fastest.
+    def quick(op):
+        rows = [replace(a, seconds=float(a.name != "{name}")) for a in op.algorithms]
+        return replace(op, algorithms=tuple(rows))
+    told = replace(graph, ops=tuple(map(quick, graph.ops)))
+    plan = mc.plan.{policy}()(told, limit_bytes=limit_bytes)
+    names = [a.algorithm for a in plan.actions if isinstance(a, mc.plan.Compute)]
+    assert names.count("{name}") == 5, names
+    return replace(plan, predicted=mc.plan.Predicted(plan.peak_bytes))
+
+model = build(memory=columns)
+model.train_on_batch(x[:64], y[:64])
+before = calls()
+heap.heap_watch(1)
+for _ in range(5):
+    model.train_on_batch(x[:64], y[:64])
+heap.heap_watch(0)
+tell(before, 5)
+"""
+
 WORKSPACE_MODE = """
 model = build(training_workspace_mode="{mode}")
 for _ in range(2):
@@ -219,6 +244,20 @@ def test_the_watcher_lets_small_allocations_pass(watcher, tmp_path):
 )
 def test_a_training_step_takes_no_memory(watcher, tmp_path, policy, dtype):
     body = TRAIN_ON_BATCH.format(policy=policy, dtype=dtype)
+    found = watch(watcher, body, tmp_path)
+    assert found["steps"] == 5
+    assert found["sizes"] == []
+    before, after = found["pool"]
+    assert before == after
+
+
+@pytest.mark.usefixtures("native_kernels")
+@pytest.mark.parametrize(
+    ("policy", "name"),
+    [("workspace_performance", "im2col"), ("ucudnn_wr", "im2col/16")],
+)
+def test_columns_lie_in_scratch_alone(watcher, tmp_path, policy, name):
+    body = COLUMNS.format(policy=policy, name=name)
     found = watch(watcher, body, tmp_path)
     assert found["steps"] == 5
     assert found["sizes"] == []

@@ -34,6 +34,7 @@ class Facts(NamedTuple):
 
 
 _RECOMPUTE, _SWAP, _SHARE = ("recompute",), ("swap",), ("share",)
+_PICKS = ("algorithms",)
 _OWN = "memcfg"
 _BETWEEN = Facts(_RECOMPUTE, "segment", "Wang et al. 2018")
 _VDNN = Facts(("swap", "algorithms"), "layer", "Rhu et al. 2016")
@@ -71,6 +72,13 @@ FACTS: Mapping[str, Facts] = MappingProxyType(
         "meng_swap": Facts(_SWAP, "tensor", "Meng et al. 2017"),
         "gist": Facts(("compress",), "tensor", "Jain et al. 2018", times=False),
         "cdma": Facts(("swap", "compress"), "layer", "Rhu et al. 2018"),
+        "workspace_performance": Facts(_PICKS, "op", "Rhu et al. 2016"),
+        "workspace_memory": Facts(_PICKS, "op", "Rhu et al. 2016"),
+        "workspace_dynamic": Facts(_PICKS, "op", "Wang et al. 2018"),
+        "workspace_priority": Facts(_PICKS, "op", _OWN),
+        "workspace_balanced": Facts(_PICKS, "op", _OWN),
+        "ucudnn_wr": Facts(_PICKS, "op", "Oyama et al. 2018"),
+        "ucudnn_wd": Facts(_PICKS, "op", "Oyama et al. 2018"),
         "kusumoto_exact_time": _LOWER_SETS,
         "kusumoto_exact_memory": _LOWER_SETS,
         "kusumoto_pruned_time": _LOWER_SETS,

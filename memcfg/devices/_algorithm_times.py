@@ -15,7 +15,7 @@ from memcfg.devices._file_cache import CacheKind, digest, find_file_cache, warn_
 from memcfg.devices._switch import switched_on
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from memcfg.devices._contract import OperandSpec
     from memcfg.memory import Pool
@@ -49,7 +49,7 @@ class AlgorithmTimes:
     """The seconds of algorithms on a piece of hardware, by the op."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[str, ...], list[float]] = {}
+        self._found: dict[tuple[str, ...], dict[str, float]] = {}
 
     def rows(
         self,
@@ -65,21 +65,18 @@ class AlgorithmTimes:
         """
         names = [each.algorithm for each in kernels]
         key = (describe(*op), *names)
-
-        def measure() -> list[float]:
-            return [each.measure(pool) for each in kernels]
-
-        seconds = self._found.get(key)
-        if seconds is None:
-            if machine is None:
-                seconds = measure()
-            else:
-                seconds = _kept(key, names, machine, measure)
-            if all(seconds):
-                self._found[key] = seconds
+        known = self._found.get(key)
+        if known is None:
+            known = {} if machine is None else _kept(key, names, machine)
+        missing = [each for each in kernels if each.algorithm not in known]
+        measured = {each.algorithm: each.measure(pool) for each in missing}
+        had = {name: seconds for name, seconds in measured.items() if seconds}
+        self._found[key] = known = {**known, **had}
+        if had and machine is not None:
+            _keep(key, known, machine)
         return [
-            (each.algorithm, each.scratch_bytes, taken)
-            for each, taken in zip(kernels, seconds, strict=True)
+            (each.algorithm, each.scratch_bytes, known.get(each.algorithm, 0.0))
+            for each in kernels
         ]
 
 
@@ -99,41 +96,39 @@ def asks_for_times() -> bool:
 
 
 def _kept(
-    op: Sequence[str],
-    names: Sequence[str],
-    machine: Sequence[str],
-    measure: Callable[[], list[float]],
-) -> list[float]:
-    """Return the seconds in a file, or what is measured, which is kept in one.
-
-    Where some could not be had, none are kept.
-    """
+    op: Sequence[str], names: Sequence[str], machine: Sequence[str]
+) -> dict[str, float]:
+    """Return the seconds in a file, by name; none where it does not say them."""
     cache = find_file_cache(_KEPT)
     if cache is None:
-        return measure()
+        return {}
     key = digest(__version__, *machine, *op)
     seconds = _read(cache.read(key), names)
-    if seconds is None:
-        if cache.has(key):
-            warn_once(
-                f"a file of seconds in {cache.folder} is damaged, and is measured again"
-            )
-        seconds = measure()
-        if all(seconds):
-            cache.write(
-                key, json.dumps(dict(zip(names, seconds, strict=True))).encode()
-            )
-    return seconds
+    if seconds is None and cache.has(key):
+        warn_once(
+            f"a file of seconds in {cache.folder} is damaged, and is measured again"
+        )
+    return seconds or {}
 
 
-def _read(data: bytes | None, names: Sequence[str]) -> list[float] | None:
-    """Return the seconds in a file; None if it does not say them."""
+def _keep(
+    op: Sequence[str], seconds: Mapping[str, float], machine: Sequence[str]
+) -> None:
+    """Write seconds to a file; those that could not be had are not in it."""
+    cache = find_file_cache(_KEPT)
+    if cache is not None:
+        cache.write(digest(__version__, *machine, *op), json.dumps(seconds).encode())
+
+
+def _read(data: bytes | None, names: Sequence[str]) -> dict[str, float] | None:
+    """Return the seconds in a file; None if it does not say any, or others."""
     if data is None:
         return None
     try:
-        found = json.loads(data)
-        seconds = [float(found[name]) for name in names]
-    except (ValueError, TypeError, KeyError):
+        found = {
+            str(name): float(seconds) for name, seconds in json.loads(data).items()
+        }
+    except (ValueError, TypeError, AttributeError):
         return None
-    fine = all(math.isfinite(each) and each > 0 for each in seconds)
-    return seconds if fine else None
+    fine = all(math.isfinite(each) and each > 0 for each in found.values())
+    return found if fine and found and found.keys() <= {*names} else None

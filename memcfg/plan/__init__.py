@@ -18,6 +18,11 @@ from memcfg.plan._actions import (
     SwapOut,
     Wait,
 )
+from memcfg.plan._algorithm_policies import (
+    workspace_dynamic,
+    workspace_memory,
+    workspace_performance,
+)
 from memcfg.plan._auto import auto
 from memcfg.plan._bound import lower_bound
 from memcfg.plan._cdma import cdma
@@ -68,7 +73,9 @@ from memcfg.plan._superneurons import (
     superneurons_speed,
 )
 from memcfg.plan._time_bound import time_lower_bound
+from memcfg.plan._ucudnn import ucudnn_wd, ucudnn_wr
 from memcfg.plan._vdnn import vdnn_all, vdnn_conv, vdnn_dyn
+from memcfg.plan._workspace_budget import workspace_balanced, workspace_priority
 
 __all__ = [
     "NAMED_POLICIES",
@@ -141,6 +148,8 @@ __all__ = [
     "superneurons_memory",
     "superneurons_speed",
     "time_lower_bound",
+    "ucudnn_wd",
+    "ucudnn_wr",
     "unchecked_claims",
     "validate",
     "vdnn_all",
@@ -149,6 +158,11 @@ __all__ = [
     "violations",
     "with_copies_placed",
     "with_updates_in_time",
+    "workspace_balanced",
+    "workspace_dynamic",
+    "workspace_memory",
+    "workspace_performance",
+    "workspace_priority",
     "write_placement",
 ]
 

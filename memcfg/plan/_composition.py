@@ -262,7 +262,8 @@ def recompute(policy: Policy | str) -> Stage:
     TypeError
         If it is no policy, or has no argument `limit_bytes`.
     ValueError
-        If there is no policy of that name, or it is a method that swaps.
+        If there is no policy of that name, or it is a method that swaps or chooses
+        algorithms.
 
     Notes
     -----
@@ -290,9 +291,11 @@ def recompute(policy: Policy | str) -> Stage:
 
 
 def _computing(policy: Policy) -> Policy:
-    """Return a policy; ValueError if it is one of the methods that swap."""
-    if getattr(policy, "swaps", False):
+    """Return a policy; ValueError if it is a method that does more than compute."""
+    swaps = getattr(policy, "swaps", False)
+    if swaps or (isinstance(policy, Method) and policy.chooses):
+        does = "swaps" if swaps else "chooses algorithms: give it the chain"
         raise ValueError(
-            f"recompute takes methods that compute, and {policy.name} swaps"
+            f"recompute takes methods that compute, and {policy.name} {does}"
         )
     return policy

@@ -155,6 +155,9 @@ class Summary:
     less_scratch : Group, default Group()
         Ops that do not have the default algorithm, for its scratch, and the bytes that
         the policy needs more where they have.
+    algorithms : Group, default Group()
+        Ops whose algorithms the policy chose, other than the defaults, and the most
+        scratch of one.
     times : str, default "nominal"
         What the predicted seconds are, as of `Graph`.
     unproven : bool, default False
@@ -174,6 +177,7 @@ class Summary:
     all_bytes: int
     chosen_by: str = ""
     less_scratch: Group = Group()
+    algorithms: Group = Group()
     times: str = "nominal"
     unproven: bool = False
     recosted: Recosted | None = None
@@ -423,6 +427,8 @@ def _deeds(summary: Summary) -> list[Row]:
     if summary.less_scratch.count:
         what = "ops by other algorithms"
         rows.append(_group("less scratch", summary.less_scratch, what))
+    if summary.algorithms.count:
+        rows.append(_group("algorithms", summary.algorithms, "ops by others"))
     if summary.unproven:
         words = "the search ended first: the method may have a better plan"
         rows.append(Row("proof", "none", tuple(words.split())))

@@ -5,6 +5,11 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from memcfg.plan._algorithm_policies import (
+    workspace_dynamic,
+    workspace_memory,
+    workspace_performance,
+)
 from memcfg.plan._auto import auto
 from memcfg.plan._cdma import cdma
 from memcfg.plan._checkmate import checkmate, checkmate_lp
@@ -36,7 +41,9 @@ from memcfg.plan._superneurons import (
     superneurons_memory,
     superneurons_speed,
 )
+from memcfg.plan._ucudnn import ucudnn_wd, ucudnn_wr
 from memcfg.plan._vdnn import vdnn_all, vdnn_conv, vdnn_dyn
+from memcfg.plan._workspace_budget import workspace_balanced, workspace_priority
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -73,6 +80,13 @@ POLICIES: Mapping[str, Callable[[], Policy]] = MappingProxyType(
         "meng_swap": meng_swap,
         "cdma": cdma,
         "gist": gist,
+        "workspace_performance": workspace_performance,
+        "workspace_memory": workspace_memory,
+        "workspace_dynamic": workspace_dynamic,
+        "workspace_priority": workspace_priority,
+        "workspace_balanced": workspace_balanced,
+        "ucudnn_wr": ucudnn_wr,
+        "ucudnn_wd": ucudnn_wd,
         "kusumoto_exact_time": kusumoto_exact_time,
         "kusumoto_exact_memory": kusumoto_exact_memory,
         "kusumoto_pruned_time": kusumoto_pruned_time,

@@ -26,7 +26,7 @@ from memcfg.plan._place import Buffer, plan_offsets
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Iterator, Mapping
 
     from memcfg.graph import Graph, Op
     from memcfg.plan._plan import Plan
@@ -165,6 +165,21 @@ def simulate(
             if isinstance(plan.actions[each.action], Encode | Decode)
         ),
     )
+
+
+def buffers_at_ops(
+    graph: Graph, plan: Plan, ops: Container[int]
+) -> Iterator[tuple[int, int, list[tuple[int, int]]]]:
+    """For each computation of these ops tell what is in use beside its scratch.
+
+    Yields the index of the action, the op, and (offset, end) of buffers, ascending.
+    """
+    machine = _Machine(graph, plan.alignment)
+    for index, action in enumerate(plan.actions):
+        machine.run(action)
+        if isinstance(action, Compute) and action.op in ops:
+            spans = sorted(machine.buffers.values())
+            yield index, action.op, [(begin, begin + size) for begin, size in spans]
 
 
 class _Machine:

@@ -11,7 +11,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from memcfg.ops import op_types
-from memcfg.plan._actions import Compute
+from memcfg.plan._algorithms import (
+    Choice,
+    algorithms,
+    choose,
+    default,
+    fastest,
+    named,
+    thriftiest,
+    with_choice,
+)
 from memcfg.plan._chain import Chain, forward_ops
 from memcfg.plan._policy import Method, fits
 from memcfg.plan._simulate import simulate
@@ -24,14 +33,11 @@ from memcfg.plan._swapping import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
-    from memcfg.graph import Algorithm, Graph, Op
     from memcfg.plan._lifetimes import Request
     from memcfg.plan._plan import Plan
     from memcfg.plan._policy import Policy
-
-_Choice = dict[int, "Algorithm"]  # by op, where it is not the default
 
 
 class _Layers:
@@ -130,72 +136,30 @@ def _next_missing(layers: _Layers, missing: set[int], layer: int) -> int | None:
     return None
 
 
-# -- algorithms -----------------------------------------------------------------
+# -- policies --------------------------------------------------------------------
 
 
-_ORACLE = "reference"  # NumPy's algorithm, which nobody chooses for its scratch
-
-
-def _algorithms(op: Op) -> list[Algorithm]:
-    return [each for each in op.algorithms if each.name != _ORACLE]
-
-
-def _fastest(op: Op) -> Algorithm | None:
-    return min(_algorithms(op), key=lambda each: each.seconds, default=None)
-
-
-def _thriftiest(op: Op) -> Algorithm | None:
-    def cost(each: Algorithm) -> tuple[int, float]:
-        return each.scratch_bytes, each.seconds
-
-    return min(_algorithms(op), key=cost, default=None)
-
-
-def _choose(graph: Graph, pick: Callable[[Op], Algorithm | None]) -> _Choice:
-    """Choose an algorithm for each op that has several; the default is no choice."""
-    found: _Choice = {}
-    for index, op in enumerate(graph.ops):
-        chosen = pick(op)
-        if chosen is not None and chosen != op.algorithms[0]:
-            found[index] = chosen
-    return found
-
-
-def _with(graph: Graph, choice: Mapping[int, Algorithm]) -> Graph:
-    """Return the graph with the chosen algorithms' seconds and scratch as defaults."""
-    ops = list(graph.ops)
-    for index, chosen in choice.items():
-        scratch, seconds = chosen.scratch_bytes, chosen.seconds
-        ops[index] = replace(ops[index], scratch_bytes=scratch, seconds=seconds)
-    return replace(graph, ops=tuple(ops))
-
-
-def _plan(request: Request, which: str, choice: _Choice) -> Plan:
+def _plan(request: Request, which: str, choice: Choice) -> Plan:
     """Plan with the inputs of all layers, of convolutions or of none away."""
     own = request
     if choice:
-        own = replace(request, graph=_with(request.graph, choice), known={})
+        own = replace(request, graph=with_choice(request.graph, choice), known={})
     layers = _Layers(own)
     leaving: set[int] = set()
     if which != "none":
         leaving = _leaving(layers, convolutions=which == "conv")
     plan = plan_swaps(own, layers.sequence, _swaps(layers, leaving))
-    named = {request.order[index]: each.name for index, each in choice.items()}
+    names = {request.order[index]: each.name for index, each in choice.items()}
     return replace(
         plan,
-        actions=tuple(
-            replace(action, algorithm=named[action.op])
-            if isinstance(action, Compute) and action.op in named
-            else action
-            for action in plan.actions
-        ),
+        actions=named(plan.actions, names),
     )
 
 
 def _downgraded(request: Request, which: str) -> Plan:
     """Start with the fastest algorithms; where it overflows, take less scratch."""
     graph = request.graph
-    choice = _choose(graph, _fastest)
+    choice = choose(graph, fastest)
     while True:
         plan = _plan(request, which, choice)
         if fits(plan):
@@ -203,10 +167,10 @@ def _downgraded(request: Request, which: str) -> Plan:
         given = in_own_numbers(request, plan)
         at = simulate(graph, given).peak_op
         op = None if at is None else graph.ops[at]
-        now = None if op is None else choice.get(at or 0, _default(op))
+        now = None if op is None else choice.get(at or 0, default(op))
         less = [
             each
-            for each in (_algorithms(op) if op else ())
+            for each in (algorithms(op) if op else ())
             if now is not None and each.scratch_bytes < now.scratch_bytes
         ]
         if at is None or not less:
@@ -214,14 +178,10 @@ def _downgraded(request: Request, which: str) -> Plan:
         choice[at] = max(less, key=lambda each: each.scratch_bytes)
 
 
-def _default(op: Op) -> Algorithm | None:
-    return op.algorithms[0] if op.algorithms else None
-
-
 def _dynamic(request: Request) -> Plan:
     """Go down the ladder to the first rung that fits, on the device and its tier."""
     graph = request.graph
-    fast, thrifty = _choose(graph, _fastest), _choose(graph, _thriftiest)
+    fast, thrifty = choose(graph, fastest), choose(graph, thriftiest)
     lowest = _plan(request, "all", thrifty)
     if not fits(lowest):
         return lowest
@@ -241,7 +201,7 @@ def _dynamic(request: Request) -> Plan:
     return within_tier(request, lowest, nothing.peak_bytes)
 
 
-_PICKS = {"performance": _fastest, "memory": _thriftiest}
+_PICKS = {"performance": fastest, "memory": thriftiest}
 
 
 @dataclass(frozen=True)
@@ -258,7 +218,7 @@ class _Static:
 
     def __call__(self, request: Request) -> Plan:
         pick = _PICKS[self.algorithms]
-        plan = _plan(request, self.which, _choose(request.graph, pick))
+        plan = _plan(request, self.which, choose(request.graph, pick))
         return within_tier(request, plan)
 
 

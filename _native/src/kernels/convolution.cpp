@@ -26,15 +26,21 @@
 // processor's instructions. Its third family is left out, columns of windows and a
 // matrix product ("gemm:"): it takes up to megabytes from the heap in each run, beside
 // the scratch that it asks for. In float32 on x86-64 there is no Winograd in oneDNN 3.
+// "im2col" is ours of that kind, with its columns in the scratch that is asked for
+// (im2col.hpp). Each of them takes parts of the batch one after the other, "im2col/4"
+// (micro_batches.hpp); listed are those that take less scratch so.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <optional>
 #include <tuple>
 #include <utility>
 
 #include "kernels/function_kernel.hpp"
 #include "kernels/functions.hpp"
+#include "kernels/im2col.hpp"
+#include "kernels/micro_batches.hpp"
 #include "kernels/parallel.hpp"
 #include "kernels/primitive.hpp"
 #include "kernels/product.hpp"
@@ -682,6 +688,81 @@ std::pair<Choice, const char*> find_algorithm(const KernelSpec& spec,
   p.reader.fail_algorithm();
 }
 
+// The same as one product, where that can be.
+std::optional<Im2col> find_im2col(const Problem& p) {
+  const Geometry& g = p.given;
+  const bool plain = !p.roles.normalized && !p.roles.post.sum;
+  if (g.groups != 1 || !plain || p.type != data_type::f32) return {};
+  using Result = Im2col::Result;
+  const Im2col found{g.images,
+                     g.height,
+                     g.width,
+                     g.channels,
+                     g.out_height,
+                     g.out_width,
+                     g.out_channels,
+                     g.kernel_height,
+                     g.kernel_width,
+                     {g.strides[0], g.strides[1]},
+                     {g.before[0], g.before[1]},
+                     {g.dilation[0] + 1, g.dilation[1] + 1},
+                     p.roles.gradient()     ? Result::kernel_gradient
+                     : p.roles.x == kOutput ? Result::input_gradient
+                                            : Result::output,
+                     p.roles.biased,
+                     p.roles.post.relu};
+  if (!found.is_narrow()) return {};
+  return found;
+}
+
+// The operands that have the batch as their first axis.
+std::vector<std::size_t> batched(const Roles& roles) {
+  const auto number = [&roles](int role) {
+    return static_cast<std::size_t>(role == kOutput ? roles.output() : role);
+  };
+  std::vector<std::size_t> found{number(roles.x), number(roles.y)};
+  if (roles.post.sum) found.push_back(number(roles.summed()));
+  return found;
+}
+
+// Whether an algorithm's name is one of oneDNN's implementations.
+bool is_library(const KernelSpec& spec) {
+  return !spec.algorithm ||
+         (*spec.algorithm != kIm2col && spec.algorithm->find('/') == std::string::npos);
+}
+
+KernelPtr make_whole(const KernelSpec& spec,
+                     const OneDnn& library,
+                     const Roles& roles) {
+  const Problem p(spec, library, roles);
+  if (!is_library(spec)) {
+    const auto of = find_im2col(p);
+    if (*spec.algorithm != kIm2col || !of) p.reader.fail_algorithm();
+    return make_im2col(*of, p.sizes, library);
+  }
+  const auto [primitive, name] = find_algorithm(spec, p);
+  return std::make_unique<Convolution>(p, primitive.get(), name);
+}
+
+// Those of the library, if all are asked for, and ours.
+std::vector<Algorithm> list_whole(const Problem& p, bool all) {
+  std::vector<Algorithm> found;
+  if (all) {
+    const auto primitive = p.first();
+    found.push_back({kDefault, Scratch(p, p.preferred().get()).total()});
+    do {
+      const char* name = p.name(primitive.get());
+      const auto same = [name](const Algorithm& each) { return each.name == name; };
+      if (name == nullptr || std::any_of(found.begin(), found.end(), same)) continue;
+      found.push_back({name, Scratch(p, primitive.get()).total()});
+    } while (p.next(primitive.get()));
+  }
+  if (const auto of = find_im2col(p)) {
+    found.push_back({kIm2col, im2col_scratch(*of, p.library)});
+  }
+  return found;
+}
+
 // The epilogue of a type of kernel.
 enum EpilogueBits : unsigned {
   kNothing = 0,
@@ -701,13 +782,21 @@ constexpr Roles kRoles{x,
 
 template <int x, int kernel, int y, unsigned epilogue = kNothing>
 KernelPtr make(const KernelSpec& spec, const OneDnn& library) {
-  const Problem p(spec, library, kRoles<x, kernel, y, epilogue>);
-  const auto [primitive, name] = find_algorithm(spec, p);
-  return std::make_unique<Convolution>(p, primitive.get(), name);
+  constexpr Roles roles = kRoles<x, kernel, y, epilogue>;
+  if (is_library(spec)) return make_whole(spec, library, roles);
+  const Problem checked(spec, library, roles);
+  const auto parts = MicroBatches::of(spec, batched(roles));
+  if (!parts) return make_whole(spec, library, roles);
+  const KernelSpec part = parts->part(spec);
+  if (!is_library(part) && part.algorithm != kIm2col) {
+    checked.reader.fail_algorithm();
+  }
+  return parts->make(spec, make_whole(part, library, roles));
 }
 
 template <int x, int kernel, int y, unsigned epilogue = kNothing>
 std::optional<Packing> pack(const KernelSpec& spec, const OneDnn& library) {
+  if (!is_library(spec)) return std::nullopt;
   Problem p(spec, library, kRoles<x, kernel, y, epilogue>);
   const Bytes bytes = p.sizes.inputs[static_cast<std::size_t>(kernel)];
   if (p.given.pixels() >= kPixelsPaid || bytes < kPackedLeast ||
@@ -732,18 +821,37 @@ std::optional<Packing> pack(const KernelSpec& spec, const OneDnn& library) {
                  std::move(own)};
 }
 
-// The default, and what can be named; nothing is compiled for it.
+// Columns beyond this are not listed: whoever measures algorithms runs all of them.
+constexpr Bytes kColumnsMost = Bytes{64} << 20;
+
+bool is_listed(const Algorithm& each) {
+  return each.name.rfind(kIm2col, 0) != 0 || each.scratch_bytes <= kColumnsMost;
+}
+
+// The default, and what can be named; nothing is compiled for it. oneDNN's scratch is
+// that of the kernel and of threads, so parts of the batch take less of it only where
+// pixels are gathered first.
 template <int x, int kernel, int y, unsigned epilogue = kNothing>
 std::vector<Algorithm> list(const KernelSpec& spec, const OneDnn& library) {
-  const Problem p(spec, library, kRoles<x, kernel, y, epilogue>);
-  const auto primitive = p.first();
-  std::vector<Algorithm> found{{kDefault, Scratch(p, p.preferred().get()).total()}};
-  do {
-    const char* name = p.name(primitive.get());
-    const auto same = [name](const Algorithm& each) { return each.name == name; };
-    if (name == nullptr || std::any_of(found.begin(), found.end(), same)) continue;
-    found.push_back({name, Scratch(p, primitive.get()).total()});
-  } while (p.next(primitive.get()));
+  constexpr Roles roles = kRoles<x, kernel, y, epilogue>;
+  const Problem p(spec, library, roles);
+  const std::vector<Algorithm> whole = list_whole(p, true);
+  std::vector<Algorithm> found;
+  std::copy_if(whole.begin(), whole.end(), std::back_inserter(found), is_listed);
+  const auto columns = find_im2col(p);
+  if (!p.gathers && (!columns || columns->is_plain())) return found;
+  for (const MicroBatches& parts : MicroBatches::list(spec, batched(roles))) {
+    const KernelSpec part = parts.part(spec);
+    for (Algorithm each : list_whole(Problem(part, library, roles), p.gathers)) {
+      each.scratch_bytes += parts.sum_bytes(spec);
+      const auto less = [&each](const Algorithm& other) {
+        return other.name == each.name && each.scratch_bytes < other.scratch_bytes;
+      };
+      if (std::none_of(whole.begin(), whole.end(), less)) continue;
+      each.name = parts.name(each.name);
+      if (is_listed(each)) found.push_back(std::move(each));
+    }
+  }
   return found;
 }
 

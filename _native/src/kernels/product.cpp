@@ -23,6 +23,23 @@ Owned<MemoryDesc> describe_bias(const OneDnn& library, const Matrix& result) {
   return describe(library, Matrix{1, result.columns, result.columns, 1});
 }
 
+const char* implementation(const OneDnn& library, const PrimitiveDesc* primitive) {
+  const char* name = nullptr;
+  library.check(
+      library.api().primitive_desc_query(primitive, query::implementation, 0, &name),
+      "naming a matrix product");
+  return name;
+}
+
+// Whether a product is one of oneDNN's blocks, which add an element's terms in an order
+// that does not depend on the right operand's layout. Its other family copies as it
+// goes, and gains nothing from packing.
+bool has_blocks(const OneDnn& library, const PrimitiveDesc* primitive) {
+  return std::strncmp(implementation(library, primitive), "brg", 3) == 0;
+}
+
+}  // namespace
+
 Owned<PrimitiveDesc> choose_product(const OneDnn& library,
                                     const Matrix& left,
                                     const MemoryDesc* right,
@@ -43,23 +60,6 @@ Owned<PrimitiveDesc> choose_product(const OneDnn& library,
                 "choosing a matrix product");
   return {made, api.primitive_desc_destroy};
 }
-
-const char* implementation(const OneDnn& library, const PrimitiveDesc* primitive) {
-  const char* name = nullptr;
-  library.check(
-      library.api().primitive_desc_query(primitive, query::implementation, 0, &name),
-      "naming a matrix product");
-  return name;
-}
-
-// Whether a product is one of oneDNN's blocks, which add an element's terms in an order
-// that does not depend on the right operand's layout. Its other family copies as it
-// goes, and gains nothing from packing.
-bool has_blocks(const OneDnn& library, const PrimitiveDesc* primitive) {
-  return std::strncmp(implementation(library, primitive), "brg", 3) == 0;
-}
-
-}  // namespace
 
 bool fuses_post(const OneDnn& library,
                 const Matrix& left,

@@ -40,6 +40,13 @@ struct Epilogue {
   Post post = {};
 };
 
+// What the library would use.
+Owned<PrimitiveDesc> choose_product(const OneDnn& library,
+                                    const Matrix& left,
+                                    const MemoryDesc* right,
+                                    const Matrix& result,
+                                    Epilogue epilogue = {});
+
 // Operands: left, right, result, and the bias and the slope of the ReLU if they are
 // there.
 Call make_product(const OneDnn& library,

@@ -141,10 +141,12 @@ class NativeKernels:
         attributes: Mapping[str, Any],
         inputs: Sequence[OperandSpec],
         outputs: Sequence[OperandSpec],
+        *,
+        defaults: bool = False,
     ) -> list[tuple[str, int, float]]:
-        """List the native algorithms with their seconds."""
+        """List the native algorithms with their seconds, or those for defaults."""
         op = (op_type, attributes, inputs, outputs)
-        found = self._list(*op)
+        found = _for_defaults(self._list(*op)) if defaults else self._list(*op)
         if self._pool is None or not found:
             return [(name, scratch, 0.0) for name, scratch in found]
         kernels = [self._native(*op, name) for name, _ in found]
@@ -208,7 +210,7 @@ class NativeKernels:
         if self._choice == "default":
             return None
         op = (op_type, attributes, inputs, outputs)
-        rows = self._list(*op)
+        rows = _for_defaults(self._list(*op))
         if len(rows) < 2:
             return None
         if self._choice == "least_scratch":
@@ -217,7 +219,7 @@ class NativeKernels:
             return None
 
         def measure() -> list[float]:
-            return [seconds for *_, seconds in self._rows(*op)]
+            return [seconds for *_, seconds in self._rows(*op, defaults=True)]
 
         names = [name for name, _ in rows]
         return choose_fastest(names, self._machine, describe(*op), measure)
@@ -271,6 +273,14 @@ def _warn_of_bfloat16(library: OneDNN, operands: Sequence[OperandSpec]) -> None:
         RuntimeWarning,
         stacklevel=outside(),
     )
+
+
+def _for_defaults(rows: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    """List what a default may be: policies that weigh no scratch take it.
+
+    So none whose scratch grows with the batch.
+    """
+    return [row for row in rows if row[0] != "im2col" and "/" not in row[0]]
 
 
 def _is_native(op_type: str) -> bool:

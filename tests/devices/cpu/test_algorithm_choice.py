@@ -93,7 +93,8 @@ def test_the_fastest_is_the_default_where_that_is_asked_for(ask, monkeypatch, fo
     assert sorted(names(device)) == sorted(listed)
     assert device.kernels.make(*convolution()).algorithm == "direct"
     assert device.kernels.make(*convolution(), "brgemm").algorithm == "brgemm"
-    assert len(calls) == len(listed) - 1  # once each, and never NumPy's
+    library = {"onednn", "brgemm", "direct"}
+    assert sorted(calls) == sorted(library & {*listed})  # once, and none with columns
     vector = OperandSpec((16,), "float32")
     add = ("add", {}, [vector] * 2, [vector])
     assert device.kernels.make(*add).algorithm == "native"  # nothing to choose

@@ -160,7 +160,9 @@ def test_what_is_listed_is_what_is_made(table):
         rows = table.algorithms(*op_of(case))
         names = [name for name, _, _ in rows]
         assert names[0] == table.make(*op_of(case)).algorithm == "onednn"
-        assert names == [n for n in (*NAMES, "reference") if n in names]
+        ours = ["im2col", "im2col/1"]
+        assert names == [n for n in (*NAMES, *ours, "reference") if n in names]
+        assert "im2col/1" in names
         assert "direct" in names
         for name, scratch, seconds in rows:
             made = table.make(*op_of(case), name)
@@ -192,6 +194,119 @@ def test_an_op_that_cannot_be_has_no_list(table, library):
         list_algorithms(*op, None)
     with pytest.raises(KernelError, match="no kernel of type 'nothing'"):
         table.algorithms("nothing", {}, [], [])
+
+
+# -- columns, and parts of the batch -----------------------------------------
+
+
+def of_kind(drawn, kind):
+    return next(case for case in cases(drawn) if case.op_type == kind)
+
+
+def test_columns_have_the_bytes_of_all_windows(table):
+    """Images x windows x pixels of a window x channels, in float32."""
+    case = of_kind(convolution(8, 12, 5, 24), "conv2d")
+    scratch = {name: nbytes for name, nbytes, _ in table.algorithms(*op_of(case))}
+    for images in (8, 4, 2, 1):
+        name = "im2col" if images == 8 else f"im2col/{images}"
+        columns = align_up(images * 12 * 12 * 3 * 3 * 5 * 4)
+        assert columns <= scratch[name] < columns + 70_000  # and the product's own
+
+
+def test_pixels_that_are_read_in_order_are_their_own_columns(table):
+    for case in cases(convolution(8, 14, 32, 128, window=1)):
+        names = native_names(table, op_of(case))
+        assert names[-1] == "im2col"  # and no parts of the batch
+    rows = table.algorithms(*op_of(of_kind(convolution(8, 14, 32, 128, 1), "conv2d")))
+    assert dict(row[:2] for row in rows)["im2col"] < 8 * 14 * 14 * 32 * 4
+
+
+def test_columns_beyond_64_mib_are_not_listed(table):
+    case = of_kind(convolution(8, 112, 64, 8), "conv2d")
+    rows = {name: nbytes for name, nbytes, _ in table.algorithms(*op_of(case))}
+    assert "im2col" not in rows
+    assert "im2col/2" in rows
+    assert "im2col/4" not in rows
+    assert table.make(*op_of(case), "im2col/4").scratch_bytes > 64 << 20
+
+
+def test_groups_have_no_columns(table):
+    a, x, _, y = convolution(4, 8, 16, 32)
+    drawn = {**a, "groups": 2}, x, (3, 3, 8, 32), y
+    for case in cases(drawn):
+        assert not any("im2col" in name for name in native_names(table, op_of(case)))
+
+
+def result(table, case, name):
+    return execute(Naming(table, name), case, 0xFF, 64)[0]
+
+
+@st.composite
+def divisible(draw):
+    """A convolution whose batch has parts that end on lines of 64 bytes."""
+    window = draw(st.sampled_from([1, 2, 3, 5]))
+    stride = draw(st.integers(1, 2))
+    size = draw(st.integers(window, 10))
+    channels, units = (draw(st.sampled_from([16, 32, 48, 64])) for _ in range(2))
+    n = draw(st.sampled_from([2, 4, 6, 8]))
+    return convolution(n, size, channels, units, window, stride)
+
+
+@given(drawn=divisible())
+@settings(max_examples=60, deadline=None)
+def test_parts_have_the_bits_of_the_whole_but_for_sums_over_images(table, drawn):
+    images = drawn[1][0]
+    for case in cases(drawn):
+        for name in native_names(table, op_of(case)):
+            if "/" in name:
+                continue
+            whole = result(table, case, name)
+            for part in (k for k in range(1, images) if images % k == 0):
+                divided = f"{name}/{part}"
+                if case.op_type == "conv2d_gradient_kernel":
+                    check(Naming(table, divided), case)
+                else:
+                    assert result(table, case, divided) == whole, divided
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("im2col/", "im2col/0", "im2col/08", "im2col/3", "im2col/8", "im2col/16"),
+        *("im2col/2/2", "im2col/-2", "im2col/2x", "/2", "winograd/2", "im2col/2 "),
+    ],
+)
+def test_parts_that_do_not_divide_the_batch_are_refused(table, name):
+    for case in cases(convolution(8, 8, 16, 32)):
+        with pytest.raises(KernelError, match="no algorithm"):
+            table.make(*op_of(case), name)
+
+
+def test_parts_end_where_lines_do(table):
+    """An image of 5 x 5 x 3 has 300 bytes: 16 of them are 75 lines."""
+    case = of_kind(convolution(32, 5, 3, 16), "conv2d")
+    names = native_names(table, op_of(case))
+    assert [name for name in names if "/" in name] == ["im2col/16"]
+    with pytest.raises(KernelError, match="no algorithm"):
+        table.make(*op_of(case), "direct/8")
+
+
+def test_parts_take_less_scratch_where_pixels_are_gathered(table):
+    a = {**PLAIN, "strides": (2, 2), "padding": ((0, 0),) * 2}
+    drawn = a, (8, 16, 16, 4), (1, 1, 4, 32), (8, 8, 8, 32)
+    op = op_of(of_kind(drawn, "conv2d_gradient_kernel"))
+    scratch = {name: nbytes for name, nbytes, _ in table.algorithms(*op)}
+    assert scratch["onednn/1"] < scratch["onednn"]
+
+
+def test_no_default_grows_with_the_batch(library, monkeypatch):
+    """Policies that weigh no scratch take it."""
+    monkeypatch.setenv("MEMCFG_KERNELS", "onednn")
+    monkeypatch.setenv("MEMCFG_CPU_ALGORITHMS", "least_scratch")
+    op = op_of(of_kind(convolution(2, 2, 512, 512), "conv2d"))
+    rows = CpuDevice("/device:CPU:0").kernels.algorithms(*op)
+    assert min(rows[:-1], key=lambda row: row[1])[0] == "im2col/1"
+    assert rows[0][0] in NAMES
 
 
 # -- seconds ----------------------------------------------------------------
@@ -252,6 +367,26 @@ def test_without_memory_seconds_are_unknown_until_there_is_some(library, monkeyp
     *native, _ = device.kernels.measure(*op)
     assert all(seconds > 0 for _, _, seconds in native)
     assert device.pool.stats().peak_bytes <= 1 << 20
+
+
+def test_seconds_of_those_that_have_room_are_kept(library, monkeypatch, tmp_path):
+    """Columns may be more than a small pool has."""
+    folder = tmp_path / "seconds"
+    monkeypatch.setenv("MEMCFG_KERNELS", "onednn")
+    monkeypatch.setenv("MEMCFG_ALGORITHM_CACHE", str(folder))
+    op = op_of(of_kind(convolution(8, 16, 16, 32), "conv2d"))
+    small = CpuDevice("/device:CPU:0", limit_bytes=600 << 10).kernels
+    rows = {name: seconds for name, _, seconds in small.measure(*op)}
+    assert rows["im2col"] == 0 < rows["direct"]
+    (path,) = folder.iterdir()
+    before = path.read_bytes()
+    large = CpuDevice("/device:CPU:0").kernels
+    more = {name: seconds for name, _, seconds in large.measure(*op)}
+    assert more["im2col"] > 0
+    assert {**more, **{n: t for n, t in rows.items() if t}} == more  # not run again
+    assert path.read_bytes() != before
+    again = CpuDevice("/device:CPU:0").kernels.measure(*op)
+    assert {name: seconds for name, _, seconds in again} == more
 
 
 # -- plans --------------------------------------------------------------------
