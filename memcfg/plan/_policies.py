@@ -18,7 +18,9 @@ from memcfg.plan._kusumoto import (
     kusumoto_pruned_time,
 )
 from memcfg.plan._layrub import layrub
+from memcfg.plan._layrub_migration import layrub_migration
 from memcfg.plan._look_ahead import look_ahead
+from memcfg.plan._meng_attention import meng_attention
 from memcfg.plan._meng_swap import meng_swap
 from memcfg.plan._mxnet import mxnet
 from memcfg.plan._repeated_blocks import repeated_blocks
@@ -33,7 +35,10 @@ from memcfg.plan._superneurons import (
     superneurons_memory,
     superneurons_speed,
 )
+from memcfg.plan._superneurons_cache import superneurons_cache
+from memcfg.plan._superneurons_pool import superneurons
 from memcfg.plan._vdnn import vdnn_all, vdnn_conv, vdnn_dyn
+from memcfg.plan._vdnn_pp import vdnn_pp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -63,10 +68,15 @@ POLICIES: Mapping[str, Callable[[], Policy]] = MappingProxyType(
         "superneurons_speed": superneurons_speed,
         "superneurons_memory": superneurons_memory,
         "superneurons_cost": superneurons_cost,
+        "superneurons": superneurons,
+        "superneurons_cache": superneurons_cache,
         "vdnn_all": vdnn_all,
         "vdnn_conv": vdnn_conv,
         "vdnn_dyn": vdnn_dyn,
+        "vdnn_pp": vdnn_pp,
+        "layrub_migration": layrub_migration,
         "meng_swap": meng_swap,
+        "meng_attention": meng_attention,
         "kusumoto_exact_time": kusumoto_exact_time,
         "kusumoto_exact_memory": kusumoto_exact_memory,
         "kusumoto_pruned_time": kusumoto_pruned_time,

@@ -63,7 +63,7 @@ def _segments(layers: Sequence[Layer]) -> Iterable[list[Layer]]:
         yield segment
 
 
-class _Replay:
+class Replay:
     """The backward phase of a graph, with what it needs computed again before each."""
 
     def __init__(self, request: Request) -> None:
@@ -79,6 +79,7 @@ class _Replay:
             self.segment[op] = number
         self.dropped = {op for op in cheap if not self._crosses(op)}
         self.order = order
+        self.checkpoints = {op for op in order if op not in self.dropped}
 
     def _crosses(self, op: int) -> bool:
         """Whether a later segment reads an output inside it, not at its checkpoint."""
@@ -141,15 +142,15 @@ class _Replay:
 
 
 def _speed(request: Request) -> Plan:
-    return plan_cheapest(request, [_Replay(request).sequence(float("inf"))])
+    return plan_cheapest(request, [Replay(request).sequence(float("inf"))])
 
 
 def _memory(request: Request) -> Plan:
-    return plan_cheapest(request, [_Replay(request).sequence(-1)])
+    return plan_cheapest(request, [Replay(request).sequence(-1)])
 
 
 def _cost(request: Request) -> Plan:
-    replay = _Replay(request)
+    replay = Replay(request)
     return plan_cheapest(request, [replay.sequence(replay.working())])
 
 

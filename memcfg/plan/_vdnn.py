@@ -121,6 +121,15 @@ def _swaps(layers: _Layers, leaving: set[int]) -> Iterator[Away]:
                 yield Away(tensor, out, out + 1, arrive, back)
 
 
+def layers_away(request: Request, which: str) -> tuple[list[int], list[Away]]:
+    """Return the ops in vDNN's order, and the inputs of "all", "conv" or "none" away."""
+    layers = _Layers(request)
+    leaving: set[int] = set()
+    if which != "none":
+        leaving = _leaving(layers, convolutions=which == "conv")
+    return layers.sequence, [*_swaps(layers, leaving)]
+
+
 def _next_missing(layers: _Layers, missing: set[int], layer: int) -> int | None:
     for earlier in reversed(range(layer)):
         if earlier in missing:
@@ -175,11 +184,7 @@ def _plan(request: Request, which: str, choice: _Choice) -> Plan:
     own = request
     if choice:
         own = replace(request, graph=_with(request.graph, choice), known={})
-    layers = _Layers(own)
-    leaving: set[int] = set()
-    if which != "none":
-        leaving = _leaving(layers, convolutions=which == "conv")
-    plan = plan_swaps(own, layers.sequence, _swaps(layers, leaving))
+    plan = plan_swaps(own, *layers_away(own, which))
     named = {request.order[index]: each.name for index, each in choice.items()}
     return replace(
         plan,
