@@ -1,4 +1,4 @@
-"""Layrub's migration: data leaves when its layers have read it, and returns to slots."""
+"""Layrub's migration: data leaves behind its last layer, and returns to slots."""
 
 from __future__ import annotations
 

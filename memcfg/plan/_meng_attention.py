@@ -46,7 +46,7 @@ def _plan(request: Request) -> Plan:
 
 
 def meng_attention() -> Policy:
-    """Compute again what additive attention spreads over all keys, instead of keeping it.
+    """Compute again what additive attention spreads over all keys.
 
     Sums of keys and a query, and what is made of them element by element, are as large
     as the keys for each step of a decoder. They are computed once more just before the

@@ -116,8 +116,8 @@ def superneurons() -> Policy:
     The unified tensor pool of [1]_, with the recomputation of `superneurons_cost` and
     then of `superneurons_memory`. Checkpoints are convolutions there; here they are
     the ops that `replay_elementwise` does not take for cheap, and those that
-    `superneurons_cost` keeps as several segments read what they make. Bytes are free when a
-    copy has ended; ops wait for that where the limit would not hold.
+    `superneurons_cost` keeps as several segments read what they make. Bytes are free
+    when a copy has ended; ops wait for that where the limit would not hold.
 
     References
     ----------

@@ -104,7 +104,7 @@ class TimedSwaps:
         return tuple(found)
 
     def events(self, goal: float) -> list[Event]:
-        """List what happens, with no more bytes in use than a goal where that is in reach."""
+        """List what happens, with no more bytes in use than a goal if that can be."""
         return _Walk(self.request, self._usage, goal).of(self.sequence, self.away)
 
 
@@ -152,7 +152,7 @@ class _Walk:
         self.flight.append((each, self.out))
 
     def _free(self, place: int) -> None:
-        """End copies out: those that are done, and the first where bytes are missing."""
+        """End copies out: those that are done, and the first if bytes are missing."""
         held = 0
         waiting: deque[tuple[Away, float]] = deque()
         for each, end in self.flight:

@@ -122,7 +122,7 @@ def _swaps(layers: _Layers, leaving: set[int]) -> Iterator[Away]:
 
 
 def layers_away(request: Request, which: str) -> tuple[list[int], list[Away]]:
-    """Return the ops in vDNN's order, and the inputs of "all", "conv" or "none" away."""
+    """Return the ops in vDNN's order, and away inputs of "all", "conv" or "none"."""
     layers = _Layers(request)
     leaving: set[int] = set()
     if which != "none":

@@ -24,7 +24,7 @@ _WHICH = ("all", "conv")
 
 @dataclass(frozen=True)
 class _Swapper:
-    """What plans for one choice of layers: a value, so that equal policies are equal."""
+    """What plans for one choice of layers: equal policies are equal."""
 
     which: str
 

@@ -1,4 +1,4 @@
-"""Chains of layers for methods that swap, what their plans copy, and steps that train."""
+"""Chains of layers for methods that swap, what plans copy, and steps that train."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import memcfg as mc
+from memcfg.errors import InfeasiblePlanError
 from memcfg.graph import Graph, Op, Tensor, Tier
 from memcfg.plan import Compute, SwapIn, SwapOut, Wait, share
 
@@ -131,11 +132,15 @@ def weights_after(
 def at_a_limit(
     policy: Callable[..., Plan], part: float, plans: list[Plan]
 ) -> Callable[..., Plan]:
-    """Let a policy plan for a part of the peak of `share`, and note its plans."""
+    """Let a policy plan for a part of the peak of `share`, or its least; note plans."""
 
     def within(graph: Graph, limit_bytes: int | None = None) -> Plan:
         assert limit_bytes is None
-        plans.append(policy(graph, int(share()(graph).peak_bytes * part)))
-        return plans[-1]
+        try:
+            plan = policy(graph, int(share()(graph).peak_bytes * part))
+        except InfeasiblePlanError as refusal:
+            plan = policy(graph, refusal.smallest_limit_bytes)
+        plans.append(plan)
+        return plan
 
     return within
