@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg.plan._candidates import plan_cheapest
-from memcfg.plan._chain import Chain, forward_ops
+from memcfg.plan._chain import Chain, forward_ops, late_ops
 from memcfg.plan._policy import Method
 from memcfg.plan._replay_elementwise import cheap_ops
 from memcfg.units import align_up
@@ -116,6 +116,23 @@ class Replay:
             again = self._needed(ops, there)
             found += [*again, *ops]
             there.update(op for op in again if self.segment[op] in whole)
+        return self.chain.finished(found)
+
+    def in_order(self, segment_bytes: float) -> list[int]:
+        """Return the same with backward ops in the graph's order, not layer by layer.
+
+        A layer's gradients of weights are then made before that of its input, and what
+        both read is gone sooner. A large segment is computed for each of these ops.
+        """
+        whole = self._whole(segment_bytes)
+        there: set[int] = set()
+        found = [*self.order]
+        apart = {*self.order, *late_ops(self.graph)}
+        for op in range(len(self.graph.ops)):
+            if op not in apart:
+                again = self._needed([op], there)
+                found += [*again, op]
+                there.update(each for each in again if self.segment[each] in whole)
         return self.chain.finished(found)
 
     def _whole(self, segment_bytes: float) -> set[int]:

@@ -72,8 +72,8 @@ def _plans(request: Request) -> Iterator[Plan]:
     working = replay.working()
     rows: list[Sequence[int]] = [
         range(count),
-        replay.sequence(working),
-        replay.sequence(-1),
+        replay.in_order(working),
+        replay.in_order(-1),
     ]
     for row in rows:
         yield TimedSwaps(request, row, offloads(replay, row)).plan()
@@ -114,7 +114,7 @@ def superneurons() -> Policy:
     Notes
     -----
     The unified tensor pool of [1]_, with the recomputation of `superneurons_cost` and
-    then of `superneurons_memory`. Checkpoints are convolutions there; here they are
+    then of `superneurons_memory`, in the graph's order. Checkpoints are convolutions there; here they are
     the ops that `replay_elementwise` does not take for cheap, and those that
     `superneurons_cost` keeps as several segments read what they make. Bytes are free
     when a copy has ended; ops wait for that where the limit would not hold.

@@ -207,7 +207,7 @@ def test_copies_out_start_behind_the_last_use():
     """So they are done when their bytes are asked for, on a lane as fast as layers."""
     graph = layer_chain([Row(640)] * 12, 640.0, input_bytes=640)
     plan = superneurons_cache()(graph, 6 * 640)
-    forward = [a for a in plan.actions[: plan.actions.index(Compute(11))]]
+    forward = list(plan.actions[: plan.actions.index(Compute(11))])
     outs = [place for place, a in enumerate(forward) if isinstance(a, SwapOut)]
     waits = {a.action: place for place, a in enumerate(forward) if isinstance(a, Wait)}
     between = [
