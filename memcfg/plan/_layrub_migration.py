@@ -49,7 +49,8 @@ def migrations(graph: Graph, sequence: Sequence[int], look_ahead: int) -> list[A
     """Tell what may migrate when, by places in a schedule that computes each op once.
 
     Data leaves behind its last reader of the forward phase. When the backward phase
-    comes to what one op misses, what the next `look_ahead` ops do may be on its way.
+    comes to what one op misses, what the next `look_ahead` ops do may be on its way;
+    what the first of them do may come back as soon as it has left.
     """
     phases = [graph.ops[op].phase for op in sequence]
     turn = phases.index("backward") if "backward" in phases else len(phases)
@@ -64,10 +65,10 @@ def migrations(graph: Graph, sequence: Sequence[int], look_ahead: int) -> list[A
         if tensor in fixed or made >= turn or not later:
             continue
         begin = max((use for use in uses if use < turn), default=made) + 1
-        away.append(Away(tensor, begin, begin, turn, min(later)))
+        away.append(Away(tensor, begin, begin, begin, min(later)))
     backs = sorted({each.back for each in away})
     asked = {
-        back: backs[at - look_ahead] if at >= look_ahead else min(turn, back)
+        back: backs[at - look_ahead] if at >= look_ahead else 0
         for at, back in enumerate(backs)
     }
     away = [each._replace(arrive=asked[each.back]) for each in away]

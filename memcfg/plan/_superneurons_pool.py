@@ -114,10 +114,10 @@ def superneurons() -> Policy:
     Notes
     -----
     The unified tensor pool of [1]_, with the recomputation of `superneurons_cost` and
-    then of `superneurons_memory`, in the graph's order. Checkpoints are convolutions there; here they are
-    the ops that `replay_elementwise` does not take for cheap, and those that
-    `superneurons_cost` keeps as several segments read what they make. Bytes are free
-    when a copy has ended; ops wait for that where the limit would not hold.
+    then of `superneurons_memory`, in the graph's order. Checkpoints are convolutions
+    there; here they are the ops that `replay_elementwise` does not take for cheap, and
+    those that `superneurons_cost` keeps as several segments read what they make. Bytes
+    are free when a copy has ended; ops wait for that where the limit would not hold.
 
     References
     ----------

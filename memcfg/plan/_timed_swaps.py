@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from memcfg.plan._plan import Plan
     from memcfg.plan._swapping import Away
 
-_ROUNDS = 6  # plans with a tighter goal when placement exceeds the limit
+_ROUNDS = 5  # plans with a tighter goal when placement exceeds the limit
+_PARTS = (1.0, 0.8, 0.6, 0.4, 0.0)  # of the least bytes, as goals out of reach
 
 
 class TimedSwaps:
@@ -68,23 +69,24 @@ class TimedSwaps:
         limit = self.request.limit_bytes
         if limit is None:
             return self.planned(float("inf"))
-        goal, excess = limit if self.least <= limit else 0, 0
-        events: list[Event] = []
-        for _ in range(_ROUNDS):
-            if goal <= 0:
-                break
-            last, events = events, self.events(goal)
-            if events != last:
-                plan = plan_events(self.request, events)
-                if fits(plan):
-                    return plan
-                excess = plan.peak_bytes - limit
-            goal -= excess
-        return self.planned(0)
+        if limit < self.least:
+            return self.planned(0)
+        goal: float = limit
+        for step in range(_ROUNDS):
+            events, load = self._walked(goal)
+            plan = plan_events(self.request, events)
+            if fits(plan):
+                return plan
+            goal = min(goal, load) - (plan.peak_bytes - limit) * 2**step
+        for part in _PARTS:
+            plan = self.planned(self.least * part)
+            if fits(plan):
+                return plan
+        return plan
 
     def planned(self, goal: float) -> Plan:
         """Plan for a goal; 0: whatever may be away is, and all ops wait for that."""
-        return plan_events(self.request, self.events(goal))
+        return plan_events(self.request, self._walked(goal)[0])
 
     @property
     def least(self) -> int:
@@ -103,9 +105,10 @@ class TimedSwaps:
                 found[place] -= size
         return tuple(found)
 
-    def events(self, goal: float) -> list[Event]:
-        """List what happens, with no more bytes in use than a goal if that can be."""
-        return _Walk(self.request, self._usage, goal).of(self.sequence, self.away)
+    def _walked(self, goal: float) -> tuple[list[Event], int]:
+        """List what happens, and the bytes in use: within a goal if that can be."""
+        walk = _Walk(self.request, self._usage, goal)
+        return walk.of(self.sequence, self.away), max(walk.usage, default=0)
 
 
 class _Walk:
