@@ -1,4 +1,4 @@
-"""vDNN without its barriers, in the manner of vDNN++.
+"""In the manner of vDNN++: vDNN without the barriers at the ends of layers.
 
 Shriram, Garg and Kulkarni, "Dynamic Memory Management for GPU-Based Training of Deep
 Neural Networks", IPDPS 2019.
