@@ -219,6 +219,16 @@ def test_copies_out_start_behind_the_last_use():
     assert min(between) >= 3
 
 
+def test_ops_wait_for_each_copy_back_and_no_other():
+    """A copy takes a tenth of a layer, and what leaves was used a layer ago or more."""
+    graph = layer_chain([Row(640)] * 12, 6400.0, input_bytes=640)
+    for tensors in (4, 6, 8):
+        plan = superneurons_cache()(graph, tensors * 640)
+        backs = sum(isinstance(action, SwapIn) for action in plan.actions)
+        assert backs
+        assert plan.predicted.stall_seconds == pytest.approx(0.1 * backs)
+
+
 def test_a_full_tier_is_refused_with_a_limit_that_moves_nothing():
     graph = layer_chain([Row(640)] * 12, 1e6)
     plan = superneurons_cache()(graph, 6 * 640)
