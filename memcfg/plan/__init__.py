@@ -43,9 +43,11 @@ from memcfg.plan._kusumoto import (
     kusumoto_pruned_time,
 )
 from memcfg.plan._layrub import layrub
+from memcfg.plan._layrub_migration import layrub_migration
 from memcfg.plan._less_scratch import plan_within
 from memcfg.plan._lifetimes import state_updates, with_updates_in_time
 from memcfg.plan._look_ahead import look_ahead
+from memcfg.plan._meng_attention import meng_attention
 from memcfg.plan._meng_swap import meng_swap
 from memcfg.plan._mxnet import mxnet
 from memcfg.plan._out_of_core import out_of_core
@@ -72,9 +74,12 @@ from memcfg.plan._superneurons import (
     superneurons_memory,
     superneurons_speed,
 )
+from memcfg.plan._superneurons_cache import superneurons_cache
+from memcfg.plan._superneurons_pool import superneurons
 from memcfg.plan._time_bound import time_lower_bound
 from memcfg.plan._ucudnn import ucudnn_wd, ucudnn_wr
 from memcfg.plan._vdnn import vdnn_all, vdnn_conv, vdnn_dyn
+from memcfg.plan._vdnn_pp import vdnn_pp
 from memcfg.plan._workspace_budget import workspace_balanced, workspace_priority
 
 __all__ = [
@@ -123,8 +128,10 @@ __all__ = [
     "kusumoto_pruned_memory",
     "kusumoto_pruned_time",
     "layrub",
+    "layrub_migration",
     "look_ahead",
     "lower_bound",
+    "meng_attention",
     "meng_swap",
     "mxnet",
     "order",
@@ -144,6 +151,8 @@ __all__ = [
     "simulate",
     "sqrt_checkpoint",
     "state_updates",
+    "superneurons",
+    "superneurons_cache",
     "superneurons_cost",
     "superneurons_memory",
     "superneurons_speed",
@@ -155,6 +164,7 @@ __all__ = [
     "vdnn_all",
     "vdnn_conv",
     "vdnn_dyn",
+    "vdnn_pp",
     "violations",
     "with_copies_placed",
     "with_updates_in_time",

@@ -25,7 +25,9 @@ from memcfg.plan._kusumoto import (
     kusumoto_pruned_time,
 )
 from memcfg.plan._layrub import layrub
+from memcfg.plan._layrub_migration import layrub_migration
 from memcfg.plan._look_ahead import look_ahead
+from memcfg.plan._meng_attention import meng_attention
 from memcfg.plan._meng_swap import meng_swap
 from memcfg.plan._mxnet import mxnet
 from memcfg.plan._out_of_core import out_of_core
@@ -41,8 +43,11 @@ from memcfg.plan._superneurons import (
     superneurons_memory,
     superneurons_speed,
 )
+from memcfg.plan._superneurons_cache import superneurons_cache
+from memcfg.plan._superneurons_pool import superneurons
 from memcfg.plan._ucudnn import ucudnn_wd, ucudnn_wr
 from memcfg.plan._vdnn import vdnn_all, vdnn_conv, vdnn_dyn
+from memcfg.plan._vdnn_pp import vdnn_pp
 from memcfg.plan._workspace_budget import workspace_balanced, workspace_priority
 
 if TYPE_CHECKING:
@@ -74,10 +79,15 @@ POLICIES: Mapping[str, Callable[[], Policy]] = MappingProxyType(
         "superneurons_speed": superneurons_speed,
         "superneurons_memory": superneurons_memory,
         "superneurons_cost": superneurons_cost,
+        "superneurons": superneurons,
+        "superneurons_cache": superneurons_cache,
         "vdnn_all": vdnn_all,
         "vdnn_conv": vdnn_conv,
         "vdnn_dyn": vdnn_dyn,
+        "vdnn_pp": vdnn_pp,
+        "layrub_migration": layrub_migration,
         "meng_swap": meng_swap,
+        "meng_attention": meng_attention,
         "cdma": cdma,
         "gist": gist,
         "workspace_performance": workspace_performance,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg.plan._candidates import plan_cheapest
-from memcfg.plan._chain import Chain, forward_ops
+from memcfg.plan._chain import Chain, forward_ops, late_ops
 from memcfg.plan._policy import Method
 from memcfg.plan._replay_elementwise import cheap_ops
 from memcfg.units import align_up
@@ -63,7 +63,7 @@ def _segments(layers: Sequence[Layer]) -> Iterable[list[Layer]]:
         yield segment
 
 
-class _Replay:
+class Replay:
     """The backward phase of a graph, with what it needs computed again before each."""
 
     def __init__(self, request: Request) -> None:
@@ -79,6 +79,7 @@ class _Replay:
             self.segment[op] = number
         self.dropped = {op for op in cheap if not self._crosses(op)}
         self.order = order
+        self.checkpoints = {op for op in order if op not in self.dropped}
 
     def _crosses(self, op: int) -> bool:
         """Whether a later segment reads an output inside it, not at its checkpoint."""
@@ -117,6 +118,23 @@ class _Replay:
             there.update(op for op in again if self.segment[op] in whole)
         return self.chain.finished(found)
 
+    def in_order(self, segment_bytes: float) -> list[int]:
+        """Return the same with backward ops in the graph's order, not layer by layer.
+
+        A layer's gradients of weights are then made before that of its input, and what
+        both read is gone sooner. A large segment is computed for each of these ops.
+        """
+        whole = self._whole(segment_bytes)
+        there: set[int] = set()
+        found = [*self.order]
+        apart = {*self.order, *late_ops(self.graph)}
+        for op in range(len(self.graph.ops)):
+            if op not in apart:
+                again = self._needed([op], there)
+                found += [*again, op]
+                there.update(each for each in again if self.segment[each] in whole)
+        return self.chain.finished(found)
+
     def _whole(self, segment_bytes: float) -> set[int]:
         sums: dict[int, int] = {}
         for op in self.dropped:
@@ -141,15 +159,15 @@ class _Replay:
 
 
 def _speed(request: Request) -> Plan:
-    return plan_cheapest(request, [_Replay(request).sequence(float("inf"))])
+    return plan_cheapest(request, [Replay(request).sequence(float("inf"))])
 
 
 def _memory(request: Request) -> Plan:
-    return plan_cheapest(request, [_Replay(request).sequence(-1)])
+    return plan_cheapest(request, [Replay(request).sequence(-1)])
 
 
 def _cost(request: Request) -> Plan:
-    replay = _Replay(request)
+    replay = Replay(request)
     return plan_cheapest(request, [replay.sequence(replay.working())])
 
 

@@ -127,6 +127,15 @@ def _swaps(layers: _Layers, leaving: set[int]) -> Iterator[Away]:
                 yield Away(tensor, out, out + 1, arrive, back)
 
 
+def layers_away(request: Request, which: str) -> tuple[list[int], list[Away]]:
+    """Return the ops in vDNN's order, and away inputs of "all", "conv" or "none"."""
+    layers = _Layers(request)
+    leaving: set[int] = set()
+    if which != "none":
+        leaving = _leaving(layers, convolutions=which == "conv")
+    return layers.sequence, [*_swaps(layers, leaving)]
+
+
 def _next_missing(layers: _Layers, missing: set[int], layer: int) -> int | None:
     for earlier in reversed(range(layer)):
         if earlier in missing:
@@ -144,11 +153,7 @@ def _plan(request: Request, which: str, choice: Choice) -> Plan:
     own = request
     if choice:
         own = replace(request, graph=with_choice(request.graph, choice), known={})
-    layers = _Layers(own)
-    leaving: set[int] = set()
-    if which != "none":
-        leaving = _leaving(layers, convolutions=which == "conv")
-    plan = plan_swaps(own, layers.sequence, _swaps(layers, leaving))
+    plan = plan_swaps(own, *layers_away(own, which))
     names = {request.order[index]: each.name for index, each in choice.items()}
     return replace(
         plan,

@@ -48,7 +48,10 @@ RECOMPUTING = (
     *("superneurons_speed", "superneurons_memory", "superneurons_cost"),
     *("kusumoto_pruned_time", "kusumoto_pruned_memory"),
 )  # in the order of the graph
-ANY = (*RECOMPUTING, "auto", "share", "look_ahead", "sqrt_checkpoint", "mxnet")
+ANY = (
+    *(*RECOMPUTING, "auto", "share", "look_ahead", "sqrt_checkpoint", "mxnet"),
+    "meng_attention",
+)
 stages = st.tuples(*[st.booleans()] * 3, st.sampled_from([None, *ANY])).map(
     lambda drawn: [
         *([order()] if drawn[0] else []),
