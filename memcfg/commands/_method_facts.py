@@ -76,7 +76,7 @@ FACTS: Mapping[str, Facts] = MappingProxyType(
         "layrub_migration": Facts(_SWAP, "tensor", "Jin et al. 2018"),
         "superneurons": Facts(("swap", "recompute"), "layer", "Wang et al. 2018"),
         "superneurons_cache": Facts(_SWAP, "tensor", "Wang et al. 2018"),
-        "meng_attention": Facts(_RECOMPUTE, "op", "Meng et al. 2017", times=False),
+        "meng_attention": Facts(_RECOMPUTE, "op", "Meng et al. 2017"),
         "workspace_performance": Facts(_PICKS, "op", "Rhu et al. 2016"),
         "workspace_memory": Facts(_PICKS, "op", "Rhu et al. 2016"),
         "workspace_dynamic": Facts(_PICKS, "op", "Wang et al. 2018"),
