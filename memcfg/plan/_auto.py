@@ -14,6 +14,7 @@ from memcfg.plan._actions import Compute
 from memcfg.plan._cdma import cdma
 from memcfg.plan._exact import Exact
 from memcfg.plan._gist import gist
+from memcfg.plan._layrub_migration import layrub_migration
 from memcfg.plan._lifetimes import Request
 from memcfg.plan._look_ahead import look_ahead
 from memcfg.plan._meng_swap import meng_swap
@@ -23,8 +24,11 @@ from memcfg.plan._repeated_blocks import repeated_blocks, repeats
 from memcfg.plan._replay_elementwise import replay_elementwise
 from memcfg.plan._share import share
 from memcfg.plan._sqrt_checkpoint import sqrt_checkpoint
+from memcfg.plan._superneurons_cache import superneurons_cache
+from memcfg.plan._superneurons_pool import superneurons
 from memcfg.plan._time_bound import may_leave, with_gap
 from memcfg.plan._vdnn import vdnn_dyn
+from memcfg.plan._vdnn_pp import vdnn_pp
 from memcfg.plan._watch import Watch
 from memcfg.units import format_bytes
 
@@ -42,8 +46,12 @@ _LAST = 48, 400_000  # that it is tried for where they have no plan: about 0.3 s
 _SWAPPING = (  # tried where tensors may leave
     out_of_core,
     partial(out_of_core, "zvc"),
+    layrub_migration,
+    superneurons,
+    superneurons_cache,
     meng_swap,
     vdnn_dyn,
+    vdnn_pp,
     cdma,
     gist,
 )
@@ -251,8 +259,9 @@ def auto(
     -----
     `keep_all` and `share` compute every op once, so nothing is faster, and the peak
     of `share` is the smaller one: it is taken when it fits. When it does not, and the
-    device has a place where tensors go (``spill_to``), `out_of_core`, `meng_swap` and
-    `vdnn_dyn` plan; what ops wait for copies counts like what is computed again. Then
+    device has a place where tensors go (``spill_to``), `out_of_core` plans, and the
+    published methods that swap or encode without loss; what ops wait for copies counts
+    like what is computed again. Then
     `look_ahead`, `sqrt_checkpoint`, `replay_elementwise` and `repeated_blocks` plan for
     the least recomputation that fits, and the fastest plan is taken. In graphs of up to
     24 ops `exact` plans, too: with at most 8 ops nothing is faster, and no lower limit

@@ -66,7 +66,7 @@ def test_sums_of_keys_and_queries_are_made_twice_and_products_once():
     types = [graph.ops[op].type for op in again]
     assert types.count("broadcast_to") == 8  # of a query over the keys
     assert "dense" not in types
-    # Each is made again a few ops before one that reads it; the order of the lowest peak
+    # Each is made again a few ops before a reader; the order of the lowest peak
     # depends on scratch, which depends on threads.
     places = {op: [i for i, o in enumerate(ops) if o == op][1] for op in again}
     for op, place in places.items():
