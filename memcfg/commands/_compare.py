@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import textwrap
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,6 +35,7 @@ from memcfg.commands._method_report import (
 from memcfg.commands._tasks import NETWORKS, Task, missing
 from memcfg.commands._whole_numbers import positive
 from memcfg.files import write_atomically
+from memcfg.graph import TIMES
 from memcfg.plan import NAMED_POLICIES, POLICIES
 from memcfg.units import format_bytes, parse_share
 
@@ -101,6 +103,13 @@ def add_compare(
         help="limits in percent of the peak of share (default: 80%%,60%%,40%%)",
     )
     parser.add_argument(
+        "--times",
+        choices=TIMES,
+        default=TIMES[0],
+        help="seconds of the ops: the same on every machine, or measured on this CPU, "
+        f"as a run is better planned by (default: {TIMES[0]})",
+    )
+    parser.add_argument(
         "--run",
         type=positive,
         default=0,
@@ -130,8 +139,9 @@ def _compare(args: argparse.Namespace) -> int:
         prepare_turns(BANDWIDTHS[MIDDLE])
     with shown("tracing the networks"):
         cases = [
-            Case.of(letter, _CASES.get(name, Task(name, _BATCH)))
+            Case.of(letter, replace(task, times=args.times))
             for name, letter in _letters(args.networks).items()
+            for task in (_CASES.get(name, Task(name, _BATCH)),)
         ]
     write(_head(cases, args.budgets))
     table = _table(args.methods, args.steps)
@@ -193,7 +203,8 @@ def _head(cases: Sequence[Case], budgets: Sequence[Fraction]) -> str:
     percents = ", ".join(f"{float(100 * each):g}%" for each in budgets)
     told = (
         f"Within {percents} of the peak of share. Means of each method's own plans: "
-        "least and mean peak, slowdown by bandwidth to the host."
+        "least and mean peak, slowdown by bandwidth to the host. "
+        f"Op times are {cases[0].task.times}."
     )
     lines += ["", textwrap.fill(told, width()), ""]
     return "\n".join(lines)

@@ -330,3 +330,13 @@ def test_letters_are_each_networks_own():
         "e": "E",
         "ell": "4",
     }
+
+
+def test_times_may_be_measured(small, tmp_path):
+    words = ("--methods", "share,look_ahead", "--networks", "resnet")
+    found = compared(tmp_path, *words, "--times", "measured")
+    assert {each["times"] for each in found["networks"]} == {"measured"}
+    nominal = compared(tmp_path, *words)
+    assert {each["times"] for each in nominal["networks"]} == {"nominal"}
+    taken, stated = (each["networks"][0]["share_seconds"] for each in (found, nominal))
+    assert taken != stated
