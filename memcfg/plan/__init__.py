@@ -20,6 +20,7 @@ from memcfg.plan._actions import (
 )
 from memcfg.plan._auto import auto
 from memcfg.plan._bound import lower_bound
+from memcfg.plan._capuchin import capuchin, capuchin_feedback
 from memcfg.plan._chain_stage import Stage
 from memcfg.plan._checkmate import checkmate, checkmate_lp
 from memcfg.plan._chen import chen_budget, chen_mirror, chen_recursive, chen_sqrt
@@ -40,6 +41,7 @@ from memcfg.plan._less_scratch import plan_within
 from memcfg.plan._lifetimes import state_updates, with_updates_in_time
 from memcfg.plan._look_ahead import look_ahead
 from memcfg.plan._meng_swap import meng_swap
+from memcfg.plan._modnn import modnn
 from memcfg.plan._mxnet import mxnet
 from memcfg.plan._place import Buffer, Placement, place
 from memcfg.plan._plan import Group, Plan, Predicted, Recosted, Summary
@@ -95,6 +97,8 @@ __all__ = [
     "bptt_hidden",
     "bptt_internal",
     "bptt_mixed",
+    "capuchin",
+    "capuchin_feedback",
     "chain",
     "checkmate",
     "checkmate_lp",
@@ -113,6 +117,7 @@ __all__ = [
     "look_ahead",
     "lower_bound",
     "meng_swap",
+    "modnn",
     "mxnet",
     "order",
     "place",

@@ -12,8 +12,10 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg._cached import cached_property
+from memcfg.plan._actions import SwapIn, Wait
 from memcfg.plan._events import Run, plan_events, tier_of
 from memcfg.plan._lanes import Copy, Lanes
+from memcfg.plan._passive import Passive
 from memcfg.plan._policy import Method, fits
 from memcfg.plan._replays import Replays
 from memcfg.plan._swapping import within_tier
@@ -24,10 +26,12 @@ from memcfg.units import align_up
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from memcfg.graph import Graph
     from memcfg.plan._lifetimes import Request
     from memcfg.plan._plan import Plan
     from memcfg.plan._policy import Policy
     from memcfg.plan._replays import Drop
+    from memcfg.plan._simulate import Simulation
     from memcfg.plan._trace import Gap
     from memcfg.plan._walk import Walked
 
@@ -36,6 +40,7 @@ _GOALS = 8  # within a limit, of which the fastest schedule is taken
 _STEP = 0.05  # of what is no state, from one goal to the next
 _MENDS = 3  # times that choices are corrected by what ops wait for
 _PLACED = 3  # times that a schedule is placed, with fewer bytes in use
+_SOONER = 0.05  # of the seconds of a copy
 _LONGEST = 4  # times as many computations as ops
 
 
@@ -86,11 +91,13 @@ class _Evictions:
     def __init__(
         self,
         replays: Replays,
+        early: Mapping[int, float],
         swapped: frozenset[Drop],
         dropped: frozenset[Drop],
     ) -> None:
         graph = replays.graph
         self.replays = replays
+        self.early = early  # seconds by tensor
         self.swapped = swapped
         self.dropped = dropped
         self.entries = replays.entries(dropped)
@@ -105,6 +112,7 @@ class _Evictions:
             [align_up(op.scratch_bytes) for op in ops],
             [gap for gap in self.gaps if self.key(gap) in swapped],
             self.rate,
+            longer=early,
         )
 
     def key(self, gap: Gap) -> Drop:
@@ -129,11 +137,12 @@ class _Evictions:
     def copy(self, gap: Gap) -> Copy:
         """Return a gap's way out and back; a copy may be there already."""
         starts, seconds = self.swaps.starts, self.seconds(gap)
+        later = self.early.get(self.trace.values[gap.value].tensor, 0.0)
         is_first = all(
             other.value != gap.value or other >= gap for other in self.swaps.gaps
         )
         out = seconds if is_first else 0.0
-        return Copy(starts[gap.back], starts[gap.after + 1], out, seconds)
+        return Copy(starts[gap.back], starts[gap.after + 1], out, seconds + later)
 
     def lanes(self) -> Lanes:
         """Return the lanes with what is swapped already."""
@@ -183,9 +192,10 @@ class _Evictions:
 
     def with_more(self, swapped: Iterable[Drop], dropped: Iterable[Drop]) -> _Evictions:
         """Evict more."""
-        return _Evictions(
-            self.replays, self.swapped | {*swapped}, self.dropped | {*dropped}
-        )
+        return self._with(self.swapped | {*swapped}, self.dropped | {*dropped})
+
+    def _with(self, swapped: frozenset[Drop], dropped: frozenset[Drop]) -> _Evictions:
+        return _Evictions(self.replays, self.early, swapped, dropped)
 
     # -- choices -----------------------------------------------------------------
 
@@ -269,9 +279,7 @@ class _Evictions:
                     dearer.add(key)
             if not dearer:
                 break
-            other = _Evictions(
-                best.replays, best.swapped - dearer, best.dropped | dearer
-            )
+            other = best._with(best.swapped - dearer, best.dropped | dearer)
             if other.least > goal:
                 other = other.within(goal) or other
             if other.least > goal:
@@ -296,16 +304,18 @@ class _Evictions:
         return found if found.least <= goal else None
 
     @cached_property
-    def floor(self) -> int:
-        """The least bytes in use that swapping alone reaches."""
-        keys = frozenset(map(self.key, self.gaps))
-        return _Evictions(self.replays, keys, frozenset()).least
+    def everything(self) -> _Evictions:
+        """Swap between any two accesses: the least bytes in use that there are."""
+        return self._with(frozenset(map(self.key, self.gaps)), frozenset())
 
     def lowest(self) -> _Evictions:
-        """Swap as little as reaches the floor."""
-        found = self
-        while found.least > self.floor:
-            found = found.lowered(self.floor, swaps_only=True)
+        """Swap as little as reaches that, or everything."""
+        goal, found = self.everything.least, self
+        while found.least > goal:
+            other = found.lowered(goal, swaps_only=True)
+            if other.swapped == found.swapped:
+                return self.everything
+            found = other
         return found
 
 
@@ -313,13 +323,11 @@ class _Evictions:
 class _Guided:
     """What plans by a trace: a value, so that equal policies are equal."""
 
+    early: tuple[tuple[str, float], ...] = ()
+
     def __call__(self, request: Request) -> Plan:
         """Evict what is least missed, as little as a limit asks for."""
-        graph = request.graph
-        order = range(len(graph.ops))
-        if request.orders is not False:
-            order = request.reordered(order)
-        start = _Evictions(Replays(request, order), frozenset(), frozenset())
+        start = _start(request, self.early)
         nothing = plan_events(request, start.walked(start.least).events)
         limit = request.limit_bytes
         if limit is None or fits(nothing):
@@ -331,6 +339,46 @@ class _Guided:
         return within_tier(request, plan, nothing.peak_bytes)
 
 
+@dataclass(frozen=True)
+class _Passive:
+    """What plans the first step, which has no trace yet."""
+
+    def __call__(self, request: Request) -> Plan:
+        """Evict where bytes are missing, and fetch what is accessed."""
+        trace = _start(request).trace
+        goal, limit = request.limit_bytes, request.limit_bytes
+        if limit is None or goal is None:
+            return plan_events(request, [Run(op) for _, op in trace.entries])
+        for _ in range(_ROUNDS):
+            passive = Passive(trace, goal)
+            plan = plan_events(request, passive.events())
+            if fits(plan):
+                return within_tier(request, plan)
+            if passive.most > goal:  # nothing more may leave
+                break
+            goal -= plan.peak_bytes - limit
+        least = Passive(trace, 0)
+        least.events()
+        plan = plan_events(request, Passive(trace, least.most).events())
+        return within_tier(request, plan)
+
+
+def _start(request: Request, early: tuple[tuple[str, float], ...] = ()) -> _Evictions:
+    """Return the schedule in which nothing is evicted, in the order of least load."""
+    graph = request.graph
+    order: Sequence[int] = range(len(graph.ops))
+    if request.orders is not False:
+        order = request.reordered(order)
+    named = dict(early)
+    sooner = {
+        number: named[tensor.name]
+        for number, tensor in enumerate(graph.tensors)
+        if tensor.name in named
+    }
+    nothing: frozenset[Drop] = frozenset()
+    return _Evictions(Replays(request, order), sooner, nothing, nothing)
+
+
 class _Found(NamedTuple):
     """A schedule within a limit, if it is placed as low as its bytes in use are."""
 
@@ -340,14 +388,14 @@ class _Found(NamedTuple):
 
 def _fastest(request: Request, start: _Evictions, limit: int) -> Plan | None:
     """Place the fastest schedules first, until one fits."""
+    state = start.trace.state_bytes
+    if start.everything.least > limit:
+        return None
     found: list[_Found] = []
     evictions: _Evictions | None = start
-    state = start.trace.state_bytes
-    if start.floor > limit:
-        return None
     for number in range(_GOALS):
         goal = state + int((limit - state) * (1 - _STEP * number))
-        evictions = evictions.within(goal)
+        evictions = evictions.within(goal) if evictions else None
         if evictions is None:
             break
         found.append(_Found(*evictions.mended(limit)))
@@ -364,6 +412,95 @@ def _fastest(request: Request, start: _Evictions, limit: int) -> Plan | None:
     return None
 
 
-def capuchin() -> Policy:
-    """x"""
-    return Method("capuchin", _Guided(), swaps=True)
+def capuchin(
+    *, passive: bool = False, early: Mapping[str, float] | None = None
+) -> Policy:
+    """Evict tensors between accesses: swap what can be hidden, else what is cheaper.
+
+    Nothing but accesses of tensors counts, no types of ops. A copy back starts as late
+    as it ends in time and the limit has room; ops wait for a copy out only where the
+    limit would not hold otherwise. What is cheaper to compute again than to wait for is
+    computed again, from the nearest tensors that are there.
+
+    Parameters
+    ----------
+    passive : bool, default False
+        Plan the first step, of which no accesses are known before: where bytes are
+        missing, what was accessed first leaves, and comes back while its access waits.
+    early : mapping of str to float, optional
+        By how many seconds copies back start earlier, by tensor; see
+        `capuchin_feedback`.
+
+    Returns
+    -------
+    Policy
+        A value that can be compared; calling it with a graph and a limit returns a
+        plan. Without a limit nothing is evicted.
+
+    Raises
+    ------
+    ValueError
+        If a passive policy is told what starts earlier, which it does not plan.
+
+    Notes
+    -----
+    Peng et al., ASPLOS 2020. The order of ops is that of the lowest load. Several
+    goals below the limit are planned for, which leave more room to copies back, and the
+    fastest schedule is taken that fits once it is placed. What ops would wait longer
+    for than computing it again takes is computed again.
+    """
+    if passive and early:
+        raise ValueError("a passive capuchin() starts no copy early")
+    if passive:
+        return Method("capuchin", _Passive(), swaps=True)
+    return Method("capuchin", _Guided(tuple(sorted((early or {}).items()))), swaps=True)
+
+
+def capuchin_feedback(
+    policy: Policy, graph: Graph, plan: Plan, measured: Simulation
+) -> Policy:
+    """Return a policy whose copies back start earlier where ops had to wait for them.
+
+    Each that was still coming starts 5 percent of its time earlier than by `policy`.
+
+    Parameters
+    ----------
+    policy : Policy
+        What `capuchin` returned, or this.
+    graph : Graph
+        The graph that was planned.
+    plan : Plan
+        The plan that it made.
+    measured : Simulation
+        What happened, such as ``simulate(graph, plan, bandwidth)`` with the bandwidths
+        that were measured.
+
+    Returns
+    -------
+    Policy
+        It, or the same if nothing was late.
+
+    Raises
+    ------
+    TypeError
+        If the policy is not a `capuchin` that is not passive.
+
+    Notes
+    -----
+    Peng et al., ASPLOS 2020.
+    """
+    guided = policy.make if isinstance(policy, Method) else None
+    if not isinstance(guided, _Guided):
+        raise TypeError(f"feedback is for capuchin(), not {policy!r}")
+    rate = tier_of(graph).bytes_per_second
+    early = dict(guided.early)
+    for each in measured.schedule:
+        action = plan.actions[each.action]
+        if not isinstance(action, Wait) or each.end <= each.begin:
+            continue
+        copy = plan.actions[action.action]
+        if isinstance(copy, SwapIn):
+            tensor = graph.tensors[copy.tensor]
+            sooner = _SOONER * tensor.nbytes / rate if rate else 0.0
+            early[tensor.name] = early.get(tensor.name, 0.0) + sooner
+    return capuchin(early=early)

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from memcfg.plan._auto import auto
+from memcfg.plan._capuchin import capuchin
 from memcfg.plan._checkmate import checkmate, checkmate_lp
 from memcfg.plan._chen import chen_budget, chen_mirror, chen_recursive, chen_sqrt
 from memcfg.plan._exact import exact
@@ -20,6 +21,7 @@ from memcfg.plan._kusumoto import (
 from memcfg.plan._layrub import layrub
 from memcfg.plan._look_ahead import look_ahead
 from memcfg.plan._meng_swap import meng_swap
+from memcfg.plan._modnn import modnn
 from memcfg.plan._mxnet import mxnet
 from memcfg.plan._repeated_blocks import repeated_blocks
 from memcfg.plan._replay_elementwise import replay_elementwise
@@ -67,6 +69,8 @@ POLICIES: Mapping[str, Callable[[], Policy]] = MappingProxyType(
         "vdnn_conv": vdnn_conv,
         "vdnn_dyn": vdnn_dyn,
         "meng_swap": meng_swap,
+        "capuchin": capuchin,
+        "modnn": modnn,
         "kusumoto_exact_time": kusumoto_exact_time,
         "kusumoto_exact_memory": kusumoto_exact_memory,
         "kusumoto_pruned_time": kusumoto_pruned_time,

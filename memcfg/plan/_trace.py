@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Entry(NamedTuple):
-    """A computation in a schedule: of an op in a given order, or once more before it."""
+    """A computation: of an op in a given order, or of another before it."""
 
     place: int  # in the given order
     op: int
@@ -104,7 +104,7 @@ class Trace:
         """List the times between accesses of all values that may be elsewhere."""
         found = []
         for number, (tensor, begin, reads, _) in enumerate(self.values):
-            if tensor in self._fixed or not self.sizes[tensor]:
+            if not self.may_leave(number) or not self.sizes[tensor]:
                 continue
             for after, back in zip((begin, *reads), reads, strict=False):
                 if back - after > 1:
@@ -122,6 +122,19 @@ class Trace:
     def read(self, place: int) -> Collection[int]:
         """Return the values that are read at a place."""
         return self._read[place].values()
+
+    def made(self, place: int) -> Collection[int]:
+        """Return the values that are made at a place."""
+        return self._made[place].values()
+
+    def may_leave(self, number: int) -> bool:
+        """Whether a value may be elsewhere between its accesses."""
+        return self.values[number].tensor not in self._fixed
+
+    def taken(self) -> set[int]:
+        """Return the values that take over an input's bytes if nothing is away."""
+        rows = self._parts((), {})
+        return self._in_place({(n, row[-1][1]) for n, row in enumerate(rows)})
 
     def loads(
         self,

@@ -1,7 +1,8 @@
 """Copies beside a schedule, as a clock says: what waits for what, and why.
 
-Bytes of a copy out are free when it has ended; an op waits for the earliest copy that
-is on its way only where the limit would not hold otherwise.
+An op waits for the earliest copy out that is on its way only where a limit would not
+hold otherwise. Elsewhere its bytes end when it would have ended on a lane of half the
+bandwidth, so that a copy that takes longer than was thought has nobody wait.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg.plan._events import Event, Leave, Left, Return, Run
 
@@ -32,7 +33,8 @@ class Walked:
     stalls : dict of Gap to float
         Seconds that ops waited for each copy, out and back.
     loads : list of int
-        Bytes in use at the start and at each place, with copies on their way.
+        Bytes in use at the start and at each place, if those of copies out are free
+        when they end.
     """
 
     events: list[Event]
@@ -45,7 +47,8 @@ class Swaps:
     """Gaps of a trace in which values are on a tier.
 
     A value is copied out in the first of its gaps; in later ones its copy is still
-    there.
+    there. Copies out start behind the access before a gap, or `beside` it if that reads
+    alone; those back of some tensors take `longer`, in seconds.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class Swaps:
         rate: float,
         *,
         beside: bool = False,
+        longer: Mapping[int, float] | None = None,
     ) -> None:
         self.trace = trace
         self._runs = runs
@@ -67,8 +71,11 @@ class Swaps:
         self._beside = beside  # reads that come before them
         self._copies = {gap.value: gap for gap in reversed(self.gaps)}
         self._last = {gap.value: gap for gap in self.gaps}
-        self._took = {
-            gap: trace.nbytes(gap) / rate if rate else 0.0 for gap in self.gaps
+        took = {gap: trace.nbytes(gap) / rate if rate else 0.0 for gap in self.gaps}
+        self.out_seconds = took
+        self.back_seconds = {
+            gap: took[gap] + (longer or {}).get(trace.values[gap.value].tensor, 0.0)
+            for gap in self.gaps
         }
         self.starts = [0.0, *accumulate(seconds)]  # by place, if nothing waits
 
@@ -90,9 +97,7 @@ class Swaps:
             self._scratch, self.gaps, arrives, self._copies.values()
         )
 
-    def on_time(
-        self, goal: int, held: Sequence[int], early: Mapping[Gap, float] | None = None
-    ) -> dict[Gap, int]:
+    def on_time(self, goal: int, held: Sequence[int]) -> dict[Gap, int]:
         """Tell before which place each copy back starts.
 
         That is the last from which it ends before its access, one after another on
@@ -104,14 +109,12 @@ class Swaps:
             The most bytes in use.
         held : sequence of int
             Bytes in use if all come back when they are needed.
-        early : mapping of Gap to float, optional
-            Seconds by which copies start before that.
         """
         wanted: dict[Gap, float] = {}
         free = float("inf")
         for gap in sorted(self.gaps, key=lambda gap: -gap.back):
-            free = min(free, self.starts[gap.back]) - self._took[gap]
-            wanted[gap] = free - (early or {}).get(gap, 0.0)
+            free = min(free, self.starts[gap.back]) - self.back_seconds[gap]
+            wanted[gap] = free
         loads = [*held]
         found: dict[Gap, int] = {}
         for gap in sorted(self.gaps, key=lambda gap: gap.back):
@@ -128,7 +131,15 @@ class Swaps:
     def walk(self, goal: int, arrives: Mapping[Gap, int] | None = None) -> Walked:
         """List what happens within a goal, which holds if `lowest` is within it."""
         walk = _Walk(self, goal, arrives or {})
-        return walk.run(self._runs, self._seconds, self._took)
+        return walk.run(self._runs, self._seconds)
+
+
+class _Pending(NamedTuple):
+    """A copy out, whose bytes have not ended."""
+
+    gap: Gap
+    end: float
+    sure: float  # when it has ended at half the bandwidth
 
 
 class _Walk:
@@ -142,7 +153,8 @@ class _Walk:
         self.events: list[Event | None] = []
         self.stalls: dict[Gap, float] = defaultdict(float)
         self.now = self.out = self.back = 0.0
-        self.pending: deque[tuple[Gap, float]] = deque()
+        self.slow = 0.0  # a lane out of half the bandwidth
+        self.pending: deque[_Pending] = deque()
         self.begun: dict[Gap, int] = {}  # copies out -> their events
         self.coming: dict[int, tuple[Gap, float]] = {}
         self.leaves: dict[int, list[Gap]] = defaultdict(list)
@@ -155,20 +167,18 @@ class _Walk:
         for gap in sorted(swaps.gaps, key=lambda gap: gap.back):  # as they are needed
             self.returns[arrives.get(gap, gap.back)].append(gap)
 
-    def run(
-        self, runs: Sequence[Run], seconds: Sequence[float], took: Mapping[Gap, float]
-    ) -> Walked:
+    def run(self, runs: Sequence[Run], seconds: Sequence[float]) -> Walked:
         """Run it all."""
         for place, run in enumerate(runs):
             for gap in self.leaves[place]:
-                self.leave(gap, took[gap])
+                self.leave(gap)
             for gap in self.returns[place]:
                 self.stay(gap)
             self.make_room(place)
             for gap in self.returns[place]:
-                self.come(gap, took[gap])
+                self.come(gap)
             for gap in self.beside[place]:
-                self.leave(gap, took[gap])
+                self.leave(gap)
             for number in self.swaps.trace.read(place):
                 if number in self.coming:
                     self.wait(*self.coming.pop(number))
@@ -177,45 +187,48 @@ class _Walk:
         events = [event for event in self.events if event is not None]
         return Walked(events, self.now, dict(self.stalls), self.loads)
 
-    def leave(self, gap: Gap, seconds: float) -> None:
+    def leave(self, gap: Gap) -> None:
         """Start a copy out."""
+        seconds = self.swaps.out_seconds[gap]
         self.out = max(self.now, self.out) + seconds
-        self.pending.append((gap, self.out))
+        self.slow = max(self.now, self.slow) + 2 * seconds
+        self.pending.append(_Pending(gap, self.out, self.slow))
         self.begun[gap] = len(self.events)
         self.events.append(Leave(self.tensor(gap)))
 
     def make_room(self, place: int) -> None:
-        """End copies out that have come to an end, or that a goal needs the bytes of."""
-        held = sum(self.swaps.trace.size(gap) for gap, _ in self.pending)
+        """End copies out that have ended, or whose bytes a goal needs."""
+        size, lowest = self.swaps.trace.size, self.lowest[place + 1]
+        held = sum(size(each.gap) for each in self.pending)
         while self.pending:
-            over = self.lowest[place + 1] + held > self.goal
-            if not over and self.pending[0][1] > self.now:
+            if lowest + held <= self.goal and self.pending[0].sure > self.now:
                 break
             held -= self.end_first()
-        self.loads.append(self.lowest[place + 1] + held)
+        coming = sum(size(each.gap) for each in self.pending if each.end > self.now)
+        self.loads.append(lowest + coming)
 
     def end_first(self) -> int:
         """End the earliest copy out; returns the bytes that are free then."""
-        gap, end = self.pending.popleft()
+        gap, end, _ = self.pending.popleft()
         self.wait(gap, end)
         self.events.append(Left(self.tensor(gap)))
         return self.swaps.trace.size(gap)
 
     def stay(self, gap: Gap) -> None:
-        """Undo a copy out that is on its way when it is to be back: nothing has left."""
-        pending = any(each == gap for each, _ in self.pending)
+        """Undo a copy out that is on its way when it is to be back."""
+        pending = any(each.gap == gap for each in self.pending)
         if pending and self.swaps.is_only(gap):
             self.events[self.begun[gap]] = None
-            self.pending = deque(each for each in self.pending if each[0] != gap)
+            self.pending = deque(each for each in self.pending if each.gap != gap)
             del self.begun[gap]
 
-    def come(self, gap: Gap, seconds: float) -> None:
+    def come(self, gap: Gap) -> None:
         """Start a copy back, of what has left."""
         if self.swaps.is_copied(gap) and gap not in self.begun:
             return
-        while any(each == gap for each, _ in self.pending):
+        while any(each.gap == gap for each in self.pending):
             self.end_first()
-        self.back = max(self.now, self.back) + seconds
+        self.back = max(self.now, self.back) + self.swaps.back_seconds[gap]
         self.coming[gap.value] = gap, self.back
         self.events.append(Return(self.tensor(gap)))
 
