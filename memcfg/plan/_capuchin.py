@@ -114,6 +114,7 @@ class _Evictions:
             self.rate,
             longer=early,
         )
+        self._first = {gap.value: gap for gap in reversed(self.swaps.gaps)}
 
     def key(self, gap: Gap) -> Drop:
         """Name a gap in any schedule of the same order."""
@@ -138,10 +139,8 @@ class _Evictions:
         """Return a gap's way out and back; a copy may be there already."""
         starts, seconds = self.swaps.starts, self.seconds(gap)
         later = self.early.get(self.trace.values[gap.value].tensor, 0.0)
-        is_first = all(
-            other.value != gap.value or other >= gap for other in self.swaps.gaps
-        )
-        out = seconds if is_first else 0.0
+        first = self._first.get(gap.value, gap)
+        out = seconds if first >= gap else 0.0
         return Copy(starts[gap.back], starts[gap.after + 1], out, seconds + later)
 
     def lanes(self) -> Lanes:
@@ -236,7 +235,7 @@ class _Evictions:
                 heappush(queue, (now, gap))  # dearer than it was
                 continue
             del left[gap]
-            if each.replay_seconds < max(lanes.more(copy), -each.free_time):
+            if each.replay_seconds < self._cost(gap, each, lanes):
                 dropped.append(self.key(gap))
                 recomputed(each, left.values())
             else:
@@ -245,11 +244,15 @@ class _Evictions:
             evict(gap)
         return self.with_more(swapped, dropped)
 
+    def _cost(self, gap: Gap, each: Candidate, lanes: Lanes) -> float:
+        """Return the seconds that swapping adds, or more than computing again does."""
+        if each.replay_seconds < -each.free_time:
+            return float("inf")
+        return max(lanes.more(self.copy(gap)), -each.free_time)
+
     def _worth(self, gap: Gap, each: Candidate, lanes: Lanes) -> float:
         """Return bytes for a second of the cheaper way."""
-        cost = min(
-            each.replay_seconds, max(lanes.more(self.copy(gap)), -each.free_time)
-        )
+        cost = min(each.replay_seconds, self._cost(gap, each, lanes))
         return each.nbytes / cost if cost > 0 else float("inf")
 
     # -- schedules ---------------------------------------------------------------
@@ -334,8 +337,13 @@ class _Guided:
             return nothing
         plan = _fastest(request, start, limit)
         if plan is None:
-            lowest = start.lowest()
-            plan = plan_events(request, lowest.walked(lowest.least).events)
+            plan = min(
+                (
+                    plan_events(request, each.swaps.walk(each.least).events)
+                    for each in (start.lowest(), start.everything)
+                ),
+                key=lambda each: each.peak_bytes,
+            )
         return within_tier(request, plan, nothing.peak_bytes)
 
 

@@ -38,18 +38,17 @@ class Lanes:
         self.stall = self._stall(self._copies)
 
     def _stall(self, copies: list[Copy]) -> float:
-        ends: dict[Copy, float] = {}
+        ends = [copy.ready for copy in copies]
         free = 0.0
-        for copy in sorted(copies, key=lambda copy: copy.ready):
-            end = copy.ready
-            if copy.out:
-                free = end = max(free, copy.ready) + copy.out
-            ends[copy] = end
+        for number in sorted(range(len(copies)), key=ends.__getitem__):
+            if copies[number].out:
+                free = ends[number] = max(free, ends[number]) + copies[number].out
         free = stall = 0.0
-        for copy in copies:  # by when they are needed
-            begin = max(free, ends[copy])
-            if copy.ready <= self._busiest < copy.need:
-                begin = max(begin, self._busiest)
-            free = begin + copy.back
-            stall = max(stall, free - copy.need)
+        for (need, ready, _, back), end in zip(copies, ends, strict=True):
+            begin = end if end > free else free  # by when they are needed
+            if ready <= self._busiest < need and begin < self._busiest:
+                begin = self._busiest
+            free = begin + back
+            if free - need > stall:
+                stall = free - need
         return stall

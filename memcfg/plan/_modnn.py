@@ -109,15 +109,15 @@ class _Trajectory:
         ]
 
     def levels(self, limit: int | None) -> Iterator[_Level]:
-        """Make the schedules of all goals within a limit, and one of the least bytes."""
+        """Make the schedules of all goals within a limit, and two of the least bytes."""
         for goal in self.goals():
             self._lower(goal)
-            if limit is None or goal <= limit:
+            if limit is None or goal <= limit or goal == self.lowest:
                 yield self._level(goal)
         self.away = {*self.gaps}
         self.taken = [0] * len(self.ways)
         self.loads = self._loads()
-        yield self._level(self.lowest)
+        yield self._level(self.lowest, on_demand=True)
 
     # -- choices ------------------------------------------------------------------
 
@@ -205,7 +205,7 @@ class _Trajectory:
 
     # -- schedules ----------------------------------------------------------------
 
-    def _level(self, goal: int) -> _Level:
+    def _level(self, goal: int, *, on_demand: bool = False) -> _Level:
         """Take the fastest ways that there is room for; copies as late as in time."""
         ways = []
         for choices, now, load in zip(
@@ -215,7 +215,7 @@ class _Trajectory:
             ways.append([w for w in choices if w.scratch <= room][-1:] or [choices[0]])
         swaps = self._swaps([each for (each,) in ways])
         best = swaps.walk(goal)
-        for _ in range(2):
+        for _ in range(0 if on_demand else 2):
             found = swaps.walk(goal, swaps.on_time(goal, best.loads))
             if found.seconds >= best.seconds:
                 break
@@ -240,12 +240,14 @@ def _plan(request: Request) -> Plan:
         plan = plan_events(request, level.events)  # no other is faster
         if fits(plan):
             return within_tier(request, plan)
-    last = level
+    least: Plan | None = None
     for level in sorted(levels, key=lambda level: (level.seconds, -level.goal)):
         plan = plan_events(request, level.events)
         if fits(plan):
             return within_tier(request, plan)
-    return within_tier(request, plan_events(request, last.events))
+        if level.goal == trajectory.lowest:
+            least = min(least or plan, plan, key=lambda each: each.peak_bytes)
+    return within_tier(request, least or plan)
 
 
 def modnn() -> Policy:
