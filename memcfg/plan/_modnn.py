@@ -93,20 +93,25 @@ class _Trajectory:
         thriftiest = [ways[0].scratch for ways in self.ways]
         self.highest = max(self.trace.loads(fastest))
         everything = Swaps(self.trace, (), (), thriftiest, self.gaps, self.rate)
-        self.lowest = min(self.highest, max(everything.lowest()))
+        self.alone = everything.lowest()
+        self.lowest = min(self.highest, max(self.alone))
         self.loads = self._loads()
 
     def goals(self) -> list[int]:
-        """List the goals, in a geometric row of what is above the state."""
+        """List the goals, in a geometric row of what is above the state.
+
+        Among them are those for which all ops have their fastest way, or their second.
+        """
         state = self.trace.state_bytes
         high, low = self.highest - state, self.lowest - state
-        if low == high:
-            return [self.highest]
-        ratio = (max(low, 1) / high) ** (1 / _LEVELS)
+        ratio = (max(low, 1) / max(high, 1)) ** (1 / _LEVELS)
         row = [state + int(high * ratio**number) for number in range(_LEVELS)]
-        return [
-            *dict.fromkeys((*(max(each, self.lowest) for each in row), self.lowest))
-        ]
+        for rank in range(max(map(len, self.ways), default=0)):
+            beside = (ways[max(~rank, -len(ways))].scratch for ways in self.ways)
+            rows = zip(self.alone[1:], beside, self.ways, strict=False)
+            row.append(max(load + way - ways[0].scratch for load, way, ways in rows))
+        row = [max(each, self.lowest) for each in row if each <= self.highest]
+        return sorted({*row, self.lowest}, reverse=True)
 
     def levels(self, limit: int | None) -> Iterator[_Level]:
         """Make the schedules of all goals within a limit, and two of the least bytes."""

@@ -284,7 +284,7 @@ def test_the_first_step_fetches_what_is_accessed_while_its_op_waits(resnet):
 
 
 def fine(large=3, between_=60, nbytes=6400):
-    """A chain of short ops, some of whose values are large; backward reads all."""
+    """A chain of short ops, of whose values some are large, which backward reads."""
     count = large * between_
     tensors = [
         Tensor(f"x{n}", 64 if n % between_ else nbytes, "activation")
@@ -297,7 +297,8 @@ def fine(large=3, between_=60, nbytes=6400):
     ]
     first = count + 1
     for n in range(count + 1):
-        reads = (count - n, *((first + n - 1,) if n else ()))
+        large_ones = () if (count - n) % between_ else (count - n,)
+        reads = (*large_ones, *((first + n - 1,) if n else ()))
         ops.append(Op(f"b{n}", "b", "backward", reads, (first + n,), seconds=0.3))
     return Graph("fine", tuple(tensors), tuple(ops), keep=(first + count,))
 
@@ -319,7 +320,7 @@ def test_feedback_hides_what_a_slower_lane_takes():
         if other == policy:
             break
         policy = other
-    assert stalls[0] >= 6
+    assert stalls[0] > 5
     assert all(later < earlier for earlier, later in pairwise(stalls))
     assert stalls[-1] <= 0.05 * stalls[0]
 
