@@ -1,4 +1,4 @@
-"""moDNN: offloading, prefetching and algorithms of convolutions, together, by budget.
+"""The method moDNN: offloading, prefetching and algorithms, together, by budget.
 
 In the manner of Chen, Chen and Hu, "moDNN: Memory Optimal DNN Training on GPUs", DATE
 2018; what its abstract promises, by a greedy method.
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from memcfg.plan._accesses import Entry, Trace
 from memcfg.plan._events import Run, clock, plan_events, tier_of
 from memcfg.plan._lanes import Copy, Lanes
 from memcfg.plan._policy import Method, fits
 from memcfg.plan._swapping import within_tier
-from memcfg.plan._trace import Entry, Trace
 from memcfg.plan._walk import Swaps
 from memcfg.units import align_up
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from memcfg.graph import Op
+    from memcfg.plan._accesses import Gap
     from memcfg.plan._events import Event
     from memcfg.plan._lifetimes import Request
     from memcfg.plan._plan import Plan
     from memcfg.plan._policy import Policy
-    from memcfg.plan._trace import Gap
 
 _LEVELS = 48  # goals between all that is needed at once and the least that is
 _TRIED = 32  # values that may leave, of which the cheapest is looked for
@@ -114,7 +114,7 @@ class _Trajectory:
         return sorted({*row, self.lowest}, reverse=True)
 
     def levels(self, limit: int | None) -> Iterator[_Level]:
-        """Make the schedules of all goals within a limit, and two of the least bytes."""
+        """Make the schedules of all goals within a limit, two of them of the lowest."""
         for goal in self.goals():
             self._lower(goal)
             if limit is None or goal <= limit or goal == self.lowest:

@@ -14,7 +14,7 @@ from memcfg.units import align_up
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from memcfg.plan._trace import Trace
+    from memcfg.plan._accesses import Trace
 
 
 class Passive:

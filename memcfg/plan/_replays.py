@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
+from memcfg.plan._accesses import START, Entry
 from memcfg.plan._lifetimes import state_updates
-from memcfg.plan._trace import START, Entry
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -26,6 +26,11 @@ class Lineage(NamedTuple):
     seconds: float
     ops: frozenset[int]
     sources: frozenset[int]  # tensors that are there
+
+    def beside(self, other: Lineage) -> Lineage:
+        """Return what it takes where another runs in any case."""
+        seconds = self.seconds - other.seconds
+        return Lineage(seconds, self.ops - other.ops, self.sources)
 
 
 class Replays:
@@ -62,9 +67,14 @@ class Replays:
         for tensor in (*graph.persistent, *state_updates(graph)):
             self._last[tensor] = self._updated.get(tensor, len(order))
 
-    def entries(self, drops: Collection[Drop]) -> list[Entry]:
-        """Return the schedule; ValueError if something cannot be computed again."""
-        return self._run(drops, {})[0]
+    def entries(self, drops: Collection[Drop]) -> list[Entry] | None:
+        """Return the schedule; None if something cannot be computed again in it.
+
+        What cannot at an access may have been dropped for one before, of a replay that
+        is not there any more.
+        """
+        found = self._run(drops, {})
+        return None if found is None else found[0]
 
     def lineages(
         self, drops: Collection[Drop], wanted: Mapping[int, Iterable[int]]
@@ -83,11 +93,12 @@ class Replays:
         dict of (int, int) to Lineage
             By place and tensor, of those that can be computed again.
         """
-        return self._run(drops, wanted)[1]
+        found = self._run(drops, wanted)
+        return {} if found is None else found[1]
 
     def _run(
         self, drops: Collection[Drop], wanted: Mapping[int, Iterable[int]]
-    ) -> tuple[list[Entry], dict[tuple[int, int], Lineage]]:
+    ) -> tuple[list[Entry], dict[tuple[int, int], Lineage]] | None:
         graph, after = self.graph, defaultdict[Entry, list[int]](list)
         for tensor, entry in drops:
             after[entry].append(tensor)
@@ -106,18 +117,14 @@ class Replays:
 
         for place, op in enumerate(self.order):
             missing = [t for t in graph.ops[op].inputs if not there[t]]
-            again = self._lineage(place, missing, there) if missing else _NOTHING
+            again = self._lineage(place, missing, there)
             if again is None:
-                names = ", ".join(graph.tensors[t].name for t in missing)
-                raise ValueError(f"{names} cannot be computed again")
-            for tensor in wanted.get(place, ()):
-                other = self._lineage(place, [*missing, tensor], there)
-                if other is not None:
-                    found[place, tensor] = Lineage(
-                        other.seconds - again.seconds,
-                        other.ops - again.ops,
-                        other.sources,
-                    )
+                return None
+            rows = (
+                ((place, tensor), self._lineage(place, [*missing, tensor], there))
+                for tensor in wanted.get(place, ())
+            )
+            found.update((key, row.beside(again)) for key, row in rows if row)
             for each in sorted(again.ops, key=self._place.__getitem__):
                 add(Entry(place, each))
             add(Entry(place, op))
@@ -146,9 +153,6 @@ class Replays:
                     stack.append(tensor)
         seconds = sum(graph.ops[op].seconds for op in ops)
         return Lineage(seconds, frozenset(ops), frozenset(sources))
-
-
-_NOTHING = Lineage(0.0, frozenset(), frozenset())
 
 
 def _maker(producer: int | None) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from memcfg.plan._events import Event, Leave, Left, Return, Run
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from memcfg.plan._trace import Gap, Trace
+    from memcfg.plan._accesses import Gap, Trace
 
 
 @dataclass(frozen=True)

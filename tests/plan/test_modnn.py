@@ -1,4 +1,4 @@
-"""moDNN: budgets down to the bound, times that fall with them, algorithms that change."""
+"""The method moDNN: budgets down to the bound, times, and algorithms that change."""
 
 from __future__ import annotations
 

@@ -12,9 +12,9 @@ from training_graphs import random_step
 
 from memcfg.graph import Tier
 from memcfg.plan import validate
+from memcfg.plan._accesses import Entry, Trace
 from memcfg.plan._events import Run, clock, least_load, plan_events
 from memcfg.plan._lifetimes import Request
-from memcfg.plan._trace import Entry, Trace
 from memcfg.plan._walk import Swaps
 from memcfg.units import align_up
 
