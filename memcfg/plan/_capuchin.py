@@ -175,13 +175,16 @@ def capuchin(
     Peng et al., ASPLOS 2020. The order of ops is that of the lowest load. Several
     goals below the limit are planned for, which leave more room to copies back, and the
     fastest schedule is taken that fits once it is placed. What ops would wait longer
-    for than computing it again takes is computed again.
+    for than computing it again takes is computed again. A model with measured times
+    plans again by the seconds of its first steps, which are the paper's measured
+    execution.
     """
     if passive and early:
         raise ValueError("a passive capuchin() starts no copy early")
     if passive:
         return Method("capuchin", _Passive(), swaps=True)
-    return Method("capuchin", _Guided(tuple(sorted((early or {}).items()))), swaps=True)
+    guided = _Guided(tuple(sorted((early or {}).items())))
+    return Method("capuchin", guided, swaps=True, learns=True)
 
 
 def capuchin_feedback(

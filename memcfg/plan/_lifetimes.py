@@ -266,7 +266,7 @@ class Request:
             predicted=Predicted(peak_bytes=0),
             actions=tuple(actions),
         )
-        found = simulate(self.graph, blank, _bandwidths(self.graph))
+        found = simulate(self.graph, blank, bandwidths(self.graph))
         predicted = Predicted(
             peak_bytes=found.peak_bytes,
             host_peak_bytes=found.host_peak_bytes,
@@ -341,7 +341,7 @@ def _summary(graph: Graph, plan: Plan, found: Simulation) -> Summary:
     )
 
 
-def _bandwidths(graph: Graph) -> dict[str, float]:
+def bandwidths(graph: Graph) -> dict[str, float]:
     """Return bytes a second of the tiers: the device's, or nominal ones."""
     stated = {tier.name: tier.bytes_per_second for tier in graph.tiers}
     return {**NOMINAL_COPY, **stated}

@@ -25,6 +25,7 @@ from memcfg.plan import (
     capuchin,
     capuchin_feedback,
     chen_sqrt,
+    exact,
     lower_bound,
     share,
     simulate,
@@ -368,6 +369,36 @@ def test_plans_of_random_steps_are_valid(seed, ops, share_, power):
             plan = policy(graph, refusal.smallest_limit_bytes)
         validate(graph, plan)
         assert simulate(graph, plan).peak_bytes == plan.peak_bytes
+
+
+def test_it_is_never_better_than_the_optimum_of_computing_again():
+    """Over a lane on which nobody swaps, all schedules of small graphs are searched."""
+    compared = as_good = 0
+    for seed in range(150):
+        graph = with_lane(random_step(seed, 4), 1e-9)
+        limit = share()(graph).peak_bytes - 64
+        try:
+            best = exact()(graph, limit)
+            own = capuchin()(graph, limit)
+        except InfeasiblePlanError:
+            continue
+        if best.summary.unproven or own.predicted.moved_bytes:
+            continue
+        compared += 1
+        as_good += own.predicted.seconds == best.predicted.seconds
+        assert own.predicted.seconds >= best.predicted.seconds
+    assert compared >= 5
+    assert as_good >= compared // 2
+
+
+def test_a_replay_that_vanishes_may_leave_nothing_to_begin_from():
+    """What was dropped behind it has its next access later, where sources are gone."""
+    graph = with_lane(random_step(572094, 13), 0.1352211570012431)
+    peak = share()(graph).peak_bytes
+    with pytest.raises(InfeasiblePlanError) as refused:
+        capuchin()(graph, 1)
+    limit = (refused.value.smallest_limit_bytes + peak) // 2
+    validate(graph, capuchin()(graph, limit))
 
 
 def test_a_tier_without_room_is_refused(resnet):

@@ -187,6 +187,18 @@ def test_algorithms_change_with_the_budget():
     assert all("reference" not in names for names in found)
 
 
+@pytest.mark.parametrize("more", [0, 64, 4096])
+@pytest.mark.parametrize("scratch", [16384, 32768, 65536])
+def test_where_copies_take_no_time_the_algorithms_are_the_optimum(scratch, more):
+    """Values are free to move, so each op has the fastest that fits beside its own."""
+    graph = chain(bandwidth=1e15)
+    fast = [each.seconds for each in SUB_BATCHES if 0 < each.scratch_bytes <= scratch]
+    plan = modnn()(graph, 2 * 6400 + scratch + more)
+    validate(graph, plan)
+    backward = sum(op.seconds for op in graph.ops if op.phase == "backward")
+    assert plan.elapsed_seconds == pytest.approx(8 * min(fast) + backward)
+
+
 def test_a_slow_lane_takes_scratch_before_it_moves_values():
     """A little less than all: half the batch costs less than a copy nobody hides."""
     graph = chain(layers=3, bandwidth=10.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +14,15 @@ from training_graphs import random_step
 from memcfg.graph import Tier
 from memcfg.plan import validate
 from memcfg.plan._accesses import Entry, Trace
-from memcfg.plan._events import Run, clock, least_load, plan_events
+from memcfg.plan._events import (
+    Leave,
+    Left,
+    Return,
+    Run,
+    clock,
+    least_load,
+    plan_events,
+)
 from memcfg.plan._lifetimes import Request
 from memcfg.plan._walk import Swaps
 from memcfg.units import align_up
@@ -82,6 +91,44 @@ def test_nothing_away_is_the_schedule_itself():
     request = Request.of(graph, "walk", None)
     runs = [Run(n) for n in range(len(graph.ops))]
     assert max(trace.loads(scratch)) == least_load(request, runs)
+
+
+def brute_force(request, trace, gaps):
+    """The least bytes in use of all choices of gaps, by the schedules themselves."""
+    places = range(len(trace.entries))
+    loads = []
+    for chosen in product((False, True), repeat=len(gaps)):
+        away = [gap for gap, is_away in zip(gaps, chosen, strict=True) if is_away]
+        first = {gap.value: gap for gap in reversed(away)}
+        events = []
+        for place in places:
+            for gap in first.values():
+                if gap.after + 1 == place:
+                    tensor = trace.values[gap.value].tensor
+                    events += [Leave(tensor), Left(tensor)]
+            events += [
+                Return(trace.values[gap.value].tensor)
+                for gap in away
+                if gap.back == place
+            ]
+            events.append(Run(place))
+        loads.append(least_load(request, events))
+    return min(loads)
+
+
+def test_nothing_has_fewer_bytes_in_use_than_all_that_may_be_away():
+    compared = 0
+    for seed in range(60):
+        graph = replace(random_step(seed, 4), tiers=(Tier("host", 1e9),))
+        request = Request.of(graph, "walk", None)
+        trace, scratch = traced(request)
+        gaps = trace.gaps()
+        if not 2 <= len(gaps) <= 7:
+            continue
+        everything = Swaps(trace, (), (), scratch, gaps, 1e9)
+        assert max(everything.lowest()) == brute_force(request, trace, gaps)
+        compared += 1
+    assert compared >= 10
 
 
 def test_a_copy_that_is_on_its_way_when_it_is_needed_never_left():
