@@ -77,6 +77,10 @@ FACTS: Mapping[str, Facts] = MappingProxyType(
         "superneurons": Facts(("swap", "recompute"), "layer", "Wang et al. 2018"),
         "superneurons_cache": Facts(_SWAP, "tensor", "Wang et al. 2018"),
         "meng_attention": Facts(_RECOMPUTE, "op", "Meng et al. 2017"),
+        "capuchin": Facts(
+            ("swap", "recompute"), "tensor", "Peng et al. 2020", dynamic=True
+        ),
+        "modnn": Facts(("swap", "algorithms"), "tensor", "X. Chen et al. 2018"),
         "workspace_performance": Facts(_PICKS, "op", "Rhu et al. 2016"),
         "workspace_memory": Facts(_PICKS, "op", "Rhu et al. 2016"),
         "workspace_dynamic": Facts(_PICKS, "op", "Wang et al. 2018"),

@@ -25,6 +25,7 @@ from memcfg.plan._algorithm_policies import (
 )
 from memcfg.plan._auto import auto
 from memcfg.plan._bound import lower_bound
+from memcfg.plan._capuchin import capuchin, capuchin_feedback
 from memcfg.plan._cdma import cdma
 from memcfg.plan._chain_stage import Stage
 from memcfg.plan._checkmate import checkmate, checkmate_lp
@@ -49,6 +50,7 @@ from memcfg.plan._lifetimes import state_updates, with_updates_in_time
 from memcfg.plan._look_ahead import look_ahead
 from memcfg.plan._meng_attention import meng_attention
 from memcfg.plan._meng_swap import meng_swap
+from memcfg.plan._modnn import modnn
 from memcfg.plan._mxnet import mxnet
 from memcfg.plan._out_of_core import out_of_core
 from memcfg.plan._place import Buffer, Placement, place
@@ -111,6 +113,8 @@ __all__ = [
     "bptt_hidden",
     "bptt_internal",
     "bptt_mixed",
+    "capuchin",
+    "capuchin_feedback",
     "cdma",
     "chain",
     "checkmate",
@@ -133,6 +137,7 @@ __all__ = [
     "lower_bound",
     "meng_attention",
     "meng_swap",
+    "modnn",
     "mxnet",
     "order",
     "out_of_core",

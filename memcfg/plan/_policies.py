@@ -11,6 +11,7 @@ from memcfg.plan._algorithm_policies import (
     workspace_performance,
 )
 from memcfg.plan._auto import auto
+from memcfg.plan._capuchin import capuchin
 from memcfg.plan._cdma import cdma
 from memcfg.plan._checkmate import checkmate, checkmate_lp
 from memcfg.plan._chen import chen_budget, chen_mirror, chen_recursive, chen_sqrt
@@ -29,6 +30,7 @@ from memcfg.plan._layrub_migration import layrub_migration
 from memcfg.plan._look_ahead import look_ahead
 from memcfg.plan._meng_attention import meng_attention
 from memcfg.plan._meng_swap import meng_swap
+from memcfg.plan._modnn import modnn
 from memcfg.plan._mxnet import mxnet
 from memcfg.plan._out_of_core import out_of_core
 from memcfg.plan._repeated_blocks import repeated_blocks
@@ -97,6 +99,8 @@ POLICIES: Mapping[str, Callable[[], Policy]] = MappingProxyType(
         "workspace_balanced": workspace_balanced,
         "ucudnn_wr": ucudnn_wr,
         "ucudnn_wd": ucudnn_wd,
+        "capuchin": capuchin,
+        "modnn": modnn,
         "kusumoto_exact_time": kusumoto_exact_time,
         "kusumoto_exact_memory": kusumoto_exact_memory,
         "kusumoto_pruned_time": kusumoto_pruned_time,

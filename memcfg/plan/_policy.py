@@ -55,6 +55,7 @@ class Method:
     )  # what might plan within a limit that this one cannot
     swaps: bool = field(default=False, repr=False)  # not ops alone
     chooses: bool = field(default=False, repr=False)  # algorithms
+    learns: bool = field(default=False, repr=False)  # from the seconds of real steps
 
     def __call__(self, graph: Graph, limit_bytes: int | None = None) -> Plan:
         """Plan a graph; see `Policy`."""

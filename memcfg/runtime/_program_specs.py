@@ -229,14 +229,16 @@ def _with_seconds(
 def _is_choice(spec: PlannedSpec) -> bool:
     """Whether other actions might do the same in less time.
 
-    A policy has chosen the method, and some ops run again. Plans that have other
-    algorithms than the default ones are left alone: the last digits would change.
+    A policy has chosen the method, or learns from steps, and some ops run again or some
+    tensors move. Plans that have other algorithms than the default ones are left alone:
+    the last digits would change.
     """
     computes = [a for a in spec.plan.actions if isinstance(a, planning.Compute)]
+    moves = spec.plan.predicted.moved_bytes > 0
     return (
         spec.plan.summary is not None
-        and bool(spec.plan.summary.chosen_by)
-        and len(computes) > len(spec.graph.ops)
+        and (bool(spec.plan.summary.chosen_by) or getattr(spec.policy, "learns", False))
+        and (len(computes) > len(spec.graph.ops) or moves)
         and all(action.algorithm is None for action in computes)
     )
 

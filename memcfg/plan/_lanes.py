@@ -1,0 +1,54 @@
+"""What copies on two lanes cost that have been chosen, before there is a schedule."""
+
+from __future__ import annotations
+
+from bisect import insort
+from typing import NamedTuple
+
+
+class Copy(NamedTuple):
+    """A value's way out and back, in seconds of a schedule in which nothing waits."""
+
+    need: float  # when it is accessed again
+    ready: float  # when the copy out may start
+    out: float  # how long it takes; 0: there is a copy already
+    back: float
+
+
+class Lanes:
+    """Copies that have been chosen, one after another in each direction.
+
+    What leaves before the busiest moment does not come back before it.
+    """
+
+    def __init__(self, busiest: float) -> None:
+        self._busiest = busiest
+        self._copies: list[Copy] = []
+        self.stall = 0.0  # seconds that ops wait for all of them
+
+    def more(self, copy: Copy) -> float:
+        """Return for how many seconds more ops wait with another one."""
+        found = [*self._copies]
+        insort(found, copy)
+        return self._stall(found) - self.stall
+
+    def add(self, copy: Copy) -> None:
+        """Choose it."""
+        insort(self._copies, copy)
+        self.stall = self._stall(self._copies)
+
+    def _stall(self, copies: list[Copy]) -> float:
+        ends = [copy.ready for copy in copies]
+        free = 0.0
+        for number in sorted(range(len(copies)), key=ends.__getitem__):
+            if copies[number].out:
+                free = ends[number] = max(free, ends[number]) + copies[number].out
+        free = stall = 0.0
+        for (need, ready, _, back), end in zip(copies, ends, strict=True):
+            begin = end if end > free else free  # by when they are needed
+            if ready <= self._busiest < need and begin < self._busiest:
+                begin = self._busiest
+            free = begin + back
+            if free - need > stall:
+                stall = free - need
+        return stall

@@ -1,0 +1,243 @@
+"""Copies beside a schedule, as a clock says: what waits for what, and why.
+
+An op waits for the earliest copy out that is on its way only where a limit would not
+hold otherwise. Elsewhere its bytes end when it would have ended on a lane of half the
+bandwidth, so that a copy that takes longer than was thought has nobody wait.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple
+
+from memcfg.plan._tensor_moves import Event, Leave, Left, Return, Run
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from memcfg.plan._accesses import Gap, Trace
+
+
+@dataclass(frozen=True)
+class Walked:
+    """What happens in a schedule with copies, and when.
+
+    Attributes
+    ----------
+    events : list of Event
+        In order.
+    seconds : float
+        When the last op ends.
+    stalls : dict of Gap to float
+        Seconds that ops waited for each copy, out and back.
+    loads : list of int
+        Bytes in use at the start and at each place, if those of copies out are free
+        when they end.
+    """
+
+    events: list[Event]
+    seconds: float
+    stalls: dict[Gap, float]
+    loads: list[int]
+
+
+class Swaps:
+    """Gaps of a trace in which values are on a tier.
+
+    A value is copied out in the first of its gaps; in later ones its copy is still
+    there. Copies out start behind the access before a gap, or `beside` it if that reads
+    alone; those back of some tensors take `longer`, in seconds.
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        runs: Sequence[Run],
+        seconds: Sequence[float],
+        scratch: Sequence[int],
+        gaps: Collection[Gap],
+        rate: float,
+        *,
+        beside: bool = False,
+        longer: Mapping[int, float] | None = None,
+    ) -> None:
+        self.trace = trace
+        self._runs = runs
+        self._seconds = seconds
+        self._scratch = scratch
+        self.gaps = sorted(gaps)
+        self._beside = beside  # reads that come before them
+        self._copies = {gap.value: gap for gap in reversed(self.gaps)}
+        self._last = {gap.value: gap for gap in self.gaps}
+        took = {gap: trace.nbytes(gap) / rate if rate else 0.0 for gap in self.gaps}
+        self.out_seconds = took
+        self.back_seconds = {
+            gap: took[gap] + (longer or {}).get(trace.values[gap.value].tensor, 0.0)
+            for gap in self.gaps
+        }
+        self.starts = [0.0, *accumulate(seconds)]  # by place, if nothing waits
+
+    def is_copied(self, gap: Gap) -> bool:
+        """Whether a copy out begins a gap."""
+        return self._copies[gap.value] == gap
+
+    def is_only(self, gap: Gap) -> bool:
+        """Whether its value has no other gap."""
+        return self._copies[gap.value] == self._last[gap.value]
+
+    def is_beside(self, gap: Gap) -> bool:
+        """Whether a copy out starts with the last read before it, not behind that."""
+        return self._beside and gap.after in self.trace.values[gap.value].reads
+
+    def lowest(self, arrives: Mapping[Gap, int] | None = None) -> list[int]:
+        """Return the bytes in use if each copy out is waited for at once."""
+        return self.trace.loads(
+            self._scratch, self.gaps, arrives, self._copies.values()
+        )
+
+    def on_time(self, goal: int, held: Sequence[int]) -> dict[Gap, int]:
+        """Tell before which place each copy back starts.
+
+        That is the last from which it ends before its access, one after another on
+        their lane, but none from which on a goal in bytes would not hold.
+
+        Parameters
+        ----------
+        goal : int
+            The most bytes in use.
+        held : sequence of int
+            Bytes in use if all come back when they are needed.
+        """
+        wanted: dict[Gap, float] = {}
+        free = float("inf")
+        for gap in sorted(self.gaps, key=lambda gap: -gap.back):
+            free = min(free, self.starts[gap.back]) - self.back_seconds[gap]
+            wanted[gap] = free
+        loads = [*held]
+        found: dict[Gap, int] = {}
+        for gap in sorted(self.gaps, key=lambda gap: gap.back):
+            size, place = self.trace.size(gap), gap.back
+            while place - 1 > gap.after and self.starts[place] > wanted[gap]:
+                if loads[place] + size > goal:  # of the place before
+                    break
+                place -= 1
+            for each in range(place, gap.back):
+                loads[each + 1] += size
+            found[gap] = place
+        return found
+
+    def walk(self, goal: int, arrives: Mapping[Gap, int] | None = None) -> Walked:
+        """List what happens within a goal, which holds if `lowest` is within it."""
+        walk = _Walk(self, goal, arrives or {})
+        return walk.run(self._runs, self._seconds)
+
+
+class _Pending(NamedTuple):
+    """A copy out, whose bytes have not ended."""
+
+    gap: Gap
+    end: float
+    sure: float  # when it has ended at half the bandwidth
+
+
+class _Walk:
+    """The state of a walk."""
+
+    def __init__(self, swaps: Swaps, goal: int, arrives: Mapping[Gap, int]) -> None:
+        self.swaps = swaps
+        self.goal = goal
+        self.lowest = swaps.lowest(arrives)
+        self.loads = [self.lowest[0]]
+        self.events: list[Event | None] = []
+        self.stalls: dict[Gap, float] = defaultdict(float)
+        self.now = self.out = self.back = 0.0
+        self.slow = 0.0  # a lane out of half the bandwidth
+        self.pending: deque[_Pending] = deque()
+        self.begun: dict[Gap, int] = {}  # copies out -> their events
+        self.coming: dict[int, tuple[Gap, float]] = {}
+        self.leaves: dict[int, list[Gap]] = defaultdict(list)
+        self.beside: dict[int, list[Gap]] = defaultdict(list)  # what is read meanwhile
+        self.returns: dict[int, list[Gap]] = defaultdict(list)
+        for gap in swaps.gaps:
+            if swaps.is_copied(gap):
+                rows = self.beside if swaps.is_beside(gap) else self.leaves
+                rows[gap.after + (rows is self.leaves)].append(gap)
+        for gap in sorted(swaps.gaps, key=lambda gap: gap.back):  # as they are needed
+            self.returns[arrives.get(gap, gap.back)].append(gap)
+
+    def run(self, runs: Sequence[Run], seconds: Sequence[float]) -> Walked:
+        """Run it all."""
+        for place, run in enumerate(runs):
+            for gap in self.leaves[place]:
+                self.leave(gap)
+            for gap in self.returns[place]:
+                self.stay(gap)
+            self.make_room(place)
+            for gap in self.returns[place]:
+                self.come(gap)
+            for gap in self.beside[place]:
+                self.leave(gap)
+            for number in self.swaps.trace.read(place):
+                if number in self.coming:
+                    self.wait(*self.coming.pop(number))
+            self.now += seconds[place]
+            self.events.append(run)
+        events = [event for event in self.events if event is not None]
+        return Walked(events, self.now, dict(self.stalls), self.loads)
+
+    def leave(self, gap: Gap) -> None:
+        """Start a copy out."""
+        seconds = self.swaps.out_seconds[gap]
+        self.out = max(self.now, self.out) + seconds
+        self.slow = max(self.now, self.slow) + 2 * seconds
+        self.pending.append(_Pending(gap, self.out, self.slow))
+        self.begun[gap] = len(self.events)
+        self.events.append(Leave(self.tensor(gap)))
+
+    def make_room(self, place: int) -> None:
+        """End copies out that have ended, or whose bytes a goal needs."""
+        size, lowest = self.swaps.trace.size, self.lowest[place + 1]
+        held = sum(size(each.gap) for each in self.pending)
+        while self.pending:
+            if lowest + held <= self.goal and self.pending[0].sure > self.now:
+                break
+            held -= self.end_first()
+        coming = sum(size(each.gap) for each in self.pending if each.end > self.now)
+        self.loads.append(lowest + coming)
+
+    def end_first(self) -> int:
+        """End the earliest copy out; returns the bytes that are free then."""
+        gap, end, _ = self.pending.popleft()
+        self.wait(gap, end)
+        self.events.append(Left(self.tensor(gap)))
+        return self.swaps.trace.size(gap)
+
+    def stay(self, gap: Gap) -> None:
+        """Undo a copy out that is on its way when it is to be back."""
+        pending = any(each.gap == gap for each in self.pending)
+        if pending and self.swaps.is_only(gap):
+            self.events[self.begun[gap]] = None
+            self.pending = deque(each for each in self.pending if each.gap != gap)
+            del self.begun[gap]
+
+    def come(self, gap: Gap) -> None:
+        """Start a copy back, of what has left."""
+        if self.swaps.is_copied(gap) and gap not in self.begun:
+            return
+        while any(each.gap == gap for each in self.pending):
+            self.end_first()
+        self.back = max(self.now, self.back) + self.swaps.back_seconds[gap]
+        self.coming[gap.value] = gap, self.back
+        self.events.append(Return(self.tensor(gap)))
+
+    def wait(self, gap: Gap, end: float) -> None:
+        """Have ops wait for a copy."""
+        if end > self.now:
+            self.stalls[gap] += end - self.now
+            self.now = end
+
+    def tensor(self, gap: Gap) -> int:
+        """Return the tensor of a gap."""
+        return self.swaps.trace.values[gap.value].tensor
