@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from memcfg.errors import InfeasiblePlanError, PlanError
 from memcfg.plan._actions import Compute
+from memcfg.plan._capuchin import capuchin
 from memcfg.plan._cdma import cdma
 from memcfg.plan._exact import Exact
 from memcfg.plan._gist import gist
@@ -18,6 +19,7 @@ from memcfg.plan._layrub_migration import layrub_migration
 from memcfg.plan._lifetimes import Request
 from memcfg.plan._look_ahead import look_ahead
 from memcfg.plan._meng_swap import meng_swap
+from memcfg.plan._modnn import modnn
 from memcfg.plan._out_of_core import out_of_core
 from memcfg.plan._policy import fits, propose
 from memcfg.plan._repeated_blocks import repeated_blocks, repeats
@@ -49,6 +51,8 @@ _SWAPPING = (  # tried where tensors may leave
     layrub_migration,
     superneurons,
     superneurons_cache,
+    capuchin,
+    modnn,
     meng_swap,
     vdnn_dyn,
     vdnn_pp,
@@ -151,7 +155,9 @@ class _Plans:
     def has_least(self) -> bool:
         """Whether one that fits takes no longer than each op once."""
         best, once = self.best, self._all[0].predicted.seconds
-        return best is not None and best.elapsed_seconds <= once * (1 + _ROUNDING)
+        if best is None or _names_algorithms(best):
+            return False
+        return best.elapsed_seconds <= once * (1 + _ROUNDING)
 
     @property
     def lowest(self) -> Plan:
@@ -211,9 +217,15 @@ def _is_ended(request: Request) -> bool:
     return request.watch is not None and request.watch.is_ended
 
 
-def _time(plan: Plan) -> tuple[float, int, int]:
+def _time(plan: Plan) -> tuple[bool, float, int, int]:
+    """Order plans: those that name algorithms, which round otherwise, are the last."""
     computed = sum(isinstance(action, Compute) for action in plan.actions)
-    return plan.elapsed_seconds, computed, plan.peak_bytes
+    named = _names_algorithms(plan)
+    return named, plan.elapsed_seconds, computed, plan.peak_bytes
+
+
+def _names_algorithms(plan: Plan) -> bool:
+    return any(isinstance(a, Compute) and a.algorithm for a in plan.actions)
 
 
 def auto(
@@ -261,7 +273,8 @@ def auto(
     of `share` is the smaller one: it is taken when it fits. When it does not, and the
     device has a place where tensors go (``spill_to``), `out_of_core` plans, and the
     published methods that swap or encode without loss; what ops wait for copies counts
-    like what is computed again. Then
+    like what is computed again, and a plan that names algorithms, which may round
+    otherwise, is taken where no other fits. Then
     `look_ahead`, `sqrt_checkpoint`, `replay_elementwise` and `repeated_blocks` plan for
     the least recomputation that fits, and the fastest plan is taken. In graphs of up to
     24 ops `exact` plans, too: with at most 8 ops nothing is faster, and no lower limit

@@ -342,3 +342,24 @@ def test_an_op_that_does_not_fit_takes_less_scratch():
             a.algorithm for a in plan.actions if isinstance(a, Compute) and a.op < 4
         }
         assert named == {name}
+
+
+def test_auto_names_algorithms_only_where_nothing_else_fits():
+    """A faster one would round otherwise, and one of less scratch does, too."""
+    choices = (Algorithm("default", 1.0, 4096), Algorithm("fast", 0.1, 4096))
+    thrifty = Algorithm("thrifty", 2.0, 64)
+    graph = chain(4)
+    ops = [
+        replace(op, scratch_bytes=4096, algorithms=(*choices, thrifty))
+        if op.phase == "forward"
+        else op
+        for op in graph.ops
+    ]
+    graph = with_lane(replace(graph, ops=tuple(ops)), 1e9)
+    named = lambda plan: {  # noqa: E731
+        a.algorithm for a in plan.actions if isinstance(a, Compute) and a.algorithm
+    }
+    peak = share()(graph).peak_bytes
+    assert not named(auto()(graph, peak - 64))
+    assert named(auto()(graph, 1024)) <= {"thrifty"}
+    assert named(auto()(graph, 1024))
