@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _WIDE, _HIGH, _GAP = 46, 20, 8  # of a cell; between networks
-_NAMES, _HOW = 186, 176  # columns of methods, of techniques
+_NAMES, _HOW = 186, 236  # columns of methods, of techniques
 _HEAD, _FOOT, _EDGE = 92, 74, 16
 _SIZE, _SMALL = 12.5, 11.5  # of letters
 _MOST = 1.6  # the slowdown of the last colour, and of all above
