@@ -7,7 +7,7 @@ import re
 import sys
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from memcfg import config
 from memcfg._checks import unknown
@@ -43,8 +43,11 @@ if TYPE_CHECKING:
 _Value = TypeVar("_Value")
 
 
-class _Bare(int):
-    """A size that was written without a unit."""
+class _Limit(NamedTuple):
+    """What was written of a limit."""
+
+    size: int | Fraction  # bytes, or a part of what `share` takes
+    is_bare: bool = False  # without a unit
 
 
 _BATCH, _STEPS = 32, 5  # what `plan` takes of a network if nothing else is said
@@ -356,7 +359,7 @@ def _size(text: str) -> int:
     return nbytes
 
 
-def _limit(text: str) -> int | Fraction:
+def _limit(text: str) -> _Limit:
     """Read a size, or a share of what a graph needs, on the command line."""
     try:
         part = parse_share(text)
@@ -365,22 +368,25 @@ def _limit(text: str) -> int | Fraction:
     if part == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive size")
     if part is not None:
-        return part
-    return _Bare(_size(text)) if text.isdecimal() else _size(text)
+        return _Limit(part)
+    return _Limit(_size(text), is_bare=text.isdecimal())
 
 
-def _warn_of_few_bytes(limit: int | Fraction | None) -> None:
+def _warn_of_few_bytes(limit: _Limit | None) -> None:
     """Say what a limit is that was perhaps meant in another unit."""
-    if isinstance(limit, _Bare) and limit < _FEW:
-        hint = f"write '{limit}MiB' if MiB are meant, or '{limit}B'"
-        print(f"memcfg: --limit {limit} is {limit} bytes: {hint}", file=sys.stderr)
+    if limit is not None and limit.is_bare and limit.size < _FEW:
+        size = limit.size
+        hint = f"write '{size}MiB' if MiB are meant, or '{size}B'"
+        print(f"memcfg: --limit {size} is {size} bytes: {hint}", file=sys.stderr)
 
 
-def _bytes(limit: int | Fraction | None, graph: Graph) -> int | None:
+def _bytes(limit: _Limit | None, graph: Graph) -> int | None:
     """Return a limit in bytes: a share is one of the peak that `share` plans."""
-    if isinstance(limit, Fraction):
-        return max(1, int(limit * share()(graph).peak_bytes))
-    return limit
+    if limit is None:
+        return None
+    if isinstance(limit.size, Fraction):
+        return max(1, int(limit.size * share()(graph).peak_bytes))
+    return limit.size
 
 
 def _one_of(what: str, known: Iterable[str]) -> Callable[[str], str]:
