@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from memcfg.plan._algorithms import algorithms
 from memcfg.plan._simulate import decode_seconds, encode_seconds
 from memcfg.plan._tensor_moves import Event, Leave, Left, Return, Run, tier_of
 from memcfg.units import align_up
@@ -131,7 +132,9 @@ class Swaps:
             op = self.graph.ops[self.sequence[place]]
             most = align_up(op.scratch_bytes) - int(over[place])
             fitting = [
-                each for each in op.algorithms if align_up(each.scratch_bytes) <= most
+                each
+                for each in algorithms(op, divided=True)
+                if align_up(each.scratch_bytes) <= most
             ]
             if fitting:
                 found[place] = min(fitting, key=lambda each: each.seconds)

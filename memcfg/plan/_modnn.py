@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg.plan._accesses import Entry, Trace
+from memcfg.plan._algorithms import algorithms
 from memcfg.plan._lanes import Copy, Lanes
 from memcfg.plan._policy import Method, fits
 from memcfg.plan._swapping import within_tier
@@ -30,7 +31,6 @@ _LEVELS = 48  # goals between all that is needed at once and the least that is
 _TRIED = 32  # values that may leave, of which the cheapest is looked for
 _ROUNDS = 8  # times that what outputs in place free or take is counted anew
 _DIGITS = 1e-12  # of a sum of times
-_ORACLE = "reference"  # NumPy's algorithm, which nobody chooses for its scratch
 
 
 class Way(NamedTuple):
@@ -49,8 +49,7 @@ def ways_of(op: Op) -> list[Way]:
     ways = [Way(align_up(op.scratch_bytes), op.seconds, None)]
     ways += [
         Way(align_up(each.scratch_bytes), each.seconds, each.name)
-        for each in op.algorithms
-        if each.name != _ORACLE
+        for each in algorithms(op, divided=True)
     ]
     found: list[Way] = []
     for way in sorted(ways, key=lambda way: way[:2]):  # of equals the default
