@@ -21,7 +21,7 @@ from memcfg.plan._look_ahead import look_ahead
 from memcfg.plan._meng_swap import meng_swap
 from memcfg.plan._modnn import modnn
 from memcfg.plan._out_of_core import out_of_core
-from memcfg.plan._policy import fits, propose
+from memcfg.plan._policy import fits, names_algorithms, propose
 from memcfg.plan._repeated_blocks import repeated_blocks, repeats
 from memcfg.plan._replay_elementwise import replay_elementwise
 from memcfg.plan._share import share
@@ -154,9 +154,14 @@ class _Plans:
     @property
     def has_least(self) -> bool:
         """Whether one that fits takes no longer than each op once."""
-        best, once = self.best, self._all[0].predicted.seconds
-        if best is None or _names_algorithms(best):
+        best, first = self.best, self._all[0]
+        if best is None or names_algorithms(best):
             return False
+        once = first.predicted.seconds
+        if not once:  # the graph states no times
+            return best.predicted.moved_bytes == 0 and _computed(best) == _computed(
+                first
+            )
         return best.elapsed_seconds <= once * (1 + _ROUNDING)
 
     @property
@@ -192,7 +197,10 @@ def _swap(request: Request, plans: _Plans) -> None:
     """Plan by the methods that swap, until nothing can be faster."""
     for make in _SWAPPING:
         policy = make()
-        if plans.has_least or not plans.begin(policy.name):
+        large = len(request.graph.ops) > _SMALL
+        if plans.has_least or (large and plans.best is not None):
+            return
+        if not plans.begin(policy.name):
             return
         with suppress(InfeasiblePlanError, PlanError):  # the tier is full
             plans.add(propose(policy, request))
@@ -217,15 +225,15 @@ def _is_ended(request: Request) -> bool:
     return request.watch is not None and request.watch.is_ended
 
 
+def _computed(plan: Plan) -> int:
+    return sum(isinstance(action, Compute) for action in plan.actions)
+
+
 def _time(plan: Plan) -> tuple[bool, float, int, int]:
     """Order plans: those that name algorithms, which round otherwise, are the last."""
-    computed = sum(isinstance(action, Compute) for action in plan.actions)
-    named = _names_algorithms(plan)
+    computed = _computed(plan)
+    named = names_algorithms(plan)
     return named, plan.elapsed_seconds, computed, plan.peak_bytes
-
-
-def _names_algorithms(plan: Plan) -> bool:
-    return any(isinstance(a, Compute) and a.algorithm for a in plan.actions)
 
 
 def auto(
@@ -234,7 +242,7 @@ def auto(
     cancel: Callable[[], bool] | None = None,
     progress: Callable[[str, float | None], None] | None = None,
 ) -> Policy:
-    """Take the fastest of all other policies that fits.
+    """Take the fastest plan that fits, of methods that give the same bits.
 
     Parameters
     ----------
@@ -254,11 +262,12 @@ def auto(
     Returns
     -------
     Policy
-        The policy. It prefers the least predicted time, then the fewest computed
-        ops (which decides where a graph states no times), then the smaller peak. A plan
-        whose search was ended says so (`Summary.unproven`). Where there was none yet
-        that fits, the `InfeasiblePlanError` says that the limit that it names is not
-        proven the smallest (`is_smallest`).
+        The policy. It prefers plans of default algorithms, then the least predicted
+        time, then the fewest computed ops (which decides where a graph states no
+        times), then the smaller peak. A plan whose search was ended says so
+        (`Summary.unproven`). Where there was none yet that fits, the
+        `InfeasiblePlanError` says that the limit that it names is not proven the
+        smallest (`is_smallest`).
 
     Raises
     ------

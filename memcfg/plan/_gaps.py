@@ -7,6 +7,7 @@ it still arrives in time, on another.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from itertools import accumulate, chain, pairwise
 from types import MappingProxyType
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from memcfg.plan._algorithms import algorithms
+from memcfg.plan._lifetimes import state_updates
 from memcfg.plan._simulate import decode_seconds, encode_seconds
 from memcfg.plan._tensor_moves import Event, Leave, Left, Return, Run, tier_of
 from memcfg.units import align_up
@@ -40,7 +42,7 @@ class Gap(NamedTuple):
 def gaps(request: Request, sequence: Sequence[int]) -> list[Gap]:
     """List the gaps of all values but those that stay, in order of their beginning."""
     graph = request.graph
-    fixed = {*graph.persistent, *graph.keep, *graph.losses}
+    fixed = {*graph.persistent, *graph.keep, *graph.losses, *state_updates(graph)}
     touched: dict[int, list[int]] = defaultdict(list)  # of the value that there is now
     values: list[tuple[int, list[int]]] = []
     for place, index in enumerate(sequence):
@@ -116,7 +118,7 @@ class Swaps:
         self.gaps = gaps(request, sequence)
         found = loads(request, sequence)
         self.start, self.loads = int(found[0]), found[1:]
-        self.rate = tier_of(graph).bytes_per_second
+        self.rate = tier_of(graph).bytes_per_second or math.inf  # 0: no time
         self.algorithms = self._algorithms()  # by place, where it is not the default
         seconds = [graph.ops[index].seconds for index in sequence]
         for place, chosen in self.algorithms.items():

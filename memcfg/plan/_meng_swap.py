@@ -6,6 +6,7 @@ TensorFlow", ML Systems Workshop at NIPS 2017.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
@@ -75,7 +76,7 @@ class _Swapper:
         graph = request.graph
         ends = [*accumulate(op.seconds for op in graph.ops)]
         starts = [0.0, *ends[:-1]]
-        rate = tier_of(graph).bytes_per_second
+        rate = tier_of(graph).bytes_per_second or math.inf  # 0: no time
         leaves = _leaves(maps, starts, rate)
         if waits:
             leaves = {each.tensor: each.begin + 1 for each in maps}

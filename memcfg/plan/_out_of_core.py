@@ -11,7 +11,7 @@ from memcfg.plan._codec_bytes import SPARSE, code_bytes
 from memcfg.plan._gaps import Code, Gap, Swaps
 from memcfg.plan._gist import RECTIFIED
 from memcfg.plan._look_ahead import look_ahead
-from memcfg.plan._policy import Method, fits, propose
+from memcfg.plan._policy import Method, fits, names_algorithms, propose
 from memcfg.plan._replay_elementwise import replay_elementwise
 from memcfg.plan._share import share
 from memcfg.plan._simulate import decode_seconds, encode_seconds
@@ -61,23 +61,26 @@ class _Planner:
     densities: Densities
 
     def __call__(self, request: Request) -> Plan:
-        return _plan(request, self._codes(request.graph))
+        codes = self._codes(request.graph)
+        key = "out of core", request.limit_bytes, tuple(codes)
+        return request.once(key, lambda: _plan(request, codes))
 
     def _codes(self, graph: Graph) -> dict[int, Code]:
         """Choose the tensors that are copied faster with the codec."""
         tier = tier_of(graph)
-        if self.codec is None or tier.name != _ENCODES:
+        rate = tier.bytes_per_second
+        if self.codec is None or tier.name != _ENCODES or not rate:
             return {}
         found = {}
         for tensor, density in self.densities.in_graph(graph).items():
             nbytes = graph.tensors[tensor].nbytes
             code = Code(self.codec, code_bytes(self.codec, nbytes, density))
             slower = max(
-                code.nbytes / tier.bytes_per_second,
+                code.nbytes / rate,
                 encode_seconds(self.codec, nbytes),
                 decode_seconds(self.codec, nbytes),
             )
-            if slower < nbytes / tier.bytes_per_second:
+            if slower < nbytes / rate:
                 found[tensor] = code
         return found
 
@@ -106,7 +109,7 @@ def _plan(request: Request, codes: Mapping[int, Code]) -> Plan:
         goal -= -(-(found[0].peak_bytes - limit) // 2)  # the next may be placed better
     fitting = [*filter(fits, [*tried, *schedules.plans])]
     if fitting:
-        return min(fitting, key=_elapsed)
+        return min(fitting, key=lambda plan: (names_algorithms(plan), _elapsed(plan)))
     return min([*tried, *schedules.lowest()], key=lambda plan: plan.peak_bytes)
 
 
@@ -247,7 +250,7 @@ def out_of_core(
     codec : {None, "zvc", "csr"}, default None
         What lanes encode tensors with that are expected to have zeros, where that is
         faster than to copy them as they are, as `cdma` does; None: nothing.
-    density : float or mapping of str to float, default 0.5
+    density : float or mapping of str to float, default 0.6
         As of `cdma`.
 
     Returns
@@ -271,7 +274,7 @@ def out_of_core(
     once, and comes back as late as it still arrives in time, as far as the limit leaves
     room. What is computed again is then left out, one op after another, where copies
     take less time. An op that does not fit however much is away takes an algorithm of
-    less scratch.
+    less scratch, which may round otherwise.
 
     References
     ----------

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from memcfg.errors import InfeasiblePlanError
+from memcfg.plan._actions import Compute
 from memcfg.plan._lifetimes import Request
 from memcfg.plan._time_bound import with_gap
 from memcfg.units import format_bytes
@@ -89,6 +90,11 @@ def propose(policy: Policy, request: Request) -> Plan:
 def fits(plan: Plan) -> bool:
     """Whether a plan's peak is within the limit that it was made for."""
     return plan.limit_bytes is None or plan.peak_bytes <= plan.limit_bytes
+
+
+def names_algorithms(plan: Plan) -> bool:
+    """Whether a plan names algorithms, which may round otherwise."""
+    return any(isinstance(a, Compute) and a.algorithm for a in plan.actions)
 
 
 def refuse_unless_it_fits(plan: Plan, other: str = "") -> Plan:

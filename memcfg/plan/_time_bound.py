@@ -104,6 +104,8 @@ def with_gap(
             return plan
         elif not isinstance(action, Alloc | Alias | Free):
             leaves = True
+    if leaves and not any(op.seconds for op in graph.ops):
+        return plan  # waits are seconds, and ops have none
     gap = 0.0
     if computed > len(costs) or leaves:
         taken += plan.elapsed_seconds - plan.predicted.seconds

@@ -100,4 +100,9 @@ def test_it_trains_to_the_same_bits(name, tight):
 
 
 def test_all_methods_that_swap_are_here():
-    assert {"vdnn_all", "vdnn_conv", "vdnn_dyn", "meng_swap"} <= METHODS.keys()
+    assert METHODS.keys() == {
+        *("vdnn_all", "vdnn_conv", "vdnn_dyn", "vdnn_pp", "meng_swap", "cdma"),
+        *("superneurons", "superneurons_cache", "layrub_migration"),
+        *("capuchin", "modnn", "out_of_core"),
+        *("vdnn_all (m)", "vdnn_conv (m)", "meng_swap on_demand"),
+    }

@@ -16,7 +16,7 @@ import memcfg as mc
 from memcfg import nn
 from memcfg.commands._tasks import Task
 from memcfg.errors import InfeasiblePlanError
-from memcfg.graph import Algorithm, Tier
+from memcfg.graph import Algorithm, Graph, Op, Tensor, Tier
 from memcfg.nn.training._tracing import ProgramKey
 from memcfg.plan import (
     POLICIES,
@@ -363,3 +363,42 @@ def test_auto_names_algorithms_only_where_nothing_else_fits():
     assert not named(auto()(graph, peak - 64))
     assert named(auto()(graph, 1024)) <= {"thrifty"}
     assert named(auto()(graph, 1024))
+
+
+def test_what_lies_in_the_bytes_of_the_state_stays():
+    """An update of v that a later update reads: its value takes over v's buffer."""
+    tensors = [
+        Tensor("x", 640, "input"),
+        Tensor("v", 640, "optimizer_state"),
+        Tensor("w", 640, "parameter"),
+        Tensor("a", 640, "activation"),
+        Tensor("b", 640, "activation"),
+        Tensor("g", 640, "gradient"),
+        Tensor("v'", 640, "optimizer_state"),
+        Tensor("c", 640, "gradient"),
+        Tensor("w'", 640, "parameter"),
+    ]
+    ops = [
+        Op("f", "f", "forward", (0, 2), (3,), seconds=1.0),
+        Op("h", "h", "forward", (3,), (4,), seconds=1.0),
+        Op("dg", "dg", "backward", (4, 3), (5,), seconds=1.0),
+        Op("uv", "uv", "update", (1, 5), (6,), seconds=1.0, in_place=((1, 6),)),
+        Op("dc", "dc", "backward", (5, 0), (7,), seconds=1.0),
+        Op("uw", "uw", "update", (2, 6, 7), (8,), seconds=1.0, in_place=((2, 8),)),
+    ]
+    graph = Graph("updates", tuple(tensors), tuple(ops), keep=(6, 8))
+    graph = with_lane(replace(graph, keep=(8,)), 1e9)
+    request = Request.of(graph, "gaps", None)
+    assert 6 not in {gap.tensor for gap in gaps(request, range(6))}
+    for policy in (out_of_core(), auto()):
+        with pytest.raises(InfeasiblePlanError) as refused:
+            policy(graph, 64)
+        validate(graph, policy(graph, refused.value.smallest_limit_bytes))
+
+
+@pytest.mark.parametrize("policy", [out_of_core(), meng_swap(), auto()])
+def test_copies_to_a_tier_without_a_rate_take_no_time(policy, resnet):
+    limit = share()(resnet).peak_bytes * 6 // 10
+    plan = policy(with_lane(resnet, 0.0), limit)
+    assert plan.predicted.moved_bytes
+    assert plan.predicted.stall_seconds == 0
