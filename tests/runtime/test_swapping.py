@@ -112,7 +112,8 @@ def test_state_is_saved_where_a_disk_or_a_code_may_fail(policy, device):
     executor = load(device, graph, POLICIES[policy])
     state = sum(-(-graph.tensors[t].nbytes // 64) * 64 for t in graph.persistent)
     saved = executor._programs["train"].spec.saved_bytes
-    assert saved == (0 if policy == "host" else state)
+    python = device.kernels.name == "reference"  # whose kernels may fail, too
+    assert saved == (0 if policy == "host" and not python else state)
     executor.close()
 
 
