@@ -156,7 +156,7 @@ class Tier:
     name : str
         As plans name it, such as ``"host"``.
     bytes_per_second : float
-        What a lane copies, each way.
+        What a lane copies, each way; 0: copies take no time.
     limit_bytes : int or None, default None
         The most bytes there at a time; None is no limit.
     is_stated : bool, default False

@@ -246,7 +246,7 @@ class _Machine:
             self.open(("tensor", output), offset, self.graph.tensors[output].nbytes)
 
     def compute(self, index: int, algorithm: str | None, scratch: int | None) -> None:
-        seconds, nbytes = _cost(self.graph.ops[index], algorithm)
+        seconds, nbytes = cost_of(self.graph.ops[index], algorithm)
         size = align_up(nbytes, self.alignment)
         if scratch is not None:
             self.peak = max(self.peak, scratch + size)
@@ -400,7 +400,7 @@ def _schedule(
         queue, begin = "compute", now["compute"]
         match action:
             case Compute(op, algorithm):
-                end = begin + _cost(graph.ops[op], algorithm)[0]
+                end = begin + cost_of(graph.ops[op], algorithm)[0]
             case SwapOut(tensor, tier) | SwapIn(tensor, tier):
                 queue = f"{tier} {'out' if isinstance(action, SwapOut) else 'in'}"
                 begin = max(begin, now.get(queue, 0.0))
@@ -442,7 +442,7 @@ def decode_seconds(codec: str, nbytes: int) -> float:
     return nbytes / speed.decode if speed else 0.0
 
 
-def _cost(op: Op, algorithm: str | None) -> tuple[float, int]:
+def cost_of(op: Op, algorithm: str | None) -> tuple[float, int]:
     """Return seconds and scratch bytes; KeyError if there is no such algorithm."""
     if algorithm is None:
         return op.seconds, op.scratch_bytes

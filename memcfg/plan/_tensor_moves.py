@@ -6,7 +6,7 @@ bytes of tiers come from here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg.graph import NOMINAL_COPY, PHASES, Op, Tensor, Tier
@@ -23,7 +23,12 @@ from memcfg.plan._actions import (
     Wait,
 )
 from memcfg.plan._lifetimes import state_updates
-from memcfg.plan._simulate import decode_seconds, encode_seconds, with_copies_placed
+from memcfg.plan._simulate import (
+    cost_of,
+    decode_seconds,
+    encode_seconds,
+    with_copies_placed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -112,17 +117,11 @@ def least_load(request: Request, events: Iterable[Event]) -> int:
     return load
 
 
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """When each event of a schedule ends, and for how long ops waited for copies."""
+class Clock(NamedTuple):
+    """When all of a schedule has ended, and for how long ops waited for copies."""
 
-    ends: tuple[float, ...]  # of a copy: when the lane has done it
+    elapsed_seconds: float
     stall_seconds: float
-
-    @property
-    def elapsed_seconds(self) -> float:
-        """When the last of all has ended."""
-        return max(self.ends, default=0.0)
 
 
 def clock(graph: Graph, events: Sequence[Event]) -> Clock:
@@ -133,7 +132,7 @@ def clock(graph: Graph, events: Sequence[Event]) -> Clock:
     sent: dict[int, tuple[str | None, int]] = {}  # the codec and bytes of copies
     coming: dict[int, float] = {}
     codecs: dict[int, str] = {}  # of what is encoded
-    ends: list[float] = []
+    last = 0.0
     for event in events:
         end = now
         match event:
@@ -143,7 +142,7 @@ def clock(graph: Graph, events: Sequence[Event]) -> Clock:
                     (coming.pop(t) for t in op.inputs if t in coming), default=0.0
                 )
                 stall += max(arrived - now, 0.0)
-                now = end = max(now, arrived) + seconds_of(op, algorithm)
+                now = end = max(now, arrived) + cost_of(op, algorithm)[0]
             case Leave(tensor, codec, nbytes):
                 own = graph.tensors[tensor].nbytes
                 sent[tensor] = codec, own if codec is None else nbytes or 0
@@ -166,19 +165,12 @@ def clock(graph: Graph, events: Sequence[Event]) -> Clock:
             case Unpack(tensor):
                 nbytes = graph.tensors[tensor].nbytes
                 now = end = now + decode_seconds(codecs.pop(tensor), nbytes)
-        ends.append(end)
-    return Clock(tuple(ends), stall)
+        last = max(last, end)
+    return Clock(last, stall)
 
 
 def _seconds(nbytes: int, rate: float) -> float:
     return nbytes / rate if rate else 0.0
-
-
-def seconds_of(op: Op, algorithm: str | None) -> float:
-    """Return the seconds of an op; KeyError if it has no such algorithm."""
-    if algorithm is None:
-        return op.seconds
-    return {each.name: each for each in op.algorithms}[algorithm].seconds
 
 
 class Schedule:
