@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 DEVICE = "CPU:0"
 _BESIDE = "CPU:1"  # has a lane, and the limit of what is compared with `share`
 
+_CHOOSING = 30  # steps that may choose among plans by their times, and one more
+
 
 class Measured(NamedTuple):
     """A real run: the highest byte of the arena that was touched, seconds a step."""
@@ -28,8 +30,13 @@ class Measured(NamedTuple):
 
 
 class Turns(NamedTuple):
-    """What a real run took, and what `share` did in the same minute."""
+    """What a real run took, and what `share` did in the same minute.
 
+    Its plan may be another one than that of the first step, of another method.
+    """
+
+    method: str
+    predicted_bytes: int
     peak_bytes: int
     seconds: float
     share_seconds: float
@@ -80,7 +87,7 @@ def prepare_turns(bytes_per_second: float) -> None:
 def measure_in_turns(task: Task, policy: Policy, limit: int, steps: int) -> Turns:
     """Train some steps within a limit, and as many by `share`, one after the other.
 
-    The first of each is not counted.
+    The first of each is not counted, nor are those that choose a plan.
     """
     models: list[nn.Model] = []
     config.set_memory_limit(_BESIDE, limit)
@@ -90,14 +97,22 @@ def measure_in_turns(task: Task, policy: Policy, limit: int, steps: int) -> Turn
                 models.append(task.model(method))
                 x, y = task.data(models[-1])
                 models[-1].train_on_batch(x, y)
+        for _ in range(_CHOOSING):
+            summary = models[0].memory_plan.summary
+            if summary is None or not summary.chosen_by or summary.recosted:
+                break
+            models[0].train_on_batch(x, y)
         taken: tuple[list[float], list[float]] = ([], [])
         for _ in range(steps):
             for model, found in zip(models, taken, strict=True):
                 began = time.perf_counter()
                 model.train_on_batch(x, y)
                 found.append(time.perf_counter() - began)
-        peak = models[0].memory_report(verify=True).measured_peak_bytes
-        return Turns(peak, *map(statistics.median, taken))
+        report, plan = models[0].memory_report(verify=True), models[0].memory_plan
+        peak = report.measured_peak_bytes
+        assert peak is not None  # it was verified
+        seconds, beside = map(statistics.median, taken)
+        return Turns(plan.method, plan.peak_bytes, peak, seconds, beside)
     finally:
         for model in models:
             model.close()

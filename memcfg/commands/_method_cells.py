@@ -110,10 +110,8 @@ class Cell:
     @property
     def is_as_planned(self) -> bool:
         """Whether what was trained touched the bytes that were predicted, if it was."""
-        plan = self.plan()
-        if self.trained is None or plan is None:
-            return True
-        return self.trained.peak_bytes == plan.peak_bytes
+        turns = self.trained
+        return turns is None or turns.peak_bytes == turns.predicted_bytes
 
 
 def plan_cell(method: str, case: Case, budget: Fraction) -> Cell:

@@ -521,9 +521,10 @@ class Model(FixedAttributes):
             for all, so that the same model and limit have the same plan everywhere.
             ``"measured"``: of this device, where each op runs some times when programs
             are planned; on a CPU seconds are kept on the disk. When the first three
-            steps of a program are done, its plan is judged again by what they took, and
-            replaced if ``auto()`` has a faster one within the limit;
-            ``memory_plan.summary.recosted`` says so. Results are the same bits.
+            steps of a program are done, its plan is judged again by what they took;
+            other plans of ``auto()`` within the limit that may be faster are trained
+            under for three steps each, and the one of the fastest steps stays, which
+            ``memory_plan.summary.recosted`` tells. Results are the same bits.
         training_workspace_mode : WorkspaceMode or str, default "enabled"
             Where the tensors of a training step live. ``"enabled"``: each has an offset
             in a plan, and the step is one compiled program. The other modes run op by

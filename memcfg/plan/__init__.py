@@ -31,6 +31,7 @@ from memcfg.plan._chain_stage import Stage
 from memcfg.plan._checkmate import checkmate, checkmate_lp
 from memcfg.plan._chen import chen_budget, chen_mirror, chen_recursive, chen_sqrt
 from memcfg.plan._composition import chain, in_place, order, recompute
+from memcfg.plan._contenders import contenders
 from memcfg.plan._csv import read_buffers, write_placement
 from memcfg.plan._exact import exact
 from memcfg.plan._gist import actnn, gist
@@ -123,6 +124,7 @@ __all__ = [
     "chen_mirror",
     "chen_recursive",
     "chen_sqrt",
+    "contenders",
     "exact",
     "gist",
     "in_place",

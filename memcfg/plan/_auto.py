@@ -76,9 +76,9 @@ class Auto:
 
     def __call__(self, graph: Graph, limit_bytes: int | None = None) -> Plan:
         """Plan a graph; see `Policy`."""
-        watch = self._watch(_SEARCHING)
+        watch = self.watch(_SEARCHING)
         request = Request.of(graph, self.name, limit_bytes, watch)
-        bounding = self._watch(1.0)
+        bounding = self.watch()
         plan = self._take(_plan(request), request)
         if bounding is not None:
             bounding.begin("time_lower_bound", plan.elapsed_seconds)
@@ -92,7 +92,7 @@ class Auto:
             summary=replace(plan.summary, chosen_by=self.name, unproven=unproven),
         )
 
-    def _watch(self, part: float) -> Watch | None:
+    def watch(self, part: float = 1.0) -> Watch | None:
         """Start the clock of a part of the time limit; None: nobody asks or is told."""
         if self.time_limit is None and self.cancel is None and self.progress is None:
             return None

@@ -122,14 +122,18 @@ class Recosted:
     replaced_seconds : float, default 0.0
         That plan's time by the seconds of the steps.
     refused : str, default ""
-        The method of a faster plan that could not take this one's place, since others
-        had taken the memory meanwhile; empty: of none.
+        The method of the first plan that could not be tried, since others had taken the
+        memory meanwhile; empty: of none.
+    tried : tuple of (str, float), default ()
+        Methods under whose plans steps were trained to compare them, the first plan's
+        before others, and the least seconds of a step.
     """
 
     believed_seconds: float
     replaced: str = ""
     replaced_seconds: float = 0.0
     refused: str = ""
+    tried: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -434,6 +438,10 @@ def _deeds(summary: Summary) -> list[Row]:
         rows.append(Row("proof", "none", tuple(words.split())))
     if summary.recosted is not None:
         rows += _judged_again(summary.recosted)
+        rows += [
+            Row("" if place else "a step took", _milliseconds(took), ("by", method))
+            for place, (method, took) in enumerate(summary.recosted.tried)
+        ]
     return rows
 
 
@@ -443,7 +451,7 @@ def _judged_again(found: Recosted) -> list[Row]:
     if not found.replaced:
         told = "were expected before the first steps"
         if found.refused:
-            told += f"; no memory was left for a faster plan by {found.refused}"
+            told += f"; no memory was left to try a plan by {found.refused}"
         return [Row("re-costed", believed, tuple(told.split()))]
     told = f"by {found.replaced}; expected were {believed}"
     took = _milliseconds(found.replaced_seconds)

@@ -74,7 +74,7 @@ def reconsidered(
     return replace(other, summary=replace(other.summary, recosted=told))
 
 
-def recosted(graph: Graph, plan: Plan, *, refused: str = "") -> Plan:
+def recosted(graph: Graph, plan: Plan) -> Plan:
     """Cost a plan by a graph's seconds.
 
     Parameters
@@ -83,8 +83,6 @@ def recosted(graph: Graph, plan: Plan, *, refused: str = "") -> Plan:
         The graph of the plan, with other seconds than the plan was made by.
     plan : Plan
         A plan for the graph.
-    refused : str, default ""
-        The method of a faster plan that could not take its place, for `Recosted`.
 
     Returns
     -------
@@ -98,7 +96,7 @@ def recosted(graph: Graph, plan: Plan, *, refused: str = "") -> Plan:
     """
     cost = simulate(graph, plan, tier_rates(graph))
     assert plan.summary is not None  # whoever chose the plan said why
-    told = Recosted(plan.elapsed_seconds, refused=refused)
+    told = Recosted(plan.elapsed_seconds)
     predicted = replace(
         plan.predicted,
         seconds=cost.seconds,

@@ -23,9 +23,8 @@ from memcfg.runtime._program_specs import (
     PlannedSpec,
     PolicyLike,
     ProgramSpec,
+    contending,
     program_specs,
-    recosted,
-    replanned,
 )
 from memcfg.runtime._state import (
     ModelArena,
@@ -36,6 +35,7 @@ from memcfg.runtime._state import (
     state_offsets,
     write_state,
 )
+from memcfg.runtime._trial import Trial
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
@@ -123,6 +123,7 @@ class Executor:
         self._settled: Program | None = None  # may keep memory beside the arena
         self._packed = PackedState()
         self._took: dict[object, float] = {}  # seconds of ops in steps, as of `Kernels`
+        self._trials: dict[str, Trial] = {}  # of programs whose plans are compared
 
     @property
     def _loaded(self) -> _Contents:
@@ -515,11 +516,13 @@ class Executor:
             return found.report(program, verify=verify)
 
     def reconsider(self, name: str) -> None:
-        """Judge a program's plan by the seconds of its first steps; replace it or not.
+        """Judge a program's plan by its first steps, beside others that may be faster.
 
-        Where another plan takes its place, views of programs are to be dropped before,
-        as for `load`, and the arena may become another one. The limit holds meanwhile.
-        State keeps its value, and programs that are planned later go by these seconds.
+        Each of those takes its place, is `due` after as many steps, and in the end the
+        one of the fastest steps stays. Views of programs are to be dropped before, as
+        for `load`, and the arena may become another one. The limit holds meanwhile.
+        State keeps its value, and programs that are planned later go by the seconds of
+        the first plan's ops.
 
         Parameters
         ----------
@@ -529,26 +532,48 @@ class Executor:
         Raises
         ------
         PlanError
-            If the independent validator finds the new plan invalid.
+            If the independent validator finds a new plan invalid.
         """
         with self.lock.turn():
             made = self._program(name)
             spec = made.spec
             assert isinstance(spec, PlannedSpec)  # others are not due
-            self._took |= made.took()
             self._settle()
-            found = replanned(spec, self._took, self._budget())
-            if found.plan.actions != spec.plan.actions:
-                try:
-                    self._replace({**self._specs, name: found}, {})
-                    trim_heap()
+            trial = self._trials.get(name)
+            if trial is None or trial.running is not spec:
+                self._took |= made.took()
+                first, others = contending(spec, self._took, self._budget())
+                trial = Trial(spec, first, made.least_seconds, others)
+                self._trials[name] = trial
+            else:
+                trial.note(made.least_seconds)
+            while (other := trial.next) is not None:
+                if self._takes_place(name, other):
+                    trial.run_next()
                     return
-                except ResourceExhaustedError:  # others have taken memory meanwhile
-                    found = recosted(spec, self._took, found.plan.method)
-            specs = {**self._specs, name: found}
-            self._contents = self._loaded._replace(specs=specs)
-            if name in self._programs:
-                self._programs[name].settle(found)
+                trial.refuse_next()
+            best = trial.best
+            if best.plan.actions != spec.plan.actions and not (
+                self._takes_place(name, best)
+            ):
+                best = trial.last
+            self._note(name, best)
+            self._trials.pop(name)
+
+    def _takes_place(self, name: str, spec: PlannedSpec) -> bool:
+        """Have a program of another spec, if there is memory for it."""
+        try:
+            self._replace({**self._specs, name: spec}, {})
+        except ResourceExhaustedError:
+            return False
+        trim_heap()
+        return True
+
+    def _note(self, name: str, spec: PlannedSpec) -> None:
+        """Have a program's spec that says the same of it."""
+        self._contents = self._loaded._replace(specs={**self._specs, name: spec})
+        if name in self._programs:
+            self._programs[name].settle(spec)
 
     def prepare(self, name: str) -> Program:
         """Return a program that is about to run; the one before frees what it kept.

@@ -7,6 +7,8 @@ read elsewhere.
 
 from __future__ import annotations
 
+import math
+import time
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -116,7 +118,7 @@ class Program:
         timed = isinstance(spec, PlannedSpec) and spec.timed
         self._untimed = _TIMED_STEPS if timed else 0
         self._least: list[float] = []  # seconds of each instruction, of timed steps
-        self.due = False  # whether they are known
+        self.least_seconds = math.inf  # of a timed step
 
     @property
     def arena(self) -> Arena:
@@ -197,6 +199,7 @@ class Program:
             if self._packed.program is not self:
                 self._pack()
             timed: list[float] | None = [] if self._untimed else None
+            began = time.perf_counter()
             try:
                 ended: bool = self._loop.run(guard, counter, timed) == -1
             except (KernelError, ResourceExhaustedError) as error:
@@ -206,17 +209,22 @@ class Program:
                 if at_end:
                     self.device.read(self.arena, offset, array)
             if timed and ended:
-                self._note(timed)
+                self._note(timed, time.perf_counter() - began)
         except BaseException:
             self.finish()
             raise
         return ended
 
-    def _note(self, seconds: list[float]) -> None:
-        """Note what the instructions of a step took."""
+    def _note(self, seconds: list[float], whole: float) -> None:
+        """Note what the instructions of a step took, and all of it with its waits."""
         self._least = list(map(min, self._least or seconds, seconds))
+        self.least_seconds = min(self.least_seconds, whole)
         self._untimed -= 1
-        self.due = not self._untimed
+
+    @property
+    def due(self) -> bool:
+        """Whether the seconds of all timed steps are known, and nobody has settled."""
+        return bool(self._least) and not self._untimed
 
     def took(self) -> dict[object, float]:
         """Return the seconds of ops in the timed steps, by the kernels' keys.
@@ -234,7 +242,7 @@ class Program:
     def settle(self, spec: ProgramSpec) -> None:
         """Have a spec that says the same of the program, and no more steps timed."""
         self.spec, self.graph = spec, spec.graph
-        self._untimed, self.due = 0, False
+        self._untimed, self._least = 0, []
 
     def _write_inputs(self) -> None:
         """Begin a step: what it reads is there."""

@@ -30,8 +30,8 @@ __all__ = [
     "PolicyLike",
     "ProgramSpec",
     "ScheduledSpec",
+    "contending",
     "program_specs",
-    "replanned",
 ]
 
 PolicyLike = Callable[..., planning.Plan]
@@ -191,39 +191,32 @@ def _planned(source: Graph, policy: PolicyLike, budget: Budget) -> PlannedSpec:
     return replace(spec, timed=budget.times == "measured" and _is_choice(spec))
 
 
-def replanned(
+def contending(
     spec: PlannedSpec, took: Mapping[object, float], budget: Budget
-) -> PlannedSpec:
-    """Judge a plan by seconds that its ops took in steps; see `plan.reconsidered`.
+) -> tuple[PlannedSpec, list[PlannedSpec]]:
+    """Cost a plan by seconds that its ops took in steps, and find what may be faster.
 
-    What takes its place needs no more bytes than it was allowed, nor than are left.
+    That is what `plan.reconsidered` makes of these seconds, if it is another plan, and
+    `plan.contenders`. None needs more bytes than it was allowed, nor than are left.
     Raises PlanError as `program_specs` does.
     """
-    kernels, graph = _with_seconds(spec, took)
+    kernels = spec.kernels.with_seconds(took)
+    graph = kernels.annotate(spec.graph)
     limits = [limit for limit in (spec.budget, budget.nbytes) if limit is not None]
     limit = min(limits, default=None)
-    plan = planning.reconsidered(spec.policy, graph, spec.plan, limit)
-    if plan.actions != spec.plan.actions:
-        plan = _checked(graph, plan, budget)
-    needs = _needs(graph, kernels, plan, budget.device)
-    return replace(spec, graph=graph, kernels=kernels, plan=plan, timed=False, **needs)
-
-
-def recosted(
-    spec: PlannedSpec, took: Mapping[object, float], refused: str
-) -> PlannedSpec:
-    """Cost a plan by seconds that its ops took, where a faster one has no memory."""
-    kernels, graph = _with_seconds(spec, took)
-    plan = planning.recosted(graph, spec.plan, refused=refused)
-    return replace(spec, graph=graph, kernels=kernels, plan=plan, timed=False)
-
-
-def _with_seconds(
-    spec: PlannedSpec, took: Mapping[object, float]
-) -> tuple[Kernels, Graph]:
-    """Return the kernels and the graph of a plan with seconds that its ops took."""
-    kernels = spec.kernels.with_seconds(took)
-    return kernels, kernels.annotate(spec.graph)
+    stays = planning.recosted(graph, spec.plan)
+    fastest = planning.reconsidered(spec.policy, graph, spec.plan, limit)
+    found = planning.contenders(spec.policy, graph, fastest, limit)
+    known = replace(spec, graph=graph, kernels=kernels, plan=stays, timed=True)
+    others = []
+    for other in (fastest, *found):
+        if other.actions != stays.actions:
+            plan = _checked(graph, other, budget)
+            assert plan.summary is not None  # it says who chose the plan
+            plan = replace(plan, summary=replace(plan.summary, recosted=None))
+            needs = _needs(graph, kernels, plan, budget.device)
+            others.append(replace(known, plan=plan, **needs))
+    return known, others
 
 
 def _is_choice(spec: PlannedSpec) -> bool:

@@ -204,7 +204,9 @@ def test_what_is_trained_touches_what_was_planned(small, tmp_path, capsys):
 
 
 def test_a_peak_that_was_not_planned_is_an_error(small, monkeypatch, capsys):
-    monkeypatch.setattr(_compare, "measure_in_turns", lambda *_: Turns(64, 1.0, 1.0))
+    monkeypatch.setattr(
+        _compare, "measure_in_turns", lambda *_: Turns("share", 128, 64, 1.0, 1.0)
+    )
     words = [
         "--methods",
         "rotor",

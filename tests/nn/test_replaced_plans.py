@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -24,7 +25,8 @@ from memcfg.plan import (
     share,
     validate,
 )
-from memcfg.runtime._program import _TIMED_STEPS
+from memcfg.runtime import Executor
+from memcfg.runtime._program import _TIMED_STEPS, Program
 from memcfg.runtime._state import ModelArena
 
 nn = mc.nn
@@ -32,6 +34,7 @@ WIDTH, BATCH = 16, 64
 X = np.random.default_rng(0).standard_normal((BATCH, WIDTH)).astype(np.float32)
 Y = np.arange(BATCH) % 3
 LONG = 0.004  # seconds that the slow ops sleep
+MOST = _TIMED_STEPS * 8 + 1  # steps that compare plans, and the next
 
 
 class MisjudgedKernels(CallingKernels):
@@ -58,10 +61,10 @@ def misjudged(monkeypatch, tmp_path):
     monkeypatch.setattr(CpuDevice, "kernels", MisjudgedKernels())
 
 
-def compiled(times="measured", optimizer="sgd", **options):
+def compiled(times="measured", optimizer="sgd", depth=3, **options):
     nn.set_random_seed(0)
     layers = []
-    for kind in ("tanh", "sigmoid") * 3:
+    for kind in ("tanh", "sigmoid") * depth:
         layers += [nn.Dense(WIDTH), nn.Activation(kind)]
     model = nn.Sequential([nn.Input((WIDTH,)), *layers, nn.Dense(3)])
     loss = nn.SparseCategoricalCrossentropy(from_logits=True)
@@ -88,6 +91,23 @@ def again(model, kind):
     )
 
 
+def settle(model):
+    """Train until a plan has been chosen by steps; returns the losses."""
+    losses = [model.train_on_batch(X, Y)]
+    while model.memory_plan.summary.recosted is None:
+        assert len(losses) < MOST
+        losses.append(model.train_on_batch(X, Y))
+    return losses
+
+
+def pretend(monkeypatch, seconds):
+    """Have steps take so long by the method of their plan, and 1 second by others."""
+    told = property(
+        lambda self: seconds.get(self.spec.plan.method, 1.0), lambda self, value: None
+    )
+    monkeypatch.setattr(Program, "least_seconds", told, raising=False)
+
+
 def in_use():
     return mc.config.get_memory_info("CPU:0")["current"]
 
@@ -100,7 +120,7 @@ def test_a_slow_plan_is_replaced_and_nothing_else_changes(limit):
     while len(losses) < _TIMED_STEPS:
         losses.append(model.train_on_batch(X, Y))
     assert model.memory_plan is first  # it is not replaced before the next step begins
-    losses += [model.train_on_batch(X, Y) for _ in range(4)]
+    losses += settle(model)
     plan = model.memory_plan
     assert plan is not first
     assert again(model, "sigmoid") > 0 == again(model, "tanh")
@@ -135,7 +155,7 @@ def test_capuchin_evicts_by_the_seconds_of_the_first_steps(limit):
     losses = [model.train_on_batch(X, Y)]
     first = model.memory_plan
     assert again(model, "tanh") > 0 == again(model, "sigmoid")
-    losses += [model.train_on_batch(X, Y) for _ in range(_TIMED_STEPS + 1)]
+    losses += settle(model)
     plan = model.memory_plan
     assert again(model, "sigmoid") > 0 == again(model, "tanh")
     assert plan.summary.recosted.replaced == first.method == "capuchin"
@@ -148,12 +168,105 @@ def test_capuchin_evicts_by_the_seconds_of_the_first_steps(limit):
     assert expected.memory_plan.summary.recosted is None
 
 
+def test_steps_decide_which_plan_is_the_fastest(monkeypatch):
+    """Whatever their ops are said to take, which is the same for all here."""
+    monkeypatch.setattr(MisjudgedKernels, "slow", "")
+    monkeypatch.setattr(MisjudgedKernels, "maligned", "")
+    monkeypatch.setattr(Program, "took", lambda self: {})
+    model = compiled("nominal", memory=share(), depth=6)
+    limit = model.plan(BATCH).peak_bytes - 4 * 4 * BATCH * WIDTH
+    model.close()
+    mc.config.set_memory_limit("CPU:0", limit)
+    model = compiled(depth=6)
+    settle(model)
+    tried = [method for method, _ in model.memory_plan.summary.recosted.tried]
+    model.close()
+    assert len(set(tried)) == len(tried) > 1
+    for best in tried:
+        with monkeypatch.context() as patch:
+            pretend(patch, {best: 0.5})
+            model = compiled(depth=6)
+            losses = settle(model)
+        plan = model.memory_plan
+        told = plan.summary.recosted
+        assert [method for method, _ in told.tried] == tried
+        assert dict(told.tried)[best] == 0.5
+        assert plan.method == best
+        assert told.replaced == ("" if best == tried[0] else tried[0])
+        assert f"by {best}" in str(plan)
+        validate(model.graph(BATCH), plan)
+        report = model.memory_report(verify=True)
+        assert report.measured_peak_bytes == report.predicted_peak_bytes <= limit
+        assert report.arena_bytes == plan.peak_bytes == in_use()
+        assert mc.config.get_memory_info("CPU:0")["peak"] <= limit
+        assert len(losses) == _TIMED_STEPS * len(tried) + 1
+        losses += [model.train_on_batch(X, Y) for _ in range(2)]
+        weights = model.get_weights()
+        model.close()
+        expected = compiled("nominal", depth=6)
+        assert losses == [expected.train_on_batch(X, Y) for _ in losses]
+        np.testing.assert_equal(weights, expected.get_weights())
+        expected.close()
+
+
+def test_the_first_plan_stays_where_its_steps_are_the_fastest(limit, monkeypatch):
+    first = compiled()
+    first.train_on_batch(X, Y)
+    method = first.memory_plan.method
+    actions = first.memory_plan.actions
+    first.close()
+    pretend(monkeypatch, {method: 0.5})
+    model = compiled()
+    settle(model)
+    plan = model.memory_plan
+    told = plan.summary.recosted
+    if plan.actions == actions:
+        assert not told.replaced
+    assert plan.method == method
+    assert told.tried[0] == (method, 0.5)
+    assert "a step took" in str(plan)
+
+
+def test_an_interrupt_between_plans_loses_nothing(limit, monkeypatch):
+    """At each place where one takes another's; the limit and all bits hold."""
+    expected = compiled("nominal")
+    steps = MOST + _TIMED_STEPS
+    wanted = [expected.train_on_batch(X, Y) for _ in range(steps)]
+    expected.close()
+    replace_ = Executor._replace
+    for which in range(1, 5):
+        calls = 0
+
+        def interrupted(self, *args, which=which):
+            nonlocal calls
+            calls += 1
+            if calls == 2 * which:
+                signal.raise_signal(signal.SIGINT)
+            replace_(self, *args)
+            if calls == 2 * which + 1:
+                signal.raise_signal(signal.SIGINT)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Executor, "_replace", interrupted)
+            model = compiled()
+            losses = []
+            while len(losses) < steps:
+                try:
+                    losses.append(model.train_on_batch(X, Y))
+                except KeyboardInterrupt:
+                    assert in_use() <= limit
+        assert losses == wanted
+        report = model.memory_report(verify=True)
+        assert report.measured_peak_bytes == report.predicted_peak_bytes <= limit
+        model.close()
+        assert in_use() == 0
+
+
 def test_it_happens_once(limit, monkeypatch):
     model = compiled()
-    for _ in range(_TIMED_STEPS + 1):
-        model.train_on_batch(X, Y)
+    settle(model)
     plan = model.memory_plan
-    monkeypatch.setattr("memcfg.runtime._executor.replanned", None)
+    monkeypatch.setattr("memcfg.runtime._executor.contending", None)
     for _ in range(2 * _TIMED_STEPS + 2):
         model.train_on_batch(X, Y)
     assert model.memory_plan is plan
@@ -161,8 +274,7 @@ def test_it_happens_once(limit, monkeypatch):
 
 def test_plans_that_come_later_go_by_the_steps_too(limit):
     model = compiled()
-    for _ in range(_TIMED_STEPS + 1):
-        model.train_on_batch(X, Y)
+    settle(model)
     graph = model.graph(BATCH)
     for op in graph.ops:
         assert op.seconds == op.algorithms[0].seconds
@@ -176,7 +288,7 @@ def test_plans_that_come_later_go_by_the_steps_too(limit):
 def test_programs_share_one_arena_all_the_time(limit):
     model = compiled()
     most = 0
-    for _ in range(_TIMED_STEPS + 2):
+    for _ in range(MOST):
         model.train_on_batch(X, Y)
         model.predict_on_batch(X[:7])
         model.test_on_batch(X, Y)
@@ -216,18 +328,19 @@ def test_it_waits_for_the_end_of_a_window(limit):
 
     def fitted(times):
         model = compiled(times, nn.SGD(0.1, gradient_accumulation_steps=steps))
-        replaced = []
-        for _ in range(2 * steps):
+        plans = []
+        for _ in range(4 * steps):
             model.train_on_batch(X, Y)
-            replaced.append(model.memory_plan.summary.recosted is not None)
+            plans.append(model.memory_plan)
         weights = model.get_weights()
         model.close()
-        return weights, replaced
+        return weights, [n for n, (a, b) in enumerate(pairwise(plans), 1) if a is not b]
 
     weights, replaced = fitted("measured")
-    assert replaced == [False] * steps + [True] * steps
+    assert replaced
+    assert all(step % steps == 0 for step in replaced)
     expected, never = fitted("nominal")
-    assert not any(never)
+    assert not never
     np.testing.assert_equal(weights, expected)
 
 
@@ -290,7 +403,7 @@ def test_where_others_have_taken_the_memory_the_plan_stays(limit, monkeypatch):
     assert not told.replaced
     assert plan.predicted.seconds != first.predicted.seconds
     assert plan.predicted.recompute_seconds > LONG
-    words = f"first steps; no memory was left for a faster plan by {told.refused} "
+    words = f"first steps; no memory was left to try a plan by {told.refused} "
     assert told.refused
     assert words in " ".join(str(plan).split())
     model.close()
@@ -313,7 +426,7 @@ def test_an_interrupt_while_it_is_planned_leaves_all_as_it_was(limit, monkeypatc
         with pytest.raises(KeyboardInterrupt):
             model.train_on_batch(X, Y)
     assert model.memory_plan is first
-    losses += [model.train_on_batch(X, Y) for _ in range(3)]
+    losses += settle(model)
     assert model.memory_plan.summary.recosted.replaced  # then it was
     model.close()
     expected = compiled("nominal")
@@ -323,8 +436,7 @@ def test_an_interrupt_while_it_is_planned_leaves_all_as_it_was(limit, monkeypatc
 def test_a_right_plan_is_costed_anew_and_stays(limit, monkeypatch):
     """By the seconds of a first model a second one is right from the start."""
     model = compiled()
-    for _ in range(_TIMED_STEPS + 1):
-        model.train_on_batch(X, Y)
+    settle(model)
     graph, plan = model.graph(BATCH), model.memory_plan
     slower = replace(
         graph, ops=tuple(replace(op, seconds=3 * op.seconds) for op in graph.ops)
