@@ -50,10 +50,13 @@ class _Guided:
         start = _start(request, self.early)
         plan = _fastest(request, start, limit)
         if plan is None:
+            least = [start.everything]
+            if not request.is_over():
+                least.insert(0, start.lowest())
             plan = min(
                 (
                     plan_events(request, each.swaps.walk(each.least).events)
-                    for each in (start.lowest(), start.everything)
+                    for each in least
                 ),
                 key=lambda each: each.peak_bytes,
             )
@@ -76,7 +79,7 @@ class _Passive:
             plan = plan_events(request, passive.events())
             if fits(plan):
                 return within_tier(request, plan)
-            if passive.most > goal:  # nothing more may leave
+            if passive.most > goal or request.is_over():  # nothing more may leave
                 break
             goal -= plan.peak_bytes - limit
         least = Passive(trace, 0)
@@ -133,6 +136,8 @@ def _fastest(request: Request, start: Evictions, limit: int) -> Plan | None:
             plan = plan_events(request, way.events)
             if fits(plan):
                 return plan
+            if request.is_over():
+                return None
             goal -= plan.peak_bytes - limit
             if goal < evictions.least:
                 break

@@ -207,6 +207,8 @@ class Evictions:
         """Run it within a goal, with copies back as late as they are in time."""
         best = self.swaps.walk(goal)
         for _ in range(2):
+            if self.replays.is_over():
+                break
             arrives = self.swaps.on_time(goal, best.loads)
             found = self.swaps.walk(goal, arrives)
             if found.seconds >= best.seconds:
@@ -219,6 +221,8 @@ class Evictions:
         best, walked = self, self.walked(goal)
         for _ in range(_MENDS):
             waits = {gap: s for gap, s in walked.stalls.items() if s}
+            if self.replays.is_over():
+                break
             lineages = best._lineages(waits)
             dearer = set()
             for gap, stall in waits.items():
@@ -239,11 +243,13 @@ class Evictions:
         return best, walked
 
     def within(self, goal: int) -> Evictions | None:
-        """Evict until a goal holds; None: there is not enough that may be."""
+        """Evict until a goal holds; None: not enough may be, or it is over before."""
         found = self
         for number in range(_ROUNDS):
             if found.least <= goal:
                 return found
+            if self.replays.is_over():
+                return None
             longest = len(found.entries) > _LONGEST * len(self.replays.order)
             other = found.lowered(goal, swaps_only=longest or number > _ROUNDS // 2)
             if (other.swapped, other.dropped) == (found.swapped, found.dropped):
@@ -257,11 +263,11 @@ class Evictions:
         return self.swapping(map(self.key, self.gaps))
 
     def lowest(self) -> Evictions:
-        """Swap as little as reaches that, or everything."""
+        """Swap as little as reaches that, or everything; that, too, if it is over."""
         goal, found = self.everything.least, self
         while found.least > goal:
             other = found.lowered(goal, swaps_only=True)
-            if other.swapped == found.swapped:
+            if other.swapped == found.swapped or self.replays.is_over():
                 return self.everything
             found = other
         return found
@@ -278,11 +284,14 @@ class _Choices:
         self._left = evictions.candidates(goal)
         self._loads = [*evictions.loads]
         self._lanes = evictions.lanes()
+        self._is_over = evictions.replays.is_over
 
     def swap_for_nothing(self, *, everything: bool) -> None:
         """Swap those that copies can be hidden of, the longest free time first."""
         rows = sorted(self._left.items(), key=lambda row: -row[1].free_time)
         for gap, each in rows:
+            if self._is_over():
+                return
             if not self._helps(gap):
                 del self._left[gap]
             elif everything or (each.free_time >= 0 and not self._more(gap)):
@@ -292,7 +301,7 @@ class _Choices:
         """Swap the rest or compute it again, most bytes for a second first."""
         queue = [(-self._worth(gap), gap) for gap in self._left]
         heapify(queue)
-        while queue:
+        while queue and not self._is_over():
             worth, gap = heappop(queue)
             if not self._helps(gap):
                 continue

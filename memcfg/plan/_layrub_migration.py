@@ -39,7 +39,8 @@ class _Migrator:
         for sequence in orders:
             away = migrations(graph, sequence, self.look_ahead)
             found.append(TimedSwaps(request, sequence, away).plan())
-            if request.limit_bytes is not None and fits(found[-1]):
+            fitting = request.limit_bytes is not None and fits(found[-1])
+            if fitting or request.is_over():
                 break
         best = min(found, key=lambda plan: (not fits(plan), plan.peak_bytes))
         return within_tier(request, best)

@@ -54,7 +54,7 @@ class _Swapper:
         for waits in (False, True):
             found = None
             low, high = 0, len(maps) + 1  # whether `high` maps fit is not known first
-            while high - low > 1:
+            while high - low > 1 and not request.is_over():
                 middle = (low + high) // 2
                 plan = self.planned(request, maps[:middle], waits=waits)
                 lowest = min(lowest, plan, key=lambda each: each.peak_bytes)
@@ -64,6 +64,11 @@ class _Swapper:
                     low = middle
             if found is not None:
                 return within_tier(request, found, nothing.peak_bytes)
+        if request.is_over():
+            least = self.planned(request, maps, waits=True)
+            lowest = min(lowest, least, key=lambda each: each.peak_bytes)
+            if fits(lowest):
+                return within_tier(request, lowest, nothing.peak_bytes)
         return lowest
 
     def planned(

@@ -80,6 +80,7 @@ class _Trajectory:
         if request.orders is not False:
             order = request.reordered(order)
         self.trace = Trace(graph, [Entry(place, op) for place, op in enumerate(order)])
+        self.is_over = request.is_over
         self.rate = tier_of(graph).bytes_per_second
         self.ways = [ways_of(graph.ops[op]) for op in order]
         self.order = order
@@ -113,9 +114,14 @@ class _Trajectory:
         return sorted({*row, self.lowest}, reverse=True)
 
     def levels(self, limit: int | None) -> Iterator[_Level]:
-        """Make the schedules of all goals within a limit, two of them of the lowest."""
+        """Make the schedules of all goals within a limit, two of them of the lowest.
+
+        Once it is over, only the last.
+        """
         for goal in self.goals():
             self._lower(goal)
+            if self.is_over():
+                break
             if limit is None or goal <= limit or goal == self.lowest:
                 yield self._level(goal)
         self.away = {*self.gaps}
@@ -146,12 +152,12 @@ class _Trajectory:
         """Take the cheapest move where a goal does not hold first, until it does."""
         for _ in range(_ROUNDS):
             place = self._first_over(goal, 0)
-            if place is None:
+            if place is None or self.is_over():
                 return
             swaps = self._swaps(self._now())
             lanes = self._lanes(swaps)
             while place is not None and self._move(place, swaps, lanes):
-                place = self._first_over(goal, place)
+                place = None if self.is_over() else self._first_over(goal, place)
             self.loads = self._loads()
 
     def _first_over(self, goal: int, place: int) -> int | None:
@@ -219,7 +225,7 @@ class _Trajectory:
             ways.append([w for w in choices if w.scratch <= room][-1:] or [choices[0]])
         swaps = self._swaps([each for (each,) in ways])
         best = swaps.walk(goal)
-        for _ in range(0 if on_demand else 2):
+        for _ in range(0 if on_demand or self.is_over() else 2):
             found = swaps.walk(goal, swaps.on_time(goal, best.loads))
             if found.seconds >= best.seconds:
                 break
@@ -245,7 +251,10 @@ def _plan(request: Request) -> Plan:
         if fits(plan):
             return within_tier(request, plan)
     least: Plan | None = None
-    for level in sorted(levels, key=lambda level: (level.seconds, -level.goal)):
+    ranked = sorted(levels, key=lambda level: (level.seconds, -level.goal))
+    for number, level in enumerate(ranked):
+        if number and level.goal > trajectory.lowest and request.is_over():
+            continue
         plan = plan_events(request, level.events)
         if fits(plan):
             return within_tier(request, plan)

@@ -102,9 +102,11 @@ def _plan(request: Request, codes: Mapping[int, Code]) -> Plan:
         for each in candidates:
             if each.seconds >= known or any(map(fits, found)):
                 break
+            if found and request.is_over():
+                break
             found.append(plan_events(request, each.events))
         tried += found
-        if not found or fits(found[0]):
+        if not found or fits(found[0]) or request.is_over():
             break
         goal -= -(-(found[0].peak_bytes - limit) // 2)  # the next may be placed better
     fitting = [*filter(fits, [*tried, *schedules.plans])]
@@ -131,7 +133,7 @@ class _Schedules:
         found: list[_Candidate] = []
         for sequence in self._sequences():
             found = sorted([*found, *self._swapped(sequence, goal)], key=_cost)[:_FEW]
-            if found and self._is_enough(found[0]):
+            if self.request.is_over() or (found and self._is_enough(found[0])):
                 return found
         if not found:
             return found
@@ -148,6 +150,8 @@ class _Schedules:
             if tier_excess(self.request, with_all):
                 with_all = self.request.scheduled(sequence)
             plans.append(with_all)
+            if self.request.is_over():
+                break
         return plans
 
     def _is_enough(self, best: _Candidate) -> bool:
@@ -174,6 +178,8 @@ class _Schedules:
                 continue
             moved = sum(gap.nbytes for gap in chosen)
             yield _Candidate(seconds, moved, events, sequence, number)
+            if self.request.is_over():
+                return
 
     def _away_bytes(self, gap: Gap) -> int:
         """Return what a copy has on its tier; a code, what it may need at worst."""

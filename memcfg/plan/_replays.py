@@ -49,6 +49,7 @@ class Replays:
         self.graph = graph
         self.order = order
         self._repeatable = request.repeatable
+        self.is_over = request.is_over
         place = {op: n for n, op in enumerate(order)}
         self._place = place
         self._updated: dict[int, int] = {
@@ -70,8 +71,8 @@ class Replays:
     def entries(self, drops: Collection[Drop]) -> list[Entry] | None:
         """Return the schedule; None if something cannot be computed again in it.
 
-        What cannot at an access may have been dropped for one before, of a replay that
-        is not there any more.
+        None, too, if it is over before. What cannot at an access may have been dropped
+        for one before, of a replay that is not there any more.
         """
         found = self._run(drops, {})
         return None if found is None else found[0]
@@ -116,6 +117,8 @@ class Replays:
                 there[tensor] = False
 
         for place, op in enumerate(self.order):
+            if self.is_over():
+                return None
             missing = [t for t in graph.ops[op].inputs if not there[t]]
             again = self._lineage(place, missing, there)
             if again is None:

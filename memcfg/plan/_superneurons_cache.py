@@ -150,10 +150,18 @@ def _plan(request: Request) -> Plan:
         return nothing
     low, most = Cache(graph, 0), Cache(graph, float("inf")).load
     spread = (most - low.load) / _SIZES
-    found = (Cache(graph, low.load + spread * k) for k in range(_SIZES))
-    fitting = [each for each in found if each.load <= limit]
+    fitting = []
+    for number in range(_SIZES):
+        if request.is_over():
+            break
+        cache = Cache(graph, low.load + spread * number)
+        if cache.load <= limit:
+            fitting.append(cache)
     over: Plan | None = None  # fits the device, not the tier
-    for each in (*sorted(fitting, key=lambda each: (each.moved, each.load)), low):
+    fitting.sort(key=lambda each: (each.moved, each.load))
+    for number, each in enumerate((*fitting, low)):
+        if number and each is not low and request.is_over():
+            continue
         plan = plan_events(request, each.events())
         if fits(plan):
             if not tier_excess(request, plan):

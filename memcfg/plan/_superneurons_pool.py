@@ -92,6 +92,8 @@ def _pool(request: Request) -> Plan:
             over = over or plan
         if lowest is None or plan.peak_bytes < lowest.peak_bytes:
             lowest = plan
+        if request.is_over():
+            break
     assert lowest is not None
     return lowest if over is None else within_tier(request, over, enough)
 

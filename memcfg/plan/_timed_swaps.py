@@ -65,7 +65,7 @@ class TimedSwaps:
         ]
 
     def plan(self) -> Plan:
-        """Plan within the limit, or for the lowest peak that is reached."""
+        """Plan within the limit, or for the lowest peak; that, too, once it is over."""
         limit = self.request.limit_bytes
         if limit is None:
             return self.planned(float("inf"))
@@ -77,8 +77,12 @@ class TimedSwaps:
             plan = plan_events(self.request, events)
             if fits(plan):
                 return plan
+            if self.request.is_over():
+                break
             goal = min(goal, load) - (plan.peak_bytes - limit) * 2**step
         for part in _PARTS:
+            if part and self.request.is_over():
+                continue
             plan = self.planned(self.least * part)
             if fits(plan):
                 return plan

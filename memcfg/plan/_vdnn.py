@@ -167,7 +167,7 @@ def _downgraded(request: Request, which: str) -> Plan:
     choice = choose(graph, fastest)
     while True:
         plan = _plan(request, which, choice)
-        if fits(plan):
+        if fits(plan) or request.is_over():
             return plan
         given = in_own_numbers(request, plan)
         at = simulate(graph, given).peak_op
@@ -203,6 +203,8 @@ def _dynamic(request: Request) -> Plan:
         plan = rung()
         if fits(plan) and not tier_excess(request, plan):
             return plan
+        if request.is_over():
+            break
     return within_tier(request, lowest, nothing.peak_bytes)
 
 
