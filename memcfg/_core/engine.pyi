@@ -42,6 +42,7 @@ __all__ = [
     "CudaResource",
     "CudaStream",
     "FailureCallbackResource",
+    "HostAllocator",
     "Kernel",
     "Lane",
     "LimitingResource",
@@ -75,6 +76,7 @@ __all__ = [
     "get_host_limits",
     "get_num_threads",
     "has_kernel",
+    "intern_tag",
     "layout_of",
     "list_algorithms",
     "lossless_codecs",
@@ -89,6 +91,7 @@ __all__ = [
     "set_max_running",
     "set_num_threads",
     "set_spill_everything",
+    "swap_thread_tag",
     "tracked_bytes",
 ]
 
@@ -209,6 +212,15 @@ class FailureCallbackResource(Resource):
     def __new__(cls, upstream: Resource, callback: Callable[[int], bool]) -> Self: ...
     @property
     def callback(self) -> Callable[[int], bool]: ...
+
+@final
+class HostAllocator:
+    def __new__(cls, pool: Pool) -> Self: ...
+    @property
+    def pool(self) -> Pool: ...
+    @property
+    def functions(self) -> int: ...
+    def refusal(self, number: int) -> dict[str, Any] | None: ...
 
 @final
 class Pool(Resource):
@@ -463,6 +475,7 @@ class _Operand(Protocol):
     def dtype(self) -> str: ...
 
 def has_kernel(type: str) -> bool: ...  # noqa: A002
+def intern_tag(text: str) -> int: ...
 def list_algorithms(
     type: str,  # noqa: A002
     attributes: Mapping[str, Any],
@@ -651,6 +664,7 @@ def blocks_of(resource: Resource) -> list[tuple[int, int, int, str]]: ...
 def arena_of(arena: Arena) -> tuple[int, int, int, str]: ...
 def set_num_threads(count: int) -> int: ...
 def set_spill_everything(spill: bool) -> None: ...
+def swap_thread_tag(number: int) -> int: ...
 def set_bypass_everything(bypass: bool) -> None: ...
 def get_num_threads() -> int: ...
 def fork_count() -> int: ...

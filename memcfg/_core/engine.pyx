@@ -64,7 +64,7 @@ from memcfg._core.convert cimport (
     as_thread_count,
     limit_or_none,
 )
-from memcfg._core.failure cimport fragmentation
+from memcfg._core.failure cimport OutOfMemoryInfo, fragmentation, numbers_of
 from memcfg._core.frames cimport as_words, keep_code, let_code_go, read_frames
 
 import atexit
@@ -110,6 +110,7 @@ __all__ = [
     "CudaResource",
     "CudaStream",
     "FailureCallbackResource",
+    "HostAllocator",
     "Kernel",
     "Lane",
     "LimitingResource",
@@ -143,6 +144,7 @@ __all__ = [
     "get_host_limits",
     "get_num_threads",
     "has_kernel",
+    "intern_tag",
     "layout_of",
     "list_algorithms",
     "lossless_codecs",
@@ -157,6 +159,7 @@ __all__ = [
     "set_max_running",
     "set_num_threads",
     "set_spill_everything",
+    "swap_thread_tag",
     "tracked_bytes",
 ]
 
@@ -168,6 +171,7 @@ cdef int _threads = 0  # OpenMP threads of a program; 0: as many as OpenMP would
 
 include "resources.pxi"
 include "pools.pxi"
+include "host_allocator.pxi"
 include "cuda.pxi"
 include "files.pxi"
 include "replay.pxi"

@@ -10,7 +10,7 @@ from libcpp.string cimport string
 from libcpp.string_view cimport string_view
 from libcpp.vector cimport vector
 
-from memcfg._core.failure cimport raise_failure
+from memcfg._core.failure cimport OutOfMemoryInfo, raise_failure
 
 cdef extern from "memcfg/types.hpp" namespace "memcfg" nogil:
     const size_t kNoLimit
@@ -101,6 +101,19 @@ cdef extern from "memcfg/pool.hpp" namespace "memcfg" nogil:
         size_t set_limit(size_t limit) except +raise_failure
         size_t decay() except +raise_failure
         vector[HeapExtent] layout(bool in_pieces) except +raise_failure
+
+cdef extern from "memcfg/host_allocator.hpp" nogil:
+    cdef struct memcfg_host_functions:
+        pass
+
+cdef extern from "memcfg/host_allocator.hpp" namespace "memcfg" nogil:
+    cdef cppclass HostAllocator:
+        HostAllocator(shared_ptr[Pool] pool) except +raise_failure
+        const memcfg_host_functions& functions() noexcept
+        optional[OutOfMemoryInfo] refusal(uint64_t number) except +raise_failure
+
+    const string* swap_thread_tag(const string* tag) noexcept
+    const string* intern_tag(const string& text) except +raise_failure
 
 cdef extern from "memcfg/host_limits.hpp" namespace "memcfg" nogil:
     cdef cppclass HostLimits:

@@ -1,0 +1,31 @@
+"""PyTorch under a limit: ``import memcfg.torch as mt``.
+
+Needs PyTorch 2.8 or later, which `pip install memcfg[torch]` brings; the build for CPUs
+is enough. Nothing else of memcfg imports PyTorch, and importing memcfg does not import
+this. The page `docs/torch.md` is where PyTorch's users start.
+
+`limit_cpu` takes all CPU tensors of the process from a pool under a hard limit.
+"""
+
+from __future__ import annotations
+
+import memcfg.torch._required  # noqa: F401 - says what is missing, before others fail
+from memcfg.torch._cpu_limit import (
+    cpu_pool,
+    get_memory_info,
+    limit_cpu,
+    reset_memory_stats,
+    trim,
+)
+from memcfg.torch._module_tags import tag
+from memcfg.torch._out_of_memory import OutOfMemoryError
+
+__all__ = [
+    "OutOfMemoryError",
+    "cpu_pool",
+    "get_memory_info",
+    "limit_cpu",
+    "reset_memory_stats",
+    "tag",
+    "trim",
+]

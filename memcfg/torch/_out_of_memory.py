@@ -1,0 +1,53 @@
+"""The error of a tensor that does not fit the limit."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from memcfg.errors import ResourceExhaustedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["OutOfMemoryError"]
+
+_NUMBER = re.compile(r"\[memcfg refusal (\d+)\]")  # as in allocator.cpp
+_HINT = (
+    "Drop tensors, lower the batch size, or raise the limit with "
+    "memcfg.torch.limit_cpu."
+)
+
+
+class OutOfMemoryError(ResourceExhaustedError, torch.OutOfMemoryError):  # type: ignore[misc]
+    """A tensor does not fit the limit of `limit_cpu`; nothing was allocated.
+
+    It is both a `ResourceExhaustedError`, whose attributes it has, and PyTorch's own
+    error, so that code which knows only PyTorch handles it, too. PyTorch makes it from
+    a text that names the refusal; where another library than PyTorch hands the text
+    over, it arrives as a RuntimeError.
+
+    Parameters
+    ----------
+    message : str
+        The text, or what was being done, one sentence without numbers.
+    **fields
+        The attributes of `ResourceExhaustedError`; none: they are those of the refusal
+        that the text names, if it is one of the last of this process.
+    """
+
+    refusal: Callable[[int], dict[str, Any] | None] | None = None  # by its number
+
+    def __init__(self, message: str, **fields: Any) -> None:
+        named = None if fields else _NUMBER.search(message)
+        if named is not None and self.refusal is not None:
+            found = self.refusal(int(named[1]))
+            if found is not None:
+                message = message.partition("\n")[0]
+                fields = found | {"hint": _HINT}
+        super().__init__(message, **fields)
+
+    def _text(self) -> str:
+        return super()._text() if self.requested_bytes else self.message
