@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -149,6 +151,50 @@ def test_digits_are_told_apart_as_well(policy, points, exact):
     print(f"{policy}: {100 * exact:.2f} %, encoded {100 * found:.2f} %")
     assert exact > 0.97
     assert 100 * (exact - found) <= points
+
+
+def code_of(values):
+    """Encode what a ReLU made; return the code's length, and how many words are not 0.
+
+    cDMA's 128 / (128 d + 4) is exact but for the header.
+    """
+    values = values + np.float32(0)  # predictions fuse ops, and their zeros may be -0.0
+    code = np.empty(values.nbytes + 64, np.uint8)
+    used = encode_bytes("zvc", values, code)
+    words = np.count_nonzero(values)
+    density = Fraction(words, values.size)
+    assert Fraction(values.nbytes, used - 64) == 128 / (128 * density + 4)
+    return used, words
+
+
+def test_codes_of_maps_are_as_long_as_their_densities_say(digits):
+    """Of maps that are recorded while a network trains, and of those in its lanes.
+
+    Fused ops may round a few numbers to the other side of 0.
+    """
+    x, y = digits
+    model = compiled(planning.cdma(codec="zvc"), width=16)
+    convolutions = [each for each in model.layers if isinstance(each, nn.Conv2D)]
+    probe = nn.Model(model.inputs, [each.output for each in convolutions])
+    for step in range(151):
+        rows = slice(BATCH * step % 1600, BATCH * step % 1600 + BATCH)
+        maps = probe.predict(x[rows], verbose=0) if step % 50 == 0 else []
+        model.train_on_batch(x[rows], y[rows])
+        if not maps:
+            continue
+        found = {
+            f"{layer.name}/relu": code_of(values)
+            for layer, values in zip(convolutions, maps, strict=True)
+        }
+        density = sum(words for _, words in found.values()) / sum(m.size for m in maps)
+        codings = [c for c in model.memory_report().codings if c.tensor in found]
+        print(step, f"density {density:.3f}", [each.used_bytes for each in codings])
+        assert codings
+        for each in codings:
+            used, _ = found[each.tensor]
+            assert each.used_bytes == pytest.approx(used, rel=1e-3)
+    assert density < 0.5
+    model.close()
 
 
 def kept(attributes, inputs, outputs):
