@@ -154,8 +154,10 @@ def test_a_worker_that_exceeds_the_limit_is_told_of_in_the_parent(limit):
     loader = DataLoader(
         Numbers(large=5), batch_size=2, num_workers=2, multiprocessing_context="fork"
     )
-    with pytest.raises(ResourceExhaustedError, match="worker process") as caught:
+    text = ""
+    try:
         list(loader)
-    assert "Requested 134217728 B" in str(caught.value)
-    del caught
-    gc.collect()
+    except ResourceExhaustedError as error:  # what holds it holds up the workers' end
+        text = str(error)
+    assert "worker process" in text
+    assert "Requested 134217728 B" in text
