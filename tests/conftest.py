@@ -39,6 +39,13 @@ def pytest_collection_finish():
     gc.freeze()  # or a collection in each test would go through all the others
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _compiled_for_pytorch(tmp_path_factory):
+    """What is compiled against PyTorch is kept for this run, and not for others."""
+    folder = str(tmp_path_factory.getbasetemp() / "torch")
+    os.environ.setdefault("MEMCFG_TORCH_CACHE", folder)
+
+
 _NUMBERS = itertools.count()
 
 

@@ -39,18 +39,18 @@ class _CpuLimit:
         self._library: PyDLL | None = None
         self._limit: int | None = None
 
-    def replace(self, limit: int | None) -> int | None:
+    def replace(self, limit: int | None, tag_modules: bool) -> int | None:
         """Change the limit, and return the one before."""
         with self._lock:
             before = self._limit
             if limit is not None:
                 library = self._registered()
                 self.pool.set_limit(limit)
-                self._tags.turn_on()
+                self._tags.turn(tag_modules)
                 library.memcfg_torch_enable(1)
             elif self._library is not None:
                 self._library.memcfg_torch_enable(0)
-                self._tags.turn_off()
+                self._tags.turn(False)
                 self.pool.set_limit(None)
             self._limit = limit
             return before
@@ -84,7 +84,7 @@ _cpu = _CpuLimit()
 os.register_at_fork(after_in_child=_cpu.renew_lock)
 
 
-def limit_cpu(limit: int | str | None) -> int | None:
+def limit_cpu(limit: int | str | None, *, tag_modules: bool = True) -> int | None:
     """Take all CPU tensors of the process from a pool under a limit.
 
     Call it before the model is made: tensors that are there already are not counted,
@@ -97,6 +97,10 @@ def limit_cpu(limit: int | str | None) -> int | None:
         The maximum of bytes in use: a number of bytes, a string with its unit
         (``"6GiB"``), a share of the machine's memory (``"50%"``), or None: PyTorch
         takes memory from the system again.
+    tag_modules : bool, default True
+        Whether modules and optimizers name what they allocate, by hooks that PyTorch
+        calls for all of them. ``torch.compile(module)`` warns of such hooks; it runs
+        once with them what it has compiled as one module.
 
     Returns
     -------
@@ -108,7 +112,8 @@ def limit_cpu(limit: int | str | None) -> int | None:
     ResourceExhaustedError
         If more than `limit` is in use; the limit stays as it was.
     TypeError, ValueError
-        If `limit` is of no such type, is not positive, or is no size.
+        If `limit` is of no such type, is not positive, or is no size; if
+        `tag_modules` is no bool.
     MissingDependencyError
         If there is no C++ compiler or are none of Python's headers: a file is compiled
         against the installed PyTorch, and kept (``MEMCFG_TORCH_CACHE``).
@@ -129,8 +134,9 @@ def limit_cpu(limit: int | str | None) -> int | None:
     shared memory (``share_memory_()``, what the workers of a DataLoader send), mapped
     files, pinned memory, and what oneDNN and the like take while they compute.
 
-    While there is a limit, hooks of modules and optimizers name what is allocated:
-    ``cpu_pool().owners()`` and `memcfg.memory.snapshot` have these names.
+    ``cpu_pool().owners()`` and `memcfg.memory.snapshot` have the names of holders:
+    that of the innermost module whose forward pass runs, else what `tag` says, else
+    ``"backward"`` in a backward pass.
 
     A child of a fork has a copy of the pool, with the same limit.
 
@@ -150,7 +156,9 @@ def limit_cpu(limit: int | str | None) -> int | None:
     nbytes = limit_from_bytes(
         limit, total_bytes=machine_bytes(), name="limit", stacklevel=2
     )
-    return _cpu.replace(nbytes)
+    if not isinstance(tag_modules, bool):
+        raise TypeError(f"tag_modules is True or False, not {tag_modules!r}")
+    return _cpu.replace(nbytes, tag_modules)
 
 
 def cpu_pool() -> Pool:

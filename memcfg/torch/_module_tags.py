@@ -70,18 +70,18 @@ class ModuleTags:
         self._numbers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self._handles: list[Any] = []
 
-    def turn_on(self) -> None:
-        """Register the hooks, unless they are."""
-        if not self._handles:
+    def turn(self, on: bool) -> None:
+        """Register the hooks, or remove them; the calling thread has no turn then."""
+        if on == bool(self._handles):
+            return
+        if on:
             self._handles = [
                 register_module_forward_pre_hook(self._enter),
                 register_module_forward_hook(self._leave, always_call=True),
                 register_optimizer_step_pre_hook(self._enter_step),
                 register_optimizer_step_post_hook(self._leave_step),
             ]
-
-    def turn_off(self) -> None:
-        """Remove the hooks; the calling thread has no turn any more."""
+            return
         for handle in self._handles:
             handle.remove()
         self._handles = []
