@@ -8,5 +8,12 @@ this. The page `docs/torch.md` is where PyTorch's users start.
 from __future__ import annotations
 
 import memcfg.torch._required  # noqa: F401 - says what is missing, before others fail
+from memcfg.torch._saved_report import SavedCodingEntry, SavedTensorsReport
+from memcfg.torch._saved_tensors import SavedTensors, saved_tensors
 
-__all__: list[str] = []
+__all__ = [
+    "SavedCodingEntry",
+    "SavedTensors",
+    "SavedTensorsReport",
+    "saved_tensors",
+]
