@@ -70,10 +70,11 @@ class SavedBytes:
     def __init__(self, tensor: torch.Tensor) -> None:
         storage = tensor.untyped_storage()
         self.storage = StorageWeakRef(storage)  # no other one has its address meanwhile
-        self.storage_bytes = storage.nbytes()
+        self.storage_bytes: int = storage.nbytes()
         self.version = tensor._version
         self.is_float32 = True
-        self.start, self.stop = self.storage_bytes, 0
+        self.start: int = self.storage_bytes
+        self.stop: int = 0
         self.aliases: dict[int, torch.Tensor] = {}  # by a number of the saved tensor
         self.spoiled: dict[int, int] = {}  # versions of what was changed since
         self.number = 0  # of the next
@@ -179,7 +180,8 @@ class SavedTensor:
         self.read = False
         self.charge: Charge | None = None  # of what cannot be packed
         self.version = tensor._version
-        self.dtype, self.shape = tensor.dtype, tensor.shape
+        self.dtype = tensor.dtype
+        self.shape = () if tensor.is_nested else tuple(tensor.shape)
         if saved is None:  # somebody else holds it, or it cannot be packed
             self.alias: torch.Tensor | None = tensor.detach()
             return

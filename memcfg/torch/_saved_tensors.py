@@ -750,7 +750,8 @@ def _host_bytes(tensor: torch.Tensor) -> int:
 
 
 def _describe(tensor: torch.Tensor) -> str:
-    return f"{list(tensor.shape)} of {tensor.dtype}"
+    shape = "a nested tensor" if tensor.is_nested else list(tensor.shape)
+    return f"{shape} of {tensor.dtype}"
 
 
 def _drop_expired(storages: dict[int, StorageWeakRef]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import nn
-from torch.nn import functional as F
+from torch.nn import functional
 
 __all__ = ["NETWORKS", "batches"]
 
@@ -71,7 +71,7 @@ class UNet(nn.Module):
         for block in self.down:
             x = block(x)
             skips.append(x)
-            x = F.max_pool2d(x, 2)
+            x = functional.max_pool2d(x, 2)
         x = self.middle(x)
         for up, block in zip(self.ups, self.joined, strict=True):
             x = block(torch.cat([up(x), skips.pop()], 1))
@@ -111,7 +111,7 @@ class Block(nn.Module):
         scores = q @ k.transpose(2, 3) / shape[-1] ** 0.5
         scores = scores.masked_fill(~self.mask[:length, :length], -torch.inf)
         mixed = (scores.softmax(-1) @ v).transpose(1, 2).reshape(x.shape)
-        x = x + F.dropout(self.out(mixed), 0.1)
+        x = x + functional.dropout(self.out(mixed), 0.1)
         return x + self.mlp(self.norms[1](x))
 
 
