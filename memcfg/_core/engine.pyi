@@ -63,6 +63,7 @@ __all__ = [
     "StatisticsResource",
     "SystemResource",
     "TrackingResource",
+    "Transfer",
     "WorkspaceMemory",
     "arena_of",
     "blocks_of",
@@ -564,6 +565,21 @@ class ScratchFile:
 @final
 class Lane:
     def __new__(cls, bandwidth: float | None = None) -> Self: ...
+
+@final
+class Transfer:
+    def __init__(self, *args: Never, **kwargs: Never) -> None: ...
+    @staticmethod
+    def read(
+        file: ScratchFile, offset: int, target: Buffer, lane: Lane
+    ) -> Transfer: ...
+    @staticmethod
+    def write(
+        file: ScratchFile, offset: int, source: Buffer, lane: Lane
+    ) -> Transfer: ...
+    @property
+    def done(self) -> bool: ...
+    def wait(self) -> None: ...
 
 _Place: TypeAlias = int | tuple[int, int]
 

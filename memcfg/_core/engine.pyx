@@ -131,6 +131,7 @@ __all__ = [
     "StatisticsResource",
     "SystemResource",
     "TrackingResource",
+    "Transfer",
     "WorkspaceMemory",
     "arena_of",
     "blocks_of",
@@ -470,6 +471,64 @@ cdef class Lane:
     def __dealloc__(self):
         with nogil:
             self.core.reset()
+
+
+@cython.final
+cdef class Transfer:
+    """A copy between a buffer and a file, which a lane does meanwhile.
+
+    It has begun when `read` or `write` of this class returns it.
+    """
+
+    cdef unique_ptr[native.Transfer] core
+    cdef object kept  # the buffer and the file
+
+    def __init__(self, *args, **kwargs):
+        raise TypeError("a Transfer is made by Transfer.read or Transfer.write")
+
+    def __dealloc__(self):
+        with nogil:
+            self.core.reset()
+
+    @staticmethod
+    def read(ScratchFile file not None, offset, target, Lane lane not None):
+        """Read from the file into a buffer, which is changed until it has ended."""
+        view = contiguous_view(target)
+        if view.readonly:
+            raise ValueError("the target is read-only")
+        cdef Py_buffer* to = PyMemoryView_GET_BUFFER(view)
+        cdef size_t start = as_size(offset, "an offset")
+        cdef Transfer made = Transfer.__new__(Transfer)
+        made.kept = (file, view)
+        with nogil:
+            made.core = native.Transfer.read(
+                file.core, lane.core, start, to.buf, to.len
+            )
+        return made
+
+    @staticmethod
+    def write(ScratchFile file not None, offset, source, Lane lane not None):
+        """Write a buffer, which nobody changes until it has ended, to the file."""
+        view = contiguous_view(source)
+        cdef Py_buffer* begin = PyMemoryView_GET_BUFFER(view)
+        cdef size_t start = as_size(offset, "an offset")
+        cdef Transfer made = Transfer.__new__(Transfer)
+        made.kept = (file, view)
+        with nogil:
+            made.core = native.Transfer.write(
+                file.core, lane.core, start, begin.buf, begin.len
+            )
+        return made
+
+    @property
+    def done(self):
+        """Whether it has ended."""
+        return self.core.get().done()
+
+    def wait(self):
+        """Wait until it has ended; OSError if it failed."""
+        with nogil:
+            self.core.get().wait()
 
 
 def codec_bounds(size_t nbytes):

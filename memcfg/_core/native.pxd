@@ -506,6 +506,27 @@ cdef extern from "memcfg/lane.hpp" namespace "memcfg" nogil:
     cdef cppclass Lane:
         Lane(double bytes_per_second) except +raise_failure
 
+cdef extern from "memcfg/transfer.hpp" namespace "memcfg" nogil:
+    cdef cppclass Transfer:
+        @staticmethod
+        unique_ptr[Transfer] read(
+            shared_ptr[Space] space,
+            shared_ptr[Lane] lane,
+            size_t offset,
+            void* to,
+            size_t size,
+        ) except +raise_failure
+        @staticmethod
+        unique_ptr[Transfer] write(
+            shared_ptr[Space] space,
+            shared_ptr[Lane] lane,
+            size_t offset,
+            const void* source,
+            size_t size,
+        ) except +raise_failure
+        bint done() noexcept
+        void wait() except +raise_failure
+
 cdef extern from "<cstddef>" namespace "std" nogil:
     cdef cppclass byte:
         pass

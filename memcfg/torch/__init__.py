@@ -5,11 +5,15 @@ is enough. Nothing else of memcfg imports PyTorch, and importing memcfg does not
 this. The page `docs/torch.md` is where PyTorch's users start.
 
 `limit_cpu` takes all CPU tensors of the process from a pool under a hard limit.
+`budget` and `backend` plan a model's step within a limit. `saved_tensors` keeps what
+autograd saves within one, where a model cannot be traced.
 """
 
 from __future__ import annotations
 
 import memcfg.torch._required  # noqa: F401 - says what is missing, before others fail
+from memcfg.torch._backend import backend
+from memcfg.torch._budget import budget
 from memcfg.torch._cpu_limit import (
     cpu_pool,
     get_memory_info,
@@ -17,15 +21,26 @@ from memcfg.torch._cpu_limit import (
     reset_memory_stats,
     trim,
 )
+from memcfg.torch._estimate import estimate, export
 from memcfg.torch._module_tags import tag
 from memcfg.torch._out_of_memory import OutOfMemoryError
+from memcfg.torch._saved_report import SavedCodingEntry, SavedTensorsReport
+from memcfg.torch._saved_tensors import SavedTensors, saved_tensors
 
 __all__ = [
     "OutOfMemoryError",
+    "SavedCodingEntry",
+    "SavedTensors",
+    "SavedTensorsReport",
+    "backend",
+    "budget",
     "cpu_pool",
+    "estimate",
+    "export",
     "get_memory_info",
     "limit_cpu",
     "reset_memory_stats",
+    "saved_tensors",
     "tag",
     "trim",
 ]

@@ -1,0 +1,125 @@
+"""A file that takes saved tensors: which of its bytes are free, and copies on lanes."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from memcfg._core import Lane, ScratchFile, Transfer, fork_count
+from memcfg.units import align_up
+
+if TYPE_CHECKING:
+    from memcfg.torch._codes import Bytes
+
+_PAGE = 4096  # bytes: what is written begins on a page
+
+
+class Extent:
+    """Bytes of a file, which it has back when this is garbage-collected."""
+
+    __slots__ = ("_file", "nbytes", "offset")
+
+    def __init__(self, file: SpillFile, offset: int, nbytes: int) -> None:
+        self.offset = offset
+        self.nbytes = nbytes
+        self._file = file
+
+    def __del__(self) -> None:
+        """Give the bytes back; any thread, any lock, as for a `Charge`."""
+        self._file.freed.append((self.offset, self.nbytes))
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process has written it."""
+        return self._file.is_ours
+
+    def read(self, target: Bytes) -> Transfer:
+        """Begin to read from its first bytes; RuntimeError in the child of a fork."""
+        self._file.check_process()
+        return Transfer.read(
+            self._file.file, self.offset, target.data, self._file.lane_in
+        )
+
+
+class SpillFile:
+    """A file without a name, on disk that is taken when this is made.
+
+    Parameters
+    ----------
+    folder : str
+        Where it lies.
+    nbytes : int
+        Its size in bytes.
+
+    Raises
+    ------
+    OSError
+        If the disk is full, or no file can be made in the folder.
+    """
+
+    def __init__(self, folder: str, nbytes: int) -> None:
+        self.file = ScratchFile(folder, nbytes)
+        self.lane_in, self._lane_out = Lane(), Lane()
+        self.freed: deque[tuple[int, int]] = deque()
+        self._forks = fork_count()
+        self._free = {0: nbytes}  # bytes by offset; no two of them touch
+        self.in_use = self.peak = 0  # bytes
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process has made it, not the parent that it was forked from."""
+        return self._forks == fork_count()
+
+    def check_process(self) -> None:
+        """Raise RuntimeError in the child of a fork: its parent writes to the file."""
+        if not self.is_ours:
+            raise RuntimeError(
+                "this process was forked after tensors were spilled, which only its "
+                "parent can read: run forward again"
+            )
+
+    def write(self, pieces: list[Bytes]) -> Extent | None:
+        """Write bytes behind one another, and wait for it; None if the file is full."""
+        extent = self._take(align_up(sum(piece.nbytes for piece in pieces), _PAGE))
+        if extent is None:
+            return None
+        at, transfers = extent.offset, []
+        for piece in pieces:
+            transfers.append(Transfer.write(self.file, at, piece.data, self._lane_out))
+            at += piece.nbytes
+        for transfer in transfers:
+            transfer.wait()
+        return extent
+
+    def _take(self, nbytes: int) -> Extent | None:
+        """Take the first free bytes that are enough."""
+        self._settle()
+        for offset in sorted(self._free):
+            size = self._free[offset]
+            if size < nbytes:
+                continue
+            del self._free[offset]
+            if size > nbytes:
+                self._free[offset + nbytes] = size - nbytes
+            self.in_use += nbytes
+            self.peak = max(self.peak, self.in_use)
+            return Extent(self, offset, nbytes)
+        return None
+
+    def _settle(self) -> None:
+        """Take back what is no longer used, and join what touches."""
+        if not self.freed:
+            return
+        while self.freed:
+            offset, nbytes = self.freed.popleft()
+            self._free[offset] = nbytes
+            self.in_use -= nbytes
+        joined: dict[int, int] = {}
+        last = -1
+        for offset in sorted(self._free):
+            if last >= 0 and last + joined[last] == offset:
+                joined[last] += self._free[offset]
+            else:
+                last = offset
+                joined[last] = self._free[offset]
+        self._free = joined
