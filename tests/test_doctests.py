@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import doctest
 import importlib
-import pkgutil
 
 import pytest
-
-import memcfg
-
-MODULES = sorted(
-    module.name
-    for module in pkgutil.walk_packages(memcfg.__path__, "memcfg.")
-    if not module.name.endswith("__main__")
-)
+from modules import module_names
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", module_names())
 def test_examples(name):
     failed, _ = doctest.testmod(importlib.import_module(name))
     assert failed == 0

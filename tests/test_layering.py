@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
-import pkgutil
 import re
 import runpy
 import sys
@@ -16,8 +15,7 @@ from pathlib import Path
 from unittest.mock import MagicMock
 
 import pytest
-
-import memcfg
+from modules import module_names
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -34,7 +32,7 @@ LAYERS = [
     {"runtime", "workspaces"},
     {"data", "testing"},
     {"nn"},
-    {"models", "evaluation", "parallel", "compression", "interop"},
+    {"models", "evaluation", "parallel", "compression", "interop", "torch"},
     {"commands"},
     {"cli"},
     {"__main__"},
@@ -69,14 +67,19 @@ def imported_names(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return {name for name in found if name.partition(".")[0] == "memcfg"}
+    return found
+
+
+def own_names(path: Path) -> set[str]:
+    """Those of them that are memcfg's."""
+    return {name for name in imported_names(path) if name.split(".")[0] == "memcfg"}
 
 
 def imported_modules(path: Path) -> set[str]:
     """Name the rooms that a source imports."""
     if path.suffix != ".py":
         return cython_imports(path.read_text(encoding="utf-8"))
-    return {name.split(".")[1] for name in imported_names(path) if "." in name}
+    return {name.split(".")[1] for name in own_names(path) if "." in name}
 
 
 def cython_imports(text: str) -> set[str]:
@@ -159,6 +162,15 @@ def test_a_downward_import_is_not_found(tmp_path):
     assert violations(tmp_path) == []
 
 
+def test_one_room_imports_pytorch():
+    rooms = {
+        room_of(path, ROOT / "memcfg")
+        for path in (ROOT / "memcfg").rglob("*.py")
+        if any(name.split(".")[0] == "torch" for name in imported_names(path))
+    }
+    assert rooms == {"torch"}
+
+
 def module_graph(package: Path) -> dict[str, set[str]]:
     """Map each module to those that it imports, `TYPE_CHECKING` or not."""
     paths = {}
@@ -167,7 +179,7 @@ def module_graph(package: Path) -> dict[str, set[str]]:
         paths[".".join(parts).removesuffix(".__init__")] = path
     graph = {}
     for name, path in paths.items():
-        found = imported_names(path)
+        found = own_names(path)
         modules = {each if each in paths else each.rpartition(".")[0] for each in found}
         graph[name] = modules & set(paths) - {name}
     return graph
@@ -205,10 +217,8 @@ def bases_deep(kind: type) -> int:
 
 def test_no_chain_of_our_classes_is_longer_than_three():
     deep = set()
-    for found in pkgutil.walk_packages(memcfg.__path__, "memcfg."):
-        if found.name == "memcfg.__main__":
-            continue
-        for kind in vars(importlib.import_module(found.name)).values():
+    for name in module_names():
+        for kind in vars(importlib.import_module(name)).values():
             if inspect.isclass(kind) and bases_deep(kind) > 3:
                 deep.add(kind.__qualname__)
     assert deep == set()

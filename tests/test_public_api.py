@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import pkgutil
 import re
 import subprocess
 import sys
@@ -12,16 +11,15 @@ from enum import Enum
 from typing import Protocol
 
 import pytest
+from modules import module_names
 
 import memcfg
 
-MODULES = sorted(
-    module.name for module in pkgutil.walk_packages(memcfg.__path__, "memcfg.")
-)
-ROOMS = {*memcfg.__all__, "cli"}  # what `import memcfg` offers, and the command line
+# What `import memcfg` offers, the command line, and what needs PyTorch.
+ROOMS = {*memcfg.__all__, "cli", "torch"}
 PUBLIC = [
     name
-    for name in ["memcfg", *MODULES]
+    for name in ["memcfg", *module_names()]
     if not any(part.startswith("_") for part in name.split("."))
     if name == "memcfg" or name.split(".")[1] in ROOMS
 ]
