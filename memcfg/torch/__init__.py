@@ -8,5 +8,8 @@ this. The page `docs/torch.md` is where PyTorch's users start.
 from __future__ import annotations
 
 import memcfg.torch._required  # noqa: F401 - says what is missing, before others fail
+from memcfg.torch._backend import backend
+from memcfg.torch._budget import budget
+from memcfg.torch._estimate import estimate, export
 
-__all__: list[str] = []
+__all__ = ["backend", "budget", "estimate", "export"]

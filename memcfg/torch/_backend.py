@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,7 +13,9 @@ from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import partitioners
 
+from memcfg._caller import outside
 from memcfg.errors import InfeasiblePlanError
+from memcfg.graph import TIMES, Graph
 from memcfg.plan import Alloc, Compute, Free, auto
 from memcfg.torch._costs import MeasuredCosts
 from memcfg.torch._emitted import Emitter, boxed
@@ -20,30 +23,56 @@ from memcfg.torch._traced import ONCE, Traced, Tracer, nominal_costs
 from memcfg.units import align_up, format_bytes, parse_bytes
 
 if TYPE_CHECKING:
-    from memcfg.graph import Graph
     from memcfg.plan import Plan, Policy
     from memcfg.torch._traced import Costs
 
 
-def live_peak(graph: Graph, plan: Plan) -> tuple[int, int | None]:
-    """Return the most bytes that a plan has in use at a time, and the op then.
+@dataclass(frozen=True)
+class Peak:
+    """The busiest time of a plan, by what an allocator has given out.
+
+    Parameters
+    ----------
+    nbytes : int
+        Bytes in use.
+    op : int or None
+        The op that runs; None: the start or the end.
+    tensors : tuple of int
+        What is there.
+    scratch_bytes : int
+        What the op needs beside them.
+    """
+
+    nbytes: int
+    op: int | None
+    tensors: tuple[int, ...]
+    scratch_bytes: int
+
+
+def live_peak(graph: Graph, plan: Plan) -> Peak:
+    """Return the most bytes that a plan has in use at a time.
 
     An allocator gives each tensor its own bytes, so holes of the plan's arena do not
-    count, and this is less than its peak or the same.
+    count, and this is the plan's peak or less.
     """
     sizes = [align_up(tensor.nbytes) for tensor in graph.tensors]
-    now = peak = 0
-    at = None
+    there: set[int] = set()
+    now = 0
+    peak = Peak(0, None, (), 0)
     for action in plan.actions:
+        scratch, op = 0, None
         if isinstance(action, Alloc):
+            there.add(action.tensor)
             now += sizes[action.tensor]
         elif isinstance(action, Free):
+            there.discard(action.tensor)
             now -= sizes[action.tensor]
         elif isinstance(action, Compute):
-            need = now + align_up(graph.ops[action.op].scratch_bytes)
-            if need > peak:
-                peak, at = need, action.op
-    return max(peak, now), at
+            op = action.op
+            scratch = align_up(graph.ops[op].scratch_bytes)
+        if now + scratch > peak.nbytes or (op is not None and peak.op is None):
+            peak = Peak(now + scratch, op, tuple(sorted(there)), scratch)
+    return peak
 
 
 @dataclass(frozen=True)
@@ -56,28 +85,38 @@ class Step:
         What was planned.
     plan : Plan
         The plan of its graph.
-    beside_bytes : int
-        Bytes beside the graph: what the optimizer keeps, for example.
+    beside : dict of str to int
+        Bytes beside the graph, by what they are.
     is_training : bool
         Whether the step has a backward phase.
     """
 
     traced: Traced
     plan: Plan
-    beside_bytes: int
+    beside: dict[str, int]
     is_training: bool
+
+    @property
+    def beside_bytes(self) -> int:
+        """The sum of the bytes beside the graph."""
+        return sum(self.beside.values())
 
     @property
     def peak_bytes(self) -> int:
         """The most bytes in use at a time, those beside the graph included."""
-        return live_peak(self.traced.graph, self.plan)[0] + self.beside_bytes
+        return self.peak.nbytes + self.beside_bytes
+
+    @cached_property
+    def peak(self) -> Peak:
+        """The busiest time of its plan."""
+        return live_peak(self.traced.graph, self.plan)
 
 
-class StopAfterPlanningError(Exception):
+class StopAfterPlanning(Exception):  # noqa: N818 - no error
     """Ends a compilation whose plan is all that was asked for."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Planner:
     """What a backend knows: its limit, its costs, the steps that it has planned.
 
@@ -89,8 +128,8 @@ class Planner:
         The method that plans.
     costs : callable
         Seconds and scratch bytes of a node.
-    beside_bytes : int
-        Bytes that are in use beside the graph during a step.
+    beside : dict of str to int
+        Bytes that are in use beside the graph during a step, by what they are.
     loss_bytes : int
         Bytes that the user's own loss needs between forward and backward.
     inductor : bool
@@ -101,13 +140,19 @@ class Planner:
 
     limit_bytes: int | None
     policy: Policy = field(default_factory=auto)
-    costs: Costs = nominal_costs
-    beside_bytes: int = 0
+    costs: Costs = field(default_factory=MeasuredCosts)
+    beside: dict[str, int] = field(default_factory=dict)
     loss_bytes: int = 0
     inductor: bool = False
     only_plan: bool = False
     steps: list[Step] = field(default_factory=list)
-    parameters: frozenset[str] = frozenset()
+    parameters: frozenset[int] = frozenset()
+    told: bool = False
+
+    @property
+    def beside_bytes(self) -> int:
+        """The sum of the bytes beside the graph."""
+        return sum(self.beside.values())
 
     def plan(self, source: fx.Graph, num_fwd_outputs: int | None) -> Step:
         """Plan a traced graph, or raise InfeasiblePlanError."""
@@ -125,44 +170,44 @@ class Planner:
         traced = tracer.trace()
         step = self._within(traced, num_fwd_outputs is not None)
         self.steps.append(step)
-        if len(self.steps) == 3:
+        alike = [each for each in self.steps if each.is_training == step.is_training]
+        if len(alike) == 2 and not self.told and not self.only_plan:
+            self.told = True
             warnings.warn(
-                "memcfg.torch plans this model for a third time: each new shape of "
-                "its inputs is planned anew",
-                stacklevel=2,
+                "inputs have another shape than those that were planned: each new one "
+                "is traced and planned anew",
+                RuntimeWarning,
+                stacklevel=outside(),
             )
         if self.only_plan:
-            raise StopAfterPlanningError
+            raise StopAfterPlanning
         return step
 
     def _within(self, traced: Traced, is_training: bool) -> Step:
         graph = traced.graph
         if self.limit_bytes is None:
             plan = self.policy(graph, limit_bytes=None)
-            return Step(traced, plan, self.beside_bytes, is_training)
+            return Step(traced, plan, self.beside, is_training)
         limit = self.limit_bytes - self.beside_bytes
         try:
             plan = self.policy(graph, limit_bytes=max(limit, 1))
-        except InfeasiblePlanError as error:
+        except InfeasiblePlanError:
             # A plan's arena may have holes, which an allocator does not need.
-            lowest = self.policy(graph, limit_bytes=error.smallest_limit_bytes)
-            peak, at = live_peak(graph, lowest)
-            if peak > limit:
-                raise self._refused(graph, peak, at) from None
-            plan = lowest
-        return Step(traced, plan, self.beside_bytes, is_training)
+            plan = lowest_plan(self.policy, graph)
+            peak = live_peak(graph, plan)
+            if peak.nbytes > limit:
+                raise self._refused(graph, peak) from None
+        return Step(traced, plan, self.beside, is_training)
 
-    def _refused(
-        self, graph: Graph, peak: int, at: int | None
-    ) -> InfeasiblePlanError:
+    def _refused(self, graph: Graph, peak: Peak) -> InfeasiblePlanError:
         """Say what the smallest limit is, and which op of which module sets it."""
-        op = None if at is None else graph.ops[at]
+        op = None if peak.op is None else graph.ops[peak.op]
         where = ""
         if op is not None:
             where = f" {op.name} ({op.type})"
             where += f" of module {op.group!r}" if op.group else ""
             where = f" What needs most is{where}."
-        floor = peak + self.beside_bytes
+        floor = peak.nbytes + self.beside_bytes
         beside = format_bytes(self.beside_bytes)
         return InfeasiblePlanError(
             f"The {graph.name} does not fit "
@@ -221,16 +266,23 @@ class Planner:
         return make(module, inputs)
 
 
-def _parameters(module: fx.GraphModule, inputs: Sequence[Any]) -> frozenset[str]:
-    """Name the primals of the traced graph that are parameters or buffers."""
-    found = []
-    at = 0
+def lowest_plan(policy: Policy, graph: Graph) -> Plan:
+    """Return the plan of the lowest peak that a policy finds."""
+    try:
+        return policy(graph, limit_bytes=1)
+    except InfeasiblePlanError as error:
+        return policy(graph, limit_bytes=error.smallest_limit_bytes)
+
+
+def _parameters(module: fx.GraphModule, inputs: Sequence[Any]) -> frozenset[int]:
+    """Return the places of parameters and buffers among the inputs of a graph."""
     nodes = [node for node in module.graph.nodes if node.op == "placeholder"]
-    for at, (node, value) in enumerate(zip(nodes, inputs, strict=True)):
-        static = node.meta.get("dynamo_static_input_type") or "_self_" in node.name
-        if isinstance(value, torch.nn.Parameter) or static or "L_self" in node.name:
-            found.append(f"primals_{at + 1}")
-    return frozenset(found)
+    return frozenset(
+        at
+        for at, (node, value) in enumerate(zip(nodes, inputs, strict=True))
+        if isinstance(value, torch.nn.Parameter)
+        or any(each in node.name for each in ("_parameters_", "_buffers_"))
+    )
 
 
 def _copy_what_changes(joint: fx.Graph) -> set[str]:
@@ -290,6 +342,7 @@ def backend(
     limit: int | str | None,
     *,
     policy: Policy | None = None,
+    times: str = "measured",
     inductor: bool = False,
 ) -> Planner:
     """Make a backend of `torch.compile` that keeps a step within a limit.
@@ -301,6 +354,9 @@ def backend(
         gradients and what lies between. None: no limit.
     policy : Policy or None, default None
         The method that plans; None: `memcfg.plan.auto`.
+    times : str, default "measured"
+        Whether seconds and scratch of each distinct op are measured, once, on its
+        device, or ``"nominal"``, which knows no scratch.
     inductor : bool, default False
         Whether inductor compiles the planned graphs. It fuses and reorders, so bits
         and the peak are then its own.
@@ -313,10 +369,19 @@ def backend(
     Raises
     ------
     ValueError
-        If the limit is no number of bytes.
+        If the limit is no number of bytes, or times are of another kind.
     """
-    bytes_ = None if limit is None else parse_bytes(limit)
-    return Planner(bytes_, policy=policy or auto(), inductor=inductor)
+    return Planner(
+        None if limit is None else parse_bytes(limit),
+        policy=policy or auto(),
+        costs=costs_of(times),
+        inductor=inductor,
+    )
 
 
-__all__ = ["Planner", "Step", "backend", "live_peak", "replace"]
+def costs_of(times: str) -> Costs:
+    """Return costs by their name; ValueError if it is none."""
+    if times not in TIMES:
+        raise ValueError(f"times are one of {', '.join(TIMES)}, not {times!r}")
+    return nominal_costs if times == "nominal" else MeasuredCosts()
+

@@ -31,7 +31,8 @@ _KEPT = CacheKind(
     "torch_costs",
     "MEMCFG_TORCH_COSTS",
     16 * 2**20,
-    "costs of PyTorch's ops are measured again in each process: {}",
+    "the costs of PyTorch's ops are not kept on the disk ({reason}), and are measured "
+    "again in each process",
 )
 _MARK = "memcfg:"
 _RUNS = 2  # whose shorter one counts

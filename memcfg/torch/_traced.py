@@ -7,6 +7,7 @@ it reads the outputs and makes their gradients.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -100,11 +101,9 @@ def module_of(node: fx.Node) -> str:
     for key in ("nn_module_stack", "fwd_nn_module_stack"):
         stack = node.meta.get(key)
         if stack:
-            path, kind = list(stack.values())[-1][:2]
-            del kind
-            return str(path).removeprefix("L['self']").lstrip(".").replace(
-                "_modules['", ""
-            ).replace("']", "")
+            path = str(list(stack.values())[-1][0])
+            path = re.sub(r"^L\['\w+'\]\.?", "", path)
+            return re.sub(r"\._modules\['([^']*)'\]", r".\1", path)
     return ""
 
 
@@ -143,7 +142,7 @@ class Tracer:
         *,
         num_fwd_outputs: int | None,
         name: str,
-        parameters: Iterable[str] = (),
+        parameters: Iterable[int] = (),
         kept_outputs: Callable[[int], bool] = lambda index: True,
         costs: Costs = nominal_costs,
         boundary_bytes: int = 0,
@@ -244,9 +243,19 @@ class Tracer:
     def _source_tensor(self, node: fx.Node) -> None:
         for value in values_of(node):
             if _key(value) not in self._ids:
-                state = node.name in self._parameters or node.op == "get_attr"
+                state = node.op == "get_attr" or self._is_parameter(node)
                 self._new(node.name, value, "parameter" if state else "input")
             self._storage_of[node] = self._ids[_key(value)]
+
+    def _is_parameter(self, node: fx.Node) -> bool:
+        """Whether a source is a parameter or a buffer, by its place among inputs."""
+        place = getattr(node.meta.get("desc"), "idx", None)
+        if place is None:
+            found = re.fullmatch(r"(?:primals_|arg)(\d+)(_1)?", node.name)
+            if found is None:
+                return False
+            place = int(found[1]) - (0 if found[2] else 1)
+        return place in self._parameters
 
     def _call(self, node: fx.Node, phase: str) -> None:
         values = values_of(node)
