@@ -1,0 +1,387 @@
+"""The backend of `torch.compile` that plans each traced step within a limit."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch import partitioners
+
+from memcfg._caller import outside
+from memcfg.errors import InfeasiblePlanError
+from memcfg.graph import TIMES, Graph
+from memcfg.plan import Alloc, Compute, Free, auto
+from memcfg.torch._costs import MeasuredCosts
+from memcfg.torch._emitted import Emitter, boxed
+from memcfg.torch._traced import ONCE, Traced, Tracer, nominal_costs
+from memcfg.units import align_up, format_bytes, parse_bytes
+
+if TYPE_CHECKING:
+    from memcfg.plan import Plan, Policy
+    from memcfg.torch._traced import Costs
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The busiest time of a plan, by what an allocator has given out.
+
+    Parameters
+    ----------
+    nbytes : int
+        Bytes in use.
+    op : int or None
+        The op that runs; None: the start or the end.
+    tensors : tuple of int
+        What is there.
+    scratch_bytes : int
+        What the op needs beside them.
+    """
+
+    nbytes: int
+    op: int | None
+    tensors: tuple[int, ...]
+    scratch_bytes: int
+
+
+def live_peak(graph: Graph, plan: Plan) -> Peak:
+    """Return the most bytes that a plan has in use at a time.
+
+    An allocator gives each tensor its own bytes, so holes of the plan's arena do not
+    count, and this is the plan's peak or less.
+    """
+    sizes = [align_up(tensor.nbytes) for tensor in graph.tensors]
+    there: set[int] = set()
+    now = 0
+    peak = Peak(0, None, (), 0)
+    for action in plan.actions:
+        scratch, op = 0, None
+        if isinstance(action, Alloc):
+            there.add(action.tensor)
+            now += sizes[action.tensor]
+        elif isinstance(action, Free):
+            there.discard(action.tensor)
+            now -= sizes[action.tensor]
+        elif isinstance(action, Compute):
+            op = action.op
+            scratch = align_up(graph.ops[op].scratch_bytes)
+        if now + scratch > peak.nbytes or (op is not None and peak.op is None):
+            peak = Peak(now + scratch, op, tuple(sorted(there)), scratch)
+    return peak
+
+
+@dataclass(frozen=True)
+class Step:
+    """A traced step and its plan.
+
+    Parameters
+    ----------
+    traced : Traced
+        What was planned.
+    plan : Plan
+        The plan of its graph.
+    beside : dict of str to int
+        Bytes beside the graph, by what they are.
+    is_training : bool
+        Whether the step has a backward phase.
+    """
+
+    traced: Traced
+    plan: Plan
+    beside: dict[str, int]
+    is_training: bool
+
+    @property
+    def beside_bytes(self) -> int:
+        """The sum of the bytes beside the graph."""
+        return sum(self.beside.values())
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most bytes in use at a time, those beside the graph included."""
+        return self.peak.nbytes + self.beside_bytes
+
+    @cached_property
+    def peak(self) -> Peak:
+        """The busiest time of its plan."""
+        return live_peak(self.traced.graph, self.plan)
+
+
+class StopAfterPlanning(Exception):  # noqa: N818 - no error
+    """Ends a compilation whose plan is all that was asked for."""
+
+
+@dataclass(eq=False)
+class Planner:
+    """What a backend knows: its limit, its costs, the steps that it has planned.
+
+    Parameters
+    ----------
+    limit_bytes : int or None
+        The limit; None: no limit.
+    policy : Policy
+        The method that plans.
+    costs : callable
+        Seconds and scratch bytes of a node.
+    beside : dict of str to int
+        Bytes that are in use beside the graph during a step, by what they are.
+    loss_bytes : int
+        Bytes that the user's own loss needs between forward and backward.
+    inductor : bool
+        Whether inductor compiles the two graphs.
+    only_plan : bool
+        Whether nothing is to be compiled.
+    """
+
+    limit_bytes: int | None
+    policy: Policy = field(default_factory=auto)
+    costs: Costs = field(default_factory=MeasuredCosts)
+    beside: dict[str, int] = field(default_factory=dict)
+    loss_bytes: int = 0
+    inductor: bool = False
+    only_plan: bool = False
+    steps: list[Step] = field(default_factory=list)
+    parameters: frozenset[int] = frozenset()
+    told: bool = False
+
+    @property
+    def beside_bytes(self) -> int:
+        """The sum of the bytes beside the graph."""
+        return sum(self.beside.values())
+
+    def plan(self, source: fx.Graph, num_fwd_outputs: int | None) -> Step:
+        """Plan a traced graph, or raise InfeasiblePlanError."""
+        if isinstance(self.costs, MeasuredCosts):
+            self.costs.prepare(source.nodes)
+        tracer = Tracer(
+            source,
+            num_fwd_outputs=num_fwd_outputs,
+            name="training step" if num_fwd_outputs is not None else "forward",
+            parameters=self.parameters,
+            costs=self.costs,
+            boundary_bytes=self.loss_bytes,
+            kept_outputs=_kept_outputs(source),
+        )
+        traced = tracer.trace()
+        step = self._within(traced, num_fwd_outputs is not None)
+        self.steps.append(step)
+        alike = [each for each in self.steps if each.is_training == step.is_training]
+        if len(alike) == 2 and not self.told and not self.only_plan:
+            self.told = True
+            warnings.warn(
+                "inputs have another shape than those that were planned: each new one "
+                "is traced and planned anew",
+                RuntimeWarning,
+                stacklevel=outside(),
+            )
+        if self.only_plan:
+            raise StopAfterPlanning
+        return step
+
+    def _within(self, traced: Traced, is_training: bool) -> Step:
+        graph = traced.graph
+        if self.limit_bytes is None:
+            plan = self.policy(graph, limit_bytes=None)
+            return Step(traced, plan, self.beside, is_training)
+        limit = self.limit_bytes - self.beside_bytes
+        try:
+            plan = self.policy(graph, limit_bytes=max(limit, 1))
+        except InfeasiblePlanError:
+            # A plan's arena may have holes, which an allocator does not need.
+            plan = lowest_plan(self.policy, graph)
+            peak = live_peak(graph, plan)
+            if peak.nbytes > limit:
+                raise self._refused(graph, peak) from None
+        return Step(traced, plan, self.beside, is_training)
+
+    def _refused(self, graph: Graph, peak: Peak) -> InfeasiblePlanError:
+        """Say what the smallest limit is, and which op of which module sets it."""
+        op = None if peak.op is None else graph.ops[peak.op]
+        where = ""
+        if op is not None:
+            where = f" {op.name} ({op.type})"
+            where += f" of module {op.group!r}" if op.group else ""
+            where = f" What needs most is{where}."
+        floor = peak.nbytes + self.beside_bytes
+        beside = format_bytes(self.beside_bytes)
+        return InfeasiblePlanError(
+            f"The {graph.name} does not fit "
+            f"{format_bytes(self.limit_bytes or 0, exact=True)}, {beside} of which are "
+            f"beside the graph.{where}",
+            smallest_limit_bytes=floor,
+            lower_bound_bytes=floor,
+            requested_bytes=floor,
+            limit_bytes=self.limit_bytes,
+            hint="Raise the limit or lower the batch size.",
+        )
+
+    def partition(
+        self,
+        joint: fx.GraphModule,
+        _inputs: Any,
+        *,
+        num_fwd_outputs: int,
+        **_: Any,
+    ) -> tuple[fx.GraphModule, fx.GraphModule]:
+        """Split a graph of forward and backward by a plan of both."""
+        joint.graph.eliminate_dead_code()
+        copies = _copy_what_changes(joint.graph)
+        step = self.plan(joint.graph, num_fwd_outputs)
+        emitter = Emitter(joint.graph, step.traced, step.plan)
+        emitted = emitter.with_forward(num_fwd_outputs).emit()
+        _drop_copies(emitted, emitter, copies)
+        planned = fx.GraphModule(joint, emitted)
+        return partitioners._extract_fwd_bwd_modules(
+            planned, list(emitter.saved), [], num_fwd_outputs=num_fwd_outputs
+        )
+
+    def infer(self, module: fx.GraphModule, _inputs: Any) -> Any:
+        """Plan a graph without backward."""
+        step = self.plan(module.graph, None)
+        emitter = Emitter(module.graph, step.traced, step.plan)
+        return self.compile(fx.GraphModule(module, emitter.emit()), _inputs)
+
+    def compile(self, module: fx.GraphModule, inputs: Any) -> Any:
+        """Compile one of the two graphs."""
+        if not self.inductor:
+            return boxed(module)
+        from torch._inductor.compile_fx import compile_fx_inner
+
+        return compile_fx_inner(module, inputs)
+
+    def __call__(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Any:
+        """Compile what was traced: the backend that `torch.compile` calls."""
+        self.parameters = _parameters(module, inputs)
+        make = aot_autograd(
+            fw_compiler=self.compile,
+            bw_compiler=self.compile,
+            inference_compiler=self.infer,
+            partition_fn=self.partition,
+        )
+        return make(module, inputs)
+
+
+def lowest_plan(policy: Policy, graph: Graph) -> Plan:
+    """Return the plan of the lowest peak that a policy finds."""
+    try:
+        return policy(graph, limit_bytes=1)
+    except InfeasiblePlanError as error:
+        return policy(graph, limit_bytes=error.smallest_limit_bytes)
+
+
+def _parameters(module: fx.GraphModule, inputs: Sequence[Any]) -> frozenset[int]:
+    """Return the places of parameters and buffers among the inputs of a graph."""
+    nodes = [node for node in module.graph.nodes if node.op == "placeholder"]
+    return frozenset(
+        at
+        for at, (node, value) in enumerate(zip(nodes, inputs, strict=True))
+        if isinstance(value, torch.nn.Parameter)
+        or any(each in node.name for each in ("_parameters_", "_buffers_"))
+    )
+
+
+def _copy_what_changes(joint: fx.Graph) -> set[str]:
+    """Let forward read copies of the inputs that it changes, such as running means.
+
+    They are changed when forward has ended. What is computed again later would read
+    the new values.
+    """
+    output = next(node for node in joint.nodes if node.op == "output")
+    changed = {
+        each.mutated_input
+        for each in output.meta.get("desc") or ()
+        if type(each).__name__ == "InputMutationAOTOutput"
+    }
+    sources = [node for node in joint.nodes if node.op == "placeholder"]
+    names = set()
+    for node in sources:
+        if node.meta.get("desc") not in changed or not node.users:
+            continue
+        first = next(each for each in joint.nodes if each in node.users)
+        with joint.inserting_before(first):
+            copy = joint.call_function(torch.ops.aten.clone.default, (node,))
+        copy.meta = {
+            key: value for key, value in first.meta.items() if "module_stack" in key
+        }
+        value = node.meta["val"]
+        with value.fake_mode:
+            copy.meta["val"] = value.clone()
+        node.replace_all_uses_with(copy, delete_user_cb=lambda user, c=copy: user is not c)  # type: ignore[misc]
+        copy.meta[ONCE] = True
+        names.add(copy.name)
+    return names
+
+
+def _drop_copies(graph: fx.Graph, emitter: Emitter, names: set[str]) -> None:
+    """Read inputs themselves where no op reads them after forward."""
+    early = emitter.early
+    for node in list(graph.nodes):
+        if node.name in names and all(user in early for user in node.users):
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
+
+
+def _kept_outputs(source: fx.Graph) -> Callable[[int], bool]:
+    """Say which outputs the user holds, not those that are copied into buffers."""
+    output = next(node for node in source.nodes if node.op == "output")
+    described = output.meta.get("desc") or ()
+    updates = {
+        at
+        for at, each in enumerate(described)
+        if type(each).__name__ == "InputMutationAOTOutput"
+    }
+    return lambda index: index not in updates
+
+
+def backend(
+    limit: int | str | None,
+    *,
+    policy: Policy | None = None,
+    times: str = "measured",
+    inductor: bool = False,
+) -> Planner:
+    """Make a backend of `torch.compile` that keeps a step within a limit.
+
+    Parameters
+    ----------
+    limit : int or str or None
+        Bytes, such as ``"4GiB"``, of all that a step has in use: parameters, inputs,
+        gradients and what lies between. None: no limit.
+    policy : Policy or None, default None
+        The method that plans; None: `memcfg.plan.auto`.
+    times : str, default "measured"
+        Whether seconds and scratch of each distinct op are measured, once, on its
+        device, or ``"nominal"``, which knows no scratch.
+    inductor : bool, default False
+        Whether inductor compiles the planned graphs. It fuses and reorders, so bits
+        and the peak are then its own.
+
+    Returns
+    -------
+    Planner
+        What ``torch.compile(model, backend=..., dynamic=False)`` takes.
+
+    Raises
+    ------
+    ValueError
+        If the limit is no number of bytes, or times are of another kind.
+    """
+    return Planner(
+        None if limit is None else parse_bytes(limit),
+        policy=policy or auto(),
+        costs=costs_of(times),
+        inductor=inductor,
+    )
+
+
+def costs_of(times: str) -> Costs:
+    """Return costs by their name; ValueError if it is none."""
+    if times not in TIMES:
+        raise ValueError(f"times are one of {', '.join(TIMES)}, not {times!r}")
+    return nominal_costs if times == "nominal" else MeasuredCosts()
+

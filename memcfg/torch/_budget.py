@@ -1,0 +1,293 @@
+"""A module whose training steps are planned within a limit."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from memcfg.errors import InfeasiblePlanError
+from memcfg.plan import auto
+from memcfg.torch._backend import Planner, StopAfterPlanning, costs_of
+from memcfg.torch._beside import gradient_bytes, optimizer_bytes
+from memcfg.torch._report import report_of
+from memcfg.units import parse_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from memcfg.plan import Plan, Policy
+    from memcfg.torch._backend import Step
+
+
+class BudgetedModule(nn.Module):
+    """A module that runs as planned, and is otherwise the module that it was made of.
+
+    Its parameters, buffers and state dict are those of `module`, under the same names.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        The model.
+    limit_bytes : int or None
+        The limit of a step, in bytes.
+    optimizer : torch.optim.Optimizer or None
+        Whose state is counted.
+    policy : Policy
+        The method that plans.
+    times : str
+        ``"measured"`` or ``"nominal"``.
+    inductor : bool
+        Whether inductor compiles the planned graphs.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        limit_bytes: int | None,
+        *,
+        optimizer: torch.optim.Optimizer | None,
+        policy: Policy,
+        times: str,
+        inductor: bool,
+    ) -> None:
+        super().__init__()
+        self.module = module
+        self.training = module.training
+        self._settings = (limit_bytes, policy, times, inductor)
+        self._optimizer = optimizer
+        self._start()
+
+    def _start(self) -> None:
+        """Forget what was planned."""
+        self._planners: dict[bool, Planner] = {}
+        self._runs: dict[bool, Callable[..., Any]] = {}
+        self._is_recurrent = any(
+            isinstance(each, nn.RNNBase) for each in self.module.modules()
+        )
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the model, planned; what is traced anew is planned anew.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            What the model takes.
+
+        Returns
+        -------
+        object
+            What it returns.
+
+        Raises
+        ------
+        InfeasiblePlanError
+            If no plan of the step fits the limit; nothing has run.
+        """
+        accumulates = any(each.grad is not None for each in self.module.parameters())
+        if accumulates not in self._runs:
+            self._runs[accumulates] = self._compiled(accumulates)
+        with torch._dynamo.config.patch(allow_rnn=True) if self._is_recurrent else _NONE:
+            return unwrapped(self._runs[accumulates], args, kwargs)
+
+    def _compiled(self, accumulates: bool) -> Callable[..., Any]:
+        planner = self._planner(accumulates)
+        self._planners[accumulates] = planner
+        return compiled(self.module, planner)
+
+    def _planner(self, accumulates: bool) -> Planner:
+        limit_bytes, policy, times, inductor = self._settings
+        there = gradient_bytes(self.module) if accumulates else 0
+        return Planner(
+            limit_bytes,
+            policy=policy,
+            costs=costs_of(times),
+            beside={
+                "optimizer state": optimizer_bytes(self._optimizer),
+                "gradients so far": there,
+            },
+            inductor=inductor,
+        )
+
+    def plan(self, example: Sequence[Any]) -> None:
+        """Plan a step of these inputs, and run nothing; InfeasiblePlanError."""
+        planner = self._planner(False)
+        planner.only_plan = True
+        self._planners[False] = planner
+        with torch._dynamo.config.patch(allow_rnn=True) if self._is_recurrent else _NONE:
+            planned_only(self.module, planner, example)
+
+    @property
+    def _steps(self) -> list[Step]:
+        steps = [step for each in self._planners.values() for step in each.steps]
+        return [step for step in steps if step.is_training] or steps
+
+    @property
+    def memory_plan(self) -> Plan | None:
+        """The plan of the last shape of training steps; None: nothing is planned."""
+        return self._steps[-1].plan if self._steps else None
+
+    @property
+    def predicted_peak_bytes(self) -> int:
+        """The most bytes that a step is planned to have in use; 0: not planned."""
+        return max((step.peak_bytes for step in self._steps), default=0)
+
+    def memory_report(self) -> str:
+        """Return where the bytes of a step go, as a table by role and by module."""
+        if not self._steps:
+            return "nothing is planned before the first step"
+        return report_of(self._steps[-1], self._settings[0])
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the model's."""
+        return self.module.state_dict(*args, **kwargs)
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """Load the model's."""
+        return self.module.load_state_dict(*args, **kwargs)
+
+    def named_parameters(  # type: ignore[override]
+        self, *args: Any, **kwargs: Any
+    ) -> Iterator[tuple[str, nn.Parameter]]:
+        """Iterate over the model's."""
+        return self.module.named_parameters(*args, **kwargs)
+
+    def named_buffers(  # type: ignore[override]
+        self, *args: Any, **kwargs: Any
+    ) -> Iterator[tuple[str, torch.Tensor]]:
+        """Iterate over the model's."""
+        return self.module.named_buffers(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("module"), name)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__() if hasattr(super(), "__getstate__") else {}
+        state = dict(state or self.__dict__)
+        for name in ("_planners", "_runs", "_optimizer"):
+            state.pop(name, None)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._optimizer = None
+        self._start()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> BudgetedModule:
+        limit_bytes, policy, times, inductor = self._settings
+        made = BudgetedModule(
+            copy.deepcopy(self.module, memo),
+            limit_bytes,
+            optimizer=self._optimizer,
+            policy=policy,
+            times=times,
+            inductor=inductor,
+        )
+        memo[id(self)] = made
+        return made
+
+
+class _Nothing:
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+_NONE = _Nothing()
+
+
+def compiled(run: Any, planner: Planner) -> Callable[..., Any]:
+    """Compile a module or function with a planner, for static shapes."""
+    made = torch.compile(run, backend=planner, fullgraph=True, dynamic=False)
+    return lambda *args, **kwargs: made(*args, **kwargs)
+
+
+def unwrapped(run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Run what is compiled; a limit that is too low raises its own error."""
+    try:
+        return run(*args, **kwargs)
+    except torch._dynamo.exc.BackendCompilerFailed as error:
+        inner = error.inner_exception
+        if isinstance(inner, (InfeasiblePlanError, StopAfterPlanning)):
+            raise inner from None
+        raise
+
+
+def planned_only(run: Any, planner: Planner, example: Sequence[Any]) -> None:
+    """Trace and plan, and run nothing."""
+    try:
+        unwrapped(compiled(run, planner), example, {})
+    except StopAfterPlanning:
+        return
+
+
+def budget(
+    model: nn.Module,
+    limit: int | str | None,
+    *,
+    example: Sequence[Any] | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+    policy: Policy | None = None,
+    times: str = "measured",
+    inductor: bool = False,
+) -> BudgetedModule:
+    """Return a module that trains as a model does, within a limit.
+
+    Losses, gradients and buffers have the bits of the graph without a plan. What is
+    counted: parameters, buffers, inputs, gradients, the state of the optimizer, what
+    lies between, and what ops need while they run.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        The model; it is not changed. `torch.compile` must trace it as one graph.
+    limit : int or str or None
+        Bytes of a training step, such as ``"4GiB"``; None: no limit.
+    example : sequence or None, default None
+        Inputs, positional, to plan for at once without running; None: the first step
+        is planned when it comes.
+    optimizer : torch.optim.Optimizer or None, default None
+        Its state is counted, as it will be after a step.
+    policy : Policy or None, default None
+        The method that plans; None: `memcfg.plan.auto`.
+    times : str, default "measured"
+        Whether seconds and scratch of each distinct op are measured, once, on its
+        device, or ``"nominal"``, which knows no scratch.
+    inductor : bool, default False
+        Whether inductor compiles the planned graphs. It fuses and reorders, so bits
+        and the peak are then its own.
+
+    Returns
+    -------
+    BudgetedModule
+        The module.
+
+    Raises
+    ------
+    InfeasiblePlanError
+        With `example`: if no plan fits; the error names the smallest limit and the
+        module that sets it. Without, the first step raises it.
+    TypeError
+        If the model is no module.
+    ValueError
+        If the limit is no number of bytes, or times are of another kind.
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"a torch.nn.Module is budgeted, not {type(model).__name__}")
+    made = BudgetedModule(
+        model,
+        None if limit is None else parse_bytes(limit),
+        optimizer=optimizer,
+        policy=policy or auto(),
+        times=times,
+        inductor=inductor,
+    )
+    costs_of(times)
+    if example is not None:
+        made.plan(example)
+    return made

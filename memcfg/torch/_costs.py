@@ -1,0 +1,206 @@
+"""Seconds and scratch of each distinct op, measured once on its device.
+
+Scratch is what an op has allocated at its busiest beyond what it gives back, by the
+allocator's own events, which are exact. Inputs are random, in the layout of the traced
+ones; integers are zeros, which are legal as indices.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.profiler import ProfilerActivity, profile, record_function
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_map
+
+from memcfg.devices._file_cache import CacheKind, find_file_cache
+from memcfg.torch._traced import ALIGNMENTS, nbytes_of, nominal_costs, values_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_KEPT = CacheKind(
+    "torch_costs",
+    "MEMCFG_TORCH_COSTS",
+    16 * 2**20,
+    "the costs of PyTorch's ops are not kept on the disk ({reason}), and are measured "
+    "again in each process",
+)
+_MARK = "memcfg:"
+_RUNS = 2  # whose shorter one counts
+_Costs = dict[str, tuple[float, int]]
+
+
+class MeasuredCosts:
+    """Costs of nodes by what they do: measured once, kept in memory and on the disk."""
+
+    def __init__(self) -> None:
+        self._known: _Costs = {}
+
+    def prepare(self, nodes: Iterable[fx.Node]) -> None:
+        """Measure those of the nodes that are not known."""
+        new: dict[str, fx.Node] = {}
+        for node in nodes:
+            if _is_measured(node):
+                key = _key_of(node)
+                if key not in self._known and key not in new:
+                    new[key] = node
+        cache = find_file_cache(_KEPT)
+        for key in list(new):
+            found = None if cache is None else cache.read(key)
+            if found is not None:
+                seconds, scratch = json.loads(found)
+                self._known[key] = seconds, scratch
+                del new[key]
+        if not new:
+            return
+        measured = _measure(new)
+        self._known.update(measured)
+        if cache is not None:
+            for key, costs in measured.items():
+                cache.write(key, json.dumps(costs).encode())
+
+    def __call__(self, node: fx.Node) -> tuple[float, int]:
+        """Return seconds and scratch bytes of a node."""
+        if not _is_measured(node):
+            return nominal_costs(node)
+        found = self._known.get(_key_of(node))
+        return nominal_costs(node) if found is None else found
+
+
+def _is_measured(node: fx.Node) -> bool:
+    """Whether a node is an op of PyTorch's own; others may have effects."""
+    return (
+        node.op == "call_function"
+        and isinstance(node.target, torch._ops.OpOverload)
+        and node.target.namespace == "aten"
+    )
+
+
+def _key_of(node: fx.Node) -> str:
+    def told(each: Any) -> Any:
+        if not isinstance(each, fx.Node):
+            return repr(each)
+        return [
+            (str(v.dtype), tuple(v.shape), v.stride(), v.device.type)
+            if isinstance(v, torch.Tensor)
+            else repr(v)
+            for v in [each.meta.get("val")]
+        ]
+
+    arguments = fx.node.map_aggregate((node.args, dict(node.kwargs)), told)
+    machine = torch.__version__, torch.get_num_threads(), platform.processor()
+    flags = torch.backends.mkldnn.enabled, os.cpu_count()
+    text = repr((machine, flags, str(node.target), arguments))
+    return sha256(text.encode()).hexdigest()
+
+
+def _made_up(node: fx.Node) -> Any:
+    """Make values like those of a node."""
+
+    def like(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        real = torch.empty_strided(
+            value.shape, value.stride(), dtype=value.dtype, device=value.device
+        )
+        if value.dtype.is_floating_point:
+            return real.uniform_(0.1, 0.9)
+        return real.zero_()
+
+    return tree_map(like, node.meta["val"])
+
+
+def _measure(nodes: dict[str, fx.Node]) -> _Costs:
+    """Run each node a few times, alone."""
+    found: _Costs = {}
+    with (
+        unset_fake_temporarily(),
+        _disable_current_modes(),
+        torch.random.fork_rng(devices=[]),
+        torch.no_grad(),
+        torch._C._DisableAutocast(),
+    ):
+        seconds = {key: _seconds(node) for key, node in nodes.items()}
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+            for key, node in nodes.items():
+                if seconds[key] is not None:
+                    arguments, options = _arguments(node)
+                    with record_function(_MARK + key):
+                        kept = node.target(*arguments, **options)  # type: ignore[operator]
+                    del kept, arguments, options
+        peaks = _peaks(seen)
+    for key, node in nodes.items():
+        time_of = seconds[key]
+        if time_of is None:
+            found[key] = nominal_costs(node)
+            continue
+        read = {
+            v.untyped_storage()._cdata
+            for each in node.all_input_nodes
+            for v in values_of(each)
+        }
+        made = {
+            v.untyped_storage()._cdata: nbytes_of(v)
+            for v in values_of(node)
+            if v.untyped_storage()._cdata not in read
+        }
+        found[key] = time_of, max(0, peaks.get(key, 0) - sum(made.values()))
+    return found
+
+
+def _arguments(node: fx.Node) -> tuple[Any, Any]:
+    made = {each: _made_up(each) for each in node.all_input_nodes}
+    arguments = fx.node.map_arg(node.args, lambda each: made[each])
+    return arguments, fx.node.map_arg(dict(node.kwargs), lambda each: made[each])
+
+
+def _seconds(node: fx.Node) -> float | None:
+    """Return the shortest of a few runs after one more; None: it can't be run so."""
+    try:
+        arguments, options = _arguments(node)
+        node.target(*arguments, **options)  # type: ignore[operator]
+        best = float("inf")
+        for _ in range(_RUNS):
+            began = time.perf_counter()
+            node.target(*arguments, **options)  # type: ignore[operator]
+            best = min(best, time.perf_counter() - began)
+    except (RuntimeError, TypeError, ValueError, IndexError):
+        return None
+    return best
+
+
+def _peaks(seen: Any) -> dict[str, int]:
+    """Return the most bytes beyond the start that each marked run had allocated."""
+    events = seen.profiler.kineto_results.events()
+    marks = [
+        (e.start_ns(), e.start_ns() + e.duration_ns(), e.name()[len(_MARK) :])
+        for e in events
+        if e.name().startswith(_MARK)
+    ]
+    memory = sorted(
+        ((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]"),
+        key=lambda event: event[0],
+    )
+    step = ALIGNMENTS["cpu"]
+    found: dict[str, int] = {}
+    at = 0
+    for start, end, key in sorted(marks):
+        now = top = 0
+        while at < len(memory) and memory[at][0] < start:
+            at += 1
+        while at < len(memory) and memory[at][0] <= end:
+            size = memory[at][1]
+            now += -(-size // step) * step if size > 0 else -(-(-size) // step) * -step
+            top = max(top, now)
+            at += 1
+        found[key] = top
+    return found

@@ -1,0 +1,169 @@
+"""What a step will need, before there is one: nothing of the model runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from memcfg.files import write_atomically
+from memcfg.plan import auto
+from memcfg.torch._backend import Planner, costs_of, live_peak, lowest_plan
+from memcfg.torch._beside import gradient_bytes, optimizer_bytes
+from memcfg.torch._budget import planned_only
+from memcfg.torch._report import by_module, by_role, table_of
+from memcfg.units import format_bytes
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Mapping, Sequence
+
+    from memcfg.torch._backend import Step
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a training step is predicted to need; printing it gives tables.
+
+    Parameters
+    ----------
+    peak_bytes : int
+        The most bytes in use at a time without a limit.
+    floor_bytes : int
+        The smallest limit that `budget` can keep.
+    by_role : mapping of str to int
+        Bytes at that time: parameters, gradients, activations, scratch and so on.
+    by_module : mapping of str to int
+        Those of the graph by the path of the module that owns them.
+    """
+
+    peak_bytes: int
+    floor_bytes: int
+    by_role: Mapping[str, int]
+    by_module: Mapping[str, int]
+
+    def __str__(self) -> str:
+        return "\n".join(
+            (
+                f"Peak of a step: {format_bytes(self.peak_bytes)}; "
+                f"smallest limit: {format_bytes(self.floor_bytes)}",
+                table_of("role", self.by_role),
+                table_of("module", self.by_module),
+            )
+        )
+
+
+def estimate(
+    model: nn.Module,
+    example: Sequence[Any],
+    *,
+    loss: Callable[[Any], torch.Tensor] | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+    times: str = "measured",
+) -> Estimate:
+    """Predict the memory of a training step without running it.
+
+    The step is traced with fake tensors. Distinct ops are run alone, once, for their
+    scratch, unless `times` are nominal.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        The model, which `torch.compile` must trace as one graph.
+    example : sequence
+        Its inputs, positional.
+    loss : callable or None, default None
+        Makes a scalar of the model's output; None: the loss is not counted.
+    optimizer : torch.optim.Optimizer or None, default None
+        Its state is counted, as it will be after a step.
+    times : str, default "measured"
+        ``"nominal"``: nothing is run, and no scratch is known.
+
+    Returns
+    -------
+    Estimate
+        The prediction.
+
+    Raises
+    ------
+    ValueError
+        If times are of another kind.
+
+    Examples
+    --------
+    >>> import memcfg.torch as mt, torch
+    >>> told = mt.estimate(torch.nn.Linear(8, 4), (torch.ones(2, 8),), times="nominal")
+    >>> told.peak_bytes >= told.floor_bytes > 0
+    True
+    """
+    step = _traced(model, example, loss, optimizer, times)
+    lowest = lowest_plan(auto(), step.traced.graph)
+    floor = live_peak(step.traced.graph, lowest).nbytes + step.beside_bytes
+    return Estimate(
+        step.peak_bytes, min(floor, step.peak_bytes), by_role(step), by_module(step)
+    )
+
+
+def export(
+    model: nn.Module,
+    example: Sequence[Any],
+    path: str | os.PathLike[str],
+    *,
+    loss: Callable[[Any], torch.Tensor] | None = None,
+    times: str = "measured",
+) -> None:
+    """Write the graph of a training step as ``memcfg.graph/1``.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        The model, which `torch.compile` must trace as one graph.
+    example : sequence
+        Its inputs, positional.
+    path : str or path-like
+        The file, which is replaced.
+    loss : callable or None, default None
+        Makes a scalar of the model's output; None: the step has an op of no cost
+        instead.
+    times : str, default "measured"
+        ``"nominal"``: nothing is run, and no scratch is known.
+
+    Raises
+    ------
+    OSError
+        If the file can't be written.
+    ValueError
+        If times are of another kind.
+    """
+    step = _traced(model, example, loss, None, times)
+    write_atomically(Path(path), (step.traced.graph.to_json().encode(),))
+
+
+def _traced(
+    model: nn.Module,
+    example: Sequence[Any],
+    loss: Callable[[Any], torch.Tensor] | None,
+    optimizer: torch.optim.Optimizer | None,
+    times: str,
+) -> Step:
+    """Trace a step, and plan it without a limit."""
+    planner = Planner(
+        None,
+        costs=costs_of(times),
+        beside={
+            "optimizer state": optimizer_bytes(optimizer),
+            "gradients so far": gradient_bytes(model),
+        },
+        only_plan=True,
+    )
+
+    def run(*inputs: Any) -> Any:
+        made = model(*inputs)
+        return made if loss is None else loss(made)
+
+    with torch._dynamo.config.patch(allow_rnn=True):
+        planned_only(run, planner, example)
+    return planner.steps[-1]

@@ -1,0 +1,352 @@
+"""A traced step of PyTorch as a `memcfg.graph.Graph` of storages.
+
+A tensor of the graph is a storage: a view is no op, and who reads it reads what it is a
+view of. Between the forward and the backward ops stands one op that is the user's own:
+it reads the outputs and makes their gradients.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+from torch.utils._pytree import tree_leaves
+
+from memcfg.graph import Graph, Op, Tensor, memory_seconds
+from memcfg.graph._graph import DTYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+Costs = Callable[[fx.Node], tuple[float, int]]
+
+ONCE = "memcfg.once"  # of nodes that are not to be computed again
+LOSS = "loss"  # the op that is the user's own
+ALIGNMENTS = {"cpu": 64, "cuda": 512}  # bytes to which allocators round
+
+
+def nominal_costs(node: fx.Node) -> tuple[float, int]:
+    """Return nominal seconds of a node, and no scratch."""
+    read = [val for each in node.all_input_nodes for val in values_of(each)]
+    traffic = sum(map(nbytes_of, (*read, *values_of(node))))
+    return max(memory_seconds(traffic), _flops(node) / 100e9), 0
+
+
+def _flops(node: fx.Node) -> float:
+    """Count two for each product of a convolution or a matrix product."""
+    packet = getattr(node.target, "overloadpacket", None)
+    made = sum(val.numel() for val in values_of(node))
+    read = [values_of(each)[0] for each in node.all_input_nodes if values_of(each)]
+    aten = torch.ops.aten
+    if packet is aten.convolution:
+        return 2.0 * made * read[1][0].numel()
+    if packet is aten.convolution_backward:
+        return 4.0 * read[0].numel() * read[2][0].numel()
+    if packet in (aten.mm, aten.bmm):
+        return 2.0 * made * read[0].shape[-1]
+    if packet in (aten.addmm, aten.baddbmm):
+        return 2.0 * made * read[-1].shape[-2]
+    return 0.0
+
+
+def values_of(node: fx.Node) -> list[torch.Tensor]:
+    """List the fake tensors that a node gives."""
+    leaves = tree_leaves(node.meta.get("val"))
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def nbytes_of(value: torch.Tensor) -> int:
+    """Return the bytes of a tensor's storage, rounded as its allocator does."""
+    step = ALIGNMENTS.get(value.device.type, 512)
+    return -(-int(value.untyped_storage().nbytes()) // step) * step
+
+
+def _key(value: torch.Tensor) -> int:
+    return int(value.untyped_storage()._cdata)
+
+
+def _is_random(node: fx.Node) -> bool:
+    """Whether a node draws numbers; attention without dropout does not."""
+    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+        return False
+    schema = node.target._schema  # type: ignore[union-attr]
+    for at, argument in enumerate(schema.arguments):
+        if argument.name == "dropout_p":
+            given = node.args[at] if at < len(node.args) else None
+            return bool(node.kwargs.get("dropout_p", given) or 0)
+    return True
+
+
+def _mutates(node: fx.Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and bool(schema.is_mutable)
+
+
+def _is_kept(node: fx.Node) -> bool:
+    """Whether a node runs once, in its place among its like."""
+    if ONCE in node.meta or isinstance(node.target, torch._ops.HigherOrderOperator):
+        return True
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return False  # Python's own, of numbers and tuples
+    known = node.target.namespace in ("aten", "prims")
+    return _is_random(node) or _mutates(node) or not known
+
+
+def module_of(node: fx.Node) -> str:
+    """Return the path of the module that a node is of; empty: not known."""
+    for key in ("nn_module_stack", "fwd_nn_module_stack"):
+        stack = node.meta.get(key)
+        if stack:
+            path = str(list(stack.values())[-1][0])
+            path = re.sub(r"^L\['\w+'\]\.?", "", path)
+            return re.sub(r"\._modules\['([^']*)'\]", r".\1", path)
+    return ""
+
+
+@dataclass
+class Traced:
+    """A graph of storages, and what each of its ops and tensors is in the traced one.
+
+    Parameters
+    ----------
+    graph : Graph
+        What is planned.
+    nodes : list of fx.Node or None
+        The node of each op; None: the user's own op.
+    storage_of : dict of fx.Node to int
+        The tensor that a node, not one of several outputs, is or views.
+    made : list of list of int
+        The tensors that the node of each op makes.
+    boundary : int or None
+        The index of the user's own op.
+    """
+
+    graph: Graph
+    nodes: list[fx.Node | None]
+    storage_of: dict[fx.Node, int]
+    made: list[list[int]]
+    boundary: int | None
+    sources: list[fx.Node] = field(default_factory=list)
+
+
+class Tracer:
+    """Reads a traced graph: one for forward, or one for forward and backward."""
+
+    def __init__(
+        self,
+        source: fx.Graph,
+        *,
+        num_fwd_outputs: int | None,
+        name: str,
+        parameters: Iterable[int] = (),
+        kept_outputs: Callable[[int], bool] = lambda index: True,
+        costs: Costs = nominal_costs,
+        boundary_bytes: int = 0,
+    ) -> None:
+        self._source = source
+        self._fwd = num_fwd_outputs
+        self._name = name
+        self._parameters = frozenset(parameters)
+        self._kept_outputs = kept_outputs
+        self._costs = costs
+        self._boundary_bytes = boundary_bytes
+        self._tensors: list[Tensor] = []
+        self._ids: dict[int, int] = {}
+        self._storage_of: dict[fx.Node, int] = {}
+        self._ops: list[Op] = []
+        self._nodes: list[fx.Node | None] = []
+        self._made: list[list[int]] = []
+        self._token: int | None = None
+        self._alive: list[torch.Tensor] = []  # so that no storage's key is used twice
+
+    def trace(self) -> Traced:
+        """Make the graph."""
+        outputs = self._outputs()
+        fwd = outputs if self._fwd is None else outputs[: self._fwd]
+        bwd = [] if self._fwd is None else outputs[self._fwd :]
+        order = list(self._source.nodes)
+        last = self._end_of_forward(order, fwd)
+        boundary = None
+        sources = [node for node in order if node.op in ("placeholder", "get_attr")]
+        tangents = [node for node in sources if _is_tangent(node)]
+        for node in sources:
+            if node not in tangents:
+                self._source_tensor(node)
+        phase = "forward"
+        for index, node in enumerate(order):
+            if node.op == "call_function":
+                self._call(node, phase)
+            if index == last and self._fwd is not None:
+                boundary = self._loss(fwd, tangents)
+                phase = "backward"
+        keep = self._read(bwd) | {
+            self._storage_of[node] for node in tangents if node in self._storage_of
+        }
+        keep |= self._read(
+            node for index, node in enumerate(fwd) if self._kept_outputs(index)
+        )
+        keep |= {
+            self._storage_of[node] for node in sources if node in self._storage_of
+        }
+        gradients = self._read(bwd) - self._read(sources)
+        for each in gradients:
+            tensor = self._tensors[each]
+            self._tensors[each] = Tensor(
+                tensor.name, tensor.nbytes, "gradient", tensor.shape, tensor.dtype
+            )
+        for each in self._read(fwd) - gradients:
+            tensor = self._tensors[each]
+            if tensor.role == "activation":
+                self._tensors[each] = Tensor(
+                    tensor.name, tensor.nbytes, "output", tensor.shape, tensor.dtype
+                )
+        graph = Graph(
+            self._name, tuple(self._tensors), tuple(self._ops), tuple(sorted(keep))
+        )
+        return Traced(
+            graph, self._nodes, self._storage_of, self._made, boundary, sources
+        )
+
+    def _outputs(self) -> list[Any]:
+        node = next(node for node in self._source.nodes if node.op == "output")
+        return list(node.args[0])  # type: ignore[arg-type]
+
+    @staticmethod
+    def _end_of_forward(order: Sequence[fx.Node], fwd: Iterable[Any]) -> int:
+        """Return the place of the last node that the outputs of forward need."""
+        place = {node: index for index, node in enumerate(order)}
+        sources = [
+            place[node] for node in order if node.op in ("placeholder", "get_attr")
+        ]
+        made = [place[node] for node in fwd if isinstance(node, fx.Node)]
+        return max((*sources, *made), default=-1)
+
+    def _new(self, name: str, value: torch.Tensor, role: str) -> int:
+        dtype = str(value.dtype).removeprefix("torch.")
+        self._tensors.append(
+            Tensor(
+                name,
+                nbytes_of(value),
+                role,
+                tuple(map(int, value.shape)),
+                dtype if dtype in DTYPES else None,
+            )
+        )
+        self._alive.append(value)
+        self._ids[_key(value)] = len(self._tensors) - 1
+        return len(self._tensors) - 1
+
+    def _source_tensor(self, node: fx.Node) -> None:
+        for value in values_of(node):
+            if _key(value) not in self._ids:
+                state = node.op == "get_attr" or self._is_parameter(node)
+                self._new(node.name, value, "parameter" if state else "input")
+            self._storage_of[node] = self._ids[_key(value)]
+
+    def _is_parameter(self, node: fx.Node) -> bool:
+        """Whether a source is a parameter or a buffer, by its place among inputs."""
+        place = getattr(node.meta.get("desc"), "idx", None)
+        if place is None:
+            found = re.fullmatch(r"(?:primals_|arg)(\d+)(_1)?", node.name)
+            if found is None:
+                return False
+            place = int(found[1]) - (0 if found[2] else 1)
+        return place in self._parameters
+
+    def _call(self, node: fx.Node, phase: str) -> None:
+        values = values_of(node)
+        fresh = list(
+            {_key(v): v for v in values if _key(v) not in self._ids}.values()
+        )
+        role = "activation" if phase == "forward" else "activation_gradient"
+        outputs = [
+            self._new(node.name if not at else f"{node.name}:{at}", value, role)
+            for at, value in enumerate(fresh)
+        ]
+        if isinstance(node.meta.get("val"), torch.Tensor):
+            self._storage_of[node] = self._ids[_key(values[0])]
+        kept = _is_kept(node)
+        if not outputs and not kept:
+            return  # a view, or no tensor
+        self._alive.extend(values)
+        inputs = sorted(self._read(node.all_input_nodes))
+        extra = [self._chain()] if kept else []
+        if kept:
+            if self._token is not None:
+                inputs.append(self._token)
+            self._token = extra[0]
+        seconds, scratch = self._costs(node)
+        self._append(
+            Op(
+                node.name,
+                str(node.target).removesuffix(".default"),
+                phase,
+                tuple(inputs),
+                (*outputs, *extra),
+                seconds,
+                scratch,
+                replayable=not kept,
+                group=module_of(node),
+            ),
+            node,
+            outputs,
+        )
+
+    def _chain(self) -> int:
+        """Make what says that ops with effects run in their order: no bytes."""
+        name = f"effect:{len(self._tensors)}"
+        self._tensors.append(Tensor(name, 0, "activation"))
+        return len(self._tensors) - 1
+
+    def _loss(self, fwd: Iterable[Any], tangents: Sequence[fx.Node]) -> int:
+        outputs = [
+            self._new(node.name, value, "activation_gradient")
+            for node in tangents
+            for value in values_of(node)
+        ]
+        for node in tangents:
+            for value in values_of(node):
+                self._storage_of[node] = self._ids[_key(value)]
+        after = self._chain()
+        inputs = sorted(self._read(fwd))
+        if self._token is not None:
+            inputs.append(self._token)
+        self._token = after
+        self._append(
+            Op(
+                LOSS,
+                LOSS,
+                "forward",
+                tuple(inputs),
+                (*outputs, after),
+                0.0,
+                self._boundary_bytes,
+                replayable=False,
+            ),
+            None,
+            outputs,
+        )
+        return len(self._ops) - 1
+
+    def _append(self, op: Op, node: fx.Node | None, made: list[int]) -> None:
+        self._ops.append(op)
+        self._nodes.append(node)
+        self._made.append(made)
+
+    def _read(self, nodes: Iterable[Any]) -> set[int]:
+        """Return the tensors that nodes are, or are views of."""
+        return {
+            self._ids[_key(value)]
+            for node in nodes
+            if isinstance(node, fx.Node)
+            for value in values_of(node)
+            if _key(value) in self._ids
+        }
+
+
+def _is_tangent(node: fx.Node) -> bool:
+    return node.op == "placeholder" and "tangents" in str(node.target)
