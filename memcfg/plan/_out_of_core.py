@@ -299,8 +299,8 @@ def out_of_core(
     once, and comes back as late as it still arrives in time, as far as the limit leaves
     room. What is computed again is then left out, one op after another, where copies
     take less time. `look_ahead` is not asked where `time_lower_bound` proves of all its
-    plans that one with copies is faster. An op that does not fit however much is away takes an algorithm of
-    less scratch, which may round otherwise.
+    plans that one with copies is faster. An op that does not fit however much is away
+    takes an algorithm of less scratch, which may round otherwise.
 
     References
     ----------
