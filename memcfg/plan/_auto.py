@@ -28,7 +28,7 @@ from memcfg.plan._share import share
 from memcfg.plan._sqrt_checkpoint import sqrt_checkpoint
 from memcfg.plan._superneurons_cache import superneurons_cache
 from memcfg.plan._superneurons_pool import superneurons
-from memcfg.plan._time_bound import may_leave, with_gap
+from memcfg.plan._time_bound import beats_recomputation, may_leave, with_gap
 from memcfg.plan._vdnn import vdnn_dyn
 from memcfg.plan._vdnn_pp import vdnn_pp
 from memcfg.plan._watch import Watch
@@ -152,6 +152,14 @@ class _Plans:
         return best
 
     @property
+    def below(self) -> float:
+        """The seconds of the fastest that fits, unless it may round otherwise."""
+        best = self.best
+        if best is None or names_algorithms(best):
+            return math.inf
+        return best.elapsed_seconds
+
+    @property
     def has_least(self) -> bool:
         """Whether one that fits takes no longer than each op once."""
         best, first = self.best, self._all[0]
@@ -179,7 +187,8 @@ def _plan(request: Request) -> _Plans:
         return plans
     if may_leave(request.graph):
         _swap(request, plans)
-        if plans.has_least:
+        limit = request.limit_bytes or 0
+        if plans.has_least or beats_recomputation(request, limit, plans.below):
             return plans
     policies = [look_ahead(), sqrt_checkpoint(), replay_elementwise()]
     policies.insert(0 if repeats(request) else len(policies), repeated_blocks())
@@ -203,7 +212,7 @@ def _swap(request: Request, plans: _Plans) -> None:
         if not plans.begin(policy.name):
             return
         with suppress(InfeasiblePlanError, PlanError):  # the tier is full
-            plans.add(propose(policy, request))
+            plans.add(propose(policy, replace(request, below=plans.below)))
 
 
 def _search(request: Request, plans: _Plans) -> None:
@@ -283,7 +292,8 @@ def auto(
     device has a place where tensors go (``spill_to``), `out_of_core` plans, and the
     published methods that swap or encode without loss; what ops wait for copies counts
     like what is computed again, and a plan that names algorithms, which may round
-    otherwise, is taken where no other fits. Then
+    otherwise, is taken where no other fits. They do not place what is slower than the
+    best plan so far. Then, unless that is below `time_lower_bound`,
     `look_ahead`, `sqrt_checkpoint`, `replay_elementwise` and `repeated_blocks` plan for
     the least recomputation that fits, and the fastest plan is taken. In graphs of up to
     24 ops `exact` plans, too: with at most 8 ops nothing is faster, and no lower limit

@@ -6,6 +6,7 @@ Peng et al., "Capuchin: Tensor-based GPU Memory Management for Deep Learning", A
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -49,6 +50,8 @@ class _Guided:
             return nothing
         start = _start(request, self.early)
         plan = _fastest(request, start, limit)
+        if plan is None and request.below < math.inf:
+            return nothing
         if plan is None:
             least = [start.everything]
             if not request.is_over():
@@ -131,6 +134,8 @@ def _fastest(request: Request, start: Evictions, limit: int) -> Plan | None:
             break
         found.append(_Found(*evictions.mended(limit)))
     for evictions, walked in sorted(found, key=lambda each: each.walked.seconds):
+        if request.is_slow(walked.seconds):
+            break
         goal, way = limit, walked
         for _ in range(_PLACED):
             plan = plan_events(request, way.events)

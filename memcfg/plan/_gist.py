@@ -15,7 +15,7 @@ from memcfg.plan._codec_bytes import LOSSY, SPARSE, code_bytes, saves
 from memcfg.plan._policy import Method
 from memcfg.plan._sparsity import Densities, reads_sign
 from memcfg.plan._swapping import within_tier
-from memcfg.plan._tensor_moves import Event, Pack, Run, Unpack, plan_events
+from memcfg.plan._tensor_moves import Event, Pack, Run, Unpack, clock, plan_events
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -67,7 +67,10 @@ class _Encoder:
 
     def __call__(self, request: Request) -> Plan:
         packs = self.packs(request.graph)
-        plan = plan_events(request, _events(request.graph, packs), reorders=True)
+        events = _events(request.graph, packs)
+        if request.is_slow(clock(request.graph, events).elapsed_seconds):
+            return request.ordered(range(len(request.graph.ops)))
+        plan = plan_events(request, events, reorders=True)
         used = {pack.codec for pack, _ in packs}
         lossy = tuple(codec for codec in LOSSY if codec in used)
         return within_tier(request, replace(plan, lossy=lossy))

@@ -6,6 +6,7 @@ takes over which buffer, and on when a buffer ends.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 _Made = TypeVar("_Made")
 
 _TRIES = 1000  # orders that the climb tries in a small graph
+_ROUNDING = 1e-9  # of a sum of seconds
 _ORDER_EFFORT = 20_000_000  # numbers that a search for an order looks at: about 0.1 s
 _EQUAL, _SMALLER_TOO = 1, 2  # in-place rules
 _LARGEST = 2**62  # bytes; sums of sizes stay below it, so 64 bits hold them
@@ -64,6 +66,8 @@ class Request:
     in_place: bool = True  # whether outputs take the place of inputs
     searches: bool = True  # for offsets; else each buffer has the lowest gap there is
     watch: Watch | None = None  # None: nobody ends it
+    # Seconds: instead of a plan that takes longer, one may be given that fits nothing.
+    below: float = math.inf
     # What was found out about the graph, whoever asked.
     known: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
 
@@ -85,6 +89,10 @@ class Request:
         would otherwise stay until garbage is collected.
         """
         return _never if self.watch is None else self.watch.is_over
+
+    def is_slow(self, seconds: float) -> bool:
+        """Whether a plan that takes so long, or longer, is of no use."""
+        return seconds > self.below * (1 + _ROUNDING)
 
     def replaying(self, ops: frozenset[int]) -> Request:
         """Ask the same of plans that compute none but these ops again."""
@@ -169,6 +177,10 @@ class Request:
         are not to be looked for. ValueError if the ops cannot be run in that order.
         """
         return self.laid_out(*self._in_order(sequence))
+
+    def in_order(self, sequence: Sequence[int]) -> Sequence[int]:
+        """Return these ops in the order of the plan that `ordered` makes."""
+        return self._in_order(sequence)[0]
 
     def peak_in_order(self, sequence: Sequence[int]) -> int:
         """Return the peak of the plan that `ordered` makes, without making it."""

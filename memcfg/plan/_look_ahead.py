@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from memcfg.plan._bound import lower_bound
 from memcfg.plan._choices import Search
 from memcfg.plan._policy import Method
-from memcfg.plan._recomputation import plan_first_fitting
+from memcfg.plan._recomputation import first_fitting
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
@@ -189,22 +189,28 @@ class _Schedules:
 
 def plan_look_ahead(request: Request) -> Plan:
     """Plan for the least peak; within a limit, for the least recomputation."""
+    how = request.replayed, request.orders, request.in_place, request.searches
+    key = "look ahead", request.limit_bytes, how
+    return request.ordered(request.once(key, lambda: _sequence(request)))
+
+
+def _sequence(request: Request) -> Sequence[int]:
+    """Return the schedule to be put in order."""
     given = range(len(request.graph.ops))
     limit = request.limit_bytes
     if limit is not None and request.peak_in_order(given) <= limit:
-        return request.ordered(given)
+        return given
     schedules = _Schedules(request)
-    plan = None
+    first: Sequence[int] | None = None
     if limit is not None:
-        plan = plan_first_fitting(request, schedules.find)
-    if plan is None:
-        lowest = _placed_lowest(request, [given, *schedules.lowest()])
-        plan = request.ordered(lowest)
-    if limit is None or plan.peak_bytes > limit:
-        return plan
-    start = request.sequence_of(plan)
+        first = first_fitting(request, schedules.find)
+    if first is None:
+        first = _placed_lowest(request, [given, *schedules.lowest()])
+    if limit is None or request.peak_in_order(first) > limit:
+        return first
+    start = request.in_order(first)
     found = _searched_again(request, schedules, start, limit)
-    return plan if found is start else request.ordered(found)
+    return first if found is start else found
 
 
 def _searched_again(

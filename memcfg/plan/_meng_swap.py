@@ -12,8 +12,8 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg.plan._policy import Method, fits
-from memcfg.plan._swapping import Away, plan_swaps, within_tier
-from memcfg.plan._tensor_moves import tier_of
+from memcfg.plan._swapping import Away, events_of, within_tier
+from memcfg.plan._tensor_moves import Event, least_load, plan_events, tier_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,16 +47,25 @@ class _Swapper:
 
     def __call__(self, request: Request) -> Plan:
         """Swap out as few maps as fit, those that are made first before all others."""
-        nothing = lowest = self.planned(request, [])
+        nothing = self.planned(request, [])
         if fits(nothing):
             return nothing
+        limit = request.limit_bytes
+        assert limit is not None
         maps = _feature_maps(request)
+        unplaced: list[list[Event]] = []
+        lowest = nothing
         for waits in (False, True):
             found = None
             low, high = 0, len(maps) + 1  # whether `high` maps fit is not known first
             while high - low > 1 and not request.is_over():
                 middle = (low + high) // 2
-                plan = self.planned(request, maps[:middle], waits=waits)
+                events = self.events(request, maps[:middle], waits=waits)
+                if least_load(request, events) > limit:
+                    unplaced.append(events)
+                    low = middle
+                    continue
+                plan = plan_events(request, events)
                 lowest = min(lowest, plan, key=lambda each: each.peak_bytes)
                 if fits(plan):
                     found, high = plan, middle
@@ -69,12 +78,21 @@ class _Swapper:
             lowest = min(lowest, least, key=lambda each: each.peak_bytes)
             if fits(lowest):
                 return within_tier(request, lowest, nothing.peak_bytes)
+        elif request.below == math.inf:
+            plans = [plan_events(request, events) for events in unplaced]
+            lowest = min([lowest, *plans], key=lambda each: each.peak_bytes)
         return lowest
 
     def planned(
         self, request: Request, maps: Sequence[_Map], *, waits: bool = False
     ) -> Plan:
-        """Plan with these maps away between their uses.
+        """Plan with these maps away between their uses; see `events`."""
+        return plan_events(request, self.events(request, maps, waits=waits))
+
+    def events(
+        self, request: Request, maps: Sequence[_Map], *, waits: bool = False
+    ) -> list[Event]:
+        """List what happens with these maps away between their uses.
 
         Their bytes are free when a copy out has ended, or the next op waits for that.
         """
@@ -87,8 +105,7 @@ class _Swapper:
             leaves = {each.tensor: each.begin + 1 for each in maps}
         wanted = [each for each in maps if leaves[each.tensor] < each.first]
         arrives = self._arrives(wanted, starts, rate, _first_backward(request))
-        return plan_swaps(
-            request,
+        return events_of(
             range(len(graph.ops)),
             [
                 Away(

@@ -255,6 +255,8 @@ def _plan(request: Request) -> Plan:
     for number, level in enumerate(ranked):
         if number and level.goal > trajectory.lowest and request.is_over():
             continue
+        if request.is_slow(level.seconds):
+            return least or request.ordered(range(len(request.graph.ops)))
         plan = plan_events(request, level.events)
         if fits(plan):
             return within_tier(request, plan)

@@ -18,6 +18,7 @@ from memcfg.plan._simulate import decode_seconds, encode_seconds
 from memcfg.plan._sparsity import Densities
 from memcfg.plan._swapping import tier_excess
 from memcfg.plan._tensor_moves import Event, clock, plan_events, tier_of
+from memcfg.plan._time_bound import beats_recomputation
 from memcfg.units import ALIGNMENT
 
 if TYPE_CHECKING:
@@ -100,7 +101,8 @@ def _plan(request: Request, codes: Mapping[int, Code]) -> Plan:
         known = min(map(_elapsed, before), default=math.inf)
         found: list[Plan] = []
         for each in candidates:
-            if each.seconds >= known or any(map(fits, found)):
+            slow = request.is_slow(each.seconds)
+            if slow or each.seconds >= known or any(map(fits, found)):
                 break
             if found and request.is_over():
                 break
@@ -110,9 +112,14 @@ def _plan(request: Request, codes: Mapping[int, Code]) -> Plan:
             break
         goal -= -(-(found[0].peak_bytes - limit) // 2)  # the next may be placed better
     fitting = [*filter(fits, [*tried, *schedules.plans])]
+    if not fitting and request.below < math.inf:
+        return nothing
+    if not fitting:
+        tried += schedules.lowest()
+        fitting = [*filter(fits, schedules.plans)]
     if fitting:
         return min(fitting, key=lambda plan: (names_algorithms(plan), _elapsed(plan)))
-    return min([*tried, *schedules.lowest()], key=lambda plan: plan.peak_bytes)
+    return min(tried, key=lambda plan: plan.peak_bytes)
 
 
 class _Schedules:
@@ -127,12 +134,15 @@ class _Schedules:
         self.plans: list[Plan] = []  # that fit without copies
         self._found: list[Sequence[int]] = []
         self._more = self._made()
+        self._fastest = request.below  # seconds of what is known
 
     def best(self, goal: int) -> list[_Candidate]:
         """Return the fastest within a goal, of equals those that move least."""
         found: list[_Candidate] = []
+        self._fastest = self.request.below
         for sequence in self._sequences():
             found = sorted([*found, *self._swapped(sequence, goal)], key=_cost)[:_FEW]
+            self._fastest = min([self._fastest, *(each.seconds for each in found)])
             if self.request.is_over() or (found and self._is_enough(found[0])):
                 return found
         if not found:
@@ -143,6 +153,7 @@ class _Schedules:
     def lowest(self) -> list[Plan]:
         """Return the plans of the least peak, with copies and without."""
         plans = [self.nothing]
+        self._fastest = math.inf
         for sequence in self._sequences():
             least = Swaps(self.request, sequence, 0, self.codes).least_limit()
             swaps = Swaps(self.request, sequence, least, self.codes)
@@ -215,10 +226,13 @@ class _Schedules:
     def _sequences(self) -> Iterator[Sequence[int]]:
         yield from self._found
         for each in self._more:
+            if each is None:
+                return
             self._found.append(each)
             yield each
 
-    def _made(self) -> Iterator[Sequence[int]]:
+    def _made(self) -> Iterator[Sequence[int] | None]:
+        """Make schedules; None instead of one, as long as it cannot be the fastest."""
         request = self.request
         yield request.sequence_of(self.nothing)
         yield range(len(request.graph.ops))
@@ -227,6 +241,8 @@ class _Schedules:
         for policy in (replay_elementwise(), look_ahead()):
             for part in _PARTS:
                 limit = request.limit_bytes + int(part * over)
+                while policy.name == "look_ahead" and self._is_beaten(limit):
+                    yield None
                 plan = propose(policy, replace(request, limit_bytes=limit))
                 plan = replace(
                     plan, method=request.method, limit_bytes=request.limit_bytes
@@ -236,6 +252,9 @@ class _Schedules:
                 yield request.sequence_of(plan)
                 if plan.peak_bytes > limit:  # it is the lowest of the method
                     break
+
+    def _is_beaten(self, limit: int) -> bool:
+        return beats_recomputation(self.request, limit, self._fastest)
 
 
 def _elapsed(plan: Plan) -> float:
@@ -279,8 +298,9 @@ def out_of_core(
     in [2]_, by its size, or by free time a byte, whichever ends first; it is copied out
     once, and comes back as late as it still arrives in time, as far as the limit leaves
     room. What is computed again is then left out, one op after another, where copies
-    take less time. An op that does not fit however much is away takes an algorithm of
-    less scratch, which may round otherwise.
+    take less time. `look_ahead` is not asked where `time_lower_bound` proves of all its
+    plans that one with copies is faster. An op that does not fit however much is away
+    takes an algorithm of less scratch, which may round otherwise.
 
     References
     ----------

@@ -43,14 +43,14 @@ def plan_recomputation(request: Request) -> Plan:
         found = search.least_cost(goal, choice)
         return found.load, search.sequence(found)
 
-    plan = plan_first_fitting(request, find)
-    return request.ordered(search.sequence(choice)) if plan is None else plan
+    found = first_fitting(request, find)
+    return request.ordered(search.sequence(choice) if found is None else found)
 
 
-def plan_first_fitting(
+def first_fitting(
     request: Request, find: Callable[[int], tuple[int, Sequence[int]] | None]
-) -> Plan | None:
-    """Take the first schedule found that fits once placed, with ever tighter goals.
+) -> Sequence[int] | None:
+    """Take the first schedule that fits once put in order, of ever tighter goals.
 
     `find` gives the load of a schedule within a goal, in bytes, and it; None: no more.
     """
@@ -63,7 +63,7 @@ def plan_first_fitting(
         load, sequence = found
         peak = request.peak_in_order(sequence)
         if peak <= limit:
-            return request.ordered(sequence)
+            return sequence
         if request.is_over():
             break
         goal = min(goal - (peak - limit), load - 1)

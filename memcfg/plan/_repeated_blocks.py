@@ -8,7 +8,7 @@ from memcfg._cached import cached_property
 from memcfg._core import search
 from memcfg.plan._chain import Chain, articulated, merged
 from memcfg.plan._policy import Method
-from memcfg.plan._recomputation import plan_first_fitting
+from memcfg.plan._recomputation import first_fitting
 from memcfg.plan._replay_elementwise import cheap_ops
 from memcfg.units import ALIGNMENT, align_up
 
@@ -450,9 +450,9 @@ def _repeated_blocks(request: Request) -> Plan:
         return request.ordered(given)
     blocks = _Blocks.of(request)
     if limit is not None:
-        plan = plan_first_fitting(request, blocks.find)
-        if plan is not None:
-            return plan
+        found = first_fitting(request, blocks.find)
+        if found is not None:
+            return request.ordered(found)
     sequences = (given, blocks.lowest.sequence)
     return request.ordered(min(sequences, key=request.peak_in_order))
 

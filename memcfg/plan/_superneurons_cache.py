@@ -12,11 +12,19 @@ from typing import TYPE_CHECKING
 from memcfg.plan._lifetimes import state_updates
 from memcfg.plan._policy import Method, fits
 from memcfg.plan._swapping import tier_excess, within_tier
-from memcfg.plan._tensor_moves import Event, Leave, Left, Return, Run, plan_events
+from memcfg.plan._tensor_moves import (
+    Event,
+    Leave,
+    Left,
+    Return,
+    Run,
+    clock,
+    plan_events,
+)
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from memcfg.graph import Graph
     from memcfg.plan._lifetimes import Request
@@ -144,30 +152,40 @@ def _plan(request: Request) -> Plan:
 
     The sizes do not depend on the limit, so that more of it never moves more.
     """
-    graph, limit = request.graph, request.limit_bytes
-    nothing = request.ordered(range(len(graph.ops)))
+    nothing = request.ordered(range(len(request.graph.ops)))
+    limit = request.limit_bytes
     if limit is None or fits(nothing):
         return nothing
-    low, most = Cache(graph, 0), Cache(graph, float("inf")).load
-    spread = (most - low.load) / _SIZES
-    fitting = []
-    for number in range(_SIZES):
-        if request.is_over():
-            break
-        cache = Cache(graph, low.load + spread * number)
-        if cache.load <= limit:
-            fitting.append(cache)
+    low = Cache(request.graph, 0)
+    fitting = sorted(_fitting(request, low), key=lambda each: (each.moved, each.load))
+    plan = nothing
     over: Plan | None = None  # fits the device, not the tier
-    fitting.sort(key=lambda each: (each.moved, each.load))
     for number, each in enumerate((*fitting, low)):
         if number and each is not low and request.is_over():
             continue
-        plan = plan_events(request, each.events())
+        events = each.events()
+        if request.is_slow(clock(request.graph, events).elapsed_seconds):
+            continue
+        plan = plan_events(request, events)
         if fits(plan):
             if not tier_excess(request, plan):
                 return plan
             over = over or plan
     return plan if over is None else within_tier(request, over, nothing.peak_bytes)
+
+
+def _fitting(request: Request, low: Cache) -> Iterator[Cache]:
+    """Run caches from the lowest up that are within the limit."""
+    graph, limit = request.graph, request.limit_bytes or 0
+    spread = (Cache(graph, float("inf")).load - low.load) / _SIZES
+    for number in range(_SIZES):
+        if request.is_over():
+            return
+        cache = Cache(graph, low.load + spread * number)
+        if cache.load <= limit:
+            yield cache
+        if cache.goal > limit:  # larger ones do the same, or have more in use
+            return
 
 
 def superneurons_cache() -> Policy:

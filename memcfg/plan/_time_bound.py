@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -13,10 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from memcfg.graph import Graph
+    from memcfg.plan._lifetimes import Request
     from memcfg.plan._plan import Plan
 
 # Of the search, in numbers looked at: of any graph, or by op if more; a second or two.
 _EFFORT = 150_000_000, 50_000
+_QUICK = 15_000_000, 5_000  # where it decides what is searched for
+_ROUNDING = 1e-9  # of a sum of seconds
 
 
 def time_lower_bound(graph: Graph, limit_bytes: int | None) -> float:
@@ -69,7 +73,10 @@ def time_lower_bound(graph: Graph, limit_bytes: int | None) -> float:
 
 
 def _bound(
-    graph: Graph, limit_bytes: int | None, is_over: Callable[[], bool] | None
+    graph: Graph,
+    limit_bytes: int | None,
+    is_over: Callable[[], bool] | None,
+    efforts: tuple[int, int] = _EFFORT,
 ) -> float:
     check(graph, limit_bytes)
     once = sum(_costs(graph))
@@ -77,8 +84,23 @@ def _bound(
         return once
     replayable = frozenset(i for i, op in enumerate(graph.ops) if op.replayable)
     step = make_step(graph, frozenset(), replayable, is_over)
-    effort = max(_EFFORT[0], _EFFORT[1] * len(graph.ops))
+    effort = max(efforts[0], efforts[1] * len(graph.ops))
     return once + step.extra_cost(limit_bytes, effort=effort)
+
+
+def beats_recomputation(request: Request, limit_bytes: int, seconds: float) -> bool:
+    """Whether no plan within a limit takes as few seconds without copies.
+
+    False, too, where that is not known: that no plan fits, or how long ops take.
+    """
+    graph = request.graph
+    if seconds == math.inf or not any(op.seconds for op in graph.ops):
+        return False
+    least = request.once(
+        ("time bound", limit_bytes),
+        lambda: _bound(graph, limit_bytes, request.is_over, _QUICK),
+    )
+    return bool(seconds * (1 + _ROUNDING) < least < math.inf)
 
 
 def with_gap(

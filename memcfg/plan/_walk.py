@@ -155,6 +155,7 @@ class _Walk:
         self.now = self.out = self.back = 0.0
         self.slow = 0.0  # a lane out of half the bandwidth
         self.pending: deque[_Pending] = deque()
+        self.held = 0  # the bytes of these
         self.begun: dict[Gap, int] = {}  # copies out -> their events
         self.coming: dict[int, tuple[Gap, float]] = {}
         self.leaves: dict[int, list[Gap]] = defaultdict(list)
@@ -193,26 +194,31 @@ class _Walk:
         self.out = max(self.now, self.out) + seconds
         self.slow = max(self.now, self.slow) + 2 * seconds
         self.pending.append(_Pending(gap, self.out, self.slow))
+        self.held += self.swaps.trace.size(gap)
         self.begun[gap] = len(self.events)
         self.events.append(Leave(self.tensor(gap)))
 
     def make_room(self, place: int) -> None:
         """End copies out that have ended, or whose bytes a goal needs."""
-        size, lowest = self.swaps.trace.size, self.lowest[place + 1]
-        held = sum(size(each.gap) for each in self.pending)
+        lowest = self.lowest[place + 1]
         while self.pending:
-            if lowest + held <= self.goal and self.pending[0].sure > self.now:
+            fits = lowest + self.held <= self.goal
+            if fits and self.pending[0].sure > self.now:
                 break
-            held -= self.end_first()
-        coming = sum(size(each.gap) for each in self.pending if each.end > self.now)
+            self.end_first()
+        coming = 0  # those behind the last that has ended
+        for each in reversed(self.pending):
+            if each.end <= self.now:
+                break
+            coming += self.swaps.trace.size(each.gap)
         self.loads.append(lowest + coming)
 
-    def end_first(self) -> int:
-        """End the earliest copy out; returns the bytes that are free then."""
+    def end_first(self) -> None:
+        """End the earliest copy out."""
         gap, end, _ = self.pending.popleft()
         self.wait(gap, end)
         self.events.append(Left(self.tensor(gap)))
-        return self.swaps.trace.size(gap)
+        self.held -= self.swaps.trace.size(gap)
 
     def stay(self, gap: Gap) -> None:
         """Undo a copy out that is on its way when it is to be back."""
@@ -220,6 +226,7 @@ class _Walk:
         if pending and self.swaps.is_only(gap):
             self.events[self.begun[gap]] = None
             self.pending = deque(each for each in self.pending if each.gap != gap)
+            self.held -= self.swaps.trace.size(gap)
             del self.begun[gap]
 
     def come(self, gap: Gap) -> None:

@@ -3,6 +3,8 @@ from __future__ import annotations
 import gc
 import signal
 import threading
+from contextlib import suppress
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -12,7 +14,8 @@ from training_graphs import chain, random_step
 
 from memcfg import models, nn
 from memcfg._core.search import Step
-from memcfg.errors import InfeasiblePlanError
+from memcfg.errors import InfeasiblePlanError, PlanError
+from memcfg.graph import Tier
 from memcfg.plan import (
     POLICIES,
     auto,
@@ -25,8 +28,10 @@ from memcfg.plan import (
     sqrt_checkpoint,
     validate,
 )
+from memcfg.plan._auto import _SWAPPING
 from memcfg.plan._exact import Exact
 from memcfg.plan._lifetimes import Request
+from memcfg.plan._policy import names_algorithms
 from memcfg.plan._watch import Watch
 
 RECOMPUTING = (
@@ -64,6 +69,31 @@ def test_it_is_as_fast_as_the_fastest_that_fits():
             methods.append(keep_all())
         seconds = min(method(graph, limit).predicted.seconds for method in methods)
         assert auto()(graph, limit).predicted.seconds == seconds
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    ops=st.integers(6, 12),
+    part=st.integers(1, 3),
+    rate=st.sampled_from([200.0, 1000.0, 5000.0]),
+)
+def test_with_a_tier_none_of_its_methods_is_faster(seed, ops, part, rate):
+    """What it leaves out, since it has a faster plan, is not the fastest."""
+    tier = Tier("host", rate, is_stated=True)
+    graph = replace(random_step(seed, ops), tiers=(tier,))
+    least, most = lower_bound(graph), share()(graph).peak_bytes
+    limit = least + (most - least) * part // 4
+    assume(limit > 0)
+    fitting = []
+    for policy in (*(make() for make in _SWAPPING), *RECOMPUTING):
+        with suppress(InfeasiblePlanError, PlanError):
+            fitting.append(policy(graph, limit))
+    seconds = [p.elapsed_seconds for p in fitting if not names_algorithms(p)]
+    assume(seconds)
+    plan = auto()(graph, limit)
+    validate(graph, plan)
+    assert plan.elapsed_seconds <= min(seconds) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("reads", ["input", "output", "both"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -138,6 +139,24 @@ def test_more_memory_never_moves_more(seed, ops):
         moved.append(plan.predicted.moved_bytes)
     assert moved == sorted(moved, reverse=True)
     assert moved[-1] == 0 or peak < least
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    ops=st.integers(2, 25),
+    parts=st.lists(st.integers(20, 110), min_size=2, max_size=8),
+)
+@settings(max_examples=100, deadline=None)
+def test_a_larger_cache_that_is_within_a_limit_does_what_one_of_it_does(
+    seed, ops, parts
+):
+    graph = random_step(seed, ops)
+    peak = Cache(graph, float("inf")).load
+    for limit, goal in pairwise(sorted(peak * part // 100 for part in parts)):
+        larger, own = Cache(graph, goal), Cache(graph, limit)
+        if larger.load <= limit:
+            assert larger.events() == own.events()
+            assert (larger.load, larger.moved) == (own.load, own.moved)
 
 
 @pytest.mark.parametrize("name", NETWORKS)

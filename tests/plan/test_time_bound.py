@@ -26,6 +26,8 @@ from memcfg.plan import (
     sqrt_checkpoint,
     time_lower_bound,
 )
+from memcfg.plan._lifetimes import Request
+from memcfg.plan._time_bound import beats_recomputation
 
 SIZES = (0, 1, 64, 64, 128, 192, 320, 640)
 STATE = ("parameter", "optimizer_state")
@@ -216,6 +218,22 @@ def test_no_plan_is_faster():
                 )
                 recomputed += plan.predicted.recompute_seconds > 0
     assert recomputed > 15
+
+
+def test_what_takes_less_than_the_bound_beats_all_that_is_computed_again():
+    graph = chain(20)
+    limit = share()(graph).peak_bytes - 64
+    least = time_lower_bound(graph, limit)
+    request = Request.of(graph, "any", limit)
+    assert least > sum(op.seconds for op in graph.ops)
+    assert beats_recomputation(request, limit, least * (1 - 1e-6))
+    assert not beats_recomputation(request, limit, least)
+    assert not beats_recomputation(request, limit, math.inf)
+    assert time_lower_bound(graph, 64) == math.inf
+    assert not beats_recomputation(request, 64, 0.0)  # who knows what is lowest
+    ops = tuple(replace(op, seconds=0.0) for op in graph.ops)
+    untimed = Request.of(replace(graph, ops=ops), "any", limit)
+    assert not beats_recomputation(untimed, limit, 0.0)
 
 
 def test_where_nothing_is_computed_again_nothing_is_faster():
