@@ -132,14 +132,13 @@ const std::vector<Csr::Loops>& Csr::all_loops() {
   return loops;
 }
 
-std::optional<Bytes> Csr::pack(const std::byte* from,
-                               Bytes size,
-                               std::byte* to,
-                               Bytes room) const {
-  const Bytes words = size / kWord, tail = size % kWord;
+std::optional<Bytes> Csr::pack(Source given, Target room) const {
+  const std::byte* from = given.from;
+  std::byte* const to = room.to;
+  const Bytes words = given.size / kWord;
   const Bytes rows = (words + kColumns - 1) / kColumns;
-  if (room < rows * kEnd + tail) return std::nullopt;
-  const Bytes most = (room - rows * kEnd - tail) / (kWord + 1);
+  if (room.size < rows * kEnd) return std::nullopt;
+  const Bytes most = (room.size - rows * kEnd) / (kWord + 1);
   Bytes kept = 0;
   for (Bytes row = 0; row < rows; ++row) {
     const Bytes begin = row * kColumns;
@@ -164,19 +163,17 @@ std::optional<Bytes> Csr::pack(const std::byte* from,
       values += kWord;
     }
   }
-  copy_bytes(columns, from, tail);
-  return rows * kEnd + kept * (kWord + 1) + tail;
+  return rows * kEnd + kept * (kWord + 1);
 }
 
-void Csr::unpack(const std::byte* from,
-                 Bytes capacity,
-                 std::byte* to,
-                 Bytes size) const {
-  const Bytes words = size / kWord, tail = size % kWord;
+Bytes Csr::unpack(Source code, Target given) const {
+  const std::byte* const from = code.from;
+  std::byte* const to = given.to;
+  const Bytes words = given.size / kWord;
   const Bytes rows = (words + kColumns - 1) / kColumns;
-  check_code(capacity >= rows * kEnd + tail);
+  check_code(code.size >= rows * kEnd);
   const Bytes kept = rows > 0 ? load(from + (rows - 1) * kEnd) : 0;
-  check_code(kept <= (capacity - rows * kEnd - tail) / (kWord + 1));
+  check_code(kept <= (code.size - rows * kEnd) / (kWord + 1));
   const std::byte* const values = from + rows * kEnd;
   const std::byte* const columns = values + kept * kWord;
   Bytes begin = 0;
@@ -193,7 +190,7 @@ void Csr::unpack(const std::byte* from,
     }
     begin = end;
   }
-  copy_bytes(to + words * kWord, columns + kept, tail);
+  return rows * kEnd + kept * (kWord + 1);
 }
 
 namespace {

@@ -23,7 +23,9 @@ class FramedCodec : public Codec {
     if (capacity < kHeader) return std::nullopt;
     const Bytes room = capacity - kHeader;
     std::optional<Bytes> packed;
-    if (size > 0) packed = pack(from, size, to + kHeader, std::min(room, size - 1));
+    if (size > 0) {
+      packed = pack_all({from, size}, {to + kHeader, std::min(room, size - 1)});
+    }
     if (!packed && room < size) return std::nullopt;
     if (!packed) copy_bytes(to + kHeader, from, size);
     std::memset(to, 0, kHeader);
@@ -38,7 +40,7 @@ class FramedCodec : public Codec {
     check_code(capacity >= kHeader && (from[0] == kRaw || from[0] == kPacked));
     capacity -= kHeader;
     if (from[0] == kPacked) {
-      unpack(from + kHeader, capacity, to, size);
+      unpack_all({from + kHeader, capacity}, {to, size});
       return;
     }
     check_code(capacity >= size);
@@ -49,19 +51,39 @@ class FramedCodec : public Codec {
   explicit FramedCodec(const char* name) noexcept
       : Codec(name, Gives::the_same_bytes) {}
 
+  struct Source {
+    const std::byte* from;
+    Bytes size;
+  };
+  struct Target {
+    std::byte* to;
+    Bytes size;
+  };
+
+  // Both of whole words, perhaps of none; the bytes behind them follow the code.
   // Returns the bytes written, or nothing if they are more than `room`, of which any
-  // may then be written. Pre: size > 0.
-  virtual std::optional<Bytes> pack(const std::byte* from,
-                                    Bytes size,
-                                    std::byte* to,
-                                    Bytes room) const = 0;
-  // Throws as `decode`.
-  virtual void unpack(const std::byte* from,
-                      Bytes capacity,
-                      std::byte* to,
-                      Bytes size) const = 0;
+  // may then be written.
+  virtual std::optional<Bytes> pack(Source given, Target room) const = 0;
+  // Returns the bytes read. Throws as `decode`.
+  virtual Bytes unpack(Source code, Target given) const = 0;
 
  private:
+  std::optional<Bytes> pack_all(Source given, Target room) const {
+    const Bytes tail = given.size % kWord, whole = given.size - tail;
+    if (room.size < tail) return std::nullopt;
+    const auto used = pack({given.from, whole}, {room.to, room.size - tail});
+    if (!used) return std::nullopt;
+    copy_bytes(room.to + *used, given.from + whole, tail);
+    return *used + tail;
+  }
+
+  void unpack_all(Source code, Target given) const {
+    const Bytes tail = given.size % kWord, whole = given.size - tail;
+    const Bytes used = unpack(code, {given.to, whole});
+    check_code(code.size - used >= tail);
+    copy_bytes(given.to + whole, code.from + used, tail);
+  }
+
   static constexpr Bytes kHeader = 64;  // bytes
   static constexpr std::byte kRaw{1}, kPacked{2};
 };

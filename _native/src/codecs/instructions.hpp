@@ -42,6 +42,17 @@ const Loops& widest(const std::vector<Loops>& loops) noexcept {
   return *each;
 }
 
+// A kind of codec whose loops have one set of instructions.
+template <class Kind, class Own>
+class Looped : public Kind {
+ public:
+  using Loops = Own;
+  Looped(const char* name, const Loops& loops) noexcept : Kind(name), loops_(loops) {}
+
+ protected:
+  Loops loops_;
+};
+
 #if MEMCFG_HAS_AVX
 using ByMask = std::array<std::array<std::int8_t, 8>, 256>;
 

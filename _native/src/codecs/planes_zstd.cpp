@@ -125,14 +125,12 @@ const Zstd& PlanesZstd::library() const {
   return *library_;
 }
 
-std::optional<Bytes> PlanesZstd::pack(const std::byte* from,
-                                      Bytes size,
-                                      std::byte* to,
-                                      Bytes room) const {
+std::optional<Bytes> PlanesZstd::pack(Source given, Target room) const {
   Work& work = Work::of(library());
-  std::byte* const begin = to;
-  const std::byte* const end = to + room;
-  for (Bytes left = size / kWord; left > 0;) {
+  const std::byte* from = given.from;
+  std::byte* to = room.to;
+  const std::byte* const end = to + room.size;
+  for (Bytes left = given.size / kWord; left > 0;) {
     const Bytes words = std::min(left, kChunkWords);
     split(from, words, work.planes());
     if (between(to, end) < kHeads) return std::nullopt;
@@ -148,19 +146,15 @@ std::optional<Bytes> PlanesZstd::pack(const std::byte* from,
     from += words * kWord;
     left -= words;
   }
-  const Bytes tail = size % kWord;
-  if (between(to, end) < tail) return std::nullopt;
-  copy_bytes(to, from, tail);
-  return between(begin, to) + tail;
+  return between(room.to, to);
 }
 
-void PlanesZstd::unpack(const std::byte* from,
-                        Bytes capacity,
-                        std::byte* to,
-                        Bytes size) const {
+Bytes PlanesZstd::unpack(Source code, Target given) const {
   Work& work = Work::of(library());
-  const std::byte* const end = from + capacity;
-  for (Bytes left = size / kWord; left > 0;) {
+  const std::byte* from = code.from;
+  const std::byte* const end = from + code.size;
+  std::byte* to = given.to;
+  for (Bytes left = given.size / kWord; left > 0;) {
     const Bytes words = std::min(left, kChunkWords);
     check_code(between(from, end) >= kHeads);
     const std::byte* const heads = from;
@@ -175,9 +169,7 @@ void PlanesZstd::unpack(const std::byte* from,
     to += words * kWord;
     left -= words;
   }
-  const Bytes tail = size % kWord;
-  check_code(between(from, end) >= tail);
-  copy_bytes(to, from, tail);
+  return between(code.from, from);
 }
 
 namespace {

@@ -47,14 +47,8 @@ class PlanesZstd final : public FramedCodec {
   std::string missing() const override { return library().missing; }
 
  protected:
-  std::optional<Bytes> pack(const std::byte* from,
-                            Bytes size,
-                            std::byte* to,
-                            Bytes room) const override;
-  void unpack(const std::byte* from,
-              Bytes capacity,
-              std::byte* to,
-              Bytes size) const override;
+  std::optional<Bytes> pack(Source given, Target room) const override;
+  Bytes unpack(Source code, Target given) const override;
 
  private:
   const Zstd& library() const;  // loaded by the first call

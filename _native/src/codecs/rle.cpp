@@ -103,13 +103,11 @@ const std::vector<Rle::Loops>& Rle::all_loops() {
   return loops;
 }
 
-std::optional<Bytes> Rle::pack(const std::byte* from,
-                               Bytes size,
-                               std::byte* to,
-                               Bytes room) const {
-  const std::byte* const last = from + size / kWord * kWord;
-  std::byte* const begin = to;
-  const std::byte* const end = to + room;
+std::optional<Bytes> Rle::pack(Source given, Target room) const {
+  const std::byte* from = given.from;
+  const std::byte* const last = from + given.size;
+  std::byte* to = room.to;
+  const std::byte* const end = to + room.size;
   while (from < last) {
     const std::byte* const run = loops_.find_run(from, last);
     while (from < run) {
@@ -131,18 +129,14 @@ std::optional<Bytes> Rle::pack(const std::byte* from,
       from += words * kWord;
     }
   }
-  const Bytes tail = size % kWord;
-  if (between(to, end) < tail) return std::nullopt;
-  copy_bytes(to, from, tail);
-  return between(begin, to) + tail;
+  return between(room.to, to);
 }
 
-void Rle::unpack(const std::byte* from,
-                 Bytes capacity,
-                 std::byte* to,
-                 Bytes size) const {
-  const std::byte* const end = from + capacity;
-  const std::byte* const last = to + size / kWord * kWord;
+Bytes Rle::unpack(Source code, Target given) const {
+  const std::byte* from = code.from;
+  const std::byte* const end = from + code.size;
+  std::byte* to = given.to;
+  const std::byte* const last = to + given.size;
   while (to < last) {
     check_code(between(from, end) >= kHead + kWord);  // no record is shorter
     const std::uint32_t head = load(from);
@@ -160,9 +154,7 @@ void Rle::unpack(const std::byte* from,
     }
     to += bytes;
   }
-  const Bytes tail = size % kWord;
-  check_code(between(from, end) >= tail);
-  copy_bytes(to, from, tail);
+  return between(code.from, from);
 }
 
 namespace {

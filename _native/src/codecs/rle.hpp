@@ -6,37 +6,29 @@
 
 namespace memcfg {
 
+struct RleLoops {
+  // Both return the first word of [from, last) that is meant, or `last`: one with three
+  // equal ones behind it; one that differs from the first. Pre: there is a first.
+  using Find = const std::byte* (*)(const std::byte* from, const std::byte* last);
+
+  Instructions set;
+  Find find_run;
+  Find find_end;
+};
+
 // Records of a head of 32 bits: a run of equal words, of whatever value, with the one
 // word behind it, or words as they are. The top bit of the head says which, the others
 // how many. A run has four words or more: of three it saves nothing where it parts
 // words that are none. Behind the last record lie the bytes that are no whole word.
-class Rle final : public FramedCodec {
+class Rle final : public Looped<FramedCodec, RleLoops> {
  public:
-  // Both return the first word of [from, last) that is meant, or `last`: one with three
-  // equal ones behind it; one that differs from the first. Pre: there is a first.
-  using Find = const std::byte* (*)(const std::byte* from, const std::byte* last);
-  struct Loops {
-    Instructions set;
-    Find find_run;
-    Find find_end;
-  };
   static const std::vector<Loops>& all_loops();
 
-  Rle(const char* name, const Loops& loops) noexcept
-      : FramedCodec(name), loops_(loops) {}
+  using Looped::Looped;
 
  protected:
-  std::optional<Bytes> pack(const std::byte* from,
-                            Bytes size,
-                            std::byte* to,
-                            Bytes room) const override;
-  void unpack(const std::byte* from,
-              Bytes capacity,
-              std::byte* to,
-              Bytes size) const override;
-
- private:
-  Loops loops_;
+  std::optional<Bytes> pack(Source given, Target room) const override;
+  Bytes unpack(Source code, Target given) const override;
 };
 
 }  // namespace memcfg

@@ -157,13 +157,11 @@ const std::vector<Zvc::Loops>& Zvc::all_loops() {
   return loops;
 }
 
-std::optional<Bytes> Zvc::pack(const std::byte* from,
-                               Bytes size,
-                               std::byte* to,
-                               Bytes room) const {
-  const std::byte* const last = from + size / kWord * kWord;
-  std::byte* const begin = to;
-  const std::byte* const end = to + room;
+std::optional<Bytes> Zvc::pack(Source given, Target room) const {
+  const std::byte* from = given.from;
+  const std::byte* const last = from + given.size;
+  std::byte* to = room.to;
+  const std::byte* const end = to + room.size;
   while (true) {
     loops_.pack(from, last, to, end);
     // One block with care: the last ones, and those near the end of the room.
@@ -185,18 +183,14 @@ std::optional<Bytes> Zvc::pack(const std::byte* from,
       to += kWord;
     }
   }
-  const Bytes tail = size % kWord;
-  if (between(to, end) < tail) return std::nullopt;
-  copy_bytes(to, from, tail);
-  return between(begin, to) + tail;
+  return between(room.to, to);
 }
 
-void Zvc::unpack(const std::byte* from,
-                 Bytes capacity,
-                 std::byte* to,
-                 Bytes size) const {
-  const std::byte* const end = from + capacity;
-  const std::byte* const last = to + size / kWord * kWord;
+Bytes Zvc::unpack(Source code, Target given) const {
+  const std::byte* from = code.from;
+  const std::byte* const end = from + code.size;
+  std::byte* to = given.to;
+  const std::byte* const last = to + given.size;
   while (true) {
     loops_.unpack(from, end, to, last);
     const Bytes words = std::min(between(to, last) / kWord, kWords);
@@ -212,9 +206,7 @@ void Zvc::unpack(const std::byte* from,
       if (kept) from += kWord;
     }
   }
-  const Bytes tail = size % kWord;
-  check_code(between(from, end) >= tail);
-  copy_bytes(to, from, tail);
+  return between(code.from, from);
 }
 
 namespace {

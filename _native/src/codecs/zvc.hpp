@@ -6,14 +6,7 @@
 
 namespace memcfg {
 
-// Zero-value compression: M. Rhu, M. O'Connor, N. Chatterjee, J. Pool, Y. Kwon and
-// S. W. Keckler, "Compressing DMA Engine: Leveraging Activation Sparsity for Training
-// Deep Neural Networks" (HPCA 2018). For every 32 words of 4 bytes a mask of 32 bits,
-// and the words that are not zero; -0.0 is none, its bits are not zero. Packed bytes of
-// density d are 128 / (128 d + 4) times fewer. Behind the last words lie the bytes
-// that are no whole word.
-class Zvc final : public FramedCodec {
- public:
+struct ZvcLoops {
   // Packs, or unpacks, whole blocks of 32 words as long as there are some and `end` is
   // so far that nothing is read or written behind it; moves the pointers on.
   using Pack = void (*)(const std::byte*& from,
@@ -24,28 +17,27 @@ class Zvc final : public FramedCodec {
                           const std::byte* end,
                           std::byte*& to,
                           const std::byte* last);
-  struct Loops {
-    Instructions set;
-    Pack pack;
-    Unpack unpack;
-  };
+
+  Instructions set;
+  Pack pack;
+  Unpack unpack;
+};
+
+// Zero-value compression: M. Rhu, M. O'Connor, N. Chatterjee, J. Pool, Y. Kwon and
+// S. W. Keckler, "Compressing DMA Engine: Leveraging Activation Sparsity for Training
+// Deep Neural Networks" (HPCA 2018). For every 32 words of 4 bytes a mask of 32 bits,
+// and the words that are not zero; -0.0 is none, its bits are not zero. Packed bytes of
+// density d are 128 / (128 d + 4) times fewer. Behind the last words lie the bytes
+// that are no whole word.
+class Zvc final : public Looped<FramedCodec, ZvcLoops> {
+ public:
   static const std::vector<Loops>& all_loops();
 
-  Zvc(const char* name, const Loops& loops) noexcept
-      : FramedCodec(name), loops_(loops) {}
+  using Looped::Looped;
 
  protected:
-  std::optional<Bytes> pack(const std::byte* from,
-                            Bytes size,
-                            std::byte* to,
-                            Bytes room) const override;
-  void unpack(const std::byte* from,
-              Bytes capacity,
-              std::byte* to,
-              Bytes size) const override;
-
- private:
-  Loops loops_;
+  std::optional<Bytes> pack(Source given, Target room) const override;
+  Bytes unpack(Source code, Target given) const override;
 };
 
 }  // namespace memcfg
