@@ -63,7 +63,8 @@ def saved_tensors(
         bytes, a string such as ``"2GiB"``, or a share of the machine's memory such as
         ``"25%"``.
     codecs : sequence of str, default ("zvc",)
-        What tensors are encoded with: the first one that saves an eighth of the bytes.
+        What tensors are encoded with: the first one that saves an eighth of the bytes,
+        and later ones where that is not enough for the limit, and there is no file.
         ``"zvc"``, ``"csr"``, ``"rle"`` and ``"planes_zstd"`` give the same bits back;
         ``"fp16"``, ``"fp10"``, ``"fp8"``, ``"group8"``, ``"group4"`` and ``"group2"``
         round, and encode float32 alone. Empty: none.
@@ -153,11 +154,15 @@ class _Tally:
     read_bytes: int = 0
     read_ahead_bytes: int = 0
 
-    def encoded(self, code: Code) -> None:
+    def encoded(self, code: Code, times: int = 1) -> None:
         """Count a code."""
         row = self.codings.setdefault(code.codec, [0, 0, 0])
         for at, more in enumerate((1, code.nbytes, code.held_bytes)):
-            row[at] += more
+            row[at] += times * more
+
+    def forget(self, code: Code) -> None:
+        """Count a code no longer, which was encoded anew."""
+        self.encoded(code, -1)
 
 
 class SavedTensors:
@@ -210,6 +215,7 @@ class SavedTensors:
         self._largest = 0  # bytes of what was saved in this pass
         self._to_encode: _Heap = []
         self._to_spill: _Heap = []
+        self._coded: _Heap = []
         self._count = count()
         self._alive: WeakSet[SavedBytes] = WeakSet()
         self._left: WeakSet[SavedTensor] = WeakSet()  # as they are
@@ -253,6 +259,7 @@ class SavedTensors:
                 codings=tuple(
                     SavedCodingEntry(codec, *row)
                     for codec, row in tally.codings.items()
+                    if row[0]
                 ),
                 spilled_bytes=tally.spilled_bytes,
                 read_bytes=tally.read_bytes,
@@ -319,8 +326,8 @@ class SavedTensors:
         """Learn what a module that is called holds, and what it was given."""
         if module not in self._modules:
             self._modules.add(module)
-            for state in (*module.parameters(False), *module.buffers(False)):
-                if _is_plain(state):
+            for state in (*module._parameters.values(), *module._buffers.values()):
+                if state is not None and _is_plain(state):
                     storage = StorageWeakRef(state.untyped_storage())
                     self._states[storage.cdata] = storage
         for each in arguments:
@@ -343,6 +350,11 @@ class SavedTensors:
             if _is_leaf(tensor) or _is_leaf(tensor._base):  # the graph holds it
                 self._tally.shared += 1
                 return SavedTensor(None, 0, tensor)
+            if tensor.device.type not in ("cpu", "meta"):
+                raise NotImplementedError(
+                    f"saved_tensors holds tensors of the CPU: {_describe(tensor)} is "
+                    f"on {tensor.device}"
+                )
             if not _is_plain(tensor):
                 return self._leave_as_it_is(tensor)
             self._claim()
@@ -381,8 +393,11 @@ class SavedTensors:
         self._indexed[index] = saved
         self._tally.saved_bytes += nbytes
         if nbytes >= _SMALLEST:
-            self._largest = max(self._largest, nbytes)
-            self._offer(self._to_encode, saved, nbytes)
+            if self._codecs_of(saved):
+                self._largest = max(self._largest, nbytes)
+                self._offer(self._to_encode, saved, nbytes)
+            else:
+                self._offer(self._to_spill, saved, nbytes)
         self._make_room(saved)
         if saved.is_kept:
             saved.charge = self._account.charge(KEPT, nbytes)
@@ -418,6 +433,7 @@ class SavedTensors:
         self._largest = 0
         self._to_encode = _living(self._to_encode)
         self._to_spill = _living(self._to_spill)
+        self._coded = _living(self._coded)
         _drop_expired(self._inputs)
         _drop_expired(self._states)
 
@@ -439,17 +455,22 @@ class SavedTensors:
     def _make_room(self, new: SavedBytes) -> None:
         """Pack until a storage can be held as well, or is packed itself.
 
-        Where codecs may be needed, room is left for the next code.
+        Room is left for the code of the largest that may have one.
         """
         nbytes = new.storage_bytes
-        spare = min(self._largest, self.limit_bytes // 2) if self.codecs else 0
+        spare = min(self._largest, self.limit_bytes // 2)
         while new.is_kept and self._account.room() < nbytes + spare:
             if not self._pack_one():
                 return
 
     def _pack_one(self) -> bool:
         """Have saved tensors take less memory; whether anything could be done."""
-        return self._drop_copies() or self._encode_one() or self._spill_one()
+        return (
+            self._drop_copies()
+            or self._encode_one()
+            or self._spill_one()
+            or self._round_one()
+        )
 
     def _drop_copies(self) -> bool:
         """Forget what was decoded or read ahead, which is elsewhere, too."""
@@ -475,7 +496,7 @@ class SavedTensors:
             if isinstance(code, Code):
                 self._tally.encoded(code)
                 self._replace(saved, code=code)
-                self._offer(self._to_spill, saved, code.held_bytes)
+                self._offer(self._coded, saved, code.held_bytes)
                 done = True
             elif code:
                 later.append(entry)
@@ -490,20 +511,54 @@ class SavedTensors:
 
         False if there is none.
         """
-        assert saved.record is not None
-        refused = saved.record[1].refused
         source = saved.source()
         wants_room = False
-        for codec in self.codecs:
-            if codec in refused or not (is_lossless(codec) or saved.is_float32):
-                continue
+        for codec in self._codecs_of(saved):
             code = self._encoder.encode(codec, source)
             if isinstance(code, Code):
                 return code
             wants_room |= code
-            if not code:
-                refused.add(codec)
+            if not code and saved.record is not None:
+                saved.record[1].refused.add(codec)
         return wants_room
+
+    def _codecs_of(self, saved: SavedBytes) -> list[str]:
+        """List the codecs that may save bytes, as far as is known."""
+        assert saved.record is not None
+        refused = saved.record[1].refused
+        return [
+            codec
+            for codec in self.codecs
+            if codec not in refused and (is_lossless(codec) or saved.is_float32)
+        ]
+
+    def _round_one(self) -> bool:
+        """Encode a code anew by a later codec that makes it smaller.
+
+        The bytes are decoded meanwhile, which only an operation of backward does else.
+        """
+        while self._coded:
+            saved = heapq.heappop(self._coded)[2]()
+            code = None if saved is None else saved.code
+            if saved is None or code is None or saved.record is None:
+                continue
+            later = self.codecs[self.codecs.index(code.codec) + 1 :]
+            for codec in later:
+                if not (is_lossless(codec) or saved.is_float32):
+                    continue
+                if codec_bounds(code.nbytes)[codec] >= code.held_bytes:
+                    continue
+                copy = self._decoded(saved)
+                self._tally.forget(code)
+                saved.record[1].refused.add(code.codec)
+                saved.code = code = None
+                made = self._encoder.encode(codec, copy.numpy())
+                assert isinstance(made, Code), "it is smaller than what has gone"
+                self._tally.encoded(made)
+                saved.code = made
+                self._offer(self._coded, saved, made.held_bytes)
+                return True
+        return False
 
     def _spill_one(self) -> bool:
         """Write the first storage, or code, for which there is room to the file.
@@ -516,7 +571,7 @@ class SavedTensors:
             self._open_file()
         later: _Heap = []
         done = False
-        for heap in (self._to_spill, self._to_encode):
+        for heap in (self._to_spill, self._coded, self._to_encode):
             while heap and not done:
                 entry = heapq.heappop(heap)
                 saved = entry[2]()
@@ -738,7 +793,7 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 
 def _host_bytes(tensor: torch.Tensor) -> int:
     """Return the bytes of this host's memory that something that is not plain has."""
-    if tensor.device.type != "cpu" or tensor.numel() == 0:
+    if tensor.device.type == "meta" or tensor.numel() == 0:
         return 0
     if tensor.layout is torch.sparse_coo:
         return int(tensor._indices().nbytes + tensor._values().nbytes)
