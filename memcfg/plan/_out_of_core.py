@@ -134,15 +134,15 @@ class _Schedules:
         self.plans: list[Plan] = []  # that fit without copies
         self._found: list[Sequence[int]] = []
         self._more = self._made()
-        self._fastest = request.below  # seconds of what is known
+        self._fastest = math.inf  # seconds of what is found for a goal
 
     def best(self, goal: int) -> list[_Candidate]:
         """Return the fastest within a goal, of equals those that move least."""
         found: list[_Candidate] = []
-        self._fastest = self.request.below
+        self._fastest = math.inf
         for sequence in self._sequences():
             found = sorted([*found, *self._swapped(sequence, goal)], key=_cost)[:_FEW]
-            self._fastest = min([self._fastest, *(each.seconds for each in found)])
+            self._fastest = found[0].seconds if found else math.inf
             if self.request.is_over() or (found and self._is_enough(found[0])):
                 return found
         if not found:
