@@ -9,9 +9,9 @@ from __future__ import annotations
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from weakref import ref
 
-import torch
+from torch.compiler import is_compiling
 from torch.nn.modules.module import (
     register_module_forward_hook,
     register_module_forward_pre_hook,
@@ -39,35 +39,19 @@ class _Turns(threading.local):
     def __init__(self) -> None:
         self.stack: list[tuple[int, int]] = []
 
-    def push(self, owner: object, number: int) -> None:
-        """Begin a turn."""
-        if self.stack and self.stack[0][0] == id(owner):
-            self.drop(0)
-        self.stack.append((id(owner), swap_thread_tag(number)))
-
-    def pop(self, owner: object) -> None:
-        """End a turn, and those within it; nothing if it had none."""
-        for depth in range(len(self.stack) - 1, -1, -1):
-            if self.stack[depth][0] == id(owner):
-                self.drop(depth)
-                return
-
-    def drop(self, depth: int) -> None:
-        """End all turns from a depth on."""
-        swap_thread_tag(self.stack[depth][1])
-        del self.stack[depth:]
-
 
 class ModuleTags:
     """The hooks, and the names of modules: ``ResNet.layer1.0.conv1``.
 
     A name is that in the outermost module that was called; of a module that is not in
-    it, the name of its class.
+    it, the name of its class. The hooks run for every module of every step, so they
+    call as little as they can.
     """
 
     def __init__(self) -> None:
         self._turns = _Turns()
-        self._numbers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        self._numbers: dict[int, int] = {}  # of tags, by the module's identity
+        self._watched: dict[int, ref[Any]] = {}  # so that no identity outlives its own
         self._handles: list[Any] = []
 
     def turn(self, on: bool) -> None:
@@ -85,35 +69,70 @@ class ModuleTags:
         for handle in self._handles:
             handle.remove()
         self._handles = []
-        if self._turns.stack:
-            self._turns.drop(0)
+        _drop(self._turns.stack, 0)
 
     def _enter(self, module: Any, _: Any) -> None:
-        if torch.compiler.is_compiling():
+        if is_compiling():
             return
-        number = self._numbers.get(module)
+        key = id(module)
+        stack = self._turns.stack
+        if stack and stack[0][0] == key:
+            _drop(stack, 0)
+        number = self._numbers.get(key)
         if number is None:
-            number = self._learn(module)
-        self._turns.push(module, number)
+            number = self._learn(module, outermost=not stack)
+        stack.append((key, swap_thread_tag(number)))
 
     def _leave(self, module: Any, _: Any, __: Any) -> None:
-        if not torch.compiler.is_compiling():
-            self._turns.pop(module)
+        if is_compiling():
+            return
+        stack = self._turns.stack
+        if stack and stack[-1][0] == id(module):
+            swap_thread_tag(stack.pop()[1])
+        else:
+            _end(stack, module)
 
     def _enter_step(self, optimizer: Any, _: Any, __: Any) -> None:
-        self._turns.push(optimizer, intern_tag(f"optimizer {type(optimizer).__name__}"))
+        number = intern_tag(f"optimizer {type(optimizer).__name__}")
+        self._turns.stack.append((id(optimizer), swap_thread_tag(number)))
 
     def _leave_step(self, optimizer: Any, _: Any, __: Any) -> None:
-        self._turns.pop(optimizer)
+        _end(self._turns.stack, optimizer)
 
-    def _learn(self, module: Any) -> int:
+    def _learn(self, module: Any, *, outermost: bool) -> int:
         """Return the number of a module's tag; of an outermost one, learn all."""
         title = type(module).__name__
-        if not self._turns.stack:
+        if outermost:
             for name, each in module.named_modules():
-                text = f"{title}.{name}" if name else title
-                self._numbers[each] = intern_tag(text)
-        return self._numbers.setdefault(module, intern_tag(title))
+                self._keep(each, f"{title}.{name}" if name else title)
+        elif id(module) not in self._numbers:
+            self._keep(module, title)
+        return self._numbers[id(module)]
+
+    def _keep(self, module: Any, text: str) -> None:
+        key = id(module)
+
+        def forget(_: Any) -> None:
+            self._numbers.pop(key, None)
+            self._watched.pop(key, None)
+
+        self._watched[key] = ref(module, forget)
+        self._numbers[key] = intern_tag(text)
+
+
+def _drop(stack: list[tuple[int, int]], depth: int) -> None:
+    """End all turns from a depth on."""
+    if depth < len(stack):
+        swap_thread_tag(stack[depth][1])
+        del stack[depth:]
+
+
+def _end(stack: list[tuple[int, int]], owner: object) -> None:
+    """End a turn, and those within it; nothing if it had none."""
+    for depth in range(len(stack) - 1, -1, -1):
+        if stack[depth][0] == id(owner):
+            _drop(stack, depth)
+            return
 
 
 @contextmanager

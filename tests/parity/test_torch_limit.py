@@ -410,6 +410,13 @@ class Breaks(torch.autograd.Function):
         raise ZeroDivisionError("in backward")
 
 
+def until_interrupted(delay, act):
+    """Act again and again, and be interrupted after so many seconds."""
+    signal.setitimer(signal.ITIMER_REAL, delay)
+    for _ in range(1_000_000):
+        act()
+
+
 class TestFaults:
     def test_an_exception_in_a_backward_pass_leaves_nothing(self, limit):
         x = torch.ones(10_000, requires_grad=True)
@@ -448,11 +455,11 @@ class TestFaults:
             except ResourceExhaustedError as error:
                 refused += 1
                 missing = error.rounded_bytes + error.in_use_bytes - error.limit_bytes
-                assert error.limit_bytes == base + room
                 # Or enough was free, but not in one piece: then a page more.
                 room += missing if missing > 0 else 4096
-                caught = type(error)
-            assert caught is mt.OutOfMemoryError
+                caught = type(error), error.limit_bytes
+            assert caught[0] is mt.OutOfMemoryError
+            assert caught[1] < base + room
             mt.limit_cpu(LIMIT)
             restart()
             assert current() == base
@@ -469,16 +476,14 @@ class TestFaults:
         optimizer.zero_grad(set_to_none=True)
         gc.collect()
         base = current()
-        for delay in (0.001, 0.0037, 0.01):
-            timer = threading.Timer(delay, signal.raise_signal, [signal.SIGINT])
-            timer.start()
+        before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+        for delay in (0.002, 0.0037, 0.01, 0.02):
             with pytest.raises(KeyboardInterrupt):
-                for _ in range(100_000):
-                    step(model, optimizer, x)
-            timer.join()
+                until_interrupted(delay, lambda: step(model, optimizer, x))
             optimizer.zero_grad(set_to_none=True)
             gc.collect()
             assert current() == base
+        signal.signal(signal.SIGALRM, before)
         step(model, optimizer, x)
         optimizer.zero_grad(set_to_none=True)
 
@@ -497,8 +502,8 @@ class TestFaults:
         mapped = torch.load(tmp_path / "weights.pt", mmap=True)
         assert current() == 3 * size  # a mapped file
         assert list(map(bits, mapped.values())) == again
+        mt.limit_cpu(3 * size)
         with pytest.raises(ResourceExhaustedError):
-            mt.limit_cpu(3 * size)
             torch.load(tmp_path / "weights.pt")
         assert current() == 3 * size
 
