@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 KEPT, ENCODED, AHEAD = "kept as they are", "encoded", "decoded or read ahead"
 KINDS = (KEPT, ENCODED, AHEAD)
@@ -31,7 +35,8 @@ class Account:
     """Counts bytes by kind; whoever calls it holds its owner's lock.
 
     Invariant: `total` is the sum of all charges that live, or more by those that went
-    since it was last settled, and never above the limit.
+    since it was last settled, and never above the limit. `trim`, if there is one, is
+    told how many free bytes may be kept beside them.
     """
 
     def __init__(self, limit: int) -> None:
@@ -39,6 +44,7 @@ class Account:
         self.total = self.peak = 0  # bytes
         self.by_kind = dict.fromkeys(KINDS, 0)
         self._freed: deque[tuple[str, int]] = deque()
+        self.trim: Callable[[int], None] | None = None
 
     def settle(self) -> int:
         """Take back what is no longer charged; return the bytes that are."""
@@ -55,8 +61,11 @@ class Account:
 
     def charge(self, kind: str, nbytes: int) -> Charge | None:
         """Charge bytes; None, and nothing has changed, if that exceeds the limit."""
-        if nbytes > self.room():
+        room = self.room()
+        if nbytes > room:
             return None
+        if self.trim is not None:
+            self.trim(room - nbytes)
         made = Charge(self._freed, kind, nbytes)
         self.by_kind[kind] += nbytes
         self.total += nbytes

@@ -67,11 +67,20 @@ class Encoder:
         self._account = account
         self._pool = Pool(name="saved tensors")
         self._scratch = np.empty(0, np.uint8)
+        account.trim = self.trim
 
     @property
     def pool_bytes(self) -> int:
         """Bytes of the pool that are in use."""
         return self._pool.stats().current_bytes
+
+    def trim(self, keep: int = 0) -> None:
+        """Give pages back in which nothing lies, but for so many bytes."""
+        if self._scratch.nbytes == 0:  # nothing was ever encoded
+            return
+        stats = self._pool.stats()
+        if stats.reserved_bytes - stats.current_bytes > keep:
+            self._pool.trim()
 
     def encode(self, codec: str, source: Bytes) -> Code | bool:
         """Encode; False if that saves too little, True if there is not the room.

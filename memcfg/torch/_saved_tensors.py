@@ -43,6 +43,7 @@ __all__ = ["SavedTensors", "saved_tensors"]
 _SMALLEST = 1024  # bytes: what is smaller is never packed
 _SIGNS = "mask"  # a codec that keeps signs only
 _AHEAD = 16  # storages that are looked at to be read ahead
+_UNUSED = 8  # the part of the limit that free memory may have in backward
 _FILE = 4  # times the limit: the size of a file, unless it is said
 _Heap = list[tuple[tuple[int, int], int, "ReferenceType[SavedBytes]"]]
 
@@ -304,6 +305,7 @@ class SavedTensors:
         if not self._entered:
             self._hook.remove()
             self._hook = None
+            self._encoder.trim()
             self._file = None  # it goes with the last tensor that lies in it
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -686,6 +688,7 @@ class SavedTensors:
         target = copy.numpy()
         if code is not None:
             decode(code.codec, code.pieces(), target)
+            self._encoder.trim(self.limit_bytes // _UNUSED)
             return copy
         assert spilled is not None
         assert spilled.codec is not None

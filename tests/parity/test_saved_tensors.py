@@ -82,6 +82,12 @@ def held(saver):
     return total
 
 
+def resident(saver):
+    """Count what is resident for it: the pages of codes, and storages."""
+    stats = saver._encoder._pool.stats()
+    return saver.current_bytes - stats.current_bytes + stats.reserved_bytes
+
+
 class Save(torch.autograd.Function):
     """Saves tensors; what backward is given goes into a list."""
 
@@ -122,6 +128,7 @@ def test_training_has_the_same_bits_from_a_file(name, share, tmp_path):
 
     def watch():
         assert held(saver) == saver.current_bytes
+        assert resident(saver) <= limit + 4096
         seen.append(saver.current_bytes)
 
     same_bits(train(name, saver, watch=watch), train(name, None))
@@ -130,6 +137,7 @@ def test_training_has_the_same_bits_from_a_file(name, share, tmp_path):
     assert report.spilled_bytes > 0
     assert report.read_bytes == report.spilled_bytes
     assert saver.current_bytes == saver._encoder.pool_bytes == 0
+    assert resident(saver) <= limit // 4
     assert list(tmp_path.iterdir()) == []
 
 
@@ -181,6 +189,22 @@ def test_a_lossless_codec_goes_first_and_only_float32_is_rounded():
     for (out, found), value in zip(outs, (sparse, dense, double), strict=True):
         out.backward()
         assert torch.equal(found[0], value) == (value is not dense)
+
+
+def test_pages_of_codes_make_room_for_what_is_kept():
+    values = [torch.relu(torch.randn(64 * KIB)) for _ in range(16)]  # 4 MiB together
+    saver = mt.saved_tensors("3MiB")
+    for _ in range(3):
+        with saver:
+            outs = []
+            for each in values:
+                outs.append(save(each.clone()))
+                assert resident(saver) <= saver.limit_bytes + 4096
+        for out, _ in outs[::-1]:
+            out.backward()
+        del outs, out
+        assert saver.memory_report().codings
+        assert resident(saver) <= saver.limit_bytes // 4
 
 
 def test_what_a_lossless_codec_leaves_too_large_is_rounded_after_all():

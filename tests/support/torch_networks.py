@@ -24,14 +24,14 @@ class Residual(nn.Module):
         return torch.relu_(x + self.branch(x))
 
 
-def resnet(filters: int = 16) -> nn.Module:
+def resnet(filters: int = 16, blocks: int = 1) -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(3, filters, 3, padding=1, bias=False),
         nn.BatchNorm2d(filters),
         nn.ReLU(inplace=True),
-        Residual(filters),
+        *(Residual(filters) for _ in range(blocks)),
         nn.MaxPool2d(2),
-        Residual(filters),
+        *(Residual(filters) for _ in range(blocks)),
         nn.Dropout(0.2),
         nn.AdaptiveAvgPool2d(1),
         nn.Flatten(),
