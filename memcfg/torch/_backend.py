@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from memcfg.torch._traced import Costs
 
 
+_RECURRENT = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
+
+
 @dataclass(frozen=True)
 class Peak:
     """The busiest time of a plan, by what an allocator has given out.
@@ -148,6 +151,7 @@ class Planner:
     steps: list[Step] = field(default_factory=list)
     parameters: frozenset[int] = frozenset()
     told: bool = False
+    _onednn: bool = True
 
     @property
     def beside_bytes(self) -> int:
@@ -157,7 +161,8 @@ class Planner:
     def plan(self, source: fx.Graph, num_fwd_outputs: int | None) -> Step:
         """Plan a traced graph, or raise InfeasiblePlanError."""
         if isinstance(self.costs, MeasuredCosts):
-            self.costs.prepare(source.nodes)
+            with torch.backends.mkldnn.flags(enabled=self._onednn):
+                self.costs.prepare(source.nodes)
         tracer = Tracer(
             source,
             num_fwd_outputs=num_fwd_outputs,
@@ -257,13 +262,20 @@ class Planner:
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Any:
         """Compile what was traced: the backend that `torch.compile` calls."""
         self.parameters = _parameters(module, inputs)
+        self._onednn = torch.backends.mkldnn.enabled  # type: ignore[attr-defined]
+        recurrent = any(node.target in _RECURRENT for node in module.graph.nodes)
         make = aot_autograd(
             fw_compiler=self.compile,
             bw_compiler=self.compile,
             inference_compiler=self.infer,
             partition_fn=self.partition,
         )
-        return make(module, inputs)
+        # oneDNN's recurrent layer can't be differentiated in a traced graph: without
+        # it, a layer is traced as the ops of its steps.
+        with torch.backends.mkldnn.flags(
+            enabled=self._onednn and not recurrent
+        ):
+            return make(module, inputs)
 
 
 def lowest_plan(policy: Policy, graph: Graph) -> Plan:

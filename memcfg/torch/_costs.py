@@ -8,6 +8,7 @@ ones; integers are zeros, which are legal as indices.
 from __future__ import annotations
 
 import json
+import operator
 import os
 import platform
 import time
@@ -104,7 +105,18 @@ def _key_of(node: fx.Node) -> str:
 
 
 def _made_up(node: fx.Node) -> Any:
-    """Make values like those of a node."""
+    """Make values like those of a node.
+
+    What an op gives beside its results, such as places of maxima or a workspace that
+    only its gradient understands, is made by that op: anything else may be a crash.
+    """
+    value = node.meta.get("val")
+    if node.target is operator.getitem and isinstance(value, torch.Tensor):
+        maker, at = node.args
+        own = not value.dtype.is_floating_point
+        if own and isinstance(maker, fx.Node) and _is_measured(maker):
+            arguments, options = _arguments(maker)
+            return maker.target(*arguments, **options)[at]  # type: ignore[operator]
 
     def like(value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
