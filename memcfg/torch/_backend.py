@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,8 +24,13 @@ from memcfg.torch._traced import ONCE, Traced, Tracer, nominal_costs
 from memcfg.units import align_up, format_bytes, parse_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
     from memcfg.plan import Plan, Policy
     from memcfg.torch._traced import Costs
+
+
+_RECURRENT = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
 
 
 @dataclass(frozen=True)
@@ -89,12 +95,15 @@ class Step:
         Bytes beside the graph, by what they are.
     is_training : bool
         Whether the step has a backward phase.
+    limit_bytes : int or None, default None
+        The limit of what the graph itself needs; None: no limit.
     """
 
     traced: Traced
     plan: Plan
     beside: dict[str, int]
     is_training: bool
+    limit_bytes: int | None = None
 
     @property
     def beside_bytes(self) -> int:
@@ -148,6 +157,8 @@ class Planner:
     steps: list[Step] = field(default_factory=list)
     parameters: frozenset[int] = frozenset()
     told: bool = False
+    known: list[Step] = field(default_factory=list)
+    _onednn: bool = True
 
     @property
     def beside_bytes(self) -> int:
@@ -157,7 +168,8 @@ class Planner:
     def plan(self, source: fx.Graph, num_fwd_outputs: int | None) -> Step:
         """Plan a traced graph, or raise InfeasiblePlanError."""
         if isinstance(self.costs, MeasuredCosts):
-            self.costs.prepare(source.nodes)
+            with _onednn(self._onednn):
+                self.costs.prepare(source.nodes)
         tracer = Tracer(
             source,
             num_fwd_outputs=num_fwd_outputs,
@@ -185,19 +197,31 @@ class Planner:
 
     def _within(self, traced: Traced, is_training: bool) -> Step:
         graph = traced.graph
-        if self.limit_bytes is None:
-            plan = self.policy(graph, limit_bytes=None)
-            return Step(traced, plan, self.beside, is_training)
-        limit = self.limit_bytes - self.beside_bytes
+        limit = None
+        if self.limit_bytes is not None:
+            limit = self.limit_bytes - self.beside_bytes
+        for each in self.known:  # as when it was planned for an example
+            if each.limit_bytes == limit and each.traced.graph == graph:
+                return replace(each, traced=traced, beside=self.beside)
+        step = Step(
+            traced, self._planned(graph, limit), self.beside, is_training, limit
+        )
+        self.known.append(step)
+        return step
+
+    def _planned(self, graph: Graph, limit: int | None) -> Plan:
+        """Plan a graph, or raise what says where the limit is too low."""
+        if limit is None:
+            return self.policy(graph, limit_bytes=None)
         try:
-            plan = self.policy(graph, limit_bytes=max(limit, 1))
+            return self.policy(graph, limit_bytes=max(limit, 1))
         except InfeasiblePlanError:
             # A plan's arena may have holes, which an allocator does not need.
             plan = lowest_plan(self.policy, graph)
             peak = live_peak(graph, plan)
             if peak.nbytes > limit:
                 raise self._refused(graph, peak) from None
-        return Step(traced, plan, self.beside, is_training)
+        return plan
 
     def _refused(self, graph: Graph, peak: Peak) -> InfeasiblePlanError:
         """Say what the smallest limit is, and which op of which module sets it."""
@@ -236,9 +260,11 @@ class Planner:
         emitted = emitter.with_forward(num_fwd_outputs).emit()
         _drop_copies(emitted, emitter, copies)
         planned = fx.GraphModule(joint, emitted)
-        return partitioners._extract_fwd_bwd_modules(
+        parts: tuple[fx.GraphModule, fx.GraphModule]
+        parts = partitioners._extract_fwd_bwd_modules(
             planned, list(emitter.saved), [], num_fwd_outputs=num_fwd_outputs
         )
+        return parts
 
     def infer(self, module: fx.GraphModule, _inputs: Any) -> Any:
         """Plan a graph without backward."""
@@ -257,13 +283,29 @@ class Planner:
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Any:
         """Compile what was traced: the backend that `torch.compile` calls."""
         self.parameters = _parameters(module, inputs)
+        self._onednn = torch.backends.mkldnn.enabled
+        recurrent = any(node.target in _RECURRENT for node in module.graph.nodes)
         make = aot_autograd(
             fw_compiler=self.compile,
             bw_compiler=self.compile,
             inference_compiler=self.infer,
             partition_fn=self.partition,
         )
-        return make(module, inputs)
+        # oneDNN's recurrent layer can't be differentiated in a traced graph: without
+        # it, a layer is traced as the ops of its steps.
+        with _onednn(self._onednn and not recurrent):
+            return make(module, inputs)
+
+
+@contextmanager
+def _onednn(enabled: bool) -> Iterator[None]:
+    """Say meanwhile whether PyTorch may use oneDNN."""
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(enabled)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
 
 
 def lowest_plan(policy: Policy, graph: Graph) -> Plan:
@@ -311,7 +353,7 @@ def _copy_what_changes(joint: fx.Graph) -> set[str]:
         value = node.meta["val"]
         with value.fake_mode:
             copy.meta["val"] = value.clone()
-        node.replace_all_uses_with(copy, delete_user_cb=lambda user, c=copy: user is not c)  # type: ignore[misc]
+        node.replace_all_uses_with(copy, delete_user_cb=partial(operator.ne, copy))
         copy.meta[ONCE] = True
         names.add(copy.name)
     return names
@@ -384,4 +426,3 @@ def costs_of(times: str) -> Costs:
     if times not in TIMES:
         raise ValueError(f"times are one of {', '.join(TIMES)}, not {times!r}")
     return nominal_costs if times == "nominal" else MeasuredCosts()
-

@@ -1,4 +1,4 @@
-"""What a step has in use beside its graph: optimizer state, gradients that are there."""
+"""What a step has in use beside its graph: optimizer state, earlier gradients."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memcfg.torch._traced import nbytes_of
+from memcfg.torch._traced import nbytes_of, rounded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,7 +47,7 @@ def _tried(
 def _scaled(state: torch.Tensor, parameter: torch.Tensor) -> int:
     if state.numel() != _ELEMENTS:
         return nbytes_of(state)
-    return nbytes_of(torch.empty_like(parameter, device="meta")) // 64 * 64
+    return rounded(parameter.numel() * state.itemsize, parameter.device)
 
 
 def _tensors(values: Iterable[Any]) -> list[torch.Tensor]:

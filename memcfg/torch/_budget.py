@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from memcfg.torch._backend import Step
 
 
-class BudgetedModule(nn.Module):
+class BudgetedModule(nn.Module):  # type: ignore[misc]
     """A module that runs as planned, and is otherwise the module that it was made of.
 
     Its parameters, buffers and state dict are those of `module`, under the same names.
@@ -89,11 +90,21 @@ class BudgetedModule(nn.Module):
         accumulates = any(each.grad is not None for each in self.module.parameters())
         if accumulates not in self._runs:
             self._runs[accumulates] = self._compiled(accumulates)
-        with torch._dynamo.config.patch(allow_rnn=True) if self._is_recurrent else _NONE:
+        with self._tracing():
             return unwrapped(self._runs[accumulates], args, kwargs)
+
+    def _tracing(self) -> contextlib.AbstractContextManager[object]:
+        """Allow recurrent layers to be traced, where there are any."""
+        if not self._is_recurrent:
+            return contextlib.nullcontext()
+        made: contextlib.AbstractContextManager[object]
+        made = torch._dynamo.config.patch(allow_rnn=True)
+        return made
 
     def _compiled(self, accumulates: bool) -> Callable[..., Any]:
         planner = self._planner(accumulates)
+        if accumulates in self._planners:  # for an example
+            planner.known = self._planners[accumulates].known
         self._planners[accumulates] = planner
         return compiled(self.module, planner)
 
@@ -116,7 +127,7 @@ class BudgetedModule(nn.Module):
         planner = self._planner(False)
         planner.only_plan = True
         self._planners[False] = planner
-        with torch._dynamo.config.patch(allow_rnn=True) if self._is_recurrent else _NONE:
+        with self._tracing():
             planned_only(self.module, planner, example)
 
     @property
@@ -148,17 +159,17 @@ class BudgetedModule(nn.Module):
         """Load the model's."""
         return self.module.load_state_dict(*args, **kwargs)
 
-    def named_parameters(  # type: ignore[override]
+    def named_parameters(
         self, *args: Any, **kwargs: Any
     ) -> Iterator[tuple[str, nn.Parameter]]:
         """Iterate over the model's."""
-        return self.module.named_parameters(*args, **kwargs)
+        yield from self.module.named_parameters(*args, **kwargs)
 
-    def named_buffers(  # type: ignore[override]
+    def named_buffers(
         self, *args: Any, **kwargs: Any
     ) -> Iterator[tuple[str, torch.Tensor]]:
         """Iterate over the model's."""
-        return self.module.named_buffers(*args, **kwargs)
+        yield from self.module.named_buffers(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -190,15 +201,6 @@ class BudgetedModule(nn.Module):
         )
         memo[id(self)] = made
         return made
-
-
-class _Nothing:
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *_: object) -> None: ...
-
-
-_NONE = _Nothing()
 
 
 def compiled(run: Any, planner: Planner) -> Callable[..., Any]:

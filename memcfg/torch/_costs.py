@@ -8,6 +8,7 @@ ones; integers are zeros, which are legal as indices.
 from __future__ import annotations
 
 import json
+import operator
 import os
 import platform
 import time
@@ -23,6 +24,7 @@ from torch.utils._pytree import tree_map
 
 from memcfg.devices._file_cache import CacheKind, find_file_cache
 from memcfg.torch._traced import ALIGNMENTS, nbytes_of, nominal_costs, values_of
+from memcfg.units import align_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -104,7 +106,18 @@ def _key_of(node: fx.Node) -> str:
 
 
 def _made_up(node: fx.Node) -> Any:
-    """Make values like those of a node."""
+    """Make values like those of a node.
+
+    What an op gives beside its results, such as places of maxima or a workspace that
+    only its gradient understands, is made by that op: anything else may be a crash.
+    """
+    value = node.meta.get("val")
+    if node.target is operator.getitem and isinstance(value, torch.Tensor):
+        maker, at = node.args
+        own = not value.dtype.is_floating_point
+        if own and isinstance(maker, fx.Node) and _is_measured(maker):
+            arguments, options = _arguments(maker)
+            return maker.target(*arguments, **options)[at]
 
     def like(value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
@@ -135,7 +148,7 @@ def _measure(nodes: dict[str, fx.Node]) -> _Costs:
                 if seconds[key] is not None:
                     arguments, options = _arguments(node)
                     with record_function(_MARK + key):
-                        kept = node.target(*arguments, **options)  # type: ignore[operator]
+                        kept = node.target(*arguments, **options)
                     del kept, arguments, options
         peaks = _peaks(seen)
     for key, node in nodes.items():
@@ -167,11 +180,11 @@ def _seconds(node: fx.Node) -> float | None:
     """Return the shortest of a few runs after one more; None: it can't be run so."""
     try:
         arguments, options = _arguments(node)
-        node.target(*arguments, **options)  # type: ignore[operator]
+        node.target(*arguments, **options)
         best = float("inf")
         for _ in range(_RUNS):
             began = time.perf_counter()
-            node.target(*arguments, **options)  # type: ignore[operator]
+            node.target(*arguments, **options)
             best = min(best, time.perf_counter() - began)
     except (RuntimeError, TypeError, ValueError, IndexError):
         return None
@@ -190,7 +203,6 @@ def _peaks(seen: Any) -> dict[str, int]:
         ((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]"),
         key=lambda event: event[0],
     )
-    step = ALIGNMENTS["cpu"]
     found: dict[str, int] = {}
     at = 0
     for start, end, key in sorted(marks):
@@ -199,7 +211,8 @@ def _peaks(seen: Any) -> dict[str, int]:
             at += 1
         while at < len(memory) and memory[at][0] <= end:
             size = memory[at][1]
-            now += -(-size // step) * step if size > 0 else -(-(-size) // step) * -step
+            whole = align_up(abs(size), ALIGNMENTS["cpu"])
+            now += whole if size > 0 else -whole
             top = max(top, now)
             at += 1
         found[key] = top

@@ -9,7 +9,6 @@ from torch import fx
 from torch.fx.graph import CodeGen
 
 from memcfg.plan import Compute, Free
-from memcfg.torch._traced import nbytes_of, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from memcfg.torch._traced import Traced
 
 
-class BoxedCodeGen(CodeGen):
+class BoxedCodeGen(CodeGen):  # type: ignore[misc]
     """Code that takes a list and empties it, so that what it takes can be freed."""
 
     def gen_fn_def(
@@ -60,12 +59,12 @@ class Emitter:
         self._parts: dict[fx.Node, list[fx.Node]] = {}  # of nodes with several outputs
         for node in source.nodes:
             if node.target is operator.getitem:
-                self._parts.setdefault(node.args[0], []).append(node)  # type: ignore[arg-type]
+                self._parts.setdefault(node.args[0], []).append(node)
         self.saved: list[fx.Node] = []
         self.early: set[fx.Node] = set()
 
     def emit(self) -> fx.Graph:
-        """Write the graph; `saved` are then the nodes that backward reads of forward."""
+        """Write the graph; `saved` is then what backward reads of forward."""
         outputs = next(n for n in self._source.nodes if n.op == "output")
         for node in self._traced.sources:
             self._copy(node)
@@ -91,7 +90,7 @@ class Emitter:
             else self._value(each)
             if isinstance(each, fx.Node)
             else each
-            for at, each in enumerate(outputs.args[0])  # type: ignore[arg-type]
+            for at, each in enumerate(outputs.args[0])
         ]
         made = self._graph.output(tuple(results))
         made.meta = dict(outputs.meta)
@@ -118,7 +117,7 @@ class Emitter:
         return self
 
     def _forward_outputs(self, outputs: fx.Node) -> Iterator[fx.Node]:
-        for each in outputs.args[0][: self._num_forward]:  # type: ignore[index]
+        for each in outputs.args[0][: self._num_forward]:
             if isinstance(each, fx.Node):
                 yield each
 
@@ -164,5 +163,3 @@ class Emitter:
 
 def _is_tangent(node: fx.Node) -> bool:
     return node.op == "placeholder" and "tangents" in str(node.target)
-
-

@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from memcfg.graph import Graph, Op, Tensor, memory_seconds
 from memcfg.graph._graph import DTYPES
+from memcfg.units import align_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -43,13 +44,13 @@ def _flops(node: fx.Node) -> float:
     read = [values_of(each)[0] for each in node.all_input_nodes if values_of(each)]
     aten = torch.ops.aten
     if packet is aten.convolution:
-        return 2.0 * made * read[1][0].numel()
+        return float(2 * made * read[1][0].numel())
     if packet is aten.convolution_backward:
-        return 4.0 * read[0].numel() * read[2][0].numel()
+        return float(4 * read[0].numel() * read[2][0].numel())
     if packet in (aten.mm, aten.bmm):
-        return 2.0 * made * read[0].shape[-1]
+        return float(2 * made * read[0].shape[-1])
     if packet in (aten.addmm, aten.baddbmm):
-        return 2.0 * made * read[-1].shape[-2]
+        return float(2 * made * read[-1].shape[-2])
     return 0.0
 
 
@@ -61,8 +62,12 @@ def values_of(node: fx.Node) -> list[torch.Tensor]:
 
 def nbytes_of(value: torch.Tensor) -> int:
     """Return the bytes of a tensor's storage, rounded as its allocator does."""
-    step = ALIGNMENTS.get(value.device.type, 512)
-    return -(-int(value.untyped_storage().nbytes()) // step) * step
+    return rounded(int(value.untyped_storage().nbytes()), value.device)
+
+
+def rounded(nbytes: int, device: torch.device) -> int:
+    """Return bytes as the allocator of a device rounds them."""
+    return align_up(nbytes, ALIGNMENTS.get(device.type, 512))
 
 
 def _key(value: torch.Tensor) -> int:
@@ -73,7 +78,7 @@ def _is_random(node: fx.Node) -> bool:
     """Whether a node draws numbers; attention without dropout does not."""
     if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
         return False
-    schema = node.target._schema  # type: ignore[union-attr]
+    schema = node.target._schema
     for at, argument in enumerate(schema.arguments):
         if argument.name == "dropout_p":
             given = node.args[at] if at < len(node.args) else None
@@ -189,9 +194,7 @@ class Tracer:
         keep |= self._read(
             node for index, node in enumerate(fwd) if self._kept_outputs(index)
         )
-        keep |= {
-            self._storage_of[node] for node in sources if node in self._storage_of
-        }
+        keep |= {self._storage_of[node] for node in sources if node in self._storage_of}
         gradients = self._read(bwd) - self._read(sources)
         for each in gradients:
             tensor = self._tensors[each]
@@ -213,7 +216,7 @@ class Tracer:
 
     def _outputs(self) -> list[Any]:
         node = next(node for node in self._source.nodes if node.op == "output")
-        return list(node.args[0])  # type: ignore[arg-type]
+        return list(node.args[0])
 
     @staticmethod
     def _end_of_forward(order: Sequence[fx.Node], fwd: Iterable[Any]) -> int:
@@ -259,9 +262,7 @@ class Tracer:
 
     def _call(self, node: fx.Node, phase: str) -> None:
         values = values_of(node)
-        fresh = list(
-            {_key(v): v for v in values if _key(v) not in self._ids}.values()
-        )
+        fresh = list({_key(v): v for v in values if _key(v) not in self._ids}.values())
         role = "activation" if phase == "forward" else "activation_gradient"
         outputs = [
             self._new(node.name if not at else f"{node.name}:{at}", value, role)
@@ -324,13 +325,21 @@ class Tracer:
                 tuple(inputs),
                 (*outputs, after),
                 0.0,
-                self._boundary_bytes,
+                self._boundary_bytes + self._loss_bytes(fwd),
                 replayable=False,
             ),
             None,
             outputs,
         )
         return len(self._ops) - 1
+
+    def _loss_bytes(self, fwd: Iterable[Any]) -> int:
+        """Estimate what the user's own loss needs: thrice the outputs that are kept.
+
+        Cross entropy has logarithms of probabilities and two gradients at a time.
+        """
+        kept = [node for at, node in enumerate(fwd) if self._kept_outputs(at)]
+        return 3 * sum(self._tensors[each].nbytes for each in self._read(kept))
 
     def _append(self, op: Op, node: fx.Node | None, made: list[int]) -> None:
         self._ops.append(op)
