@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from statistics import fmean
+from textwrap import fill
 
 RESULTS = Path(__file__).resolve().parent / "results" / "density.json"
 STEPS = (0, 15, 30, 60, 90, 180, 450, 900)
@@ -50,11 +51,12 @@ def sentence(result: dict) -> str:
     ratios = [each["ratio"] for each in series]
     last = max((e["step"] for e in series if e["ratio"] < PROMISED), default=None)
     told = "never less than 2" if last is None else f"less than 2 last in step {last}"
-    return (
+    return fill(
         f"With {result['network']} the codes of all ReLUs are "
-        f"{fmean(ratios):.2f} times smaller in the mean\n"
+        f"{fmean(ratios):.2f} times smaller in the mean "
         f"of {len(series)} looks, {min(ratios):.2f} at least, {told}; of what lanes "
-        f"copy {fmean(map(lanes_ratio, series)):.2f} times."
+        f"copy {fmean(map(lanes_ratio, series)):.2f} times.",
+        width=88,
     )
 
 

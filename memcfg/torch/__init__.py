@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import memcfg.torch._required  # noqa: F401 - says what is missing, before others fail
 from memcfg.torch._backend import backend
-from memcfg.torch._budget import budget
+from memcfg.torch._budgeted import budget
 from memcfg.torch._cpu_limit import (
     cpu_pool,
     get_memory_info,

@@ -13,8 +13,8 @@ from memcfg.files import write_atomically
 from memcfg.plan import auto
 from memcfg.torch._backend import Planner, costs_of, live_peak, lowest_plan
 from memcfg.torch._beside import gradient_bytes, optimizer_bytes
-from memcfg.torch._budget import planned_only
-from memcfg.torch._report import by_module, by_role, table_of
+from memcfg.torch._budgeted import planned_only
+from memcfg.torch._step_report import by_module, by_role, table_of
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:

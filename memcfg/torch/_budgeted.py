@@ -13,7 +13,7 @@ from memcfg.errors import InfeasiblePlanError
 from memcfg.plan import auto
 from memcfg.torch._backend import Planner, StopAfterPlanning, costs_of
 from memcfg.torch._beside import gradient_bytes, optimizer_bytes
-from memcfg.torch._report import report_of
+from memcfg.torch._step_report import report_of
 from memcfg.units import parse_bytes
 
 if TYPE_CHECKING:
