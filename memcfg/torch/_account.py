@@ -36,15 +36,15 @@ class Account:
 
     Invariant: `total` is the sum of all charges that live, or more by those that went
     since it was last settled, and never above the limit. `trim`, if there is one, is
-    told how many free bytes may be kept beside them.
+    told how many free bytes codes may keep beside a charge that is not theirs.
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.total = self.peak = 0  # bytes
+        self.total = self.peak = self.code_peak = 0  # bytes
         self.by_kind = dict.fromkeys(KINDS, 0)
         self._freed: deque[tuple[str, int]] = deque()
-        self.trim: Callable[[int], None] | None = None
+        self.trim: Callable[[int], int] | None = None
 
     def settle(self) -> int:
         """Take back what is no longer charged; return the bytes that are."""
@@ -64,10 +64,11 @@ class Account:
         room = self.room()
         if nbytes > room:
             return None
-        if self.trim is not None:
+        if self.trim is not None and kind != ENCODED:
             self.trim(room - nbytes)
         made = Charge(self._freed, kind, nbytes)
         self.by_kind[kind] += nbytes
         self.total += nbytes
         self.peak = max(self.peak, self.total)
+        self.code_peak = max(self.code_peak, self.by_kind[ENCODED])
         return made

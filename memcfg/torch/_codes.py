@@ -74,13 +74,18 @@ class Encoder:
         """Bytes of the pool that are in use."""
         return self._pool.stats().current_bytes
 
-    def trim(self, keep: int = 0) -> None:
-        """Give pages back in which nothing lies, but for so many bytes."""
+    def free_bytes(self) -> int:
+        """Return the bytes of pages in which nothing lies."""
         if self._scratch.nbytes == 0:  # nothing was ever encoded
-            return
+            return 0
         stats = self._pool.stats()
-        if stats.reserved_bytes - stats.current_bytes > keep:
-            self._pool.trim()
+        return stats.reserved_bytes - stats.current_bytes
+
+    def trim(self, keep: int = 0) -> int:
+        """Give such pages back, but for so many bytes; return what they had."""
+        if self.free_bytes() <= keep:
+            return 0
+        return self._pool.trim(keep)
 
     def encode(self, codec: str, source: Bytes) -> Code | bool:
         """Encode; False if that saves too little, True if there is not the room.
@@ -108,6 +113,7 @@ class Encoder:
             charges.append(charge)
             block = self._pool.allocate(size, tag=codec)
             blocks.append(block)
+            self.trim(self._account.room())
             np.frombuffer(memoryview(block), np.uint8)[:size] = scratch[:size]
             sizes.append(size)
         return Code(codec, total, tuple(sizes), tuple(blocks), tuple(charges))

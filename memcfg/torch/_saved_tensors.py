@@ -25,7 +25,7 @@ from memcfg._checks import unknown
 from memcfg._core import codec_bounds, encode_bytes
 from memcfg._core._machine import machine_bytes
 from memcfg.errors import ResourceExhaustedError
-from memcfg.torch._account import AHEAD, KEPT, Account
+from memcfg.torch._account import AHEAD, ENCODED, KEPT, Account
 from memcfg.torch._codes import Code, Encoder, decode, is_lossless, split
 from memcfg.torch._passes import Passes
 from memcfg.torch._saved_bytes import Ahead, SavedBytes, SavedTensor, Spilled
@@ -43,7 +43,6 @@ __all__ = ["SavedTensors", "saved_tensors"]
 _SMALLEST = 1024  # bytes: what is smaller is never packed
 _SIGNS = "mask"  # a codec that keeps signs only
 _AHEAD = 16  # storages that are looked at to be read ahead
-_UNUSED = 8  # the part of the limit that free memory may have in backward
 _FILE = 4  # times the limit: the size of a file, unless it is said
 _Heap = list[tuple[tuple[int, int], int, "ReferenceType[SavedBytes]"]]
 
@@ -268,6 +267,17 @@ class SavedTensors:
                 file_bytes=self.file_bytes,
             )
 
+    def trim(self) -> int:
+        """Give memory back that codes have left, and that the next ones would take.
+
+        Returns
+        -------
+        int
+            The bytes given back.
+        """
+        with self._lock:
+            return self._encoder.trim()
+
     def __enter__(self) -> Self:
         """Pack what this thread saves from now on.
 
@@ -305,7 +315,6 @@ class SavedTensors:
         if not self._entered:
             self._hook.remove()
             self._hook = None
-            self._encoder.trim()
             self._file = None  # it goes with the last tensor that lies in it
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -430,6 +439,8 @@ class SavedTensors:
         if self._account.settle() > 0 and (in_backward or not passes.was_read):
             return
         passes.begin()
+        self._encoder.trim(self._account.code_peak)
+        self._account.code_peak = self._account.by_kind[ENCODED]
         self._tally = _Tally(tensors=1)
         self._indexed = WeakValueDictionary()
         self._largest = 0
@@ -457,12 +468,14 @@ class SavedTensors:
     def _make_room(self, new: SavedBytes) -> None:
         """Pack until a storage can be held as well, or is packed itself.
 
-        Room is left for the code of the largest that may have one.
+        Room is left for the code of the largest that may have one, and as long as
+        something can be packed, for pages that codes had: taking them anew takes time.
         """
         nbytes = new.storage_bytes
         spare = min(self._largest, self.limit_bytes // 2)
-        while new.is_kept and self._account.room() < nbytes + spare:
-            if not self._pack_one():
+        while new.is_kept:
+            beside = max(spare, self._encoder.free_bytes())
+            if nbytes + beside <= self._account.room() or not self._pack_one():
                 return
 
     def _pack_one(self) -> bool:
@@ -688,7 +701,6 @@ class SavedTensors:
         target = copy.numpy()
         if code is not None:
             decode(code.codec, code.pieces(), target)
-            self._encoder.trim(self.limit_bytes // _UNUSED)
             return copy
         assert spilled is not None
         assert spilled.codec is not None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections import deque
 from typing import TYPE_CHECKING
 
 from memcfg._core import Lane, ScratchFile, Transfer, fork_count
-from memcfg.units import align_up
+from memcfg.units import align_up, format_bytes
 
 if TYPE_CHECKING:
     from memcfg.torch._codes import Bytes
@@ -41,6 +43,19 @@ class Extent:
         )
 
 
+def _check_disk(folder: str, nbytes: int) -> None:
+    """Raise OSError for a file that the disk has no room for, before it is filled."""
+    disk = os.statvfs(folder)
+    free = disk.f_bavail * disk.f_frsize
+    if nbytes > free:
+        raise OSError(
+            errno.ENOSPC,
+            f"a file of {format_bytes(nbytes, exact=True)} for saved tensors cannot be "
+            f"made, the disk has {format_bytes(free)}: lower spill_limit",
+            folder,
+        )
+
+
 class SpillFile:
     """A file without a name, on disk that is taken when this is made.
 
@@ -58,6 +73,7 @@ class SpillFile:
     """
 
     def __init__(self, folder: str, nbytes: int) -> None:
+        _check_disk(folder, nbytes)
         self.file = ScratchFile(folder, nbytes)
         self.lane_in, self._lane_out = Lane(), Lane()
         self.freed: deque[tuple[int, int]] = deque()

@@ -16,8 +16,8 @@ namespace memcfg {
 // until it has ended; any thread may wait.
 class Transfer : private NoCopy {
  public:
-  // From the space to memory, or from memory to the space. Throws std::invalid_argument if
-  // [offset, offset + size) does not lie inside.
+  // From the space to memory, or from memory to the space. Throws std::invalid_argument
+  // if [offset, offset + size) does not lie inside.
   static std::unique_ptr<Transfer> read(std::shared_ptr<Space> space,
                                         std::shared_ptr<Lane> lane,
                                         Offset offset,
