@@ -88,10 +88,7 @@ class Encoder:
         return self._pool.trim(keep)
 
     def encode(self, codec: str, source: Bytes) -> Code | bool:
-        """Encode; False if that saves too little, True if there is not the room.
-
-        What is returned as False holds for the same bytes at any time.
-        """
+        """Encode; False if that saves too little, True if there is not the room."""
         if self._scratch.nbytes == 0:
             self._scratch = np.empty(codec_bounds(PIECE)["zvc"], np.uint8)
         scratch, total = self._scratch, source.nbytes
@@ -109,7 +106,7 @@ class Encoder:
                 return False
             charge = self._account.charge(ENCODED, align_up(size))
             if charge is None:
-                return True
+                return saves(held, done)
             charges.append(charge)
             block = self._pool.allocate(size, tag=codec)
             blocks.append(block)

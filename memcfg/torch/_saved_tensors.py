@@ -99,9 +99,11 @@ def saved_tensors(
     numbers and what to try; then everything that was held is released.
 
     What counts is the storages that are held for backward, whole ones, and codes, and
-    what is read ahead. Not counted are parameters, and buffers and inputs of modules as
-    long as somebody else holds them: they are there anyway. Nor is what an operation
-    of backward reads, which is decoded for it and goes with it.
+    what is read ahead. Memory that codes have left waits for the next ones within the
+    limit, too, but for parts of pages; `SavedTensors.trim` gives it back. Not counted
+    are parameters, and buffers and inputs of modules as long as somebody else holds
+    them: they are there anyway. Nor is what an operation of backward reads, which is
+    decoded for it and goes with it.
 
     Largest and longest-lived storages are packed first: those with the largest product
     of bytes and of the time between forward and backward in the last pass that saved
@@ -131,7 +133,7 @@ def saved_tensors(
     >>> import torch
     >>> import memcfg.torch as mt
     >>> x = torch.ones(64, 1024, requires_grad=True)
-    >>> with mt.saved_tensors("600KiB") as saved:
+    >>> with mt.saved_tensors("600KiB", ["rle"]) as saved:
     ...     y = (x - 1).relu().exp().relu().exp()
     >>> saved.peak_bytes <= saved.limit_bytes
     True

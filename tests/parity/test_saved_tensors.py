@@ -138,7 +138,9 @@ def test_training_has_the_same_bits_from_a_file(name, share, tmp_path):
 
     same_bits(train(name, saver, watch=watch), train(name, None))
     report = saver.memory_report()
-    assert max(seen) <= saver.peak_bytes <= limit < 4 * saver.peak_bytes
+    assert max(seen) <= saver.peak_bytes <= limit
+    if name != "lstm":  # of which a tensor is larger than the limit, and goes at once
+        assert limit < 4 * saver.peak_bytes
     assert report.spilled_bytes > 0
     assert report.read_bytes == report.spilled_bytes
     assert saver.current_bytes == saver._encoder.pool_bytes == 0
@@ -359,7 +361,7 @@ def test_only_the_bytes_that_are_needed_are_packed():
         lambda: torch.zeros(5, device="meta"),
         lambda: torch.quantize_per_tensor(torch.rand(2000), 0.1, 0, torch.quint8),
     ],
-    ids=["coo", "csr", "empty", "meta", "quantized"],
+    ids=["sparse", "sparse_rows", "empty", "meta", "quantized"],
 )
 @pytest.mark.filterwarnings("ignore")
 def test_what_is_not_plain_is_left_as_it_is(make):
