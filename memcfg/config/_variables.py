@@ -40,7 +40,7 @@ _READ = (  # here and in other rooms, behind the prefix; docs/settings.md has th
     *("CUDA_GRAPHS", "CUDA_LIBRARY", "CUDA_TF32", "CUDNN", "DEBUG"),
     *("FORCE_GPU_ALLOW_GROWTH", "KERNELS", "MAX_BYTES", "MAX_RSS_BYTES", "MEASURE"),
     *("MEMORY_LIMIT", "ONEDNN_LIBRARY", "SIMULATED_DEVICES", "TORCH_CACHE"),
-    "WORKSPACE_DEBUG",
+    *("TORCH_COSTS", "WORKSPACE_DEBUG"),
 )
 # Of the project's own tests and reports.
 _TESTS = ("GPU_REPORT", "PARITY", "PLUGIN_", "STRESS_")

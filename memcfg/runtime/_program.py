@@ -115,10 +115,10 @@ class Program:
             for tensor, operands in readers.movable()
         }
         self._bound: set[str] = set()
-        timed = isinstance(spec, PlannedSpec) and spec.timed
-        self._untimed = _TIMED_STEPS if timed else 0
+        self._untimed = _TIMED_STEPS * (isinstance(spec, PlannedSpec) and spec.timed)
         self._least: list[float] = []  # seconds of each instruction, of timed steps
         self.least_seconds = math.inf  # of a timed step
+        self.due = False  # whether all timed steps are done
 
     @property
     def arena(self) -> Arena:
@@ -199,7 +199,7 @@ class Program:
             if self._packed.program is not self:
                 self._pack()
             timed: list[float] | None = [] if self._untimed else None
-            began = time.perf_counter()
+            began = time.perf_counter() if self._untimed else 0.0
             try:
                 ended: bool = self._loop.run(guard, counter, timed) == -1
             except (KernelError, ResourceExhaustedError) as error:
@@ -220,11 +220,7 @@ class Program:
         self._least = list(map(min, self._least or seconds, seconds))
         self.least_seconds = min(self.least_seconds, whole)
         self._untimed -= 1
-
-    @property
-    def due(self) -> bool:
-        """Whether the seconds of all timed steps are known, and nobody has settled."""
-        return bool(self._least) and not self._untimed
+        self.due = not self._untimed
 
     def took(self) -> dict[object, float]:
         """Return the seconds of ops in the timed steps, by the kernels' keys.
@@ -242,7 +238,7 @@ class Program:
     def settle(self, spec: ProgramSpec) -> None:
         """Have a spec that says the same of the program, and no more steps timed."""
         self.spec, self.graph = spec, spec.graph
-        self._untimed, self._least = 0, []
+        self._untimed, self.due = 0, False
 
     def _write_inputs(self) -> None:
         """Begin a step: what it reads is there."""
