@@ -42,12 +42,12 @@ void* HostAllocator::allocate(Bytes size,
     return try_allocate(size,
                         thread_tag != nullptr ? std::string_view(*thread_tag) : tag);
   } catch (const out_of_memory& error) {
-    keep(error.info(), refusal);
+    keep(error.info(), error.what(), refusal);
   } catch (const std::exception&) {  // there is no memory for metadata
     OutOfMemoryInfo info;
     info.cause = OutOfMemoryInfo::no_memory;
     info.requested = info.rounded = size;
-    keep(std::move(info), refusal);
+    keep(info, "The system refuses the memory.", refusal);
   }
   return nullptr;
 }
@@ -64,11 +64,13 @@ void* HostAllocator::try_allocate(Bytes size, std::string_view tag) {
   }
 }
 
-void HostAllocator::keep(OutOfMemoryInfo info, memcfg_refusal& refusal) noexcept {
-  refusal = {0, info.requested, info.in_use, info.limit, out_of_memory(info).what()};
+void HostAllocator::keep(const OutOfMemoryInfo& info,
+                         const char* sentence,
+                         memcfg_refusal& refusal) noexcept {
+  refusal = {0, info.requested, info.in_use, info.limit, sentence};
   try {
     const ForkLock lock(mutex_);
-    refusals_.emplace_back(last_ + 1, std::move(info));
+    refusals_.emplace_back(last_ + 1, info);
     refusal.number = ++last_;
     if (refusals_.size() > kKept) refusals_.pop_front();
   } catch (const std::bad_alloc&) {  // then it has no number

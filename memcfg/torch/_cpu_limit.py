@@ -10,6 +10,7 @@ import os
 from ctypes import PyDLL, c_int, c_void_p, py_object
 from threading import Lock
 
+from memcfg._cached import cached_property
 from memcfg._core import HostAllocator, Pool
 from memcfg._core._machine import machine_bytes
 from memcfg.config._types import limit_from_bytes
@@ -32,12 +33,16 @@ class _CpuLimit:
     """The pool, the compiled allocator and the hooks; each made when first needed."""
 
     def __init__(self) -> None:
-        self.pool = Pool(name=_NAME)
         self._lock = Lock()
         self._tags = ModuleTags()
         self._allocator: HostAllocator | None = None
         self._library: PyDLL | None = None
         self._limit: int | None = None
+
+    @cached_property
+    def pool(self) -> Pool:
+        """Where the tensors are."""
+        return Pool(name=_NAME)
 
     def replace(self, limit: int | None, tag_modules: bool) -> int | None:
         """Change the limit, and return the one before."""

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "check.hpp"
+#include "failing_new.hpp"
 #include "memcfg/host_allocator.hpp"
 #include "memcfg/pool.hpp"
 #include "memcfg/system_resource.hpp"
@@ -68,6 +69,24 @@ TEST(what_is_refused_can_be_asked_for_by_its_number) {
   CHECK(library.refusal.number == 65);
   CHECK(!library.allocator.refusal(1) && library.allocator.refusal(2));
   CHECK(library.free(block));
+}
+
+TEST(no_failure_of_the_heap_of_metadata_is_thrown) {
+  for (int grants = 0, left = 0; left <= 0; ++grants) {
+    Library library(4096);
+    void* block = nullptr;
+    void* refused = &library;
+    {
+      const failing_new::After after(grants);
+      block = library.take(1000, "a holder with a name that is not short");
+      refused = library.take(5000);
+      left = failing_new::calls_left;
+    }
+    CHECK(refused == nullptr && library.refusal.requested == 5000);
+    CHECK(block == nullptr || library.free(block));
+    CHECK(library.pool->stats().current == 0);
+    library.pool->check();
+  }
 }
 
 TEST(a_threads_tag_goes_before_that_of_a_call) {

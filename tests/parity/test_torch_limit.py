@@ -234,6 +234,12 @@ class TestLimit:
             mt.limit_cpu(value)
         assert mt.cpu_pool().limit == LIMIT
 
+    def test_a_few_bytes_are_warned_of(self, limit):
+        with pytest.warns(RuntimeWarning, match="limit=640"):
+            mt.limit_cpu(640)
+        with pytest.raises(TypeError, match="tag_modules"):
+            mt.limit_cpu(LIMIT, tag_modules=1)
+
     def test_a_loader_of_others_texts_gets_one_error(self, limit):
         """As `torch.utils.data` makes it again from its type and a text."""
         text = "Caught OutOfMemoryError in DataLoader worker process 0.\nTraceback"

@@ -64,7 +64,10 @@ class HostAllocator : private NoCopy {
   static constexpr std::size_t kKept = 64;  // refusals
 
   void* try_allocate(Bytes size, std::string_view tag);
-  void keep(OutOfMemoryInfo info, memcfg_refusal& refusal) noexcept;
+  // Pre: the sentence is never freed.
+  void keep(const OutOfMemoryInfo& info,
+            const char* sentence,
+            memcfg_refusal& refusal) noexcept;
 
   const std::shared_ptr<Pool> pool_;
   memcfg_host_functions functions_;
