@@ -115,9 +115,10 @@ def saved_tensors(
     as they were saved. A change through ``Tensor.data``, which PyTorch does not see
     either, is not noticed.
 
-    Sparse, quantized and nested tensors, subclasses and tensors of other devices are
-    left as they are, and counted where they have bytes of a host's memory. Inside of
-    `torch.utils.checkpoint` without reentry, other hooks are at work.
+    Sparse, quantized and nested tensors and subclasses are left as they are, and
+    counted where they have bytes. An operation that saves a tensor of another device
+    than the CPU raises `NotImplementedError`. Inside of `torch.utils.checkpoint`
+    without reentry, other hooks are at work.
 
     References
     ----------
@@ -337,6 +338,8 @@ class SavedTensors:
 
     def _note(self, module: torch.nn.Module, arguments: tuple[Any, ...]) -> None:
         """Learn what a module that is called holds, and what it was given."""
+        if torch.compiler.is_compiling():  # it would become a part of the program
+            return
         if module not in self._modules:
             self._modules.add(module)
             for state in (*module._parameters.values(), *module._buffers.values()):
@@ -438,7 +441,7 @@ class SavedTensors:
         if not passes.records:
             return
         in_backward = torch._C._current_graph_task_id() != -1
-        if self._account.settle() > 0 and (in_backward or not passes.was_read):
+        if len(self._alive) > 0 and (in_backward or not passes.was_read):
             return
         passes.begin()
         self._encoder.trim(self._account.code_peak)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import gc
 import os
+import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -804,6 +806,78 @@ def test_an_exception_in_forward_or_backward_leaves_nothing(error, tmp_path):
     del out
     assert saver.current_bytes == 0
     assert saver._entered == []
+
+
+@pytest.mark.parametrize("start", range(8))
+def test_an_interrupt_at_any_line_leaves_nothing(start, tmp_path):
+    """Each 40th line that runs here, of what packs and reads; accounts say why not."""
+    here = Path(mt.__file__).parent
+    names = ("_saved_tensors.py", "_saved_bytes.py", "_codes.py", "_passes.py")
+    files = {str(here / name) for name in names}
+    x = torch.randn(40_000).requires_grad_()
+
+    def step(saver):
+        with saver:
+            y = x.relu().exp().relu().sigmoid()
+        (y * y).sum().backward()
+
+    def interrupted(saver, at):
+        """Whether the step had so many lines."""
+        left = at
+
+        def watch(frame, event, _):
+            nonlocal left
+            if frame.f_code.co_filename not in files or "__" in frame.f_code.co_name:
+                return None
+            left -= event == "line"
+            if left == 0:
+                raise KeyboardInterrupt
+            return watch
+
+        before = sys.gettrace()
+        sys.settrace(watch)
+        try:
+            step(saver)
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.settrace(before)
+        return False
+
+    saver, at = mt.saved_tensors("250KiB", spill_to=tmp_path), 1 + 5 * start
+    while interrupted(saver, at):
+        assert saver.current_bytes == saver._encoder.pool_bytes == 0
+        at += 40
+    assert at > 1000
+    x.grad = None
+    step(saver)
+    other = x.detach().clone().requires_grad_()
+    y = other.relu().exp().relu().sigmoid()
+    (y * y).sum().backward()
+    assert torch.equal(x.grad, other.grad)
+    assert saver.peak_bytes <= saver.limit_bytes
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_compiled_model_and_autocast(tmp_path):
+    model = torch.nn.Sequential(
+        torch.nn.Linear(64, 512), torch.nn.ReLU(), torch.nn.Linear(512, 64)
+    )
+    compiled = torch.compile(model, backend="aot_eager")
+    x = torch.randn(200, 64)
+    for function, dtype in ((compiled, None), (model, torch.bfloat16)):
+        found = []
+        for hooks in (None, mt.saved_tensors("300KiB", spill_to=tmp_path)):
+            model.zero_grad()
+            cast = torch.autocast("cpu", dtype, enabled=dtype is not None)
+            with hooks or torch.enable_grad(), cast:
+                out = function(x).relu()
+            out.sum().backward()
+            found.append([each.grad.clone() for each in model.parameters()])
+        assert all(map(torch.equal, *found))
+        assert 0 < hooks.peak_bytes <= hooks.limit_bytes
+        del out
+        assert hooks.current_bytes == 0
 
 
 @pytest.mark.filterwarnings("ignore")
