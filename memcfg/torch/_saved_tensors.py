@@ -425,6 +425,11 @@ class SavedTensors:
         nbytes = _host_bytes(tensor)
         made = SavedTensor(None, 0, tensor)
         if nbytes == 0:
+            if _is_empty(tensor):  # and holds no storage for nothing
+                made.alias = torch.empty_strided(
+                    tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu"
+                )
+                made.version = made.alias._version
             return made
         self._tally.saved_bytes += nbytes
         while nbytes > self._account.room() and self._pack_one():
@@ -799,6 +804,14 @@ def _is_leaf(tensor: torch.Tensor | None) -> bool:
 
 def _is_plain(tensor: torch.Tensor) -> bool:
     """Whether it is a view of a storage of bytes in this host's memory."""
+    return _is_strided(tensor) and tensor.numel() > 0
+
+
+def _is_empty(tensor: torch.Tensor) -> bool:
+    return _is_strided(tensor) and tensor.numel() == 0
+
+
+def _is_strided(tensor: torch.Tensor) -> bool:
     return (
         type(tensor) in (torch.Tensor, torch.nn.Parameter)
         and tensor.device.type == "cpu"
@@ -807,7 +820,6 @@ def _is_plain(tensor: torch.Tensor) -> bool:
         and not tensor.is_nested
         and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
         and not torch._is_functional_tensor(tensor)
-        and tensor.numel() > 0
     )
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: tox run -e parity")
 
+from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
 from torch_networks import NETWORKS, batches  # noqa: E402
 
 import memcfg.torch as mt  # noqa: E402
@@ -542,6 +543,30 @@ def test_saved_before_and_after_a_change_are_two():
     modified(first.backward)
     second.backward()
     assert torch.equal(found[0], value)
+
+
+def test_a_tensor_with_another_counter_is_not_taken_for_one_that_was_changed():
+    value = torch.relu(torch.randn(4000))
+    with mt.saved_tensors(BIG) as saver:
+        first, _ = save(value)
+        value.add_(1)
+        assert saver._pack_one()  # which finds the change
+        second, found = save(value.data)  # PyTorch gives it a counter of its own
+    modified(first.backward)
+    second.backward()
+    assert torch.equal(found[0], value)
+
+
+def test_an_empty_view_holds_no_storage():
+    large = torch.randn(4000)
+    with mt.saved_tensors("1KiB") as saver:
+        out, found = save(large[:0], large.view(40, 100)[:, 3:3])
+        weak = StorageWeakRef(large.untyped_storage())
+        del large
+        assert weak.expired()
+    out.backward()
+    assert [each.shape for each in found] == [(0,), (40, 0)]
+    assert saver.peak_bytes == 0
 
 
 def test_what_was_packed_is_as_it_was_saved_where_the_tensor_is_gone():
