@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from typing import TYPE_CHECKING
+from weakref import ref
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,16 +20,11 @@ class Charge:
     next asked.
     """
 
-    __slots__ = ("_freed", "kind", "nbytes")
+    __slots__ = ("__weakref__", "kind", "nbytes")
 
-    def __init__(self, freed: deque[tuple[str, int]], kind: str, nbytes: int) -> None:
+    def __init__(self, kind: str, nbytes: int) -> None:
         self.kind = kind
         self.nbytes = nbytes
-        self._freed = freed
-
-    def __del__(self) -> None:
-        """Give the bytes back."""
-        self._freed.append((self.kind, self.nbytes))
 
 
 class Account:
@@ -37,22 +33,31 @@ class Account:
     Invariant: `total` is the sum of all charges that live, or more by those that went
     since it was last settled, and never above the limit. `trim`, if there is one, is
     told how many free bytes codes may keep beside a charge that is not theirs.
+
+    Signals: Python handles them after calls, so numbers that belong together change
+    without a call between them, and a charge goes without running any Python.
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.total = self.peak = self.code_peak = 0  # bytes
         self.by_kind = dict.fromkeys(KINDS, 0)
-        self._freed: deque[tuple[str, int]] = deque()
+        self._live: dict[ref[Charge], tuple[str, int]] = {}
+        self._gone: deque[ref[Charge]] = deque()
         self.trim: Callable[[int], int] | None = None
 
     def settle(self) -> int:
         """Take back what is no longer charged; return the bytes that are."""
-        freed = self._freed
-        while freed:
-            kind, nbytes = freed.popleft()
-            self.by_kind[kind] -= nbytes
-            self.total -= nbytes
+        gone, live = self._gone, self._live
+        while gone:
+            weak = gone[0]
+            found = live.get(weak)
+            if found is not None:
+                kind, nbytes = found
+                del live[weak]
+                self.by_kind[kind] -= nbytes
+                self.total -= nbytes
+            gone.popleft()
         return self.total
 
     def room(self) -> int:
@@ -66,7 +71,9 @@ class Account:
             return None
         if self.trim is not None and kind != ENCODED:
             self.trim(room - nbytes)
-        made = Charge(self._freed, kind, nbytes)
+        made = Charge(kind, nbytes)
+        weak = ref(made, self._gone.append)
+        self._live[weak] = kind, nbytes
         self.by_kind[kind] += nbytes
         self.total += nbytes
         self.peak = max(self.peak, self.total)

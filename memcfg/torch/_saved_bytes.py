@@ -109,7 +109,12 @@ class SavedBytes:
             self.start = min(self.start, start // _LINE * _LINE)
             self.stop = max(self.stop, stop)
             self.is_float32 &= is_float32
-        elif start < self.start or stop > self.stop or is_float32 < self.is_float32:
+        elif not (
+            (self.code is not None or self.spilled is not None)  # not all were changed
+            and self.start <= start
+            and stop <= self.stop
+            and self.is_float32 <= is_float32
+        ):
             return None
         self.number += 1
         self.waiting += 1

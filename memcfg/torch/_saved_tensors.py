@@ -115,9 +115,10 @@ def saved_tensors(
     as they were saved. A change through ``Tensor.data``, which PyTorch does not see
     either, is not noticed.
 
-    Sparse, quantized and nested tensors, subclasses and tensors of other devices are
-    left as they are, and counted where they have bytes of a host's memory. Inside of
-    `torch.utils.checkpoint` without reentry, other hooks are at work.
+    Sparse, quantized and nested tensors and subclasses are left as they are, and
+    counted where they have bytes. An operation that saves a tensor of another device
+    than the CPU raises `NotImplementedError`. Inside of `torch.utils.checkpoint`
+    without reentry, other hooks are at work.
 
     References
     ----------
@@ -337,6 +338,8 @@ class SavedTensors:
 
     def _note(self, module: torch.nn.Module, arguments: tuple[Any, ...]) -> None:
         """Learn what a module that is called holds, and what it was given."""
+        if torch.compiler.is_compiling():  # it would become a part of the program
+            return
         if module not in self._modules:
             self._modules.add(module)
             for state in (*module._parameters.values(), *module._buffers.values()):
@@ -422,6 +425,11 @@ class SavedTensors:
         nbytes = _host_bytes(tensor)
         made = SavedTensor(None, 0, tensor)
         if nbytes == 0:
+            if _is_empty(tensor):  # and holds no storage for nothing
+                made.alias = torch.empty_strided(
+                    tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu"
+                )
+                made.version = made.alias._version
             return made
         self._tally.saved_bytes += nbytes
         while nbytes > self._account.room() and self._pack_one():
@@ -438,7 +446,7 @@ class SavedTensors:
         if not passes.records:
             return
         in_backward = torch._C._current_graph_task_id() != -1
-        if self._account.settle() > 0 and (in_backward or not passes.was_read):
+        if len(self._alive) > 0 and (in_backward or not passes.was_read):
             return
         passes.begin()
         self._encoder.trim(self._account.code_peak)
@@ -796,6 +804,14 @@ def _is_leaf(tensor: torch.Tensor | None) -> bool:
 
 def _is_plain(tensor: torch.Tensor) -> bool:
     """Whether it is a view of a storage of bytes in this host's memory."""
+    return _is_strided(tensor) and tensor.numel() > 0
+
+
+def _is_empty(tensor: torch.Tensor) -> bool:
+    return _is_strided(tensor) and tensor.numel() == 0
+
+
+def _is_strided(tensor: torch.Tensor) -> bool:
     return (
         type(tensor) in (torch.Tensor, torch.nn.Parameter)
         and tensor.device.type == "cpu"
@@ -804,7 +820,6 @@ def _is_plain(tensor: torch.Tensor) -> bool:
         and not tensor.is_nested
         and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
         and not torch._is_functional_tensor(tensor)
-        and tensor.numel() > 0
     )
 
 

@@ -6,6 +6,7 @@ import errno
 import os
 from collections import deque
 from typing import TYPE_CHECKING
+from weakref import ref
 
 from memcfg._core import Lane, ScratchFile, Transfer, fork_count
 from memcfg.units import align_up, format_bytes
@@ -17,18 +18,17 @@ _PAGE = 4096  # bytes: what is written begins on a page
 
 
 class Extent:
-    """Bytes of a file, which it has back when this is garbage-collected."""
+    """Bytes of a file, which it has back when this is garbage-collected.
 
-    __slots__ = ("_file", "nbytes", "offset")
+    As an account has the bytes of a `Charge`.
+    """
+
+    __slots__ = ("__weakref__", "_file", "nbytes", "offset")
 
     def __init__(self, file: SpillFile, offset: int, nbytes: int) -> None:
         self.offset = offset
         self.nbytes = nbytes
         self._file = file
-
-    def __del__(self) -> None:
-        """Give the bytes back; any thread, any lock, as for a `Charge`."""
-        self._file.freed.append((self.offset, self.nbytes))
 
     @property
     def is_ours(self) -> bool:
@@ -76,7 +76,8 @@ class SpillFile:
         _check_disk(folder, nbytes)
         self.file = ScratchFile(folder, nbytes)
         self.lane_in, self._lane_out = Lane(), Lane()
-        self.freed: deque[tuple[int, int]] = deque()
+        self._live: dict[ref[Extent], tuple[int, int]] = {}
+        self._gone: deque[ref[Extent]] = deque()
         self._forks = fork_count()
         self._free = {0: nbytes}  # bytes by offset; no two of them touch
         self.in_use = self.peak = 0  # bytes
@@ -114,22 +115,31 @@ class SpillFile:
             size = self._free[offset]
             if size < nbytes:
                 continue
-            del self._free[offset]
+            made = Extent(self, offset, nbytes)
+            weak = ref(made, self._gone.append)
+            del self._free[offset]  # no call from here on: see `Account`
             if size > nbytes:
                 self._free[offset + nbytes] = size - nbytes
+            self._live[weak] = offset, nbytes
             self.in_use += nbytes
             self.peak = max(self.peak, self.in_use)
-            return Extent(self, offset, nbytes)
+            return made
         return None
 
     def _settle(self) -> None:
         """Take back what is no longer used, and join what touches."""
-        if not self.freed:
+        if not self._gone:
             return
-        while self.freed:
-            offset, nbytes = self.freed.popleft()
-            self._free[offset] = nbytes
-            self.in_use -= nbytes
+        gone, live = self._gone, self._live
+        while gone:
+            weak = gone[0]
+            found = live.get(weak)
+            if found is not None:
+                offset, nbytes = found
+                del live[weak]
+                self._free[offset] = nbytes
+                self.in_use -= nbytes
+            gone.popleft()
         joined: dict[int, int] = {}
         last = -1
         for offset in sorted(self._free):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import gc
 import os
+import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: tox run -e parity")
 
+from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
 from torch_networks import NETWORKS, batches  # noqa: E402
 
 import memcfg.torch as mt  # noqa: E402
@@ -542,6 +545,30 @@ def test_saved_before_and_after_a_change_are_two():
     assert torch.equal(found[0], value)
 
 
+def test_a_tensor_with_another_counter_is_not_taken_for_one_that_was_changed():
+    value = torch.relu(torch.randn(4000))
+    with mt.saved_tensors(BIG) as saver:
+        first, _ = save(value)
+        value.add_(1)
+        assert saver._pack_one()  # which finds the change
+        second, found = save(value.data)  # PyTorch gives it a counter of its own
+    modified(first.backward)
+    second.backward()
+    assert torch.equal(found[0], value)
+
+
+def test_an_empty_view_holds_no_storage():
+    large = torch.randn(4000)
+    with mt.saved_tensors("1KiB") as saver:
+        out, found = save(large[:0], large.view(40, 100)[:, 3:3])
+        weak = StorageWeakRef(large.untyped_storage())
+        del large
+        assert weak.expired()
+    out.backward()
+    assert [each.shape for each in found] == [(0,), (40, 0)]
+    assert saver.peak_bytes == 0
+
+
 def test_what_was_packed_is_as_it_was_saved_where_the_tensor_is_gone():
     value = torch.relu(torch.randn(4000))
     old, data = value.clone(), value.detach()
@@ -804,6 +831,78 @@ def test_an_exception_in_forward_or_backward_leaves_nothing(error, tmp_path):
     del out
     assert saver.current_bytes == 0
     assert saver._entered == []
+
+
+@pytest.mark.parametrize("start", range(8))
+def test_an_interrupt_at_any_line_leaves_nothing(start, tmp_path):
+    """Each 40th line that runs here, of what packs and reads; accounts say why not."""
+    here = Path(mt.__file__).parent
+    names = ("_saved_tensors.py", "_saved_bytes.py", "_codes.py", "_passes.py")
+    files = {str(here / name) for name in names}
+    x = torch.randn(40_000).requires_grad_()
+
+    def step(saver):
+        with saver:
+            y = x.relu().exp().relu().sigmoid()
+        (y * y).sum().backward()
+
+    def interrupted(saver, at):
+        """Whether the step had so many lines."""
+        left = at
+
+        def watch(frame, event, _):
+            nonlocal left
+            if frame.f_code.co_filename not in files or "__" in frame.f_code.co_name:
+                return None
+            left -= event == "line"
+            if left == 0:
+                raise KeyboardInterrupt
+            return watch
+
+        before = sys.gettrace()
+        sys.settrace(watch)
+        try:
+            step(saver)
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.settrace(before)
+        return False
+
+    saver, at = mt.saved_tensors("250KiB", spill_to=tmp_path), 1 + 5 * start
+    while interrupted(saver, at):
+        assert saver.current_bytes == saver._encoder.pool_bytes == 0
+        at += 40
+    assert at > 1000
+    x.grad = None
+    step(saver)
+    other = x.detach().clone().requires_grad_()
+    y = other.relu().exp().relu().sigmoid()
+    (y * y).sum().backward()
+    assert torch.equal(x.grad, other.grad)
+    assert saver.peak_bytes <= saver.limit_bytes
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_compiled_model_and_autocast(tmp_path):
+    model = torch.nn.Sequential(
+        torch.nn.Linear(64, 512), torch.nn.ReLU(), torch.nn.Linear(512, 64)
+    )
+    compiled = torch.compile(model, backend="aot_eager")
+    x = torch.randn(200, 64)
+    for function, dtype in ((compiled, None), (model, torch.bfloat16)):
+        found = []
+        for hooks in (None, mt.saved_tensors("300KiB", spill_to=tmp_path)):
+            model.zero_grad()
+            cast = torch.autocast("cpu", dtype, enabled=dtype is not None)
+            with hooks or torch.enable_grad(), cast:
+                out = function(x).relu()
+            out.sum().backward()
+            found.append([each.grad.clone() for each in model.parameters()])
+        assert all(map(torch.equal, *found))
+        assert 0 < hooks.peak_bytes <= hooks.limit_bytes
+        del out
+        assert hooks.current_bytes == 0
 
 
 @pytest.mark.filterwarnings("ignore")
