@@ -75,19 +75,19 @@ bool end_own_threads() noexcept {
 // passes that on to its own children.
 bool staying = false;
 
-void before() noexcept {
-  staying = lost || !end_own_threads();
-}
-
 void in_child() noexcept {
   lost = staying;
   forker = thread_number();
   ++forks;
 }
 
-const int kWatched = pthread_atfork(before, nullptr, in_child);
+const int kWatched = pthread_atfork(end_threads_before_fork, nullptr, in_child);
 
 }  // namespace
+
+void end_threads_before_fork() noexcept {
+  staying = lost || !end_own_threads();
+}
 
 std::uint64_t fork_count() noexcept {
   return forks;

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "memcfg/forks.hpp"
+
 namespace memcfg {
 namespace {
 
@@ -875,6 +877,7 @@ void PoolRegistry::reclaim_quotas() {
 // the forking thread goes on. The caches of the others stay where they are; their
 // blocks go back to the heap when memory is short, or with the pool.
 void PoolRegistry::before_fork() {
+  end_threads_before_fork();  // one that has a cache takes the registry's lock
   host_meter().mutex().lock();
   mutex_.lock();
   for (auto pool = pools_.rbegin(); pool != pools_.rend(); ++pool) (*pool)->freeze();

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -104,6 +107,60 @@ def test_a_tag_of_the_thread_names_what_it_takes(pool):
     taken.append(library.take(64, b"call"))
     assert pool.owners() == {"call": 64, "layer é": 64}
     assert all(map(library.free, taken))
+
+
+# OpenMP threads take blocks, as PyTorch's do, and so have caches of the pool.
+PARALLEL = """
+#include <stddef.h>
+#include <stdint.h>
+struct functions {
+  uint32_t version;
+  void* context;
+  void* (*allocate)(void*, size_t, const char*, void*);
+  int (*free)(void*, void*);
+};
+int take_in_parallel(const struct functions* of) {
+  int taken = 0;
+#pragma omp parallel for num_threads(4) schedule(static, 1) reduction(+ : taken)
+  for (int i = 0; i < 4; ++i) {
+    char refusal[64];
+    taken += of->free(of->context, of->allocate(of->context, 1000, "", refusal));
+  }
+  return taken;
+}
+"""
+FORKS = """
+import ctypes, os, sys
+from memcfg._core import HostAllocator, Pool
+pool = Pool(limit="1MiB")
+allocator = HostAllocator(pool)
+take = ctypes.CDLL(sys.argv[1]).take_in_parallel
+for _ in range(3):
+    assert take(ctypes.c_void_p(allocator.functions)) == 4
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if take(ctypes.c_void_p(allocator.functions)) == 4 else 1)
+    assert os.waitpid(child, 0)[1] == 0
+pool.check()
+print(pool.stats().current_bytes)
+"""
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs a compiler of C")
+def test_a_fork_ends_openmp_threads_that_have_caches(tmp_path):
+    """They end before the pools are closed to all: each waits for its own."""
+    source, library = tmp_path / "parallel.c", tmp_path / "parallel.so"
+    source.write_text(PARALLEL)
+    flags = ["-fopenmp", "-shared", "-fPIC"]
+    subprocess.run(["gcc", *flags, source, "-o", library], check=True)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKS, library],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
 
 
 def test_what_is_no_pool_or_tag_is_refused():

@@ -66,6 +66,11 @@ class ForkLock {
   const std::lock_guard<std::mutex> lock_;
 };
 
+// Before a fork: ends the OpenMP threads of the calling one, and waits for their end.
+// It is called anyway; who holds locks over forks that the end of a thread needs calls
+// it before taking them.
+void end_threads_before_fork() noexcept;
+
 // How many forks lie between the process that loaded this library and the calling one.
 std::uint64_t fork_count() noexcept;
 
