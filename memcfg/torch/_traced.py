@@ -123,7 +123,7 @@ class Traced:
     nodes : list of fx.Node or None
         The node of each op; None: the user's own op.
     storage_of : dict of fx.Node to int
-        The tensor that a node, not one of several outputs, is or views.
+        The tensor that a node is or views, or all of several outputs view.
     made : list of list of int
         The tensors that the node of each op makes.
     boundary : int or None
@@ -268,7 +268,9 @@ class Tracer:
             self._new(node.name if not at else f"{node.name}:{at}", value, role)
             for at, value in enumerate(fresh)
         ]
-        if isinstance(node.meta.get("val"), torch.Tensor):
+        single = isinstance(node.meta.get("val"), torch.Tensor)
+        parts = not outputs and len(set(map(_key, values))) == 1  # as `unbind` gives
+        if single or parts:
             self._storage_of[node] = self._ids[_key(values[0])]
         kept = _is_kept(node)
         if not outputs and not kept:
