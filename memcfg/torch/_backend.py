@@ -139,8 +139,6 @@ class Planner:
         Seconds and scratch bytes of a node.
     beside : dict of str to int
         Bytes that are in use beside the graph during a step, by what they are.
-    loss_bytes : int
-        Bytes that the user's own loss needs between forward and backward.
     inductor : bool
         Whether inductor compiles the two graphs.
     only_plan : bool
@@ -151,7 +149,6 @@ class Planner:
     policy: Policy = field(default_factory=auto)
     costs: Costs = field(default_factory=MeasuredCosts)
     beside: dict[str, int] = field(default_factory=dict)
-    loss_bytes: int = 0
     inductor: bool = False
     only_plan: bool = False
     steps: list[Step] = field(default_factory=list)
@@ -176,7 +173,6 @@ class Planner:
             name="training step" if num_fwd_outputs is not None else "forward",
             parameters=self.parameters,
             costs=self.costs,
-            boundary_bytes=self.loss_bytes,
             kept_outputs=_kept_outputs(source),
         )
         traced = tracer.trace()

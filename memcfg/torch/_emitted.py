@@ -9,6 +9,7 @@ from torch import fx
 from torch.fx.graph import CodeGen
 
 from memcfg.plan import Compute, Free
+from memcfg.torch._traced import is_tangent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,7 +99,7 @@ class Emitter:
             node
             for node in self._graph.nodes
             if node in early
-            and not _is_tangent(node)
+            and not is_tangent(node)
             and any(user not in early and user is not made for user in node.users)
         ]
         late = [
@@ -106,7 +107,7 @@ class Emitter:
             for at, each in enumerate(results)
             if at >= self._num_forward and each in early and each not in self.saved
         ]
-        self.saved += [node for node in dict.fromkeys(late) if not _is_tangent(node)]
+        self.saved += [node for node in dict.fromkeys(late) if not is_tangent(node)]
         return self._graph
 
     _num_forward = 0
@@ -159,7 +160,3 @@ class Emitter:
         """Forget all but what ops made: no more than that is saved for backward."""
         for node in [node for node in self._now if node not in self._roots]:
             del self._now[node]
-
-
-def _is_tangent(node: fx.Node) -> bool:
-    return node.op == "placeholder" and "tangents" in str(node.target)

@@ -150,7 +150,6 @@ class Tracer:
         parameters: Iterable[int] = (),
         kept_outputs: Callable[[int], bool] = lambda index: True,
         costs: Costs = nominal_costs,
-        boundary_bytes: int = 0,
     ) -> None:
         self._source = source
         self._fwd = num_fwd_outputs
@@ -158,7 +157,6 @@ class Tracer:
         self._parameters = frozenset(parameters)
         self._kept_outputs = kept_outputs
         self._costs = costs
-        self._boundary_bytes = boundary_bytes
         self._tensors: list[Tensor] = []
         self._ids: dict[int, int] = {}
         self._storage_of: dict[fx.Node, int] = {}
@@ -177,7 +175,7 @@ class Tracer:
         last = self._end_of_forward(order, fwd)
         boundary = None
         sources = [node for node in order if node.op in ("placeholder", "get_attr")]
-        tangents = [node for node in sources if _is_tangent(node)]
+        tangents = [node for node in sources if is_tangent(node)]
         for node in sources:
             if node not in tangents:
                 self._source_tensor(node)
@@ -327,7 +325,7 @@ class Tracer:
                 tuple(inputs),
                 (*outputs, after),
                 0.0,
-                self._boundary_bytes + self._loss_bytes(fwd),
+                self._loss_bytes(fwd),
                 replayable=False,
             ),
             None,
@@ -359,5 +357,5 @@ class Tracer:
         }
 
 
-def _is_tangent(node: fx.Node) -> bool:
+def is_tangent(node: fx.Node) -> bool:
     return node.op == "placeholder" and "tangents" in str(node.target)
