@@ -12,6 +12,7 @@ import operator
 import os
 import platform
 import time
+import warnings
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map
 
+from memcfg._caller import outside
 from memcfg.devices._file_cache import CacheKind, find_file_cache
 from memcfg.torch._traced import ALIGNMENTS, nbytes_of, nominal_costs, values_of
 from memcfg.units import align_up
@@ -65,6 +67,13 @@ class MeasuredCosts:
         if not new:
             return
         measured = _measure(new)
+        if unknown := sorted({str(new[key].target) for key in new.keys() - measured}):
+            warnings.warn(
+                f"cannot run {', '.join(unknown)} on made-up inputs: their time is "
+                "nominal and their scratch unknown, so a peak may be above its limit",
+                RuntimeWarning,
+                stacklevel=outside(),
+            )
         self._known.update(measured)
         if cache is not None:
             for key, costs in measured.items():
@@ -133,7 +142,7 @@ def _made_up(node: fx.Node) -> Any:
 
 
 def _measure(nodes: dict[str, fx.Node]) -> _Costs:
-    """Run each node a few times, alone."""
+    """Run each node a few times, alone; those that cannot be run so are left out."""
     found: _Costs = {}
     with (
         unset_fake_temporarily(),
@@ -154,7 +163,6 @@ def _measure(nodes: dict[str, fx.Node]) -> _Costs:
     for key, node in nodes.items():
         time_of = seconds[key]
         if time_of is None:
-            found[key] = nominal_costs(node)
             continue
         read = {
             v.untyped_storage()._cdata
