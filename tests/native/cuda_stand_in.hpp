@@ -586,6 +586,9 @@ inline Status cuGraphLaunch(abi::Executable* handle, abi::Stream* on) {
   const auto found = gpu().executables.find(reinterpret_cast<Graph*>(handle));
   demand(found != gpu().executables.end(), "no such graph");
   if (call.refused()) return abi::status::invalid_value;
+  if (stream.capture != nullptr) {
+    return spoil(stream.capture, abi::status::capture_unsupported);
+  }
   return submit(stream, std::make_shared<Replay>(found->second));
 }
 inline Status cuGraphExecDestroy(abi::Executable* handle) {

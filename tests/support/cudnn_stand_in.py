@@ -69,16 +69,19 @@ convolution(
 """
 
 TOO_LARGE = (64 << 20) + 256
-STAGED = "eng1_k2=4"  # has its sums in a workspace
-PLANS = (  # name, numerical notes, and bytes of workspace for so many sums
-    ("eng9_k2=0", {"NONDETERMINISTIC"}, lambda count: 0),
-    ("eng5_k1=3", {"TENSOR_CORE", "DOWN_CONVERT_INPUTS"}, lambda count: 0),
-    ("eng7", set(), lambda count: TOO_LARGE),
-    ("jit[None]", set(), lambda count: 0),  # not cuDNN's
-    ("eng3_k2=1", set(), lambda count: 0),  # which does not build
-    (STAGED, set(), lambda count: 4 * count + 40),
-    ("eng0", set(), lambda count: 0),
-    (STAGED, set(), lambda count: 4 * count + 40),
+ENGINES = {"y": "eng70", "x": "eng74", "w": "eng67"}  # by what they make
+STAGED = "eng70_k2=4"  # a convolution that has its sums in a workspace
+PLAIN = "eng28"  # has none
+PLANS = (  # name, numerical notes, and bytes of workspace for images and sums
+    ("eng9_k2=0", {"NONDETERMINISTIC"}, lambda images, count: 0),
+    ("eng5_k1=3", {"TENSOR_CORE", "DOWN_CONVERT_INPUTS"}, lambda images, count: 0),
+    ("eng7", set(), lambda images, count: TOO_LARGE),
+    ("jit[None]", set(), lambda images, count: 0),  # not cuDNN's
+    ("eng3_k2=1", set(), lambda images, count: 0),  # which does not build
+    ("{}_k2=4", set(), lambda images, count: 4 * count + 40 * images),
+    ("eng0", set(), lambda images, count: 0),
+    (PLAIN, set(), lambda images, count: 0),
+    ("{}_k2=4", set(), lambda images, count: 4 * count + 40 * images),
 )
 UNSUPPORTED, REFUSED = 13, 17  # units of kernels
 
@@ -140,7 +143,7 @@ class Graph:
     def __init__(self, module, handle, **kinds):
         module.check_handle(handle)
         need(set(kinds.values()) == {"float32"}, "types")
-        self.module, self.notes, self.limit = module, set(), None
+        self.module, self.notes, self.limit = module, set(), float("inf")
         self.places = {}  # "x", "w", "y": tensors
         self.added = None  # the bias
         self.planned, self.built = False, set()
@@ -215,7 +218,8 @@ class Graph:
         return len(PLANS)
 
     def get_plan_name_at_index(self, index):
-        return PLANS[index][0]
+        (made,) = (name for name in "xwy" if self.places[name] is self.out)
+        return PLANS[index][0].format(ENGINES[made])
 
     def build_plan_at_index(self, index):
         self.module.call("build_plan_at_index")
@@ -229,7 +233,7 @@ class Graph:
         self.built.add(index)
 
     def _workspace(self, index):
-        return PLANS[index][2](prod(self.out.dim))
+        return PLANS[index][2](self.places["x"].dim[0], prod(self.out.dim))
 
     def get_workspace_size_plan_at_index(self, index):
         need(index in self.built, "a plan that was not built")
@@ -262,7 +266,7 @@ class Graph:
                 *(*tensors, window, *numbers, ctypes.c_void_p(bias)),
             )
             handle.launch(arguments)
-            self.module.executed.append(PLANS[index][0])
+            self.module.executed.append(self.get_plan_name_at_index(index))
 
 
 class Handle:

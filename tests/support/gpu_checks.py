@@ -33,6 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 GPU = "/GPU:0"
 MIB = 1 << 20
 SLACK = 16  # MiB; page tables, and what the driver has beside a pool
+SAID = 60_000  # characters of what failing tests said that are kept
 SMALL = os.environ.get("MEMCFG_GPU_REPORT_SMALL") == "1"  # a stand-in is slow
 
 
@@ -351,6 +352,8 @@ def read_tests(done):
     found.goal("contract suites, tests passed", counts.get("passed", 0), ">=", 1)
     skipped = re.findall(r"^SKIPPED (.+)", done.stdout, re.MULTILINE)
     found.notes |= {"failed": broken[:50], "skipped": skipped[:50]}
+    if count or not ended:
+        found.notes["said"] = done.stdout[-SAID:].splitlines()
     return found
 
 

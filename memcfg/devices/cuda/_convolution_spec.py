@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -46,6 +46,37 @@ class ConvolutionSpec:
         """Which operand is the kernel, or its gradient."""
         places = {"conv2d_gradient_input": 0, "conv2d_gradient_kernel": 2}
         return places.get(self.op_type, 1)
+
+    @property
+    def images(self) -> int:
+        """How many there are."""
+        return self.x[0]
+
+    @property
+    def places_of_images(self) -> dict[int, _Shape]:
+        """Which operands are images, with their shapes."""
+        match self.op_type:
+            case "conv2d":
+                return {0: self.x, 2: self.y}
+            case "conv2d_bias":
+                return {0: self.x, 3: self.y}
+            case "conv2d_gradient_input":
+                return {1: self.y, 2: self.x}
+        return {0: self.x, 1: self.y}
+
+    @property
+    def groups(self) -> int:
+        """How many groups its channels are in."""
+        return self.x[3] // self.kernel[2]
+
+    @property
+    def lopsided(self) -> bool:
+        """Whether images are padded otherwise before than behind."""
+        return any(before != behind for before, behind in self.padding)
+
+    def of(self, images: int) -> ConvolutionSpec:
+        """Return the same of so many images."""
+        return replace(self, x=(images, *self.x[1:]), y=(images, *self.y[1:]))
 
     @property
     def pixelwise(self) -> bool:

@@ -40,6 +40,19 @@ _LIBRARY = "libcudnn.so.9"
 _WORKSPACE = 64 << 20  # bytes that a plan may have; the same for every policy
 _ALIGNMENT = 256  # bytes; of a workspace, and of a kernel in scratch
 _PLANS = 8  # that are listed of a convolution, at most
+_BEST = 2  # of cuDNN's ranking: one of these has the workspace, or the batch is divided
+_PARTS = 256  # of a batch, at most
+_VECTOR = 16  # bytes; what cuDNN wants images to be aligned to
+
+# Engines that were right on a GPU where padding before and behind differ (cuDNN 9.19,
+# H100): of input gradients 50, of kernel gradients 1 and 18 gave others' numbers.
+_LOPSIDED = {
+    "conv2d": ("eng0", "eng70"),
+    "conv2d_bias": (),
+    "conv2d_gradient_input": ("eng0", "eng74"),
+    "conv2d_gradient_kernel": ("eng0", "eng17", "eng67"),
+}
+_DIRECT = "eng0"  # a loop: 7 to 100 times slower than others, unless there are groups
 
 _MODES = ("A", "B", "FALLBACK")  # heuristics, in this order
 _REFUSED = ("NONDETERMINISTIC", "REDUCED_PRECISION_REDUCTION")  # numerical notes
@@ -82,13 +95,19 @@ class Cudnn:
         weakref.finalize(self, _destroy, *ends).atexit = False
 
     def choices(self, spec: ConvolutionSpec) -> Iterator[ChosenConvolution]:
-        """Yield the ways of a convolution, as cuDNN ranks them; once and for all."""
+        """Yield the ways of a convolution, as cuDNN ranks them; once and for all.
+
+        Where those that it prefers want more workspace than they may have, they come
+        first for a part of the batch at a time.
+        """
         turned = _turned(spec)
-        for number in range(_PLANS):
-            plan = self._context.call(partial(self._plan, spec, number))
-            if plan is None:
-                return
-            yield ChosenConvolution(self, spec, plan, turned)
+        images = self._context.call(partial(self._images, spec))
+        for size in dict.fromkeys((images, spec.images)):
+            for number in range(_PLANS):
+                plan = self._context.call(partial(self._plan, spec.of(size), number))
+                if plan is None:
+                    break
+                yield ChosenConvolution(self, spec, plan, size, turned)
 
     def convolve(
         self,
@@ -134,9 +153,30 @@ class Cudnn:
     def _plan(self, spec: ConvolutionSpec, number: int) -> ConvolutionPlan | None:
         """Return one of the plans that work, the first is number 0; None behind all."""
         with self._lock:
-            if spec not in self._found:
-                self._found[spec] = self._search(spec)
-            return self._found[spec].plan(number)
+            return self._known(spec).plan(number)
+
+    def _images(self, spec: ConvolutionSpec) -> int:
+        """Return how many images a plan takes at a time that cuDNN prefers.
+
+        All of them, if one of its first has no more workspace than it may; else the
+        most that divide them, such that one has. Workspaces grow with the images.
+        """
+        with self._lock:
+            size = spec.images
+            for _ in range(_PARTS):  # each time there are more parts
+                best = self._known(spec.of(size)).best_bytes()
+                if best is None or best <= _WORKSPACE:
+                    return size if best is not None else spec.images
+                fewer = _divisor(spec, size * _WORKSPACE // best)
+                if fewer is None:
+                    break
+                size = fewer
+            return spec.images
+
+    def _known(self, spec: ConvolutionSpec) -> _Found:
+        if spec not in self._found:
+            self._found[spec] = self._search(spec)
+        return self._found[spec]
 
     def _search(self, spec: ConvolutionSpec) -> _Found:
         """Ask for plans whose bits cannot change; there may be none."""
@@ -151,7 +191,6 @@ class Cudnn:
             graph.build_operation_graph()
             graph.create_execution_plans(self._modes)
             graph.deselect_numeric_notes(self._refused)
-            graph.deselect_workspace_greater_than(_WORKSPACE)
             count = graph.get_execution_plan_count()
             names = [graph.get_plan_name_at_index(index) for index in range(count)]
         except self._module.cudnnGraphNotSupportedError:
@@ -161,7 +200,7 @@ class Cudnn:
             return _Found(None, (), [])
         first: dict[str, int] = {}
         for index, name in enumerate(names):
-            if name.startswith("eng"):  # others are the front end's, not cuDNN's
+            if _may_run(name, spec):
                 first.setdefault(name, index)
         return _Found(graph, tensors, list(first.items()))
 
@@ -184,64 +223,111 @@ class _Found:
     graph: Any
     tensors: tuple[Any, ...]
     left: list[tuple[str, int]]  # names and indices
-    built: list[ConvolutionPlan] = field(default_factory=list)
+    best: list[ConvolutionPlan] | None = None  # the first, whatever their workspaces
+    built: list[ConvolutionPlan] = field(default_factory=list)  # those within limits
+
+    def best_bytes(self) -> int | None:
+        """Return the least workspace of the first plans; None: there are none."""
+        return min((plan.workspace_bytes for plan in self._first()), default=None)
 
     def plan(self, number: int) -> ConvolutionPlan | None:
+        self._first()
         while len(self.built) <= number and self.left:
-            name, index = self.left.pop(0)
-            try:
-                self.graph.build_plan_at_index(index)
-                size = self.graph.get_workspace_size_plan_at_index(index)
-            except Exception:  # deselected, or not for this GPU: it does not say which
-                continue
-            if size <= _WORKSPACE:
-                made = ConvolutionPlan(self.graph, self.tensors, index, name, size)
-                self.built.append(made)
+            self._build()
         return self.built[number] if number < len(self.built) else None
+
+    def _first(self) -> list[ConvolutionPlan]:
+        if self.best is None:
+            self.best = []
+            while len(self.best) < _BEST and self.left:
+                self.best += filter(None, [self._build()])
+            if self.left:
+                self.graph.deselect_workspace_greater_than(_WORKSPACE)
+        return self.best
+
+    def _build(self) -> ConvolutionPlan | None:
+        name, index = self.left.pop(0)
+        try:
+            self.graph.build_plan_at_index(index)
+            size = self.graph.get_workspace_size_plan_at_index(index)
+        except Exception:  # deselected, or not for this GPU: it does not say which
+            return None
+        made = ConvolutionPlan(self.graph, self.tensors, index, name, size)
+        if size <= _WORKSPACE:
+            self.built.append(made)
+        return made
 
 
 @dataclass(frozen=True, eq=False)
 class ChosenConvolution:
-    """A convolution with its plan, and what transposes its kernel, if it must be."""
+    """A convolution with its plan, and what transposes its kernel, if it must be.
+
+    The plan is for some of the images at a time. Sums over images, which a kernel's
+    gradient is, are added up part by part.
+    """
 
     library: Cudnn
     spec: ConvolutionSpec
     plan: ConvolutionPlan
+    images: int
     turned: CudaSource | None
 
     @property
     def algorithm(self) -> str:
         """Its name, which the same library has for the same GPU."""
-        return f"cudnn:{self.plan.name}"
+        name = f"cudnn:{self.plan.name}"
+        return name if self.images == self.spec.images else f"{name}/{self.images}"
 
     @property
     def scratch_bytes(self) -> int:
-        """Bytes of scratch: the transposed kernel, the workspace, their alignment."""
-        needed = self._kernel_bytes + self.plan.workspace_bytes
+        """Bytes of scratch: kernels, the workspace, their alignment."""
+        needed = self._kernel_bytes + self._part_bytes + self.plan.workspace_bytes
         return needed + _ALIGNMENT if needed else 0
 
     @property
     def _kernel_bytes(self) -> int:
-        if self.turned is None:
-            return 0
+        return 0 if self.turned is None else self._aligned_bytes
+
+    @property
+    def _part_bytes(self) -> int:
+        return self._aligned_bytes if self._sums else 0
+
+    @property
+    def _aligned_bytes(self) -> int:
         nbytes = 4 * prod(self.spec.kernel)
         return nbytes + -nbytes % _ALIGNMENT
+
+    @property
+    def _sums(self) -> bool:
+        """Whether parts are added up."""
+        return self.spec.kernel_place == 2 and self.images < self.spec.images
 
     def bind(self, addresses: Sequence[int], scratch: int) -> list[Bound]:
         """Return it on operands at these addresses."""
         scratch += -scratch % _ALIGNMENT
+        part = scratch + self._kernel_bytes
         needs = self.plan.workspace_bytes > 0
-        workspace = scratch + self._kernel_bytes if needs else 0
+        workspace = part + self._part_bytes if needs else 0
+        place, own = self.spec.kernel_place, [*addresses]
+        if self.turned is not None:
+            own[place] = scratch
+        made: list[Bound] = []
+        for first in range(0, self.spec.images, self.images):
+            there = [*own]
+            for each, shape in self.spec.places_of_images.items():
+                there[each] += 4 * first * prod(shape[1:])
+            if first and self._sums:
+                there[place] = part
+            made.append(BoundConvolution(self, tuple(there), workspace))
+            if first and self._sums:
+                size = OperandSpec((prod(self.spec.kernel),), "float32")
+                add = cuda_source("add", {}, [size, size], [size])
+                made += bind_source(add, [own[place], part, own[place]], 0)
         if self.turned is None:
-            return [BoundConvolution(self, tuple(addresses), workspace)]
-        place = self.spec.kernel_place
-        own = [*addresses]
-        own[place] = scratch
-        convolution = BoundConvolution(self, tuple(own), workspace)
+            return made
         if place == 2:
-            turn = bind_source(self.turned, [scratch, addresses[place]], 0)
-            return [convolution, *turn]
-        return [*bind_source(self.turned, [addresses[place], scratch], 0), convolution]
+            return [*made, *bind_source(self.turned, [scratch, addresses[place]], 0)]
+        return [*bind_source(self.turned, [addresses[place], scratch], 0), *made]
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,6 +448,30 @@ def _write(graph: Any, spec: ConvolutionSpec, kind: Any) -> tuple[Any, ...]:
     dim, stride = _described(shape)
     out.set_output(True).set_data_type(kind).set_dim(dim).set_stride(stride)
     return (*made, out)
+
+
+def _may_run(name: str, spec: ConvolutionSpec) -> bool:
+    """Whether a plan, by its name, is to be had for a convolution."""
+    engine = name.partition("_")[0]
+    if not engine.startswith("eng"):  # the front end's, not cuDNN's
+        return False
+    if engine == _DIRECT and spec.groups == 1:
+        return False
+    return not spec.lopsided or engine in _LOPSIDED[spec.op_type]
+
+
+def _divisor(spec: ConvolutionSpec, most: int) -> int | None:
+    """Return the most images up to so many that divide the batch; None: there are none.
+
+    Parts of images begin where cuDNN can read vectors.
+    """
+    sizes = [4 * prod(shape[1:]) for shape in spec.places_of_images.values()]
+    for images in range(most, 0, -1):
+        if spec.images % images or spec.images // images > _PARTS:
+            continue
+        if all(images * size % _VECTOR == 0 for size in sizes):
+            return images
+    return None
 
 
 def _described(shape: tuple[int, ...]) -> tuple[list[int], list[int]]:

@@ -11,13 +11,14 @@ import warnings
 from contextlib import suppress
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest import mock
 
 import cuda_stand_in
 import cudnn_stand_in
 import gpus
 import numpy as np
 import pytest
-from cudnn_stand_in import STAGED
+from cudnn_stand_in import ENGINES, PLAIN, STAGED
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -34,6 +35,7 @@ from memcfg.ops import op_type
 
 DEFAULT = f"cudnn:{STAGED}"
 KINDS = ("conv2d", "conv2d_gradient_input", "conv2d_gradient_kernel")
+MADE = dict(zip(KINDS, "yxw", strict=True))
 
 
 @pytest.fixture
@@ -152,7 +154,8 @@ def test_convolutions_are_those_of_numpy(device, module, kind, case):
     op = op_of(kind, *case)
     cuda_stand_in.late(7)
     names = named(device, op)
-    assert names == [DEFAULT, "cudnn:eng0", "cuda"]
+    ran = names_of(op)
+    assert names == [*(f"cudnn:{name}" for name in ran), "cuda"]
     results = []
     for name in names:
         found, values = convolve(device, op, name)
@@ -160,7 +163,17 @@ def test_convolutions_are_those_of_numpy(device, module, kind, case):
         again, _ = convolve(device, op, name)
         assert again.tobytes() == found.tobytes()
         results.append(found)
-    assert set(module.executed) == {STAGED, "eng0"}
+    assert set(module.executed) == set(ran)
+
+
+def names_of(op):
+    """The plans of the double for an op: those that are right, the first ones first."""
+    spec = describe_convolution(*op)
+    staged = f"{ENGINES[MADE.get(op[0], 'y')]}_k2=4"
+    loop = ["eng0"] if spec.groups > 1 else []
+    if not spec.lopsided:
+        return [staged, *loop, PLAIN]
+    return [] if op[0] == "conv2d_bias" else [staged, *loop]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -169,11 +182,13 @@ def test_convolutions_with_a_bias_are_those_of_numpy(device, module, case):
     op = op_of("conv2d_bias", *case)
     cuda_stand_in.late(7)
     names = named(device, op)
-    apart = [f"{DEFAULT}+bias", "cudnn:eng0+bias"]
-    assert names == [*apart, DEFAULT, "cudnn:eng0", "cuda"]
     plain = op_of("conv2d", *case)
-    scratch = [size for _, size, _ in device.kernels.algorithms(*op)]
-    assert scratch[:2] == [size for _, size, _ in device.kernels.algorithms(*plain)[:2]]
+    apart = [f"cudnn:{name}+bias" for name in names_of(plain)]
+    assert names == [*apart, *(f"cudnn:{name}" for name in names_of(op)), "cuda"]
+    scratch = [size for _, size, _ in device.kernels.algorithms(*op)][: len(apart)]
+    assert scratch == [
+        size for _, size, _ in device.kernels.algorithms(*plain)[: len(apart)]
+    ]
     for name in names:
         found, values = convolve(device, op, name)
         np.testing.assert_allclose(found, meant(op, values), rtol=1e-5, atol=1e-5)
@@ -224,7 +239,7 @@ def convolutions(draw):
     ]
     return op_of(
         draw(st.sampled_from([*KINDS, "conv2d_bias"])),
-        (draw(st.integers(1, 2)), *image, channels),
+        (draw(st.integers(1, 4)), *image, channels),
         (*kernel, channels // groups, units),
         tuple(strides),
         tuple(map(tuple, padding)),
@@ -232,12 +247,19 @@ def convolutions(draw):
     )
 
 
-@given(op=convolutions(), seed=st.integers(0, 1000), first=st.booleans())
-@settings(max_examples=60, deadline=None)
-def test_any_convolution_is_that_of_numpy(shared, op, seed, first):
+@given(
+    op=convolutions(),
+    seed=st.integers(0, 1000),
+    first=st.booleans(),
+    limit=st.sampled_from([1 << 8, 1 << 10, 64 << 20]),
+)
+@settings(max_examples=80, deadline=None)
+def test_any_convolution_is_that_of_numpy(shared, op, seed, first, limit):
     cuda_stand_in.late(seed)
-    name = named(shared, op)[0 if first else 1]
-    found, values = convolve(shared, op, name, runs=2)
+    with mock.patch.object(_cudnn, "_WORKSPACE", limit):
+        shared.kernels.modules.cudnn._found.clear()
+        names = named(shared, op)
+        found, values = convolve(shared, op, names[0 if first else -2], runs=2)
     np.testing.assert_allclose(found, meant(op, values), rtol=1e-5, atol=1e-5)
 
 
@@ -247,6 +269,54 @@ def shared():
     cuda_stand_in.late(0)
 
 
+# -- parts of a batch ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "conv2d_bias"])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_batch_is_divided_where_its_workspace_is_too_large(
+    device, module, monkeypatch, kind, groups
+):
+    """A part of it has the bits that it has by itself; sums are added up in order."""
+    case = ((6, 5, 6, 4), (3, 3, 4 // groups, 8), (1, 1), SAME)
+    op = op_of(kind, *case)
+    whole = names_of(op_of("conv2d", *case) if kind == "conv2d_bias" else op)
+    needed = {"conv2d_gradient_input": 5 * 6 * 4, "conv2d_gradient_kernel": 0}
+    images = 4 * needed.get(kind, 5 * 6 * 8) + 40  # bytes of workspace of each
+    rest = 4 * 3 * 3 * 4 // groups * 8 if kind == "conv2d_gradient_kernel" else 0
+    monkeypatch.setattr(_cudnn, "_WORKSPACE", rest + 2 * images)
+    made = device.kernels.algorithms(*op)
+    bias = "+bias" if kind == "conv2d_bias" else ""
+    first = f"cudnn:{whole[0]}/2{bias}"
+    assert made[0][0] == first
+    assert [name for name, *_ in made[: 2 * len(whole) - 1]] == [
+        *(f"cudnn:{name}/2{bias}" for name in whole),
+        *(f"cudnn:{name}{bias}" for name in whole[1:]),
+    ]
+    kernel = -(-4 * 3 * 3 * 4 // groups * 8 // 256) * 256
+    parts = 2 if kind == "conv2d_gradient_kernel" else 1
+    assert made[0][1] == parts * kernel + rest + 2 * images + 256
+    for name in (first, made[1][0]):
+        cuda_stand_in.late(5)
+        module.executed.clear()
+        found, values = convolve(device, op, name, runs=1)
+        assert len(module.executed) == 3
+        np.testing.assert_allclose(found, meant(op, values), rtol=1e-5, atol=1e-5)
+        again, _ = convolve(device, op, name)
+        assert again.tobytes() == found.tobytes()
+
+
+def test_a_batch_that_cannot_be_divided_takes_what_needs_less(device, monkeypatch):
+    monkeypatch.setattr(_cudnn, "_WORKSPACE", 1000)  # bytes, which one image needs
+    prime = op_of("conv2d", (7, 5, 6, 4), (3, 3, 4, 8), (1, 1), SAME)
+    assert named(device, prime)[0] == f"cudnn:{STAGED}/1"
+    odd = op_of("conv2d", (7, 5, 5, 3), (3, 3, 3, 8), (1, 1), SAME)
+    assert named(device, odd)[0] == f"cudnn:{PLAIN}"  # an image has 300 bytes
+    monkeypatch.setattr(_cudnn, "_WORKSPACE", 999)
+    large = op_of("conv2d", (6, 5, 6, 4), (3, 3, 4, 8), (1, 1), SAME)
+    assert named(device, large)[0] == f"cudnn:{PLAIN}"
+
+
 # -- algorithms ------------------------------------------------------------
 
 
@@ -254,19 +324,19 @@ def test_plans_are_listed_with_their_scratch(device):
     kernel = -(-4 * 3 * 2 * 3 * 4 // 256) * 256
     sums = 2 * 3 * 5 * 4
     assert device.kernels.algorithms(*SMALL) == [
-        (DEFAULT, kernel + 4 * sums + 40 + 256, 0.0),
-        ("cudnn:eng0", kernel + 256, 0.0),
+        (DEFAULT, kernel + 4 * sums + 2 * 40 + 256, 0.0),
+        (f"cudnn:{PLAIN}", kernel + 256, 0.0),
         ("cuda", 0, 0.0),
     ]
     flat = op_of("conv2d", (2, 4, 4, 3), (2, 2, 3, 1))  # nothing to transpose
-    assert device.kernels.algorithms(*flat)[0][1] == 4 * 2 * 3 * 3 + 40 + 256
+    assert device.kernels.algorithms(*flat)[0][1] == 4 * 2 * 3 * 3 + 2 * 40 + 256
     assert device.kernels.algorithms(*flat)[1][1] == 0
 
 
 def test_what_is_named_runs(device, module):
     for name, expected in (
         (None, [STAGED]),
-        ("cudnn:eng0", ["eng0"]),
+        (f"cudnn:{PLAIN}", [PLAIN]),
         (DEFAULT, [STAGED]),
         ("cuda", []),
     ):
@@ -274,7 +344,13 @@ def test_what_is_named_runs(device, module):
         assert device.kernels.make(*SMALL, name).algorithm == (name or DEFAULT)
         convolve(device, SMALL, name, runs=1)
         assert module.executed == expected
-    for name in ("cudnn", "cudnn:eng9_k2=0", "cudnn:eng7", "cudnn:jit[None]", "eng0"):
+    for name in (
+        "cudnn",
+        "cudnn:eng9_k2=0",
+        "cudnn:eng7",
+        "cudnn:jit[None]",
+        "cudnn:eng0",
+    ):
         with pytest.raises(KernelError, match="no algorithm"):
             device.kernels.make(*SMALL, name)
 
@@ -290,14 +366,14 @@ def test_an_algorithm_that_a_plan_names_is_the_one_that_runs(
         if not isinstance(action, planning.Compute):
             return action
         names = [each.name for each in graph.ops[action.op].algorithms]
-        frugal = "cudnn:eng0"
+        frugal = f"cudnn:{PLAIN}"
         return replace(action, algorithm=frugal) if frugal in names else action
 
     train(device, monkeypatch, policy)
-    assert set(module.executed) == {"eng0"}
+    assert set(module.executed) == {PLAIN}
     module.executed.clear()
     train(device, monkeypatch, planning.share())
-    assert set(module.executed) == {STAGED}
+    assert set(module.executed) == {f"{each}_k2=4" for each in ENGINES.values()}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -363,7 +439,7 @@ def test_each_algorithm_is_measured_on_request(monkeypatch, device, module):
     measured = device.kernels.measure(*SMALL)
     assert [each[:2] for each in measured] == [each[:2] for each in unknown]
     assert all(seconds > 0 for _, _, seconds in measured)
-    assert module.executed == 2 * [STAGED] + 2 * ["eng0"]  # a run, and a capture
+    assert module.executed == 2 * [STAGED] + 2 * [PLAIN]  # a run, and a capture
     assert device.pool.stats().current_bytes == before
     assert device.kernels.measure(*SMALL) == measured  # and has not run again
     assert len(module.executed) == 4
@@ -398,7 +474,7 @@ def test_without_memory_times_are_unknown_until_there_is_some(module):
 
 def test_a_measurement_that_fails_gives_everything_back(device, module):
     module.fails = "execute_plan_at_index"
-    with pytest.raises(KernelError, match="cuDNN, eng1"):
+    with pytest.raises(KernelError, match="cuDNN, eng70"):
         device.kernels.measure(*SMALL)
     assert device.pool.stats().current_bytes == 0
     module.fails = None
@@ -409,11 +485,13 @@ def test_a_measurement_that_fails_gives_everything_back(device, module):
 
 
 def test_an_execution_that_fails_names_the_plan(device, module):
-    kernel = device.kernels.make(*SMALL, "cudnn:eng0")
+    kernel = device.kernels.make(*SMALL, f"cudnn:{PLAIN}")
     module.fails = "execute_plan_at_index"
     block = device.pool.allocate(1 << 16, tag="test")
     places = [block.address + 4096 * i for i in range(3)]
-    with pytest.raises(KernelError, match=r"^cuDNN, eng0: execute_plan\w+ failed") as e:
+    with pytest.raises(
+        KernelError, match=rf"^cuDNN, {PLAIN}: execute_plan\w+ failed"
+    ) as e:
         kernel.run(places, block.address + (1 << 14))
     assert "and more" not in str(e.value)
     module.fails = None

@@ -35,8 +35,9 @@ _MAXIMUM = (
     "return memcfg::maximum_of(a, b);",
 )
 _SIDE_BY_SIDE = 32  # results, where they lie so
-_LEAST_SLICE = 1024  # values of a result that a slice joins
-_ENOUGH = 512  # blocks: results are not cut into slices where there are as many
+_FEW_SIDE_BY_SIDE = 8  # of slices, so that more threads join them: 64 bytes
+_LEAST_STEPS = 16  # values that a thread joins, before results are cut into slices
+_ENOUGH = 1024  # blocks: results are not cut into slices where there are as many
 
 
 def power_of_two(count: int) -> int:
@@ -65,7 +66,7 @@ def reduce(
     stride = min(power_of_two(columns), _SIDE_BY_SIDE)
     lanes = min(power_of_two(each), THREADS // stride)
     tiles = -(-results // (THREADS // lanes))
-    slices, length = cut(each, tiles, _LEAST_SLICE, _ENOUGH)
+    slices, length = cut(each, tiles, _LEAST_STEPS * lanes, _ENOUGH)
     ctype, first, join = kind
 
     def append(
@@ -107,7 +108,7 @@ def reduce(
         (each, length, lanes, stride),
         tiles * slices,
     )
-    stride = min(power_of_two(results), _SIDE_BY_SIDE)
+    stride = min(power_of_two(results), _FEW_SIDE_BY_SIDE)
     lanes = min(power_of_two(slices), THREADS // stride)
     append(
         "return part[r * results + o];",
