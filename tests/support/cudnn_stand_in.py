@@ -69,7 +69,7 @@ convolution(
 """
 
 TOO_LARGE = (64 << 20) + 256
-ENGINES = {"y": "eng70", "x": "eng74", "w": "eng67"}  # by what they make
+ENGINES = {"y": "eng70", "x": "eng74", "w": "eng17"}  # by what they make
 STAGED = "eng70_k2=4"  # a convolution that has its sums in a workspace
 PLAIN = "eng28"  # has none
 PLANS = (  # name, numerical notes, and bytes of workspace for images and sums

@@ -40,8 +40,7 @@ _LIBRARY = "libcudnn.so.9"
 _WORKSPACE = 64 << 20  # bytes that a plan may have; the same for every policy
 _ALIGNMENT = 256  # bytes; of a workspace, and of a kernel in scratch
 _PLANS = 8  # that are listed of a convolution, at most
-_BEST = 2  # of cuDNN's ranking: one of these has the workspace, or the batch is divided
-_PARTS = 256  # of a batch, at most
+_DIVIDED = ((1, 8), (2, 256))  # how many of its plans are looked at, for how many parts
 _VECTOR = 16  # bytes; what cuDNN wants images to be aligned to
 
 # Engines that were right on a GPU where padding before and behind differ (cuDNN 9.19,
@@ -52,6 +51,7 @@ _LOPSIDED = {
     "conv2d_gradient_input": ("eng0", "eng74"),
     "conv2d_gradient_kernel": ("eng0", "eng17", "eng67"),
 }
+_WIDE, _MANY = "eng67", 4  # of fewer channels it takes 4 to 18 times as long as others
 _DIRECT = "eng0"  # a loop: 7 to 100 times slower than others, unless there are groups
 
 _MODES = ("A", "B", "FALLBACK")  # heuristics, in this order
@@ -158,19 +158,20 @@ class Cudnn:
     def _images(self, spec: ConvolutionSpec) -> int:
         """Return how many images a plan takes at a time that cuDNN prefers.
 
-        All of them, if one of its first has no more workspace than it may; else the
-        most that divide them, such that one has. Workspaces grow with the images.
+        All of them, if its first plan has no more workspace than it may; else the most
+        that divide them, such that it has, in few parts. Else the same of its first two
+        in any. Workspaces grow with the images.
         """
         with self._lock:
-            size = spec.images
-            for _ in range(_PARTS):  # each time there are more parts
-                best = self._known(spec.of(size)).best_bytes()
-                if best is None or best <= _WORKSPACE:
-                    return size if best is not None else spec.images
-                fewer = _divisor(spec, size * _WORKSPACE // best)
-                if fewer is None:
-                    break
-                size = fewer
+            for count, parts in _DIVIDED:
+                size: int | None = spec.images
+                while size is not None and spec.images // size <= parts:
+                    least = self._known(spec.of(size)).least_bytes(count)
+                    if least is None:
+                        return spec.images
+                    if least <= _WORKSPACE:
+                        return size
+                    size = _divisor(spec, size * _WORKSPACE // least)
             return spec.images
 
     def _known(self, spec: ConvolutionSpec) -> _Found:
@@ -226,9 +227,10 @@ class _Found:
     best: list[ConvolutionPlan] | None = None  # the first, whatever their workspaces
     built: list[ConvolutionPlan] = field(default_factory=list)  # those within limits
 
-    def best_bytes(self) -> int | None:
-        """Return the least workspace of the first plans; None: there are none."""
-        return min((plan.workspace_bytes for plan in self._first()), default=None)
+    def least_bytes(self, count: int) -> int | None:
+        """Return the least workspace of so many first plans; None: there are none."""
+        first = self._first()[:count]
+        return min((plan.workspace_bytes for plan in first), default=None)
 
     def plan(self, number: int) -> ConvolutionPlan | None:
         self._first()
@@ -239,7 +241,7 @@ class _Found:
     def _first(self) -> list[ConvolutionPlan]:
         if self.best is None:
             self.best = []
-            while len(self.best) < _BEST and self.left:
+            while len(self.best) < _DIVIDED[-1][0] and self.left:
                 self.best += filter(None, [self._build()])
             if self.left:
                 self.graph.deselect_workspace_greater_than(_WORKSPACE)
@@ -457,6 +459,8 @@ def _may_run(name: str, spec: ConvolutionSpec) -> bool:
         return False
     if engine == _DIRECT and spec.groups == 1:
         return False
+    if engine == _WIDE and spec.x[3] < _MANY:
+        return False
     return not spec.lopsided or engine in _LOPSIDED[spec.op_type]
 
 
@@ -467,9 +471,9 @@ def _divisor(spec: ConvolutionSpec, most: int) -> int | None:
     """
     sizes = [4 * prod(shape[1:]) for shape in spec.places_of_images.values()]
     for images in range(most, 0, -1):
-        if spec.images % images or spec.images // images > _PARTS:
-            continue
-        if all(images * size % _VECTOR == 0 for size in sizes):
+        if spec.images % images == 0 and all(
+            images * size % _VECTOR == 0 for size in sizes
+        ):
             return images
     return None
 

@@ -177,7 +177,7 @@ def names_of(op):
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_convolutions_with_a_bias_are_those_of_numpy(device, module, case):
+def test_convolutions_with_a_bias_are_those_of_numpy(device, case):
     """Plans without it come first: cuDNN has more engines for them."""
     op = op_of("conv2d_bias", *case)
     cuda_stand_in.late(7)
@@ -196,7 +196,6 @@ def test_convolutions_with_a_bias_are_those_of_numpy(device, module, case):
         found, _ = convolve(device, op, name, values)
         assert np.isnan(found[..., 0]).all()
         assert np.isfinite(found[..., 1:]).all()
-    assert module.searches == 2
 
 
 @pytest.fixture(scope="module")
