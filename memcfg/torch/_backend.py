@@ -18,9 +18,18 @@ from memcfg._caller import outside
 from memcfg.errors import InfeasiblePlanError
 from memcfg.graph import TIMES, Graph
 from memcfg.plan import Alloc, Compute, Free, auto
+from memcfg.torch._beside import workspace_bytes
 from memcfg.torch._costs import MeasuredCosts
 from memcfg.torch._emitted import Emitter, boxed
-from memcfg.torch._traced import ONCE, Traced, Tracer, nominal_costs
+from memcfg.torch._peak_watch import WATCH, PeakWatch, meter_of
+from memcfg.torch._traced import (
+    ONCE,
+    Traced,
+    Tracer,
+    is_tangent,
+    nominal_costs,
+    values_of,
+)
 from memcfg.units import align_up, format_bytes, parse_bytes
 
 if TYPE_CHECKING:
@@ -139,6 +148,7 @@ class Planner:
         Seconds and scratch bytes of a node.
     beside : dict of str to int
         Bytes that are in use beside the graph during a step, by what they are.
+        cuBLAS's workspaces are added when a graph has products.
     inductor : bool
         Whether inductor compiles the two graphs.
     only_plan : bool
@@ -155,6 +165,7 @@ class Planner:
     parameters: frozenset[int] = frozenset()
     told: bool = False
     known: list[Step] = field(default_factory=list)
+    missed_bytes: int = 0  # what a step had in use beyond its plan
     _onednn: bool = True
 
     @property
@@ -167,6 +178,8 @@ class Planner:
         if isinstance(self.costs, MeasuredCosts):
             with _onednn(self._onednn):
                 self.costs.prepare(source.nodes)
+        if workspaces := workspace_bytes(source.nodes):
+            self.beside = {**self.beside, "cuBLAS workspaces": workspaces}
         tracer = Tracer(
             source,
             num_fwd_outputs=num_fwd_outputs,
@@ -260,7 +273,29 @@ class Planner:
         parts = partitioners._extract_fwd_bwd_modules(
             planned, list(emitter.saved), [], num_fwd_outputs=num_fwd_outputs
         )
+        watch = self._watch(step)
+        for part in parts:
+            part.meta[WATCH] = watch
         return parts
+
+    def _watch(self, step: Step) -> PeakWatch | None:
+        """Return what watches a step; None: it has no limit, or nothing counts."""
+        sources = [node for node in step.traced.sources if not is_tangent(node)]
+        devices = {value.device for node in sources for value in values_of(node)}
+        meter = meter_of(devices.pop()) if len(devices) == 1 else None
+        if meter is None or step.limit_bytes is None:
+            return None
+        tensors = {step.traced.storage_of.get(node) for node in sources} - {None}
+        there = sum(
+            align_up(step.traced.graph.tensors[each].nbytes)
+            for each in tensors
+            if each is not None
+        )
+
+        def tell(missed: int) -> None:
+            self.missed_bytes = max(self.missed_bytes, missed)
+
+        return PeakWatch(meter, step.peak.nbytes - there, tell)
 
     def infer(self, module: fx.GraphModule, _inputs: Any) -> Any:
         """Plan a graph without backward."""
@@ -268,13 +303,31 @@ class Planner:
         emitter = Emitter(module.graph, step.traced, step.plan)
         return self.compile(fx.GraphModule(module, emitter.emit()), _inputs)
 
-    def compile(self, module: fx.GraphModule, inputs: Any) -> Any:
-        """Compile one of the two graphs."""
-        if not self.inductor:
-            return boxed(module)
-        from torch._inductor.compile_fx import compile_fx_inner
+    def forward(self, module: fx.GraphModule, inputs: Any) -> Any:
+        """Compile the forward graph of a step."""
+        return self.compile(module, inputs, PeakWatch.forward)
 
-        return compile_fx_inner(module, inputs)
+    def backward(self, module: fx.GraphModule, inputs: Any) -> Any:
+        """Compile the backward graph of a step."""
+        return self.compile(module, inputs, PeakWatch.backward)
+
+    def compile(
+        self,
+        module: fx.GraphModule,
+        inputs: Any,
+        watched: Callable[[PeakWatch, Any], Any] | None = None,
+    ) -> Any:
+        """Compile a graph."""
+        if self.inductor:
+            from torch._inductor.compile_fx import compile_fx_inner
+
+            return compile_fx_inner(module, inputs)
+        watch = module.meta.get(WATCH)
+        run = boxed(module)
+        if watch is not None and watched is not None:
+            run = watched(watch, run)
+            run._boxed_call = True
+        return run
 
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Any:
         """Compile what was traced: the backend that `torch.compile` calls."""
@@ -282,8 +335,8 @@ class Planner:
         self._onednn = torch.backends.mkldnn.enabled
         recurrent = any(node.target in _RECURRENT for node in module.graph.nodes)
         make = aot_autograd(
-            fw_compiler=self.compile,
-            bw_compiler=self.compile,
+            fw_compiler=self.forward,
+            bw_compiler=self.backward,
             inference_compiler=self.infer,
             partition_fn=self.partition,
         )

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
+from memcfg._caller import outside
 from memcfg.errors import InfeasiblePlanError
 from memcfg.plan import auto
 from memcfg.torch._backend import Planner, StopAfterPlanning, costs_of
 from memcfg.torch._beside import gradient_bytes, optimizer_bytes
 from memcfg.torch._step_report import report_of
-from memcfg.units import parse_bytes
+from memcfg.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from memcfg.plan import Plan, Policy
     from memcfg.torch._backend import Step
+
+
+_MISSED = "not planned"  # bytes beside a graph, as a step has shown
 
 
 class BudgetedModule(nn.Module):  # type: ignore[misc]
@@ -91,7 +96,39 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         if accumulates not in self._runs:
             self._runs[accumulates] = self._compiled(accumulates)
         with self._tracing():
+            if self._exceeds(self._planners[accumulates]):
+                return self._planned_again(accumulates, args, kwargs)
             return unwrapped(self._runs[accumulates], args, kwargs)
+
+    def _exceeds(self, planner: Planner) -> bool:
+        """Whether a step had more in use than planned, and than its limit."""
+        limit_bytes = self._settings[0]
+        return (
+            planner.missed_bytes > 0
+            and limit_bytes is not None
+            and planner.steps[-1].peak_bytes + planner.missed_bytes > limit_bytes
+        )
+
+    def _planned_again(self, accumulates: bool, args: Any, kwargs: Any) -> Any:
+        """Run with a plan that leaves room for what the last one missed."""
+        planner, run = self._planners[accumulates], self._runs[accumulates]
+        missed, planner.missed_bytes = planner.missed_bytes, 0
+        fresh = self._planner(accumulates)
+        fresh.beside[_MISSED] = planner.beside.get(_MISSED, 0) + missed
+        self._planners[accumulates] = fresh
+        self._runs[accumulates] = compiled(self.module, fresh)
+        try:
+            return unwrapped(self._runs[accumulates], args, kwargs)
+        except InfeasiblePlanError as error:
+            self._planners[accumulates], self._runs[accumulates] = planner, run
+            warnings.warn(
+                f"a step has {format_bytes(missed)} more in use than planned, and no "
+                f"plan has room for them: raise the limit to at least "
+                f"{format_bytes(error.smallest_limit_bytes or 0, exact=True)}",
+                RuntimeWarning,
+                stacklevel=outside(),
+            )
+            return unwrapped(run, args, kwargs)
 
     def _tracing(self) -> contextlib.AbstractContextManager[object]:
         """Allow recurrent layers to be traced, where there are any."""

@@ -109,9 +109,22 @@ def _key_of(node: fx.Node) -> str:
 
     arguments = fx.node.map_aggregate((node.args, dict(node.kwargs)), told)
     machine = torch.__version__, torch.get_num_threads(), platform.processor()
+    gpus = [torch.cuda.get_device_name(each) for each in _gpus([node])]
     flags = torch.backends.mkldnn.enabled, os.cpu_count()
-    text = repr((machine, flags, str(node.target), arguments))
+    text = repr((machine, flags, gpus, str(node.target), arguments))
     return sha256(text.encode()).hexdigest()
+
+
+def _gpus(nodes: Iterable[fx.Node]) -> list[int]:
+    """List the GPUs that nodes work on, by their numbers."""
+    found = {
+        value.device.index or 0
+        for node in nodes
+        for each in (node, *node.all_input_nodes)
+        for value in values_of(each)
+        if value.device.type == "cuda"
+    }
+    return sorted(found)
 
 
 def _made_up(node: fx.Node) -> Any:
@@ -134,9 +147,13 @@ def _made_up(node: fx.Node) -> Any:
         real = torch.empty_strided(
             value.shape, value.stride(), dtype=value.dtype, device=value.device
         )
+        count = real.untyped_storage().nbytes() // real.element_size()
+        flat = real.as_strided((count,), (1,), 0)  # elements of `real` may share a place
         if value.dtype.is_floating_point:
-            return real.uniform_(0.1, 0.9)
-        return real.zero_()
+            flat.uniform_(0.1, 0.9)
+        else:
+            flat.zero_()
+        return real
 
     return tree_map(like, node.meta["val"])
 
@@ -147,7 +164,7 @@ def _measure(nodes: dict[str, fx.Node]) -> _Costs:
     with (
         unset_fake_temporarily(),
         _disable_current_modes(),
-        torch.random.fork_rng(devices=[]),
+        torch.random.fork_rng(devices=_gpus(nodes.values())),
         torch.no_grad(),
         torch._C._DisableAutocast(),
     ):
@@ -186,17 +203,26 @@ def _arguments(node: fx.Node) -> tuple[Any, Any]:
 
 def _seconds(node: fx.Node) -> float | None:
     """Return the shortest of a few runs after one more; None: it can't be run so."""
+    gpus = _gpus([node])
     try:
         arguments, options = _arguments(node)
         node.target(*arguments, **options)
         best = float("inf")
         for _ in range(_RUNS):
+            _wait(gpus)
             began = time.perf_counter()
             node.target(*arguments, **options)
+            _wait(gpus)
             best = min(best, time.perf_counter() - began)
     except (RuntimeError, TypeError, ValueError, IndexError):
         return None
     return best
+
+
+def _wait(gpus: Iterable[int]) -> None:
+    """Wait until GPUs have done what they were given."""
+    for gpu in gpus:
+        torch.cuda.synchronize(gpu)
 
 
 def _peaks(seen: Any) -> dict[str, int]:
@@ -208,7 +234,11 @@ def _peaks(seen: Any) -> dict[str, int]:
         if e.name().startswith(_MARK)
     ]
     memory = sorted(
-        ((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]"),
+        (
+            (e.start_ns(), e.nbytes(), str(e.device_type()).rpartition(".")[2].lower())
+            for e in events
+            if e.name() == "[memory]"
+        ),
         key=lambda event: event[0],
     )
     found: dict[str, int] = {}
@@ -218,8 +248,8 @@ def _peaks(seen: Any) -> dict[str, int]:
         while at < len(memory) and memory[at][0] < start:
             at += 1
         while at < len(memory) and memory[at][0] <= end:
-            size = memory[at][1]
-            whole = align_up(abs(size), ALIGNMENTS["cpu"])
+            _, size, kind = memory[at]
+            whole = align_up(abs(size), ALIGNMENTS.get(kind, ALIGNMENTS["cuda"]))
             now += whole if size > 0 else -whole
             top = max(top, now)
             at += 1

@@ -44,6 +44,11 @@ class _CpuLimit:
         """Where the tensors are."""
         return Pool(name=_NAME)
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether new tensors are in the pool."""
+        return self._limit is not None
+
     def replace(self, limit: int | None, tag_modules: bool) -> int | None:
         """Change the limit, and return the one before."""
         with self._lock:
@@ -177,6 +182,11 @@ def cpu_pool() -> Pool:
         `limit_cpu` sets its limit.
     """
     return _cpu.pool
+
+
+def is_limited() -> bool:
+    """Return whether new CPU tensors are in the pool."""
+    return _cpu.is_limited
 
 
 def get_memory_info() -> dict[str, int]:

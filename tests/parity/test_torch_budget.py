@@ -111,6 +111,13 @@ def test_bits_are_eagers_and_the_peak_is_as_predicted_and_within_the_limit(kind)
     assert peaks == sorted(peaks, reverse=True)
 
 
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_each_op_is_measured(kind):
+    module, x, _ = problem(kind)
+    with warnings.catch_warnings(action="error", category=RuntimeWarning):
+        mt.estimate(module, (x,))
+
+
 @pytest.mark.parametrize("kind", [ResNet, VGG])
 def test_below_the_floor_nothing_runs_and_the_module_is_named(kind):
     module, x, _ = problem(kind)

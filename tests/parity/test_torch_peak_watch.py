@@ -1,0 +1,102 @@
+"""A step that needs more than planned is planned again with the difference."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch_steps import ResNet, image  # noqa: E402
+
+import memcfg.torch as mt  # noqa: E402
+
+F = torch.nn.functional
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+MIB = 1 << 20
+
+
+@pytest.fixture
+def pool():
+    """All tensors in a pool that counts, with room for what a plan may miss."""
+    torch._dynamo.reset()
+    torch.manual_seed(3)
+    mt.limit_cpu("2GiB", tag_modules=False)
+    yield mt.cpu_pool()
+    mt.limit_cpu(None)
+
+
+def loss_with(extra_bytes):
+    """Cross entropy, beside so many bytes that nobody has planned."""
+
+    def loss(logits, labels):
+        found = F.cross_entropy(logits, labels)
+        torch.empty(extra_bytes, dtype=torch.uint8).fill_(1)
+        return found
+
+    return loss
+
+
+def steps(module, run, x, y, loss, count):
+    """Run steps without updates: what each adds at most, and its loss."""
+    peaks, losses = [], []
+    for _ in range(count):
+        for each in module.parameters():
+            each.grad = None
+        torch.manual_seed(1)
+        before = mt.get_memory_info()["current"]
+        mt.reset_memory_stats()
+        found = loss(run(x), y)
+        found.backward()
+        peaks.append(mt.get_memory_info()["peak"] - before)
+        losses.append(found.item())
+        del found
+    return peaks, losses
+
+
+def problem():
+    module, x = ResNet(), image()
+    state = sum(
+        -(-each.untyped_storage().nbytes() // 64) * 64
+        for each in (*module.parameters(), *module.buffers(), x)
+    )
+    return module, x, torch.randint(0, 10, (len(x),)), state
+
+
+def test_scratch_that_nominal_costs_do_not_know_is_found_by_the_second_step(pool):
+    module, x, y, state = problem()
+    told = mt.estimate(copy.deepcopy(module), (x,), times="nominal")
+    limit = (told.peak_bytes + told.floor_bytes) // 2
+    run = mt.budget(module, limit, times="nominal")
+    extra = limit // 4
+    peaks, losses = steps(module, run, x, y, loss_with(extra), 5)
+    assert state + peaks[1] > limit  # as planned, and what nobody knew
+    assert all(state + peak <= limit for peak in peaks[3:])
+    assert len(set(losses)) == 1
+    assert run.predicted_peak_bytes <= limit
+    assert "not planned" in run.memory_report()
+
+
+def test_a_step_that_is_as_planned_is_not_planned_again(pool):
+    module, x, y, _ = problem()
+    told = mt.estimate(copy.deepcopy(module), (x,))
+    run = mt.budget(module, told.floor_bytes)
+    steps(module, run, x, y, F.cross_entropy, 2)
+    first = run.memory_plan
+    steps(module, run, x, y, F.cross_entropy, 2)
+    assert run.memory_plan is first
+
+
+def test_what_no_plan_has_room_for_is_said_once_and_training_goes_on(pool):
+    module, x, y, _ = problem()
+    told = mt.estimate(copy.deepcopy(module), (x,))
+    run = mt.budget(module, told.floor_bytes)
+    loss = loss_with(told.peak_bytes)
+    _, losses = steps(module, run, x, y, loss, 2)
+    with pytest.warns(RuntimeWarning, match=r"more in use than planned.*raise the"):
+        losses += steps(module, run, x, y, loss, 1)[1]
+    with warnings.catch_warnings(action="error"):
+        losses += steps(module, run, x, y, loss, 2)[1]
+    assert len(set(losses)) == 1
