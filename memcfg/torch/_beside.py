@@ -72,7 +72,8 @@ def gradient_bytes(module: torch.nn.Module) -> int:
 def workspace_bytes(nodes: Iterable[fx.Node]) -> int:
     """Return the bytes that cuBLAS keeps of PyTorch's allocator for a graph's products.
 
-    It has a workspace for each thread that multiplies: forward's and backward's.
+    It and cuBLASLt have workspaces for each thread that multiplies: forward's and
+    backward's.
     """
     found = {
         value.device
@@ -86,8 +87,22 @@ def workspace_bytes(nodes: Iterable[fx.Node]) -> int:
     return sum(_workspaces[device] for device in found)
 
 
+class _InBoth(torch.autograd.Function):  # type: ignore[misc]
+    """Multiplies by cuBLAS and by cuBLASLt, forward and backward."""
+
+    @staticmethod
+    def forward(_: Any, x: torch.Tensor) -> torch.Tensor:
+        """Give what has the size of x."""
+        return x @ torch.nn.functional.linear(x, x, x[0])
+
+    @staticmethod
+    def backward(_: Any, gradient: torch.Tensor) -> torch.Tensor:
+        """Give what has the size of the gradient."""
+        return gradient @ torch.nn.functional.linear(gradient, gradient, gradient[0])
+
+
 def _measured_workspace(device: torch.device) -> int:
-    """Return the bytes that are left in use by a product and its gradients."""
+    """Return the bytes that are left in use by products in both threads."""
     with (
         unset_fake_temporarily(),
         _disable_current_modes(),
@@ -97,7 +112,7 @@ def _measured_workspace(device: torch.device) -> int:
         torch._C._cuda_clearCublasWorkspaces()
         before = torch.cuda.memory_allocated(device)
         x = torch.ones(64, 64, device=device, requires_grad=True)
-        torch.nn.functional.linear(x, x, x[0]).sum().backward()
+        _InBoth.apply(x).sum().backward()
         x.grad = None
         del x
         torch.cuda.synchronize(device)

@@ -148,7 +148,7 @@ def _made_up(node: fx.Node) -> Any:
             value.shape, value.stride(), dtype=value.dtype, device=value.device
         )
         count = real.untyped_storage().nbytes() // real.element_size()
-        flat = real.as_strided((count,), (1,), 0)  # elements of `real` may share a place
+        flat = real.as_strided((count,), (1,), 0)  # elements may share a place
         if value.dtype.is_floating_point:
             flat.uniform_(0.1, 0.9)
         else:

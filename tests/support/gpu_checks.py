@@ -6,6 +6,7 @@ seconds is lost or held, and no more; one of bytes or numbers fails the report.
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import gc
 import os
@@ -18,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 
 import gpu_networks
@@ -306,6 +308,73 @@ def check_torch_in_the_pool():
         refused = 0
     found.goal("requests beyond the limit refused", refused, ">=", 1)
     return found
+
+
+def check_torch_budget():
+    """PyTorch's steps within a budget: bytes of its allocator, and bits.
+
+    Bits are those of the traced graph without a plan: eager's batch normalisation on a
+    GPU is cuDNN's, the graph's is PyTorch's own.
+    """
+    found, torch = Found(), torch_on_gpu()
+    if torch is None:
+        what = "PyTorch's step within a budget, of its limit"
+        found.goal(what, None, "<=", 1.0, "x", why=NO_TORCH)
+        return found
+    import torch_steps
+
+    torch.backends.cudnn.deterministic = True
+    for kind in (torch_steps.ResNet, torch_steps.VGG, torch_steps.UNet):
+        compare_budgets(torch, kind, found)
+    return found
+
+
+def compare_budgets(torch, kind, found):
+    """Add what steps of one network have in use, and whether bits are the same."""
+    import memcfg.torch as mt
+
+    x = torch.randn(128, 3, 32, 32, device="cuda")
+    y = torch.randint(0, 10, (len(x),), device="cuda")
+    torch.manual_seed(0)
+    net = kind().cuda()
+    own = sum(-(-t.nbytes // 512) * 512 for t in (*net.parameters(), *net.buffers(), x))
+    told = mt.estimate(net, (x,))
+    results, parts = [], {}
+    for share in (None, 1.0, 0.5):
+        torch._dynamo.reset()
+        module = copy.deepcopy(net)
+        limit = None
+        if share is not None:
+            room = told.peak_bytes - told.floor_bytes
+            limit = told.floor_bytes + int(share * room)
+        run = mt.budget(module, limit)
+        torch._C._cuda_clearCublasWorkspaces()
+        others = torch.cuda.memory_allocated() - own
+        for _ in range(5):
+            for each in module.parameters():
+                each.grad = None
+            torch.manual_seed(1)
+            torch.cuda.reset_peak_memory_stats()
+            loss = torch.nn.functional.cross_entropy(run(x), y)
+            loss.backward()
+            loss = loss.item()
+            peak = torch.cuda.max_memory_allocated() - others
+        results.append([loss, *(p.grad for p in module.parameters())])
+        parts[share] = run.predicted_peak_bytes / peak
+        if limit is not None:
+            what = f"PyTorch's {kind.__name__} within a budget"
+            found.goal(f"{what}, step's part of it", peak / limit, "<=", 1.0, "x")
+            found.goal(f"{what}, predicted of measured", parts[share], ">=", 0.98, "x")
+    same = sum(
+        a[0] == b[0] and all(map(torch.equal, a[1:], b[1:]))
+        for a, b in pairwise(results)
+    )
+    found.goal(f"{kind.__name__}: plans with the bits of none", same, ">=", 2)
+    found.notes[kind.__name__] = {
+        "estimate": told.peak_bytes,
+        "floor": told.floor_bytes,
+        "predicted, part of measured": list(parts.values()),
+    }
 
 
 # -- tests and training ----------------------------------------------------------------
@@ -756,7 +825,15 @@ def raw_copy():
 
 
 ORDER = (  # what is short, and what others need, first
-    *("one_context", "torch_in_the_pool", "limit", "digits", "steps", "allocations"),
+    *(
+        "one_context",
+        "torch_in_the_pool",
+        "torch_budget",
+        "limit",
+        "digits",
+        "steps",
+        "allocations",
+    ),
     *("biases", "copies", "endurance", "tests"),
 )
 CHECKS = {name: globals()[f"check_{name}"] for name in ORDER}
