@@ -97,7 +97,9 @@ def machine():
         "memory": f"{details['memory'] // gpu_checks.MIB} MiB",
         "driver's CUDA": told_of(lambda: gpu_checks.device().context.driver.version),
         "pages": told_of(lambda: gpu_checks.device().pool.upstream.page_bytes),
-        "kernels": told_of(lambda: gpu_checks.device().describe_kernels()),
+        "kernels": re.sub(  # without folders
+            r"\(/\S*/", "(", told_of(lambda: gpu_checks.device().describe_kernels())
+        ),
         "python": platform.python_version(),
     }
     for name in PACKAGES:

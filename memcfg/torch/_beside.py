@@ -72,8 +72,8 @@ def gradient_bytes(module: torch.nn.Module) -> int:
 def workspace_bytes(nodes: Iterable[fx.Node]) -> int:
     """Return the bytes that cuBLAS keeps of PyTorch's allocator for a graph's products.
 
-    It and cuBLASLt have workspaces for each thread that multiplies: forward's and
-    backward's.
+    It and cuBLASLt have workspaces for each of the two threads that multiply: the one
+    that runs forward, and autograd's.
     """
     found = {
         value.device
@@ -84,36 +84,21 @@ def workspace_bytes(nodes: Iterable[fx.Node]) -> int:
     }
     for device in found - _workspaces.keys():
         _workspaces[device] = _measured_workspace(device)
-    return sum(_workspaces[device] for device in found)
-
-
-class _InBoth(torch.autograd.Function):  # type: ignore[misc]
-    """Multiplies by cuBLAS and by cuBLASLt, forward and backward."""
-
-    @staticmethod
-    def forward(_: Any, x: torch.Tensor) -> torch.Tensor:
-        """Give what has the size of x."""
-        return x @ torch.nn.functional.linear(x, x, x[0])
-
-    @staticmethod
-    def backward(_: Any, gradient: torch.Tensor) -> torch.Tensor:
-        """Give what has the size of the gradient."""
-        return gradient @ torch.nn.functional.linear(gradient, gradient, gradient[0])
+    return 2 * sum(_workspaces[device] for device in found)
 
 
 def _measured_workspace(device: torch.device) -> int:
-    """Return the bytes that are left in use by products in both threads."""
+    """Return the bytes that products of one thread leave in use."""
     with (
         unset_fake_temporarily(),
         _disable_current_modes(),
-        torch.enable_grad(),
+        torch.no_grad(),
         torch._C._DisableAutocast(),
     ):
         torch._C._cuda_clearCublasWorkspaces()
         before = torch.cuda.memory_allocated(device)
-        x = torch.ones(64, 64, device=device, requires_grad=True)
-        _InBoth.apply(x).sum().backward()
-        x.grad = None
+        x = torch.ones(64, 64, device=device)
+        x @ torch.nn.functional.linear(x, x, x[0])
         del x
         torch.cuda.synchronize(device)
         left = torch.cuda.memory_allocated(device) - before

@@ -144,7 +144,7 @@ CASES = [
     ((2, 4, 4, 3), (1, 1, 3, 4)),
     ((2, 4, 4, 3), (2, 2, 3, 1)),  # a kernel that lies the same for both
     ((2, 4, 4, 1), (1, 1, 1, 5)),
-    ((2, 4, 4, 3), (2, 2, 3, 4), (3, 3)),  # pixels that no window reads
+    ((2, 4, 4, 4), (2, 2, 4, 4), (3, 3)),  # pixels that no window reads
 ]
 
 
