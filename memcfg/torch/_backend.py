@@ -279,11 +279,11 @@ class Planner:
         return parts
 
     def _watch(self, step: Step) -> PeakWatch | None:
-        """Return what watches a step; None: it has no limit, or nothing counts."""
+        """Return what watches a step; None: no limit, nothing counts, or inductor."""
         sources = [node for node in step.traced.sources if not is_tangent(node)]
         devices = {value.device for node in sources for value in values_of(node)}
         meter = meter_of(devices.pop()) if len(devices) == 1 else None
-        if meter is None or step.limit_bytes is None:
+        if meter is None or step.limit_bytes is None or self.inductor:
             return None
         tensors = {step.traced.storage_of.get(node) for node in sources} - {None}
         there = sum(
@@ -319,9 +319,11 @@ class Planner:
     ) -> Any:
         """Compile a graph."""
         if self.inductor:
+            from torch._inductor import config
             from torch._inductor.compile_fx import compile_fx_inner
 
-            return compile_fx_inner(module, inputs)
+            with config.patch(fallback_random=True):  # numbers as eager draws them
+                return compile_fx_inner(module, inputs)
         watch = module.meta.get(WATCH)
         run = boxed(module)
         if watch is not None and watched is not None:
@@ -334,7 +336,13 @@ class Planner:
         self.parameters = _parameters(module, inputs)
         self._onednn = torch.backends.mkldnn.enabled
         recurrent = any(node.target in _RECURRENT for node in module.graph.nodes)
+        decompositions = None
+        if self.inductor:  # which has no other code for some ops
+            from torch._inductor.decomposition import select_decomp_table
+
+            decompositions = select_decomp_table()
         make = aot_autograd(
+            decompositions=decompositions,
             fw_compiler=self.forward,
             bw_compiler=self.backward,
             inference_compiler=self.infer,

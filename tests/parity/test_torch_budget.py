@@ -372,3 +372,24 @@ def test_refusals():
         mt.budget(len, "1MiB")
     with pytest.raises(ValueError, match="times"):
         mt.budget(ResNet(), "1MiB", times="fast")
+
+
+def test_inductor_compiles_planned_graphs():
+    nn = torch.nn
+    layers = [nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.5)]
+    plain = nn.Sequential(*layers, nn.Linear(16, 10))
+    original = copy.deepcopy(plain)
+    x, y = torch.randn(4, 8), torch.randint(0, 10, (4,))
+    told = mt.estimate(copy.deepcopy(plain), (x,), times="nominal")
+    limit = 2 * told.peak_bytes  # of the ops that inductor has them in, too
+    run = mt.budget(original, limit, times="nominal", inductor=True)
+    for mode in (plain.eval, plain.train):  # in training dropout draws other numbers
+        original.train(mode().training)
+        loss, wanted = step(original, run, x, y), step(plain, plain, x, y)
+        if not plain.training:
+            torch.testing.assert_close(loss, wanted)
+            for one, other in zip(
+                original.parameters(), plain.parameters(), strict=True
+            ):
+                torch.testing.assert_close(one.grad, other.grad)
+    assert torch.isfinite(loss)
