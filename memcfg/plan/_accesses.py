@@ -44,6 +44,11 @@ class Gap(NamedTuple):
     after: int  # -1: the start
     back: int
 
+    @property
+    def inside(self) -> slice:
+        """The places between them, in a list of loads, which has the start first."""
+        return slice(self.after + 2, self.back + 1)
+
 
 class Trace:
     """The values of a schedule, none of which is part of the state.
@@ -113,11 +118,19 @@ class Trace:
 
     def size(self, gap: Gap) -> int:
         """Return the bytes of a value, rounded up."""
-        return self.sizes[self.values[gap.value].tensor]
+        return self.sizes[self.tensor(gap)]
+
+    def tensor(self, gap: Gap) -> int:
+        """Return the tensor that a value is one of."""
+        return self.values[gap.value].tensor
 
     def nbytes(self, gap: Gap) -> int:
         """Return the bytes of a value that a copy moves."""
-        return self.graph.tensors[self.values[gap.value].tensor].nbytes
+        return self.graph.tensors[self.tensor(gap)].nbytes
+
+    def is_read(self, gap: Gap) -> bool:
+        """Whether the access before a gap reads its value, which is there by then."""
+        return gap.after > self.values[gap.value].begin
 
     def read(self, place: int) -> Collection[int]:
         """Return the values that are read at a place."""

@@ -97,7 +97,6 @@ class Evictions:
             [op.seconds for op in ops],
             [align_up(op.scratch_bytes) for op in ops],
             [gap for gap in self.gaps if self.key(gap) in swapped],
-            self.rate,
             longer=early,
         )
         self._first = {gap.value: gap for gap in reversed(self.swaps.gaps)}
@@ -205,16 +204,7 @@ class Evictions:
 
     def walked(self, goal: int) -> Walked:
         """Run it within a goal, with copies back as late as they are in time."""
-        best = self.swaps.walk(goal)
-        for _ in range(2):
-            if self.replays.is_over():
-                break
-            arrives = self.swaps.on_time(goal, best.loads)
-            found = self.swaps.walk(goal, arrives)
-            if found.seconds >= best.seconds:
-                break
-            best = found
-        return best
+        return self.swaps.fastest(goal, self.replays.is_over)
 
     def mended(self, goal: int) -> tuple[Evictions, Walked]:
         """Compute again what ops wait longer for than that takes."""

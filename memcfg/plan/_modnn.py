@@ -92,7 +92,7 @@ class _Trajectory:
         fastest = [ways[-1].scratch for ways in self.ways]
         thriftiest = [ways[0].scratch for ways in self.ways]
         self.highest = max(self.trace.loads(fastest))
-        everything = Swaps(self.trace, (), (), thriftiest, self.gaps, self.rate)
+        everything = Swaps(self.trace, (), (), thriftiest, self.gaps)
         self.alone = everything.lowest()
         self.lowest = min(self.highest, max(self.alone))
         self.loads = self._loads()
@@ -138,7 +138,6 @@ class _Trajectory:
             [way.seconds for way in ways],
             [way.scratch for way in ways],
             self.away,
-            self.rate,
             beside=True,
         )
 
@@ -174,10 +173,10 @@ class _Trajectory:
 
     def _copy(self, gap: Gap, swaps: Swaps) -> Copy:
         seconds = self.trace.nbytes(gap) / self.rate if self.rate else 0.0
-        ready = gap.after + (not swaps.is_beside(gap))
         is_first = self.copied.get(gap.value, gap) >= gap
         out = seconds if is_first else 0.0
-        return Copy(swaps.starts[gap.back], swaps.starts[ready], out, seconds)
+        ready = swaps.starts[swaps.begin(gap)]
+        return Copy(swaps.starts[gap.back], ready, out, seconds)
 
     def _move(self, place: int, swaps: Swaps, lanes: Lanes) -> bool:
         """Take the move of least time for its bytes; False: there is none."""
@@ -224,12 +223,7 @@ class _Trajectory:
             room = goal - (load - now.scratch)
             ways.append([w for w in choices if w.scratch <= room][-1:] or [choices[0]])
         swaps = self._swaps([each for (each,) in ways])
-        best = swaps.walk(goal)
-        for _ in range(0 if on_demand or self.is_over() else 2):
-            found = swaps.walk(goal, swaps.on_time(goal, best.loads))
-            if found.seconds >= best.seconds:
-                break
-            best = found
+        best = swaps.walk(goal) if on_demand else swaps.fastest(goal, self.is_over)
         seconds = clock(self.graph, best.events).elapsed_seconds
         return _Level(goal, seconds, best.events)
 

@@ -117,6 +117,27 @@ def least_load(request: Request, events: Iterable[Event]) -> int:
     return load
 
 
+def out_seconds(graph: Graph, leave: Leave) -> float:
+    """Return the seconds of a copy out, of which the lane encodes meanwhile."""
+    own = graph.tensors[leave.tensor].nbytes
+    took = encode_seconds(leave.codec, own) if leave.codec else 0.0
+    return max(_seconds(graph, leave), took)
+
+
+def back_seconds(graph: Graph, leave: Leave) -> float:
+    """Return the seconds of a copy back of what left so."""
+    own = graph.tensors[leave.tensor].nbytes
+    took = decode_seconds(leave.codec, own) if leave.codec else 0.0
+    return max(_seconds(graph, leave), took)
+
+
+def _seconds(graph: Graph, leave: Leave) -> float:
+    own = graph.tensors[leave.tensor].nbytes
+    nbytes = own if leave.codec is None else leave.nbytes or 0
+    rate = tier_of(graph).bytes_per_second
+    return nbytes / rate if rate else 0.0
+
+
 class Clock(NamedTuple):
     """When all of a schedule has ended, and for how long ops waited for copies."""
 
@@ -126,10 +147,9 @@ class Clock(NamedTuple):
 
 def clock(graph: Graph, events: Sequence[Event]) -> Clock:
     """Tell the time of a schedule by the rules of `simulate`."""
-    rate = tier_of(graph).bytes_per_second
     now = stall = out = back = 0.0
     copied: dict[int, float] = {}
-    sent: dict[int, tuple[str | None, int]] = {}  # the codec and bytes of copies
+    sent: dict[int, Leave] = {}
     coming: dict[int, float] = {}
     codecs: dict[int, str] = {}  # of what is encoded
     last = 0.0
@@ -143,18 +163,12 @@ def clock(graph: Graph, events: Sequence[Event]) -> Clock:
                 )
                 stall += max(arrived - now, 0.0)
                 now = end = max(now, arrived) + cost_of(op, algorithm)[0]
-            case Leave(tensor, codec, nbytes):
-                own = graph.tensors[tensor].nbytes
-                sent[tensor] = codec, own if codec is None else nbytes or 0
-                took = encode_seconds(codec, own) if codec else 0.0
-                out = max(now, out) + max(_seconds(sent[tensor][1], rate), took)
-                copied[tensor] = end = out
+            case Leave(tensor):
+                sent[tensor] = event
+                copied[tensor] = end = out = max(now, out) + out_seconds(graph, event)
             case Return(tensor):
-                own = graph.tensors[tensor].nbytes
-                codec, moved = sent.get(tensor, (None, own))
-                took = decode_seconds(codec, own) if codec else 0.0
-                back = max(now, back) + max(_seconds(moved, rate), took)
-                coming[tensor] = end = back
+                took = back_seconds(graph, sent.get(tensor) or Leave(tensor))
+                coming[tensor] = end = back = max(now, back) + took
             case Left(tensor) | Returned(tensor):
                 known = copied if isinstance(event, Left) else coming
                 stall += max(known.get(tensor, 0.0) - now, 0.0)
@@ -167,10 +181,6 @@ def clock(graph: Graph, events: Sequence[Event]) -> Clock:
                 now = end = now + decode_seconds(codecs.pop(tensor), nbytes)
         last = max(last, end)
     return Clock(last, stall)
-
-
-def _seconds(nbytes: int, rate: float) -> float:
-    return nbytes / rate if rate else 0.0
 
 
 class Schedule:

@@ -1,8 +1,8 @@
 """Copies beside a schedule, as a clock says: what waits for what, and why.
 
 An op waits for the earliest copy out that is on its way only where a limit would not
-hold otherwise. Elsewhere its bytes end when it would have ended on a lane of half the
-bandwidth, so that a copy that takes longer than was thought has nobody wait.
+hold otherwise. Elsewhere its bytes end when it would have ended on a lane on which each
+takes its slack, too, so that a copy that takes longer than was thought has nobody wait.
 """
 
 from __future__ import annotations
@@ -12,12 +12,23 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
-from memcfg.plan._tensor_moves import Event, Leave, Left, Return, Run
+from memcfg.plan._tensor_moves import (
+    Event,
+    Leave,
+    Left,
+    Return,
+    Run,
+    back_seconds,
+    out_seconds,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from memcfg.plan._accesses import Gap, Trace
+
+_SLACK = 2.0  # times the seconds of a copy out, after which its bytes end unasked
+_WALKS = 2  # each with copies back in time by the one before
 
 
 @dataclass(frozen=True)
@@ -48,7 +59,9 @@ class Swaps:
 
     A value is copied out in the first of its gaps; in later ones its copy is still
     there. Copies out start behind the access before a gap, or `beside` it if that reads
-    alone; those back of some tensors take `longer`, in seconds.
+    alone; those back of some tensors take `longer`, in seconds. Tensors with a code are
+    encoded by the lane that copies them. Bytes end after `slack` times the seconds of a
+    copy out where nobody needs them earlier.
     """
 
     def __init__(
@@ -58,25 +71,31 @@ class Swaps:
         seconds: Sequence[float],
         scratch: Sequence[int],
         gaps: Collection[Gap],
-        rate: float,
         *,
         beside: bool = False,
+        slack: float = _SLACK,
         longer: Mapping[int, float] | None = None,
+        codes: Mapping[int, Leave] | None = None,
     ) -> None:
         self.trace = trace
         self._runs = runs
         self._seconds = seconds
         self._scratch = scratch
         self.gaps = sorted(gaps)
+        self.slack = slack
         self._beside = beside  # reads that come before them
         self._copies = {gap.value: gap for gap in reversed(self.gaps)}
         self._last = {gap.value: gap for gap in self.gaps}
-        took = {gap: trace.nbytes(gap) / rate if rate else 0.0 for gap in self.gaps}
-        self.out_seconds = took
-        self.back_seconds = {
-            gap: took[gap] + (longer or {}).get(trace.values[gap.value].tensor, 0.0)
-            for gap in self.gaps
-        }
+        self.leaves: dict[Gap, Leave] = {}
+        self.out_seconds: dict[Gap, float] = {}
+        self.back_seconds: dict[Gap, float] = {}
+        for gap in self.gaps:
+            tensor = trace.tensor(gap)
+            leave = (codes or {}).get(tensor) or Leave(tensor)
+            self.leaves[gap] = leave
+            self.out_seconds[gap] = out_seconds(trace.graph, leave)
+            later = (longer or {}).get(tensor, 0.0)
+            self.back_seconds[gap] = back_seconds(trace.graph, leave) + later
         self.starts = [0.0, *accumulate(seconds)]  # by place, if nothing waits
 
     def is_copied(self, gap: Gap) -> bool:
@@ -87,9 +106,13 @@ class Swaps:
         """Whether its value has no other gap."""
         return self._copies[gap.value] == self._last[gap.value]
 
+    def begin(self, gap: Gap) -> int:
+        """Return the place that a copy out starts before: of a read, or behind it."""
+        return gap.after + (not self.is_beside(gap))
+
     def is_beside(self, gap: Gap) -> bool:
         """Whether a copy out starts with the last read before it, not behind that."""
-        return self._beside and gap.after in self.trace.values[gap.value].reads
+        return self._beside and self.trace.is_read(gap)
 
     def lowest(self, arrives: Mapping[Gap, int] | None = None) -> list[int]:
         """Return the bytes in use if each copy out is waited for at once."""
@@ -128,6 +151,18 @@ class Swaps:
             found[gap] = place
         return found
 
+    def fastest(self, goal: int, is_over: Callable[[], bool]) -> Walked:
+        """Walk within a goal, with copies back as late as they are in time."""
+        best = self.walk(goal)
+        for _ in range(_WALKS):
+            if is_over():
+                break
+            found = self.walk(goal, self.on_time(goal, best.loads))
+            if found.seconds >= best.seconds:
+                break
+            best = found
+        return best
+
     def walk(self, goal: int, arrives: Mapping[Gap, int] | None = None) -> Walked:
         """List what happens within a goal, which holds if `lowest` is within it."""
         walk = _Walk(self, goal, arrives or {})
@@ -153,7 +188,7 @@ class _Walk:
         self.events: list[Event | None] = []
         self.stalls: dict[Gap, float] = defaultdict(float)
         self.now = self.out = self.back = 0.0
-        self.slow = 0.0  # a lane out of half the bandwidth
+        self.slow = 0.0  # a lane out on which each copy has its slack
         self.pending: deque[_Pending] = deque()
         self.held = 0  # the bytes of these
         self.begun: dict[Gap, int] = {}  # copies out -> their events
@@ -164,7 +199,7 @@ class _Walk:
         for gap in swaps.gaps:
             if swaps.is_copied(gap):
                 rows = self.beside if swaps.is_beside(gap) else self.leaves
-                rows[gap.after + (rows is self.leaves)].append(gap)
+                rows[swaps.begin(gap)].append(gap)
         for gap in sorted(swaps.gaps, key=lambda gap: gap.back):  # as they are needed
             self.returns[arrives.get(gap, gap.back)].append(gap)
 
@@ -192,11 +227,11 @@ class _Walk:
         """Start a copy out."""
         seconds = self.swaps.out_seconds[gap]
         self.out = max(self.now, self.out) + seconds
-        self.slow = max(self.now, self.slow) + 2 * seconds
+        self.slow = max(self.now, self.slow) + self.swaps.slack * seconds
         self.pending.append(_Pending(gap, self.out, self.slow))
         self.held += self.swaps.trace.size(gap)
         self.begun[gap] = len(self.events)
-        self.events.append(Leave(self.tensor(gap)))
+        self.events.append(self.swaps.leaves[gap])
 
     def make_room(self, place: int) -> None:
         """End copies out that have ended, or whose bytes a goal needs."""
@@ -217,7 +252,7 @@ class _Walk:
         """End the earliest copy out."""
         gap, end, _ = self.pending.popleft()
         self.wait(gap, end)
-        self.events.append(Left(self.tensor(gap)))
+        self.events.append(Left(self.swaps.trace.tensor(gap)))
         self.held -= self.swaps.trace.size(gap)
 
     def stay(self, gap: Gap) -> None:
@@ -237,14 +272,10 @@ class _Walk:
             self.end_first()
         self.back = max(self.now, self.back) + self.swaps.back_seconds[gap]
         self.coming[gap.value] = gap, self.back
-        self.events.append(Return(self.tensor(gap)))
+        self.events.append(Return(self.swaps.trace.tensor(gap)))
 
     def wait(self, gap: Gap, end: float) -> None:
         """Have ops wait for a copy."""
         if end > self.now:
             self.stalls[gap] += end - self.now
             self.now = end
-
-    def tensor(self, gap: Gap) -> int:
-        """Return the tensor of a gap."""
-        return self.swaps.trace.values[gap.value].tensor
