@@ -11,9 +11,8 @@ from collections import defaultdict, deque
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from memcfg.plan._accesses import Entry, Trace
 from memcfg.plan._policy import fits
-from memcfg.plan._simulate import simulate
-from memcfg.plan._swapping import in_own_numbers
 from memcfg.plan._tensor_moves import (
     Event,
     Leave,
@@ -100,13 +99,13 @@ class TimedSwaps:
     @cached_property
     def _usage(self) -> tuple[int, ...]:
         """Bytes in use at each place if all is away from `leave` to `back`."""
-        request = self.request
-        plan = in_own_numbers(request, request.scheduled(self.sequence))
-        found = [nbytes for _, nbytes in simulate(request.graph, plan).timeline]
+        graph = self.request.graph
+        trace = Trace(graph, [Entry(n, op) for n, op in enumerate(self.sequence)])
+        scratch = [align_up(graph.ops[op].scratch_bytes) for op in self.sequence]
+        found = trace.loads(scratch)[1:-1]
         for each in self.away:
-            size = align_up(request.graph.tensors[each.tensor].nbytes)
             for place in range(each.leave, each.back):
-                found[place] -= size
+                found[place] -= trace.sizes[each.tensor]
         return tuple(found)
 
     def _walked(self, goal: float) -> tuple[list[Event], int]:
