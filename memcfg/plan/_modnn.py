@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg.plan._accesses import Entry, Trace
 from memcfg.plan._algorithms import algorithms
+from memcfg.plan._clock import clock
 from memcfg.plan._lanes import Copy, Lanes
 from memcfg.plan._policy import Method, fits
 from memcfg.plan._swapping import within_tier
-from memcfg.plan._tensor_moves import Run, clock, plan_events, tier_of
+from memcfg.plan._tensor_moves import Run, plan_events, tier_of
 from memcfg.plan._walk import Swaps
 from memcfg.units import align_up
 

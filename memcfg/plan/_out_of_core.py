@@ -8,6 +8,7 @@ from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg.plan._accesses import Entry, Trace
+from memcfg.plan._clock import back_seconds, clock, out_seconds
 from memcfg.plan._codec_bytes import SPARSE, code_bytes
 from memcfg.plan._covering import Covering
 from memcfg.plan._gist import RECTIFIED
@@ -17,15 +18,7 @@ from memcfg.plan._replay_elementwise import replay_elementwise
 from memcfg.plan._share import share
 from memcfg.plan._sparsity import Densities
 from memcfg.plan._swapping import tier_excess
-from memcfg.plan._tensor_moves import (
-    Event,
-    Leave,
-    back_seconds,
-    clock,
-    out_seconds,
-    plan_events,
-    tier_of,
-)
+from memcfg.plan._tensor_moves import Event, Leave, plan_events, tier_of
 from memcfg.plan._time_bound import beats_recomputation
 from memcfg.units import ALIGNMENT
 

@@ -23,15 +23,10 @@ from memcfg.plan._actions import (
     Wait,
 )
 from memcfg.plan._lifetimes import state_updates
-from memcfg.plan._simulate import (
-    cost_of,
-    decode_seconds,
-    encode_seconds,
-    with_copies_placed,
-)
+from memcfg.plan._simulate import with_copies_placed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from memcfg.graph import Graph
     from memcfg.plan._lifetimes import Request
@@ -115,72 +110,6 @@ def least_load(request: Request, events: Iterable[Event]) -> int:
     made = Schedule(request.graph, events).asked(request)
     load: int = made.step.measure(range(len(made.graph.ops)))[0]
     return load
-
-
-def out_seconds(graph: Graph, leave: Leave) -> float:
-    """Return the seconds of a copy out, of which the lane encodes meanwhile."""
-    own = graph.tensors[leave.tensor].nbytes
-    took = encode_seconds(leave.codec, own) if leave.codec else 0.0
-    return max(_seconds(graph, leave), took)
-
-
-def back_seconds(graph: Graph, leave: Leave) -> float:
-    """Return the seconds of a copy back of what left so."""
-    own = graph.tensors[leave.tensor].nbytes
-    took = decode_seconds(leave.codec, own) if leave.codec else 0.0
-    return max(_seconds(graph, leave), took)
-
-
-def _seconds(graph: Graph, leave: Leave) -> float:
-    own = graph.tensors[leave.tensor].nbytes
-    nbytes = own if leave.codec is None else leave.nbytes or 0
-    rate = tier_of(graph).bytes_per_second
-    return nbytes / rate if rate else 0.0
-
-
-class Clock(NamedTuple):
-    """When all of a schedule has ended, and for how long ops waited for copies."""
-
-    elapsed_seconds: float
-    stall_seconds: float
-
-
-def clock(graph: Graph, events: Sequence[Event]) -> Clock:
-    """Tell the time of a schedule by the rules of `simulate`."""
-    now = stall = out = back = 0.0
-    copied: dict[int, float] = {}
-    sent: dict[int, Leave] = {}
-    coming: dict[int, float] = {}
-    codecs: dict[int, str] = {}  # of what is encoded
-    last = 0.0
-    for event in events:
-        end = now
-        match event:
-            case Run(index, algorithm):
-                op = graph.ops[index]
-                arrived = max(
-                    (coming.pop(t) for t in op.inputs if t in coming), default=0.0
-                )
-                stall += max(arrived - now, 0.0)
-                now = end = max(now, arrived) + cost_of(op, algorithm)[0]
-            case Leave(tensor):
-                sent[tensor] = event
-                copied[tensor] = end = out = max(now, out) + out_seconds(graph, event)
-            case Return(tensor):
-                took = back_seconds(graph, sent.get(tensor) or Leave(tensor))
-                coming[tensor] = end = back = max(now, back) + took
-            case Left(tensor) | Returned(tensor):
-                known = copied if isinstance(event, Left) else coming
-                stall += max(known.get(tensor, 0.0) - now, 0.0)
-                now = end = max(now, known.pop(tensor, 0.0))
-            case Pack(tensor, codec):
-                codecs[tensor] = codec
-                now = end = now + encode_seconds(codec, graph.tensors[tensor].nbytes)
-            case Unpack(tensor):
-                nbytes = graph.tensors[tensor].nbytes
-                now = end = now + decode_seconds(codecs.pop(tensor), nbytes)
-        last = max(last, end)
-    return Clock(last, stall)
 
 
 class Schedule:

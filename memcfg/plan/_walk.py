@@ -12,15 +12,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
-from memcfg.plan._tensor_moves import (
-    Event,
-    Leave,
-    Left,
-    Return,
-    Run,
-    back_seconds,
-    out_seconds,
-)
+from memcfg.plan._clock import Clock, back_seconds, out_seconds
+from memcfg.plan._tensor_moves import Event, Leave, Left, Return, Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -187,7 +180,7 @@ class _Walk:
         self.loads = [self.lowest[0]]
         self.events: list[Event | None] = []
         self.stalls: dict[Gap, float] = defaultdict(float)
-        self.now = self.out = self.back = 0.0
+        self.clock = Clock()
         self.slow = 0.0  # a lane out on which each copy has its slack
         self.pending: deque[_Pending] = deque()
         self.held = 0  # the bytes of these
@@ -218,17 +211,16 @@ class _Walk:
             for number in self.swaps.trace.read(place):
                 if number in self.coming:
                     self.wait(*self.coming.pop(number))
-            self.now += seconds[place]
+            self.clock.run(seconds[place])
             self.events.append(run)
         events = [event for event in self.events if event is not None]
-        return Walked(events, self.now, dict(self.stalls), self.loads)
+        return Walked(events, self.clock.now, dict(self.stalls), self.loads)
 
     def leave(self, gap: Gap) -> None:
         """Start a copy out."""
         seconds = self.swaps.out_seconds[gap]
-        self.out = max(self.now, self.out) + seconds
-        self.slow = max(self.now, self.slow) + self.swaps.slack * seconds
-        self.pending.append(_Pending(gap, self.out, self.slow))
+        self.slow = max(self.clock.now, self.slow) + self.swaps.slack * seconds
+        self.pending.append(_Pending(gap, self.clock.out(seconds), self.slow))
         self.held += self.swaps.trace.size(gap)
         self.begun[gap] = len(self.events)
         self.events.append(self.swaps.leaves[gap])
@@ -238,12 +230,12 @@ class _Walk:
         lowest = self.lowest[place + 1]
         while self.pending:
             fits = lowest + self.held <= self.goal
-            if fits and self.pending[0].sure > self.now:
+            if fits and self.pending[0].sure > self.clock.now:
                 break
             self.end_first()
         coming = 0  # those behind the last that has ended
         for each in reversed(self.pending):
-            if each.end <= self.now:
+            if each.end <= self.clock.now:
                 break
             coming += self.swaps.trace.size(each.gap)
         self.loads.append(lowest + coming)
@@ -270,12 +262,11 @@ class _Walk:
             return
         while any(each.gap == gap for each in self.pending):
             self.end_first()
-        self.back = max(self.now, self.back) + self.swaps.back_seconds[gap]
-        self.coming[gap.value] = gap, self.back
+        end = self.clock.back(self.swaps.back_seconds[gap])
+        self.coming[gap.value] = gap, end
         self.events.append(Return(self.swaps.trace.tensor(gap)))
 
     def wait(self, gap: Gap, end: float) -> None:
         """Have ops wait for a copy."""
-        if end > self.now:
-            self.stalls[gap] += end - self.now
-            self.now = end
+        if waited := self.clock.wait(end):
+            self.stalls[gap] += waited

@@ -42,10 +42,11 @@ from memcfg.graph import Tier
 from memcfg.memory import Pool
 from memcfg.plan import share, validate
 from memcfg.plan._accesses import Entry, Gap, Trace
+from memcfg.plan._clock import clock
 from memcfg.plan._covering import Covering
 from memcfg.plan._lifetimes import Request
 from memcfg.plan._policy import propose
-from memcfg.plan._tensor_moves import clock, least_load, plan_events
+from memcfg.plan._tensor_moves import least_load, plan_events
 
 if TYPE_CHECKING:
     from memcfg.plan._walk import Swaps

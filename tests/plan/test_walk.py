@@ -14,13 +14,13 @@ from training_graphs import random_step
 from memcfg.graph import Tier
 from memcfg.plan import validate
 from memcfg.plan._accesses import Entry, Trace
+from memcfg.plan._clock import clock
 from memcfg.plan._lifetimes import Request
 from memcfg.plan._tensor_moves import (
     Leave,
     Left,
     Return,
     Run,
-    clock,
     least_load,
     plan_events,
 )
