@@ -124,10 +124,6 @@ class Trace:
         """Return the tensor that a value is one of."""
         return self.values[gap.value].tensor
 
-    def nbytes(self, gap: Gap) -> int:
-        """Return the bytes of a value that a copy moves."""
-        return self.graph.tensors[self.tensor(gap)].nbytes
-
     def is_read(self, gap: Gap) -> bool:
         """Whether the access before a gap reads its value, which is there by then."""
         return gap.after > self.values[gap.value].begin

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from memcfg._cached import cached_property
 from memcfg.plan._accesses import START, Trace
+from memcfg.plan._clock import out_seconds
 from memcfg.plan._lanes import Copy, Lanes
-from memcfg.plan._tensor_moves import Run, tier_of
+from memcfg.plan._tensor_moves import Leave, Run
 from memcfg.plan._walk import Swaps
 from memcfg.units import align_up
 
@@ -89,7 +90,6 @@ class Evictions:
         self.entries = entries
         self.trace = Trace(graph, self.entries)
         ops = [graph.ops[op] for _, op in self.entries]
-        self.rate = tier_of(graph).bytes_per_second
         self.gaps = self.trace.gaps()
         self.swaps = Swaps(
             self.trace,
@@ -104,7 +104,7 @@ class Evictions:
     def key(self, gap: Gap) -> Drop:
         """Name a gap in any schedule of the same order."""
         entry = START if gap.after < 0 else self.entries[gap.after]
-        return self.trace.values[gap.value].tensor, entry
+        return self.trace.tensor(gap), entry
 
     @cached_property
     def loads(self) -> list[int]:
@@ -118,12 +118,12 @@ class Evictions:
 
     def seconds(self, gap: Gap) -> float:
         """Return the seconds of a copy."""
-        return self.trace.nbytes(gap) / self.rate if self.rate else 0.0
+        return out_seconds(self.trace.graph, Leave(self.trace.tensor(gap)))
 
     def copy(self, gap: Gap) -> Copy:
         """Return a gap's way out and back; a copy may be there already."""
         starts, seconds = self.swaps.starts, self.seconds(gap)
-        later = self.early.get(self.trace.values[gap.value].tensor, 0.0)
+        later = self.early.get(self.trace.tensor(gap), 0.0)
         first = self._first.get(gap.value, gap)
         out = seconds if first >= gap else 0.0
         return Copy(starts[gap.back], starts[gap.after + 1], out, seconds + later)
@@ -320,7 +320,7 @@ class _Choices:
             self._loads[place + 1] -= self.evictions.trace.size(gap)
 
     def _helps(self, gap: Gap) -> bool:
-        return max(self._loads[gap.after + 2 : gap.back + 1]) > self.goal
+        return max(self._loads[gap.inside]) > self.goal
 
     def _more(self, gap: Gap) -> float:
         return self._lanes.more(self.evictions.copy(gap))

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg.plan._accesses import Entry, Trace
 from memcfg.plan._algorithms import algorithms
-from memcfg.plan._clock import clock
+from memcfg.plan._clock import clock, out_seconds
 from memcfg.plan._lanes import Copy, Lanes
 from memcfg.plan._policy import Method, fits
 from memcfg.plan._swapping import within_tier
-from memcfg.plan._tensor_moves import Run, plan_events, tier_of
+from memcfg.plan._tensor_moves import Leave, Run, plan_events
 from memcfg.plan._walk import Swaps
 from memcfg.units import align_up
 
@@ -82,7 +82,6 @@ class _Trajectory:
             order = request.reordered(order)
         self.trace = Trace(graph, [Entry(place, op) for place, op in enumerate(order)])
         self.is_over = request.is_over
-        self.rate = tier_of(graph).bytes_per_second
         self.ways = [ways_of(graph.ops[op]) for op in order]
         self.order = order
         self.taken = [len(ways) - 1 for ways in self.ways]
@@ -173,7 +172,7 @@ class _Trajectory:
         return lanes
 
     def _copy(self, gap: Gap, swaps: Swaps) -> Copy:
-        seconds = self.trace.nbytes(gap) / self.rate if self.rate else 0.0
+        seconds = out_seconds(self.graph, Leave(self.trace.tensor(gap)))
         is_first = self.copied.get(gap.value, gap) >= gap
         out = seconds if is_first else 0.0
         ready = swaps.starts[swaps.begin(gap)]
