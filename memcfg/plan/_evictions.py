@@ -109,7 +109,7 @@ class Evictions:
     @cached_property
     def loads(self) -> list[int]:
         """The bytes in use where nothing is there that need not be."""
-        return self.swaps.lowest()
+        return self.swaps.lowest
 
     @property
     def least(self) -> int:

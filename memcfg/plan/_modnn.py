@@ -93,7 +93,7 @@ class _Trajectory:
         thriftiest = [ways[0].scratch for ways in self.ways]
         self.highest = max(self.trace.loads(fastest))
         everything = Swaps(self.trace, (), (), thriftiest, self.gaps)
-        self.alone = everything.lowest()
+        self.alone = everything.lowest
         self.lowest = min(self.highest, max(self.alone))
         self.loads = self._loads()
 
@@ -145,7 +145,7 @@ class _Trajectory:
         return [ways[n] for ways, n in zip(self.ways, self.taken, strict=True)]
 
     def _loads(self) -> list[int]:
-        return self._swaps(self._now()).lowest()
+        return [*self._swaps(self._now()).lowest]
 
     def _lower(self, goal: int) -> None:
         """Take the cheapest move where a goal does not hold first, until it does."""

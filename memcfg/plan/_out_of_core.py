@@ -158,7 +158,7 @@ class _Schedules:
         self._fastest = math.inf
         for sequence in self._sequences():
             everything = self._covering(sequence, 0).everything
-            walked = everything.walk(max(everything.lowest()))
+            walked = everything.walk(max(everything.lowest))
             with_all = plan_events(self.request, walked.events)
             if tier_excess(self.request, with_all):
                 with_all = self.request.scheduled(sequence)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
+from memcfg._cached import cached_property
 from memcfg.plan._clock import Clock, back_seconds, out_seconds
 from memcfg.plan._tensor_moves import Event, Leave, Left, Return, Run
 
@@ -107,11 +108,10 @@ class Swaps:
         """Whether a copy out starts with the last read before it, not behind that."""
         return self._beside and self.trace.is_read(gap)
 
-    def lowest(self, arrives: Mapping[Gap, int] | None = None) -> list[int]:
-        """Return the bytes in use if each copy out is waited for at once."""
-        return self.trace.loads(
-            self._scratch, self.gaps, arrives, self._copies.values()
-        )
+    @cached_property
+    def lowest(self) -> list[int]:
+        """The bytes in use if each copy out is waited for at once, none back early."""
+        return self.trace.loads(self._scratch, self.gaps, self._copies.values())
 
     def on_time(self, goal: int, held: Sequence[int]) -> dict[Gap, int]:
         """Tell before which place each copy back starts.
@@ -148,7 +148,7 @@ class Swaps:
         """Walk within a goal, with copies back as late as they are in time."""
         best = self.walk(goal)
         for _ in range(_WALKS):
-            if is_over():
+            if not best.stalls or is_over():
                 break
             found = self.walk(goal, self.on_time(goal, best.loads))
             if found.seconds >= best.seconds:
@@ -176,7 +176,10 @@ class _Walk:
     def __init__(self, swaps: Swaps, goal: int, arrives: Mapping[Gap, int]) -> None:
         self.swaps = swaps
         self.goal = goal
-        self.lowest = swaps.lowest(arrives)
+        self.lowest = [*swaps.lowest]
+        for gap, arrive in arrives.items():
+            for place in range(arrive, gap.back):
+                self.lowest[place + 1] += swaps.trace.size(gap)
         self.loads = [self.lowest[0]]
         self.events: list[Event | None] = []
         self.stalls: dict[Gap, float] = defaultdict(float)
@@ -199,18 +202,20 @@ class _Walk:
     def run(self, runs: Sequence[Run], seconds: Sequence[float]) -> Walked:
         """Run it all."""
         for place, run in enumerate(runs):
-            for gap in self.leaves[place]:
+            returns = self.returns.get(place, ())
+            for gap in self.leaves.get(place, ()):
                 self.leave(gap)
-            for gap in self.returns[place]:
+            for gap in returns:
                 self.stay(gap)
             self.make_room(place)
-            for gap in self.returns[place]:
+            for gap in returns:
                 self.come(gap)
-            for gap in self.beside[place]:
+            for gap in self.beside.get(place, ()):
                 self.leave(gap)
-            for number in self.swaps.trace.read(place):
-                if number in self.coming:
-                    self.wait(*self.coming.pop(number))
+            if self.coming:
+                for number in self.swaps.trace.read(place):
+                    if number in self.coming:
+                        self.wait(*self.coming.pop(number))
             self.clock.run(seconds[place])
             self.events.append(run)
         events = [event for event in self.events if event is not None]
@@ -228,6 +233,9 @@ class _Walk:
     def make_room(self, place: int) -> None:
         """End copies out that have ended, or whose bytes a goal needs."""
         lowest = self.lowest[place + 1]
+        if not self.pending:
+            self.loads.append(lowest)
+            return
         while self.pending:
             fits = lowest + self.held <= self.goal
             if fits and self.pending[0].sure > self.clock.now:
@@ -249,8 +257,8 @@ class _Walk:
 
     def stay(self, gap: Gap) -> None:
         """Undo a copy out that is on its way when it is to be back."""
-        pending = any(each.gap == gap for each in self.pending)
-        if pending and self.swaps.is_only(gap):
+        only = self.pending and self.swaps.is_only(gap)
+        if only and any(each.gap == gap for each in self.pending):
             self.events[self.begun[gap]] = None
             self.pending = deque(each for each in self.pending if each.gap != gap)
             self.held -= self.swaps.trace.size(gap)

@@ -161,10 +161,10 @@ class Parts(Trace):
     def size(self, gap: Gap) -> int:
         return self.parts.get(gap, super().size(gap))
 
-    def loads(self, scratch, away=(), arrives=None, copied=()) -> list[int]:
+    def loads(self, scratch, away=(), copied=()) -> list[int]:
         found = super().loads(scratch)
         for gap in away:
-            for place in range(gap.after + 1, (arrives or {}).get(gap, gap.back)):
+            for place in range(gap.after + 1, gap.back):
                 found[place + 1] -= self.size(gap)
         return found
 

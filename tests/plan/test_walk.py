@@ -56,7 +56,7 @@ def test_loads_are_those_of_the_plan(seed, ops, share):
     graph = replace(random_step(seed, ops), tiers=(Tier("host", 1e3),))
     request = Request.of(graph, "walk", None)
     swaps = swaps_of(request, random.Random(seed), share / 10)
-    lowest = swaps.lowest()
+    lowest = swaps.lowest
     walked = swaps.walk(max(lowest))
     assert max(walked.loads) == max(lowest[: len(walked.loads)])
     load = least_load(request, walked.events)
@@ -79,7 +79,7 @@ def test_goals_hold(seed, ops, power, percent, beside, slack):
     graph = replace(random_step(seed, ops), tiers=(Tier("host", 10**power),))
     request = Request.of(graph, "walk", None)
     swaps = swaps_of(request, random.Random(seed), 0.6, beside=beside, slack=slack)
-    lowest = swaps.lowest()
+    lowest = swaps.lowest
     goal = max(lowest) * percent // 100
     on_demand = swaps.walk(goal)
     arrives = swaps.on_time(goal, on_demand.loads)
@@ -133,7 +133,7 @@ def test_nothing_has_fewer_bytes_in_use_than_all_that_may_be_away():
         if not 2 <= len(gaps) <= 7:
             continue
         everything = Swaps(trace, (), (), scratch, gaps)
-        assert max(everything.lowest()) == brute_force(request, trace, gaps)
+        assert max(everything.lowest) == brute_force(request, trace, gaps)
         compared += 1
     assert compared >= 10
 
