@@ -14,14 +14,7 @@ from typing import TYPE_CHECKING
 from memcfg.plan._accesses import Entry, Trace
 from memcfg.plan._clock import Clock, back_seconds, out_seconds
 from memcfg.plan._policy import fits
-from memcfg.plan._tensor_moves import (
-    Event,
-    Leave,
-    Left,
-    Return,
-    Run,
-    plan_events,
-)
+from memcfg.plan._tensor_moves import Event, Leave, Left, Return, Run, plan_events
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
