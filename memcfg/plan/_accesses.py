@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
+from memcfg._cached import cached_property
 from memcfg.plan._lifetimes import state_updates
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Container, Iterable, Sequence
 
     from memcfg.graph import Graph
 
@@ -43,6 +44,11 @@ class Gap(NamedTuple):
     value: int
     after: int  # -1: the start
     back: int
+
+    @property
+    def inside(self) -> slice:
+        """The places between them, in a list of loads, which has the start first."""
+        return slice(self.after + 2, self.back + 1)
 
 
 class Trace:
@@ -113,11 +119,15 @@ class Trace:
 
     def size(self, gap: Gap) -> int:
         """Return the bytes of a value, rounded up."""
-        return self.sizes[self.values[gap.value].tensor]
+        return self.sizes[self.tensor(gap)]
 
-    def nbytes(self, gap: Gap) -> int:
-        """Return the bytes of a value that a copy moves."""
-        return self.graph.tensors[self.values[gap.value].tensor].nbytes
+    def tensor(self, gap: Gap) -> int:
+        """Return the tensor that a value is one of."""
+        return self.values[gap.value].tensor
+
+    def is_read(self, gap: Gap) -> bool:
+        """Whether the access before a gap reads its value, which is there by then."""
+        return gap.after > self.values[gap.value].begin
 
     def read(self, place: int) -> Collection[int]:
         """Return the values that are read at a place."""
@@ -133,14 +143,13 @@ class Trace:
 
     def taken(self) -> set[int]:
         """Return the values that take over an input's bytes if nothing is away."""
-        rows = self._parts((), {})
+        rows = self._parts(())
         return self._in_place({(n, row[-1][1]) for n, row in enumerate(rows)})
 
     def loads(
         self,
         scratch: Sequence[int],
         away: Collection[Gap] = (),
-        arrives: Mapping[Gap, int] | None = None,
         copied: Iterable[Gap] = (),
     ) -> list[int]:
         """Return the bytes in use at the start, at each place and at the end.
@@ -151,14 +160,12 @@ class Trace:
             By place, rounded up.
         away : iterable of Gap
             When values are not there.
-        arrives : mapping of Gap to int, optional
-            Places from which on they are there again, if that is not with the access.
         copied : iterable of Gap
             Those of `away` before which a copy ends the value's bytes, and no read.
         """
         places = len(self.entries)
         copies = set(copied)
-        parts = self._parts(away, arrives or {})
+        parts = self._parts(away)
         ends = {(number, row[-1][1]) for number, row in enumerate(parts)}
         ends.update((g.value, g.after) for g in away if g not in copies)
         taken = self._in_place(ends)
@@ -177,9 +184,7 @@ class Trace:
             found.append(load + extra)
         return found
 
-    def _parts(
-        self, away: Collection[Gap], arrives: Mapping[Gap, int]
-    ) -> list[list[tuple[int, int]]]:
+    def _parts(self, away: Collection[Gap]) -> list[list[tuple[int, int]]]:
         """List from where to where each value is there, by places."""
         split: dict[int, list[Gap]] = defaultdict(list)
         for gap in away:
@@ -192,22 +197,29 @@ class Trace:
             row, begin = [], value.begin
             for gap in sorted(split[number]) if number in split else ():
                 row.append((begin, gap.after))
-                begin = arrives.get(gap, gap.back)
+                begin = gap.back
             found.append([*row, (begin, end)])
         return found
 
     def _in_place(self, ends: Container[tuple[int, int]]) -> set[int]:
         """Return the values that take over the bytes of an input, of the same size."""
         taken: set[int] = set()
-        for place, (_, index) in enumerate(self.entries):
-            givers: set[int] = set()
-            for source, output in self.graph.ops[index].in_place:
-                giver = self._read[place].get(source)
-                taker = self._made[place].get(output)
-                if giver is None or taker is None or giver in givers or taker in taken:
-                    continue
-                same = self.sizes[source] == self.sizes[output]
-                if same and (giver, place) in ends:
-                    givers.add(giver)
-                    taken.add(taker)
+        gave: set[tuple[int, int]] = set()
+        for end, taker in self._pairs:
+            if end in ends and end not in gave and taker not in taken:
+                gave.add(end)
+                taken.add(taker)
         return taken
+
+    @cached_property
+    def _pairs(self) -> list[tuple[tuple[int, int], int]]:
+        """Values, the places where others of their size may take over, and these."""
+        return [
+            ((read[source], place), made[output])
+            for place, (read, made, (_, index)) in enumerate(
+                zip(self._read, self._made, self.entries, strict=True)
+            )
+            for source, output in self.graph.ops[index].in_place
+            if source in read and output in made
+            if self.sizes[source] == self.sizes[output]
+        ]

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from memcfg._cached import cached_property
 from memcfg.plan._accesses import START, Trace
+from memcfg.plan._clock import out_seconds
 from memcfg.plan._lanes import Copy, Lanes
-from memcfg.plan._tensor_moves import Run, tier_of
+from memcfg.plan._tensor_moves import Leave, Run
 from memcfg.plan._walk import Swaps
 from memcfg.units import align_up
 
@@ -89,7 +90,6 @@ class Evictions:
         self.entries = entries
         self.trace = Trace(graph, self.entries)
         ops = [graph.ops[op] for _, op in self.entries]
-        self.rate = tier_of(graph).bytes_per_second
         self.gaps = self.trace.gaps()
         self.swaps = Swaps(
             self.trace,
@@ -97,7 +97,6 @@ class Evictions:
             [op.seconds for op in ops],
             [align_up(op.scratch_bytes) for op in ops],
             [gap for gap in self.gaps if self.key(gap) in swapped],
-            self.rate,
             longer=early,
         )
         self._first = {gap.value: gap for gap in reversed(self.swaps.gaps)}
@@ -105,12 +104,12 @@ class Evictions:
     def key(self, gap: Gap) -> Drop:
         """Name a gap in any schedule of the same order."""
         entry = START if gap.after < 0 else self.entries[gap.after]
-        return self.trace.values[gap.value].tensor, entry
+        return self.trace.tensor(gap), entry
 
     @cached_property
     def loads(self) -> list[int]:
         """The bytes in use where nothing is there that need not be."""
-        return self.swaps.lowest()
+        return self.swaps.lowest
 
     @property
     def least(self) -> int:
@@ -119,12 +118,12 @@ class Evictions:
 
     def seconds(self, gap: Gap) -> float:
         """Return the seconds of a copy."""
-        return self.trace.nbytes(gap) / self.rate if self.rate else 0.0
+        return out_seconds(self.trace.graph, Leave(self.trace.tensor(gap)))
 
     def copy(self, gap: Gap) -> Copy:
         """Return a gap's way out and back; a copy may be there already."""
         starts, seconds = self.swaps.starts, self.seconds(gap)
-        later = self.early.get(self.trace.values[gap.value].tensor, 0.0)
+        later = self.early.get(self.trace.tensor(gap), 0.0)
         first = self._first.get(gap.value, gap)
         out = seconds if first >= gap else 0.0
         return Copy(starts[gap.back], starts[gap.after + 1], out, seconds + later)
@@ -205,16 +204,7 @@ class Evictions:
 
     def walked(self, goal: int) -> Walked:
         """Run it within a goal, with copies back as late as they are in time."""
-        best = self.swaps.walk(goal)
-        for _ in range(2):
-            if self.replays.is_over():
-                break
-            arrives = self.swaps.on_time(goal, best.loads)
-            found = self.swaps.walk(goal, arrives)
-            if found.seconds >= best.seconds:
-                break
-            best = found
-        return best
+        return self.swaps.fastest(goal, self.replays.is_over)
 
     def mended(self, goal: int) -> tuple[Evictions, Walked]:
         """Compute again what ops wait longer for than that takes."""
@@ -330,7 +320,7 @@ class _Choices:
             self._loads[place + 1] -= self.evictions.trace.size(gap)
 
     def _helps(self, gap: Gap) -> bool:
-        return max(self._loads[gap.after + 2 : gap.back + 1]) > self.goal
+        return max(self._loads[gap.inside]) > self.goal
 
     def _more(self, gap: Gap) -> float:
         return self._lanes.more(self.evictions.copy(gap))

@@ -11,11 +11,12 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from memcfg.plan._clock import clock
 from memcfg.plan._codec_bytes import LOSSY, SPARSE, code_bytes, saves
 from memcfg.plan._policy import Method
 from memcfg.plan._sparsity import Densities, reads_sign
 from memcfg.plan._swapping import within_tier
-from memcfg.plan._tensor_moves import Event, Pack, Run, Unpack, clock, plan_events
+from memcfg.plan._tensor_moves import Event, Pack, Run, Unpack, plan_events
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

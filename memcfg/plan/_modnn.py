@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg.plan._accesses import Entry, Trace
 from memcfg.plan._algorithms import algorithms
+from memcfg.plan._clock import clock, out_seconds
 from memcfg.plan._lanes import Copy, Lanes
 from memcfg.plan._policy import Method, fits
 from memcfg.plan._swapping import within_tier
-from memcfg.plan._tensor_moves import Run, clock, plan_events, tier_of
+from memcfg.plan._tensor_moves import Leave, Run, plan_events
 from memcfg.plan._walk import Swaps
 from memcfg.units import align_up
 
@@ -81,7 +82,6 @@ class _Trajectory:
             order = request.reordered(order)
         self.trace = Trace(graph, [Entry(place, op) for place, op in enumerate(order)])
         self.is_over = request.is_over
-        self.rate = tier_of(graph).bytes_per_second
         self.ways = [ways_of(graph.ops[op]) for op in order]
         self.order = order
         self.taken = [len(ways) - 1 for ways in self.ways]
@@ -92,8 +92,8 @@ class _Trajectory:
         fastest = [ways[-1].scratch for ways in self.ways]
         thriftiest = [ways[0].scratch for ways in self.ways]
         self.highest = max(self.trace.loads(fastest))
-        everything = Swaps(self.trace, (), (), thriftiest, self.gaps, self.rate)
-        self.alone = everything.lowest()
+        everything = Swaps(self.trace, (), (), thriftiest, self.gaps)
+        self.alone = everything.lowest
         self.lowest = min(self.highest, max(self.alone))
         self.loads = self._loads()
 
@@ -138,7 +138,6 @@ class _Trajectory:
             [way.seconds for way in ways],
             [way.scratch for way in ways],
             self.away,
-            self.rate,
             beside=True,
         )
 
@@ -146,7 +145,7 @@ class _Trajectory:
         return [ways[n] for ways, n in zip(self.ways, self.taken, strict=True)]
 
     def _loads(self) -> list[int]:
-        return self._swaps(self._now()).lowest()
+        return [*self._swaps(self._now()).lowest]
 
     def _lower(self, goal: int) -> None:
         """Take the cheapest move where a goal does not hold first, until it does."""
@@ -173,11 +172,11 @@ class _Trajectory:
         return lanes
 
     def _copy(self, gap: Gap, swaps: Swaps) -> Copy:
-        seconds = self.trace.nbytes(gap) / self.rate if self.rate else 0.0
-        ready = gap.after + (not swaps.is_beside(gap))
+        seconds = out_seconds(self.graph, Leave(self.trace.tensor(gap)))
         is_first = self.copied.get(gap.value, gap) >= gap
         out = seconds if is_first else 0.0
-        return Copy(swaps.starts[gap.back], swaps.starts[ready], out, seconds)
+        ready = swaps.starts[swaps.begin(gap)]
+        return Copy(swaps.starts[gap.back], ready, out, seconds)
 
     def _move(self, place: int, swaps: Swaps, lanes: Lanes) -> bool:
         """Take the move of least time for its bytes; False: there is none."""
@@ -224,12 +223,7 @@ class _Trajectory:
             room = goal - (load - now.scratch)
             ways.append([w for w in choices if w.scratch <= room][-1:] or [choices[0]])
         swaps = self._swaps([each for (each,) in ways])
-        best = swaps.walk(goal)
-        for _ in range(0 if on_demand or self.is_over() else 2):
-            found = swaps.walk(goal, swaps.on_time(goal, best.loads))
-            if found.seconds >= best.seconds:
-                break
-            best = found
+        best = swaps.walk(goal) if on_demand else swaps.fastest(goal, self.is_over)
         seconds = clock(self.graph, best.events).elapsed_seconds
         return _Level(goal, seconds, best.events)
 

@@ -7,17 +7,18 @@ from dataclasses import dataclass, replace
 from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple
 
+from memcfg.plan._accesses import Entry, Trace
+from memcfg.plan._clock import back_seconds, clock, out_seconds
 from memcfg.plan._codec_bytes import SPARSE, code_bytes
-from memcfg.plan._gaps import Code, Gap, Swaps
+from memcfg.plan._covering import Covering
 from memcfg.plan._gist import RECTIFIED
 from memcfg.plan._look_ahead import look_ahead
 from memcfg.plan._policy import Method, fits, names_algorithms, propose
 from memcfg.plan._replay_elementwise import replay_elementwise
 from memcfg.plan._share import share
-from memcfg.plan._simulate import decode_seconds, encode_seconds
 from memcfg.plan._sparsity import Densities
 from memcfg.plan._swapping import tier_excess
-from memcfg.plan._tensor_moves import Event, clock, plan_events, tier_of
+from memcfg.plan._tensor_moves import Event, Leave, plan_events, tier_of
 from memcfg.plan._time_bound import beats_recomputation
 from memcfg.units import ALIGNMENT
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from memcfg.graph import Graph
+    from memcfg.plan._accesses import Gap
     from memcfg.plan._lifetimes import Request
     from memcfg.plan._plan import Plan
     from memcfg.plan._policy import Policy
@@ -37,11 +39,11 @@ _FEW = 3  # schedules that are placed, of which one may be placed well
 _TRIALS = 100  # ops that are computed again, of which one is left out
 
 
-_ORDERS: tuple[Callable[[Swaps, Gap], float], ...] = (
-    lambda swaps, gap: -swaps.idle(gap),  # Capuchin's
-    lambda swaps, gap: gap.begin,  # Meng's: what was made first
-    lambda swaps, gap: -gap.nbytes,
-    lambda swaps, gap: -swaps.idle(gap) / gap.nbytes,
+_ORDERS: tuple[Callable[[Covering, Gap], float], ...] = (
+    lambda covering, gap: -covering.idle(gap),  # Capuchin's
+    lambda _, gap: gap.after,  # Meng's: what was made first
+    lambda covering, gap: -covering.trace.size(gap),
+    lambda covering, gap: -covering.idle(gap) / covering.trace.size(gap),
 )
 _ALL = range(len(_ORDERS))
 
@@ -66,27 +68,23 @@ class _Planner:
         key = "out of core", request.limit_bytes, tuple(codes)
         return request.once(key, lambda: _plan(request, codes))
 
-    def _codes(self, graph: Graph) -> dict[int, Code]:
+    def _codes(self, graph: Graph) -> dict[int, Leave]:
         """Choose the tensors that are copied faster with the codec."""
         tier = tier_of(graph)
-        rate = tier.bytes_per_second
-        if self.codec is None or tier.name != _ENCODES or not rate:
+        if self.codec is None or tier.name != _ENCODES or not tier.bytes_per_second:
             return {}
         found = {}
         for tensor, density in self.densities.in_graph(graph).items():
             nbytes = graph.tensors[tensor].nbytes
-            code = Code(self.codec, code_bytes(self.codec, nbytes, density))
-            slower = max(
-                code.nbytes / rate,
-                encode_seconds(self.codec, nbytes),
-                decode_seconds(self.codec, nbytes),
-            )
-            if slower < nbytes / rate:
+            nbytes = code_bytes(self.codec, nbytes, density)
+            code = Leave(tensor, self.codec, nbytes)
+            slower = max(out_seconds(graph, code), back_seconds(graph, code))
+            if slower < out_seconds(graph, Leave(tensor)):
                 found[tensor] = code
         return found
 
 
-def _plan(request: Request, codes: Mapping[int, Code]) -> Plan:
+def _plan(request: Request, codes: Mapping[int, Leave]) -> Plan:
     """Plan for the least time within a limit; without one as `share`."""
     nothing = propose(share(), request)
     limit = request.limit_bytes
@@ -126,7 +124,7 @@ class _Schedules:
     """The schedules of ops that copies are added to."""
 
     def __init__(
-        self, request: Request, nothing: Plan, codes: Mapping[int, Code]
+        self, request: Request, nothing: Plan, codes: Mapping[int, Leave]
     ) -> None:
         self.request = request
         self.codes = codes
@@ -139,25 +137,29 @@ class _Schedules:
     def best(self, goal: int) -> list[_Candidate]:
         """Return the fastest within a goal, of equals those that move least."""
         found: list[_Candidate] = []
+        longer: list[_Candidate] = []  # of ops some of which are computed again
         self._fastest = math.inf
         for sequence in self._sequences():
-            found = sorted([*found, *self._swapped(sequence, goal)], key=_cost)[:_FEW]
+            swapped = [*self._swapped(sequence, goal)]
+            found = sorted([*found, *swapped], key=_cost)[:_FEW]
+            if len(sequence) > len(self.request.graph.ops):
+                longer += swapped
             self._fastest = found[0].seconds if found else math.inf
             if self.request.is_over() or (found and self._is_enough(found[0])):
                 return found
-        if not found:
+        if not longer:
             return found
-        best = self._with_less_again(found[0], goal)
-        return [best, *found] if best is not found[0] else found
+        best = self._with_less_again(min(longer, key=_cost), goal)
+        return [best, *found] if _cost(best) < _cost(found[0]) else found
 
     def lowest(self) -> list[Plan]:
         """Return the plans of the least peak, with copies and without."""
         plans = [self.nothing]
         self._fastest = math.inf
         for sequence in self._sequences():
-            least = Swaps(self.request, sequence, 0, self.codes).least_limit()
-            swaps = Swaps(self.request, sequence, least, self.codes)
-            with_all = plan_events(self.request, swaps.events(swaps.gaps))
+            everything = self._covering(sequence, 0).everything
+            walked = everything.walk(max(everything.lowest))
+            with_all = plan_events(self.request, walked.events)
             if tier_excess(self.request, with_all):
                 with_all = self.request.scheduled(sequence)
             plans.append(with_all)
@@ -174,27 +176,33 @@ class _Schedules:
         self, sequence: Sequence[int], goal: int, orders: Iterable[int] = _ALL
     ) -> Iterator[_Candidate]:
         """Yield schedules of these ops with copies, if any fits."""
-        swaps = Swaps(self.request, sequence, goal, self.codes)
+        covering = self._covering(sequence, goal)
+        trace = covering.trace
         room = tier_of(self.request.graph).limit_bytes
         for number in orders:
             order = _ORDERS[number]
-            ranked = sorted(swaps.gaps, key=lambda gap: (order(swaps, gap), gap))
-            chosen = swaps.cover(ranked)
+            ranked = sorted(covering.gaps, key=lambda gap: (order(covering, gap), gap))
+            chosen = covering.cover(ranked)
             if chosen is None:
                 return
-            events = swaps.events(chosen)
+            swaps = covering.swaps(chosen)
+            events = swaps.fastest(goal, self.request.is_over).events
             seconds = clock(self.request.graph, events).elapsed_seconds
-            copied = {gap.tensor: self._away_bytes(gap) for gap in chosen}
+            copied = {trace.tensor(gap): self._away_bytes(trace, gap) for gap in chosen}
             if room is not None and sum(copied.values()) > room:
                 continue
-            moved = sum(gap.nbytes for gap in chosen)
+            moved = sum(map(trace.size, chosen))
             yield _Candidate(seconds, moved, events, sequence, number)
             if self.request.is_over():
                 return
 
-    def _away_bytes(self, gap: Gap) -> int:
+    def _covering(self, sequence: Sequence[int], goal: int) -> Covering:
+        entries = [Entry(place, op) for place, op in enumerate(sequence)]
+        return Covering(Trace(self.request.graph, entries), goal, self.codes)
+
+    def _away_bytes(self, trace: Trace, gap: Gap) -> int:
         """Return what a copy has on its tier; a code, what it may need at worst."""
-        return gap.nbytes + (ALIGNMENT if gap.tensor in self.codes else 0)
+        return trace.size(gap) + (ALIGNMENT if trace.tensor(gap) in self.codes else 0)
 
     def _with_less_again(self, best: _Candidate, goal: int) -> _Candidate:
         """Leave out what is computed again, one after another, where copies are faster.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict
 from typing import TYPE_CHECKING
 
+from memcfg.plan._clock import clock
 from memcfg.plan._lifetimes import state_updates
 from memcfg.plan._policy import Method, fits
 from memcfg.plan._swapping import tier_excess, within_tier
@@ -18,7 +19,6 @@ from memcfg.plan._tensor_moves import (
     Left,
     Return,
     Run,
-    clock,
     plan_events,
 )
 from memcfg.units import align_up

@@ -23,15 +23,10 @@ from memcfg.plan._actions import (
     Wait,
 )
 from memcfg.plan._lifetimes import state_updates
-from memcfg.plan._simulate import (
-    cost_of,
-    decode_seconds,
-    encode_seconds,
-    with_copies_placed,
-)
+from memcfg.plan._simulate import with_copies_placed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from memcfg.graph import Graph
     from memcfg.plan._lifetimes import Request
@@ -115,62 +110,6 @@ def least_load(request: Request, events: Iterable[Event]) -> int:
     made = Schedule(request.graph, events).asked(request)
     load: int = made.step.measure(range(len(made.graph.ops)))[0]
     return load
-
-
-class Clock(NamedTuple):
-    """When all of a schedule has ended, and for how long ops waited for copies."""
-
-    elapsed_seconds: float
-    stall_seconds: float
-
-
-def clock(graph: Graph, events: Sequence[Event]) -> Clock:
-    """Tell the time of a schedule by the rules of `simulate`."""
-    rate = tier_of(graph).bytes_per_second
-    now = stall = out = back = 0.0
-    copied: dict[int, float] = {}
-    sent: dict[int, tuple[str | None, int]] = {}  # the codec and bytes of copies
-    coming: dict[int, float] = {}
-    codecs: dict[int, str] = {}  # of what is encoded
-    last = 0.0
-    for event in events:
-        end = now
-        match event:
-            case Run(index, algorithm):
-                op = graph.ops[index]
-                arrived = max(
-                    (coming.pop(t) for t in op.inputs if t in coming), default=0.0
-                )
-                stall += max(arrived - now, 0.0)
-                now = end = max(now, arrived) + cost_of(op, algorithm)[0]
-            case Leave(tensor, codec, nbytes):
-                own = graph.tensors[tensor].nbytes
-                sent[tensor] = codec, own if codec is None else nbytes or 0
-                took = encode_seconds(codec, own) if codec else 0.0
-                out = max(now, out) + max(_seconds(sent[tensor][1], rate), took)
-                copied[tensor] = end = out
-            case Return(tensor):
-                own = graph.tensors[tensor].nbytes
-                codec, moved = sent.get(tensor, (None, own))
-                took = decode_seconds(codec, own) if codec else 0.0
-                back = max(now, back) + max(_seconds(moved, rate), took)
-                coming[tensor] = end = back
-            case Left(tensor) | Returned(tensor):
-                known = copied if isinstance(event, Left) else coming
-                stall += max(known.get(tensor, 0.0) - now, 0.0)
-                now = end = max(now, known.pop(tensor, 0.0))
-            case Pack(tensor, codec):
-                codecs[tensor] = codec
-                now = end = now + encode_seconds(codec, graph.tensors[tensor].nbytes)
-            case Unpack(tensor):
-                nbytes = graph.tensors[tensor].nbytes
-                now = end = now + decode_seconds(codecs.pop(tensor), nbytes)
-        last = max(last, end)
-    return Clock(last, stall)
-
-
-def _seconds(nbytes: int, rate: float) -> float:
-    return nbytes / rate if rate else 0.0
 
 
 class Schedule:

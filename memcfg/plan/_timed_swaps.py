@@ -11,18 +11,10 @@ from collections import defaultdict, deque
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from memcfg.plan._accesses import Entry, Trace
+from memcfg.plan._clock import Clock, back_seconds, out_seconds
 from memcfg.plan._policy import fits
-from memcfg.plan._simulate import simulate
-from memcfg.plan._swapping import in_own_numbers
-from memcfg.plan._tensor_moves import (
-    Event,
-    Leave,
-    Left,
-    Return,
-    Run,
-    plan_events,
-    tier_of,
-)
+from memcfg.plan._tensor_moves import Event, Leave, Left, Return, Run, plan_events
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
@@ -100,30 +92,29 @@ class TimedSwaps:
     @cached_property
     def _usage(self) -> tuple[int, ...]:
         """Bytes in use at each place if all is away from `leave` to `back`."""
-        request = self.request
-        plan = in_own_numbers(request, request.scheduled(self.sequence))
-        found = [nbytes for _, nbytes in simulate(request.graph, plan).timeline]
+        graph = self.request.graph
+        trace = Trace(graph, [Entry(n, op) for n, op in enumerate(self.sequence)])
+        scratch = [align_up(graph.ops[op].scratch_bytes) for op in self.sequence]
+        found = trace.loads(scratch)[1:-1]
         for each in self.away:
-            size = align_up(request.graph.tensors[each.tensor].nbytes)
             for place in range(each.leave, each.back):
-                found[place] -= size
+                found[place] -= trace.sizes[each.tensor]
         return tuple(found)
 
     def _walked(self, goal: float) -> tuple[list[Event], int]:
         """List what happens, and the bytes in use: within a goal if that can be."""
-        walk = _Walk(self.request, self._usage, goal)
+        walk = _EagerWalk(self.request, self._usage, goal)
         return walk.of(self.sequence, self.away), max(walk.usage, default=0)
 
 
-class _Walk:
-    """One run over a schedule, with the bytes in use, the clock and both lanes."""
+class _EagerWalk:
+    """One run over a schedule; copies back start as soon as there is room."""
 
     def __init__(self, request: Request, usage: Sequence[int], goal: float) -> None:
         self.graph = request.graph
-        self.rate = tier_of(request.graph).bytes_per_second
         self.usage = [*usage]
         self.goal = goal
-        self.now = self.out = self.back = 0.0
+        self.clock = Clock()
         self.events: list[Event] = []
         self.stays: set[int] = set()  # tensors whose copy out is called off
         self.flight: deque[tuple[Away, float]] = deque()  # copies out, and their ends
@@ -149,14 +140,10 @@ class _Walk:
     def _size(self, each: Away) -> int:
         return align_up(self.graph.tensors[each.tensor].nbytes)
 
-    def _seconds(self, each: Away) -> float:
-        nbytes = self.graph.tensors[each.tensor].nbytes
-        return nbytes / self.rate if self.rate else 0.0
-
     def _leave(self, each: Away) -> None:
-        self.out = max(self.now, self.out) + self._seconds(each)
-        self.events.append(Leave(each.tensor))
-        self.flight.append((each, self.out))
+        leave = Leave(each.tensor)
+        self.events.append(leave)
+        self.flight.append((each, self.clock.out(out_seconds(self.graph, leave))))
 
     def _free(self, place: int) -> None:
         """End copies out: those that are done, and the first if bytes are missing."""
@@ -165,7 +152,7 @@ class _Walk:
         for each, end in self.flight:
             if each.leave > place:
                 waiting.append((each, end))
-            elif end <= self.now:
+            elif end <= self.clock.now:
                 self._left(each, end)
             elif place >= each.arrive and self._fits(each, place):
                 self.stays.add(each.tensor)
@@ -176,7 +163,7 @@ class _Walk:
         self.flight = deque()
         for each, end in waiting:
             over = self.usage[place] + held > self.goal
-            if each.leave <= place and (over or end <= self.now):
+            if each.leave <= place and (over or end <= self.clock.now):
                 self._left(each, end)
                 held -= self._size(each)
             else:
@@ -184,7 +171,7 @@ class _Walk:
         self.usage[place] += held
 
     def _left(self, each: Away, end: float) -> None:
-        self.now = max(self.now, end)
+        self.clock.wait(end)
         self.events.append(Left(each.tensor))
         insort(self.gone, each, key=lambda away: away.back)
 
@@ -196,8 +183,8 @@ class _Walk:
             if place >= each.arrive and place < each.back:
                 room = room and self._fits(each, place)
             if place >= each.back or (place >= each.arrive and room):
-                self.back = max(self.now, self.back) + self._seconds(each)
-                self.coming[each.tensor] = self.back
+                seconds = back_seconds(self.graph, Leave(each.tensor))
+                self.coming[each.tensor] = self.clock.back(seconds)
                 self.events.append(Return(each.tensor))
                 self._occupy(each, place)
             else:
@@ -216,5 +203,6 @@ class _Walk:
     def _run(self, index: int) -> None:
         op = self.graph.ops[index]
         ends = [self.coming.pop(t) for t in op.inputs if t in self.coming]
-        self.now = max([self.now, *ends]) + op.seconds
+        self.clock.wait(max(ends, default=0.0))
+        self.clock.run(op.seconds)
         self.events.append(Run(index))

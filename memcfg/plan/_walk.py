@@ -1,8 +1,8 @@
 """Copies beside a schedule, as a clock says: what waits for what, and why.
 
 An op waits for the earliest copy out that is on its way only where a limit would not
-hold otherwise. Elsewhere its bytes end when it would have ended on a lane of half the
-bandwidth, so that a copy that takes longer than was thought has nobody wait.
+hold otherwise. Elsewhere its bytes end when it would have ended on a lane on which each
+takes its slack, too, so that a copy that takes longer than was thought has nobody wait.
 """
 
 from __future__ import annotations
@@ -12,12 +12,17 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
+from memcfg._cached import cached_property
+from memcfg.plan._clock import Clock, back_seconds, out_seconds
 from memcfg.plan._tensor_moves import Event, Leave, Left, Return, Run
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from memcfg.plan._accesses import Gap, Trace
+
+_SLACK = 2.0  # times the seconds of a copy out, after which its bytes end unasked
+_WALKS = 2  # each with copies back in time by the one before
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,9 @@ class Swaps:
 
     A value is copied out in the first of its gaps; in later ones its copy is still
     there. Copies out start behind the access before a gap, or `beside` it if that reads
-    alone; those back of some tensors take `longer`, in seconds.
+    alone; those back of some tensors take `longer`, in seconds. Tensors with a code are
+    encoded by the lane that copies them. Bytes end after `slack` times the seconds of a
+    copy out where nobody needs them earlier.
     """
 
     def __init__(
@@ -58,25 +65,31 @@ class Swaps:
         seconds: Sequence[float],
         scratch: Sequence[int],
         gaps: Collection[Gap],
-        rate: float,
         *,
         beside: bool = False,
+        slack: float = _SLACK,
         longer: Mapping[int, float] | None = None,
+        codes: Mapping[int, Leave] | None = None,
     ) -> None:
         self.trace = trace
         self._runs = runs
         self._seconds = seconds
         self._scratch = scratch
         self.gaps = sorted(gaps)
+        self.slack = slack
         self._beside = beside  # reads that come before them
         self._copies = {gap.value: gap for gap in reversed(self.gaps)}
         self._last = {gap.value: gap for gap in self.gaps}
-        took = {gap: trace.nbytes(gap) / rate if rate else 0.0 for gap in self.gaps}
-        self.out_seconds = took
-        self.back_seconds = {
-            gap: took[gap] + (longer or {}).get(trace.values[gap.value].tensor, 0.0)
-            for gap in self.gaps
-        }
+        self.leaves: dict[Gap, Leave] = {}
+        self.out_seconds: dict[Gap, float] = {}
+        self.back_seconds: dict[Gap, float] = {}
+        for gap in self.gaps:
+            tensor = trace.tensor(gap)
+            leave = (codes or {}).get(tensor) or Leave(tensor)
+            self.leaves[gap] = leave
+            self.out_seconds[gap] = out_seconds(trace.graph, leave)
+            later = (longer or {}).get(tensor, 0.0)
+            self.back_seconds[gap] = back_seconds(trace.graph, leave) + later
         self.starts = [0.0, *accumulate(seconds)]  # by place, if nothing waits
 
     def is_copied(self, gap: Gap) -> bool:
@@ -87,15 +100,18 @@ class Swaps:
         """Whether its value has no other gap."""
         return self._copies[gap.value] == self._last[gap.value]
 
+    def begin(self, gap: Gap) -> int:
+        """Return the place that a copy out starts before: of a read, or behind it."""
+        return gap.after + (not self.is_beside(gap))
+
     def is_beside(self, gap: Gap) -> bool:
         """Whether a copy out starts with the last read before it, not behind that."""
-        return self._beside and gap.after in self.trace.values[gap.value].reads
+        return self._beside and self.trace.is_read(gap)
 
-    def lowest(self, arrives: Mapping[Gap, int] | None = None) -> list[int]:
-        """Return the bytes in use if each copy out is waited for at once."""
-        return self.trace.loads(
-            self._scratch, self.gaps, arrives, self._copies.values()
-        )
+    @cached_property
+    def lowest(self) -> list[int]:
+        """The bytes in use if each copy out is waited for at once, none back early."""
+        return self.trace.loads(self._scratch, self.gaps, self._copies.values())
 
     def on_time(self, goal: int, held: Sequence[int]) -> dict[Gap, int]:
         """Tell before which place each copy back starts.
@@ -128,6 +144,18 @@ class Swaps:
             found[gap] = place
         return found
 
+    def fastest(self, goal: int, is_over: Callable[[], bool]) -> Walked:
+        """Walk within a goal, with copies back as late as they are in time."""
+        best = self.walk(goal)
+        for _ in range(_WALKS):
+            if not best.stalls or is_over():
+                break
+            found = self.walk(goal, self.on_time(goal, best.loads))
+            if found.seconds >= best.seconds:
+                break
+            best = found
+        return best
+
     def walk(self, goal: int, arrives: Mapping[Gap, int] | None = None) -> Walked:
         """List what happens within a goal, which holds if `lowest` is within it."""
         walk = _Walk(self, goal, arrives or {})
@@ -148,12 +176,15 @@ class _Walk:
     def __init__(self, swaps: Swaps, goal: int, arrives: Mapping[Gap, int]) -> None:
         self.swaps = swaps
         self.goal = goal
-        self.lowest = swaps.lowest(arrives)
+        self.lowest = [*swaps.lowest]
+        for gap, arrive in arrives.items():
+            for place in range(arrive, gap.back):
+                self.lowest[place + 1] += swaps.trace.size(gap)
         self.loads = [self.lowest[0]]
         self.events: list[Event | None] = []
         self.stalls: dict[Gap, float] = defaultdict(float)
-        self.now = self.out = self.back = 0.0
-        self.slow = 0.0  # a lane out of half the bandwidth
+        self.clock = Clock()
+        self.slow = 0.0  # a lane out on which each copy has its slack
         self.pending: deque[_Pending] = deque()
         self.held = 0  # the bytes of these
         self.begun: dict[Gap, int] = {}  # copies out -> their events
@@ -164,51 +195,55 @@ class _Walk:
         for gap in swaps.gaps:
             if swaps.is_copied(gap):
                 rows = self.beside if swaps.is_beside(gap) else self.leaves
-                rows[gap.after + (rows is self.leaves)].append(gap)
+                rows[swaps.begin(gap)].append(gap)
         for gap in sorted(swaps.gaps, key=lambda gap: gap.back):  # as they are needed
             self.returns[arrives.get(gap, gap.back)].append(gap)
 
     def run(self, runs: Sequence[Run], seconds: Sequence[float]) -> Walked:
         """Run it all."""
         for place, run in enumerate(runs):
-            for gap in self.leaves[place]:
+            returns = self.returns.get(place, ())
+            for gap in self.leaves.get(place, ()):
                 self.leave(gap)
-            for gap in self.returns[place]:
+            for gap in returns:
                 self.stay(gap)
             self.make_room(place)
-            for gap in self.returns[place]:
+            for gap in returns:
                 self.come(gap)
-            for gap in self.beside[place]:
+            for gap in self.beside.get(place, ()):
                 self.leave(gap)
-            for number in self.swaps.trace.read(place):
-                if number in self.coming:
-                    self.wait(*self.coming.pop(number))
-            self.now += seconds[place]
+            if self.coming:
+                for number in self.swaps.trace.read(place):
+                    if number in self.coming:
+                        self.wait(*self.coming.pop(number))
+            self.clock.run(seconds[place])
             self.events.append(run)
         events = [event for event in self.events if event is not None]
-        return Walked(events, self.now, dict(self.stalls), self.loads)
+        return Walked(events, self.clock.now, dict(self.stalls), self.loads)
 
     def leave(self, gap: Gap) -> None:
         """Start a copy out."""
         seconds = self.swaps.out_seconds[gap]
-        self.out = max(self.now, self.out) + seconds
-        self.slow = max(self.now, self.slow) + 2 * seconds
-        self.pending.append(_Pending(gap, self.out, self.slow))
+        self.slow = max(self.clock.now, self.slow) + self.swaps.slack * seconds
+        self.pending.append(_Pending(gap, self.clock.out(seconds), self.slow))
         self.held += self.swaps.trace.size(gap)
         self.begun[gap] = len(self.events)
-        self.events.append(Leave(self.tensor(gap)))
+        self.events.append(self.swaps.leaves[gap])
 
     def make_room(self, place: int) -> None:
         """End copies out that have ended, or whose bytes a goal needs."""
         lowest = self.lowest[place + 1]
+        if not self.pending:
+            self.loads.append(lowest)
+            return
         while self.pending:
             fits = lowest + self.held <= self.goal
-            if fits and self.pending[0].sure > self.now:
+            if fits and self.pending[0].sure > self.clock.now:
                 break
             self.end_first()
         coming = 0  # those behind the last that has ended
         for each in reversed(self.pending):
-            if each.end <= self.now:
+            if each.end <= self.clock.now:
                 break
             coming += self.swaps.trace.size(each.gap)
         self.loads.append(lowest + coming)
@@ -217,13 +252,13 @@ class _Walk:
         """End the earliest copy out."""
         gap, end, _ = self.pending.popleft()
         self.wait(gap, end)
-        self.events.append(Left(self.tensor(gap)))
+        self.events.append(Left(self.swaps.trace.tensor(gap)))
         self.held -= self.swaps.trace.size(gap)
 
     def stay(self, gap: Gap) -> None:
         """Undo a copy out that is on its way when it is to be back."""
-        pending = any(each.gap == gap for each in self.pending)
-        if pending and self.swaps.is_only(gap):
+        only = self.pending and self.swaps.is_only(gap)
+        if only and any(each.gap == gap for each in self.pending):
             self.events[self.begun[gap]] = None
             self.pending = deque(each for each in self.pending if each.gap != gap)
             self.held -= self.swaps.trace.size(gap)
@@ -235,16 +270,11 @@ class _Walk:
             return
         while any(each.gap == gap for each in self.pending):
             self.end_first()
-        self.back = max(self.now, self.back) + self.swaps.back_seconds[gap]
-        self.coming[gap.value] = gap, self.back
-        self.events.append(Return(self.tensor(gap)))
+        end = self.clock.back(self.swaps.back_seconds[gap])
+        self.coming[gap.value] = gap, end
+        self.events.append(Return(self.swaps.trace.tensor(gap)))
 
     def wait(self, gap: Gap, end: float) -> None:
         """Have ops wait for a copy."""
-        if end > self.now:
-            self.stalls[gap] += end - self.now
-            self.now = end
-
-    def tensor(self, gap: Gap) -> int:
-        """Return the tensor of a gap."""
-        return self.swaps.trace.values[gap.value].tensor
+        if waited := self.clock.wait(end):
+            self.stalls[gap] += waited

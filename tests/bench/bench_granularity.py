@@ -32,6 +32,7 @@ import statistics
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bench_codecs import environment
 
@@ -40,10 +41,15 @@ from memcfg.commands._tasks import Task
 from memcfg.graph import Tier
 from memcfg.memory import Pool
 from memcfg.plan import share, validate
-from memcfg.plan._gaps import Copies, Gap, Swaps
+from memcfg.plan._accesses import Entry, Gap, Trace
+from memcfg.plan._clock import clock
+from memcfg.plan._covering import Covering
 from memcfg.plan._lifetimes import Request
 from memcfg.plan._policy import propose
-from memcfg.plan._tensor_moves import clock, least_load, plan_events
+from memcfg.plan._tensor_moves import least_load, plan_events
+
+if TYPE_CHECKING:
+    from memcfg.plan._walk import Swaps
 
 KIB, MIB = 2**10, 2**20
 WHOLE = 64 * MIB  # bytes that are copied for one measurement
@@ -145,64 +151,62 @@ class Unit:
         return taken if whole else taken + count * mapped
 
 
-class Units(Swaps):
+class Parts(Trace):
+    """A trace of whose values parts are away."""
+
+    def __init__(self, graph, entries) -> None:
+        super().__init__(graph, entries)
+        self.parts: dict[Gap, int] = {}
+
+    def size(self, gap: Gap) -> int:
+        return self.parts.get(gap, super().size(gap))
+
+    def loads(self, scratch, away=(), copied=()) -> list[int]:
+        found = super().loads(scratch)
+        for gap in away:
+            for place in range(gap.after + 1, gap.back):
+                found[place + 1] -= self.size(gap)
+        return found
+
+
+class Units(Covering):
     """Gaps in which parts of values are away."""
 
-    def __init__(self, request, sequence, limit, unit: Unit) -> None:
+    def __init__(self, graph, sequence, limit, unit: Unit) -> None:
         self.unit = unit
-        super().__init__(request, sequence, limit)
+        self.rate = graph.tiers[0].bytes_per_second
+        entries = [Entry(place, op) for place, op in enumerate(sequence)]
+        super().__init__(Parts(graph, entries), limit)
 
     def cover_by_units(self, order) -> list[Gap] | None:
         """Choose of each value as many pieces as are too much, in this order."""
         left = self.loads.copy()
-        chosen = []
+        self.trace.parts = {}  # sizes are whole
         for gap in order:
-            inside = left[gap.begin + 1 : gap.first]
+            inside = left[gap.inside]
             over = int(inside.max(initial=0)) - self.limit
-            piece = self.unit.piece(gap.nbytes)
-            if over <= 0 or piece is None:
-                continue
-            taken = min(gap.nbytes, -(-over // piece) * piece)
-            inside -= taken
-            chosen.append(gap._replace(nbytes=taken))
-        return None if left.max(initial=self.start) > self.limit else chosen
+            size = self.trace.size(gap)
+            piece = self.unit.piece(size)
+            if over > 0 and piece is not None:
+                taken = min(size, -(-over // piece) * piece)
+                inside -= taken
+                self.trace.parts[gap] = taken
+        return None if left.max() > self.limit else [*self.trace.parts]
 
-    def _out_seconds(self, gap: Gap) -> float:
-        piece = self.unit.piece(gap.nbytes) or gap.nbytes
-        return self.unit.seconds(gap.nbytes, min(piece, gap.nbytes), self.rate)
-
-    _in_seconds = _out_seconds
-
-    def elapsed(self, copies: list[Copies]) -> float:
-        """Return the seconds of the step, by the rules of the simulator."""
-        leaving = sorted((c.gap.begin, c) for c in copies if c.leave is not None)
-        ends, now, out, back = {}, 0.0, 0.0, 0.0
-        by_begin, by_leave, by_arrive, by_first = {}, {}, {}, {}
-        for begin, copy in leaving:
-            by_begin.setdefault(begin, []).append(copy)
-            by_leave.setdefault(copy.leave, []).append(copy)
-        for copy in copies:
-            by_arrive.setdefault(copy.arrive, []).append(copy)
-            by_first.setdefault(copy.gap.first, []).append(copy)
-        for place in range(len(self.sequence)):
-            for copy in by_leave.get(place, ()):
-                now = max(now, ends["out", copy.gap])
-            for copy in by_arrive.get(place, ()):
-                back = max(now, back) + self._in_seconds(copy.gap)
-                ends["in", copy.gap] = back
-            for copy in by_begin.get(place, ()):
-                out = max(now, out) + self._out_seconds(copy.gap)
-                ends["out", copy.gap] = out
-            for copy in by_first.get(place, ()):
-                now = max(now, ends["in", copy.gap])
-            now += self.starts[place + 1] - self.starts[place]
-        return max(now, out, back)
+    def swaps(self, gaps) -> Swaps:
+        made = super().swaps(gaps)
+        for gap in made.gaps:
+            nbytes = self.trace.size(gap)
+            piece = min(self.unit.piece(nbytes) or nbytes, nbytes)
+            seconds = self.unit.seconds(nbytes, piece, self.rate)
+            made.out_seconds[gap] = made.back_seconds[gap] = seconds
+        return made
 
 
 ORDERS = (
-    lambda swaps, gap: -swaps.idle(gap),
-    lambda swaps, gap: gap.begin,
-    lambda swaps, gap: -gap.nbytes,
+    lambda units, gap: -units.idle(gap),
+    lambda units, gap: gap.after,
+    lambda units, gap: -units.trace.size(gap),
 )
 
 
@@ -222,26 +226,26 @@ def cell(graph, limit: int, unit: Unit) -> dict:
     given = Request.of(graph, "granularity", None)
     nothing = propose(share(), given)
     sequence = given.sequence_of(nothing)
-    swaps = Units(request, sequence, limit, unit)
-    waste = swaps.loads.max() / Units(given, sequence, limit, unit).loads.max() - 1
+    units = Units(own, sequence, limit, unit)
+    waste = units.loads.max() / Units(graph, sequence, limit, unit).loads.max() - 1
     found = []
     for order in ORDERS:
-        ranked = sorted(swaps.gaps, key=lambda gap: (order(swaps, gap), gap))
-        chosen = swaps.cover_by_units(ranked)
+        ranked = sorted(units.gaps, key=lambda gap: (order(units, gap), gap))
+        chosen = units.cover_by_units(ranked)
         if chosen is not None:
-            found.append((swaps.elapsed(swaps.copies(chosen)), chosen))
+            walked = units.swaps(chosen).fastest(limit, request.is_over)
+            found.append((walked.seconds, walked.events, [*units.trace.parts.items()]))
     if not found:
         return {"fits": False, "waste": waste}
-    seconds, chosen = min(found, key=lambda each: each[0])
+    seconds, events, parts = min(found, key=lambda each: each[0])
     if unit.name == "tensor":
-        events = swaps.events(chosen)
         plan = plan_events(request, events)
         validate(graph, plan)
         told = clock(request.graph, events).elapsed_seconds
         if told > seconds * (1 + 1e-6):  # whose lanes are no slower
             raise SystemExit(f"the clocks differ: {told} and {seconds}")
         waste = plan.peak_bytes / least_load(request, events) - 1
-    sizes = [(gap.nbytes, unit.piece(gap.nbytes) or gap.nbytes) for gap in chosen]
+    sizes = [(nbytes, unit.piece(nbytes) or nbytes) for _, nbytes in parts]
     return {
         "fits": True,
         "stall": seconds / nothing.predicted.seconds - 1,

@@ -33,10 +33,11 @@ from memcfg.plan import (
     validate,
     vdnn_all,
 )
-from memcfg.plan._gaps import Swaps, gaps, loads
+from memcfg.plan._accesses import Entry, Trace
+from memcfg.plan._covering import Covering
 from memcfg.plan._lifetimes import Request
 from memcfg.plan._swapping import in_own_numbers
-from memcfg.plan._tensor_moves import clock, least_load
+from memcfg.plan._tensor_moves import least_load
 
 
 def step(network, batch, rate=None, limit=None):
@@ -55,7 +56,13 @@ def resnet():
     return step("resnet18", 32)
 
 
-# -- what lies idle ---------------------------------------------------------------
+# -- what covers a limit -----------------------------------------------------------
+
+
+def covering(request, limit, sequence=None):
+    order = range(len(request.graph.ops)) if sequence is None else sequence
+    entries = [Entry(place, op) for place, op in enumerate(order)]
+    return Covering(Trace(request.graph, entries), limit)
 
 
 @settings(max_examples=60, deadline=None)
@@ -66,14 +73,15 @@ def test_loads_are_those_of_the_simulator(seed, ops):
     layout = request.step.first_fit(sequence, rule=1)
     plan = in_own_numbers(request, request.laid_out(sequence, layout))
     told = [nbytes for _, nbytes in simulate(request.graph, plan).timeline]
-    assert loads(request, sequence)[1:].tolist() == told
+    assert covering(request, 10**9).loads[1:-1].tolist() == told
 
 
 def test_a_gap_is_between_two_uses():
     """x2 is made by op 1 and read by op 2 and the gradient of f2 alone."""
-    request = Request.of(chain(4), "gaps", None)
-    found = [gap for gap in gaps(request, range(9)) if gap.tensor == 2]
-    assert [(gap.begin, gap.first, gap.nbytes) for gap in found] == [(2, 6, 64)]
+    found = covering(Request.of(chain(4), "gaps", None), 0)
+    trace = found.trace
+    gaps = [gap for gap in found.gaps if trace.tensor(gap) == 2]
+    assert [(gap.after, gap.back, trace.size(gap)) for gap in gaps] == [(2, 6, 64)]
 
 
 @settings(max_examples=40, deadline=None)
@@ -82,33 +90,30 @@ def test_no_choice_of_gaps_needs_less_or_is_faster(seed, ops, rate):
     """All sets of gaps, tried one by one."""
     graph = with_lane(random_step(seed, ops), rate)
     request = Request.of(graph, "brute", None)
-    sequence = list(range(len(graph.ops)))
-    every = gaps(request, sequence)[:7]
-    least = Swaps(request, sequence, 0)
-    least.gaps = every
-    floor = least.least_limit()
-    top = int(least.loads.max())
+    every = covering(request, 0).gaps[:7]
+    left = covering(request, 0).loads
+    top = int(left.max())
+    for gap in every:
+        left[gap.inside] -= covering(request, 0).trace.size(gap)
+    floor = int(left.max())
     for limit in {floor, (floor + top) // 2}:
-        swaps = Swaps(request, sequence, limit)
-        swaps.gaps = every
-        chosen = swaps.cover(every)
+        found = covering(request, limit)
+        chosen = found.cover(every)
         assert chosen is not None
-        events = swaps.events(chosen)
-        assert least_load(request, events) <= limit
+        walked = found.swaps(chosen).fastest(limit, request.is_over)
+        assert least_load(request, walked.events) <= limit
         fitting = []
         for size in range(len(every) + 1):
             for some in combinations(every, size):
-                left = swaps.loads.copy()
+                left = found.loads.copy()
                 for gap in some:
-                    left[gap.begin + 1 : gap.first] -= gap.nbytes
+                    left[gap.inside] -= found.trace.size(gap)
                 if left.max() <= limit:
-                    told = clock(request.graph, swaps.events(some))
-                    fitting.append((told.elapsed_seconds, some))
-        assert min(fitting)[0] <= clock(request.graph, events).elapsed_seconds
+                    other = found.swaps(some).fastest(limit, request.is_over)
+                    fitting.append((other.seconds, some))
+        assert min(fitting)[0] <= walked.seconds
         assert set(chosen) in [set(some) for _, some in fitting]
-        swaps = Swaps(request, sequence, floor - 1)
-        swaps.gaps = every
-        assert floor == 0 or swaps.cover(every) is None
+        assert floor == 0 or covering(request, floor - 1).cover(every) is None
 
 
 # -- the policy -------------------------------------------------------------------
@@ -389,7 +394,8 @@ def test_what_lies_in_the_bytes_of_the_state_stays():
     graph = Graph("updates", tuple(tensors), tuple(ops), keep=(6, 8))
     graph = with_lane(replace(graph, keep=(8,)), 1e9)
     request = Request.of(graph, "gaps", None)
-    assert 6 not in {gap.tensor for gap in gaps(request, range(6))}
+    found = covering(request, 0)
+    assert 6 not in {found.trace.tensor(gap) for gap in found.gaps}
     for policy in (out_of_core(), auto()):
         with pytest.raises(InfeasiblePlanError) as refused:
             policy(graph, 64)

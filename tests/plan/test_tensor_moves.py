@@ -13,6 +13,7 @@ from training_graphs import chain, random_step
 
 from memcfg.graph import Tier
 from memcfg.plan import simulate, validate
+from memcfg.plan._clock import clock
 from memcfg.plan._lifetimes import Request
 from memcfg.plan._tensor_moves import (
     Leave,
@@ -22,7 +23,6 @@ from memcfg.plan._tensor_moves import (
     Returned,
     Run,
     Unpack,
-    clock,
     least_load,
     plan_events,
 )

@@ -24,9 +24,10 @@ from memcfg.plan import (
     validate,
     vdnn_pp,
 )
+from memcfg.plan._clock import clock
 from memcfg.plan._lifetimes import Request
 from memcfg.plan._swapping import Away, plan_swaps
-from memcfg.plan._tensor_moves import clock, least_load
+from memcfg.plan._tensor_moves import least_load
 from memcfg.plan._timed_swaps import TimedSwaps
 from memcfg.units import align_up
 
