@@ -143,6 +143,8 @@ class Planner:
         Whether inductor compiles the two graphs.
     only_plan : bool
         Whether nothing is to be compiled.
+    loss_bytes : int or None
+        What the user's own loss needs; None: not known.
     """
 
     limit_bytes: int | None
@@ -151,6 +153,7 @@ class Planner:
     beside: dict[str, int] = field(default_factory=dict)
     inductor: bool = False
     only_plan: bool = False
+    loss_bytes: int | None = None
     steps: list[Step] = field(default_factory=list)
     parameters: frozenset[int] = frozenset()
     told: bool = False
@@ -174,6 +177,7 @@ class Planner:
             parameters=self.parameters,
             costs=self.costs,
             kept_outputs=_kept_outputs(source),
+            loss_bytes=self.loss_bytes,
         )
         traced = tracer.trace()
         step = self._within(traced, num_fwd_outputs is not None)

@@ -13,11 +13,12 @@ from memcfg.errors import InfeasiblePlanError
 from memcfg.plan import auto
 from memcfg.torch._backend import Planner, StopAfterPlanning, costs_of
 from memcfg.torch._beside import gradient_bytes, optimizer_bytes
+from memcfg.torch._loss import key_of, loss_bytes
 from memcfg.torch._step_report import report_of
 from memcfg.units import parse_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from memcfg.plan import Plan, Policy
     from memcfg.torch._backend import Step
@@ -42,6 +43,8 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         ``"measured"`` or ``"nominal"``.
     inductor : bool
         Whether inductor compiles the planned graphs.
+    loss : callable or None
+        Makes a scalar of the outputs; None: not known.
     """
 
     def __init__(
@@ -53,18 +56,21 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         policy: Policy,
         times: str,
         inductor: bool,
+        loss: Callable[[Any], torch.Tensor] | None = None,
     ) -> None:
         super().__init__()
         self.module = module
         self.training = module.training
         self._settings = (limit_bytes, policy, times, inductor)
         self._optimizer = optimizer
+        self._loss = loss
         self._start()
 
     def _start(self) -> None:
         """Forget what was planned."""
         self._planners: dict[bool, Planner] = {}
         self._runs: dict[bool, Callable[..., Any]] = {}
+        self._loss_bytes: dict[str, int] = {}  # by inputs
         self._is_recurrent = any(
             isinstance(each, nn.RNNBase) for each in self.module.modules()
         )
@@ -86,10 +92,13 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         ------
         InfeasiblePlanError
             If no plan of the step fits the limit; nothing has run.
+        ValueError
+            If the loss cannot be traced with what the model returns.
         """
         accumulates = any(each.grad is not None for each in self.module.parameters())
         if accumulates not in self._runs:
             self._runs[accumulates] = self._compiled(accumulates)
+        self._measure_loss(self._planners[accumulates], args, kwargs)
         with self._tracing():
             return unwrapped(self._runs[accumulates], args, kwargs)
 
@@ -127,8 +136,23 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         planner = self._planner(False)
         planner.only_plan = True
         self._planners[False] = planner
+        self._measure_loss(planner, example, {})
         with self._tracing():
             planned_only(self.module, planner, example)
+
+    def _measure_loss(
+        self, planner: Planner, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> None:
+        """Tell a planner what the loss needs for these inputs."""
+        if self._loss is None or not torch.is_grad_enabled():
+            return
+        key = key_of(args, kwargs)
+        if key not in self._loss_bytes:
+            with self._tracing():
+                self._loss_bytes[key] = loss_bytes(
+                    self.module, self._loss, args, kwargs
+                )
+        planner.loss_bytes = self._loss_bytes[key]
 
     @property
     def _steps(self) -> list[Step]:
@@ -180,7 +204,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__() if hasattr(super(), "__getstate__") else {}
         state = dict(state or self.__dict__)
-        for name in ("_planners", "_runs", "_optimizer"):
+        for name in ("_planners", "_runs", "_loss_bytes", "_optimizer"):
             state.pop(name, None)
         return state
 
@@ -198,6 +222,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
             policy=policy,
             times=times,
             inductor=inductor,
+            loss=self._loss,
         )
         memo[id(self)] = made
         return made
@@ -237,6 +262,7 @@ def budget(
     policy: Policy | None = None,
     times: str = "measured",
     inductor: bool = False,
+    loss: Callable[[Any], torch.Tensor] | None = None,
 ) -> BudgetedModule:
     """Return a module that trains as a model does, within a limit.
 
@@ -263,6 +289,11 @@ def budget(
     inductor : bool, default False
         Whether inductor compiles the planned graphs. It fuses and reorders, so bits
         and the peak are then its own.
+    loss : callable or None, default None
+        Makes a scalar of what the model returns, as your own loss does; it is traced
+        for each new shape of inputs, and never run. It makes its targets itself, so
+        that they fit each shape: what it closes over is not counted. None: three times
+        the bytes of the outputs are reserved for your loss.
 
     Returns
     -------
@@ -277,7 +308,8 @@ def budget(
     TypeError
         If the model is no module.
     ValueError
-        If the limit is no number of bytes, or times are of another kind.
+        If the limit is no number of bytes, times are of another kind, or the loss
+        cannot be traced.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"a torch.nn.Module is budgeted, not {type(model).__name__}")
@@ -288,6 +320,7 @@ def budget(
         policy=policy or auto(),
         times=times,
         inductor=inductor,
+        loss=loss,
     )
     costs_of(times)
     if example is not None:

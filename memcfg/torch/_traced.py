@@ -150,6 +150,7 @@ class Tracer:
         parameters: Iterable[int] = (),
         kept_outputs: Callable[[int], bool] = lambda index: True,
         costs: Costs = nominal_costs,
+        loss_bytes: int | None = None,
     ) -> None:
         self._source = source
         self._fwd = num_fwd_outputs
@@ -157,6 +158,7 @@ class Tracer:
         self._parameters = frozenset(parameters)
         self._kept_outputs = kept_outputs
         self._costs = costs
+        self._known_loss_bytes = loss_bytes
         self._tensors: list[Tensor] = []
         self._ids: dict[int, int] = {}
         self._storage_of: dict[fx.Node, int] = {}
@@ -334,10 +336,12 @@ class Tracer:
         return len(self._ops) - 1
 
     def _loss_bytes(self, fwd: Iterable[Any]) -> int:
-        """Estimate what the user's own loss needs: thrice the outputs that are kept.
+        """Return what the user's own loss needs; not known: thrice the kept outputs.
 
         Cross entropy has logarithms of probabilities and two gradients at a time.
         """
+        if self._known_loss_bytes is not None:
+            return self._known_loss_bytes
         kept = [node for at, node in enumerate(fwd) if self._kept_outputs(at)]
         return 3 * sum(self._tensors[each].nbytes for each in self._read(kept))
 

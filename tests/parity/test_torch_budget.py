@@ -365,3 +365,61 @@ def test_refusals():
         mt.budget(len, "1MiB")
     with pytest.raises(ValueError, match="times"):
         mt.budget(ResNet(), "1MiB", times="fast")
+
+
+class Wide(torch.nn.Module):
+    """Outputs that are most of a step."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(16, 3000)
+
+    def forward(self, x):
+        return {"logits": self.inner(x), "kind": "wide"}
+
+
+def entropy(out):
+    made = out["logits"]
+    return F.cross_entropy(made, made.new_zeros(len(made), dtype=torch.long))
+
+
+def mean(out):
+    return out["logits"].mean()
+
+
+def square(out):
+    return out["logits"].square().mean()
+
+
+@pytest.mark.parametrize("loss", [entropy, mean, square])
+def test_a_loss_that_is_told_is_counted_as_it_is(loss):
+    original, x = Wide(), torch.randn(512, 16)
+    run = mt.budget(original, None, example=(x,), loss=loss)
+    guessed = mt.budget(original, None, example=(x,))
+    predicted = run.predicted_peak_bytes
+    assert predicted != guessed.predicted_peak_bytes
+    for rows in (512, 100):  # the second shape is traced anew
+        run.zero_grad()
+
+        def whole(rows=rows):
+            out = run(x[:rows])  # a step holds its outputs to its end
+            loss(out).backward()
+
+        used = allocated_peak(whole)
+        if rows == 512:
+            assert run.predicted_peak_bytes == predicted
+            assert 0.98 <= predicted / (used + state_bytes(original, x)) <= 1.02
+
+
+def test_a_loss_that_cannot_be_traced_is_an_error():
+    targets = torch.zeros(8, dtype=torch.long)
+    run = mt.budget(
+        Wide(), None, loss=lambda out: F.cross_entropy(out["logits"], targets)
+    )
+    run(torch.randn(8, 16))
+    with pytest.raises(ValueError, match=r"the loss cannot be traced .*\(4, 3000\)"):
+        run(torch.randn(4, 16))
+    with pytest.raises(ValueError, match="no scalar"):
+        mt.budget(Wide(), None, example=(torch.randn(8, 16),), loss=len)
+    with torch.no_grad():  # no loss, then
+        assert len(run(torch.randn(4, 16))["logits"]) == 4
