@@ -83,9 +83,11 @@ def loss_bytes(
                 tree_map(faked, dict(kwargs)),
             )
         )
-        given = []
+        given, storages = [], {}
         for at, each in enumerate(leaves):
             if isinstance(each, torch.Tensor):
+                if each.requires_grad:  # views of one storage have one gradient
+                    storages[each.untyped_storage()._cdata] = nbytes_of(each)
                 leaves[at] = torch.empty_like(each).requires_grad_(each.requires_grad)
                 given.append(leaves[at])
         try:
@@ -98,8 +100,9 @@ def loss_bytes(
                 f"the loss cannot be traced with outputs of shape {shapes}: {reason}"
             ) from error
     own = {each.untyped_storage()._cdata: nbytes_of(each) for each in made}
+    planned: int = min(sum(own.values()), sum(storages.values()))
     peak: int = live.peak_bytes
-    return max(0, peak - sum(own.values()))
+    return max(0, peak - planned)
 
 
 def _gradients(

@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch import fx  # noqa: E402
-from torch.profiler import ProfilerActivity, profile  # noqa: E402
+from torch_allocations import allocated_peak, rounded  # noqa: E402
 from torch_steps import (  # noqa: E402
     LSTM,
     NETWORKS,
@@ -40,10 +40,6 @@ def _fresh(tmp_path_factory, monkeypatch):
     torch.manual_seed(3)
 
 
-def rounded(nbytes):
-    return -(-nbytes // 64) * 64
-
-
 def step(module, run, x, y):
     """One step without the update: the loss; gradients are in the module."""
     torch.manual_seed(1)
@@ -52,20 +48,6 @@ def step(module, run, x, y):
     loss = F.cross_entropy(run(x), y)
     loss.backward()
     return loss.detach()
-
-
-def allocated_peak(run):
-    """The most bytes that PyTorch's allocator has given out, by its events."""
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
-        run()
-    events = seen.profiler.kineto_results.events()
-    memory = [e for e in events if e.name() == "[memory]"]
-    now = top = 0
-    for event in sorted(memory, key=lambda each: each.start_ns()):
-        size = event.nbytes()
-        now += rounded(size) if size > 0 else -rounded(-size)
-        top = max(top, now)
-    return top
 
 
 def state_bytes(module, x):
@@ -145,11 +127,16 @@ class Counted(fx.Interpreter):
         return made
 
     def sources(self, node):
-        """Inputs are there all the time, gradients of outputs after forward."""
+        """Inputs are there all the time, gradients of outputs in backward.
+
+        They go when they have been read, since PyTorch 2.13.
+        """
+        late = node.name not in self.early
+        read = {each.name for each, left in self.env.items() if left is not None}
         return [
             value
             for each, value in self.given.items()
-            if "tangents" not in each or node.name not in self.early
+            if "tangents" not in each or (late and each in read)
         ]
 
 
