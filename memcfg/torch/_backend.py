@@ -256,8 +256,10 @@ class Planner:
         joint.graph.eliminate_dead_code()
         copies = _copy_what_changes(joint.graph)
         step = self.plan(joint.graph, num_fwd_outputs)
-        emitter = Emitter(joint.graph, step.traced, step.plan)
-        emitted = emitter.with_forward(num_fwd_outputs).emit()
+        emitter = Emitter(
+            joint.graph, step.traced, step.plan, num_fwd_outputs=num_fwd_outputs
+        )
+        emitted = emitter.emit()
         _drop_copies(emitted, emitter, copies)
         planned = fx.GraphModule(joint, emitted)
         parts: tuple[fx.GraphModule, fx.GraphModule]
@@ -269,7 +271,7 @@ class Planner:
     def infer(self, module: fx.GraphModule, _inputs: Any) -> Any:
         """Plan a graph without backward."""
         step = self.plan(module.graph, None)
-        emitter = Emitter(module.graph, step.traced, step.plan)
+        emitter = Emitter(module.graph, step.traced, step.plan, num_fwd_outputs=0)
         return self.compile(fx.GraphModule(module, emitter.emit()), _inputs)
 
     def compile(self, module: fx.GraphModule, inputs: Any) -> Any:

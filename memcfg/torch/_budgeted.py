@@ -35,8 +35,9 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         The model.
     limit_bytes : int or None
         The limit of a step, in bytes.
-    optimizer : torch.optim.Optimizer or None
-        Whose state is counted.
+    optimizer_bytes : int
+        Bytes of the state of its optimizer, which are counted: copies and what is
+        pickled count them, too.
     policy : Policy
         The method that plans.
     times : str
@@ -52,7 +53,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         module: nn.Module,
         limit_bytes: int | None,
         *,
-        optimizer: torch.optim.Optimizer | None,
+        optimizer_bytes: int,
         policy: Policy,
         times: str,
         inductor: bool,
@@ -62,7 +63,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         self.module = module
         self.training = module.training
         self._settings = (limit_bytes, policy, times, inductor)
-        self._optimizer = optimizer
+        self._optimizer_bytes = optimizer_bytes
         self._loss = loss
         self._start()
 
@@ -125,7 +126,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
             policy=policy,
             costs=costs_of(times),
             beside={
-                "optimizer state": optimizer_bytes(self._optimizer),
+                "optimizer state": self._optimizer_bytes,
                 "gradients so far": there,
             },
             inductor=inductor,
@@ -204,13 +205,12 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__() if hasattr(super(), "__getstate__") else {}
         state = dict(state or self.__dict__)
-        for name in ("_planners", "_runs", "_loss_bytes", "_optimizer"):
+        for name in ("_planners", "_runs", "_loss_bytes"):
             state.pop(name, None)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._optimizer = None
         self._start()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> BudgetedModule:
@@ -218,7 +218,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         made = BudgetedModule(
             copy.deepcopy(self.module, memo),
             limit_bytes,
-            optimizer=self._optimizer,
+            optimizer_bytes=self._optimizer_bytes,
             policy=policy,
             times=times,
             inductor=inductor,
@@ -280,7 +280,8 @@ def budget(
         Inputs, positional, to plan for at once without running; None: the first step
         is planned when it comes.
     optimizer : torch.optim.Optimizer or None, default None
-        Its state is counted, as it will be after a step.
+        Its state is counted, as it will be after a step; parameters that are added to
+        it later are not.
     policy : Policy or None, default None
         The method that plans; None: `memcfg.plan.auto`.
     times : str, default "measured"
@@ -316,7 +317,7 @@ def budget(
     made = BudgetedModule(
         model,
         None if limit is None else parse_bytes(limit),
-        optimizer=optimizer,
+        optimizer_bytes=optimizer_bytes(optimizer),
         policy=policy or auto(),
         times=times,
         inductor=inductor,

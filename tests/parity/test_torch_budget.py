@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import warnings
 from dataclasses import replace
 
@@ -152,8 +153,10 @@ class Kept(Planner):
     def partition(self, joint, inputs, *, num_fwd_outputs, **_):
         made = super().partition(joint, inputs, num_fwd_outputs=num_fwd_outputs)
         step = self.steps[-1]
-        emitter = Emitter(joint.graph, step.traced, step.plan)
-        graph = emitter.with_forward(num_fwd_outputs).emit()
+        emitter = Emitter(
+            joint.graph, step.traced, step.plan, num_fwd_outputs=num_fwd_outputs
+        )
+        graph = emitter.emit()
         self.emitted = fx.GraphModule(joint, graph)
         self.early = {node.name for node in emitter.early}
         return made
@@ -248,6 +251,19 @@ def test_state_dict_modes_and_copies_are_the_models(tmp_path):
     assert torch.equal(step(twin.module, twin, x, y), step(plain, plain, x, y))
     assert same_bits(twin.module, plain)
     assert torch.isfinite(wanted)
+
+
+def test_copies_and_pickles_count_the_state_of_the_optimizer():
+    module, x, _ = problem(ResNet)
+    adam = torch.optim.Adam(module.parameters())
+    run = mt.budget(module, None, example=(x,), optimizer=adam, times="nominal")
+    plain = mt.budget(module, None, example=(x,), times="nominal")
+    assert run.predicted_peak_bytes > plain.predicted_peak_bytes
+    for twin in (copy.deepcopy(run), pickle.loads(pickle.dumps(run))):
+        assert twin.predicted_peak_bytes == 0
+        torch._dynamo.reset()
+        twin.plan((x,))
+        assert twin.predicted_peak_bytes == run.predicted_peak_bytes
 
 
 def test_evaluation_without_gradients_between_steps():
