@@ -153,6 +153,8 @@ class Planner:
         Whether inductor compiles the two graphs.
     only_plan : bool
         Whether nothing is to be compiled.
+    loss_bytes : int or None
+        What the user's own loss needs; None: not known.
     """
 
     limit_bytes: int | None
@@ -161,6 +163,7 @@ class Planner:
     beside: dict[str, int] = field(default_factory=dict)
     inductor: bool = False
     only_plan: bool = False
+    loss_bytes: int | None = None
     steps: list[Step] = field(default_factory=list)
     parameters: frozenset[int] = frozenset()
     told: bool = False
@@ -187,6 +190,7 @@ class Planner:
             parameters=self.parameters,
             costs=self.costs,
             kept_outputs=_kept_outputs(source),
+            loss_bytes=self.loss_bytes,
         )
         traced = tracer.trace()
         step = self._within(traced, num_fwd_outputs is not None)
@@ -265,8 +269,10 @@ class Planner:
         joint.graph.eliminate_dead_code()
         copies = _copy_what_changes(joint.graph)
         step = self.plan(joint.graph, num_fwd_outputs)
-        emitter = Emitter(joint.graph, step.traced, step.plan)
-        emitted = emitter.with_forward(num_fwd_outputs).emit()
+        emitter = Emitter(
+            joint.graph, step.traced, step.plan, num_fwd_outputs=num_fwd_outputs
+        )
+        emitted = emitter.emit()
         _drop_copies(emitted, emitter, copies)
         planned = fx.GraphModule(joint, emitted)
         parts: tuple[fx.GraphModule, fx.GraphModule]
@@ -300,7 +306,7 @@ class Planner:
     def infer(self, module: fx.GraphModule, _inputs: Any) -> Any:
         """Plan a graph without backward."""
         step = self.plan(module.graph, None)
-        emitter = Emitter(module.graph, step.traced, step.plan)
+        emitter = Emitter(module.graph, step.traced, step.plan, num_fwd_outputs=0)
         return self.compile(fx.GraphModule(module, emitter.emit()), _inputs)
 
     def forward(self, module: fx.GraphModule, inputs: Any) -> Any:

@@ -15,11 +15,12 @@ from memcfg.errors import InfeasiblePlanError
 from memcfg.plan import auto
 from memcfg.torch._backend import Planner, StopAfterPlanning, costs_of
 from memcfg.torch._beside import gradient_bytes, optimizer_bytes
+from memcfg.torch._loss import key_of, loss_bytes
 from memcfg.torch._step_report import report_of
 from memcfg.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from memcfg.plan import Plan, Policy
     from memcfg.torch._backend import Step
@@ -39,14 +40,17 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         The model.
     limit_bytes : int or None
         The limit of a step, in bytes.
-    optimizer : torch.optim.Optimizer or None
-        Whose state is counted.
+    optimizer_bytes : int
+        Bytes of the state of its optimizer, which are counted: copies and what is
+        pickled count them, too.
     policy : Policy
         The method that plans.
     times : str
         ``"measured"`` or ``"nominal"``.
     inductor : bool
         Whether inductor compiles the planned graphs.
+    loss : callable or None
+        Makes a scalar of the outputs; None: not known.
     """
 
     def __init__(
@@ -54,22 +58,25 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         module: nn.Module,
         limit_bytes: int | None,
         *,
-        optimizer: torch.optim.Optimizer | None,
+        optimizer_bytes: int,
         policy: Policy,
         times: str,
         inductor: bool,
+        loss: Callable[[Any], torch.Tensor] | None = None,
     ) -> None:
         super().__init__()
         self.module = module
         self.training = module.training
         self._settings = (limit_bytes, policy, times, inductor)
-        self._optimizer = optimizer
+        self._optimizer_bytes = optimizer_bytes
+        self._loss = loss
         self._start()
 
     def _start(self) -> None:
         """Forget what was planned."""
         self._planners: dict[bool, Planner] = {}
         self._runs: dict[bool, Callable[..., Any]] = {}
+        self._loss_bytes: dict[str, int] = {}  # by inputs
         self._is_recurrent = any(
             isinstance(each, nn.RNNBase) for each in self.module.modules()
         )
@@ -91,10 +98,13 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         ------
         InfeasiblePlanError
             If no plan of the step fits the limit; nothing has run.
+        ValueError
+            If the loss cannot be traced with what the model returns.
         """
         accumulates = any(each.grad is not None for each in self.module.parameters())
         if accumulates not in self._runs:
             self._runs[accumulates] = self._compiled(accumulates)
+        self._measure_loss(self._planners[accumulates], args, kwargs)
         with self._tracing():
             if self._exceeds(self._planners[accumulates]):
                 return self._planned_again(accumulates, args, kwargs)
@@ -115,6 +125,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         missed, planner.missed_bytes = planner.missed_bytes, 0
         fresh = self._planner(accumulates)
         fresh.beside[_MISSED] = planner.beside.get(_MISSED, 0) + missed
+        fresh.loss_bytes = planner.loss_bytes
         self._planners[accumulates] = fresh
         self._runs[accumulates] = compiled(self.module, fresh)
         try:
@@ -153,7 +164,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
             policy=policy,
             costs=costs_of(times),
             beside={
-                "optimizer state": optimizer_bytes(self._optimizer),
+                "optimizer state": self._optimizer_bytes,
                 "gradients so far": there,
             },
             inductor=inductor,
@@ -164,8 +175,23 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         planner = self._planner(False)
         planner.only_plan = True
         self._planners[False] = planner
+        self._measure_loss(planner, example, {})
         with self._tracing():
             planned_only(self.module, planner, example)
+
+    def _measure_loss(
+        self, planner: Planner, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> None:
+        """Tell a planner what the loss needs for these inputs."""
+        if self._loss is None or not torch.is_grad_enabled():
+            return
+        key = key_of(args, kwargs)
+        if key not in self._loss_bytes:
+            with self._tracing():
+                self._loss_bytes[key] = loss_bytes(
+                    self.module, self._loss, args, kwargs
+                )
+        planner.loss_bytes = self._loss_bytes[key]
 
     @property
     def _steps(self) -> list[Step]:
@@ -217,13 +243,12 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__() if hasattr(super(), "__getstate__") else {}
         state = dict(state or self.__dict__)
-        for name in ("_planners", "_runs", "_optimizer"):
+        for name in ("_planners", "_runs", "_loss_bytes"):
             state.pop(name, None)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._optimizer = None
         self._start()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> BudgetedModule:
@@ -231,10 +256,11 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         made = BudgetedModule(
             copy.deepcopy(self.module, memo),
             limit_bytes,
-            optimizer=self._optimizer,
+            optimizer_bytes=self._optimizer_bytes,
             policy=policy,
             times=times,
             inductor=inductor,
+            loss=self._loss,
         )
         memo[id(self)] = made
         return made
@@ -274,6 +300,7 @@ def budget(
     policy: Policy | None = None,
     times: str = "measured",
     inductor: bool = False,
+    loss: Callable[[Any], torch.Tensor] | None = None,
 ) -> BudgetedModule:
     """Return a module that trains as a model does, within a limit.
 
@@ -291,7 +318,8 @@ def budget(
         Inputs, positional, to plan for at once without running; None: the first step
         is planned when it comes.
     optimizer : torch.optim.Optimizer or None, default None
-        Its state is counted, as it will be after a step.
+        Its state is counted, as it will be after a step; parameters that are added to
+        it later are not.
     policy : Policy or None, default None
         The method that plans; None: `memcfg.plan.auto`.
     times : str, default "measured"
@@ -300,6 +328,11 @@ def budget(
     inductor : bool, default False
         Whether inductor compiles the planned graphs. It fuses and reorders, so bits
         and the peak are then its own.
+    loss : callable or None, default None
+        Makes a scalar of what the model returns, as your own loss does; it is traced
+        for each new shape of inputs, and never run. It makes its targets itself, so
+        that they fit each shape: what it closes over is not counted. None: three times
+        the bytes of the outputs are reserved for your loss.
 
     Returns
     -------
@@ -314,17 +347,19 @@ def budget(
     TypeError
         If the model is no module.
     ValueError
-        If the limit is no number of bytes, or times are of another kind.
+        If the limit is no number of bytes, times are of another kind, or the loss
+        cannot be traced.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"a torch.nn.Module is budgeted, not {type(model).__name__}")
     made = BudgetedModule(
         model,
         None if limit is None else parse_bytes(limit),
-        optimizer=optimizer,
+        optimizer_bytes=optimizer_bytes(optimizer),
         policy=policy or auto(),
         times=times,
         inductor=inductor,
+        loss=loss,
     )
     costs_of(times)
     if example is not None:

@@ -49,10 +49,13 @@ def boxed(module: fx.GraphModule) -> Any:
 class Emitter:
     """Writes a plan of a traced graph as a new graph."""
 
-    def __init__(self, source: fx.Graph, traced: Traced, plan: Plan) -> None:
+    def __init__(
+        self, source: fx.Graph, traced: Traced, plan: Plan, *, num_fwd_outputs: int
+    ) -> None:
         self._source = source
         self._traced = traced
         self._plan = plan
+        self._num_forward = num_fwd_outputs
         self._graph = fx.Graph()
         self._now: dict[fx.Node, fx.Node] = {}  # what a node is at this time
         self._of: dict[int, list[fx.Node]] = {}  # nodes by the tensor that they view
@@ -109,13 +112,6 @@ class Emitter:
         ]
         self.saved += [node for node in dict.fromkeys(late) if not is_tangent(node)]
         return self._graph
-
-    _num_forward = 0
-
-    def with_forward(self, count: int) -> Emitter:
-        """Say how many of the outputs are those of forward."""
-        self._num_forward = count
-        return self
 
     def _forward_outputs(self, outputs: fx.Node) -> Iterator[fx.Node]:
         for each in outputs.args[0][: self._num_forward]:

@@ -27,6 +27,9 @@ Costs = Callable[[fx.Node], tuple[float, int]]
 
 ONCE = "memcfg.once"  # of nodes that are not to be computed again
 LOSS = "loss"  # the op that is the user's own
+# Since PyTorch 2.13 a compiled backward lets go of the gradients of outputs that it has
+# read; before, its caller holds them.
+_FREES_TANGENTS = hasattr(torch.autograd.Function, "boxed_grads_call")
 ALIGNMENTS = {"cpu": 64, "cuda": 512}  # bytes to which allocators round
 
 
@@ -150,6 +153,7 @@ class Tracer:
         parameters: Iterable[int] = (),
         kept_outputs: Callable[[int], bool] = lambda index: True,
         costs: Costs = nominal_costs,
+        loss_bytes: int | None = None,
     ) -> None:
         self._source = source
         self._fwd = num_fwd_outputs
@@ -157,6 +161,7 @@ class Tracer:
         self._parameters = frozenset(parameters)
         self._kept_outputs = kept_outputs
         self._costs = costs
+        self._known_loss_bytes = loss_bytes
         self._tensors: list[Tensor] = []
         self._ids: dict[int, int] = {}
         self._storage_of: dict[fx.Node, int] = {}
@@ -171,8 +176,7 @@ class Tracer:
         outputs = self._outputs()
         fwd = outputs if self._fwd is None else outputs[: self._fwd]
         bwd = [] if self._fwd is None else outputs[self._fwd :]
-        order = list(self._source.nodes)
-        last = self._end_of_forward(order, fwd)
+        order, last = self._ordered(fwd)
         boundary = None
         sources = [node for node in order if node.op in ("placeholder", "get_attr")]
         tangents = [node for node in sources if is_tangent(node)]
@@ -186,13 +190,13 @@ class Tracer:
             if index == last and self._fwd is not None:
                 boundary = self._loss(fwd, tangents)
                 phase = "backward"
-        keep = self._read(bwd) | {
-            self._storage_of[node] for node in tangents if node in self._storage_of
-        }
+        keep = self._read(bwd)
+        if not _FREES_TANGENTS:
+            keep |= self._read(tangents)
         keep |= self._read(
             node for index, node in enumerate(fwd) if self._kept_outputs(index)
         )
-        keep |= {self._storage_of[node] for node in sources if node in self._storage_of}
+        keep |= self._read(node for node in sources if node not in tangents)
         gradients = self._read(bwd) - self._read(sources)
         for each in gradients:
             tensor = self._tensors[each]
@@ -216,15 +220,22 @@ class Tracer:
         node = next(node for node in self._source.nodes if node.op == "output")
         return list(node.args[0])
 
-    @staticmethod
-    def _end_of_forward(order: Sequence[fx.Node], fwd: Iterable[Any]) -> int:
-        """Return the place of the last node that the outputs of forward need."""
-        place = {node: index for index, node in enumerate(order)}
-        sources = [
-            place[node] for node in order if node.op in ("placeholder", "get_attr")
-        ]
-        made = [place[node] for node in fwd if isinstance(node, fx.Node)]
-        return max((*sources, *made), default=-1)
+    def _ordered(self, fwd: Iterable[Any]) -> tuple[list[fx.Node], int]:
+        """Return nodes in order, and the place of the last that forward's outputs need.
+
+        A view that is an output may stand behind nodes that read gradients of outputs,
+        which are not there yet: these come later.
+        """
+        order = list(self._source.nodes)
+        sources = [node for node in order if node.op in ("placeholder", "get_attr")]
+        ends = {*sources, *(node for node in fwd if isinstance(node, fx.Node))}
+        last = max((at for at, node in enumerate(order) if node in ends), default=-1)
+        after: dict[fx.Node, None] = {}
+        for node in order[: last + 1]:
+            if any(is_tangent(each) or each in after for each in node.all_input_nodes):
+                after[node] = None
+        before = [node for node in order[: last + 1] if node not in after]
+        return [*before, *after, *order[last + 1 :]], len(before) - 1
 
     def _new(self, name: str, value: torch.Tensor, role: str) -> int:
         dtype = str(value.dtype).removeprefix("torch.")
@@ -334,10 +345,12 @@ class Tracer:
         return len(self._ops) - 1
 
     def _loss_bytes(self, fwd: Iterable[Any]) -> int:
-        """Estimate what the user's own loss needs: thrice the outputs that are kept.
+        """Return what the user's own loss needs; not known: thrice the kept outputs.
 
         Cross entropy has logarithms of probabilities and two gradients at a time.
         """
+        if self._known_loss_bytes is not None:
+            return self._known_loss_bytes
         kept = [node for at, node in enumerate(fwd) if self._kept_outputs(at)]
         return 3 * sum(self._tensors[each].nbytes for each in self._read(kept))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import warnings
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch import fx  # noqa: E402
-from torch.profiler import ProfilerActivity, profile  # noqa: E402
+from torch_allocations import allocated_peak, rounded  # noqa: E402
 from torch_steps import (  # noqa: E402
     LSTM,
     NETWORKS,
@@ -40,10 +41,6 @@ def _fresh(tmp_path_factory, monkeypatch):
     torch.manual_seed(3)
 
 
-def rounded(nbytes):
-    return -(-nbytes // 64) * 64
-
-
 def step(module, run, x, y):
     """One step without the update: the loss; gradients are in the module."""
     torch.manual_seed(1)
@@ -52,20 +49,6 @@ def step(module, run, x, y):
     loss = F.cross_entropy(run(x), y)
     loss.backward()
     return loss.detach()
-
-
-def allocated_peak(run):
-    """The most bytes that PyTorch's allocator has given out, by its events."""
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
-        run()
-    events = seen.profiler.kineto_results.events()
-    memory = [e for e in events if e.name() == "[memory]"]
-    now = top = 0
-    for event in sorted(memory, key=lambda each: each.start_ns()):
-        size = event.nbytes()
-        now += rounded(size) if size > 0 else -rounded(-size)
-        top = max(top, now)
-    return top
 
 
 def state_bytes(module, x):
@@ -152,11 +135,16 @@ class Counted(fx.Interpreter):
         return made
 
     def sources(self, node):
-        """Inputs are there all the time, gradients of outputs after forward."""
+        """Inputs are there all the time, gradients of outputs in backward.
+
+        They go when they have been read, since PyTorch 2.13.
+        """
+        late = node.name not in self.early
+        read = {each.name for each, left in self.env.items() if left is not None}
         return [
             value
             for each, value in self.given.items()
-            if "tangents" not in each or node.name not in self.early
+            if "tangents" not in each or (late and each in read)
         ]
 
 
@@ -172,8 +160,10 @@ class Kept(Planner):
     def partition(self, joint, inputs, *, num_fwd_outputs, **_):
         made = super().partition(joint, inputs, num_fwd_outputs=num_fwd_outputs)
         step = self.steps[-1]
-        emitter = Emitter(joint.graph, step.traced, step.plan)
-        graph = emitter.with_forward(num_fwd_outputs).emit()
+        emitter = Emitter(
+            joint.graph, step.traced, step.plan, num_fwd_outputs=num_fwd_outputs
+        )
+        graph = emitter.emit()
         self.emitted = fx.GraphModule(joint, graph)
         self.early = {node.name for node in emitter.early}
         return made
@@ -268,6 +258,19 @@ def test_state_dict_modes_and_copies_are_the_models(tmp_path):
     assert torch.equal(step(twin.module, twin, x, y), step(plain, plain, x, y))
     assert same_bits(twin.module, plain)
     assert torch.isfinite(wanted)
+
+
+def test_copies_and_pickles_count_the_state_of_the_optimizer():
+    module, x, _ = problem(ResNet)
+    adam = torch.optim.Adam(module.parameters())
+    run = mt.budget(module, None, example=(x,), optimizer=adam, times="nominal")
+    plain = mt.budget(module, None, example=(x,), times="nominal")
+    assert run.predicted_peak_bytes > plain.predicted_peak_bytes
+    for twin in (copy.deepcopy(run), pickle.loads(pickle.dumps(run))):
+        assert twin.predicted_peak_bytes == 0
+        torch._dynamo.reset()
+        twin.plan((x,))
+        assert twin.predicted_peak_bytes == run.predicted_peak_bytes
 
 
 def test_evaluation_without_gradients_between_steps():
@@ -393,3 +396,61 @@ def test_inductor_compiles_planned_graphs():
             ):
                 torch.testing.assert_close(one.grad, other.grad)
     assert torch.isfinite(loss)
+
+
+class Wide(torch.nn.Module):
+    """Outputs that are most of a step."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(16, 3000)
+
+    def forward(self, x):
+        return {"logits": self.inner(x), "kind": "wide"}
+
+
+def entropy(out):
+    made = out["logits"]
+    return F.cross_entropy(made, made.new_zeros(len(made), dtype=torch.long))
+
+
+def mean(out):
+    return out["logits"].mean()
+
+
+def square(out):
+    return out["logits"].square().mean()
+
+
+@pytest.mark.parametrize("loss", [entropy, mean, square])
+def test_a_loss_that_is_told_is_counted_as_it_is(loss):
+    original, x = Wide(), torch.randn(512, 16)
+    run = mt.budget(original, None, example=(x,), loss=loss)
+    guessed = mt.budget(original, None, example=(x,))
+    predicted = run.predicted_peak_bytes
+    assert predicted != guessed.predicted_peak_bytes
+    for rows in (512, 100):  # the second shape is traced anew
+        run.zero_grad()
+
+        def whole(rows=rows):
+            out = run(x[:rows])  # a step holds its outputs to its end
+            loss(out).backward()
+
+        used = allocated_peak(whole)
+        if rows == 512:
+            assert run.predicted_peak_bytes == predicted
+            assert 0.98 <= predicted / (used + state_bytes(original, x)) <= 1.02
+
+
+def test_a_loss_that_cannot_be_traced_is_an_error():
+    targets = torch.zeros(8, dtype=torch.long)
+    run = mt.budget(
+        Wide(), None, loss=lambda out: F.cross_entropy(out["logits"], targets)
+    )
+    run(torch.randn(8, 16))
+    with pytest.raises(ValueError, match=r"the loss cannot be traced .*\(4, 3000\)"):
+        run(torch.randn(4, 16))
+    with pytest.raises(ValueError, match="no scalar"):
+        mt.budget(Wide(), None, example=(torch.randn(8, 16),), loss=len)
+    with torch.no_grad():  # no loss, then
+        assert len(run(torch.randn(4, 16))["logits"]) == 4

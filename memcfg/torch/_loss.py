@@ -1,0 +1,125 @@
+"""What a loss outside of a module needs, by running it alone on fake tensors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._subclasses import FakeTensorMode
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
+
+from memcfg.torch._traced import nbytes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from torch import nn
+
+
+class _LiveStorages(TorchDispatchMode):  # type: ignore[misc]
+    """Counts the bytes of the storages that ops make while they are alive."""
+
+    def __init__(self, given: Iterable[torch.Tensor]) -> None:
+        super().__init__()
+        self._given = {each.untyped_storage()._cdata for each in given}
+        self._alive: dict[int, tuple[StorageWeakRef, int]] = {}
+        self.peak_bytes = 0
+
+    def __torch_dispatch__(
+        self, func: Any, _types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        made = func(*args, **(kwargs or {}))
+        for each in tree_leaves(made):
+            if isinstance(each, torch.Tensor):
+                storage = each.untyped_storage()
+                if storage._cdata not in self._given:
+                    held = StorageWeakRef(storage), nbytes_of(each)
+                    self._alive[storage._cdata] = held
+        self._alive = {
+            key: held for key, held in self._alive.items() if not held[0].expired()
+        }
+        now = sum(nbytes for _, nbytes in self._alive.values())
+        self.peak_bytes = max(self.peak_bytes, now)
+        return made
+
+
+def key_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Tell inputs apart by what the bytes of a loss depend on."""
+
+    def told(each: Any) -> Any:
+        if isinstance(each, torch.Tensor):
+            return (each.dtype, tuple(each.shape), each.stride(), each.device)
+        return each
+
+    return repr(tree_map(told, (tuple(args), dict(kwargs))))
+
+
+def loss_bytes(
+    module: nn.Module,
+    loss: Callable[[Any], torch.Tensor],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> int:
+    """Return what a loss needs beside a module's outputs and their gradients.
+
+    Nothing is computed: module and loss see fake tensors, which live as real ones do.
+    What the loss makes is counted, and what it closes over is not; nor is scratch.
+    ValueError where the loss cannot be run so.
+    """
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+
+    def faked(each: Any) -> Any:
+        return mode.from_tensor(each) if isinstance(each, torch.Tensor) else each
+
+    state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    with mode, torch.enable_grad():
+        leaves, spec = tree_flatten(
+            torch.func.functional_call(
+                module,
+                {name: faked(each) for name, each in state.items()},
+                tree_map(faked, tuple(args)),
+                tree_map(faked, dict(kwargs)),
+            )
+        )
+        given, storages = [], {}
+        for at, each in enumerate(leaves):
+            if isinstance(each, torch.Tensor):
+                if each.requires_grad:  # views of one storage have one gradient
+                    storages[each.untyped_storage()._cdata] = nbytes_of(each)
+                leaves[at] = torch.empty_like(each).requires_grad_(each.requires_grad)
+                given.append(leaves[at])
+        try:
+            with _LiveStorages(given) as live:
+                made = _gradients(loss, tree_unflatten(leaves, spec), given)
+        except Exception as error:  # whatever the user's code raises
+            shapes = ", ".join(str(tuple(each.shape)) for each in given)
+            reason = str(error).strip().split("\n")[0]
+            raise ValueError(
+                f"the loss cannot be traced with outputs of shape {shapes}: {reason}"
+            ) from error
+    own = {each.untyped_storage()._cdata: nbytes_of(each) for each in made}
+    planned: int = min(sum(own.values()), sum(storages.values()))
+    peak: int = live.peak_bytes
+    return max(0, peak - planned)
+
+
+def _gradients(
+    loss: Callable[[Any], torch.Tensor], outputs: Any, leaves: Sequence[torch.Tensor]
+) -> list[torch.Tensor]:
+    """Return what the graph behind the loss is handed: memory of its own for each."""
+    value = loss(outputs)
+    if not isinstance(value, torch.Tensor) or value.numel() != 1:
+        raise TypeError("it gives no scalar")
+    read = [each for each in leaves if each.requires_grad]
+    found = torch.autograd.grad(value, read, allow_unused=True)
+    made = []
+    for gradient, output in zip(found, read, strict=True):
+        if gradient is None:
+            made.append(torch.zeros_like(output))
+        elif 0 in gradient.stride():  # an expanded one
+            made.append(torch.empty_like(output).copy_(gradient))
+        else:
+            made.append(gradient)
+    return made

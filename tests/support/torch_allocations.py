@@ -1,0 +1,23 @@
+"""What PyTorch's allocator gives out while something runs, by its events."""
+
+from __future__ import annotations
+
+from torch.profiler import ProfilerActivity, profile
+
+
+def rounded(nbytes):
+    return -(-nbytes // 64) * 64
+
+
+def allocated_peak(run):
+    """The most bytes that PyTorch's allocator of the CPU has given out at a time."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        run()
+    events = seen.profiler.kineto_results.events()
+    memory = [e for e in events if e.name() == "[memory]"]
+    now = top = 0
+    for event in sorted(memory, key=lambda each: each.start_ns()):
+        size = event.nbytes()
+        now += rounded(size) if size > 0 else -rounded(-size)
+        top = max(top, now)
+    return top
