@@ -12,7 +12,7 @@ process, on one thread. On a machine where others work, run it as
 ``chrt -f 50 taskset -c 0 python ...``.
 
 Asserts no time. That limits hold, and that losses and gradients have the bits of the
-graph without a plan, it does.
+graph without a plan, it does. Activations in place are put out of place for all.
 
 What was expected before the first measurement: to checkpoint all costs a forward pass,
 a third; a plan at the same bytes computes cheap ops again first, so half of that, and
@@ -38,6 +38,7 @@ from torch import nn
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import config as functorch
 from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._inductor.decomposition import select_decomp_table
 from torch.utils.checkpoint import (
     CheckpointPolicy,
     checkpoint,
@@ -186,7 +187,10 @@ def selective_all(module: nn.Module):
 
 
 def partitioned(share: float, module: nn.Module):
+    """With inductor's decompositions where there are statistics, which it needs."""
+    decomposed = any(isinstance(m, nn.BatchNorm2d) for m in module.modules())
     made = aot_autograd(
+        decompositions=select_decomp_table() if decomposed else None,
         fw_compiler=lambda graph, _: graph,
         bw_compiler=lambda graph, _: graph,
         partition_fn=min_cut_rematerialization_partition,
@@ -250,6 +254,9 @@ class Bench:
         make, rows = NETWORKS[name]
         torch.manual_seed(0)
         self.original, self.x = make(), rows()
+        for each in self.original.modules():
+            if getattr(each, "inplace", False):  # which peers cannot compute again
+                each.inplace = False
         self.y = torch.randint(10, (len(self.x),))
         self.eager = copy.deepcopy(self.original)
         for _ in range(2):

@@ -556,6 +556,7 @@ class TestFaults:
         assert profiled() == here
 
     @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+    @pytest.mark.filterwarnings("ignore:.*torch.jit:FutureWarning")
     def test_traced_and_compiled_functions(self, limit):
         model = network()
         x = torch.ones(4, 64)

@@ -1,0 +1,69 @@
+"""The tables of PyTorch's steps within budgets, out of the committed results."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+RESULTS = Path(__file__).resolve().parent / "results" / "torch_budget.json"
+LIMITS = """| network | limit | step's peak | of eager's | predicted | time | planning |
+| --- | --- | ---: | ---: | ---: | ---: | ---: |
+"""
+PEERS = """| network | PyTorch's way | its peak | its time | time of a budget at that peak |
+| --- | --- | ---: | ---: | ---: |
+"""
+
+
+def percent(ratio: float) -> str:
+    return f"{100 * (ratio - 1):+.1f} %"
+
+
+def share(each: dict) -> str:
+    return f"{100 * each['peak_bytes'] / each['eager_bytes']:.1f} %"
+
+
+def limit_row(each: dict) -> str:
+    predicted = each.get("predicted_bytes")
+    cells = [
+        each["network"],
+        each["setting"],
+        f"{each['peak_bytes'] / 2**20:.1f} MiB",
+        share(each),
+        "" if predicted is None else f"{predicted / each['peak_bytes']:.3f}",
+        percent(each["times_eager"]),
+        "" if predicted is None else f"{each['planning_seconds']:.1f} s",
+    ]
+    return "| " + " | ".join(cells) + " |"
+
+
+def peer_row(each: dict, budgets: dict[tuple[str, str], dict]) -> str:
+    own = budgets.get((each["network"], f"as {each['method']}, {each['setting']}"))
+    cells = [
+        each["network"],
+        f"{each['method']}, {each['setting']}",
+        share(each),
+        percent(each["times_eager"]),
+        "" if own is None else percent(own["times_eager"]),
+    ]
+    return "| " + " | ".join(cells) + " |"
+
+
+def table(path: Path = RESULTS) -> str:
+    """Return the tables of a file of results, as Markdown."""
+    document = json.loads(path.read_text(encoding="utf-8"))
+    place, results = document["environment"], document["results"]
+    budgets = [each for each in results if each["method"] == "budget"]
+    shares = [each for each in budgets if not each["setting"].startswith("as ")]
+    peers = [each for each in results if each["method"] not in ("budget", "eager")]
+    known = {(each["network"], each["setting"]): each for each in budgets}
+    first = "\n".join(map(limit_row, shares))
+    second = "\n".join(peer_row(each, known) for each in peers)
+    return f"""{LIMITS}{first}
+
+{PEERS}{second}
+
+Limits are shares of eager's peak; what is not listed is below the floor. Time beside
+eager's, median of {place["repeats"]} turns on one thread. Where the last column is empty
+another of PyTorch's ways takes less of both. All activations are out of place, which
+computing again needs. PyTorch {place["torch"]}, {place["processor"]}, {place["date"]}.
+"""
