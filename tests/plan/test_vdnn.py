@@ -303,6 +303,33 @@ def test_the_ladder_ends_at_the_first_rung_that_fits():
     assert caught.value.smallest_limit_bytes == least
 
 
+@pytest.mark.parametrize("greedy", [True, False])
+def test_the_last_rungs_have_the_least_scratch(greedy, monkeypatch):
+    """Each layer's fastest algorithm alone is beyond every limit here.
+
+    Where one op after another takes less, all end with the least, as on the last two
+    rungs; those are reached alone where that step gives up.
+    """
+    if not greedy:
+        monkeypatch.setattr(
+            "memcfg.plan._vdnn._downgraded",
+            lambda request, which: replace(vdnn_all()(request.graph), limit_bytes=64),
+        )
+    huge = (Algorithm("fast", 1.0, 1 << 20), Algorithm("thrifty", 3.0, 0))
+    kinds = ("conv2d", "relu")
+    graph = chain([(6400, 1.0, 2.0)] * 9, 1e9, kinds, algorithms=huge)
+    conv, everything = (each("memory")(graph) for each in (vdnn_conv, vdnn_all))
+    assert everything.peak_bytes < conv.peak_bytes < vdnn_all()(graph).peak_bytes
+    for limit in (conv.peak_bytes, 1 << 20):
+        assert vdnn_dyn()(graph, limit).actions == conv.actions
+    with pytest.raises(InfeasiblePlanError):
+        vdnn_conv("memory")(graph, conv.peak_bytes - 64)
+    for limit in (conv.peak_bytes - 64, everything.peak_bytes):
+        assert vdnn_dyn()(graph, limit).actions == everything.actions
+    with pytest.raises(InfeasiblePlanError):
+        vdnn_dyn()(graph, everything.peak_bytes - 64)
+
+
 @pytest.mark.parametrize("policy", [vdnn_all, vdnn_conv, vdnn_dyn])
 def test_weights_have_the_bits_of_share(policy):
     x = np.random.default_rng(0).standard_normal((8, 32, 32, 3)).astype(np.float32)
