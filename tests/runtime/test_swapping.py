@@ -354,7 +354,7 @@ def test_lossy_codecs_are_refused_unless_a_plan_lists_them(device):
     assert device.pool.stats().current_bytes == 0
 
 
-def test_a_disk_without_room_changes_nothing(device, monkeypatch, tmp_path):
+def test_a_folder_that_is_missing_changes_nothing(device, monkeypatch, tmp_path):
     graph = chain(batch=8)
     executor = load(device, graph, planning.share())
     trained(executor, graph)
