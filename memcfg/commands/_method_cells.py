@@ -38,7 +38,7 @@ class Planned(NamedTuple):
     peak_bytes: int
     seconds: float
     stall_seconds: float
-    extra_work: float  # computed again, as a fraction of the rest
+    extra_work: float  # seconds computed again, as a fraction of the other ops'
     host_peak_bytes: int
     moved_bytes: int
     lossy: tuple[str, ...]

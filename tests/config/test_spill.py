@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from interpreter import random_values
 from networks import chain
+from small_disks import run_in_a_folder, run_on_a_disk
 from swapping import Swapping
 
 import memcfg as mc
@@ -150,17 +152,6 @@ def test_reservations_of_several_threads_keep_to_the_limit():
     limit.reserve(limit, {"host": 100})
 
 
-def test_a_full_disk_is_an_error_before_the_step(tmp_path, monkeypatch):
-    found = device(spill_to=str(tmp_path))
-
-    def full(folder, nbytes):
-        raise OSError(28, "No space left on device", folder)
-
-    monkeypatch.setattr("memcfg.devices.cpu._device.ScratchFile", full)
-    with pytest.raises(OSError, match="No space left"):
-        load(found, "file")
-
-
 def test_copies_take_as_long_as_the_bandwidth_says():
     seconds = {}
     for bandwidth in (None, "1MiB"):
@@ -211,3 +202,99 @@ def test_a_folder_must_be_there(tmp_path):
     with pytest.raises(ValueError, match="there is no folder"):
         device(spill_to=tmp_path / "none")
     assert replace(Configuration(), spill_to=tmp_path).spill_on(1).tier == "file"
+
+
+FULL = """
+import numpy as np
+import memcfg as mc
+from memcfg import nn
+
+(cpu,) = mc.config.list_physical_devices("CPU")
+configuration = mc.config.LogicalDeviceConfiguration(spill_to=os.getcwd())
+mc.config.set_logical_device_configuration(cpu, [configuration])
+
+def network(policy):
+    nn.set_random_seed(1)
+    layers = [nn.Conv2D(16, 3, padding="same", activation="relu") for _ in range(8)]
+    ends = [nn.GlobalAveragePooling2D(), nn.Dense(5)]
+    model = nn.Sequential([nn.Input((16, 16, 3)), *layers, *ends])
+    loss = nn.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(nn.SGD(0.01, momentum=0.9), loss, memory=policy)
+    return model
+
+def step(model, batch):
+    x = np.random.default_rng(batch).standard_normal((batch, 16, 16, 3), np.float32)
+    return model.train_on_batch(x, np.arange(batch) % 5)
+
+def state(model):
+    weights = [weight.tobytes() for weight in model.get_weights()]
+    return weights, int(model.optimizer.iterations)
+
+undisturbed = network(mc.plan.share())
+expected = [step(undisturbed, batch) for batch in (1, 1, 32)]
+
+model = network(mc.plan.vdnn_all())
+losses = [step(model, 1)]
+before, files = state(model), os.listdir()
+has_no_room()
+for _ in range(2):
+    try:
+        step(model, 32)
+    except OSError as error:
+        assert error.errno == NUMBER, error
+        assert "for what is swapped out cannot be made" in str(error), error
+        assert str(error.filename) == os.getcwd(), error
+    else:
+        raise AssertionError("it was not refused")
+    assert state(model) == before
+losses += [step(model, 1)]
+has_room_again()
+losses += [step(model, 32)]
+assert model.memory_plan.predicted.moved_bytes > 2**20
+assert losses == expected
+assert state(model) == state(undisturbed)
+assert os.listdir() == files == []
+"""
+
+
+def test_a_full_disk_is_told_before_the_step_which_changes_nothing(tmp_path):
+    """A larger batch needs a larger file; the smaller one trains on meanwhile."""
+    run_on_a_disk(
+        tmp_path,
+        2**24,
+        """
+import errno, os, resource
+
+NUMBER = errno.ENOSPC
+
+def has_no_room():
+    with open("filler", "wb") as file:
+        free = os.statvfs(".").f_bavail * os.statvfs(".").f_frsize
+        os.posix_fallocate(file.fileno(), 0, free - 2**19)
+
+def has_room_again():
+    os.remove("filler")
+"""
+        + FULL,
+    )
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX limits")
+def test_a_limit_on_the_size_of_files_is_told_before_the_step(tmp_path):
+    run_in_a_folder(
+        tmp_path,
+        """
+import errno, os, resource
+
+NUMBER = errno.EFBIG
+
+def has_no_room():
+    global limits
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**19, limits[1]))
+
+def has_room_again():
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+"""
+        + FULL,
+    )

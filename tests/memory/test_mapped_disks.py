@@ -8,16 +8,14 @@ tests/native/test_file_faults.cpp run everywhere.
 
 from __future__ import annotations
 
-import functools
 import os
-import shutil
-import subprocess
 import sys
 import tempfile
 import textwrap
 from pathlib import Path
 
 import pytest
+import small_disks
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX files")
 
@@ -47,53 +45,14 @@ def content():
 """
 
 
-def start(
-    command: list[str], folder: Path, nbytes: int, program: str
-) -> subprocess.CompletedProcess[str]:
-    """Run a program on a disk that is mounted over a folder."""
-    mount = f'mount -t tmpfs -o size={nbytes} none "$1" && cd "$1" && exec "$2" -c "$3"'
-    return subprocess.run(
-        [*command, "sh", "-c", mount, "sh", str(folder), sys.executable, program],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-
-@functools.cache
-def namespace() -> list[str]:
-    """What starts a Python that may mount; an empty list where none may."""
-    if shutil.which("unshare") and shutil.which("mount"):
-        for options in (["-Urm"], ["-m"]):
-            command = ["unshare", *options]
-            with tempfile.TemporaryDirectory() as folder:
-                done = start(command, Path(folder), 2**20, "import memcfg")
-            if done.returncode == 0:
-                return command
-    return []
-
-
 def run_on_a_disk(folder: Path, nbytes: int, source: str) -> None:
     """Run a program on a disk of its own."""
-    command = namespace()
-    if not command:
-        pytest.skip("the system permits no mounts of one's own")
-    done = start(command, folder, nbytes, START + textwrap.dedent(source))
-    assert (done.returncode, done.stderr) == (0, "")
+    small_disks.run_on_a_disk(folder, nbytes, START + textwrap.dedent(source))
 
 
 def run(source: str, folder: Path) -> None:
     """Run a program in a folder."""
-    done = subprocess.run(
-        [sys.executable, "-c", START + textwrap.dedent(source)],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    small_disks.run_in_a_folder(folder, START + textwrap.dedent(source))
 
 
 @pytest.fixture

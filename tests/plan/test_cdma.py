@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from networks import NETWORKS, chain
+from networks import (
+    NETWORKS,
+    Tracer,
+    chain,
+    conv_shapes,
+    dense_shapes,
+    with_velocity,
+)
 
 from memcfg.errors import PlanError
 from memcfg.graph import Tier
@@ -95,6 +102,43 @@ def test_dense_tensors_are_copied_as_they_are():
     assert {copy.tensor for copy in coded(given)} == {
         names[name] for name in names if name.startswith("relu_") and "/" not in name
     } & {a.tensor for a in own.actions if isinstance(a, SwapOut)}
+
+
+def activated(kind, depth=4, batch=4, size=6, width=4, classes=3):
+    """Small convolutions, each with an activation of a kind, and a dense head."""
+    shapes = dense_shapes("head", size * size * width, classes)
+    for i in range(depth):
+        shapes |= conv_shapes(f"c{i}", width, width)
+    trace = Tracer(kind, batch, with_velocity(shapes))
+    x = trace.builder.tensor("x", (batch, size, size, width), role="input")
+    labels = trace.builder.tensor("labels", (batch,), "int32", role="input")
+    for i in range(depth):
+        x = trace.op(kind, trace.conv(x, f"c{i}"))
+    x = trace.op("dense", trace.op("flatten", x), trace.state["head/kernel"])
+    return trace.finish(trace.op("bias", x, trace.state["head/bias"]), labels)
+
+
+@pytest.mark.parametrize("rate", [1e4, 1e6, 1e8, 1e9, 1e10, 1e12])
+@pytest.mark.parametrize("base", [vdnn_all(), vdnn_conv()])
+@pytest.mark.parametrize("kind", ["gelu", "tanh", "relu"])
+def test_dense_maps_slow_nothing_down(kind, base, rate):
+    """The maps of GELU and tanh are dense; those of the ReLUs are told to be.
+
+    A copy that is encoded all the same has all bytes of its tensor, and a header.
+    """
+    graph, rates = slow(activated(kind), rate), {"host": rate}
+    plan = cdma(base, density=1.0)(graph) if kind == "relu" else cdma(base)(graph)
+    assert plan.predicted.moved_bytes > 0
+    actions = [
+        replace(a, nbytes=code_bytes(a.codec, graph.tensors[a.tensor].nbytes, 1.0))
+        if isinstance(a, SwapOut) and a.codec
+        else a
+        for a in plan.actions
+    ]
+    dense = simulate(graph, replace(plan, actions=tuple(actions)), rates)
+    own = base(graph)
+    for found in (dense.elapsed_seconds, plan.elapsed_seconds):
+        assert found <= 1.02 * own.elapsed_seconds
 
 
 def test_what_a_lossy_code_gave_back_has_no_codec():

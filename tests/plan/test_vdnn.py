@@ -103,6 +103,73 @@ def test_a_layer_takes_as_long_as_the_slower_of_its_copy_and_itself(layers, band
     assert plan.predicted.moved_bytes == 2 * sum(nbytes for nbytes, _, _ in layers[:-1])
 
 
+@st.composite
+def networks(draw):
+    """Features, of which some are convolutions, then a classifier: rows and kinds."""
+    features = draw(st.lists(st.sampled_from(["conv2d", "relu"]), min_size=1))
+    classifier = ["dense"] * draw(st.integers(0, 3))
+    kinds = [*features, *classifier, "softmax"]
+    layers = [draw(rows) for _ in kinds]
+    scratch = [
+        (64 * draw(st.integers(0, 40)), 64 * draw(st.integers(0, 40))) for _ in kinds
+    ]
+    return kinds, layers, scratch
+
+
+def working_set(kinds, layers, scratch, which):
+    """The bytes of the greatest working set of a layer, in either phase: vDNN's peak.
+
+    Forward of layer n: what stayed of the layers before, its X, Y and scratch.
+    Backward: what stayed, its X, dX and dY, and what came back ahead of its time. A
+    layer brings one input back, of the nearest layer before it that misses its own,
+    and no layer's beyond the first convolution before it.
+    """
+    count, last = len(kinds), len(kinds) - 1
+    size = [nbytes for nbytes, _, _ in layers]
+    takes = {"all": ("conv2d", "relu"), "conv": ("conv2d",)}[which]
+    away = [n for n in range(last) if kinds[n] in takes]
+    stays = [sum(size[m] for m in range(n) if m not in away) for n in range(count)]
+    peaks = [
+        stays[n] + size[n] + (size[n + 1] if n < last else 64) + scratch[n]
+        for n in range(count)
+    ]
+    back = len(away)  # inputs away[back:] have come back
+    for n in reversed(range(count)):
+        window = max((m for m in range(n) if kinds[m] == "conv2d"), default=0)
+        back -= back > 0 and away[back - 1] >= window
+        ahead = sum(size[m] for m in away[back:] if m < n)
+        gradients = size[n] + (size[n + 1] if n < last else 0)
+        peaks.append(64 + stays[n] + ahead + size[n] + gradients)
+    return max(peaks)
+
+
+@given(network=networks(), memory=st.booleans())
+@settings(max_examples=100, deadline=None)
+def test_the_peak_is_the_greatest_working_set_of_a_layer(network, memory):
+    kinds, layers, scratch = network
+    graph = chain(layers, 1e9, kinds)
+    ops = [
+        replace(
+            op,
+            algorithms=(
+                Algorithm("fast", 1.0, scratch[n][0]),
+                Algorithm("thrifty", 2.0, min(scratch[n])),
+            ),
+            scratch_bytes=scratch[n][0],
+        )
+        if n < len(kinds)
+        else op
+        for n, op in enumerate(graph.ops)
+    ]
+    graph = replace(graph, ops=tuple(ops))
+    pick = "memory" if memory else "performance"
+    needed = [min(each) if memory else each[0] for each in scratch]
+    for which, policy in (("all", vdnn_all), ("conv", vdnn_conv)):
+        plan = policy(pick)(graph)
+        validate(graph, plan)
+        assert plan.peak_bytes == working_set(kinds, layers, needed, which)
+
+
 def test_copies_start_with_the_last_reader_and_end_with_the_layer():
     graph = chain([(640, 1.0, 2.0)] * 6, 1e9)
     plan = vdnn_all()(graph)
@@ -234,6 +301,33 @@ def test_the_ladder_ends_at_the_first_rung_that_fits():
     with pytest.raises(InfeasiblePlanError) as caught:
         vdnn_dyn()(graph, least - 64)
     assert caught.value.smallest_limit_bytes == least
+
+
+@pytest.mark.parametrize("greedy", [True, False])
+def test_the_last_rungs_have_the_least_scratch(greedy, monkeypatch):
+    """Each layer's fastest algorithm alone is beyond every limit here.
+
+    Where one op after another takes less, all end with the least, as on the last two
+    rungs; those are reached alone where that step gives up.
+    """
+    if not greedy:
+        monkeypatch.setattr(
+            "memcfg.plan._vdnn._downgraded",
+            lambda request, which: replace(vdnn_all()(request.graph), limit_bytes=64),
+        )
+    huge = (Algorithm("fast", 1.0, 1 << 20), Algorithm("thrifty", 3.0, 0))
+    kinds = ("conv2d", "relu")
+    graph = chain([(6400, 1.0, 2.0)] * 9, 1e9, kinds, algorithms=huge)
+    conv, everything = (each("memory")(graph) for each in (vdnn_conv, vdnn_all))
+    assert everything.peak_bytes < conv.peak_bytes < vdnn_all()(graph).peak_bytes
+    for limit in (conv.peak_bytes, 1 << 20):
+        assert vdnn_dyn()(graph, limit).actions == conv.actions
+    with pytest.raises(InfeasiblePlanError):
+        vdnn_conv("memory")(graph, conv.peak_bytes - 64)
+    for limit in (conv.peak_bytes - 64, everything.peak_bytes):
+        assert vdnn_dyn()(graph, limit).actions == everything.actions
+    with pytest.raises(InfeasiblePlanError):
+        vdnn_dyn()(graph, everything.peak_bytes - 64)
 
 
 @pytest.mark.parametrize("policy", [vdnn_all, vdnn_conv, vdnn_dyn])

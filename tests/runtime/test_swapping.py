@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from interpreter import random_values
-from networks import NETWORKS, chain
+from networks import (
+    NETWORKS,
+    Tracer,
+    chain,
+    conv_shapes,
+    dense_shapes,
+    with_velocity,
+)
 from swapping import Swapping
 
 import memcfg as mc
 from memcfg import plan as planning
+from memcfg._core import decode_bytes
 from memcfg.errors import KernelError, PlanError
 from memcfg.runtime import Executor
 
@@ -235,6 +244,67 @@ def test_codes_have_the_bytes_of_the_formula(policy, device):
     executor.close()
 
 
+def rectified(batch=16, size=16, width=4, classes=3):
+    """A ReLU of the input, which alone decides its density, and two convolutions."""
+    shapes = conv_shapes("c0", width, width) | conv_shapes("c1", width, width)
+    shapes |= dense_shapes("head", width, classes)
+    trace = Tracer("rectified", batch, with_velocity(shapes))
+    x = trace.builder.tensor("x", (batch, size, size, width), role="input")
+    labels = trace.builder.tensor("labels", (batch,), "int32", role="input")
+    x = trace.conv(trace.conv(trace.op("relu", x), "c0"), "c1")
+    x = trace.op("global_average_pool2d", x)
+    x = trace.op("dense", x, trace.state["head/kernel"])
+    return trace.finish(trace.op("bias", x, trace.state["head/bias"]), labels)
+
+
+@pytest.mark.parametrize("eighths", range(9))
+def test_a_lane_writes_the_fraction_of_its_bytes_that_is_not_zero(eighths, device):
+    """Rhu et al. 2018: 128 d + 4 of 128 bytes at a density d, in a real step.
+
+    What it wrote is seen in the host's memory, beside two canaries: so many bytes,
+    which are the tensor, and what a store of a vector has beyond them. The code has a
+    header of 64 bytes. Where no zeros are it copies the bytes as they are.
+    """
+    graph = rectified()
+    executor = Executor(device, name="model")
+    executor.load({"train": graph}, planning.cdma(), random_values(graph))
+    copies = [
+        action
+        for action in executor.plans["train"].actions
+        if isinstance(action, planning.SwapOut) and action.codec
+    ]
+    assert len(copies) == 1
+    (copy,) = copies
+    tensor = graph.tensors[copy.tensor]
+    words = tensor.nbytes // 4
+    positive = words * eighths // 8
+    values = np.full(words, -1.5, np.float32)
+    values[:positive] = np.random.default_rng(0).uniform(1, 2, positive)
+    values = np.random.default_rng(1).permutation(values)
+    written = np.zeros(tensor.nbytes + 64, bool)
+    for canary in (0x00, 0xFF):
+        feed(executor, graph, 0)
+        executor.feed("train", "x")[...] = values.reshape(tensor.shape)
+        space = np.frombuffer(executor._tiers.spaces["host"], np.uint8)
+        space = space[copy.offset : copy.offset + written.size]
+        space[...] = canary
+        assert executor.run("train")
+        written |= space != canary
+        code = space.tobytes()
+        del space
+    (entry,) = executor.memory_report("train").codings
+    ratio = Fraction(16 * eighths + 4, 128) if eighths < 8 else 1
+    expected = int(tensor.nbytes * ratio) + 64 * (eighths < 8)
+    assert (entry.used_bytes, entry.raw) == (expected, 2 * (eighths == 8))
+    assert written[:expected].all()
+    assert not written[expected + 64 :].any()
+    found = np.frombuffer(code, np.float32)[:words].copy()
+    if eighths < 8:
+        decode_bytes("zvc", code[:expected], found)
+    assert found.tobytes() == np.maximum(values, 0).tobytes()
+    executor.close()
+
+
 def test_lanes_encode_to_tiers_that_can_be_touched_alone(device):
     with pytest.raises(
         PlanError, match=r"encode what it copies to tier 'file'; .* host"
@@ -354,7 +424,7 @@ def test_lossy_codecs_are_refused_unless_a_plan_lists_them(device):
     assert device.pool.stats().current_bytes == 0
 
 
-def test_a_disk_without_room_changes_nothing(device, monkeypatch, tmp_path):
+def test_a_folder_that_is_missing_changes_nothing(device, monkeypatch, tmp_path):
     graph = chain(batch=8)
     executor = load(device, graph, planning.share())
     trained(executor, graph)
