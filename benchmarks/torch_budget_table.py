@@ -9,7 +9,7 @@ RESULTS = Path(__file__).resolve().parent / "results" / "torch_budget.json"
 LIMITS = """| network | limit | step's peak | of eager's | predicted | time | planning |
 | --- | --- | ---: | ---: | ---: | ---: | ---: |
 """
-PEERS = """| network | PyTorch's way | its peak | its time | time of a budget at that peak |
+PEERS = """| network | PyTorch's way | its peak | its time | a budget's, at that peak |
 | --- | --- | ---: | ---: | ---: |
 """
 
@@ -48,6 +48,12 @@ def peer_row(each: dict, budgets: dict[tuple[str, str], dict]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
+def noise(results: list[dict]) -> str:
+    """Tell how far eager's steps were from eager's other steps."""
+    ratios = [each["times_eager"] for each in results if each["method"] == "eager"]
+    return f"{100 * max(abs(ratio - 1) for ratio in ratios):.0f} %"
+
+
 def table(path: Path = RESULTS) -> str:
     """Return the tables of a file of results, as Markdown."""
     document = json.loads(path.read_text(encoding="utf-8"))
@@ -63,7 +69,8 @@ def table(path: Path = RESULTS) -> str:
 {PEERS}{second}
 
 Limits are shares of eager's peak; what is not listed is below the floor. Time beside
-eager's, median of {place["repeats"]} turns on one thread. Where the last column is empty
-another of PyTorch's ways takes less of both. All activations are out of place, which
-computing again needs. PyTorch {place["torch"]}, {place["processor"]}, {place["date"]}.
+eager's, median of {place["repeats"]} turns on one thread: on this machine eager's own
+turns differ by up to {noise(results)}. Where the last column is empty another of
+PyTorch's ways takes less of both. All activations are out of place, which computing
+again needs. PyTorch {place["torch"]}, {place["processor"]}, {place["date"]}.
 """

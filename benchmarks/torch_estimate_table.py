@@ -35,7 +35,8 @@ def table(path: Path = RESULTS) -> str:
     lines = "\n".join(rows)
     return f"""{HEAD}{lines}
 
-Estimates by `mt.estimate(model, (x,), loss=...)`, and what they are of the peak of a step
-of the same graph (`mt.budget` without a limit) and of eager's, as the pool of
-`mt.limit_cpu` counts them. PyTorch {place["torch"]}, {place["processor"]}, {place["date"]}.
+Estimates by `mt.estimate(model, (x,), loss=...)`, and what they are of the peak of a
+step of the same graph (`mt.budget` without a limit) and of eager's, as the pool of
+`mt.limit_cpu` counts them.
+PyTorch {place["torch"]}, {place["processor"]}, {place["date"]}.
 """
