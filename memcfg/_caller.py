@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 
-def outside() -> int:
-    """Return the `stacklevel` of the first frame that is not memcfg's."""
+def outside(*others: str) -> int:
+    """Return the `stacklevel` of the first frame that is not memcfg's, nor others'."""
+    passed = {"memcfg", *others}
     level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and _is_ours(frame.f_globals.get("__name__", "")):
+    while frame.f_back is not None and _package(frame.f_globals) in passed:
         level, frame = level + 1, frame.f_back
     return level
 
 
-def _is_ours(module: str) -> bool:
-    return module.partition(".")[0] == "memcfg"
+def _package(names: dict[str, Any]) -> str:
+    module: str = names.get("__name__", "")
+    return module.partition(".")[0]

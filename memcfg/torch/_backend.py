@@ -189,7 +189,7 @@ class Planner:
             name="training step" if num_fwd_outputs is not None else "forward",
             parameters=self.parameters,
             costs=self.costs,
-            kept_outputs=_kept_outputs(source),
+            kept_outputs=_kept_outputs(source, num_fwd_outputs),
             loss_bytes=self.loss_bytes,
         )
         traced = tracer.trace()
@@ -199,10 +199,10 @@ class Planner:
         if len(alike) == 2 and not self.told and not self.only_plan:
             self.told = True
             warnings.warn(
-                "inputs have another shape than those that were planned: each new one "
-                "is traced and planned anew",
+                "a step is traced and planned anew: its inputs have another shape, a "
+                "number among them another value, or the model another mode",
                 RuntimeWarning,
-                stacklevel=outside(),
+                stacklevel=outside("torch"),
             )
         if self.only_plan:
             raise StopAfterPlanning
@@ -431,8 +431,15 @@ def _drop_copies(graph: fx.Graph, emitter: Emitter, names: set[str]) -> None:
             graph.erase_node(node)
 
 
-def _kept_outputs(source: fx.Graph) -> Callable[[int], bool]:
-    """Say which outputs the user holds, not those that are copied into buffers."""
+def _kept_outputs(
+    source: fx.Graph, num_fwd_outputs: int | None
+) -> Callable[[int], bool]:
+    """Say which outputs the user holds, not those that are copied into buffers.
+
+    Without a backward phase these are copied at the end, and held until then.
+    """
+    if num_fwd_outputs is None:
+        return lambda _: True
     output = next(node for node in source.nodes if node.op == "output")
     described = output.meta.get("desc") or ()
     updates = {

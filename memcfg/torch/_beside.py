@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict, defaultdict
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,33 +24,56 @@ _ELEMENTS = 7  # of the parameter that an optimizer is tried with: like nothing 
 
 
 def optimizer_bytes(optimizer: torch.optim.Optimizer | None) -> int:
-    """Return the bytes of the state of an optimizer once it has stepped."""
+    """Return the bytes of the state of an optimizer once it has stepped.
+
+    Raises
+    ------
+    TypeError
+        If it is no optimizer.
+    ValueError
+        If it has not stepped, and what it makes cannot be tried.
+    """
     if optimizer is None:
         return 0
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        kind = type(optimizer).__name__
+        raise TypeError(f"optimizer is a torch.optim.Optimizer, not {kind}")
     total = 0
     for group in optimizer.param_groups:
-        fresh = [each for each in group["params"] if each.requires_grad]
+        own = [each for each in group["params"] if each.requires_grad]
+        stepped = [each for each in own if optimizer.state.get(each)]
+        for parameter in stepped:
+            total += sum(map(nbytes_of, _tensors(optimizer.state[parameter].values())))
+        fresh = [each for each in own if not optimizer.state.get(each)]
         tried = _tried(optimizer, group) if fresh else []
-        for parameter in fresh:
-            state = optimizer.state.get(parameter)
-            if state:
-                total += sum(map(nbytes_of, _tensors(state.values())))
-            else:
-                total += sum(_scaled(each, parameter) for each in tried)
+        total += sum(_scaled(each, parameter) for parameter in fresh for each in tried)
     return total
 
 
 def _tried(
     optimizer: torch.optim.Optimizer, group: dict[str, Any]
 ) -> list[torch.Tensor]:
-    """Return the state that a step makes for a tiny parameter."""
+    """Return the state that a step makes for a tiny parameter, by a twin."""
     parameter = torch.nn.Parameter(torch.zeros(_ELEMENTS))
     parameter.grad = torch.zeros(_ELEMENTS)
-    options = {k: v for k, v in group.items() if k in optimizer.defaults}
-    options.pop("fused", None)
-    other = type(optimizer)([parameter], **options)
-    other.step()
-    return _tensors(other.state[parameter].values())
+    twin = object.__new__(type(optimizer))
+    hooks = {name for name in vars(optimizer) if name.endswith("_hooks")}
+    twin.__dict__.update(
+        {name: each for name, each in vars(optimizer).items() if name != "step"}
+        | {name: OrderedDict() for name in hooks}
+    )
+    twin.state = defaultdict(dict)
+    twin.param_groups = [{**group, "params": [parameter], "fused": None}]
+    if "fused" not in group:
+        del twin.param_groups[0]["fused"]
+    try:
+        twin.step()
+    except Exception as error:
+        name = type(optimizer).__name__
+        raise ValueError(
+            f"what {name} keeps cannot be tried ({error}): let it step once before"
+        ) from error
+    return _tensors(twin.state[parameter].values())
 
 
 def _scaled(state: torch.Tensor, parameter: torch.Tensor) -> int:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import warnings
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,11 +21,13 @@ from memcfg.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from memcfg.plan import Plan, Policy
     from memcfg.torch._backend import Step
 
 
+_TRACES, _ALL_TRACES = 64, 4096  # of a module, and of all
 _MISSED = "not planned"  # bytes beside a graph, as a step has shown
 
 
@@ -99,7 +101,8 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         InfeasiblePlanError
             If no plan of the step fits the limit; nothing has run.
         ValueError
-            If the loss cannot be traced with what the model returns.
+            If the model cannot be traced as one graph, or the loss with what it
+            returns; or at the 65th trace, of other shapes or numbers.
         """
         accumulates = any(each.grad is not None for each in self.module.parameters())
         if accumulates not in self._runs:
@@ -137,17 +140,13 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
                 f"plan has room for them: raise the limit to at least "
                 f"{format_bytes(error.smallest_limit_bytes or 0, exact=True)}",
                 RuntimeWarning,
-                stacklevel=outside(),
+                stacklevel=outside("torch"),
             )
             return unwrapped(run, args, kwargs)
 
-    def _tracing(self) -> contextlib.AbstractContextManager[object]:
-        """Allow recurrent layers to be traced, where there are any."""
-        if not self._is_recurrent:
-            return contextlib.nullcontext()
-        made: contextlib.AbstractContextManager[object]
-        made = torch._dynamo.config.patch(allow_rnn=True)
-        return made
+    def _tracing(self) -> AbstractContextManager[object]:
+        """Allow many shapes, and recurrent layers to be traced where there are any."""
+        return tracing(self._is_recurrent)
 
     def _compiled(self, accumulates: bool) -> Callable[..., Any]:
         planner = self._planner(accumulates)
@@ -266,21 +265,72 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         return made
 
 
+def tracing(is_recurrent: bool) -> AbstractContextManager[object]:
+    """Allow many shapes to be traced, and recurrent layers."""
+    settings: dict[str, Any] = {
+        "recompile_limit": _TRACES,
+        "accumulated_recompile_limit": _ALL_TRACES,
+    }
+    if is_recurrent:
+        settings["allow_rnn"] = True
+    made: AbstractContextManager[object]
+    made = torch._dynamo.config.patch(settings)
+    return made
+
+
 def compiled(run: Any, planner: Planner) -> Callable[..., Any]:
-    """Compile a module or function with a planner, for static shapes."""
-    made = torch.compile(run, backend=planner, fullgraph=True, dynamic=False)
-    return lambda *args, **kwargs: made(*args, **kwargs)
+    """Compile a module or function with a planner, for static shapes.
+
+    PyTorch counts traces by code objects, which modules of a class share: each of
+    these has one of its own.
+    """
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return run(*args, **kwargs)
+
+    own = FunctionType(
+        call.__code__.replace(co_name="step"),
+        call.__globals__,
+        "step",
+        None,
+        call.__closure__,
+    )
+    made: Callable[..., Any]
+    made = torch.compile(own, backend=planner, fullgraph=True, dynamic=False)
+    return made
 
 
 def unwrapped(run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Run what is compiled; a limit that is too low raises its own error."""
+    """Run what is compiled, or raise what says what is wrong.
+
+    A limit that is too low raises its own error; ValueError where there is no graph.
+    """
+    exceptions = torch._dynamo.exc
     try:
         return run(*args, **kwargs)
-    except torch._dynamo.exc.BackendCompilerFailed as error:
+    except exceptions.BackendCompilerFailed as error:
         inner = error.inner_exception
         if isinstance(inner, (InfeasiblePlanError, StopAfterPlanning)):
             raise inner from None
         raise
+    except exceptions.FailOnRecompileLimitHit as error:
+        raise ValueError(
+            f"{_TRACES} steps were traced, and this would be another: pad inputs to few"
+            " shapes, and give numbers that change as tensors"
+        ) from error
+    except (exceptions.Unsupported, exceptions.UserError) as error:
+        why = str(error).strip().splitlines()[0]
+        raise ValueError(
+            f"the model cannot be traced as one graph ({why}): "
+            "memcfg.torch.saved_tensors needs none"
+        ) from error
+
+
+def check_example(example: Sequence[Any]) -> None:
+    """Raise TypeError if it is no sequence of inputs."""
+    if not isinstance(example, (list, tuple)):
+        kind = type(example).__name__
+        raise TypeError(f"example is a sequence of inputs, such as (x,), not {kind}")
 
 
 def planned_only(run: Any, planner: Planner, example: Sequence[Any]) -> None:
@@ -345,16 +395,22 @@ def budget(
         With `example`: if no plan fits; the error names the smallest limit and the
         module that sets it. Without, the first step raises it.
     TypeError
-        If the model is no module.
+        If the model is no module, the optimizer none of PyTorch's, or the example no
+        sequence of inputs.
     ValueError
-        If the limit is no number of bytes, times are of another kind, or the loss
-        cannot be traced.
+        If the limit is no number of bytes, times are of another kind, what the
+        optimizer keeps cannot be tried, or the model or the loss cannot be traced.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"a torch.nn.Module is budgeted, not {type(model).__name__}")
+    limit_bytes = None if limit is None else parse_bytes(limit)
+    if limit_bytes == 0:
+        raise ValueError("a limit is more than 0 bytes; None is no limit")
+    if example is not None:
+        check_example(example)
     made = BudgetedModule(
         model,
-        None if limit is None else parse_bytes(limit),
+        limit_bytes,
         optimizer_bytes=optimizer_bytes(optimizer),
         policy=policy or auto(),
         times=times,

@@ -72,7 +72,7 @@ class MeasuredCosts:
                 f"cannot run {', '.join(unknown)} on made-up inputs: their time is "
                 "nominal and their scratch unknown, so a peak may be above its limit",
                 RuntimeWarning,
-                stacklevel=outside(),
+                stacklevel=outside("torch"),
             )
         self._known.update(measured)
         if cache is not None:

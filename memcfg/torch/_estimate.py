@@ -6,20 +6,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import nn
-
 from memcfg.files import write_atomically
 from memcfg.plan import auto
 from memcfg.torch._backend import Planner, costs_of, live_peak, lowest_plan
 from memcfg.torch._beside import gradient_bytes, optimizer_bytes
-from memcfg.torch._budgeted import planned_only
+from memcfg.torch._budgeted import check_example, planned_only, tracing
+from memcfg.torch._loss import loss_bytes
 from memcfg.torch._step_report import by_module, by_role, table_of
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
+
+    import torch
+    from torch import nn
 
     from memcfg.torch._backend import Step
 
@@ -76,7 +77,9 @@ def estimate(
     example : sequence
         Its inputs, positional.
     loss : callable or None, default None
-        Makes a scalar of the model's output; None: the loss is not counted.
+        Makes a scalar of the model's output, as your own loss does outside of the
+        model; it is traced and never run. None: three times the bytes of the outputs
+        are counted for it.
     optimizer : torch.optim.Optimizer or None, default None
         Its state is counted, as it will be after a step.
     times : str, default "measured"
@@ -89,8 +92,11 @@ def estimate(
 
     Raises
     ------
+    TypeError
+        If the example is no sequence of inputs, or the optimizer none of PyTorch's.
     ValueError
-        If times are of another kind.
+        If times are of another kind, the model or the loss cannot be traced, or what
+        the optimizer keeps cannot be tried.
 
     Examples
     --------
@@ -99,9 +105,10 @@ def estimate(
     >>> told.peak_bytes >= told.floor_bytes > 0
     True
     """
-    step = _traced(model, example, loss, optimizer, times)
-    lowest = lowest_plan(auto(), step.traced.graph)
-    floor = live_peak(step.traced.graph, lowest).nbytes + step.beside_bytes
+    step = _traced(model, model, example, times, optimizer, loss)
+    graph = step.traced.graph
+    lowest = lowest_plan(auto(), graph) if graph.ops else step.plan
+    floor = live_peak(graph, lowest).nbytes + step.beside_bytes
     return Estimate(
         step.peak_bytes, min(floor, step.peak_bytes), by_role(step), by_module(step)
     )
@@ -135,21 +142,30 @@ def export(
     ------
     OSError
         If the file can't be written.
+    TypeError
+        If the example is no sequence of inputs.
     ValueError
-        If times are of another kind.
+        If times are of another kind, or the model cannot be traced.
     """
-    step = _traced(model, example, loss, None, times)
+
+    def run(*inputs: Any) -> Any:
+        made = model(*inputs)
+        return made if loss is None else loss(made)
+
+    step = _traced(run, model, example, times)
     write_atomically(Path(path), (step.traced.graph.to_json().encode(),))
 
 
 def _traced(
+    run: Callable[..., Any],
     model: nn.Module,
     example: Sequence[Any],
-    loss: Callable[[Any], torch.Tensor] | None,
-    optimizer: torch.optim.Optimizer | None,
     times: str,
+    optimizer: torch.optim.Optimizer | None = None,
+    loss: Callable[[Any], torch.Tensor] | None = None,
 ) -> Step:
-    """Trace a step, and plan it without a limit."""
+    """Trace what is run of a model, and plan a step of it without a limit."""
+    check_example(example)
     planner = Planner(
         None,
         costs=costs_of(times),
@@ -159,11 +175,8 @@ def _traced(
         },
         only_plan=True,
     )
-
-    def run(*inputs: Any) -> Any:
-        made = model(*inputs)
-        return made if loss is None else loss(made)
-
-    with torch._dynamo.config.patch(allow_rnn=True):
+    with tracing(True):
+        if loss is not None:
+            planner.loss_bytes = loss_bytes(model, loss, example, {})
         planned_only(run, planner, example)
     return planner.steps[-1]

@@ -6,6 +6,7 @@ import copy
 import pickle
 import warnings
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -454,3 +455,95 @@ def test_a_loss_that_cannot_be_traced_is_an_error():
         mt.budget(Wide(), None, example=(torch.randn(8, 16),), loss=len)
     with torch.no_grad():  # no loss, then
         assert len(run(torch.randn(4, 16))["logits"]) == 4
+
+
+class Stepped(torch.optim.SGD):
+    """An optimizer whose arguments have other names than its options."""
+
+    def __init__(self, parameters, speed):
+        super().__init__(parameters, lr=speed, momentum=0.9)
+
+
+@pytest.mark.parametrize(
+    ("make", "arrays"),
+    [
+        (torch.optim.AdamW, 2),
+        (partial(torch.optim.Adam, fused=True), 2),
+        (partial(torch.optim.SGD, lr=0.1), 0),
+        (partial(Stepped, speed=0.1), 1),
+    ],
+)
+def test_the_state_of_an_optimizer_is_known_before_it_steps(make, arrays):
+    module, x, y = problem(ResNet)
+    optimizer = make(module.parameters())
+    told = mt.estimate(module, (x,), optimizer=optimizer, times="nominal")
+    step(module, module, x, y)
+    optimizer.step()
+    state = [
+        each
+        for held in optimizer.state.values()
+        for each in held.values()
+        if isinstance(each, torch.Tensor)
+    ]
+    assert len([each for each in state if each.ndim]) <= arrays * len(
+        [*module.parameters()]
+    )
+    own = sum(rounded(each.nbytes) for each in state)
+    assert told.by_role.get("optimizer state", 0) == own
+
+
+def test_an_optimizer_that_cannot_be_tried_is_counted_once_it_has_stepped():
+    module, x, _ = problem(ResNet)
+    optimizer = torch.optim.LBFGS(module.parameters(), max_iter=1)
+    with pytest.raises(ValueError, match=r"LBFGS keeps .* step once before"):
+        mt.estimate(module, (x,), optimizer=optimizer, times="nominal")
+    with pytest.raises(TypeError, match=r"torch.optim.Optimizer, not str"):
+        mt.budget(module, None, optimizer="adam")
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_statistics_are_updated_without_a_backward_phase(frozen):
+    original, x, _ = problem(ResNet)
+    original.requires_grad_(not frozen)
+    plain = copy.deepcopy(original)
+    run = mt.budget(original, None, times="nominal")
+    with torch.set_grad_enabled(frozen):
+        for _ in range(2):
+            assert torch.equal(run(x), plain(x))
+    for one, other in zip(original.buffers(), plain.buffers(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_many_shapes_and_many_models_of_a_class_are_traced():
+    run = mt.budget(torch.nn.Sequential(torch.nn.Linear(4, 4)), None, times="nominal")
+    for rows in range(1, 12):
+        run(torch.ones(rows, 4)).sum().backward()
+    for _ in range(10):
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4))
+        mt.budget(model, None, times="nominal")(torch.ones(1, 4)).sum().backward()
+
+
+class Branches(torch.nn.Module):
+    def forward(self, x):
+        return x.relu() if x.sum() > 0 else x
+
+
+def test_what_cannot_be_traced_is_told_in_a_sentence():
+    x = torch.ones(2, 3)
+    for call in (mt.estimate, partial(mt.budget, limit=None)):
+        with pytest.raises(ValueError, match=r"one graph \(.*saved_tensors needs none"):
+            call(Branches(), example=(x,))
+        with pytest.raises(TypeError, match=r"such as \(x,\), not Tensor"):
+            call(Branches(), example=x)
+    with pytest.raises(ValueError, match="more than 0"):
+        mt.budget(Branches(), 0)
+    told = mt.estimate(torch.nn.Flatten(), (x,))  # a view: there is no op
+    assert told.peak_bytes == told.floor_bytes
+
+
+@pytest.mark.parametrize("loss", [entropy, mean, square])
+def test_a_budget_keeps_the_floor_of_an_estimate(loss):
+    original, x = Wide(), torch.randn(512, 16)
+    told = mt.estimate(original, (x,), loss=loss, times="nominal")
+    for limit in (told.peak_bytes, told.floor_bytes):
+        mt.budget(original, limit, example=(x,), loss=loss, times="nominal")
