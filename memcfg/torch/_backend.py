@@ -339,6 +339,8 @@ class Planner:
 
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Any:
         """Compile what was traced: the backend that `torch.compile` calls."""
+        if any(isinstance(each, torch.SymInt) for each in inputs):
+            raise ValueError("shapes are static: pass torch.compile(dynamic=False)")
         self.parameters = _parameters(module, inputs)
         self._onednn = torch.backends.mkldnn.enabled
         recurrent = any(node.target in _RECURRENT for node in module.graph.nodes)

@@ -547,3 +547,11 @@ def test_a_budget_keeps_the_floor_of_an_estimate(loss):
     told = mt.estimate(original, (x,), loss=loss, times="nominal")
     for limit in (told.peak_bytes, told.floor_bytes):
         mt.budget(original, limit, example=(x,), loss=loss, times="nominal")
+
+
+def test_a_backend_without_static_shapes_says_what_to_pass():
+    planner = mt.backend(None, times="nominal")
+    run = torch.compile(torch.nn.Linear(4, 4), backend=planner)
+    run(torch.ones(3, 4))
+    with pytest.raises(Exception, match=r"pass torch.compile\(dynamic=False\)"):
+        run(torch.ones(5, 4))
