@@ -298,7 +298,7 @@ def test_programs_share_one_arena_all_the_time(limit):
     assert most <= limit
     largest = max(plan.peak_bytes for plan in executor.plans.values())
     assert in_use() == executor.nbytes == largest
-    assert model.memory_plan.summary.recosted.replaced
+    assert len(model.memory_plan.summary.recosted.tried) > 1  # another plan ran, too
     info = mc.config.get_memory_info("CPU:0")
     assert info["peak"] <= limit
 
