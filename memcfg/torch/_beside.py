@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import OrderedDict, defaultdict
 from typing import TYPE_CHECKING, Any
 
@@ -56,20 +57,23 @@ def _tried(
     """Return the state that a step makes for a tiny parameter, by a twin."""
     parameter = torch.nn.Parameter(torch.zeros(_ELEMENTS))
     parameter.grad = torch.zeros(_ELEMENTS)
+    name = type(optimizer).__name__
+    held = vars(optimizer)
+    if any(isinstance(each, torch.optim.Optimizer) for each in held.values()):
+        raise ValueError(  # which a twin would let step
+            f"what {name} keeps cannot be tried (it holds another optimizer): let it "
+            "step once before"
+        )
     twin = object.__new__(type(optimizer))
-    hooks = {name for name in vars(optimizer) if name.endswith("_hooks")}
-    twin.__dict__.update(
-        {name: each for name, each in vars(optimizer).items() if name != "step"}
-        | {name: OrderedDict() for name in hooks}
-    )
+    twin.__dict__.update((key, copy.copy(each)) for key, each in held.items())
+    twin.__dict__.pop("step", None)  # a scheduler's, which steps the optimizer itself
+    twin.__dict__.update((key, OrderedDict()) for key in held if key.endswith("_hooks"))
     twin.state = defaultdict(dict)
-    twin.param_groups = [{**group, "params": [parameter], "fused": None}]
-    if "fused" not in group:
-        del twin.param_groups[0]["fused"]
+    fused = {"fused": None} if "fused" in group else {}
+    twin.param_groups = [{**group, "params": [parameter], **fused}]
     try:
         twin.step()
     except Exception as error:
-        name = type(optimizer).__name__
         raise ValueError(
             f"what {name} keeps cannot be tried ({error}): let it step once before"
         ) from error

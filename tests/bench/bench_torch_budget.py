@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import gc
 import json
 import statistics
 import sys
@@ -50,7 +49,8 @@ from memcfg.errors import InfeasiblePlanError
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from beside_torchvision import theirs
-from torch_networks import GPT, UNet
+from torch_allocations import pool_peak
+from torch_networks import GPT, UNet, Unrolled
 
 SHARES = (1.0, 0.75, 0.5, 0.35)  # of eager's peak
 BUDGETS = (0.8, 0.5, 0.3, 0.1, 0.0)  # of the partitioner
@@ -60,20 +60,6 @@ KEPT = {
     *(aten.convolution.default, aten.mm.default, aten.addmm.default),
     *(aten.bmm.default, aten.baddbmm.default),
 }
-
-
-class Lstm(nn.Module):
-    """Steps of a cell: what is traced is the same."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.cell, self.head = nn.LSTMCell(width, width), nn.Linear(width, 10)
-
-    def forward(self, x):
-        h = c = x.new_zeros(x.shape[0], x.shape[2])
-        for step in x.unbind(1):
-            h, c = self.cell(step, (h, c))
-        return self.head(h)
 
 
 def images(count: int, side: int):
@@ -90,7 +76,7 @@ NETWORKS = {
         partial(GPT, 512, 256, 128, 6),
         partial(torch.randint, 512, (16, 128)),
     ),
-    "lstm": (partial(Lstm, 256), partial(torch.randn, 64, 16, 256)),
+    "lstm": (partial(Unrolled, 256), partial(torch.randn, 64, 16, 256)),
 }
 
 
@@ -204,10 +190,6 @@ def partitioned(share: float, module: nn.Module):
     return module, call
 
 
-def rounded(tensor: torch.Tensor) -> int:
-    return -(-tensor.untyped_storage().nbytes() // 64) * 64
-
-
 def step(module: nn.Module, run, x, y):
     """One step without an update: the loss; gradients are in the module."""
     for each in module.parameters():
@@ -219,15 +201,7 @@ def step(module: nn.Module, run, x, y):
 
 
 def peak_of(module: nn.Module, run, x, y) -> int:
-    """The bytes of a step: the state's, the input's, and what is added at most."""
-    for each in module.parameters():
-        each.grad = None
-    gc.collect()
-    before = mt.get_memory_info()["current"]
-    mt.reset_memory_stats()
-    step(module, run, x, y)
-    added = mt.get_memory_info()["peak"] - before
-    return added + sum(map(rounded, (*module.parameters(), *module.buffers(), x)))
+    return pool_peak(module, x, partial(step, module, run, x, y))
 
 
 def ratio_of(one, other, turns: int) -> tuple[float, float]:

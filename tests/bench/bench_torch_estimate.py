@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import argparse
 import copy
-import gc
 import itertools
 import json
 import random
 import statistics
+import sys
 import warnings
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,10 @@ from bench_codecs import environment
 from torch import nn
 
 import memcfg.torch as mt
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from torch_allocations import pool_peak
+from torch_networks import Unrolled
 
 functional = nn.functional
 
@@ -106,18 +110,6 @@ class Transformer(nn.Module):
         return self.head(x.mean(1))
 
 
-class Unrolled(nn.Module):
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.cell, self.head = nn.LSTMCell(width, width), nn.Linear(width, 10)
-
-    def forward(self, x):
-        h = c = x.new_zeros(x.shape[0], x.shape[2])
-        for step in x.unbind(1):
-            h, c = self.cell(step, (h, c))
-        return self.head(h)
-
-
 def perceptron(draw: random.Random):
     widths = [draw.randrange(16, 512) for _ in range(draw.randint(2, 6))]
     layers = []
@@ -176,21 +168,11 @@ def unrolled(draw: random.Random):
 KINDS = (perceptron, convolutions, residual, unet, transformer, unrolled)
 
 
-def rounded(tensor: torch.Tensor) -> int:
-    return -(-tensor.untyped_storage().nbytes() // 64) * 64
-
-
 def peak_of(module: nn.Module, run, x, loss) -> int:
-    """The bytes of a second step: the state's, the input's, what is added at most."""
+    """The bytes of a second step."""
     for _ in range(2):
-        for each in module.parameters():
-            each.grad = None
-        gc.collect()
-        before = mt.get_memory_info()["current"]
-        mt.reset_memory_stats()
-        loss(run(x)).backward()
-    added = mt.get_memory_info()["peak"] - before
-    return added + sum(map(rounded, (*module.parameters(), *module.buffers(), x)))
+        found = pool_peak(module, x, lambda: loss(run(x)).backward())
+    return found
 
 
 def measure(index: int, seed: int) -> dict:

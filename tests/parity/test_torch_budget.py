@@ -464,6 +464,12 @@ class Stepped(torch.optim.SGD):
         super().__init__(parameters, lr=speed, momentum=0.9)
 
 
+def scheduled(optimizer):
+    """Have a scheduler put its own function in place of `step`."""
+    torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    return optimizer
+
+
 @pytest.mark.parametrize(
     ("make", "arrays"),
     [
@@ -471,6 +477,7 @@ class Stepped(torch.optim.SGD):
         (partial(torch.optim.Adam, fused=True), 2),
         (partial(torch.optim.SGD, lr=0.1), 0),
         (partial(Stepped, speed=0.1), 1),
+        (lambda parameters: scheduled(torch.optim.Adam(parameters)), 2),
     ],
 )
 def test_the_state_of_an_optimizer_is_known_before_it_steps(make, arrays):
@@ -493,10 +500,17 @@ def test_the_state_of_an_optimizer_is_known_before_it_steps(make, arrays):
 
 
 def test_an_optimizer_that_cannot_be_tried_is_counted_once_it_has_stepped():
-    module, x, _ = problem(ResNet)
+    module, x, y = problem(ResNet)
     optimizer = torch.optim.LBFGS(module.parameters(), max_iter=1)
     with pytest.raises(ValueError, match=r"LBFGS keeps .* step once before"):
         mt.estimate(module, (x,), optimizer=optimizer, times="nominal")
+    outer = Stepped(module.parameters(), 0.1)
+    outer.inner = torch.optim.SGD(module.parameters(), lr=1.0)
+    step(module, module, x, y)
+    before = [each.detach().clone() for each in module.parameters()]
+    with pytest.raises(ValueError, match="holds another optimizer"):
+        mt.estimate(module, (x,), optimizer=outer, times="nominal")
+    assert all(map(torch.equal, before, module.parameters()))
     with pytest.raises(TypeError, match=r"torch.optim.Optimizer, not str"):
         mt.budget(module, None, optimizer="adam")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 from torch.profiler import ProfilerActivity, profile
 
 
@@ -21,3 +23,18 @@ def allocated_peak(run):
         now += rounded(size) if size > 0 else -rounded(-size)
         top = max(top, now)
     return top
+
+
+def pool_peak(module, x, step):
+    """The bytes of a step under `limit_cpu`: the state, the input, what is added."""
+    import memcfg.torch as mt
+
+    for each in module.parameters():
+        each.grad = None
+    gc.collect()
+    before = mt.get_memory_info()["current"]
+    mt.reset_memory_stats()
+    step()
+    added = mt.get_memory_info()["peak"] - before
+    tensors = (*module.parameters(), *module.buffers(), x)
+    return added + sum(rounded(each.untyped_storage().nbytes()) for each in tensors)

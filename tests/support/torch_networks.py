@@ -90,6 +90,20 @@ class Recurrent(nn.Module):
         return self.head(hidden[:, -1])
 
 
+class Unrolled(nn.Module):
+    """Steps of an LSTM's cell, one after another."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.cell, self.head = nn.LSTMCell(width, width), nn.Linear(width, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = c = x.new_zeros(x.shape[0], x.shape[2])
+        for step in x.unbind(1):
+            h, c = self.cell(step, (h, c))
+        return self.head(h)
+
+
 class Block(nn.Module):
     def __init__(self, width: int, heads: int, length: int) -> None:
         super().__init__()
