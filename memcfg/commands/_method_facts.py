@@ -36,6 +36,7 @@ class Facts(NamedTuple):
 _RECOMPUTE, _SWAP, _SHARE = ("recompute",), ("swap",), ("share",)
 _PICKS = ("algorithms",)
 _OWN = "memcfg"
+_EVERY = Facts(("recompute", "swap", "compress", "algorithms"), "graph", _OWN)
 _BETWEEN = Facts(_RECOMPUTE, "segment", "Wang et al. 2018")
 _VDNN = Facts(("swap", "algorithms"), "layer", "Rhu et al. 2016")
 _LOWER_SETS = Facts(_RECOMPUTE, "segment", "Kusumoto et al. 2019")
@@ -44,7 +45,7 @@ _SEGMENTS = Facts(_RECOMPUTE, "segment", "Chen et al. 2016")
 
 FACTS: Mapping[str, Facts] = MappingProxyType(
     {
-        "auto": Facts(("recompute", "swap", "compress", "algorithms"), "graph", _OWN),
+        "auto": _EVERY,
         "keep_all": Facts((), "tensor", _OWN, times=False),
         "share": Facts(_SHARE, "tensor", _OWN, times=False),
         "replay_elementwise": Facts(_RECOMPUTE, "op", _OWN),
@@ -52,6 +53,7 @@ FACTS: Mapping[str, Facts] = MappingProxyType(
         "look_ahead": Facts(_RECOMPUTE, "tensor", _OWN),
         "repeated_blocks": Facts(_RECOMPUTE, "segment", _OWN),
         "out_of_core": Facts(("swap", "recompute", "algorithms"), "tensor", _OWN),
+        "auto_algorithms": _EVERY,
         "mxnet": Facts(_SHARE, "tensor", "Chen et al. 2015", times=False),
         "layrub": Facts(_SHARE, "layer", "Jin et al. 2018", times=False),
         "chen_sqrt": _SEGMENTS,

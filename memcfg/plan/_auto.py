@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from memcfg.errors import InfeasiblePlanError, PlanError
 from memcfg.plan._actions import Compute
+from memcfg.plan._algorithm_policies import workspace_performance
+from memcfg.plan._algorithms import algorithms as listed
 from memcfg.plan._capuchin import capuchin
 from memcfg.plan._cdma import cdma
 from memcfg.plan._exact import Exact
@@ -29,13 +31,14 @@ from memcfg.plan._sqrt_checkpoint import sqrt_checkpoint
 from memcfg.plan._superneurons_cache import superneurons_cache
 from memcfg.plan._superneurons_pool import superneurons
 from memcfg.plan._time_bound import beats_recomputation, may_leave, with_gap
-from memcfg.plan._vdnn import vdnn_dyn
+from memcfg.plan._ucudnn import ucudnn_wr
+from memcfg.plan._vdnn import vdnn_all, vdnn_conv, vdnn_dyn
 from memcfg.plan._vdnn_pp import vdnn_pp
 from memcfg.plan._watch import Watch
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from memcfg.graph import Graph
     from memcfg.plan._plan import Plan
@@ -59,6 +62,8 @@ _SWAPPING = (  # tried where tensors may leave
     cdma,
     gist,
 )
+_CHOOSING = vdnn_all, vdnn_conv, vdnn_dyn, modnn  # tried for their algorithms
+_ALGORITHMS = "default", "any"
 _ROUNDING = 1e-9  # of a sum of seconds
 _SEARCHING = 0.8  # part of a time limit; the rest is for the bound
 
@@ -68,6 +73,7 @@ class Auto:
     """The policy that `auto` makes."""
 
     name: str = "auto"
+    algorithms: str = field(default="default", kw_only=True, repr=False)
     time_limit: float | None = field(default=None, kw_only=True)
     cancel: Callable[[], bool] | None = field(default=None, kw_only=True, repr=False)
     progress: Callable[[str, float | None], None] | None = field(
@@ -79,7 +85,10 @@ class Auto:
         watch = self.watch(_SEARCHING)
         request = Request.of(graph, self.name, limit_bytes, watch)
         bounding = self.watch()
-        plan = self._take(_plan(request), request)
+        plans = _plan(request)
+        if self.algorithms == "any":
+            plans = _choose(request, plans)
+        plan = self._take(plans, request)
         if bounding is not None:
             bounding.begin("time_lower_bound", plan.elapsed_seconds)
         plan = with_gap(graph, plan, None if bounding is None else bounding.is_over)
@@ -122,9 +131,16 @@ class Auto:
 class _Plans:
     """The plans that methods made for a request."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(
+        self, request: Request, made: Iterable[Plan] = (), *, may_round: bool = False
+    ) -> None:
         self._request = request
-        self._all: list[Plan] = []
+        self._all = list(made)
+        self._may_round = may_round  # whether algorithms count for their time alone
+
+    def with_algorithms(self) -> _Plans:
+        """Return the same plans, of which named algorithms are not the last choice."""
+        return _Plans(self._request, self._all, may_round=True)
 
     def begin(self, method: str) -> bool:
         """Say which method comes next, or that there is no time for it."""
@@ -144,18 +160,24 @@ class _Plans:
     def best(self) -> Plan | None:
         """The fastest that fits; if any is proven to be that, it is as fast."""
         fitting = [plan for plan in self._all if fits(plan)]
-        best = min(fitting, key=_time, default=None)
-        proven = not may_leave(self._request.graph)
-        if best is not None and proven and any(plan.gap == 0 for plan in fitting):
+        best = min(fitting, key=self._order, default=None)
+        if best is None or may_leave(self._request.graph) or names_algorithms(best):
+            return best
+        if any(plan.gap == 0 for plan in fitting):
             predicted = replace(best.predicted, optimality_gap=0.0)
             best = replace(best, predicted=predicted)
         return best
+
+    def _order(self, plan: Plan) -> tuple[bool, float, int, int]:
+        """Order plans: those that round otherwise are the last, unless they may."""
+        named = not self._may_round and names_algorithms(plan)
+        return named, plan.elapsed_seconds, _computed(plan), plan.peak_bytes
 
     @property
     def below(self) -> float:
         """The seconds of the fastest that fits, unless it may round otherwise."""
         best = self.best
-        if best is None or names_algorithms(best):
+        if best is None or (names_algorithms(best) and not self._may_round):
             return math.inf
         return best.elapsed_seconds
 
@@ -215,6 +237,31 @@ def _swap(request: Request, plans: _Plans) -> None:
             plans.add(propose(policy, replace(request, below=plans.below)))
 
 
+def _choose(request: Request, plans: _Plans) -> _Plans:
+    """Plan with other algorithms, too, unless each op once has none that is faster.
+
+    With the fastest of all, by every other lever; with the least scratch, beside which
+    each op takes the fastest that fits as it runs; and by methods that swap and choose.
+    """
+    rows = [(op, listed(op, divided=True)) for op in request.graph.ops]
+    once = sum(
+        min((each.seconds for each in row), default=op.seconds) for op, row in rows
+    )
+    chosen = plans.with_algorithms()
+    watch = request.watch
+    base = Auto(cancel=None if watch is None else watch.is_over)
+    policies: list[Policy] = []
+    if any(len(row) > 1 for _, row in rows):
+        policies += [workspace_performance(base), ucudnn_wr(base=base)]
+        policies += [make() for make in _CHOOSING if may_leave(request.graph)]
+    for policy in policies:
+        if chosen.below <= once * (1 + _ROUNDING) or not chosen.begin(policy.name):
+            break
+        with suppress(InfeasiblePlanError, PlanError):
+            chosen.add(propose(policy, request))
+    return chosen
+
+
 def _search(request: Request, plans: _Plans) -> None:
     """Search all schedules of a small graph, as far as the effort goes."""
     ops, limit = len(request.graph.ops), request.limit_bytes or 0
@@ -238,15 +285,9 @@ def _computed(plan: Plan) -> int:
     return sum(isinstance(action, Compute) for action in plan.actions)
 
 
-def _time(plan: Plan) -> tuple[bool, float, int, int]:
-    """Order plans: those that name algorithms, which round otherwise, are the last."""
-    computed = _computed(plan)
-    named = names_algorithms(plan)
-    return named, plan.elapsed_seconds, computed, plan.peak_bytes
-
-
 def auto(
     *,
+    algorithms: str = "default",
     time_limit: float | None = None,
     cancel: Callable[[], bool] | None = None,
     progress: Callable[[str, float | None], None] | None = None,
@@ -255,6 +296,11 @@ def auto(
 
     Parameters
     ----------
+    algorithms : {"default", "any"}, default "default"
+        Whether ops keep their default algorithms where that fits, so that bits do not
+        depend on the limit, or may take a faster one, which may round otherwise. Which
+        is faster is known of a model that is compiled with ``times="measured"``. The
+        policy of "any" is named ``auto_algorithms``.
     time_limit : float or None, default None
         Seconds after which the best plan so far is taken, that of `share` in any case.
         Which that is depends on the machine. A method that is at work ends its search
@@ -283,7 +329,7 @@ def auto(
     TypeError
         If the time limit is no number, or the others cannot be called.
     ValueError
-        If the time limit is not positive.
+        If the time limit is not positive, or `algorithms` neither.
 
     Notes
     -----
@@ -300,7 +346,15 @@ def auto(
     has a plan. Up to 48 ops it looks for lower peaks where no other method fits. For a
     graph of more than 2,000 ops, whose planning takes long, the plan of the first of
     them that has one is taken, which is `repeated_blocks` where blocks repeat.
+
+    With any algorithms all of this is done for the default ones, then for the fastest
+    of each op, and for those of least scratch, beside which `ucudnn_wr` gives each op
+    the fastest that fits as it runs; `vdnn_all`, `vdnn_conv`, `vdnn_dyn` and `modnn`
+    choose theirs. The fastest of these plans is taken.
     """
+    if algorithms not in _ALGORITHMS:
+        known = " or ".join(map(repr, _ALGORITHMS))
+        raise ValueError(f"algorithms is {known}, not {algorithms!r}")
     number = isinstance(time_limit, int | float) and not isinstance(time_limit, bool)
     if time_limit is not None and not number:
         raise TypeError(f"a time limit is a number of seconds, not {time_limit!r}")
@@ -309,4 +363,10 @@ def auto(
     for name, asked in (("cancel", cancel), ("progress", progress)):
         if asked is not None and not callable(asked):
             raise TypeError(f"{name} is called, which {asked!r} cannot be")
-    return Auto(time_limit=time_limit, cancel=cancel, progress=progress)
+    return Auto(
+        "auto" if algorithms == "default" else "auto_algorithms",
+        algorithms=algorithms,
+        time_limit=time_limit,
+        cancel=cancel,
+        progress=progress,
+    )

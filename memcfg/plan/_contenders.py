@@ -57,8 +57,8 @@ def contenders(
         At most six that take no more than 1.15 of the plan's predicted time, by
         default algorithms and without loss: first the fastest that only computes
         again, the fastest that only moves, and the fastest that does both; then the
-        others by their time. None, if the policy is not `auto`, or the graph has more
-        than 2,000 ops.
+        others by their time. None, if the policy is not `auto`, may take any algorithm,
+        or the graph has more than 2,000 ops.
 
     Notes
     -----
@@ -67,7 +67,9 @@ def contenders(
     memory's bandwidth. `Model.compile` with ``times="measured"`` trains some steps
     under each, and keeps the one of the fastest steps.
     """
-    if not isinstance(policy, Auto) or len(graph.ops) > _SMALL:
+    if not isinstance(policy, Auto) or policy.algorithms != "default":
+        return ()
+    if len(graph.ops) > _SMALL:
         return ()
     most = (1 + _SPREAD) * plan.elapsed_seconds
     found: list[Plan] = []

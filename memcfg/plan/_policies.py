@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -67,6 +68,7 @@ POLICIES: Mapping[str, Callable[[], Policy]] = MappingProxyType(
         "look_ahead": look_ahead,
         "repeated_blocks": repeated_blocks,
         "out_of_core": out_of_core,
+        "auto_algorithms": partial(auto, algorithms="any"),
         "mxnet": mxnet,
         "layrub": layrub,
         "chen_sqrt": chen_sqrt,

@@ -92,9 +92,18 @@ def fits(plan: Plan) -> bool:
     return plan.limit_bytes is None or plan.peak_bytes <= plan.limit_bytes
 
 
+def algorithms_of(plan: Plan) -> dict[int, str]:
+    """Return the algorithms that a plan names, by op."""
+    return {
+        action.op: action.algorithm
+        for action in plan.actions
+        if isinstance(action, Compute) and action.algorithm is not None
+    }
+
+
 def names_algorithms(plan: Plan) -> bool:
     """Whether a plan names algorithms, which may round otherwise."""
-    return any(isinstance(a, Compute) and a.algorithm for a in plan.actions)
+    return bool(algorithms_of(plan))
 
 
 def refuse_unless_it_fits(plan: Plan, other: str = "") -> Plan:

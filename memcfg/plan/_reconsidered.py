@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from memcfg.errors import InfeasiblePlanError
 from memcfg.plan._lifetimes import stall, tier_rates
 from memcfg.plan._plan import Recosted
-from memcfg.plan._policy import Method
+from memcfg.plan._policy import Method, algorithms_of
 from memcfg.plan._simulate import simulate
 from memcfg.plan._time_bound import with_gap
 
@@ -47,7 +47,8 @@ def reconsidered(
         The same actions with what they cost by these seconds; or the plan that the
         policy makes of them, if the policy chose the method of the first, or learns
         from steps as `capuchin` does, and the new one takes at least 2 percent less
-        time, with what ops wait for copies. The summary says which.
+        time, with what ops wait for copies, by the same algorithms. The summary says
+        which.
 
     Raises
     ------
@@ -69,6 +70,8 @@ def reconsidered(
         return stays
     seconds = stays.elapsed_seconds
     if other.elapsed_seconds > (1 - _MARGIN) * seconds or other.summary is None:
+        return stays
+    if algorithms_of(other) != algorithms_of(plan):  # bits are not to change
         return stays
     told = Recosted(plan.elapsed_seconds, plan.method, seconds)
     return replace(other, summary=replace(other.summary, recosted=told))

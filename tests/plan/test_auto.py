@@ -10,18 +10,20 @@ from itertools import count
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from training_graphs import chain, random_step
+from training_graphs import chain, random_step, with_algorithms
 
 from memcfg import models, nn
 from memcfg._core.search import Step
-from memcfg.errors import InfeasiblePlanError, PlanError
+from memcfg.errors import GraphError, InfeasiblePlanError, PlanError
 from memcfg.graph import Tier
 from memcfg.plan import (
     POLICIES,
     auto,
+    contenders,
     keep_all,
     look_ahead,
     lower_bound,
+    reconsidered,
     repeated_blocks,
     replay_elementwise,
     share,
@@ -31,7 +33,7 @@ from memcfg.plan import (
 from memcfg.plan._auto import _SWAPPING
 from memcfg.plan._exact import Exact
 from memcfg.plan._lifetimes import Request
-from memcfg.plan._policy import names_algorithms
+from memcfg.plan._policy import algorithms_of, names_algorithms
 from memcfg.plan._watch import Watch
 
 RECOMPUTING = (
@@ -377,3 +379,78 @@ def test_it_is_a_value():
     assert auto() == auto()
     assert auto(time_limit=2) == auto(time_limit=2.0) != auto()
     assert repr(auto()) == "Auto(name='auto', time_limit=None)"
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    ops=st.integers(4, 9),
+    part=st.integers(0, 6),
+    rate=st.sampled_from([None, 200.0, 5000.0]),
+)
+def test_with_any_algorithms_no_method_without_loss_is_faster(seed, ops, part, rate):
+    graph = with_algorithms(random_step(seed, ops), seed)
+    if rate is not None:
+        graph = replace(graph, tiers=(Tier("host", rate, is_stated=True),))
+    least, most = lower_bound(graph), share()(graph).peak_bytes
+    limit = max(1, least + (most - least) * part // 4)
+    seconds = []
+    for name, make in POLICIES.items():
+        if name.startswith(("kusumoto_exact", "bptt_", "checkmate", "retention")):
+            continue  # slow, or of other graphs; none of them chooses algorithms
+        with suppress(InfeasiblePlanError, PlanError, GraphError):
+            plan = make()(graph, limit)
+            if rate is not None or not plan.predicted.moved_bytes:
+                seconds.append(plan.elapsed_seconds)
+    assume(seconds)
+    plan = auto(algorithms="any")(graph, limit)
+    validate(graph, plan)
+    assert plan.elapsed_seconds <= min(seconds) * (1 + 1e-9)
+    assert plan.peak_bytes <= limit
+
+
+def test_only_who_asks_gets_other_algorithms_where_the_default_ones_fit():
+    graph = with_algorithms(chain(6), 1)
+    limit = share()(graph).peak_bytes * 4
+    plain, chosen = auto()(graph, limit), auto(algorithms="any")(graph, limit)
+    assert not names_algorithms(plain)
+    quickest = sum(
+        min([a.seconds for a in op.algorithms if a.name != "reference"] or [op.seconds])
+        for op in graph.ops
+    )
+    assert chosen.elapsed_seconds == quickest < plain.elapsed_seconds
+    assert chosen.summary.chosen_by == "auto_algorithms"
+    assert auto(algorithms="any")(chain(6)).actions == auto()(chain(6)).actions
+
+
+def test_plans_of_real_steps_keep_their_algorithms():
+    """By other seconds others would be the fastest, but bits are not to change."""
+    graph, policy = with_algorithms(chain(6), 1), auto(algorithms="any")
+    limit = share()(graph).peak_bytes * 4
+    plan = policy(graph, limit)
+    assert names_algorithms(plan)
+    assert contenders(policy, graph, plan, limit) == ()
+    later = replace(
+        graph,
+        ops=tuple(
+            replace(
+                op,
+                seconds=9 * op.seconds,
+                algorithms=tuple(
+                    replace(a, seconds=a.seconds * (9 if a.name == "a0" else 81))
+                    for a in op.algorithms
+                ),
+            )
+            for op in graph.ops
+        ),
+    )
+    assert algorithms_of(policy(later, limit)) != algorithms_of(plan)
+    again = reconsidered(policy, later, plan, limit)
+    assert algorithms_of(again) == algorithms_of(plan)
+    assert again.actions == plan.actions
+
+
+@pytest.mark.parametrize("given", ["fastest", None, 3])
+def test_algorithms_are_default_or_any(given):
+    with pytest.raises(ValueError, match="algorithms is 'default' or 'any', not"):
+        auto(algorithms=given)

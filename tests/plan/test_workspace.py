@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import random
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernels import onednn
-from training_graphs import chain, random_step
+from training_graphs import chain, random_step, with_algorithms
 
 import memcfg as mc
 from memcfg.errors import InfeasiblePlanError
@@ -46,35 +45,6 @@ FITTING = (workspace_dynamic, ucudnn_wr, *DIVIDED)
 ALL = (*STATIC, *FITTING)
 BASES = (None, keep_all(), sqrt_checkpoint(), look_ahead(), vdnn_all())
 by_policy = pytest.mark.parametrize("policy", ALL, ids=lambda make: make.__name__)
-
-
-def with_algorithms(graph, seed, most=4):
-    """Give ops up to four algorithms, the default first, NumPy's last; some none.
-
-    Seconds are powers of two, so that sums are exact.
-    """
-    chance = random.Random(seed)
-
-    def extended(op):
-        count = chance.randrange(most + 1)
-        if not count:
-            return op
-        rows = [
-            Algorithm(
-                f"a{i}", 2.0 ** chance.randrange(-3, 4), 64 * chance.randrange(90)
-            )
-            for i in range(count)
-        ]
-        oracle = Algorithm("reference", 1e-9, 0)
-        first = rows[0]
-        return replace(
-            op,
-            seconds=first.seconds,
-            scratch_bytes=first.scratch_bytes,
-            algorithms=(*rows, oracle),
-        )
-
-    return replace(graph, ops=tuple(map(extended, graph.ops)))
 
 
 def options(op):

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from memcfg.graph import Graph, Op, Tensor
+from memcfg.graph import Algorithm, Graph, Op, Tensor
 from memcfg.plan._lifetimes import Request
 
 if TYPE_CHECKING:
@@ -231,3 +231,32 @@ def is_cheap(graph: Graph, index: int) -> bool:
     traffic = sum(graph.tensors[t].nbytes for t in (*op.inputs, *op.outputs))
     fast = op.seconds <= traffic / 10e9 + 1e-6
     return op.phase == "forward" and op.type in CHEAP and op.replayable and fast
+
+
+def with_algorithms(graph, seed, most=4):
+    """Give ops up to four algorithms, the default first, NumPy's last; some none.
+
+    Seconds are powers of two, so that sums are exact.
+    """
+    chance = random.Random(seed)
+
+    def extended(op):
+        count = chance.randrange(most + 1)
+        if not count:
+            return op
+        rows = [
+            Algorithm(
+                f"a{i}", 2.0 ** chance.randrange(-3, 4), 64 * chance.randrange(90)
+            )
+            for i in range(count)
+        ]
+        oracle = Algorithm("reference", 1e-9, 0)
+        first = rows[0]
+        return replace(
+            op,
+            seconds=first.seconds,
+            scratch_bytes=first.scratch_bytes,
+            algorithms=(*rows, oracle),
+        )
+
+    return replace(graph, ops=tuple(map(extended, graph.ops)))
