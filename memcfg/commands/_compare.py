@@ -23,7 +23,15 @@ from memcfg.commands._method_cells import (
     Planned,
     plan_cell,
 )
-from memcfg.commands._method_document import RATES, budget_text, document, in_lines, row
+from memcfg.commands._method_document import (
+    RATES,
+    budget_text,
+    document,
+    in_lines,
+    lossy,
+    row,
+)
+from memcfg.commands._method_facts import told_lossy
 from memcfg.commands._method_report import (
     bandwidth,
     lasting,
@@ -155,6 +163,8 @@ def _compare(args: argparse.Namespace) -> int:
         cells += own
         table.add(*_row(own, args.steps))
     write("\n".join(_refusals(cells)))
+    if told := told_lossy(_codecs(cells)):
+        write(textwrap.fill(told, width(), subsequent_indent="  "))
     for path in args.output:
         text = _WRITERS[Path(path).suffix](document(cases, cells, args.steps))
         write_atomically(path, text.encode())
@@ -247,6 +257,15 @@ def _refusals(cells: Sequence[Cell]) -> Iterable[str]:
     for (letters, reason), methods in alike.items():
         text = f"{', '.join(methods)}: not {letters}: {reason}"
         yield textwrap.fill(text, width(), subsequent_indent="  ")
+
+
+def _codecs(cells: Sequence[Cell]) -> dict[str, set[str]]:
+    """Return the lossy codecs of each method that has a plan."""
+    found: dict[str, set[str]] = {}
+    for cell in cells:
+        if cell.plan() is not None:
+            found.setdefault(cell.method, set()).update(lossy(cell))
+    return found
 
 
 # -- arguments ------------------------------------------------------------------

@@ -9,6 +9,7 @@ from memcfg._tables import new_table
 from memcfg._terminal import width, write
 from memcfg.commands._at_work import GrowingTable, shown
 from memcfg.commands._measured import Measured, measure
+from memcfg.commands._method_facts import told_lossy
 from memcfg.errors import InfeasiblePlanError, MemcfgError
 from memcfg.plan import NAMED_POLICIES, Plan, keep_all, lower_bound, share
 from memcfg.units import format_bytes
@@ -53,6 +54,7 @@ def compare(
     widths = [max(map(len, methods)), *(_WIDTHS[name] for name in numbers)]
     table = GrowingTable(new_table("Method", numbers=numbers), widths)
     refused, unproven = [], []
+    lossy: dict[str, tuple[str, ...]] = {}
     for name in methods:
         policy = NAMED_POLICIES[name]()
         with shown(f"planning: {name}"):
@@ -60,6 +62,7 @@ def compare(
         if isinstance(found, _Refusal):
             refused.append(found)
             continue
+        lossy[name] = found.lossy
         if is_unproven(found):
             unproven.append(name)
         measured = None
@@ -71,6 +74,8 @@ def compare(
     if unproven:
         write("\nNot proven the method's best, since its search ended first:")
         write("\n".join(f"  {name}" for name in unproven))
+    if told := told_lossy(lossy):
+        write("\n" + textwrap.fill(told, width(), subsequent_indent="  "))
     if refused:
         what = "No plan" if limit is None else f"No plan within {format_bytes(limit)}"
         write(f"\n{what}:" if planned else f"{what}:")
