@@ -216,6 +216,8 @@ def _head(cases: Sequence[Case], budgets: Sequence[Fraction]) -> str:
         "least and mean peak, slowdown by bandwidth to the host. "
         f"Op times are {cases[0].task.times}."
     )
+    if (rate := cases[0].copies_per_second) is not None:
+        told += f" A lane to the host copies {rate / 1e9:.3g} GB/s here, each way."
     lines += ["", textwrap.fill(told, width()), ""]
     return "\n".join(lines)
 

@@ -95,6 +95,8 @@ def _head(graph: Graph, limit: int | None) -> str:
         f"  lower bound  {format_bytes(bound):>11}",
         f"  op times     {graph.times:>11}",
     ]
+    if (rate := copies(graph)) is not None:
+        lines.append(f"  copies       {rate / 1e9:>6.3g} GB/s, each way, measured")
     return "\n".join(lines) + "\n"
 
 
@@ -115,6 +117,12 @@ def _cells(plan: Plan, measured: Measured | None) -> list[str]:
         return [*cells, seconds(plan.elapsed_seconds), gap(plan), seconds(taken)]
     size = format_bytes(measured.peak_bytes)
     return [*cells, gap(plan), size, seconds(measured.seconds)]
+
+
+def copies(graph: Graph) -> float | None:
+    """Return the bytes a second of a lane, if they were measured."""
+    measured = (tier for tier in graph.tiers if tier.is_measured)
+    return next((tier.bytes_per_second for tier in measured), None)
 
 
 def extra(plan: Plan) -> str:

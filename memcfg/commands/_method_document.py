@@ -77,6 +77,7 @@ def _network(case: Case) -> dict[str, Any]:
         "share_peak_bytes": case.share_peak_bytes,
         "share_seconds": case.share_seconds,
         "lower_bound_bytes": case.lower_bound_bytes,
+        "copies_per_second": case.copies_per_second,
     }
 
 
