@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _BATCH = 32  # of a network that is not here
-_CASES = {  # a chain, shortcuts, long skips, recurrent layers, attention
+_CASES = {  # a chain, shortcuts, long skips, recurrent layers, attention; step by step
     each.network: each
     for each in (
         Task("mobilenet", _BATCH, {"input_shape": (64, 64, 3), "classes": 10}),
@@ -68,6 +68,17 @@ _CASES = {  # a chain, shortcuts, long skips, recurrent layers, attention
                 "heads": 2,
                 "vocabulary_size": 1000,
                 "sequence_length": 128,
+            },
+        ),
+        Task(  # cells for those that go through time, additive scores for Meng's
+            "seq2seq_attention",
+            _BATCH,
+            {
+                "layers": 1,
+                "units": 64,
+                "vocabulary_size": 100,
+                "sequence_length": 16,
+                "attention": "additive",
             },
         ),
     )
@@ -152,7 +163,7 @@ def _compare(args: argparse.Namespace) -> int:
             for task in (_CASES.get(name, Task(name, _BATCH)),)
         ]
     write(_head(cases, args.budgets))
-    table = _table(args.methods, args.steps)
+    table = _table(args.methods, len(cases), args.steps)
     cells: list[Cell] = []
     for method in args.methods:
         own = [
@@ -222,12 +233,12 @@ def _head(cases: Sequence[Case], budgets: Sequence[Fraction]) -> str:
     return "\n".join(lines)
 
 
-def _table(methods: Sequence[str], steps: int) -> GrowingTable:
+def _table(methods: Sequence[str], nets: int, steps: int) -> GrowingTable:
     rates = [bandwidth(rate).replace(" ", "") for rate in RATES]
     numbers = ["Least", "Peak", *rates, "Work", "Trained" if steps else "Planned"]
     widths = [_NUMBERS.get(name, 4) for name in numbers]
     table = new_table("Method", "Nets", numbers=numbers)
-    return GrowingTable(table, [max(map(len, methods)), 4, *widths])
+    return GrowingTable(table, [max(map(len, methods)), max(4, nets), *widths])
 
 
 def _row(cells: Sequence[Cell], steps: int) -> list[str]:

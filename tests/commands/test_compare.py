@@ -18,6 +18,7 @@ from memcfg import plan
 from memcfg.cli import main
 from memcfg.commands import _compare
 from memcfg.commands._measured import Turns
+from memcfg.commands._method_cells import Case, plan_cell
 from memcfg.commands._method_facts import FACTS, SCOPES, TECHNIQUES, rounding
 from memcfg.commands._tasks import Task
 from memcfg.errors import InfeasiblePlanError, MemcfgError
@@ -188,6 +189,16 @@ def test_rows_are_geometric_means_of_planned_cells(small, tmp_path):
         ["recompute"],
         ["swap"],
     ]
+
+
+def test_every_method_through_time_and_of_attention_has_cells():
+    """By default: of a decoder that runs step by step, with additive scores."""
+    case = Case.of("S", _compare._CASES["seq2seq_attention"])
+    for method in ("bptt_hidden", "bptt_internal", "bptt_mixed", "meng_attention"):
+        cell = plan_cell(method, case, Fraction(4, 5))
+        assert cell.plan().by == method
+        assert cell.plan().extra_work > 0
+    assert len(_compare._letters(_compare._CASES)) == 6
 
 
 def test_what_is_trained_touches_what_was_planned(small, tmp_path, capsys):
