@@ -115,7 +115,7 @@ def decoded(model, source, target):
     for word in target.T:
         sums = keys + (state[0] @ w["queries/kernel"])[:, None]
         weight = softmax(np.tanh(sums) @ w["scores/scale"])
-        context = np.einsum("nk,nkd->nd", weight, x)
+        context = np.einsum("bk,bkf->bf", weight, x)
         word = np.concatenate([w["target_words/embeddings"][word], context], -1)
         state = lstm(word, state, cells["decoder1"])
         out.append(np.concatenate([context, state[0]], -1))
