@@ -23,7 +23,15 @@ from memcfg.commands._method_cells import (
     Planned,
     plan_cell,
 )
-from memcfg.commands._method_document import RATES, budget_text, document, in_lines, row
+from memcfg.commands._method_document import (
+    RATES,
+    budget_text,
+    document,
+    in_lines,
+    lossy,
+    row,
+)
+from memcfg.commands._method_facts import told_lossy
 from memcfg.commands._method_report import (
     bandwidth,
     lasting,
@@ -44,7 +52,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _BATCH = 32  # of a network that is not here
-_CASES = {  # a chain, shortcuts, long skips, recurrent layers, attention
+_CASES = {  # a chain, shortcuts, long skips, recurrent layers, attention; step by step
     each.network: each
     for each in (
         Task("mobilenet", _BATCH, {"input_shape": (64, 64, 3), "classes": 10}),
@@ -60,6 +68,17 @@ _CASES = {  # a chain, shortcuts, long skips, recurrent layers, attention
                 "heads": 2,
                 "vocabulary_size": 1000,
                 "sequence_length": 128,
+            },
+        ),
+        Task(  # cells for those that go through time, additive scores for Meng's
+            "seq2seq_attention",
+            _BATCH,
+            {
+                "layers": 1,
+                "units": 64,
+                "vocabulary_size": 100,
+                "sequence_length": 16,
+                "attention": "additive",
             },
         ),
     )
@@ -144,7 +163,7 @@ def _compare(args: argparse.Namespace) -> int:
             for task in (_CASES.get(name, Task(name, _BATCH)),)
         ]
     write(_head(cases, args.budgets))
-    table = _table(args.methods, args.steps)
+    table = _table(args.methods, len(cases), args.steps)
     cells: list[Cell] = []
     for method in args.methods:
         own = [
@@ -155,6 +174,8 @@ def _compare(args: argparse.Namespace) -> int:
         cells += own
         table.add(*_row(own, args.steps))
     write("\n".join(_refusals(cells)))
+    if told := told_lossy(_codecs(cells)):
+        write(textwrap.fill(told, width(), subsequent_indent="  "))
     for path in args.output:
         text = _WRITERS[Path(path).suffix](document(cases, cells, args.steps))
         write_atomically(path, text.encode())
@@ -206,16 +227,18 @@ def _head(cases: Sequence[Case], budgets: Sequence[Fraction]) -> str:
         "least and mean peak, slowdown by bandwidth to the host. "
         f"Op times are {cases[0].task.times}."
     )
+    if (rate := cases[0].copies_per_second) is not None:
+        told += f" A lane to the host copies {rate / 1e9:.3g} GB/s here, each way."
     lines += ["", textwrap.fill(told, width()), ""]
     return "\n".join(lines)
 
 
-def _table(methods: Sequence[str], steps: int) -> GrowingTable:
+def _table(methods: Sequence[str], nets: int, steps: int) -> GrowingTable:
     rates = [bandwidth(rate).replace(" ", "") for rate in RATES]
     numbers = ["Least", "Peak", *rates, "Work", "Trained" if steps else "Planned"]
     widths = [_NUMBERS.get(name, 4) for name in numbers]
     table = new_table("Method", "Nets", numbers=numbers)
-    return GrowingTable(table, [max(map(len, methods)), 4, *widths])
+    return GrowingTable(table, [max(map(len, methods)), max(4, nets), *widths])
 
 
 def _row(cells: Sequence[Cell], steps: int) -> list[str]:
@@ -247,6 +270,15 @@ def _refusals(cells: Sequence[Cell]) -> Iterable[str]:
     for (letters, reason), methods in alike.items():
         text = f"{', '.join(methods)}: not {letters}: {reason}"
         yield textwrap.fill(text, width(), subsequent_indent="  ")
+
+
+def _codecs(cells: Sequence[Cell]) -> dict[str, set[str]]:
+    """Return the lossy codecs of each method that has a plan."""
+    found: dict[str, set[str]] = {}
+    for cell in cells:
+        if cell.plan() is not None:
+            found.setdefault(cell.method, set()).update(lossy(cell))
+    return found
 
 
 # -- arguments ------------------------------------------------------------------

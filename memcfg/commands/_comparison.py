@@ -9,6 +9,7 @@ from memcfg._tables import new_table
 from memcfg._terminal import width, write
 from memcfg.commands._at_work import GrowingTable, shown
 from memcfg.commands._measured import Measured, measure
+from memcfg.commands._method_facts import told_lossy
 from memcfg.errors import InfeasiblePlanError, MemcfgError
 from memcfg.plan import NAMED_POLICIES, Plan, keep_all, lower_bound, share
 from memcfg.units import format_bytes
@@ -53,6 +54,7 @@ def compare(
     widths = [max(map(len, methods)), *(_WIDTHS[name] for name in numbers)]
     table = GrowingTable(new_table("Method", numbers=numbers), widths)
     refused, unproven = [], []
+    lossy: dict[str, tuple[str, ...]] = {}
     for name in methods:
         policy = NAMED_POLICIES[name]()
         with shown(f"planning: {name}"):
@@ -60,6 +62,7 @@ def compare(
         if isinstance(found, _Refusal):
             refused.append(found)
             continue
+        lossy[name] = found.lossy
         if is_unproven(found):
             unproven.append(name)
         measured = None
@@ -71,6 +74,8 @@ def compare(
     if unproven:
         write("\nNot proven the method's best, since its search ended first:")
         write("\n".join(f"  {name}" for name in unproven))
+    if told := told_lossy(lossy):
+        write("\n" + textwrap.fill(told, width(), subsequent_indent="  "))
     if refused:
         what = "No plan" if limit is None else f"No plan within {format_bytes(limit)}"
         write(f"\n{what}:" if planned else f"{what}:")
@@ -90,6 +95,8 @@ def _head(graph: Graph, limit: int | None) -> str:
         f"  lower bound  {format_bytes(bound):>11}",
         f"  op times     {graph.times:>11}",
     ]
+    if (rate := copies(graph)) is not None:
+        lines.append(f"  copies       {rate / 1e9:>6.3g} GB/s, each way, measured")
     return "\n".join(lines) + "\n"
 
 
@@ -110,6 +117,12 @@ def _cells(plan: Plan, measured: Measured | None) -> list[str]:
         return [*cells, seconds(plan.elapsed_seconds), gap(plan), seconds(taken)]
     size = format_bytes(measured.peak_bytes)
     return [*cells, gap(plan), size, seconds(measured.seconds)]
+
+
+def copies(graph: Graph) -> float | None:
+    """Return the bytes a second of a lane, if they were measured."""
+    measured = (tier for tier in graph.tiers if tier.is_measured)
+    return next((tier.bytes_per_second for tier in measured), None)
 
 
 def extra(plan: Plan) -> str:

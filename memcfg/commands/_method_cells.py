@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from memcfg.commands._comparison import copies
 from memcfg.commands._method_facts import FACTS
 from memcfg.errors import InfeasiblePlanError, MemcfgError
 from memcfg.graph import Tier
@@ -55,6 +56,7 @@ class Case:
     share_peak_bytes: int
     share_seconds: float
     lower_bound_bytes: int
+    copies_per_second: float | None  # bytes, of a lane here, if that was measured
 
     @staticmethod
     def of(letter: str, task: Task) -> Case:
@@ -71,6 +73,7 @@ class Case:
             share_peak_bytes=shared.peak_bytes,
             share_seconds=shared.elapsed_seconds,
             lower_bound_bytes=lower_bound(graph),
+            copies_per_second=copies(graph),
         )
 
     def limit(self, budget: Fraction) -> int:

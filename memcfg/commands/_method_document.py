@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from memcfg.commands._measured import environment
 from memcfg.commands._method_cells import BANDWIDTHS, Planned
-from memcfg.commands._method_facts import FACTS, SIGNS
+from memcfg.commands._method_facts import FACTS, is_lossless, rounding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -77,6 +77,7 @@ def _network(case: Case) -> dict[str, Any]:
         "share_peak_bytes": case.share_peak_bytes,
         "share_seconds": case.share_seconds,
         "lower_bound_bytes": case.lower_bound_bytes,
+        "copies_per_second": case.copies_per_second,
     }
 
 
@@ -126,14 +127,15 @@ def row(cells: Sequence[Cell]) -> dict[str, Any]:
     middle one. The least is the lowest peak of a plan, or the bytes that a refusal
     asks for, whichever is lower on a network.
     """
-    facts = FACTS[cells[0].method]
+    method = cells[0].method
+    facts = FACTS[method]
     plans = [(cell, plan) for cell in cells if (plan := cell.plan()) is not None]
-    codecs = {codec for cell in cells for codec in _lossy(cell)}
+    codecs = {codec for cell in cells for codec in lossy(cell)}
     return {
-        "method": cells[0].method,
+        "method": method,
         **facts._asdict(),
         "technique": list(facts.technique),
-        "lossless": facts.lossless and codecs <= {SIGNS},
+        "lossless": is_lossless(method) and not codecs,
         "networks": "".join(dict.fromkeys(cell.case.letter for cell, _ in plans)),
         "plans": len(plans),
         "cells": len(cells),
@@ -168,9 +170,10 @@ def _less_one(value: float | None) -> float | None:
     return None if value is None else value - 1
 
 
-def _lossy(cell: Cell) -> set[str]:
+def lossy(cell: Cell) -> set[str]:
+    """Return the codecs of a cell's plans that change what anything reads."""
     plans = [each for each in cell.outcomes if isinstance(each, Planned)]
-    return {codec for plan in plans for codec in plan.lossy}
+    return {codec for plan in plans for codec in rounding(plan.lossy)}
 
 
 def _least(cells: Sequence[Cell]) -> list[float]:

@@ -8,13 +8,15 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from memcfg.plan import NAMED_POLICIES
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 TECHNIQUES = ("share", "recompute", "swap", "compress", "algorithms")
 SCOPES = ("op", "layer", "segment", "tensor", "graph")
 
-SIGNS = "mask"  # a lossy codec that methods name where only signs are read
+_SIGNS = "mask"  # a lossy codec that methods name where only signs are read
 
 
 class Facts(NamedTuple):
@@ -25,7 +27,6 @@ class Facts(NamedTuple):
     source: str  # who described it; memcfg: it is the library's own
     times: bool = True  # whether another time of an op may change its plan
     dynamic: bool = False  # whether what steps are seen to do changes it
-    lossless: bool = True  # whether training has the same bits by its codecs
 
     @property
     def swaps(self) -> bool:
@@ -37,6 +38,7 @@ _RECOMPUTE, _SWAP, _SHARE = ("recompute",), ("swap",), ("share",)
 _PICKS = ("algorithms",)
 _OWN = "memcfg"
 _EVERY = Facts(("recompute", "swap", "compress", "algorithms"), "graph", _OWN)
+_GIST = Facts(("compress",), "tensor", "Jain et al. 2018", times=False)
 _BETWEEN = Facts(_RECOMPUTE, "segment", "Wang et al. 2018")
 _VDNN = Facts(("swap", "algorithms"), "layer", "Rhu et al. 2016")
 _LOWER_SETS = Facts(_RECOMPUTE, "segment", "Kusumoto et al. 2019")
@@ -72,7 +74,11 @@ FACTS: Mapping[str, Facts] = MappingProxyType(
         "vdnn_conv": _VDNN,
         "vdnn_dyn": _VDNN,
         "meng_swap": Facts(_SWAP, "tensor", "Meng et al. 2017"),
-        "gist": Facts(("compress",), "tensor", "Jain et al. 2018", times=False),
+        "gist": _GIST,
+        "gist_fp16": _GIST,
+        "gist_fp10": _GIST,
+        "gist_fp8": _GIST,
+        "actnn": _GIST._replace(source="J. Chen et al. 2021"),
         "cdma": Facts(("swap", "compress"), "layer", "Rhu et al. 2018"),
         "vdnn_pp": Facts(_SWAP, "layer", "Shriram et al. 2019"),
         "layrub_migration": Facts(_SWAP, "tensor", "Jin et al. 2018"),
@@ -101,3 +107,23 @@ FACTS: Mapping[str, Facts] = MappingProxyType(
     }
 )
 """The facts of each method, by name."""
+
+
+def is_lossless(method: str) -> bool:
+    """Whether training has the same bits by what a method encodes."""
+    return bool(getattr(NAMED_POLICIES[method](), "lossless", True))
+
+
+def told_lossy(codecs: Mapping[str, Iterable[str]]) -> str:
+    """Write which methods are not lossless, and what rounds in their plans."""
+    told = [
+        f"{method} ({', '.join(found)})" if (found := rounding(lossy)) else method
+        for method, lossy in codecs.items()
+        if rounding(lossy) or not is_lossless(method)
+    ]
+    return f"Not lossless, training has other bits: {', '.join(told)}" if told else ""
+
+
+def rounding(lossy: Iterable[str]) -> tuple[str, ...]:
+    """Return those of a plan's lossy codecs that change what anything reads."""
+    return tuple(sorted({*lossy} - {_SIGNS}))

@@ -133,6 +133,16 @@ def _notes(found: Mapping[str, Any]) -> list[str]:
             f"{len(cells)} cells were trained, {found['steps']} steps each; the "
             f"measured peak was the predicted one in {exact}.",
         )
+    rounded = [f"`{row['method']}`" for row in found["methods"] if not row["lossless"]]
+    if rounded:
+        notes.append(
+            f"Not lossless, so that gradients and weights have other bits than by "
+            f"`share`: {', '.join(rounded)}. What they take is compared, and not what "
+            "they do to training.",
+        )
+    rate = found["networks"][0].get("copies_per_second")
+    if rate is not None:
+        notes.append(f"A lane to the host copies {rate / 1e9:.3g} GB/s, each way.")
     notes.append(
         f"{place['processor']}, {cores}, {place['kernels']}, memcfg "
         f"{place['memcfg']}, {place['date']}."

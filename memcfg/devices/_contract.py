@@ -380,6 +380,22 @@ class Device(Protocol):
             If the host has not the memory.
         """
 
+    def copy_rate(self, tier: str) -> float:
+        """Return how fast lanes copy to a tier and back, whatever they were told.
+
+        That is measured in memory of the pool and of the tier, unless it is known.
+
+        Parameters
+        ----------
+        tier : str
+            One of `tiers`.
+
+        Returns
+        -------
+        float
+            Bytes a second in the slower direction; 0: there is no room to measure it.
+        """
+
     def program(self, arena: Arena, tiers: Mapping[str, TierSpace]) -> Any:
         """Make an empty program.
 

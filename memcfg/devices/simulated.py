@@ -97,7 +97,7 @@ class SimulatedDevice(Device):
         """Raise RuntimeError: nothing runs here."""
         raise RuntimeError(f"{self.name} is simulated: it has no memory, nothing runs")
 
-    read = zero = staging = tier_memory = program = write
+    read = zero = staging = tier_memory = copy_rate = program = write
 
     def synchronize(self) -> None:
         """Do nothing: no queue has work."""

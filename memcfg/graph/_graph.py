@@ -162,12 +162,16 @@ class Tier:
     is_stated : bool, default False
         Whether whoever configured the device said that tensors may go there. `auto`
         swaps only then; a policy that swaps by its name needs nobody's word.
+    is_measured : bool, default False
+        Whether lanes were measured, and are not held to less; else the rate is nominal,
+        or stated.
     """
 
     name: str
     bytes_per_second: float
     limit_bytes: int | None = None
     is_stated: bool = False
+    is_measured: bool = False
 
 
 @dataclass(frozen=True)

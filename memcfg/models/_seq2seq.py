@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from memcfg import nn
+from memcfg._checks import unknown
 from memcfg.models._arguments import network
 
 __all__ = ["seq2seq_attention"]
+
+_ATTENTION = ("bilinear", "additive")
 
 
 @network
@@ -16,14 +19,14 @@ def seq2seq_attention(
     vocabulary_size: int = 50_000,
     sequence_length: int = 50,
     dropout: float = 0.2,
+    attention: str = "bilinear",
     name: str = "seq2seq_attention",
 ) -> nn.Model:
     """Return Luong's translation model: LSTM layers, and global attention.
 
     It reads two arrays of integers of shape ``(N, sequence_length)``: the source, and
     the target one step late (teacher forcing). It gives logits of the target's next
-    word at each step. Scores of attention are bilinear ("general"), and what was
-    attended to is not fed to the next step.
+    word at each step.
 
     Parameters
     ----------
@@ -37,6 +40,11 @@ def seq2seq_attention(
         Steps of a sentence.
     dropout : float, default 0.2
         The part to drop of what goes from layer to layer.
+    attention : {"bilinear", "additive"}, default "bilinear"
+        Luong's scores are bilinear ("general"); a decoder's layers take whole
+        sequences, and what was attended to is not fed to them. Or Bahdanau's: a step
+        asks by the state of the one before, and reads what it attended to beside its
+        word, so that the decoder is called step by step.
     name : str, default "seq2seq_attention"
         The model's name.
 
@@ -53,23 +61,65 @@ def seq2seq_attention(
     References
     ----------
     Luong, Pham and Manning, "Effective approaches to attention-based neural machine
-    translation", EMNLP 2015.
+    translation", EMNLP 2015. Bahdanau, Cho and Bengio, "Neural machine translation by
+    jointly learning to align and translate", ICLR 2015.
     """
+    if attention not in _ATTENTION:
+        raise unknown("attention", attention, _ATTENTION)
     source, target = (
         nn.Input((sequence_length,), dtype="int32", name=side)
         for side in ("source", "target")
     )
     x = nn.Embedding(vocabulary_size, units, name="source_words")(source)
     y = nn.Embedding(vocabulary_size, units, name="target_words")(target)
+    states = []
     for i in range(1, layers + 1):
-        x, *states = nn.LSTM(
+        x, *state = nn.LSTM(
             units, return_sequences=True, return_state=True, name=f"encoder{i}"
         )(nn.Dropout(dropout)(x))
-        y = nn.LSTM(units, return_sequences=True, name=f"decoder{i}")(
-            nn.Dropout(dropout)(y), initial_state=states
-        )
-    query = nn.Dense(units, use_bias=False, name="scores")(y)
-    y = nn.Concatenate()([nn.Attention()([query, x]), y])
+        states.append(state)
+        if attention == "bilinear":
+            y = nn.LSTM(units, return_sequences=True, name=f"decoder{i}")(
+                nn.Dropout(dropout)(y), initial_state=state
+            )
+    if attention == "bilinear":
+        query = nn.Dense(units, use_bias=False, name="scores")(y)
+        y = nn.Concatenate()([nn.Attention()([query, x]), y])
+    else:
+        y = nn.Dropout(dropout)(y)
+        y = _decoded_by_steps(x, y, states, (sequence_length, units), dropout)
     y = nn.Dense(units, "tanh", use_bias=False, name="attended")(y)
     logits = nn.Dense(vocabulary_size, name="logits")(nn.Dropout(dropout)(y))
     return nn.Model([source, target], logits, name=name)
+
+
+def _decoded_by_steps(
+    x: nn.SymbolicTensor,
+    y: nn.SymbolicTensor,
+    states: list[list[nn.SymbolicTensor]],
+    shape: tuple[int, int],
+    dropout: float,
+) -> nn.SymbolicTensor:
+    """Return for each step what it attends to of x, and the decoder's output."""
+    steps, units = shape
+    keys = nn.Dense(units, use_bias=False, name="keys")(x)
+    queries = nn.Dense(units, use_bias=False, name="queries")
+    attend, squeezed = nn.AdditiveAttention(name="scores"), nn.Reshape((1, units))
+    cells = [
+        nn.LSTM(units, return_sequences=True, return_state=True, name=f"decoder{i}")
+        for i in range(1, len(states) + 1)
+    ]
+    found = []
+    for step in range(steps):
+        word = nn.Cropping1D((step, steps - 1 - step))(y)
+        context = attend([queries(squeezed(states[-1][0])), x, keys])
+        out = nn.Concatenate()([word, context])
+        after = []
+        for place, (cell, state) in enumerate(zip(cells, states, strict=True)):
+            given = nn.Dropout(dropout)(out) if place else out
+            out, *state = cell(given, initial_state=state)
+            after.append(state)
+        states = after
+        found.append(nn.Concatenate()([context, out]))
+    whole: nn.SymbolicTensor = nn.Concatenate(axis=1)(found)
+    return whole

@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from memcfg.errors import InfeasiblePlanError, PlanError
 from memcfg.plan._actions import Compute
@@ -72,6 +72,7 @@ _SEARCHING = 0.8  # part of a time limit; the rest is for the bound
 class Auto:
     """The policy that `auto` makes."""
 
+    lossless: ClassVar = True
     name: str = "auto"
     algorithms: str = field(default="default", kw_only=True, repr=False)
     time_limit: float | None = field(default=None, kw_only=True)

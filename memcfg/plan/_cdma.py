@@ -14,6 +14,7 @@ from memcfg.plan._actions import Action, Encode, SwapIn, SwapOut
 from memcfg.plan._codec_bytes import LOSSY, SPARSE, code_bytes
 from memcfg.plan._gist import RECTIFIED
 from memcfg.plan._lifetimes import tier_rates
+from memcfg.plan._policy import is_lossless
 from memcfg.plan._simulate import simulate, with_copies_placed
 from memcfg.plan._sparsity import Densities
 from memcfg.plan._vdnn import vdnn_all
@@ -43,6 +44,11 @@ class _Compressing:
     def name(self) -> str:
         """The method's name."""
         return "cdma"
+
+    @property
+    def lossless(self) -> bool:
+        """Whether the method whose copies it encodes is."""
+        return is_lossless(self.base)
 
     def __call__(self, graph: Graph, limit_bytes: int | None = None) -> Plan:
         """Plan a graph; see `Policy`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from memcfg._checks import check_policy, unknown
 from memcfg.errors import InfeasiblePlanError, PlanError
@@ -32,6 +32,7 @@ _ROUNDS = 8  # tighter goals for a policy whose schedule exceeds the limit in th
 class Composition:
     """The policy that `chain` makes."""
 
+    lossless: ClassVar = True
     stages: tuple[Stage, ...]
 
     @property

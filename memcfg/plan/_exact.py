@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from memcfg.errors import GraphError, InfeasiblePlanError
 from memcfg.plan._bound import lower_bound
@@ -26,6 +26,7 @@ _PARTS = 4  # of the effort: all searches for the lowest peak take so many each
 class Exact:
     """The policy that `exact` makes."""
 
+    lossless: ClassVar = True
     name: str = "exact"
     effort: int = _EFFORT
 

@@ -147,7 +147,8 @@ def gist(
     -------
     Policy
         A value that can be compared; calling it with a graph and a limit returns a
-        plan, whose `lossy` lists `mask`, too, where only signs are read.
+        plan, whose `lossy` lists `mask`, too, where only signs are read. It is named
+        ``gist``, or ``gist_fp8`` and so on with `dpr`, and then is not `lossless`.
 
     Raises
     ------
@@ -166,7 +167,9 @@ def gist(
         raise ValueError(f"sparse is None or one of {SPARSE}, not {sparse!r}")
     codes = SPARSE if sparse is None else (sparse,)
     encoder = _Encoder(codes, dpr, Densities.of(density, RECTIFIED))
-    return Method("gist", encoder, _OTHER, swaps=True)
+    if dpr is None:
+        return Method("gist", encoder, _OTHER, swaps=True)
+    return Method(f"gist_{dpr}", encoder, _OTHER, swaps=True, lossless=False)
 
 
 _GROUPED = (2, 4, 8)
@@ -203,4 +206,4 @@ def actnn(bits: int = 2) -> Policy:
     if bits not in _GROUPED:
         raise ValueError(f"bits are one of {_GROUPED}, not {bits!r}")
     encoder = _Encoder((), f"group{bits}", Densities(1.0))
-    return Method("actnn", encoder, _OTHER, swaps=True)
+    return Method("actnn", encoder, _OTHER, swaps=True, lossless=False)

@@ -16,7 +16,7 @@ from memcfg._cached import cached_property
 from memcfg._core import search
 from memcfg.errors import GraphError
 from memcfg.graph import NOMINAL_COPY, Graph, update_order
-from memcfg.plan._actions import Action, Alias, Alloc, Compute, Free
+from memcfg.plan._actions import Action, Alias, Alloc, Compute, Free, SwapOut
 from memcfg.plan._bound import check_graph, lower_bound
 from memcfg.plan._place import PLAN_EFFORT
 from memcfg.plan._plan import Group, Plan, Predicted, Summary
@@ -354,6 +354,7 @@ def _summary(graph: Graph, plan: Plan, found: Simulation) -> Summary:
         peak_op="" if found.peak_op is None else graph.ops[found.peak_op].name,
         all_bytes=_own_buffers(graph),
         times=graph.times,
+        copies_per_second=measured_rate(graph, plan.actions),
     )
 
 
@@ -361,6 +362,17 @@ def stall(found: Simulation) -> float:
     """Return how long ops wait for copies, in seconds."""
     busy = found.seconds + found.codec_seconds
     return max(found.elapsed_seconds - busy, 0.0) if found.moved_bytes else 0.0
+
+
+def measured_rate(graph: Graph, actions: Sequence[Action]) -> float:
+    """Return the measured bytes a second of the tier that is swapped to; 0: of none."""
+    used = {action.tier for action in actions if isinstance(action, SwapOut)}
+    rates = (
+        tier.bytes_per_second
+        for tier in graph.tiers
+        if tier.is_measured and tier.name in used
+    )
+    return min(rates, default=0.0)
 
 
 def tier_rates(graph: Graph) -> dict[str, float]:

@@ -168,6 +168,9 @@ class Summary:
         Whether the search ended before it was done: that of a method that proves its
         plans the best of their kind, for its work; that of `auto`, for a time limit or
         since it was cancelled.
+    copies_per_second : float, default 0.0
+        Bytes a second that a lane was measured to copy to the tier that the plan swaps
+        to, and back; 0: it swaps nothing, or at a nominal or stated bandwidth.
     recosted : Recosted or None, default None
         What the plan was judged by, and took the place of, after the first steps; None:
         it was not judged again.
@@ -184,6 +187,7 @@ class Summary:
     algorithms: Group = Group()
     times: str = "nominal"
     unproven: bool = False
+    copies_per_second: float = 0.0
     recosted: Recosted | None = None
 
 
@@ -388,6 +392,10 @@ def _costs(plan: Plan) -> list[Row]:
         words = "of that time ops wait for copies"
         stall = _milliseconds(predicted.stall_seconds)
         rows.append(Row("stall", stall, tuple(words.split())))
+        if plan.summary is not None and plan.summary.copies_per_second:
+            rate = f"{plan.summary.copies_per_second / 1e9:.3g} GB/s"
+            words = "measured, of a lane each way"
+            rows.append(Row("copies", rate, tuple(words.split())))
     codes = [each for each in plan.actions if isinstance(each, Encode)]
     if codes:
         names = ", ".join(dict.fromkeys(code.codec for code in codes))

@@ -17,7 +17,7 @@ from memcfg.plan._cdma import cdma
 from memcfg.plan._checkmate import checkmate, checkmate_lp
 from memcfg.plan._chen import chen_budget, chen_mirror, chen_recursive, chen_sqrt
 from memcfg.plan._exact import exact
-from memcfg.plan._gist import gist
+from memcfg.plan._gist import actnn, gist
 from memcfg.plan._gruslys import bptt_hidden, bptt_internal, bptt_mixed
 from memcfg.plan._keep_all import keep_all
 from memcfg.plan._kusumoto import (
@@ -94,6 +94,10 @@ POLICIES: Mapping[str, Callable[[], Policy]] = MappingProxyType(
         "meng_attention": meng_attention,
         "cdma": cdma,
         "gist": gist,
+        "gist_fp16": partial(gist, "fp16"),
+        "gist_fp10": partial(gist, "fp10"),
+        "gist_fp8": partial(gist, "fp8"),
+        "actnn": actnn,
         "workspace_performance": workspace_performance,
         "workspace_memory": workspace_memory,
         "workspace_dynamic": workspace_dynamic,

@@ -35,6 +35,9 @@ class Policy(Protocol):
     ----------
     name : str
         Its name, as ``memcfg plan --method`` takes it.
+    lossless : bool, optional
+        Whether what its plans encode comes back as it was, so far as anything reads it.
+        Those of `memcfg.plan` say it; others need not.
     """
 
     @property
@@ -57,6 +60,7 @@ class Method:
     swaps: bool = field(default=False, repr=False)  # not ops alone
     chooses: bool = field(default=False, repr=False)  # algorithms
     learns: bool = field(default=False, repr=False)  # from the seconds of real steps
+    lossless: bool = field(default=True, repr=False)  # what its codecs give back
 
     def __call__(self, graph: Graph, limit_bytes: int | None = None) -> Plan:
         """Plan a graph; see `Policy`."""
@@ -85,6 +89,11 @@ def propose(policy: Policy, request: Request) -> Plan:
         return policy.propose(request)
     plan = policy(request.graph, limit_bytes=request.limit_bytes)
     return replace(plan, actions=tuple(map(request.renumbered, plan.actions)))
+
+
+def is_lossless(policy: Policy) -> bool:
+    """Whether a method encodes without loss, so far as it says; see `Policy`."""
+    return bool(getattr(policy, "lossless", True))
 
 
 def fits(plan: Plan) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from memcfg.errors import InfeasiblePlanError
-from memcfg.plan._lifetimes import stall, tier_rates
+from memcfg.plan._lifetimes import measured_rate, stall, tier_rates
 from memcfg.plan._plan import Recosted
 from memcfg.plan._policy import Method, algorithms_of
 from memcfg.plan._simulate import simulate
@@ -107,5 +107,6 @@ def recosted(graph: Graph, plan: Plan) -> Plan:
         stall_seconds=stall(cost),
         optimality_gap=None,  # what was proven was so by other seconds
     )
-    summary = replace(plan.summary, recosted=told)
+    rate = measured_rate(graph, plan.actions)
+    summary = replace(plan.summary, recosted=told, copies_per_second=rate)
     return with_gap(graph, replace(plan, predicted=predicted, summary=summary))

@@ -6,10 +6,11 @@ planned, addresses into the kernels after.
 
 from __future__ import annotations
 
+import math
 from copy import copy
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg.devices import Device, OperandSpec, Packing, UnboundKernel
 from memcfg.errors import GraphError, KernelError
@@ -18,7 +19,14 @@ from memcfg.graph import NOMINAL_COPY, Algorithm, Graph, Op, Tensor, Tier
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Kernels"]
+__all__ = ["Copied", "Kernels"]
+
+
+class Copied(NamedTuple):
+    """The key of the seconds that a byte takes to a tier, or back, if that is more."""
+
+    tier: str
+
 
 _NOTHING: Mapping[object, float] = MappingProxyType({})
 
@@ -28,8 +36,9 @@ class Kernels:
 
     Those of each op's default algorithm are made at once, others when they are named.
     With `times` "measured" each algorithm runs on the device, where it has not yet, and
-    graphs are given its seconds; RuntimeError on a simulated device. Those that ops
-    `took` in steps, by their `key`, count more.
+    graphs are given its seconds; RuntimeError on a simulated device. Lanes copy to the
+    tier that plans swap to, likewise. What ops `took` in steps, by their `key`, and
+    bytes, by `Copied`, counts more.
     """
 
     def __init__(
@@ -47,7 +56,10 @@ class Kernels:
         if not device.takes_bfloat16:
             _refuse_bfloat16(graph, device)
         self._table = device.kernels
+        measured = times == "measured"
         self._tiers = _tiers(device)
+        self._spill_rate = device.spill.bandwidth
+        self._copy_rate = _copy_rate(device) if measured else 0.0
         self._times = times
         self._took = took
         self._specs = [
@@ -63,7 +75,6 @@ class Kernels:
         self._packings: Mapping[int, Packing] = {}  # by op
         for index in range(len(graph.ops)):
             self.get(index)
-        measured = times == "measured"
         self._rows = [self._list(index, measured) for index in range(len(graph.ops))]
         # By how much this device is slower than the nominal one.
         self._factor = self._slowness(graph) if measured else 1.0
@@ -108,7 +119,19 @@ class Kernels:
     def annotate(self, graph: Graph) -> Graph:
         """Return the graph with the algorithms and scratch sizes of its kernels."""
         ops = tuple(map(self._with, range(len(graph.ops)), graph.ops))
-        return replace(graph, ops=ops, times=self._times, tiers=self._tiers)
+        return replace(graph, ops=ops, times=self._times, tiers=self._known_tiers())
+
+    def _known_tiers(self) -> tuple[Tier, ...]:
+        """Return the tiers, the first as fast as is known by now."""
+        if self._times != "measured" or not self._tiers:
+            return self._tiers
+        first, *others = self._tiers
+        took = self._took.get(Copied(first.name))
+        rate = 1 / took if took else self._copy_rate
+        is_measured = 0 < rate < (self._spill_rate or math.inf)
+        if is_measured:
+            first = replace(first, bytes_per_second=rate, is_measured=True)
+        return (first, *others)
 
     def _list(self, op: int, measured: bool) -> list[tuple[str, int, float]]:
         """List name, scratch and seconds of an op's algorithms; 0: not known."""
@@ -163,6 +186,12 @@ def _tiers(device: Device) -> tuple[Tier, ...]:
         )
         for name in device.tiers
     )
+
+
+def _copy_rate(device: Device) -> float:
+    """Measure the tier that plans swap to, the first; 0: it is not known."""
+    first = next(iter(device.tiers), None)
+    return 0.0 if first is None else device.copy_rate(first)
 
 
 def _refuse_bfloat16(graph: Graph, device: Device) -> None:

@@ -18,6 +18,7 @@ from memcfg import plan as planning
 from memcfg.errors import KernelError, ResourceExhaustedError
 from memcfg.ops._dtypes import array_dtype
 from memcfg.runtime._inputs import Readers
+from memcfg.runtime._kernels import Copied
 from memcfg.runtime._modes import held, lifetimes
 from memcfg.runtime._program_specs import PlannedSpec, ProgramSpec, ScheduledSpec
 from memcfg.runtime._report import CodingEntry, MemoryReport, TimelineEntry
@@ -226,6 +227,7 @@ class Program:
         """Return the seconds of ops in the timed steps, by the kernels' keys.
 
         Of each instruction they are the least of the steps, of equal ops their mean.
+        Those of a byte that was copied as it is are of the slower direction.
         """
         assert isinstance(self.spec, PlannedSpec)
         found: dict[object, list[float]] = defaultdict(list)
@@ -233,7 +235,31 @@ class Program:
             if isinstance(action, planning.Compute):
                 took = max(self._least[self.instructions[index]], _SHORTEST)
                 found[self.spec.kernels.key(action.op)].append(took)
-        return {key: sum(row) / len(row) for key, row in found.items()}
+        means = {key: sum(row) / len(row) for key, row in found.items()}
+        return means | self._copied()
+
+    def _copied(self) -> dict[object, float]:
+        """Return the seconds of a byte to each tier that was copied to."""
+        assert isinstance(self.spec, PlannedSpec)
+        nbytes: dict[tuple[str, type], int] = defaultdict(int)
+        seconds: dict[tuple[str, type], float] = defaultdict(float)
+        coded: set[tuple[int, str]] = set()  # what lies there encoded
+        for index, action in enumerate(self.spec.plan.actions):
+            if not isinstance(action, planning.SwapOut | planning.SwapIn):
+                continue
+            there = action.tensor, action.tier
+            if isinstance(action, planning.SwapOut):
+                (coded.discard if action.codec is None else coded.add)(there)
+            if there not in coded:
+                way = action.tier, type(action)
+                nbytes[way] += self.graph.tensors[action.tensor].nbytes
+                seconds[way] += max(self._least[self.instructions[index]], _SHORTEST)
+        found: dict[object, float] = {}
+        for (tier, kind), moved in nbytes.items():
+            if moved:
+                key = Copied(tier)
+                found[key] = max(found.get(key, 0.0), seconds[tier, kind] / moved)
+        return found
 
     def settle(self, spec: ProgramSpec) -> None:
         """Have a spec that says the same of the program, and no more steps timed."""

@@ -18,7 +18,8 @@ from memcfg import plan
 from memcfg.cli import main
 from memcfg.commands import _compare
 from memcfg.commands._measured import Turns
-from memcfg.commands._method_facts import FACTS, SCOPES, SIGNS, TECHNIQUES
+from memcfg.commands._method_cells import Case, plan_cell
+from memcfg.commands._method_facts import FACTS, SCOPES, TECHNIQUES, rounding
 from memcfg.commands._tasks import Task
 from memcfg.errors import InfeasiblePlanError, MemcfgError
 from memcfg.graph import Tier
@@ -87,13 +88,14 @@ def used(found) -> set[str]:
 
 @pytest.mark.parametrize("name", NAMED_POLICIES)
 def test_facts_are_those_of_plans(name):
-    seen, lowered = set(), False
+    seen, lowered, codecs = set(), False, set()
     for graph, limit, most in graphs(name):
         found = planned(name, graph, limit)
         if found is not None:
             seen |= used(found)
             lowered |= found.peak_bytes < most
-            assert FACTS[name].lossless == ({*found.lossy} <= {SIGNS})
+            codecs |= {*rounding(found.lossy)}
+    assert NAMED_POLICIES[name]().lossless == (not codecs)
     assert seen <= set(FACTS[name].technique)
     assert seen or not lowered
 
@@ -189,6 +191,16 @@ def test_rows_are_geometric_means_of_planned_cells(small, tmp_path):
     ]
 
 
+def test_every_method_through_time_and_of_attention_has_cells():
+    """By default: of a decoder that runs step by step, with additive scores."""
+    case = Case.of("S", _compare._CASES["seq2seq_attention"])
+    for method in ("bptt_hidden", "bptt_internal", "bptt_mixed", "meng_attention"):
+        cell = plan_cell(method, case, Fraction(4, 5))
+        assert cell.plan().by == method
+        assert cell.plan().extra_work > 0
+    assert len(_compare._letters(_compare._CASES)) == 6
+
+
 def test_what_is_trained_touches_what_was_planned(small, tmp_path, capsys):
     words = ["--methods", "meng_swap,chen_sqrt", "--budgets", "75%,10%", "--run", "1"]
     found = compared(tmp_path, *words)
@@ -220,6 +232,31 @@ def test_a_peak_that_was_not_planned_is_an_error(small, monkeypatch, capsys):
     assert main(["compare", *words]) == 1
     told = capsys.readouterr().out
     assert "rotor on resnet at 80%: measured 64 B, NOT as predicted" in told
+
+
+def test_what_rounds_is_told(small, tmp_path, capsys):
+    methods = ["gist", "gist_fp16", "gist_fp10", "gist_fp8", "actnn"]
+    words = ["--methods", ",".join(methods), "--networks", "resnet"]
+    words += ["--budgets", "95%", "--output", str(tmp_path / "found.md")]
+    found = compared(tmp_path, *words, "--run", "1")
+    rows = {row["method"]: row for row in found["methods"]}
+    assert [row["lossless"] for row in rows.values()] == [True, *[False] * 4]
+    codecs = {cell["method"]: {*cell["at"][0]["lossy"]} for cell in found["cells"]}
+    assert codecs["gist"] <= {"mask"}
+    for method, codec in zip(
+        methods[1:], ("fp16", "fp10", "fp8", "group2"), strict=True
+    ):
+        assert codec in codecs[method]
+    assert all(cell["trained"]["is_as_planned"] for cell in found["cells"])
+    told = " ".join(capsys.readouterr().out.split())
+    assert told.endswith(
+        "Not lossless, training has other bits: gist_fp16 (fp16), gist_fp10 (fp10), "
+        "gist_fp8 (fp8), actnn (group2)"
+    )
+    text = (tmp_path / "found.md").read_text()
+    lossless = [line.split(" | ")[4] for line in text.splitlines() if "| `" in line]
+    assert lossless == ["yes", "no", "no", "no", "no"]
+    assert "bits than by `share`: `gist_fp16`," in " ".join(text.split())
 
 
 # -- reports --------------------------------------------------------------------

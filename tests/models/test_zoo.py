@@ -76,6 +76,77 @@ def test_a_step_trains_takes_what_is_planned_and_has_the_bits_of_any_plan(
     model.close()
 
 
+def by_steps(layers=1):
+    return models.seq2seq_attention(
+        layers, 6, vocabulary_size=30, sequence_length=5, attention="additive"
+    )
+
+
+def softmax(x):
+    powers = np.exp(x - x.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def lstm(x, state, weights):
+    """A step of Keras's LSTM."""
+    hidden, cell = state
+    kernel, recurrent, bias = weights
+    i, f, c, o = np.split(x @ kernel + hidden @ recurrent + bias, 4, -1)
+    i, f, o = (1 / (1 + np.exp(-gate)) for gate in (i, f, o))
+    cell = f * cell + i * np.tanh(c)
+    return o * np.tanh(cell), cell
+
+
+def decoded(model, source, target):
+    """Bahdanau's decoder over an encoder of one layer, in float64."""
+    w = {weight.path: weight.numpy().astype(np.float64) for weight in model.weights}
+    cells = {
+        name: [w[f"{name}/{part}"] for part in ("kernel", "recurrent_kernel", "bias")]
+        for name in ("encoder1", "decoder1")
+    }
+    state = 2 * (np.zeros((len(source), 6)),)
+    x = []
+    for word in source.T:
+        state = lstm(w["source_words/embeddings"][word], state, cells["encoder1"])
+        x.append(state[0])
+    x = np.stack(x, 1)
+    keys = x @ w["keys/kernel"]
+    out = []
+    for word in target.T:
+        sums = keys + (state[0] @ w["queries/kernel"])[:, None]
+        weight = softmax(np.tanh(sums) @ w["scores/scale"])
+        context = np.einsum("bk,bkf->bf", weight, x)
+        word = np.concatenate([w["target_words/embeddings"][word], context], -1)
+        state = lstm(word, state, cells["decoder1"])
+        out.append(np.concatenate([context, state[0]], -1))
+    y = np.tanh(np.stack(out, 1) @ w["attended/kernel"])
+    return y @ w["logits/kernel"] + w["logits/bias"]
+
+
+def test_a_decoder_step_by_step_is_that_of_numpy():
+    nn.set_random_seed(3)
+    model = by_steps()
+    chance = np.random.default_rng(0)
+    source, target = (chance.integers(0, 30, (4, 5)).astype(np.int32) for _ in range(2))
+    found = model.predict([source, target], verbose=0)
+    np.testing.assert_allclose(
+        found, decoded(model, source, target), rtol=1e-4, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_a_decoder_step_by_step_has_the_bits_of_any_plan(layers):
+    nn.set_random_seed(7)
+    model = by_steps(layers)
+    data = batch(model)
+    start = model.get_weights()
+    losses, weights, _ = run(model, "share", data)
+    for policy in ("bptt_hidden", "bptt_internal", "bptt_mixed", "meng_attention"):
+        model.set_weights(start)
+        assert run(model, policy, data)[:2] == (losses, weights)
+    model.close()
+
+
 @pytest.mark.parametrize(
     ("make", "samples", "mebibytes"),
     [
@@ -135,6 +206,10 @@ def test_what_cannot_be_honoured_is_refused(name, options, message):
         (lambda: models.gpt(2, 30, 4), r"hidden \(30\) is not a multiple of heads"),
         (lambda: models.gpt(0, 30, 3), "layers must be positive"),
         (lambda: models.lstm_lm(dropout=1.0), "rate"),
+        (
+            lambda: models.seq2seq_attention(attention="addictive"),
+            "unknown attention 'addictive': did you mean 'additive'",
+        ),
         (lambda: models.mobilenet(alpha=0.01), "must be positive"),
         (lambda: models.inception_v3((64, 64, 3)), "cannot take an input of shape"),
     ],

@@ -85,6 +85,7 @@ def test_fifty_steps_have_the_same_bits(name, digits):
 @pytest.mark.parametrize(
     "policy",
     [*(planning.gist(dpr) for dpr in ("fp16", "fp10", "fp8")), planning.actnn()],
+    ids=lambda policy: policy.name,
 )
 def test_the_forward_phase_keeps_its_bits(policy, digits):
     losses, weights, _ = steps(planning.share(), digits, 1)
@@ -92,6 +93,18 @@ def test_the_forward_phase_keeps_its_bits(policy, digits):
     assert found == losses
     assert not all(map(np.array_equal, trained, weights))
     assert not any(each.raw for each in codings)
+
+
+@pytest.mark.parametrize("name", ["gist_fp16", "gist_fp10", "gist_fp8", "actnn"])
+def test_a_name_is_a_policy_that_a_saved_model_keeps(name, tmp_path):
+    model = compiled(name)
+    assert model.plan(8).method == name
+    assert not {*model.plan(8).lossy} <= {"mask"}
+    model.save(tmp_path / "m.memcfg")
+    model.close()
+    again = nn.models.load_model(tmp_path / "m.memcfg")
+    assert again.plan(8).method == name
+    again.close()
 
 
 def test_reduced_gradients_are_within_what_the_format_rounds_by(digits):

@@ -187,14 +187,19 @@ def test_nothing_works_before_compile():
         ({"metrics": ["accuracy", "accuracy"]}, ValueError, "duplicate"),
         ({"memory": "magic"}, ValueError, "unknown memory policy"),
         ({"memory": "exactly"}, ValueError, "did you mean 'exact'"),
-        ({"memory": mc.plan.exact}, TypeError, r"call it, as in plan.exact\(\)"),
+        ({"memory": mc.plan.exact}, TypeError, "call it, or write its name, 'exact'$"),
         ({"memory": 3}, TypeError, "memory is a policy"),
         (
             {"memory": lambda graph, limit=None: mc.plan.share()(graph, limit)},
             TypeError,
             r"limit_bytes=...\): name the limit of <lambda>\(graph, limit=None\) so$",
         ),
-        ({"memory": mc.plan.share}, TypeError, r"call it, as in plan.share\(\)"),
+        ({"memory": mc.plan.share}, TypeError, "or write its name, 'share'$"),
+        (
+            {"memory": mc.plan.POLICIES["gist_fp8"]},
+            TypeError,
+            "or write its name, 'gist_fp8'$",
+        ),
         ({"jit_compile": True}, TypeError, "jit_compile"),
     ],
 )

@@ -14,6 +14,7 @@ import pytest
 import memcfg as mc
 from memcfg.cli import main
 from memcfg.devices import _file_cache
+from memcfg.devices.cpu import CpuDevice
 from memcfg.errors import GraphError
 from memcfg.graph import Graph
 from memcfg.plan import Compute, auto, share, simulate, validate
@@ -31,6 +32,7 @@ def folder(monkeypatch, tmp_path):
     monkeypatch.setattr(_file_cache, "_told", set())
     found = tmp_path / "seconds"
     monkeypatch.setenv(CACHE, str(found))
+    monkeypatch.setattr(CpuDevice, "copy_rate", lambda self, tier: 0.0)
     return found
 
 

@@ -16,8 +16,9 @@ THROUGH_TIME = ("bptt_hidden", "bptt_internal", "bptt_mixed")
 SMALL = ("checkmate", "retention_intervals")  # they refuse graphs of many ops
 METHODS = [
     name
-    for name in mc.plan.POLICIES
-    if name not in (*THROUGH_TIME, *SMALL, "keep_all", "checkmate_lp")
+    for name, make in mc.plan.POLICIES.items()
+    if make().lossless
+    and name not in (*THROUGH_TIME, *SMALL, "keep_all", "checkmate_lp")
 ]
 # Graphs with more lower sets are refused by the exact program.
 NARROW = [name for name in METHODS if not name.startswith("kusumoto_exact")]

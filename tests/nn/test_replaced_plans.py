@@ -59,6 +59,7 @@ def misjudged(monkeypatch, tmp_path):
     monkeypatch.setattr(_file_cache, "_told", set())
     monkeypatch.setenv("MEMCFG_ALGORITHM_CACHE", str(tmp_path / "seconds"))
     monkeypatch.setattr(CpuDevice, "kernels", MisjudgedKernels())
+    monkeypatch.setattr(CpuDevice, "copy_rate", lambda self, tier: 0.0)  # nominal
 
 
 def compiled(times="measured", optimizer="sgd", depth=3, **options):

@@ -24,7 +24,7 @@ METHODS: dict[str, Policy] = {
     **{
         name: make()
         for name, make in NAMED_POLICIES.items()
-        if getattr(make(), "swaps", False) and name not in ENCODING
+        if getattr(make(), "swaps", False) and make().lossless and name not in ENCODING
     },
     "vdnn_all (m)": vdnn_all("memory"),
     "vdnn_conv (m)": vdnn_conv("memory"),

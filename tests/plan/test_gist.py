@@ -12,9 +12,23 @@ from networks import NETWORKS, POOL, Tracer, conv_shapes, dense_shapes, with_vel
 
 import memcfg as mc
 from memcfg._core import encode_bytes
-from memcfg.errors import PlanError
+from memcfg.errors import InfeasiblePlanError, PlanError
 from memcfg.graph import Tier
-from memcfg.plan import Decode, Encode, actnn, gist, share, simulate, validate
+from memcfg.plan import (
+    NAMED_POLICIES,
+    POLICIES,
+    Decode,
+    Encode,
+    actnn,
+    auto,
+    cdma,
+    chain,
+    contenders,
+    gist,
+    share,
+    simulate,
+    validate,
+)
 from memcfg.plan._codec_bytes import LOSSY, SPARSE, code_bytes
 from memcfg.plan._gist import _stashes
 from memcfg.plan._sparsity import Densities
@@ -273,6 +287,50 @@ def test_codes_have_the_bytes_that_are_planned(codec, words, density, seed):
 def test_what_there_is_not_is_refused(make, words):
     with pytest.raises(ValueError, match=words):
         make()
+
+
+@pytest.mark.parametrize(
+    ("name", "policy"),
+    [
+        ("gist_fp16", gist("fp16")),
+        ("gist_fp10", gist("fp10")),
+        ("gist_fp8", gist("fp8")),
+        ("actnn", actnn()),
+    ],
+)
+def test_what_rounds_has_a_name(name, policy):
+    assert POLICIES[name]() == policy
+    assert policy.name == name
+    plan = policy(vgg_like())
+    assert plan.method == name
+    assert not {*plan.lossy} <= {"mask"}
+
+
+def test_policies_say_whether_they_round():
+    rounding = {name for name, make in NAMED_POLICIES.items() if not make().lossless}
+    assert rounding == {"gist_fp16", "gist_fp10", "gist_fp8", "actnn"}
+    assert cdma().lossless
+    assert not cdma(gist("fp8")).lossless
+    assert chain().lossless
+
+
+def test_auto_takes_nothing_that_rounds():
+    """Not even where only that fits, or is the fastest."""
+    graph = replace(vgg_like(), tiers=(Tier("host", 1e6, is_stated=True),))
+    least = gist("fp8")(graph).peak_bytes
+    for limit in (least, share()(graph).peak_bytes - 64):
+        plan = within(auto(), graph, limit)
+        assert {*plan.lossy} <= {"mask"}
+        for other in contenders(auto(), graph, plan, limit):
+            assert {*other.lossy} <= {"mask"}
+
+
+def within(policy, graph, limit):
+    """A plan within the limit, or within the smallest that the refusal names."""
+    try:
+        return policy(graph, limit)
+    except InfeasiblePlanError as refusal:
+        return policy(graph, refusal.smallest_limit_bytes)
 
 
 def test_equal_policies_are_equal():

@@ -225,6 +225,7 @@ RIVALS = [  # all that swap, encode, or recompute well
     make
     for name, make in POLICIES.items()
     if (getattr(make(), "swaps", False) or name in ("look_ahead", "rotor"))
+    and make().lossless
     and name not in ("vdnn_all", "vdnn_conv")  # of which there is a ladder
 ]
 

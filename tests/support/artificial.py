@@ -193,6 +193,9 @@ class ArtificialDevice:
         assert tier in self.tiers
         return Tier(nbytes)
 
+    def copy_rate(self, tier):
+        return 0.0  # it has no room
+
     def program(self, arena, tiers):
         return ArtificialProgram(self, arena, list(tiers.values()))
 

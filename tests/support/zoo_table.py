@@ -116,6 +116,15 @@ PUBLISHED = [
         "sizes of section 4.1: Luong et al., EMNLP 2015",
     ),
     Published(
+        "seq2seq_attention",
+        {"attention": "additive", "sequence_length": 5},
+        # Beside keys, instead of scores', queries, the scores' vector, and words that
+        # are read beside what was attended to.
+        217_082_000 + 1000 * 1000 + 1000 + 4 * 1000 * 1000,
+        (None, 5, 50_000),
+        "the same sizes with Bahdanau et al., ICLR 2015, appendix A.1.2",
+    ),
+    Published(
         "bert_encoder",
         {},
         108_891_648,

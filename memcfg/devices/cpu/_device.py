@@ -13,10 +13,12 @@ import numpy as np
 from memcfg._cached import cached_property
 from memcfg._core import Lane, OneDNN, Program, ScratchFile, codec_bounds
 from memcfg._core._machine import machine_bytes
+from memcfg.devices._algorithm_times import AlgorithmTimes
 from memcfg.devices._contract import Device, Hardware
+from memcfg.devices._copy_times import copy_rate, filesystem_of
 from memcfg.devices._tiers import ANYWHERE, Spill, TierLimit
 from memcfg.devices.cpu._onednn_library import find_onednn
-from memcfg.devices.cpu._processor import processor_name
+from memcfg.devices.cpu._processor import processor_facts, processor_name
 from memcfg.devices.cpu._table import kernel_table
 from memcfg.memory import Pool
 
@@ -79,7 +81,13 @@ class CpuDevice(Device):
         self._host: Pool | None = None
         self.tier_limit = TierLimit(name, spill)
         self._lanes: dict[str, Lane] = {}  # by tier and direction
+        self._copy_times = AlgorithmTimes()
         self.pool = self.host_pool = Pool(limit=limit_bytes, growth=growth, name=name)
+
+    @property
+    def _folder(self) -> str:
+        """Where files lie."""
+        return self.spill.folder or tempfile.gettempdir()
 
     @cached_property
     def kernels(self) -> KernelTable:
@@ -117,12 +125,18 @@ class CpuDevice(Device):
     def tier_memory(self, tier: str, nbytes: int, *, tag: str) -> Arena | ScratchFile:
         """Take memory of the host or of the disk."""
         if tier == "file":
-            return ScratchFile(self.spill.folder or tempfile.gettempdir(), nbytes)
+            return ScratchFile(self._folder, nbytes)
         if self._host is None:
             self._host = Pool(name=f"{self.name} swapped out")
         arena = self._host.arena(tag=tag)
         arena.grow(nbytes)
         return arena
+
+    def copy_rate(self, tier: str) -> float:
+        """Measure lanes of their own, once on a machine: of a file by its folder."""
+        place = filesystem_of(self._folder) if tier == "file" else ""
+        machine = processor_facts(), place
+        return copy_rate(self, tier, self._copy_times, _unthrottled, machine)
 
     def program(
         self, arena: Arena, tiers: Mapping[str, Arena | ScratchFile]
@@ -178,6 +192,11 @@ class CpuHardware(Hardware):
         """Make a logical device; its priority is 0."""
         assert priority == 0, "a CPU has no priorities"
         return CpuDevice(name, limit_bytes, growth=growth, spill=spill)
+
+
+def _unthrottled(arena: Arena, memory: Arena | ScratchFile) -> Program:
+    """Make an empty program whose lanes are as fast as they can be."""
+    return Program(arena, [memory], [Lane(), Lane()])
 
 
 def _usable_cores() -> int:

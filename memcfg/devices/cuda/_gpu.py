@@ -12,6 +12,7 @@ import numpy as np
 from memcfg._cached import cached_property
 from memcfg._core import CudaContext, CudaStream
 from memcfg.devices._contract import Device, Hardware
+from memcfg.devices._copy_times import copy_rate
 from memcfg.devices._tiers import ANYWHERE, Spill, TierLimit
 from memcfg.devices.cuda._codec_sources import CODECS
 from memcfg.devices.cuda._cublaslt import load_cublaslt
@@ -157,6 +158,14 @@ class CudaDevice(Device):
         if tier == "file":
             return MappedSpace(self.spill.folder or tempfile.gettempdir(), nbytes)
         return self.host_pool.allocate(nbytes, tag=tag)
+
+    def copy_rate(self, tier: str) -> float:
+        """Measure streams, once for a GPU in a process."""
+
+        def make(arena: Arena, memory: TierSpace) -> CudaProgram:
+            return self.program(arena, {tier: memory})
+
+        return copy_rate(self, tier, self._modules.times, make)
 
     def program(self, arena: Arena, tiers: Mapping[str, TierSpace]) -> CudaProgram:
         """Make an empty program, which has streams of its own."""

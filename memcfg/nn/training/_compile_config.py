@@ -64,8 +64,9 @@ def get_policy(memory: Any) -> Policy:
         if memory not in NAMED_POLICIES:
             raise unknown("memory policy", memory, NAMED_POLICIES)
         return NAMED_POLICIES[memory]()
-    if any(memory is factory for factory in NAMED_POLICIES.values()):
-        raise TypeError(f"memory is a policy: call it, as in plan.{memory.__name__}()")
+    for name, factory in NAMED_POLICIES.items():
+        if memory is factory:
+            raise TypeError(f"memory is a policy: call it, or write its name, {name!r}")
     if not callable(memory) or inspect.isclass(memory):
         raise TypeError(
             f"memory is a policy such as plan.auto(), or its name, not {memory!r}"

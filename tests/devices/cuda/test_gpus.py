@@ -19,7 +19,7 @@ from networks import chain
 
 from memcfg import plan as planning
 from memcfg._core import CudaDriver
-from memcfg.devices import OperandSpec
+from memcfg.devices import OperandSpec, _copy_times
 from memcfg.devices.cuda._gpu import CudaHardware
 from memcfg.errors import (
     KernelError,
@@ -370,3 +370,19 @@ def test_a_wait_that_somebody_asks_for_is_for_everything(device):
     with cuda_stand_in.foreign_capture():
         device.context.wait()  # but for what others capture
     device.synchronize()
+
+
+@pytest.mark.parametrize("tier", ["host", "file"])
+def test_streams_are_measured_once_a_process(device, tier, monkeypatch, tmp_path):
+    """Copies that were captured, in memory that goes again; nothing is on the disk."""
+    monkeypatch.setenv("MEMCFG_ALGORITHM_CACHE", str(tmp_path / "seconds"))
+    sizes = iter([2.0, 5.0])
+    real = _copy_times._shortest
+    monkeypatch.setattr(
+        _copy_times, "_shortest", lambda run: real(run) * 0 + next(sizes)
+    )
+    for _ in range(2):
+        assert device.copy_rate(tier) == pytest.approx((64 << 20) / 5)
+    assert device.pool.stats().current_bytes == 0
+    assert device.host_pool.stats().current_bytes == 0
+    assert not (tmp_path / "seconds").exists()

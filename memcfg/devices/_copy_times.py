@@ -1,0 +1,125 @@
+"""How fast lanes copy to a tier and back: measured once, kept beside ops' seconds."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from memcfg.errors import KernelError, ResourceExhaustedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from memcfg._core import Arena
+    from memcfg.devices._algorithm_times import AlgorithmTimes
+    from memcfg.devices._contract import Device
+    from memcfg.devices._tiers import TierSpace
+    from memcfg.memory import Pool
+
+_SIZES = tuple(1 << power for power in range(26, 19, -1))  # bytes, to 1 MiB: what fits
+_RUNS = 5  # of which the shortest counts
+_ENOUGH = 0.05  # seconds, after which there is no further run
+_MOUNTS = Path("/proc/self/mountinfo")
+_ESCAPED = re.compile(r"\\([0-7]{3})")
+
+
+@dataclass(frozen=True)
+class _Copies:
+    """Copies out and in, which are measured as a kernel is: `MeasuredKernel`."""
+
+    device: Device
+    tier: str
+    make: Callable[[Arena, TierSpace], Any]
+
+    algorithm = "copy"
+    scratch_bytes = 0
+
+    def measure(self, pool: Pool) -> float:
+        """Return the seconds of a byte, of the slower direction; 0: there is no room.
+
+        As many bytes are copied as the pool and the tier have room for, up to 64 MiB.
+        """
+        limit = self.device.spill.limit_bytes
+        for nbytes in _SIZES:
+            try:
+                if limit is None or nbytes <= limit:
+                    return self._seconds(pool, nbytes) / nbytes
+            except (ResourceExhaustedError, KernelError, OSError):
+                continue  # such as a full disk, which is told when it is to be used
+        return 0.0
+
+    def _seconds(self, pool: Pool, nbytes: int) -> float:
+        limit, owner = self.device.tier_limit, _Owner()
+        limit.reserve(owner, {self.tier: nbytes})
+        arena = pool.arena(tag="measurement")  # its memory goes with it
+        try:
+            arena.grow(nbytes)
+            self.device.zero(arena, 0, nbytes)
+            memory = self.device.tier_memory(self.tier, nbytes, tag="measurement")
+            ways = (1, (0, 0), (1, 0)), (2, (1, 0), (0, 0))
+            taken = []
+            for queue, source, target in ways:
+                program = self.make(arena, memory)
+                program.copy(queue, source, target, nbytes)
+                taken.append(_shortest(program.run))
+            return max(taken)
+        finally:
+            limit.reserve(owner, {})
+
+
+class _Owner:
+    """Who reserves bytes of a tier."""
+
+
+def copy_rate(
+    device: Device,
+    tier: str,
+    times: AlgorithmTimes,
+    make: Callable[[Arena, TierSpace], Any],
+    machine: Sequence[str] | None = None,
+) -> float:
+    """Return the bytes a second that lanes copy in the slower direction; 0: no room.
+
+    `make` gives an empty program of an arena and memory of the tier, whose lanes keep
+    to no bandwidth. What was measured is known to `times`, and for a machine to files.
+    """
+    copies = _Copies(device, tier, make)
+    op = ("copy", {"tier": tier, "folder": device.spill.folder or ""}, (), ())
+    if machine is not None:
+        op = ("copy", {"tier": tier}, (), ())  # the machine has the file system
+    ((_, _, seconds),) = times.rows(op, [copies], device.pool, machine)
+    return 1 / seconds if seconds else 0.0
+
+
+def filesystem_of(folder: str) -> str:
+    """Return what tells a folder's file system apart: its type, source and place."""
+    whole = os.path.realpath(folder)
+    found: tuple[str, ...] = ()
+    try:
+        lines = _MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        before, _, behind = line.partition(" - ")
+        fields, more = before.split(), behind.split()
+        if len(fields) < 5 or len(more) < 2:
+            continue
+        place = _ESCAPED.sub(lambda each: chr(int(each[1], 8)), fields[4])
+        inside = os.path.commonpath([whole, place]) == place
+        if inside and (not found or len(place) >= len(found[0])):
+            found = (place, more[0], more[1])
+    return " ".join(found)
+
+
+def _shortest(run: Callable[[], Any]) -> float:
+    taken: list[float] = []
+    run()  # which touches memory for the first time
+    while len(taken) < _RUNS and sum(taken) < _ENOUGH:
+        begin = perf_counter()
+        run()
+        taken.append(perf_counter() - begin)
+    return min(taken)
