@@ -17,7 +17,7 @@ from recurrent_graphs import unrolled
 from memcfg import plan
 from memcfg.cli import main
 from memcfg.commands import _compare
-from memcfg.commands._measured import Turns
+from memcfg.commands._measured import Turns, _may_change
 from memcfg.commands._method_facts import FACTS, SCOPES, SIGNS, TECHNIQUES
 from memcfg.commands._tasks import Task
 from memcfg.errors import InfeasiblePlanError, MemcfgError
@@ -220,6 +220,22 @@ def test_a_peak_that_was_not_planned_is_an_error(small, monkeypatch, capsys):
     assert main(["compare", *words]) == 1
     told = capsys.readouterr().out
     assert "rotor on resnet at 80%: measured 64 B, NOT as predicted" in told
+
+
+def test_steps_that_may_still_change_the_plan_are_not_timed():
+    """Those of `capuchin` by measured times, too, until they have chosen."""
+    graph = replace(Task("resnet", 4, {"depth": 8}).graph(), tiers=(Tier("host", 5e9),))
+    policy, most = plan.capuchin(), share()(graph).peak_bytes
+    evicts = policy(graph, most * 3 // 4)
+    assert _may_change(evicts, policy, "measured")
+    assert not _may_change(evicts, policy, "nominal")
+    assert not _may_change(policy(graph, most), policy, "measured")
+    for passive in (plan.capuchin(passive=True), share()):
+        assert not _may_change(evicts, passive, "measured")
+    assert not _may_change(plan.recosted(graph, evicts), policy, "measured")
+    assert not _may_change(replace(evicts, summary=None), policy, "measured")
+    chosen = replace(evicts.summary, chosen_by="auto")
+    assert _may_change(replace(evicts, summary=chosen), plan.auto(), "measured")
 
 
 # -- reports --------------------------------------------------------------------
