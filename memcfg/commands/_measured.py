@@ -14,12 +14,12 @@ from memcfg.plan import share
 if TYPE_CHECKING:
     from memcfg import nn
     from memcfg.commands._tasks import Task
-    from memcfg.plan import Policy
+    from memcfg.plan import Plan, Policy
 
 DEVICE = "CPU:0"
 _BESIDE = "CPU:1"  # has a lane, and the limit of what is compared with `share`
 
-_CHOOSING = 30  # steps that may choose among plans by their times, and one more
+_CHOOSING = 64  # steps that may choose among plans by their times, and one more
 
 
 class Measured(NamedTuple):
@@ -84,6 +84,16 @@ def prepare_turns(bytes_per_second: float) -> None:
     )
 
 
+def _may_change(plan: Plan, policy: Policy, times: str) -> bool:
+    """Whether steps may still choose another plan than the one that there is."""
+    summary, predicted = plan.summary, plan.predicted
+    if summary is None or summary.recosted is not None:
+        return False
+    learns = times == "measured" and getattr(policy, "learns", None) is not None
+    evicts = predicted.moved_bytes > 0 or predicted.recompute_seconds > 0
+    return bool(summary.chosen_by) or (learns and evicts)
+
+
 def measure_in_turns(task: Task, policy: Policy, limit: int, steps: int) -> Turns:
     """Train some steps within a limit, and as many by `share`, one after the other.
 
@@ -98,8 +108,7 @@ def measure_in_turns(task: Task, policy: Policy, limit: int, steps: int) -> Turn
                 x, y = task.data(models[-1])
                 models[-1].train_on_batch(x, y)
         for _ in range(_CHOOSING):
-            summary = models[0].memory_plan.summary
-            if summary is None or not summary.chosen_by or summary.recosted:
+            if not _may_change(models[0].memory_plan, policy, task.times):
                 break
             models[0].train_on_batch(x, y)
         taken: tuple[list[float], list[float]] = ([], [])

@@ -524,7 +524,9 @@ class Model(FixedAttributes):
             steps of a program are done, its plan is judged again by what they took;
             other plans of ``auto()`` within the limit that may be faster are trained
             under for three steps each, and the one of the fastest steps stays, which
-            ``memory_plan.summary.recosted`` tells. Results are the same bits.
+            ``memory_plan.summary.recosted`` tells. ``capuchin()`` has its first step
+            measured, plans by that, and then by what each of its plans shows. Results
+            are the same bits.
         training_workspace_mode : WorkspaceMode or str, default "enabled"
             Where the tensors of a training step live. ``"enabled"``: each has an offset
             in a plan, and the step is one compiled program. The other modes run op by

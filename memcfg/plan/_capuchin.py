@@ -14,7 +14,7 @@ from memcfg.plan._accesses import Entry
 from memcfg.plan._actions import SwapIn, Wait
 from memcfg.plan._evictions import Evictions
 from memcfg.plan._passive import Passive
-from memcfg.plan._policy import Method, fits
+from memcfg.plan._policy import Lessons, Method, fits
 from memcfg.plan._replays import Replays
 from memcfg.plan._swapping import within_tier
 from memcfg.plan._tensor_moves import plan_events, tier_of
@@ -185,16 +185,22 @@ def capuchin(
     Peng et al., ASPLOS 2020. The order of ops is that of the lowest load. Several
     goals below the limit are planned for, which leave more room to copies back, and the
     fastest schedule is taken that fits once it is placed. What ops would wait longer
-    for than computing it again takes is computed again. A model with measured times
-    plans again by the seconds of its first steps, which are the paper's measured
-    execution.
+    for than computing it again takes is computed again.
+
+    That is a plan of one graph by the seconds that it states. A model that is compiled
+    with ``times="measured"`` does all that the paper does: its first step is the
+    passive one, which is measured; the next ones are planned by that; and as long as
+    ops wait for copies back, `capuchin_feedback` starts these earlier. The plan of the
+    fastest steps stays. One that is compiled with a passive policy stays passive.
     """
     if passive and early:
         raise ValueError("a passive capuchin() starts no copy early")
+    first = Method("capuchin", _Passive(), swaps=True)
     if passive:
-        return Method("capuchin", _Passive(), swaps=True)
+        return first
     guided = _Guided(tuple(sorted((early or {}).items())))
-    return Method("capuchin", guided, swaps=True, learns=True)
+    lessons = Lessons(first, capuchin_feedback)
+    return Method("capuchin", guided, swaps=True, learns=lessons)
 
 
 def capuchin_feedback(

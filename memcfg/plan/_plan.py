@@ -7,6 +7,7 @@ can say neither.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -41,7 +42,7 @@ from memcfg.plan._actions import (
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 _FORMAT = "memcfg.plan/2"
 _FIRST = "memcfg.plan/1"
@@ -446,10 +447,20 @@ def _deeds(summary: Summary) -> list[Row]:
         rows.append(Row("proof", "none", tuple(words.split())))
     if summary.recosted is not None:
         rows += _judged_again(summary.recosted)
-        rows += [
-            Row("" if place else "a step took", _milliseconds(took), ("by", method))
-            for place, (method, took) in enumerate(summary.recosted.tried)
-        ]
+        rows += _steps(summary.recosted.tried)
+    return rows
+
+
+def _steps(tried: Sequence[tuple[str, float]]) -> list[Row]:
+    """Tell what steps took by each method: the least by any of its plans."""
+    took: dict[str, list[float]] = defaultdict(list)
+    for method, seconds in tried:
+        took[method].append(seconds)
+    rows: list[Row] = []
+    for method, found in took.items():
+        words = f"by {method}" + (f", {len(found)} plans" if found[1:] else "")
+        label = "" if rows else "a step took"
+        rows.append(Row(label, _milliseconds(min(found)), tuple(words.split())))
     return rows
 
 

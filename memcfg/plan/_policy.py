@@ -7,7 +7,7 @@ model's configuration.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from memcfg.errors import InfeasiblePlanError
 from memcfg.plan._actions import Compute
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from memcfg.graph import Graph
     from memcfg.plan._plan import Plan
+    from memcfg.plan._simulate import Simulation
 
 
 class Policy(Protocol):
@@ -48,6 +49,13 @@ class Policy(Protocol):
         """Plan a graph."""
 
 
+class Lessons(NamedTuple):
+    """How a method learns from the real steps of a program."""
+
+    first: Policy  # plans the first step, of which nothing has been measured
+    feedback: Callable[[Policy, Graph, Plan, Simulation], Policy]  # the same: enough
+
+
 @dataclass(frozen=True)
 class Method:
     """The policy of a function, whose plan is refused if it exceeds the limit."""
@@ -59,7 +67,7 @@ class Method:
     )  # what might plan within a limit that this one cannot
     swaps: bool = field(default=False, repr=False)  # not ops alone
     chooses: bool = field(default=False, repr=False)  # algorithms
-    learns: bool = field(default=False, repr=False)  # from the seconds of real steps
+    learns: Lessons | None = field(default=None, repr=False)
     lossless: bool = field(default=True, repr=False)  # what its codecs give back
 
     def __call__(self, graph: Graph, limit_bytes: int | None = None) -> Plan:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from memcfg.errors import InfeasiblePlanError
 from memcfg.plan._lifetimes import measured_rate, stall, tier_rates
 from memcfg.plan._plan import Recosted
-from memcfg.plan._policy import Method, algorithms_of
+from memcfg.plan._policy import algorithms_of
 from memcfg.plan._simulate import simulate
 from memcfg.plan._time_bound import with_gap
 
@@ -45,10 +45,9 @@ def reconsidered(
     -------
     Plan
         The same actions with what they cost by these seconds; or the plan that the
-        policy makes of them, if the policy chose the method of the first, or learns
-        from steps as `capuchin` does, and the new one takes at least 2 percent less
-        time, with what ops wait for copies, by the same algorithms. The summary says
-        which.
+        policy makes of them, if the policy chose the method of the first, and the new
+        one takes at least 2 percent less time, with what ops wait for copies, by the
+        same algorithms. The summary says which.
 
     Raises
     ------
@@ -61,8 +60,8 @@ def reconsidered(
     """
     stays = recosted(graph, plan)
     assert stays.summary is not None
-    chooses = stays.summary.chosen_by or (isinstance(policy, Method) and policy.learns)
-    if not chooses or (stays.gap is not None and stays.gap <= _MARGIN):
+    chosen = stays.summary.chosen_by
+    if not chosen or (stays.gap is not None and stays.gap <= _MARGIN):
         return stays
     try:
         other = policy(graph, limit_bytes)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from memcfg._core import Lock, trim_heap
 from memcfg.errors import ResourceExhaustedError
+from memcfg.runtime._adaptation import Adaptation
 from memcfg.runtime._budget import Budget, ends_of_pages
 from memcfg.runtime._kernels import Kernels
 from memcfg.runtime._program import Program
@@ -24,7 +25,9 @@ from memcfg.runtime._program_specs import (
     PolicyLike,
     ProgramSpec,
     contending,
+    lessons_of,
     program_specs,
+    without_lessons,
 )
 from memcfg.runtime._state import (
     ModelArena,
@@ -220,7 +223,8 @@ class Executor:
         Returns
         -------
         Plan
-            The plan that `load` would run.
+            The plan that `load` would run; of a policy that learns from its first step,
+            the plan that it would make of the graph behind that.
 
         Raises
         ------
@@ -231,6 +235,7 @@ class Executor:
         """
         with self.lock.turn():
             self._settle()
+            policy = without_lessons(policy)
             specs = program_specs({"": graph}, policy, {}, self._budget(), {})
             return cast("PlannedSpec", specs[""]).plan
 
@@ -518,11 +523,12 @@ class Executor:
     def reconsider(self, name: str) -> None:
         """Judge a program's plan by its first steps, beside others that may be faster.
 
-        Each of those takes its place, is `due` after as many steps, and in the end the
-        one of the fastest steps stays. Views of programs are to be dropped before, as
-        for `load`, and the arena may become another one. The limit holds meanwhile.
-        State keeps its value, and programs that are planned later go by the seconds of
-        the first plan's ops.
+        Each of those takes its place, is `due` after some steps, and in the end the one
+        of the fastest steps stays. Of a policy that learns from steps, each plan is
+        made by what the one before it has shown. Views of programs are to be dropped
+        before, as for `load`, and the arena may become another one. The limit holds
+        meanwhile. State keeps its value, and programs that are planned later go by the
+        seconds of the first plan's ops, or the least of all plans that learn.
 
         Parameters
         ----------
@@ -541,12 +547,12 @@ class Executor:
             self._settle()
             trial = self._trials.get(name)
             if trial is None or trial.running is not spec:
-                self._took |= made.took()
-                first, others = contending(spec, self._took, self._budget())
-                trial = Trial(spec, first, made.least_seconds, others)
-                self._trials[name] = trial
+                trial = self._trials[name] = self._trial(made, spec)
             else:
                 trial.note(made.least_seconds)
+            if isinstance(trial, Adaptation):
+                self._note_seconds(made)
+                trial.learn(made, self._took, self._budget())
             while (other := trial.next) is not None:
                 if self._takes_place(name, other):
                     trial.run_next()
@@ -560,11 +566,25 @@ class Executor:
             self._note(name, best)
             self._trials.pop(name)
 
+    def _trial(self, made: Program, spec: PlannedSpec) -> Trial:
+        """Have what is to run beside a program that has run."""
+        if lessons_of(spec.policy) is not None:
+            self._note_seconds(made)
+            return Adaptation(made, self._took)
+        self._took |= made.took()
+        first, others = contending(spec, self._took, self._budget())
+        return Trial(spec, first, made.least_seconds, others)
+
+    def _note_seconds(self, made: Program) -> None:
+        """Have the least seconds of each op in steps so far."""
+        for key, seconds in made.took().items():
+            self._took[key] = min(seconds, self._took.get(key, seconds))
+
     def _takes_place(self, name: str, spec: PlannedSpec) -> bool:
-        """Have a program of another spec, if there is memory for it."""
+        """Have a program of another spec, if there is memory, and disk, for it."""
         try:
             self._replace({**self._specs, name: spec}, {})
-        except ResourceExhaustedError:
+        except (ResourceExhaustedError, OSError):
             return False
         trim_heap()
         return True

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -41,6 +42,8 @@ __all__ = ["Program"]
 _TIMED_STEPS = 3  # the first touches memory for the first time
 _HEADER = 64  # bytes that an encoded copy may need more than the tensor
 _SHORTEST = 1e-9  # seconds: a clock may not see more
+_LATE = 0.01  # of the seconds of a copy; ops wait less for one that has ended
+_SOON = 1e-5  # seconds that a wait for what has ended may take
 
 _Place = tuple[int, int]  # space, offset
 
@@ -116,7 +119,7 @@ class Program:
             for tensor, operands in readers.movable()
         }
         self._bound: set[str] = set()
-        self._untimed = _TIMED_STEPS * (isinstance(spec, PlannedSpec) and spec.timed)
+        self._untimed = _timed_steps(spec)
         self._least: list[float] = []  # seconds of each instruction, of timed steps
         self.least_seconds = math.inf  # of a timed step
         self.due = False  # whether all timed steps are done
@@ -260,6 +263,46 @@ class Program:
                 key = Copied(tier)
                 found[key] = max(found.get(key, 0.0), seconds[tier, kind] / moved)
         return found
+
+    def rates(self) -> dict[str, float]:
+        """Return the bytes a second that lanes copied in the timed steps, by tier."""
+        assert isinstance(self.spec, PlannedSpec)
+        nbytes: dict[str, int] = defaultdict(int)
+        seconds: dict[str, float] = defaultdict(float)
+        for index, action in enumerate(self.spec.plan.actions):
+            if isinstance(action, planning.SwapOut | planning.SwapIn):
+                nbytes[action.tier] += self.graph.tensors[action.tensor].nbytes
+                took = self._least[self.instructions[index]]
+                seconds[action.tier] += max(took, _SHORTEST)
+        return {tier: nbytes[tier] / seconds[tier] for tier in nbytes if nbytes[tier]}
+
+    def happened(self) -> planning.Simulation:
+        """Tell what the timed steps did, by the least seconds of each instruction.
+
+        Ops waited for a copy if they did for longer than a hundredth of its seconds.
+        """
+        assert isinstance(self.spec, PlannedSpec)
+        plan = self.spec.plan
+        took = {index: self._least[each] for index, each in self.instructions.items()}
+        now: dict[str, float] = defaultdict(float)
+        schedule = []
+        for index, action in enumerate(plan.actions):
+            if index not in took:
+                continue
+            queue, begin, seconds = "compute", now["compute"], took[index]
+            if isinstance(action, planning.SwapOut | planning.SwapIn):
+                way = "out" if isinstance(action, planning.SwapOut) else "in"
+                queue = f"{action.tier} {way}"
+                begin = max(begin, now[queue])
+            elif isinstance(action, planning.Wait):
+                least = max(_LATE * took[action.action], _SOON)
+                seconds = seconds if seconds > least else 0.0
+            now[queue] = begin + seconds
+            schedule.append(planning.Scheduled(index, queue, begin, now[queue]))
+        found = planning.simulate(self.graph, plan)
+        return replace(
+            found, schedule=tuple(schedule), elapsed_seconds=self.least_seconds
+        )
 
     def settle(self, spec: ProgramSpec) -> None:
         """Have a spec that says the same of the program, and no more steps timed."""
@@ -558,6 +601,13 @@ class Program:
         if isinstance(self.spec, PlannedSpec):
             return _measure_planned(self, self.spec.plan, name, verify=verify)
         return _measure_scheduled(self, self._scheduled, name, verify=verify)
+
+
+def _timed_steps(spec: ProgramSpec) -> int:
+    """Return how many steps of a program are timed, the first ones."""
+    if not isinstance(spec, PlannedSpec) or not spec.timed:
+        return 0
+    return 1 if spec.passive else _TIMED_STEPS
 
 
 def _explained(error: ResourceExhaustedError, what: str) -> ResourceExhaustedError:

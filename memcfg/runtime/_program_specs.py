@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from memcfg import plan as planning
 from memcfg._caller import outside
 from memcfg.errors import InfeasiblePlanError, KernelError, PlanError
+from memcfg.plan._policy import Lessons, Method
 from memcfg.runtime._kernels import Kernels
 from memcfg.runtime._modes import ExecutionMode, Layout, held, with_margin
-from memcfg.runtime._packing import PackedWeight, plan_packed
+from memcfg.runtime._packing import Packed, PackedWeight, plan_packed
 from memcfg.runtime._schedule import Schedule
 from memcfg.runtime._state import state_bytes
 from memcfg.units import align_up, format_bytes
@@ -31,7 +33,10 @@ __all__ = [
     "ProgramSpec",
     "ScheduledSpec",
     "contending",
+    "lessons_of",
     "program_specs",
+    "replanned",
+    "without_lessons",
 ]
 
 PolicyLike = Callable[..., planning.Plan]
@@ -59,6 +64,7 @@ class PlannedSpec(ProgramSpec):
     plan: planning.Plan
     packed: tuple[PackedWeight, ...] = ()
     timed: bool = False  # whether its first steps are, to be planned again by that
+    passive: bool = False  # whether its plan is of a first step alone
 
     def serves(self, source: Graph, policy: PolicyLike, budget: int | None) -> bool:
         """Whether planning again would give the same."""
@@ -157,7 +163,18 @@ def _tell_less_scratch(plans: Sequence[planning.Plan], budget: Budget) -> None:
     )
 
 
+def lessons_of(policy: PolicyLike) -> Lessons | None:
+    """Return how a policy learns from real steps, if it does."""
+    return policy.learns if isinstance(policy, Method) else None
+
+
+def without_lessons(policy: PolicyLike) -> PolicyLike:
+    """Return a policy that plans the same, and has nothing to learn."""
+    return replace(policy, learns=None) if isinstance(policy, Method) else policy
+
+
 def _planned(source: Graph, policy: PolicyLike, budget: Budget) -> PlannedSpec:
+    """Plan a program; the first step alone, if the policy learns from that."""
     try:
         kernels = Kernels(source, budget.device, budget.times, budget.took)
     except KernelError:  # perhaps for a size that does not fit the limit either
@@ -165,6 +182,21 @@ def _planned(source: Graph, policy: PolicyLike, budget: Budget) -> PlannedSpec:
         if limit is not None and planning.lower_bound(source) > limit:
             policy(source, limit_bytes=limit)  # says so
         raise
+
+    lessons = lessons_of(policy) if budget.times == "measured" else None
+    if lessons is not None:
+        first = lessons.first
+        found = None
+        with suppress(InfeasiblePlanError, PlanError):  # later steps may need less
+            found = plan_packed(
+                source,
+                kernels,
+                lambda graph: first(graph, budget.nbytes),
+                budget.nbytes,
+            )
+        if found is not None:
+            spec = _spec(source, found, policy, budget)
+            return replace(spec, passive=spec.timed)
 
     def planned(graph: Graph) -> planning.Plan:
         if budget.device.spares_scratch:
@@ -176,6 +208,13 @@ def _planned(source: Graph, policy: PolicyLike, budget: Budget) -> PlannedSpec:
         return plan
 
     found = plan_packed(source, kernels, planned, budget.nbytes)
+    return _spec(source, found, policy, budget)
+
+
+def _spec(
+    source: Graph, found: Packed, policy: PolicyLike, budget: Budget
+) -> PlannedSpec:
+    """Return the spec of a plan that the device can run within the budget."""
     plan, limit = _checked(found.graph, found.plan, budget), budget.nbytes
     spec = PlannedSpec(
         source,
@@ -208,15 +247,24 @@ def contending(
     fastest = planning.reconsidered(spec.policy, graph, spec.plan, limit)
     found = planning.contenders(spec.policy, graph, fastest, limit)
     known = replace(spec, graph=graph, kernels=kernels, plan=stays, timed=True)
-    others = []
-    for other in (fastest, *found):
-        if other.actions != stays.actions:
-            plan = _checked(graph, other, budget)
-            assert plan.summary is not None  # it says who chose the plan
-            plan = replace(plan, summary=replace(plan.summary, recosted=None))
-            needs = _needs(graph, kernels, plan, budget.device)
-            others.append(replace(known, plan=plan, **needs))
+    others = [
+        replanned(known, other, budget)
+        for other in (fastest, *found)
+        if other.actions != stays.actions
+    ]
     return known, others
+
+
+def replanned(spec: PlannedSpec, plan: planning.Plan, budget: Budget) -> PlannedSpec:
+    """Return a program by another plan of its graph, whose first steps are timed.
+
+    Raises PlanError as `program_specs` does.
+    """
+    plan = _checked(spec.graph, plan, budget)
+    assert plan.summary is not None  # it says who chose the plan
+    plan = replace(plan, summary=replace(plan.summary, recosted=None))
+    needs = _needs(spec.graph, spec.kernels, plan, budget.device)
+    return replace(spec, plan=plan, timed=True, passive=False, **needs)
 
 
 def _is_choice(spec: PlannedSpec) -> bool:
@@ -230,7 +278,7 @@ def _is_choice(spec: PlannedSpec) -> bool:
     moves = spec.plan.predicted.moved_bytes > 0
     return (
         spec.plan.summary is not None
-        and (bool(spec.plan.summary.chosen_by) or getattr(spec.policy, "learns", False))
+        and (bool(spec.plan.summary.chosen_by) or lessons_of(spec.policy) is not None)
         and (len(computes) > len(spec.graph.ops) or moves)
         and all(action.algorithm is None for action in computes)
     )

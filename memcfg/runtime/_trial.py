@@ -71,8 +71,12 @@ class Trial:
         self._refused = self.best.plan.method
         return self._told(self._took[-1][1])
 
+    def _method(self, number: int) -> str:
+        """Say how a plan that ran was made."""
+        return self._took[number][1].plan.method
+
     def _told(self, spec: PlannedSpec) -> PlannedSpec:
-        tried = tuple((each.plan.method, seconds) for seconds, each in self._took)
+        tried = tuple((self._method(n), row[0]) for n, row in enumerate(self._took))
         first, summary = self._first.plan, spec.plan.summary
         assert first.summary is not None
         assert first.summary.recosted is not None
@@ -87,4 +91,4 @@ class Trial:
                 told, replaced=first.method, replaced_seconds=first.elapsed_seconds
             )
         plan = replace(spec.plan, summary=replace(summary, recosted=told))
-        return replace(spec, plan=plan, timed=False)
+        return replace(spec, plan=plan, timed=False, passive=False)

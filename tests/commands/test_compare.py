@@ -17,7 +17,7 @@ from recurrent_graphs import unrolled
 from memcfg import plan
 from memcfg.cli import main
 from memcfg.commands import _compare
-from memcfg.commands._measured import Turns
+from memcfg.commands._measured import Turns, _may_change
 from memcfg.commands._method_cells import Case, plan_cell
 from memcfg.commands._method_facts import FACTS, SCOPES, TECHNIQUES, rounding
 from memcfg.commands._tasks import Task
@@ -257,6 +257,22 @@ def test_what_rounds_is_told(small, tmp_path, capsys):
     lossless = [line.split(" | ")[4] for line in text.splitlines() if "| `" in line]
     assert lossless == ["yes", "no", "no", "no", "no"]
     assert "bits than by `share`: `gist_fp16`," in " ".join(text.split())
+
+
+def test_steps_that_may_still_change_the_plan_are_not_timed():
+    """Those of `capuchin` by measured times, too, until they have chosen."""
+    graph = replace(Task("resnet", 4, {"depth": 8}).graph(), tiers=(Tier("host", 5e9),))
+    policy, most = plan.capuchin(), share()(graph).peak_bytes
+    evicts = policy(graph, most * 3 // 4)
+    assert _may_change(evicts, policy, "measured")
+    assert not _may_change(evicts, policy, "nominal")
+    assert not _may_change(policy(graph, most), policy, "measured")
+    for passive in (plan.capuchin(passive=True), share()):
+        assert not _may_change(evicts, passive, "measured")
+    assert not _may_change(plan.recosted(graph, evicts), policy, "measured")
+    assert not _may_change(replace(evicts, summary=None), policy, "measured")
+    chosen = replace(evicts.summary, chosen_by="auto")
+    assert _may_change(replace(evicts, summary=chosen), plan.auto(), "measured")
 
 
 # -- reports --------------------------------------------------------------------

@@ -19,7 +19,6 @@ from memcfg.errors import ResourceExhaustedError
 from memcfg.plan import (
     Compute,
     auto,
-    capuchin,
     look_ahead,
     reconsidered,
     share,
@@ -142,31 +141,6 @@ def test_a_slow_plan_is_replaced_and_nothing_else_changes(limit):
     assert nominal.memory_plan.summary.recosted is None
     np.testing.assert_equal(losses, expected)
     np.testing.assert_equal(weights, nominal.get_weights())
-
-
-def test_capuchin_evicts_by_the_seconds_of_the_first_steps(limit):
-    """Over a lane that is too slow to swap; nothing has chosen the method."""
-    mc.config.reset()
-    (cpu,) = mc.config.list_physical_devices("CPU")
-    device = mc.config.LogicalDeviceConfiguration(
-        memory_limit=f"{limit}B", spill_to="host", lane_bandwidth="1KB"
-    )
-    mc.config.set_logical_device_configuration(cpu, [device])
-    model = compiled(memory=capuchin())
-    losses = [model.train_on_batch(X, Y)]
-    first = model.memory_plan
-    assert again(model, "tanh") > 0 == again(model, "sigmoid")
-    losses += settle(model)
-    plan = model.memory_plan
-    assert again(model, "sigmoid") > 0 == again(model, "tanh")
-    assert plan.summary.recosted.replaced == first.method == "capuchin"
-    assert plan.summary.recosted.replaced_seconds > plan.elapsed_seconds
-    report = model.memory_report(verify=True)
-    assert report.measured_peak_bytes == report.predicted_peak_bytes <= limit
-    model.close()
-    expected = compiled("nominal", memory=capuchin())
-    assert losses == [expected.train_on_batch(X, Y) for _ in losses]
-    assert expected.memory_plan.summary.recosted is None
 
 
 def test_steps_decide_which_plan_is_the_fastest(monkeypatch):
