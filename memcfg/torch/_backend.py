@@ -22,6 +22,7 @@ from memcfg.torch._beside import workspace_bytes
 from memcfg.torch._costs import MeasuredCosts
 from memcfg.torch._emitted import Emitter, boxed
 from memcfg.torch._peak_watch import WATCH, PeakWatch, meter_of
+from memcfg.torch._replay import add_states, run_and_save_state, run_with_state
 from memcfg.torch._traced import (
     ONCE,
     Traced,
@@ -33,7 +34,7 @@ from memcfg.torch._traced import (
 from memcfg.units import align_up, format_bytes, parse_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Container, Iterator, Sequence
 
     from memcfg.plan import Plan, Policy
     from memcfg.torch._traced import Costs
@@ -64,11 +65,11 @@ class Peak:
     scratch_bytes: int
 
 
-def live_peak(graph: Graph, plan: Plan) -> Peak:
+def live_peak(graph: Graph, plan: Plan, absent: Container[int] = ()) -> Peak:
     """Return the most bytes that a plan has in use at a time.
 
     An allocator gives each tensor its own bytes, so holes of the plan's arena do not
-    count, and this is the plan's peak or less.
+    count, and this is the plan's peak or less; nor do tensors that are absent.
     """
     sizes = [align_up(tensor.nbytes) for tensor in graph.tensors]
     there: set[int] = set()
@@ -76,6 +77,8 @@ def live_peak(graph: Graph, plan: Plan) -> Peak:
     peak = Peak(0, None, (), 0)
     for action in plan.actions:
         scratch, op = 0, None
+        if isinstance(action, (Alloc, Free)) and action.tensor in absent:
+            continue
         if isinstance(action, Alloc):
             there.add(action.tensor)
             now += sizes[action.tensor]
@@ -88,6 +91,11 @@ def live_peak(graph: Graph, plan: Plan) -> Peak:
         if now + scratch > peak.nbytes or (op is not None and peak.op is None):
             peak = Peak(now + scratch, op, tuple(sorted(there)), scratch)
     return peak
+
+
+def peak_of(traced: Traced, plan: Plan) -> Peak:
+    """Return the busiest time of a plan of a traced graph."""
+    return live_peak(traced.graph, plan, traced.unused_states(plan))
 
 
 @dataclass(frozen=True)
@@ -106,6 +114,8 @@ class Step:
         Whether the step has a backward phase.
     limit_bytes : int or None, default None
         The limit of what the graph itself needs; None: no limit.
+    ways : tuple of Traced, default ()
+        What could have been planned: with replays of random ops, and without.
     """
 
     traced: Traced
@@ -113,6 +123,7 @@ class Step:
     beside: dict[str, int]
     is_training: bool
     limit_bytes: int | None = None
+    ways: tuple[Traced, ...] = ()
 
     @property
     def beside_bytes(self) -> int:
@@ -124,10 +135,19 @@ class Step:
         """The most bytes in use at a time, those beside the graph included."""
         return self.peak.nbytes + self.beside_bytes
 
+    def floor_bytes(self, policy: Policy) -> int:
+        """Return the smallest limit that a policy keeps."""
+        lowest = [
+            peak_of(each, lowest_plan(policy, each.graph)).nbytes
+            for each in self.ways
+            if each.graph.ops
+        ]
+        return min([self.peak_bytes, *(each + self.beside_bytes for each in lowest)])
+
     @cached_property
     def peak(self) -> Peak:
         """The busiest time of its plan."""
-        return live_peak(self.traced.graph, self.plan)
+        return peak_of(self.traced, self.plan)
 
 
 class StopAfterPlanning(Exception):  # noqa: N818 - no error
@@ -183,17 +203,7 @@ class Planner:
                 self.costs.prepare(source.nodes)
         if workspaces := workspace_bytes(source.nodes):
             self.beside = {**self.beside, "cuBLAS workspaces": workspaces}
-        tracer = Tracer(
-            source,
-            num_fwd_outputs=num_fwd_outputs,
-            name="training step" if num_fwd_outputs is not None else "forward",
-            parameters=self.parameters,
-            costs=self.costs,
-            kept_outputs=_kept_outputs(source, num_fwd_outputs),
-            loss_bytes=self.loss_bytes,
-        )
-        traced = tracer.trace()
-        step = self._within(traced, num_fwd_outputs is not None)
+        step = self._within(self._traced(source, num_fwd_outputs))
         self.steps.append(step)
         alike = [each for each in self.steps if each.is_training == step.is_training]
         if len(alike) == 2 and not self.told and not self.only_plan:
@@ -208,7 +218,43 @@ class Planner:
             raise StopAfterPlanning
         return step
 
-    def _within(self, traced: Traced, is_training: bool) -> Step:
+    def _traced(
+        self, source: fx.Graph, num_fwd_outputs: int | None
+    ) -> tuple[Traced, ...]:
+        """Trace a graph: with replays of random ops if it has any, and without."""
+
+        def trace(states: dict[fx.Node, fx.Node]) -> Traced:
+            tracer = Tracer(
+                source,
+                num_fwd_outputs=num_fwd_outputs,
+                name="training step" if num_fwd_outputs is not None else "forward",
+                parameters=self.parameters,
+                costs=self.costs,
+                kept_outputs=_kept_outputs(source, num_fwd_outputs),
+                loss_bytes=self.loss_bytes,
+                states=states,
+            )
+            return tracer.trace()
+
+        states = add_states(source)
+        if not states:
+            return (trace({}),)
+        first = trace(states)
+        for node in states.values():
+            source.erase_node(node)
+        return first, trace({})
+
+    def _within(self, ways: Sequence[Traced]) -> Step:
+        """Plan the first of several graphs of a step that fits."""
+        refused = []
+        for traced in ways:
+            try:
+                return replace(self._planned_step(traced), ways=tuple(ways))
+            except InfeasiblePlanError as error:
+                refused.append(error)
+        raise min(refused, key=lambda each: each.smallest_limit_bytes or 0) from None
+
+    def _planned_step(self, traced: Traced) -> Step:
         graph = traced.graph
         limit = None
         if self.limit_bytes is not None:
@@ -217,13 +263,18 @@ class Planner:
             if each.limit_bytes == limit and each.traced.graph == graph:
                 return replace(each, traced=traced, beside=self.beside)
         step = Step(
-            traced, self._planned(graph, limit), self.beside, is_training, limit
+            traced,
+            self._planned(traced, limit),
+            self.beside,
+            traced.boundary is not None,
+            limit,
         )
         self.known.append(step)
         return step
 
-    def _planned(self, graph: Graph, limit: int | None) -> Plan:
+    def _planned(self, traced: Traced, limit: int | None) -> Plan:
         """Plan a graph, or raise what says where the limit is too low."""
+        graph = traced.graph
         if limit is None:
             return self.policy(graph, limit_bytes=None)
         try:
@@ -231,7 +282,7 @@ class Planner:
         except InfeasiblePlanError:
             # A plan's arena may have holes, which an allocator does not need.
             plan = lowest_plan(self.policy, graph)
-            peak = live_peak(graph, plan)
+            peak = peak_of(traced, plan)
             if peak.nbytes > limit:
                 raise self._refused(graph, peak) from None
         return plan
@@ -270,7 +321,11 @@ class Planner:
         copies = _copy_what_changes(joint.graph)
         step = self.plan(joint.graph, num_fwd_outputs)
         emitter = Emitter(
-            joint.graph, step.traced, step.plan, num_fwd_outputs=num_fwd_outputs
+            joint.graph,
+            step.traced,
+            step.plan,
+            num_fwd_outputs=num_fwd_outputs,
+            replays=self._replays(),
         )
         emitted = emitter.emit()
         _drop_copies(emitted, emitter, copies)
@@ -283,6 +338,14 @@ class Planner:
         for part in parts:
             part.meta[WATCH] = watch
         return parts
+
+    def _replays(self) -> tuple[Any, Any]:
+        """Return what runs a random op first, and what runs it again."""
+        if not self.inductor:
+            return run_and_save_state, run_with_state
+        from torch._prims import rng_prims  # which inductor knows
+
+        return rng_prims.run_and_save_rng_state, rng_prims.run_with_rng_state
 
     def _watch(self, step: Step) -> PeakWatch | None:
         """Return what watches a step; None: no limit, nothing counts, or inductor."""
@@ -306,7 +369,13 @@ class Planner:
     def infer(self, module: fx.GraphModule, _inputs: Any) -> Any:
         """Plan a graph without backward."""
         step = self.plan(module.graph, None)
-        emitter = Emitter(module.graph, step.traced, step.plan, num_fwd_outputs=0)
+        emitter = Emitter(
+            module.graph,
+            step.traced,
+            step.plan,
+            num_fwd_outputs=0,
+            replays=self._replays(),
+        )
         return self.compile(fx.GraphModule(module, emitter.emit()), _inputs)
 
     def forward(self, module: fx.GraphModule, inputs: Any) -> Any:

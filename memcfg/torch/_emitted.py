@@ -9,6 +9,7 @@ from torch import fx
 from torch.fx.graph import CodeGen
 
 from memcfg.plan import Compute, Free
+from memcfg.torch._replay import run_and_save_state, run_with_state, state_before
 from memcfg.torch._traced import is_tangent
 
 if TYPE_CHECKING:
@@ -50,7 +51,13 @@ class Emitter:
     """Writes a plan of a traced graph as a new graph."""
 
     def __init__(
-        self, source: fx.Graph, traced: Traced, plan: Plan, *, num_fwd_outputs: int
+        self,
+        source: fx.Graph,
+        traced: Traced,
+        plan: Plan,
+        *,
+        num_fwd_outputs: int,
+        replays: tuple[Any, Any] = (run_and_save_state, run_with_state),
     ) -> None:
         self._source = source
         self._traced = traced
@@ -64,6 +71,14 @@ class Emitter:
         for node in source.nodes:
             if node.target is operator.getitem:
                 self._parts.setdefault(node.args[0], []).append(node)
+        self._first, self._again = replays
+        once = traced.unused_states(plan)
+        self._states = {  # of the random ops that are replayed
+            node: state
+            for op, state in traced.states.items()
+            if traced.storage_of[state] not in once and (node := traced.nodes[op])
+        }
+        self._begun: set[fx.Node] = set()
         self.saved: list[fx.Node] = []
         self.early: set[fx.Node] = set()
 
@@ -81,6 +96,8 @@ class Emitter:
             if not isinstance(action, Compute):
                 continue
             node = self._traced.nodes[action.op]
+            if node is not None and node.target is state_before:
+                continue
             if node is not None:
                 self._compute(node, self._traced.made[action.op])
                 continue
@@ -120,12 +137,16 @@ class Emitter:
 
     def _copy(self, node: fx.Node) -> fx.Node:
         made = self._graph.node_copy(node, self._value)
+        self._put(node, made)
+        return made
+
+    def _put(self, node: fx.Node, made: fx.Node) -> None:
+        """Say what a node is now."""
         made.meta = dict(node.meta)
         self._now[node] = made
         tensor = self._traced.storage_of.get(node)
         if tensor is not None:
             self._of.setdefault(tensor, []).append(node)
-        return made
 
     def _compute(self, node: fx.Node, made: list[int]) -> None:
         """Write an op, and what it makes by their own names."""
@@ -133,12 +154,30 @@ class Emitter:
             self._forget(tensor)
         for part in self._parts.get(node, ()):
             self._now.pop(part, None)
-        self._copy(node)
+        if node in self._states:
+            self._replay(node, self._states[node])
+        else:
+            self._copy(node)
         self._roots.add(node)
         for part in self._parts.get(node, ()):
             if self._traced.storage_of.get(part) in made:
                 self._copy(part)
                 self._roots.add(part)
+
+    def _replay(self, node: fx.Node, state: fx.Node) -> None:
+        """Write a random op: its state is saved the first time, and read again."""
+        args = fx.node.map_arg(node.args, self._value)
+        kwargs = fx.node.map_arg(dict(node.kwargs), self._value)
+        if node in self._begun:
+            given = self._value(state), node.target, *args
+            self._put(node, self._graph.call_function(self._again, given, kwargs))
+            return
+        self._begun.add(node)
+        both = self._graph.call_function(self._first, (node.target, *args), kwargs)
+        both.meta = {**node.meta, "val": (state.meta["val"], node.meta["val"])}
+        for at, each in enumerate((state, node)):
+            self._put(each, self._graph.call_function(operator.getitem, (both, at)))
+        self._roots.add(state)
 
     def _value(self, node: fx.Node) -> fx.Node:
         """Return what a node is now; a view is made where it is read first."""

@@ -8,6 +8,7 @@ it reads the outputs and makes their gradients.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -18,10 +19,13 @@ from torch.utils._pytree import tree_leaves
 
 from memcfg.graph import Graph, Op, Tensor, memory_seconds
 from memcfg.graph._graph import DTYPES
+from memcfg.plan import Compute
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from memcfg.plan import Plan
 
 Costs = Callable[[fx.Node], tuple[float, int]]
 
@@ -77,7 +81,7 @@ def _key(value: torch.Tensor) -> int:
     return int(value.untyped_storage()._cdata)
 
 
-def _is_random(node: fx.Node) -> bool:
+def is_random(node: fx.Node) -> bool:
     """Whether a node draws numbers; attention without dropout does not."""
     if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
         return False
@@ -101,7 +105,7 @@ def _is_kept(node: fx.Node) -> bool:
     if not isinstance(node.target, torch._ops.OpOverload):
         return False  # Python's own, of numbers and tuples
     known = node.target.namespace in ("aten", "prims")
-    return _is_random(node) or _mutates(node) or not known
+    return is_random(node) or _mutates(node) or not known
 
 
 def module_of(node: fx.Node) -> str:
@@ -131,6 +135,10 @@ class Traced:
         The tensors that the node of each op makes.
     boundary : int or None
         The index of the user's own op.
+    sources : list of fx.Node, default []
+        The nodes that no op makes.
+    states : dict of int to fx.Node, default {}
+        By the index of a random op that can be replayed, its generator's state before.
     """
 
     graph: Graph
@@ -139,6 +147,14 @@ class Traced:
     made: list[list[int]]
     boundary: int | None
     sources: list[fx.Node] = field(default_factory=list)
+    states: dict[int, fx.Node] = field(default_factory=dict)
+
+    def unused_states(self, plan: Plan) -> frozenset[int]:
+        """Return the states of random ops that a plan computes once: none is saved."""
+        runs = Counter(each.op for each in plan.actions if isinstance(each, Compute))
+        return frozenset(
+            self.storage_of[state] for op, state in self.states.items() if runs[op] < 2
+        )
 
 
 class Tracer:
@@ -154,8 +170,10 @@ class Tracer:
         kept_outputs: Callable[[int], bool] = lambda index: True,
         costs: Costs = nominal_costs,
         loss_bytes: int | None = None,
+        states: Mapping[fx.Node, fx.Node] | None = None,
     ) -> None:
         self._source = source
+        self._states = states or {}
         self._fwd = num_fwd_outputs
         self._name = name
         self._parameters = frozenset(parameters)
@@ -212,8 +230,13 @@ class Tracer:
         graph = Graph(
             self._name, tuple(self._tensors), tuple(self._ops), tuple(sorted(keep))
         )
+        states = {
+            op: self._states[node]
+            for op, node in enumerate(self._nodes)
+            if node in self._states
+        }
         return Traced(
-            graph, self._nodes, self._storage_of, self._made, boundary, sources
+            graph, self._nodes, self._storage_of, self._made, boundary, sources, states
         )
 
     def _outputs(self) -> list[Any]:
@@ -281,15 +304,18 @@ class Tracer:
         parts = not outputs and len(set(map(_key, values))) == 1  # as `unbind` gives
         if single or parts:
             self._storage_of[node] = self._ids[_key(values[0])]
-        kept = _is_kept(node)
+        state = self._states.get(node)
+        kept = state is None and _is_kept(node)
         if not outputs and not kept:
             return  # a view, or no tensor
         self._alive.extend(values)
         inputs = sorted(self._read(node.all_input_nodes))
-        extra = [self._chain()] if kept else []
-        if kept:
-            if self._token is not None:
-                inputs.append(self._token)
+        extra = [self._chain()] if kept or state is not None else []
+        if kept and self._token is not None:
+            inputs.append(self._token)
+        if state is not None:  # which is had in the order of what has effects
+            inputs.append(self._storage_of[state])
+        if extra:
             self._token = extra[0]
         seconds, scratch = self._costs(node)
         self._append(

@@ -13,6 +13,7 @@ def rounded(nbytes):
 
 def allocated_peak(run):
     """The most bytes that PyTorch's allocator of the CPU has given out at a time."""
+    gc.collect()  # what goes meanwhile would count as less
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
         run()
     events = seen.profiler.kineto_results.events()
