@@ -19,8 +19,9 @@ from memcfg.errors import InfeasiblePlanError
 from memcfg.graph import TIMES, Graph
 from memcfg.plan import Alloc, Compute, Free, auto
 from memcfg.torch._beside import workspace_bytes
+from memcfg.torch._boxed import Title, boxed
 from memcfg.torch._costs import MeasuredCosts
-from memcfg.torch._emitted import Emitter, boxed
+from memcfg.torch._emitted import Emitter
 from memcfg.torch._peak_watch import WATCH, PeakWatch, meter_of
 from memcfg.torch._traced import (
     ONCE,
@@ -28,6 +29,7 @@ from memcfg.torch._traced import (
     Tracer,
     is_tangent,
     nominal_costs,
+    title_of,
     values_of,
 )
 from memcfg.units import align_up, format_bytes, parse_bytes
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from memcfg.torch._traced import Costs
 
 
+_TITLE = "memcfg.title"  # where a traced graph has the name of its module
 _RECURRENT = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
 
 
@@ -279,9 +282,9 @@ class Planner:
         parts = partitioners._extract_fwd_bwd_modules(
             planned, list(emitter.saved), [], num_fwd_outputs=num_fwd_outputs
         )
-        watch = self._watch(step)
+        watch, title = self._watch(step), Title(title_of(joint.graph.nodes))
         for part in parts:
-            part.meta[WATCH] = watch
+            part.meta.update({WATCH: watch, _TITLE: title})
         return parts
 
     def _watch(self, step: Step) -> PeakWatch | None:
@@ -307,7 +310,9 @@ class Planner:
         """Plan a graph without backward."""
         step = self.plan(module.graph, None)
         emitter = Emitter(module.graph, step.traced, step.plan, num_fwd_outputs=0)
-        return self.compile(fx.GraphModule(module, emitter.emit()), _inputs)
+        planned = fx.GraphModule(module, emitter.emit())
+        planned.meta[_TITLE] = Title(title_of(module.graph.nodes))
+        return self.compile(planned, _inputs)
 
     def forward(self, module: fx.GraphModule, inputs: Any) -> Any:
         """Compile the forward graph of a step."""
@@ -331,7 +336,7 @@ class Planner:
             with config.patch(fallback_random=True):  # numbers as eager draws them
                 return compile_fx_inner(module, inputs)
         watch = module.meta.get(WATCH)
-        run = boxed(module)
+        run = boxed(module, module.meta[_TITLE])
         if watch is not None and watched is not None:
             run = watched(watch, run)
             run._boxed_call = True

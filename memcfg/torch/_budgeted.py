@@ -16,6 +16,7 @@ from memcfg.plan import auto
 from memcfg.torch._backend import Planner, StopAfterPlanning, costs_of
 from memcfg.torch._beside import gradient_bytes, optimizer_bytes
 from memcfg.torch._loss import key_of, loss_bytes
+from memcfg.torch._module_tags import stands_for
 from memcfg.torch._step_report import report_of
 from memcfg.units import format_bytes, parse_bytes
 
@@ -263,6 +264,11 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         )
         memo[id(self)] = made
         return made
+
+
+@stands_for.register
+def _(module: BudgetedModule) -> Any:
+    return module.module
 
 
 def tracing(is_recurrent: bool) -> AbstractContextManager[object]:

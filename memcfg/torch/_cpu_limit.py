@@ -34,7 +34,7 @@ class _CpuLimit:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._tags = ModuleTags()
+        self.tags = ModuleTags()
         self._allocator: HostAllocator | None = None
         self._library: PyDLL | None = None
         self._limit: int | None = None
@@ -56,11 +56,11 @@ class _CpuLimit:
             if limit is not None:
                 library = self._registered()
                 self.pool.set_limit(limit)
-                self._tags.turn(tag_modules)
+                self.tags.turn(tag_modules)
                 library.memcfg_torch_enable(1)
             elif self._library is not None:
                 self._library.memcfg_torch_enable(0)
-                self._tags.turn(False)
+                self.tags.turn(False)
                 self.pool.set_limit(None)
             self._limit = limit
             return before
@@ -187,6 +187,11 @@ def cpu_pool() -> Pool:
 def is_limited() -> bool:
     """Return whether new CPU tensors are in the pool."""
     return _cpu.is_limited
+
+
+def module_tags() -> ModuleTags | None:
+    """Return what names holders by modules, or None while nothing does."""
+    return _cpu.tags if _cpu.tags.is_on else None
 
 
 def get_memory_info() -> dict[str, int]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torch import fx
-from torch.fx.graph import CodeGen
 
 from memcfg.plan import Compute, Free
+from memcfg.torch._boxed import MODULE
 from memcfg.torch._traced import is_tangent
 
 if TYPE_CHECKING:
@@ -16,34 +16,6 @@ if TYPE_CHECKING:
 
     from memcfg.plan import Plan
     from memcfg.torch._traced import Traced
-
-
-class BoxedCodeGen(CodeGen):  # type: ignore[misc]
-    """Code that takes a list and empties it, so that what it takes can be freed."""
-
-    def gen_fn_def(
-        self, free_vars: list[str], maybe_return_annotation: str, **_: Any
-    ) -> str:
-        """Write the head of the function."""
-        names = [each.split(":")[0].split("=")[0].strip() for each in free_vars]
-        names = [name for name in names if name != "self"]
-        head = f"def {self._func_name}(self, boxed){maybe_return_annotation}:"
-        if names:
-            head += f"\n    {', '.join(names)}, = boxed"
-        return f"{head}\n    boxed.clear()"
-
-
-def boxed(module: fx.GraphModule) -> Any:
-    """Return a graph as a function of a list, which it empties."""
-    module.graph.set_codegen(BoxedCodeGen())
-    module.recompile()
-    run = module.forward
-
-    def call(arguments: list[Any]) -> Any:
-        return run(arguments)
-
-    call._boxed_call = True  # type: ignore[attr-defined]
-    return call
 
 
 class Emitter:
@@ -82,7 +54,7 @@ class Emitter:
                 continue
             node = self._traced.nodes[action.op]
             if node is not None:
-                self._compute(node, self._traced.made[action.op])
+                self._compute(action.op, node)
                 continue
             for output in self._forward_outputs(outputs):
                 taken[output] = self._value(output)
@@ -127,13 +99,15 @@ class Emitter:
             self._of.setdefault(tensor, []).append(node)
         return made
 
-    def _compute(self, node: fx.Node, made: list[int]) -> None:
+    def _compute(self, number: int, node: fx.Node) -> None:
         """Write an op, and what it makes by their own names."""
+        op, made = self._traced.graph.ops[number], self._traced.made[number]
         for tensor in made:
             self._forget(tensor)
         for part in self._parts.get(node, ()):
             self._now.pop(part, None)
-        self._copy(node)
+        written = self._copy(node)
+        written.meta[MODULE] = op.group if op.phase == "forward" else None
         self._roots.add(node)
         for part in self._parts.get(node, ()):
             if self._traced.storage_of.get(part) in made:
