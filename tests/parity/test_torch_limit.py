@@ -385,10 +385,16 @@ class TestNames:
         assert [len(each) for each in tables] == [1] * 5
         mt.limit_cpu("1GiB", tag_modules=False)
         assert [len(each) for each in tables] == [0] * 5
-        mt.limit_cpu("1GiB")
+        mt.limit_cpu("2GiB")  # another limit, and nothing else
+        assert [len(each) for each in tables] == [0] * 5
+        mt.limit_cpu("1GiB", tag_modules=True)
         assert [len(each) for each in tables] == [1] * 5
         mt.limit_cpu(None)
         assert [len(each) for each in tables] == [0] * 5
+        mt.limit_cpu("1GiB", tag_modules=False)
+        mt.limit_cpu(None)
+        mt.limit_cpu("1GiB")
+        assert [len(each) for each in tables] == [1] * 5
 
     def test_a_snapshot_opens_in_pytorchs_viewer(self, limit, tmp_path):
         model = network()
