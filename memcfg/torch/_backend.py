@@ -15,7 +15,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import partitioners
 
 from memcfg._caller import outside
-from memcfg.errors import InfeasiblePlanError
+from memcfg.errors import InfeasiblePlanError, MemcfgError
 from memcfg.graph import TIMES, Graph
 from memcfg.plan import Alloc, Compute, Free, auto
 from memcfg.torch._beside import workspace_bytes
@@ -137,7 +137,7 @@ class StopAfterPlanning(Exception):  # noqa: N818 - no error
     """Ends a compilation whose plan is all that was asked for."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Planner:
     """What a backend knows: its limit, its costs, the steps that it has planned.
 
@@ -342,6 +342,10 @@ class Planner:
             run._boxed_call = True
         return run
 
+    def __repr__(self) -> str:  # PyTorch quotes it
+        limit = None if self.limit_bytes is None else format_bytes(self.limit_bytes)
+        return f"memcfg.torch.backend({limit!r})"
+
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Any:
         """Compile what was traced: the backend that `torch.compile` calls."""
         if any(isinstance(each, torch.SymInt) for each in inputs):
@@ -364,7 +368,10 @@ class Planner:
         # oneDNN's recurrent layer can't be differentiated in a traced graph: without
         # it, a layer is traced as the ops of its steps.
         with _onednn(self._onednn and not recurrent):
-            return make(module, inputs)
+            try:
+                return make(module, inputs)
+            except MemcfgError as error:  # PyTorch's frames say nothing of it
+                raise error.with_traceback(None) from None
 
 
 @contextmanager
