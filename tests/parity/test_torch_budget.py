@@ -103,6 +103,22 @@ def test_each_op_is_measured(kind):
         mt.estimate(module, (x,))
 
 
+def test_measuring_writes_nothing_and_leaves_a_profiler_alone(
+    capfd, tmp_path, monkeypatch
+):
+    module, x, _ = problem(VGG)
+    monkeypatch.setenv("MEMCFG_TORCH_COSTS", str(tmp_path / "one"))
+    told = mt.estimate(module, (x,))
+    assert told.peak_bytes > mt.estimate(module, (x,), times="nominal").peak_bytes
+    assert capfd.readouterr() == ("", "")
+    monkeypatch.setenv("MEMCFG_TORCH_COSTS", str(tmp_path / "other"))
+    with torch.profiler.profile(profile_memory=True) as seen:
+        again = mt.estimate(module, (x,))
+        torch.ones(7).erfinv()
+    assert again.peak_bytes == told.peak_bytes
+    assert any(each.name == "aten::erfinv" for each in seen.events())
+
+
 @pytest.mark.parametrize("kind", [ResNet, VGG])
 def test_below_the_floor_nothing_runs_and_the_module_is_named(kind):
     module, x, _ = problem(kind)
