@@ -173,12 +173,17 @@ cdef class Resource:
         Returns
         -------
         dict of str to int
-            Bytes, each block rounded up to 64.
+            Bytes, each block rounded up to 64. Blocks without a tag are under
+            ``"unnamed"``.
         """
         cdef vector[pair[string, size_t]] rows
         with nogil:
             rows = self.core.get().owners()
-        return {as_text(row.first): row.second for row in rows}
+        found = {}
+        for row in rows:
+            tag = as_text(row.first) or "unnamed"
+            found[tag] = found.get(tag, 0) + row.second  # it may be a tag as well
+        return found
 
     def trim(self, keep=0):
         """Give memory that no block holds back to the system.

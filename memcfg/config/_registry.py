@@ -267,7 +267,7 @@ class Registry:
 
     def _live(self) -> list[str]:
         return [
-            f"{owner or 'unnamed'} holds {format_bytes(nbytes)} on {made.logical.name}"
+            f"{owner} holds {format_bytes(nbytes)} on {made.logical.name}"
             for made in self._made or ()
             for owner, nbytes in made.owners().items()
         ]

@@ -149,9 +149,9 @@ class Selection:
                 sums.update(root.owners())
                 continue
             for row in self.blocks(root):
-                sums[row.tag] += row.rounded_bytes
+                sums[row.tag or "unnamed"] += row.rounded_bytes
             for row in arena_rows(root):
-                sums[row.tag] += row.rounded_bytes
+                sums[row.tag or "unnamed"] += row.rounded_bytes
         return dict(sums)
 
     def noted(self, base: Resource) -> dict[int, LiveBlock]:

@@ -126,7 +126,7 @@ def _tags(owners: dict[str, int]) -> Table | None:
         table.add_column(header, justify="right", no_wrap=True, width=width)
     ranked = sorted(owners.items(), key=lambda row: (-row[1], row[0]))
     rest = ranked[_TAGS:]
-    rows = [(tag or "unnamed", nbytes) for tag, nbytes in ranked[:_TAGS]]
+    rows = ranked[:_TAGS]
     if rest:
         rows.append((f"{len(rest)} more", sum(nbytes for _, nbytes in rest)))
     for tag, nbytes in rows:

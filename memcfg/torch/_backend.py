@@ -15,12 +15,13 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import partitioners
 
 from memcfg._caller import outside
-from memcfg.errors import InfeasiblePlanError
+from memcfg.errors import InfeasiblePlanError, MemcfgError
 from memcfg.graph import TIMES, Graph
 from memcfg.plan import Alloc, Compute, Free, auto
 from memcfg.torch._beside import workspace_bytes
+from memcfg.torch._boxed import Title, boxed
 from memcfg.torch._costs import MeasuredCosts
-from memcfg.torch._emitted import Emitter, boxed
+from memcfg.torch._emitted import Emitter
 from memcfg.torch._peak_watch import WATCH, PeakWatch, meter_of
 from memcfg.torch._replay import add_states, run_and_save_state, run_with_state
 from memcfg.torch._traced import (
@@ -29,6 +30,7 @@ from memcfg.torch._traced import (
     Tracer,
     is_tangent,
     nominal_costs,
+    title_of,
     values_of,
 )
 from memcfg.units import align_up, format_bytes, parse_bytes
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from memcfg.torch._traced import Costs
 
 
+_TITLE = "memcfg.title"  # where a traced graph has the name of its module
 _RECURRENT = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
 
 
@@ -154,7 +157,7 @@ class StopAfterPlanning(Exception):  # noqa: N818 - no error
     """Ends a compilation whose plan is all that was asked for."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Planner:
     """What a backend knows: its limit, its costs, the steps that it has planned.
 
@@ -334,9 +337,9 @@ class Planner:
         parts = partitioners._extract_fwd_bwd_modules(
             planned, list(emitter.saved), [], num_fwd_outputs=num_fwd_outputs
         )
-        watch = self._watch(step)
+        watch, title = self._watch(step), Title(title_of(joint.graph.nodes))
         for part in parts:
-            part.meta[WATCH] = watch
+            part.meta.update({WATCH: watch, _TITLE: title})
         return parts
 
     def _replays(self) -> tuple[Any, Any]:
@@ -376,7 +379,9 @@ class Planner:
             num_fwd_outputs=0,
             replays=self._replays(),
         )
-        return self.compile(fx.GraphModule(module, emitter.emit()), _inputs)
+        planned = fx.GraphModule(module, emitter.emit())
+        planned.meta[_TITLE] = Title(title_of(module.graph.nodes))
+        return self.compile(planned, _inputs)
 
     def forward(self, module: fx.GraphModule, inputs: Any) -> Any:
         """Compile the forward graph of a step."""
@@ -400,11 +405,15 @@ class Planner:
             with config.patch(fallback_random=True):  # numbers as eager draws them
                 return compile_fx_inner(module, inputs)
         watch = module.meta.get(WATCH)
-        run = boxed(module)
+        run = boxed(module, module.meta[_TITLE])
         if watch is not None and watched is not None:
             run = watched(watch, run)
             run._boxed_call = True
         return run
+
+    def __repr__(self) -> str:  # PyTorch quotes it
+        limit = None if self.limit_bytes is None else format_bytes(self.limit_bytes)
+        return f"memcfg.torch.backend({limit!r})"
 
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Any:
         """Compile what was traced: the backend that `torch.compile` calls."""
@@ -428,7 +437,10 @@ class Planner:
         # oneDNN's recurrent layer can't be differentiated in a traced graph: without
         # it, a layer is traced as the ops of its steps.
         with _onednn(self._onednn and not recurrent):
-            return make(module, inputs)
+            try:
+                return make(module, inputs)
+            except MemcfgError as error:  # PyTorch's frames say nothing of it
+                raise error.with_traceback(None) from None
 
 
 @contextmanager

@@ -11,11 +11,12 @@ import torch
 from torch import nn
 
 from memcfg._caller import outside
-from memcfg.errors import InfeasiblePlanError
+from memcfg.errors import InfeasiblePlanError, MemcfgError
 from memcfg.plan import auto
 from memcfg.torch._backend import Planner, StopAfterPlanning, costs_of
 from memcfg.torch._beside import gradient_bytes, optimizer_bytes
 from memcfg.torch._loss import key_of, loss_bytes
+from memcfg.torch._module_tags import stands_for
 from memcfg.torch._step_report import report_of
 from memcfg.units import format_bytes, parse_bytes
 
@@ -265,6 +266,11 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         return made
 
 
+@stands_for.register
+def _(module: BudgetedModule) -> Any:
+    return module.module
+
+
 def tracing(is_recurrent: bool) -> AbstractContextManager[object]:
     """Allow many shapes to be traced, and recurrent layers."""
     settings: dict[str, Any] = {
@@ -303,27 +309,30 @@ def compiled(run: Any, planner: Planner) -> Callable[..., Any]:
 def unwrapped(run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Run what is compiled, or raise what says what is wrong.
 
-    A limit that is too low raises its own error; ValueError where there is no graph.
+    memcfg's errors are raised as they are, and ValueError where there is no graph, all
+    without the frames of PyTorch's compiler: its error is their `__context__`.
     """
     exceptions = torch._dynamo.exc
     try:
         return run(*args, **kwargs)
     except exceptions.BackendCompilerFailed as error:
         inner = error.inner_exception
-        if isinstance(inner, (InfeasiblePlanError, StopAfterPlanning)):
-            raise inner from None
+        if isinstance(inner, (MemcfgError, StopAfterPlanning)):
+            raise inner.with_traceback(None) from None
         raise
-    except exceptions.FailOnRecompileLimitHit as error:
+    except exceptions.FailOnRecompileLimitHit:
         raise ValueError(
             f"{_TRACES} steps were traced, and this would be another: pad inputs to few"
             " shapes, and give numbers that change as tensors"
-        ) from error
+        ) from None
     except (exceptions.Unsupported, exceptions.UserError) as error:
         why = str(error).strip().splitlines()[0]
+        for frame in (error.real_stack or ())[-1:]:
+            why += f", {frame.filename}:{frame.lineno}, in {frame.name}"
         raise ValueError(
             f"the model cannot be traced as one graph ({why}): "
             "memcfg.torch.saved_tensors needs none"
-        ) from error
+        ) from None
 
 
 def check_example(example: Sequence[Any]) -> None:

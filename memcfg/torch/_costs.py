@@ -14,12 +14,19 @@ import platform
 import time
 import warnings
 from hashlib import sha256
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
 from torch._subclasses.fake_tensor import unset_fake_temporarily
-from torch.profiler import ProfilerActivity, profile, record_function
+from torch.autograd import (
+    ProfilerConfig,
+    ProfilerState,
+    _disable_profiler_legacy,
+    _enable_profiler_legacy,
+)
+from torch.profiler import record_function
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map
 
@@ -169,14 +176,7 @@ def _measure(nodes: dict[str, fx.Node]) -> _Costs:
         torch._C._DisableAutocast(),
     ):
         seconds = {key: _seconds(node) for key, node in nodes.items()}
-        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
-            for key, node in nodes.items():
-                if seconds[key] is not None:
-                    arguments, options = _arguments(node)
-                    with record_function(_MARK + key):
-                        kept = node.target(*arguments, **options)
-                    del kept, arguments, options
-        peaks = _peaks(seen)
+        peaks = _peaks({k: node for k, node in nodes.items() if seconds[k] is not None})
     for key, node in nodes.items():
         time_of = seconds[key]
         if time_of is None:
@@ -225,33 +225,69 @@ def _wait(gpus: Iterable[int]) -> None:
         torch.cuda.synchronize(gpu)
 
 
-def _peaks(seen: Any) -> dict[str, int]:
-    """Return the most bytes beyond the start that each marked run had allocated."""
-    events = seen.profiler.kineto_results.events()
-    marks = [
-        (e.start_ns(), e.start_ns() + e.duration_ns(), e.name()[len(_MARK) :])
-        for e in events
-        if e.name().startswith(_MARK)
-    ]
-    memory = sorted(
-        (
-            (e.start_ns(), e.nbytes(), str(e.device_type()).rpartition(".")[2].lower())
-            for e in events
-            if e.name() == "[memory]"
-        ),
-        key=lambda event: event[0],
+def _allocations(nodes: dict[str, fx.Node]) -> list[Any]:
+    """Run nodes between marks, and return marks and allocations of this thread.
+
+    PyTorch's older profiler gives both in their order; the newer one writes to stderr
+    when it starts and stops, and ends another that is running.
+    """
+    _enable_profiler_legacy(
+        ProfilerConfig(
+            ProfilerState.CPU,
+            False,  # shapes
+            True,  # memory
+            False,  # stacks
+            False,  # FLOPs
+            False,  # modules
+            torch._C._profiler._ExperimentalConfig(),
+        )
     )
+    try:
+        for key, node in nodes.items():
+            arguments, options = _arguments(node)
+            with record_function(_MARK + key):
+                kept = node.target(*arguments, **options)
+            del kept, arguments, options
+    finally:
+        records = _disable_profiler_legacy()
+    return [record for thread in records for record in thread]
+
+
+def _peaks(nodes: dict[str, fx.Node]) -> dict[str, int]:
+    """Return the most bytes beyond the start that each node has allocated."""
+    records: list[Any] = []
+    if torch.autograd._profiler_enabled():  # the user's: there is one for a thread
+
+        def work() -> None:
+            with torch.no_grad():
+                records.extend(_allocations(nodes))
+
+        thread = Thread(target=work)
+        thread.start()
+        thread.join()
+    else:
+        records = _allocations(nodes)
     found: dict[str, int] = {}
-    at = 0
-    for start, end, key in sorted(marks):
-        now = top = 0
-        while at < len(memory) and memory[at][0] < start:
-            at += 1
-        while at < len(memory) and memory[at][0] <= end:
-            _, size, kind = memory[at]
-            whole = align_up(abs(size), ALIGNMENTS.get(kind, ALIGNMENTS["cuda"]))
-            now += whole if size > 0 else -whole
-            top = max(top, now)
-            at += 1
-        found[key] = top
+    key, depth, now = "", 0, 0
+    for record in records:
+        kind, name = record.kind(), record.name()
+        if kind == "push" and name.startswith(_MARK):
+            key, depth, now = name[len(_MARK) :], 0, 0
+            found[key] = 0
+        elif kind == "push":
+            depth += 1
+        elif kind == "pop" and depth == 0:
+            key = ""
+        elif kind == "pop":
+            depth -= 1
+        elif kind == "memory_alloc" and key:
+            now += _whole(record.cpu_memory_usage(), "cpu")
+            now += _whole(record.cuda_memory_usage(), "cuda")
+            found[key] = max(found[key], now)
     return found
+
+
+def _whole(nbytes: int, kind: str) -> int:
+    """Round bytes that were allocated, or, below 0, freed, as their allocator does."""
+    size = align_up(abs(nbytes), ALIGNMENTS[kind])
+    return size if nbytes > 0 else -size

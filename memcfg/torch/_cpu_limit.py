@@ -34,7 +34,7 @@ class _CpuLimit:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._tags = ModuleTags()
+        self.tags = ModuleTags()
         self._allocator: HostAllocator | None = None
         self._library: PyDLL | None = None
         self._limit: int | None = None
@@ -49,18 +49,20 @@ class _CpuLimit:
         """Whether new tensors are in the pool."""
         return self._limit is not None
 
-    def replace(self, limit: int | None, tag_modules: bool) -> int | None:
+    def replace(self, limit: int | None, tag_modules: bool | None) -> int | None:
         """Change the limit, and return the one before."""
         with self._lock:
             before = self._limit
             if limit is not None:
+                if tag_modules is None:
+                    tag_modules = before is None or self.tags.is_on
                 library = self._registered()
                 self.pool.set_limit(limit)
-                self._tags.turn(tag_modules)
+                self.tags.turn(tag_modules)
                 library.memcfg_torch_enable(1)
             elif self._library is not None:
                 self._library.memcfg_torch_enable(0)
-                self._tags.turn(False)
+                self.tags.turn(False)
                 self.pool.set_limit(None)
             self._limit = limit
             return before
@@ -94,7 +96,9 @@ _cpu = _CpuLimit()
 os.register_at_fork(after_in_child=_cpu.renew_lock)
 
 
-def limit_cpu(limit: int | str | None, *, tag_modules: bool = True) -> int | None:
+def limit_cpu(
+    limit: int | str | None, *, tag_modules: bool | None = None
+) -> int | None:
     """Take all CPU tensors of the process from a pool under a limit.
 
     Call it before the model is made: tensors that are there already are not counted,
@@ -107,10 +111,11 @@ def limit_cpu(limit: int | str | None, *, tag_modules: bool = True) -> int | Non
         The maximum of bytes in use: a number of bytes, a string with its unit
         (``"6GiB"``), a share of the machine's memory (``"50%"``), or None: PyTorch
         takes memory from the system again.
-    tag_modules : bool, default True
+    tag_modules : bool or None, default None
         Whether modules and optimizers name what they allocate, by hooks that PyTorch
-        calls for all of them. ``torch.compile(module)`` warns of such hooks; it runs
-        once with them what it has compiled as one module.
+        calls for all of them. None: as it is; True where there was no limit.
+        ``torch.compile(module)`` warns of such hooks; it runs once with them what it
+        has compiled as one module.
 
     Returns
     -------
@@ -123,7 +128,7 @@ def limit_cpu(limit: int | str | None, *, tag_modules: bool = True) -> int | Non
         If more than `limit` is in use; the limit stays as it was.
     TypeError, ValueError
         If `limit` is of no such type, is not positive, or is no size; if
-        `tag_modules` is no bool.
+        `tag_modules` is neither a bool nor None.
     MissingDependencyError
         If there is no C++ compiler or are none of Python's headers: a file is compiled
         against the installed PyTorch, and kept (``MEMCFG_TORCH_CACHE``).
@@ -166,8 +171,8 @@ def limit_cpu(limit: int | str | None, *, tag_modules: bool = True) -> int | Non
     nbytes = limit_from_bytes(
         limit, total_bytes=machine_bytes(), name="limit", stacklevel=2
     )
-    if not isinstance(tag_modules, bool):
-        raise TypeError(f"tag_modules is True or False, not {tag_modules!r}")
+    if not isinstance(tag_modules, bool | None):
+        raise TypeError(f"tag_modules is True, False or None, not {tag_modules!r}")
     return _cpu.replace(nbytes, tag_modules)
 
 
@@ -187,6 +192,11 @@ def cpu_pool() -> Pool:
 def is_limited() -> bool:
     """Return whether new CPU tensors are in the pool."""
     return _cpu.is_limited
+
+
+def module_tags() -> ModuleTags | None:
+    """Return what names holders by modules, or None while nothing does."""
+    return _cpu.tags if _cpu.tags.is_on else None
 
 
 def get_memory_info() -> dict[str, int]:

@@ -6,9 +6,9 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from torch import fx
-from torch.fx.graph import CodeGen
 
 from memcfg.plan import Compute, Free
+from memcfg.torch._boxed import MODULE
 from memcfg.torch._replay import run_and_save_state, run_with_state, state_before
 from memcfg.torch._traced import is_tangent
 
@@ -17,34 +17,6 @@ if TYPE_CHECKING:
 
     from memcfg.plan import Plan
     from memcfg.torch._traced import Traced
-
-
-class BoxedCodeGen(CodeGen):  # type: ignore[misc]
-    """Code that takes a list and empties it, so that what it takes can be freed."""
-
-    def gen_fn_def(
-        self, free_vars: list[str], maybe_return_annotation: str, **_: Any
-    ) -> str:
-        """Write the head of the function."""
-        names = [each.split(":")[0].split("=")[0].strip() for each in free_vars]
-        names = [name for name in names if name != "self"]
-        head = f"def {self._func_name}(self, boxed){maybe_return_annotation}:"
-        if names:
-            head += f"\n    {', '.join(names)}, = boxed"
-        return f"{head}\n    boxed.clear()"
-
-
-def boxed(module: fx.GraphModule) -> Any:
-    """Return a graph as a function of a list, which it empties."""
-    module.graph.set_codegen(BoxedCodeGen())
-    module.recompile()
-    run = module.forward
-
-    def call(arguments: list[Any]) -> Any:
-        return run(arguments)
-
-    call._boxed_call = True  # type: ignore[attr-defined]
-    return call
 
 
 class Emitter:
@@ -99,7 +71,7 @@ class Emitter:
             if node is not None and node.target is state_before:
                 continue
             if node is not None:
-                self._compute(node, self._traced.made[action.op])
+                self._compute(action.op, node)
                 continue
             for output in self._forward_outputs(outputs):
                 taken[output] = self._value(output)
@@ -148,36 +120,40 @@ class Emitter:
         if tensor is not None:
             self._of.setdefault(tensor, []).append(node)
 
-    def _compute(self, node: fx.Node, made: list[int]) -> None:
+    def _compute(self, number: int, node: fx.Node) -> None:
         """Write an op, and what it makes by their own names."""
+        op, made = self._traced.graph.ops[number], self._traced.made[number]
         for tensor in made:
             self._forget(tensor)
         for part in self._parts.get(node, ()):
             self._now.pop(part, None)
         if node in self._states:
-            self._replay(node, self._states[node])
+            written = self._replay(node, self._states[node])
         else:
-            self._copy(node)
+            written = self._copy(node)
+        written.meta[MODULE] = op.group if op.phase == "forward" else None
         self._roots.add(node)
         for part in self._parts.get(node, ()):
             if self._traced.storage_of.get(part) in made:
                 self._copy(part)
                 self._roots.add(part)
 
-    def _replay(self, node: fx.Node, state: fx.Node) -> None:
+    def _replay(self, node: fx.Node, state: fx.Node) -> fx.Node:
         """Write a random op: its state is saved the first time, and read again."""
         args = fx.node.map_arg(node.args, self._value)
         kwargs = fx.node.map_arg(dict(node.kwargs), self._value)
         if node in self._begun:
             given = self._value(state), node.target, *args
-            self._put(node, self._graph.call_function(self._again, given, kwargs))
-            return
+            made = self._graph.call_function(self._again, given, kwargs)
+            self._put(node, made)
+            return made
         self._begun.add(node)
         both = self._graph.call_function(self._first, (node.target, *args), kwargs)
         both.meta = {**node.meta, "val": (state.meta["val"], node.meta["val"])}
         for at, each in enumerate((state, node)):
             self._put(each, self._graph.call_function(operator.getitem, (both, at)))
         self._roots.add(state)
+        return both
 
     def _value(self, node: fx.Node) -> fx.Node:
         """Return what a node is now; a view is made where it is read first."""

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
+from functools import singledispatch
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
+from torch._dynamo import OptimizedModule
 from torch.compiler import is_compiling
 from torch.nn.modules.module import (
     register_module_forward_hook,
@@ -26,7 +28,18 @@ from memcfg._core import intern_tag, swap_thread_tag
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["ModuleTags", "tag"]
+__all__ = ["ModuleTags", "stands_for", "tag"]
+
+
+@singledispatch
+def stands_for(module: Any) -> Any:
+    """Return the module in whose place another is called; None: it is its own."""
+    return None
+
+
+@stands_for.register
+def _(module: OptimizedModule) -> Any:
+    return module._orig_mod
 
 
 class _Turns(threading.local):
@@ -44,19 +57,25 @@ class ModuleTags:
     """The hooks, and the names of modules: ``ResNet.layer1.0.conv1``.
 
     A name is that in the outermost module that was called; of a module that is not in
-    it, the name of its class. The hooks run for every module of every step, so they
-    call as little as they can.
+    it, the name of its class. What stands for another module has that one's name. The
+    hooks run for every module of every step, so they call as little as they can.
     """
 
     def __init__(self) -> None:
         self._turns = _Turns()
         self._numbers: dict[int, int] = {}  # of tags, by the module's identity
         self._watched: dict[int, ref[Any]] = {}  # so that no identity outlives its own
+        self._compiled: dict[int, str] = {}  # names of what stands for others
         self._handles: list[Any] = []
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the hooks are registered."""
+        return bool(self._handles)
 
     def turn(self, on: bool) -> None:
         """Register the hooks, or remove them; the calling thread has no turn then."""
-        if on == bool(self._handles):
+        if on == self.is_on:
             return
         if on:
             self._handles = [
@@ -70,6 +89,11 @@ class ModuleTags:
             handle.remove()
         self._handles = []
         _drop(self._turns.stack, 0)
+
+    def compiled(self) -> str | None:
+        """Return the name of what stands for a module and runs on this thread."""
+        stack = self._turns.stack
+        return self._compiled.get(stack[-1][0]) if stack else None
 
     def _enter(self, module: Any, _: Any) -> None:
         if is_compiling():
@@ -101,13 +125,25 @@ class ModuleTags:
 
     def _learn(self, module: Any, *, outermost: bool) -> int:
         """Return the number of a module's tag; of an outermost one, learn all."""
-        title = type(module).__name__
+        title = type(_innermost(module)).__name__
         if outermost:
-            for name, each in module.named_modules():
-                self._keep(each, f"{title}.{name}" if name else title)
+            self._keep_all(module, title, set())
         elif id(module) not in self._numbers:
             self._keep(module, title)
         return self._numbers[id(module)]
+
+    def _keep_all(self, module: Any, text: str, seen: set[int]) -> None:
+        """Name a module and those in it; a shared one has the first of its names."""
+        if id(module) in seen:
+            return
+        seen.add(id(module))
+        self._keep(module, text)
+        real = stands_for(module)
+        if real is not None:
+            self._keep_all(real, text, seen)
+            return
+        for name, each in module.named_children():
+            self._keep_all(each, f"{text}.{name}", seen)
 
     def _keep(self, module: Any, text: str) -> None:
         key = id(module)
@@ -115,9 +151,19 @@ class ModuleTags:
         def forget(_: Any) -> None:
             self._numbers.pop(key, None)
             self._watched.pop(key, None)
+            self._compiled.pop(key, None)
 
         self._watched[key] = ref(module, forget)
         self._numbers[key] = intern_tag(text)
+        if stands_for(module) is not None:
+            self._compiled[key] = text
+
+
+def _innermost(module: Any) -> Any:
+    """Return what a module stands for in the end."""
+    while (real := stands_for(module)) is not None:
+        module = real
+    return module
 
 
 def _drop(stack: list[tuple[int, int]], depth: int) -> None:

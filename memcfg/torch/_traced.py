@@ -114,8 +114,17 @@ def module_of(node: fx.Node) -> str:
         stack = node.meta.get(key)
         if stack:
             path = str(list(stack.values())[-1][0])
-            path = re.sub(r"^L\['\w+'\]\.?", "", path)
+            path = re.sub(r"^[LG]\['\w+'\]\.?", "", path)
             return re.sub(r"\._modules\['([^']*)'\]", r".\1", path)
+    return ""
+
+
+def title_of(nodes: Iterable[fx.Node]) -> str:
+    """Return the class of the module that is traced; empty: not known."""
+    for node in nodes:
+        for path, kind in node.meta.get("nn_module_stack", {}).values():
+            if re.fullmatch(r"[LG]\['\w+'\]", path):
+                return str(kind.__name__)
     return ""
 
 

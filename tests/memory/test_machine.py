@@ -117,7 +117,7 @@ class ResourceMachine(RuleBasedStateMachine):
         self.resource.check()
         stats = self.resource.stats()
         tags = self.tags()
-        assert self.resource.owners() == tags
+        assert self.resource.owners() == {t or "unnamed": n for t, n in tags.items()}
         assert stats.current_bytes == sum(tags.values()) <= stats.reserved_bytes
         assert stats.peak_bytes == self.peak
         assert stats.requested_bytes <= stats.current_bytes

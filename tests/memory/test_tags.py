@@ -25,7 +25,11 @@ def test_it_names_what_names_nothing():
     blocks.append(pool.allocate(64))
     assert [block.tag for block in blocks] == ["outer", "own", "inner", "", "outer", ""]
     assert arena.tag == "inner"
-    assert pool.owners() == {"": 128, "inner": 128, "outer": 128, "own": 64}
+    held = {"unnamed": 128, "inner": 128, "outer": 128, "own": 64}
+    assert pool.owners() == held
+    with memory.tag("unnamed"):  # which a tag may be, too
+        blocks.append(pool.allocate(64))
+    assert pool.owners() == held | {"unnamed": 192}
 
 
 def test_it_ends_when_the_context_fails():

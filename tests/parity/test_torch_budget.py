@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import traceback
 import warnings
 from dataclasses import replace
 from functools import partial
@@ -100,6 +101,22 @@ def test_each_op_is_measured(kind):
     module, x, _ = problem(kind)
     with warnings.catch_warnings(action="error", category=RuntimeWarning):
         mt.estimate(module, (x,))
+
+
+def test_measuring_writes_nothing_and_leaves_a_profiler_alone(
+    capfd, tmp_path, monkeypatch
+):
+    module, x, _ = problem(VGG)
+    monkeypatch.setenv("MEMCFG_TORCH_COSTS", str(tmp_path / "one"))
+    told = mt.estimate(module, (x,))
+    assert told.peak_bytes > mt.estimate(module, (x,), times="nominal").peak_bytes
+    assert capfd.readouterr() == ("", "")
+    monkeypatch.setenv("MEMCFG_TORCH_COSTS", str(tmp_path / "other"))
+    with torch.profiler.profile(profile_memory=True) as seen:
+        again = mt.estimate(module, (x,))
+        torch.ones(7).erfinv()
+    assert again.peak_bytes == told.peak_bytes
+    assert any(each.name == "aten::erfinv" for each in seen.events())
 
 
 @pytest.mark.parametrize("kind", [ResNet, VGG])
@@ -540,6 +557,46 @@ def test_many_shapes_and_many_models_of_a_class_are_traced():
 class Branches(torch.nn.Module):
     def forward(self, x):
         return x.relu() if x.sum() > 0 else x
+
+
+def shown(call):
+    """What a user sees of an error, and the error."""
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - whichever it is
+        call()
+    error = caught.value
+    return "".join(traceback.format_exception(error)), error
+
+
+def test_a_refusal_is_shown_without_the_frames_of_pytorchs_compiler():
+    module, x, _ = problem(VGG)
+    calls = (
+        lambda: mt.budget(module, 64, example=(x,), times="nominal"),
+        lambda: mt.budget(module, 64, times="nominal")(x),
+        lambda: mt.budget(Branches(), None)(x),
+        lambda: mt.estimate(Branches(), (x,), times="nominal"),
+        lambda: mt.export(Branches(), (x,), "no-file", times="nominal"),
+    )
+    for call in calls:
+        text, error = shown(call)
+        assert "_dynamo" not in text
+        assert "_functorch" not in text
+        assert len(text.splitlines()) < 40
+        cause = error.__context__  # for debugging: with all frames
+        assert type(cause).__module__ == "torch._dynamo.exc"
+        assert "_dynamo" in "".join(traceback.format_tb(cause.__traceback__))
+    branch = Branches.forward.__code__.co_firstlineno + 1
+    assert f"test_torch_budget.py:{branch}, in forward" in text
+
+
+def test_a_backend_is_named_by_its_limit_where_pytorch_quotes_it():
+    module, x, _ = problem(VGG)
+    planner = mt.backend(64, times="nominal")
+    assert repr(planner) == "memcfg.torch.backend('64 B')"
+    assert repr(mt.backend(None)) == "memcfg.torch.backend(None)"
+    text, error = shown(lambda: torch.compile(module, backend=planner)(x))
+    assert isinstance(error.inner_exception, InfeasiblePlanError)
+    assert """backend="memcfg.torch.backend('64 B')" raised:\nInfeasible""" in text
+    assert "_functorch" not in text
 
 
 def test_what_cannot_be_traced_is_told_in_a_sentence():

@@ -344,7 +344,7 @@ class TestNames:
         model(x)
         y = torch.ones(500)
         assert mt.cpu_pool().owners() == {
-            "": x.nbytes + 32 + y.nbytes + 48,
+            "unnamed": x.nbytes + 32 + y.nbytes + 48,
             "Sequential.1": 4032,
         }
 
@@ -367,7 +367,7 @@ class TestNames:
             model(torch.ones(100, 4))
         assert mt.cpu_pool().owners()["Again.inner"] == 3 * 1600
         x = torch.ones(16)
-        assert mt.cpu_pool().owners()[""] == 64 + 64 + x.nbytes  # weights, bias
+        assert mt.cpu_pool().owners()["unnamed"] == 64 + 64 + x.nbytes  # weights, bias
 
     def test_off_no_hook_is_left(self, limit):
         from torch.nn.modules import module
@@ -385,10 +385,16 @@ class TestNames:
         assert [len(each) for each in tables] == [1] * 5
         mt.limit_cpu("1GiB", tag_modules=False)
         assert [len(each) for each in tables] == [0] * 5
-        mt.limit_cpu("1GiB")
+        mt.limit_cpu("2GiB")  # another limit, and nothing else
+        assert [len(each) for each in tables] == [0] * 5
+        mt.limit_cpu("1GiB", tag_modules=True)
         assert [len(each) for each in tables] == [1] * 5
         mt.limit_cpu(None)
         assert [len(each) for each in tables] == [0] * 5
+        mt.limit_cpu("1GiB", tag_modules=False)
+        mt.limit_cpu(None)
+        mt.limit_cpu("1GiB")
+        assert [len(each) for each in tables] == [1] * 5
 
     def test_a_snapshot_opens_in_pytorchs_viewer(self, limit, tmp_path):
         model = network()
