@@ -154,15 +154,14 @@ class Kernels:
 def _tiers(device: Device) -> tuple[Tier, ...]:
     """Tell what a device has of tiers; nominal bandwidths where none is stated."""
     spill = device.spill
-    return tuple(
-        Tier(
-            name,
-            spill.bandwidth or NOMINAL_COPY[name],
-            spill.limit_bytes if name == spill.tier else None,
-            is_stated=name == spill.tier,
-        )
-        for name in device.tiers
-    )
+    found = []
+    for name in device.tiers:
+        place = spill.at(name)
+        nominal = NOMINAL_COPY.get(name, NOMINAL_COPY["file"])  # one of several
+        rate = place.bandwidth or nominal
+        stated = bool(spill.places)
+        found.append(Tier(name, rate, place.limit_bytes, is_stated=stated))
+    return tuple(found)
 
 
 def _refuse_bfloat16(graph: Graph, device: Device) -> None:

@@ -78,7 +78,7 @@ class CpuDevice(Device):
         self.tiers: Mapping[str, Space] = spill.of(_TIERS)
         self._host: Pool | None = None
         self.tier_limit = TierLimit(name, spill)
-        self._lanes: dict[str, Lane] = {}  # by tier and direction
+        self._lanes: dict[tuple[str, str], Lane] = {}  # by tier and direction
         self.pool = self.host_pool = Pool(limit=limit_bytes, growth=growth, name=name)
 
     @cached_property
@@ -116,8 +116,9 @@ class CpuDevice(Device):
 
     def tier_memory(self, tier: str, nbytes: int, *, tag: str) -> Arena | ScratchFile:
         """Take memory of the host or of the disk."""
-        if tier == "file":
-            return ScratchFile(self.spill.folder or tempfile.gettempdir(), nbytes)
+        if tier != "host":
+            folder = self.spill.at(tier).folder or tempfile.gettempdir()
+            return ScratchFile(folder, nbytes)
         if self._host is None:
             self._host = Pool(name=f"{self.name} swapped out")
         arena = self._host.arena(tag=tag)
@@ -128,10 +129,10 @@ class CpuDevice(Device):
         self, arena: Arena, tiers: Mapping[str, Arena | ScratchFile]
     ) -> Program:
         """Make an empty program; lanes are the device's."""
-        lanes = [f"{tier} {way}" for tier in tiers for way in ("out", "in")]
+        lanes = [(tier, way) for tier in tiers for way in ("out", "in")]
         for lane in lanes:
             if lane not in self._lanes:
-                self._lanes[lane] = Lane(self.spill.bandwidth)
+                self._lanes[lane] = Lane(self.spill.at(lane[0]).bandwidth)
         return Program(arena, tiers.values(), [self._lanes[lane] for lane in lanes])
 
     def describe_kernels(self) -> str:
