@@ -274,14 +274,7 @@ class Request:
 
     def plan(self, actions: Sequence[Action]) -> Plan:
         """Make the plan of these actions: simulated, summarised, not yet judged."""
-        blank = Plan(
-            graph=self.graph.name,
-            method=self.method,
-            limit_bytes=self.limit_bytes,
-            alignment=ALIGNMENT,
-            predicted=Predicted(peak_bytes=0),
-            actions=tuple(actions),
-        )
+        blank = self.unpriced(actions)
         found = simulate(self.graph, blank, tier_rates(self.graph))
         predicted = Predicted(
             peak_bytes=found.peak_bytes,
@@ -299,6 +292,17 @@ class Request:
             predicted=predicted,
             actions=tuple(self.renumbered(action) for action in actions),
             summary=_summary(self.graph, blank, found),
+        )
+
+    def unpriced(self, actions: Sequence[Action]) -> Plan:
+        """Return the plan of these actions, as which nobody knows what it takes."""
+        return Plan(
+            graph=self.graph.name,
+            method=self.method,
+            limit_bytes=self.limit_bytes,
+            alignment=ALIGNMENT,
+            predicted=Predicted(peak_bytes=0),
+            actions=tuple(actions),
         )
 
     def renumbered(self, action: Action) -> Action:
@@ -354,6 +358,7 @@ def _summary(graph: Graph, plan: Plan, found: Simulation) -> Summary:
         peak_op="" if found.peak_op is None else graph.ops[found.peak_op].name,
         all_bytes=_own_buffers(graph),
         times=graph.times,
+        by_tier={k: v for k, v in found.tier_peak_bytes.items() if v},
     )
 
 

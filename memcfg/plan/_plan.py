@@ -171,6 +171,8 @@ class Summary:
     recosted : Recosted or None, default None
         What the plan was judged by, and took the place of, after the first steps; None:
         it was not judged again.
+    by_tier : mapping of str to int, default {}
+        Bytes of each tier that copies take, and what encodings may leave over.
     """
 
     kept: Group
@@ -185,6 +187,7 @@ class Summary:
     times: str = "nominal"
     unproven: bool = False
     recosted: Recosted | None = None
+    by_tier: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -385,6 +388,9 @@ def _costs(plan: Plan) -> list[Row]:
     if predicted.moved_bytes:
         held = f"at most {format_bytes(predicted.host_peak_bytes)} at a time"
         rows.append(_bytes_row("moved", predicted.moved_bytes, *held.split()))
+        by_tier = plan.summary.by_tier if plan.summary else {}
+        for tier, nbytes in by_tier.items() if len(by_tier) > 1 else ():
+            rows.append(_bytes_row(f"on {tier}", nbytes, f"({nbytes} B)"))
         words = "of that time ops wait for copies"
         stall = _milliseconds(predicted.stall_seconds)
         rows.append(Row("stall", stall, tuple(words.split())))

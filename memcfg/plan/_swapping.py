@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg.errors import InfeasiblePlanError, PlanError
 from memcfg.plan._actions import Compute
+from memcfg.plan._copy_lives import life_of
 from memcfg.plan._simulate import simulate
 from memcfg.plan._tensor_moves import (
     Event,
@@ -21,13 +22,14 @@ from memcfg.plan._tensor_moves import (
     Returned,
     Run,
     plan_events,
-    tier_of,
 )
+from memcfg.plan._tiers import likely_tiers, tiers_of
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from memcfg.graph import Graph
     from memcfg.plan._lifetimes import Request
     from memcfg.plan._plan import Plan
 
@@ -75,31 +77,52 @@ def events_of(sequence: Sequence[int], away: Iterable[Away]) -> list[Event]:
     return events
 
 
+def away_tiers(graph: Graph, away: Sequence[Away]) -> dict[int, str]:
+    """Tell to which tier each tensor will go, if each has its time there."""
+    lives = []
+    for tensor, begin, _, _, back in away:
+        lives.append(life_of(graph, Leave(tensor), begin, back, back - begin))
+    names = likely_tiers(tiers_of(graph), lives)
+    return {each.tensor: name for each, name in zip(away, names, strict=True)}
+
+
 def tier_excess(request: Request, plan: Plan) -> int:
-    """Return the bytes that a plan has on its tier beyond the limit; 0: it fits."""
-    tier = tier_of(request.graph)
-    if tier.limit_bytes is None or not plan.predicted.host_peak_bytes:
-        return 0
+    """Return the bytes that a plan has on tiers beyond their limits; 0: it fits."""
+    rows = _on_tiers(request, plan)
+    return sum(max(nbytes - limit, 0) for _, nbytes, limit in rows)
+
+
+def _on_tiers(request: Request, plan: Plan) -> list[tuple[str, int, int]]:
+    """List the tiers that have a limit: what a plan has there, and the limit."""
+    limits = {
+        tier.name: tier.limit_bytes
+        for tier in tiers_of(request.graph)
+        if tier.limit_bytes is not None
+    }
+    if not limits or not plan.predicted.host_peak_bytes:
+        return []
     needed = simulate(request.graph, in_own_numbers(request, plan)).tier_peak_bytes
-    return max(needed.get(tier.name, 0) - tier.limit_bytes, 0)
+    return [(name, needed.get(name, 0), limit) for name, limit in limits.items()]
 
 
 def within_tier(request: Request, plan: Plan, enough: int | None = None) -> Plan:
-    """Return a plan whose tier has room for it.
+    """Return a plan whose tiers have room for it.
 
     Else raises InfeasiblePlanError, if the method plans with `enough` bytes on the
     device and swaps nothing then, or PlanError.
     """
-    excess = tier_excess(request, plan)
-    if not excess:
+    rows = _on_tiers(request, plan)
+    if all(nbytes <= limit for _, nbytes, limit in rows):
         return plan
-    tier = tier_of(request.graph)
-    assert tier.limit_bytes is not None
+    excess = sum(max(nbytes - limit, 0) for _, nbytes, limit in rows)
+    (first, there, limit), *others = rows
     told = (
-        f"{request.method} has "
-        f"{format_bytes(excess + tier.limit_bytes, exact=True)} of {plan.graph!r} on "
-        f"{tier.name!r}, whose limit is {format_bytes(tier.limit_bytes, exact=True)}."
+        f"{request.method} has {_exact(there)} of {plan.graph!r} on {first!r}, whose "
+        f"limit is {_exact(limit)}"
     )
+    for name, there, limit in others:
+        told += f", and {_exact(there)} on {name!r}, whose limit is {_exact(limit)}"
+    told += f": {_exact(excess)} too much."
     if enough is None:
         raise PlanError(f"{told} Raise spill_limit, or take another method")
     raise InfeasiblePlanError(
@@ -111,6 +134,10 @@ def within_tier(request: Request, plan: Plan, enough: int | None = None) -> Plan
         limit_bytes=plan.limit_bytes,
         hint=f"{told} Raise spill_limit, or the device's limit, to swap less.",
     )
+
+
+def _exact(nbytes: int) -> str:
+    return format_bytes(nbytes, exact=True)
 
 
 def in_own_numbers(request: Request, plan: Plan) -> Plan:
