@@ -358,8 +358,15 @@ def _summary(graph: Graph, plan: Plan, found: Simulation) -> Summary:
         peak_op="" if found.peak_op is None else graph.ops[found.peak_op].name,
         all_bytes=_own_buffers(graph),
         times=graph.times,
-        by_tier={k: v for k, v in found.tier_peak_bytes.items() if v},
+        by_tier=by_tier(graph, found),
     )
+
+
+def by_tier(graph: Graph, found: Simulation) -> dict[str, int]:
+    """Return the bytes of the tiers that a plan has something on, in their order."""
+    there = dict.fromkeys((tier.name for tier in graph.tiers), 0)
+    there.update(found.tier_peak_bytes)
+    return {tier: nbytes for tier, nbytes in there.items() if nbytes}
 
 
 def stall(found: Simulation) -> float:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from memcfg.graph import Graph
     from memcfg.plan._lifetimes import Request
     from memcfg.plan._plan import Plan
+    from memcfg.plan._simulate import Simulation
 
 
 class Away(NamedTuple):
@@ -88,21 +89,30 @@ def away_tiers(graph: Graph, away: Sequence[Away]) -> dict[int, str]:
 
 def tier_excess(request: Request, plan: Plan) -> int:
     """Return the bytes that a plan has on tiers beyond their limits; 0: it fits."""
-    rows = _on_tiers(request, plan)
-    return sum(max(nbytes - limit, 0) for _, nbytes, limit in rows)
+    if not plan.predicted.host_peak_bytes or not _limits(request.graph):
+        return 0
+    found = simulate(request.graph, in_own_numbers(request, plan))
+    limits = _limits(request.graph)
+    there = found.tier_peak_bytes
+    return sum(max(there.get(t, 0) - limit, 0) for t, limit in limits.items())
 
 
-def _on_tiers(request: Request, plan: Plan) -> list[tuple[str, int, int]]:
-    """List the tiers that have a limit: what a plan has there, and the limit."""
-    limits = {
-        tier.name: tier.limit_bytes
-        for tier in tiers_of(request.graph)
-        if tier.limit_bytes is not None
-    }
-    if not limits or not plan.predicted.host_peak_bytes:
-        return []
-    needed = simulate(request.graph, in_own_numbers(request, plan)).tier_peak_bytes
-    return [(name, needed.get(name, 0), limit) for name, limit in limits.items()]
+def _limits(graph: Graph) -> dict[str, int]:
+    """Return the limits of tiers that have one."""
+    tiers = tiers_of(graph)
+    return {t.name: t.limit_bytes for t in tiers if t.limit_bytes is not None}
+
+
+def beyond_limits(method: str, graph: Graph, found: Simulation) -> str:
+    """Say what a plan has on tiers that have not so much room; empty: they have."""
+    excess, parts = 0, list[str]()
+    for name, limit in _limits(graph).items():
+        there = found.tier_peak_bytes.get(name, 0)
+        excess += max(there - limit, 0)
+        of = "" if parts else f" of {graph.name!r}"
+        parts.append(f"{_exact(there)}{of} on {name!r}, whose limit is {_exact(limit)}")
+    told = f"{method} has {', and '.join(parts)}: {_exact(excess)} too much."
+    return told if excess else ""
 
 
 def within_tier(request: Request, plan: Plan, enough: int | None = None) -> Plan:
@@ -111,18 +121,10 @@ def within_tier(request: Request, plan: Plan, enough: int | None = None) -> Plan
     Else raises InfeasiblePlanError, if the method plans with `enough` bytes on the
     device and swaps nothing then, or PlanError.
     """
-    rows = _on_tiers(request, plan)
-    if all(nbytes <= limit for _, nbytes, limit in rows):
+    if not tier_excess(request, plan):
         return plan
-    excess = sum(max(nbytes - limit, 0) for _, nbytes, limit in rows)
-    (first, there, limit), *others = rows
-    told = (
-        f"{request.method} has {_exact(there)} of {plan.graph!r} on {first!r}, whose "
-        f"limit is {_exact(limit)}"
-    )
-    for name, there, limit in others:
-        told += f", and {_exact(there)} on {name!r}, whose limit is {_exact(limit)}"
-    told += f": {_exact(excess)} too much."
+    found = simulate(request.graph, in_own_numbers(request, plan))
+    told = beyond_limits(request.method, request.graph, found)
     if enough is None:
         raise PlanError(f"{told} Raise spill_limit, or take another method")
     raise InfeasiblePlanError(

@@ -599,6 +599,7 @@ def _measure_planned(
             for m, s in zip(live, seconds, strict=True)
         ),
         tier_bytes=dict(program.spec.tier_bytes),
+        saved_bytes=program.spec.saved_bytes,
         codings=program.codings(),
     )
 

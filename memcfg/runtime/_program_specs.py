@@ -258,12 +258,13 @@ def _needs(
     computes = [a for a in plan.actions if isinstance(a, planning.Compute)]
     ops = [(a.op, a.algorithm) for a in computes]
     saved = _saved(graph, kernels, ops, device, fails=fails)
-    tiers = dict(planning.simulate(graph, plan).tier_peak_bytes)
+    found = planning.simulate(graph, plan).tier_peak_bytes
+    tiers = {tier: found[tier] for tier in device.tiers if tier in found}
     for place in device.spill.places:
         away, limit = tiers.get(place.tier, 0), place.limit_bytes
         if limit is not None and away > limit:
             raise PlanError(
-                f"the plan takes {away} B of tier {place.tier!r}, and spill_limit is "
+                f"the plan takes {away} B of tier {place.tier!r}, whose limit is "
                 f"{limit} B"
             )
     if saved:

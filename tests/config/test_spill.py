@@ -71,9 +71,7 @@ def test_both_tiers_are_there_unless_it_was_told_of_one():
 def test_a_plan_beyond_the_limit_is_refused(tier, tmp_path):
     target = "host" if tier == "host" else str(tmp_path)
     found = device(spill_to=target, spill_limit="1KiB")
-    with pytest.raises(
-        PlanError, match=r"takes \d+ B of tier .* spill_limit is 1024 B"
-    ):
+    with pytest.raises(PlanError, match=r"takes \d+ B of tier .* limit is 1024 B"):
         load(found, tier)
 
 
