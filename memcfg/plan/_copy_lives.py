@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from memcfg.plan._tensor_moves import Leave, Left, Pack, Return, Returned, Run, Unpack
@@ -45,16 +44,15 @@ def on_tier(leave: Leave, tier: str) -> Leave:
     return leave._replace(tier=tier)
 
 
-def life_of(graph: Graph, leave: Leave, begin: int, end: int, ops: int) -> Life:
+def life_of(graph: Graph, leave: Leave, begin: int, end: int) -> Life:
     """Return the life of a copy: that of its bytes, and those of its code at worst."""
     own = graph.tensors[leave.tensor].nbytes
     coded = own + HEADER if leave.codec else own
-    return Life(begin, end, align_up(own), align_up(coded), ops)
+    return Life(begin, end, align_up(own), align_up(coded))
 
 
 def copy_lives(graph: Graph, events: Sequence[Event]) -> list[Life]:
     """List lives on tiers in the order in which they begin, by numbers of events."""
-    ops = [0, *accumulate(isinstance(event, Run) for event in events)]
     begun: dict[int, int] = {}  # tensors -> their copies, or encodings
     ends: dict[int, int] = {}  # by copy
     coming: set[int] = set()
@@ -69,10 +67,7 @@ def copy_lives(graph: Graph, events: Sequence[Event]) -> list[Life]:
                 ends[begun[tensor]] = at
             case Return(tensor):
                 coming.add(tensor)
-    return [
-        _life(graph, events[at], at, end, ops[end] - ops[at])
-        for at, end in sorted(ends.items())
-    ]
+    return [_life(graph, events[at], at, end) for at, end in sorted(ends.items())]
 
 
 def _waited_for(graph: Graph, event: Event) -> Sequence[int]:
@@ -85,10 +80,10 @@ def _waited_for(graph: Graph, event: Event) -> Sequence[int]:
     return ()
 
 
-def _life(graph: Graph, event: Event, begin: int, end: int, ops: int) -> Life:
+def _life(graph: Graph, event: Event, begin: int, end: int) -> Life:
     if isinstance(event, Leave):
-        return life_of(graph, event, begin, end, ops)
+        return life_of(graph, event, begin, end)
     assert isinstance(event, Pack)
     own = graph.tensors[event.tensor].nbytes
     left = align_up(max(own - event.nbytes, 0)) if event.overflows else 0
-    return Life(begin, end, left, left, ops)
+    return Life(begin, end, left, left)

@@ -6,7 +6,6 @@ It trusts the plan to be legal; `validate` is the judge and shares no code with 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg.errors import PlanError
@@ -400,14 +399,12 @@ def with_tiers(graph: Graph, plan: Plan, tiers: Sequence[Tier]) -> Plan:
         for it as long as it is there. A copy is encoded where lanes encode.
     """
     copies = sorted(_copies(graph, plan), key=lambda copy: copy.begin)
-    ops = [0, *accumulate(isinstance(each, Compute) for each in plan.actions)]
     lives = []
     for copy in copies:
-        begin, end = copy.begin, copy.end
         own = align_up(graph.tensors[copy.tensor].nbytes, plan.alignment)
         out = plan.actions[copy.begin]
         own = own if isinstance(out, SwapOut) else copy.size
-        lives.append(Life(begin, end, own, copy.size, ops[end] - ops[begin]))
+        lives.append(Life(copy.begin, copy.end, own, copy.size))
     changed = list(plan.actions)
     places = assign(tiers, lives, plan.alignment)
     for copy, (tier, offset) in zip(copies, places, strict=True):

@@ -82,7 +82,7 @@ def away_tiers(graph: Graph, away: Sequence[Away]) -> dict[int, str]:
     """Tell to which tier each tensor will go, if each has its time there."""
     lives = []
     for tensor, begin, _, _, back in away:
-        lives.append(life_of(graph, Leave(tensor), begin, back, back - begin))
+        lives.append(life_of(graph, Leave(tensor), begin, back))
     names = likely_tiers(tiers_of(graph), lives)
     return {each.tensor: name for each, name in zip(away, names, strict=True)}
 

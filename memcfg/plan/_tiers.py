@@ -1,7 +1,7 @@
 """Which tier each copy goes to: the first that has room for it as long as it is there.
 
-Copies that are back soonest choose first. They need a fast lane most, and their bytes
-are soon free for others; what is away for long has time for a slow lane.
+What leaves first chooses first: in most networks the first maps are the largest for the
+time in which they are made, so that a slow lane would be waited for there.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ class Life(NamedTuple):
     end: int
     nbytes: int  # rounded up
     coded: int  # the same where lanes encode; with a codec, those that it may need
-    ops: int  # that run meanwhile
 
     def size(self, tier: str) -> int:
         """Return the bytes that it needs there."""
@@ -101,7 +100,7 @@ def likely_tiers(tiers: Sequence[Tier], lives: Sequence[Life]) -> list[str]:
         return [tiers[0].name] * len(lives)
     rooms = Rooms(tiers, max((life.end for life in lives), default=0))
     found = [""] * len(lives)
-    for number in sorted(range(len(lives)), key=lambda n: _soonest(lives[n])):
+    for number in sorted(range(len(lives)), key=lambda n: lives[n].begin):
         found[number] = rooms.first(lives[number])
         rooms.take(lives[number], found[number])
     return found
@@ -157,16 +156,10 @@ def _best(
     return best, int(least)
 
 
-def _soonest(life: Life) -> tuple[int, int]:
-    """Order copies by how soon they are back; of equals, that which leaves first."""
-    return life.ops, life.begin
-
-
-_ORDERS: tuple[Callable[[Life], tuple[int, int]], ...] = (
-    _soonest,
-    lambda life: (-life.nbytes, life.begin),  # if those have no room
-    lambda life: (life.begin, -life.end),
-    lambda life: (-life.ops, life.begin),
+_ORDERS: tuple[Callable[[Life], int], ...] = (
+    lambda life: life.begin,
+    lambda life: -life.nbytes,  # if those have no room
+    lambda life: -life.begin,
 )
 
 

@@ -113,8 +113,7 @@ class Swaps:
         }
 
     def _life(self, gap: Gap, leave: Leave, end: int) -> Life:
-        begin = self.begin(gap)
-        return life_of(self.trace.graph, leave, begin, end, end - begin)
+        return life_of(self.trace.graph, leave, self.begin(gap), end)
 
     def rooms(self) -> Rooms:
         """Return what its copies leave of tiers, by places."""
