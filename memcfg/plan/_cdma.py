@@ -17,7 +17,7 @@ from memcfg.plan._lifetimes import by_tier, tier_rates
 from memcfg.plan._simulate import simulate, with_tiers
 from memcfg.plan._sparsity import Densities
 from memcfg.plan._swapping import beyond_limits
-from memcfg.plan._tiers import ENCODES, tiers_of
+from memcfg.plan._tier_choice import ENCODES, tiers_of
 from memcfg.plan._vdnn import vdnn_all
 
 if TYPE_CHECKING:

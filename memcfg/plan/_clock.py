@@ -19,7 +19,7 @@ from memcfg.plan._tensor_moves import (
     Run,
     Unpack,
 )
-from memcfg.plan._tiers import tiers_of
+from memcfg.plan._tier_choice import tiers_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memcfg.plan._tensor_moves import Leave, Left, Pack, Return, Returned, Run, Unpack
-from memcfg.plan._tiers import ENCODES, HEADER, Life, assign, excess, is_one, tiers_of
+from memcfg.plan._tier_choice import (
+    ENCODES,
+    HEADER,
+    Life,
+    assign,
+    excess,
+    is_one,
+    tiers_of,
+)
 from memcfg.units import ALIGNMENT, align_up
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from memcfg.plan._accesses import Entry, Gap
     from memcfg.plan._replays import Drop, Lineage, Replays
-    from memcfg.plan._tiers import Rooms
+    from memcfg.plan._tier_choice import Rooms
     from memcfg.plan._walk import Walked
 
 _ROUNDS = 12  # of choices, each by the schedule that those before it make

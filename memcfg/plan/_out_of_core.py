@@ -20,7 +20,7 @@ from memcfg.plan._share import share
 from memcfg.plan._sparsity import Densities
 from memcfg.plan._swapping import tier_excess
 from memcfg.plan._tensor_moves import Event, Leave, plan_events
-from memcfg.plan._tiers import ENCODES, is_one, tiers_of
+from memcfg.plan._tier_choice import ENCODES, is_one, tiers_of
 from memcfg.plan._time_bound import beats_recomputation
 from memcfg.units import ALIGNMENT
 

@@ -23,7 +23,7 @@ from memcfg.plan._actions import (
     Wait,
 )
 from memcfg.plan._place import Buffer, plan_offsets
-from memcfg.plan._tiers import ENCODES, HEADER, Life, assign
+from memcfg.plan._tier_choice import ENCODES, HEADER, Life, assign
 from memcfg.units import align_up
 
 if TYPE_CHECKING:

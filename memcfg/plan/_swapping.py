@@ -23,7 +23,7 @@ from memcfg.plan._tensor_moves import (
     Run,
     plan_events,
 )
-from memcfg.plan._tiers import likely_tiers, tiers_of
+from memcfg.plan._tier_choice import likely_tiers, tiers_of
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:

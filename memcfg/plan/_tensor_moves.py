@@ -24,7 +24,7 @@ from memcfg.plan._actions import (
 )
 from memcfg.plan._lifetimes import state_updates
 from memcfg.plan._simulate import with_tiers
-from memcfg.plan._tiers import tiers_of
+from memcfg.plan._tier_choice import tiers_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

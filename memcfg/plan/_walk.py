@@ -17,7 +17,7 @@ from memcfg._cached import cached_property
 from memcfg.plan._clock import Clock, back_seconds, out_seconds
 from memcfg.plan._copy_lives import life_of, on_tier
 from memcfg.plan._tensor_moves import Event, Leave, Left, Return, Run
-from memcfg.plan._tiers import Life, Rooms, is_one, likely_tiers, tiers_of
+from memcfg.plan._tier_choice import Life, Rooms, is_one, likely_tiers, tiers_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence

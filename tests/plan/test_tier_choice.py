@@ -35,7 +35,7 @@ from memcfg.plan import (
 from memcfg.plan._clock import clock
 from memcfg.plan._lifetimes import Request
 from memcfg.plan._tensor_moves import plan_events
-from memcfg.plan._tiers import Life, assign, excess
+from memcfg.plan._tier_choice import Life, assign, excess
 
 METHODS = [
     *(name for name, make in NAMED_POLICIES.items() if getattr(make(), "swaps", False)),
