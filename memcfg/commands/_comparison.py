@@ -33,6 +33,9 @@ _WIDTHS = {  # columns of what the table shows, in its order; a size has up to 1
 }
 
 
+_FEW = 2  # tiers with a column each
+
+
 class _Refusal(NamedTuple):
     """Why a method has no plan: it needs more bytes, or the graph is none for it."""
 
@@ -49,10 +52,8 @@ def compare(
     With `steps` each plan trains so many steps.
     """
     write(_head(graph, limit))
-    without = ("Time", "Planned in") if steps else ("Measured", "Step")
-    numbers = [name for name in _WIDTHS if name not in without]
-    widths = [max(map(len, methods)), *(_WIDTHS[name] for name in numbers)]
-    table = GrowingTable(new_table("Method", numbers=numbers), widths)
+    tiers = _tiers(graph)
+    numbers, table = _table(methods, tiers, measured=steps > 0)
     refused, unproven = [], []
     lossy: dict[str, tuple[str, ...]] = {}
     for name in methods:
@@ -69,7 +70,8 @@ def compare(
         if steps:
             with shown(f"training: {name}"):
                 measured = measure(task, policy, limit, steps)
-        table.add(name, *_cells(found, measured))
+        cells = _cells(found, measured)
+        table.add(name, *(cells[each] for each in numbers), *_away(found, tiers))
     planned = len(refused) < len(methods)
     if unproven:
         write("\nNot proven the method's best, since its search ended first:")
@@ -81,6 +83,25 @@ def compare(
         write(f"\n{what}:" if planned else f"{what}:")
         write("\n".join(_refusals(refused)))
     return 0 if planned else 1
+
+
+def _table(
+    methods: Sequence[str], tiers: Sequence[str], *, measured: bool
+) -> tuple[list[str], GrowingTable]:
+    """Begin a table; its numbers are those of every plan, then bytes on tiers."""
+    without: tuple[str, ...] = ("Measured", "Step")
+    if measured:
+        without = ("Time", "Planned in")
+    if tiers:  # a table has 80 columns
+        without += ("Gap", "Extra work", "Planned in")
+    numbers = [name for name in _WIDTHS if name not in without]
+    widths = [max(map(len, methods)), *(_WIDTHS[name] for name in numbers)]
+    away = [f"On {tier}" for tier in tiers]
+    if len(tiers) > _FEW:
+        away = [away[0], "On others"]
+    widths += [_WIDTHS["Peak"]] * len(away)
+    made = new_table("Method", numbers=[*numbers, *away])
+    return numbers, GrowingTable(made, widths)
 
 
 def _head(graph: Graph, limit: int | None) -> str:
@@ -109,14 +130,34 @@ def _planned(policy: Policy, graph: Graph, limit: int | None) -> Plan | _Refusal
         return _Refusal(policy.name, None, " ".join(str(error).split()))
 
 
-def _cells(plan: Plan, measured: Measured | None) -> list[str]:
-    """Write a plan's row, without its method; measured columns if it was run."""
-    cells = [format_bytes(plan.peak_bytes), extra(plan)]
-    if measured is None:
-        taken = plan.predicted.planning_seconds
-        return [*cells, seconds(plan.elapsed_seconds), gap(plan), seconds(taken)]
-    size = format_bytes(measured.peak_bytes)
-    return [*cells, gap(plan), size, seconds(measured.seconds)]
+def _tiers(graph: Graph) -> list[str]:
+    """Return the tiers that somebody asked for, if there are several."""
+    found = [tier.name for tier in graph.tiers if tier.is_stated]
+    return found if len(found) > 1 else []
+
+
+def _away(plan: Plan, tiers: Sequence[str]) -> list[str]:
+    """Write what a plan has on each tier; of many, on the first and on the others."""
+    there = plan.summary.by_tier if plan.summary else {}
+    sizes = [there.get(tier, 0) for tier in tiers]
+    if len(sizes) > _FEW:
+        sizes = [sizes[0], sum(sizes[1:])]
+    return [format_bytes(size) for size in sizes]
+
+
+def _cells(plan: Plan, measured: Measured | None) -> dict[str, str]:
+    """Write a plan's cells by column; measured ones if it was run."""
+    cells = {
+        "Peak": format_bytes(plan.peak_bytes),
+        "Extra work": extra(plan),
+        "Time": seconds(plan.elapsed_seconds),
+        "Gap": gap(plan),
+        "Planned in": seconds(plan.predicted.planning_seconds),
+    }
+    if measured is not None:
+        cells["Measured"] = format_bytes(measured.peak_bytes)
+        cells["Step"] = seconds(measured.seconds)
+    return cells
 
 
 def copies(graph: Graph) -> float | None:

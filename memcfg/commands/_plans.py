@@ -111,17 +111,24 @@ def add_plan(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument(
         "--spill-to",
+        action="append",
         metavar="WHERE",
-        help="host, or a folder: where methods swap to (default: host)",
+        help="host, or a folder: where methods swap to (default: host); again for a "
+        "slower place, where goes what has no room before",
     )
     parser.add_argument(
-        "--spill-limit", metavar="SIZE", help="bytes that may be there, such as 4GiB"
+        "--spill-limit",
+        action="append",
+        metavar="SIZE",
+        help="bytes that may be there, such as 4GiB, or none; of several places once "
+        "for each",
     )
     parser.add_argument(
         "--lane-bandwidth",
+        action="append",
         metavar="SIZE",
-        help="bytes that a lane copies in a second, such as 8GB "
-        "(default: 5GB to the host, 1GB to a folder)",
+        help="bytes that a lane copies in a second, such as 8GB, or none (default: 5GB "
+        "to the host, 1GB to a folder); of several places once for each",
     )
     parser.add_argument(
         "--ladder",
@@ -185,23 +192,40 @@ def _plan(args: argparse.Namespace) -> int:
 
 def _spill(args: argparse.Namespace) -> tuple[Tier, ...]:
     """Configure where methods swap to, if that is said; return it as graphs have it."""
-    if args.spill_to is None and args.spill_limit is None is args.lane_bandwidth:
+    rates = args.lane_bandwidth
+    if args.spill_to is None and args.spill_limit is None is rates:
         return ()
     try:
         wanted = config.LogicalDeviceConfiguration(
-            spill_to=args.spill_to or "host",
-            spill_limit=args.spill_limit,
-            lane_bandwidth=args.lane_bandwidth
-            and args.lane_bandwidth.removesuffix("/s"),
+            spill_to=args.spill_to or ["host"],
+            spill_limit=_given(args.spill_limit),
+            lane_bandwidth=_given(
+                rates and [each.removesuffix("/s") for each in rates]
+            ),
         )
         (cpu,) = config.list_physical_devices("CPU")
         config.set_logical_device_configuration(cpu, [wanted])
-        spill = wanted.spill_on(machine_bytes())
+        spill = wanted.spill_on(machine_bytes()).places
     except (TypeError, ValueError) as error:
         args.parser.error(_SETTING.sub(_as_option, str(error)))
-    assert spill.tier is not None
-    rate = spill.bandwidth or NOMINAL_COPY[spill.tier]
-    return (Tier(spill.tier, rate, spill.limit_bytes, is_stated=True),)
+    nominal = {place.tier: NOMINAL_COPY["file"] for place in spill}
+    nominal.update(NOMINAL_COPY)
+    return tuple(
+        Tier(
+            place.tier,
+            place.bandwidth or nominal[place.tier],
+            place.limit_bytes,
+            is_stated=True,
+        )
+        for place in spill
+    )
+
+
+def _given(sizes: list[str] | None) -> list[str | None] | None:
+    """Return sizes of which some may be said to be none."""
+    if sizes is None:
+        return None
+    return [None if each == "none" else each for each in sizes]
 
 
 def _as_option(setting: re.Match[str]) -> str:

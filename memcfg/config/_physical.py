@@ -420,16 +420,17 @@ def _checked(
 
 def _check_spill(item: LogicalDeviceConfiguration, hardware: Hardware) -> None:
     spill = item.spill_on(hardware.memory_bytes)
-    if spill.folder is not None and not Path(spill.folder).is_dir():
-        raise ValueError(
-            f"spill_to: there is no folder {spill.folder!r}; the host's memory is "
-            "'host'"
-        )
-    if hardware.space == "device" and spill.bandwidth is not None:
-        raise ValueError(
-            f"lane_bandwidth is not supported for {hardware.name}: it slows copies "
-            "down on a CPU and on simulated devices"
-        )
+    for place in spill.places:
+        if place.folder is not None and not Path(place.folder).is_dir():
+            raise ValueError(
+                f"spill_to: there is no folder {place.folder!r}; the host's memory is "
+                "'host'"
+            )
+        if hardware.space == "device" and place.bandwidth is not None:
+            raise ValueError(
+                f"lane_bandwidth is not supported for {hardware.name}: it slows copies "
+                "down on a CPU and on simulated devices"
+            )
 
 
 def _check_cpu(item: LogicalDeviceConfiguration) -> None:

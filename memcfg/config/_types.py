@@ -13,11 +13,18 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from numbers import Rational, Real
 from operator import index
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from memcfg._checks import count
-from memcfg.devices import Spill
+from memcfg.devices import Spill, SpillPlace
 from memcfg.units import parse_bytes, warn_of_few_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import TypeAlias
+
+    _Value = TypeVar("_Value")
+    _Several: TypeAlias = _Value | Sequence[_Value]
 
 MAX_BYTES = 2**63 - 1  # what a signed 64-bit size can hold
 _MIB = 2**20  # bytes
@@ -91,16 +98,18 @@ class LogicalDeviceConfiguration:
     growth : bool or None, default None
         Whether memory is allocated as it is needed (True) or the whole limit at once.
         None is what `set_memory_growth` says of the hardware.
-    spill_to : str, path or None, default None
+    spill_to : str, path, sequence of these or None, default None
         Where tensors go that a plan swaps out: ``"host"``, memory of the host beside
         the limit, or a folder, for a file without a name that is there as long as it
-        is needed. None: where each plan says.
-    spill_limit : int, float, str or None, default None
+        is needed. Of several places, the fastest first, a tensor goes to the first
+        that has room for it until it is back. None: where each plan says.
+    spill_limit : int, float, str, sequence of these or None, default None
         The most bytes there at a time, as `memory_limit`; a percentage is of the
-        hardware's memory. None is no limit.
-    lane_bandwidth : int, float, str or None, default None
+        hardware's memory. None is no limit. Of several places each has its own.
+    lane_bandwidth : int, float, str, sequence of these or None, default None
         What a second of copying moves at most, each way: a number is MiB, a string is
-        exact (``"2GB"``). None is as fast as it can. Refused for a GPU that is there.
+        exact (``"2GB"``). None is as fast as it can. Of several places each has its
+        own. Refused for a GPU that is there.
 
     Raises
     ------
@@ -111,8 +120,8 @@ class LogicalDeviceConfiguration:
     ValueError
         If `memory_limit`, `spill_limit` or `lane_bandwidth` is not positive and finite,
         is not a whole number of bytes, or is a string that is no size; the ordinal is
-        negative; `spill_to` is empty; or there is a limit or a bandwidth and no
-        `spill_to`.
+        negative; `spill_to` is empty or names a place twice; there is a limit or a
+        bandwidth and no `spill_to`; or there are not as many of them as places.
 
     Examples
     --------
@@ -128,11 +137,16 @@ class LogicalDeviceConfiguration:
     experimental_priority: int | None = None
     experimental_device_ordinal: int | None = None
     growth: bool | None = field(default=None, kw_only=True)
-    spill_to: str | os.PathLike[str] | None = field(default=None, kw_only=True)
-    spill_limit: float | str | None = field(default=None, kw_only=True)
-    lane_bandwidth: float | str | None = field(default=None, kw_only=True)
+    spill_to: _Several[str | os.PathLike[str]] | None = field(
+        default=None, kw_only=True
+    )
+    spill_limit: _Several[float | str | None] = field(default=None, kw_only=True)
+    lane_bandwidth: _Several[float | str | None] = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
+        for name in ("spill_to", "spill_limit", "lane_bandwidth"):
+            if isinstance(getattr(self, name), list):  # so that it can be hashed
+                object.__setattr__(self, name, tuple(getattr(self, name)))
         self.limit_on(MAX_BYTES)
         self.spill_on(MAX_BYTES)
         if self.experimental_priority is not None:
@@ -170,29 +184,75 @@ class LogicalDeviceConfiguration:
         ValueError
             If the limit is a percentage that comes to less than a byte.
         """
-        limit = _from_mib(self.spill_limit, total_bytes, "spill_limit")
-        bandwidth = _from_mib(self.lane_bandwidth, None, "lane_bandwidth")
         if self.spill_to is None:
-            for name, value in (("spill_limit", limit), ("lane_bandwidth", bandwidth)):
-                if value is not None:
+            for name in ("spill_limit", "lane_bandwidth"):
+                if getattr(self, name) is not None:
                     raise ValueError(
                         f"{name} is for where tensors spill to: give spill_to='host' "
                         "or a folder as well"
                     )
             return Spill()
-        try:
-            target = os.fspath(self.spill_to)
-        except TypeError:
-            target = None
-        if not isinstance(target, str):
-            raise TypeError(
-                f"spill_to is 'host', a folder's path or None, not {self.spill_to!r}"
-            )
-        if not target:
+        given = _several(self.spill_to)
+        if not given:
             raise ValueError("spill_to is empty: give 'host', or a folder")
-        if target == "host":
-            return Spill("host", None, limit, bandwidth)
-        return Spill("file", os.path.abspath(target), limit, bandwidth)
+        folders = [_folder(each) for each in given]
+        for number, folder in enumerate(folders):
+            if folder in folders[:number]:
+                raise ValueError(f"spill_to names {given[number]!r} twice")
+        count = len(folders)
+        limits = [
+            _from_mib(each, total_bytes, "spill_limit")
+            for each in self._by_place("spill_limit", count)
+        ]
+        bandwidths = [
+            _from_mib(each, None, "lane_bandwidth")
+            for each in self._by_place("lane_bandwidth", count)
+        ]
+        return Spill(
+            tuple(map(SpillPlace, _tiers_of(folders), folders, limits, bandwidths))
+        )
+
+    def _by_place(self, name: str, count: int) -> Sequence[float | str | None]:
+        """Return what was given for each of so many places."""
+        given = getattr(self, name)
+        if given is None:
+            return [None] * count
+        found: Sequence[float | str | None] = _several(given)
+        if len(found) != count:
+            raise ValueError(
+                f"{name} has {len(found)} values, spill_to {count}: give one for each "
+                "place, or None"
+            )
+        return found
+
+
+def _several(given: Any) -> Sequence[Any]:
+    """Return what was given as one or as several."""
+    return given if isinstance(given, tuple | list) else (given,)
+
+
+def _folder(given: object) -> str | None:
+    """Read a place that tensors go to; None is the host's memory."""
+    try:
+        target = os.fspath(given)  # type: ignore[call-overload]
+    except TypeError:
+        target = None
+    if not isinstance(target, str):
+        raise TypeError(f"spill_to is 'host', a folder's path or None, not {given!r}")
+    if not target:
+        raise ValueError("spill_to is empty: give 'host', or a folder")
+    return None if target == "host" else os.path.abspath(target)
+
+
+def _tiers_of(folders: Sequence[str | None]) -> list[str]:
+    """Name tiers; files from the second on have a number."""
+    found: list[str] = []
+    files = 0
+    for folder in folders:
+        files += folder is not None
+        number = files if files > 1 else ""
+        found.append("host" if folder is None else f"file{number}")
+    return found
 
 
 def _from_mib(

@@ -10,7 +10,7 @@ from memcfg.devices._contract import (
     Packing,
     UnboundKernel,
 )
-from memcfg.devices._tiers import Space, Spill, TierLimit, TierSpace
+from memcfg.devices._tiers import Space, Spill, SpillPlace, TierLimit, TierSpace
 from memcfg.devices.cpu import CpuDevice, CpuHardware
 from memcfg.devices.simulated import SimulatedDevice, SimulatedHardware
 
@@ -26,6 +26,7 @@ __all__ = [
     "SimulatedHardware",
     "Space",
     "Spill",
+    "SpillPlace",
     "TierLimit",
     "TierSpace",
     "UnboundKernel",

@@ -255,11 +255,12 @@ class Device(Protocol):
     space : Space
         What kind of memory the pool hands out; on ``"addresses"`` nothing runs.
     tiers : mapping of str to Space
-        The spaces that tensors can be swapped to, and of what kind they are.
+        The spaces that tensors can be swapped to, in the order in which they are taken,
+        and of what kind they are.
     spill : Spill
         What it was told of them.
     tier_limit : TierLimit
-        What programs have reserved of the tier that has a limit.
+        What programs have reserved of the tiers that have a limit.
     codecs : tuple of str
         What programs can encode tensors with. One of them may need a library that is
         missing: `MissingDependencyError` says so when it is to be used.

@@ -43,7 +43,7 @@ class _Copies:
 
         As many bytes are copied as the pool and the tier have room for, up to 64 MiB.
         """
-        limit = self.device.spill.limit_bytes
+        limit = self.device.spill.at(self.tier).limit_bytes
         for nbytes in _SIZES:
             try:
                 if limit is None or nbytes <= limit:
@@ -88,7 +88,7 @@ def copy_rate(
     to no bandwidth. What was measured is known to `times`, and for a machine to files.
     """
     copies = _Copies(device, tier, make)
-    op = ("copy", {"tier": tier, "folder": device.spill.folder or ""}, (), ())
+    op = ("copy", {"tier": tier, "folder": device.spill.at(tier).folder or ""}, (), ())
     if machine is not None:
         op = ("copy", {"tier": tier}, (), ())  # the machine has the file system
     ((_, _, seconds),) = times.rows(op, [copies], device.pool, machine)

@@ -13,7 +13,7 @@ from memcfg.errors import ResourceExhaustedError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["ANYWHERE", "Space", "Spill", "TierLimit", "TierSpace"]
+__all__ = ["ANYWHERE", "Space", "Spill", "SpillPlace", "TierLimit", "TierSpace"]
 
 
 Space: TypeAlias = str
@@ -28,25 +28,51 @@ It has `nbytes`; an `Arena` grows and shrinks."""
 
 
 @dataclass(frozen=True)
+class SpillPlace:
+    """What a logical device was told of one of its tiers.
+
+    Parameters
+    ----------
+    tier : str
+        Its name in plans: ``"host"``, or ``"file"``, with a number from the second file
+        on.
+    folder : str or None, default None
+        Where the file lies; None: where the system keeps temporary ones.
+    limit_bytes : int or None, default None
+        The most bytes of swapped tensors there at a time; None is no limit.
+    bandwidth : float or None, default None
+        Bytes a second that each of its two lanes copies at most; None: as fast as it
+        can.
+    """
+
+    tier: str
+    folder: str | None = None
+    limit_bytes: int | None = None
+    bandwidth: float | None = None
+
+
+@dataclass(frozen=True)
 class Spill:
     """What a logical device was told of its tiers.
 
     Parameters
     ----------
-    tier : str or None, default None
-        The only one that there is, ``"host"`` or ``"file"``; None: both.
-    folder : str or None, default None
-        Where files lie; None: where the system keeps temporary ones.
-    limit_bytes : int or None, default None
-        The most bytes of swapped tensors there at a time; None is no limit.
-    bandwidth : float or None, default None
-        Bytes a second that each lane copies at most; None: as fast as it can.
+    places : tuple of SpillPlace, default ()
+        The only ones that there are, in the order in which tensors take them; empty:
+        all that such devices have.
     """
 
-    tier: str | None = None
-    folder: str | None = None
-    limit_bytes: int | None = None
-    bandwidth: float | None = None
+    places: tuple[SpillPlace, ...] = ()
+
+    def at(self, tier: str) -> SpillPlace:
+        """Return what was said of a tier.
+
+        Parameters
+        ----------
+        tier : str
+            Its name; of one that nobody spoke of nothing was said.
+        """
+        return next((p for p in self.places if p.tier == tier), SpillPlace(tier))
 
     def of(self, tiers: Mapping[str, Space]) -> Mapping[str, Space]:
         """Return those of a kind of device's tiers that are left.
@@ -54,23 +80,25 @@ class Spill:
         Parameters
         ----------
         tiers : mapping of str to Space
-            All that such devices have.
+            The kinds that such devices have, ``"host"`` and ``"file"``.
 
         Returns
         -------
         mapping of str to Space
-            One of them, or all.
+            The places, or all.
         """
-        if self.tier is None:
+        if not self.places:
             return tiers
-        return MappingProxyType({self.tier: tiers[self.tier]})
+        return MappingProxyType(
+            {p.tier: tiers["host" if p.tier == "host" else "file"] for p in self.places}
+        )
 
 
 ANYWHERE = Spill()
 
 
 class TierLimit:
-    """What programs have reserved of a device's tier, under a limit.
+    """What programs have reserved of a device's tiers, each under its limit.
 
     Parameters
     ----------
@@ -82,9 +110,13 @@ class TierLimit:
 
     def __init__(self, device: str, spill: Spill) -> None:
         self._device = device
-        self._spill = spill
+        self._limits = {
+            place.tier: place.limit_bytes
+            for place in spill.places
+            if place.limit_bytes is not None
+        }
         self._lock = threading.Lock()
-        self._reserved: WeakKeyDictionary[object, int] = WeakKeyDictionary()
+        self._reserved: WeakKeyDictionary[object, dict[str, int]] = WeakKeyDictionary()
 
     def reserve(self, owner: object, tiers: Mapping[str, int]) -> None:
         """Have an owner reserve so many bytes of each tier, instead of what it had.
@@ -99,22 +131,23 @@ class TierLimit:
         Raises
         ------
         ResourceExhaustedError
-            If others have so much that the limit would be exceeded; the owner keeps
-            what it had.
+            If others have so much of one that its limit would be exceeded; the owner
+            keeps what it had of all.
         """
-        limit = self._spill.limit_bytes
-        nbytes = tiers.get(self._spill.tier or "", 0)
-        if limit is None:
+        if not self._limits:
             return
+        wanted = {tier: tiers.get(tier, 0) for tier in self._limits}
         with self._lock:
-            held = sum(n for who, n in self._reserved.items() if who is not owner)
-            if held + nbytes > limit:
-                raise ResourceExhaustedError(
-                    f"The tier {self._spill.tier!r} of {self._device} is full.",
-                    requested_bytes=nbytes,
-                    in_use_bytes=held,
-                    limit_bytes=limit,
-                    device=self._device,
-                    hint="Raise spill_limit, close another model, or swap less.",
-                )
-            self._reserved[owner] = nbytes
+            others = [held for who, held in self._reserved.items() if who is not owner]
+            for tier, limit in self._limits.items():
+                held = sum(each[tier] for each in others)
+                if held + wanted[tier] > limit:
+                    raise ResourceExhaustedError(
+                        f"The tier {tier!r} of {self._device} is full.",
+                        requested_bytes=wanted[tier],
+                        in_use_bytes=held,
+                        limit_bytes=limit,
+                        device=self._device,
+                        hint="Raise spill_limit, close another model, or swap less.",
+                    )
+            self._reserved[owner] = wanted

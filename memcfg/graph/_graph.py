@@ -196,8 +196,8 @@ class Graph:
         ``"measured"`` on a device. Not part of the interchange format, and does not
         take part in comparison.
     tiers : tuple of Tier, default ()
-        What the device has, the first the one to swap to; empty: not known. Like
-        `times` in other respects.
+        What the device has, in the order in which they are taken; empty: not known.
+        Like `times` in other respects. `validate` proves their limits.
 
     Raises
     ------

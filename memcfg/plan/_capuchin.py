@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg.plan._accesses import Entry
 from memcfg.plan._actions import SwapIn, Wait
+from memcfg.plan._clock import rate_of
 from memcfg.plan._evictions import Evictions
 from memcfg.plan._passive import Passive
 from memcfg.plan._policy import Lessons, Method, fits
 from memcfg.plan._replays import Replays
 from memcfg.plan._swapping import within_tier
-from memcfg.plan._tensor_moves import plan_events, tier_of
+from memcfg.plan._tensor_moves import plan_events
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -239,7 +240,6 @@ def capuchin_feedback(
     guided = policy.make if isinstance(policy, Method) else None
     if not isinstance(guided, _Guided):
         raise TypeError(f"feedback is for capuchin(), not {policy!r}")
-    rate = tier_of(graph).bytes_per_second
     early = dict(guided.early)
     for each in measured.schedule:
         action = plan.actions[each.action]
@@ -247,7 +247,7 @@ def capuchin_feedback(
             continue
         copy = plan.actions[action.action]
         if isinstance(copy, SwapIn):
-            tensor = graph.tensors[copy.tensor]
+            tensor, rate = graph.tensors[copy.tensor], rate_of(graph, copy.tier)
             sooner = _SOONER * tensor.nbytes / rate if rate else 0.0
             early[tensor.name] = early.get(tensor.name, 0.0) + sooner
     return capuchin(early=early)

@@ -10,15 +10,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from memcfg.errors import PlanError
-from memcfg.plan._actions import Action, Encode, SwapIn, SwapOut
+from memcfg.plan._actions import Action, Encode, SwapOut
 from memcfg.plan._codec_bytes import LOSSY, SPARSE, code_bytes
 from memcfg.plan._gist import RECTIFIED
-from memcfg.plan._lifetimes import tier_rates
+from memcfg.plan._lifetimes import by_tier, tier_rates
 from memcfg.plan._policy import is_lossless
-from memcfg.plan._simulate import simulate, with_copies_placed
+from memcfg.plan._simulate import simulate, with_tiers
 from memcfg.plan._sparsity import Densities
+from memcfg.plan._swapping import beyond_limits
+from memcfg.plan._tier_choice import ENCODES, tiers_of
 from memcfg.plan._vdnn import vdnn_all
-from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from memcfg.plan._plan import Plan
     from memcfg.plan._policy import Policy
 
-_TIER = "host"
 _LEAST = 1.05  # ratio below which bytes are copied as they are
 
 
@@ -56,8 +56,17 @@ class _Compressing:
         coded = self._coded(graph, plan)
         if coded == plan.actions:
             return replace(plan, method=self.name)
-        placed = with_copies_placed(graph, replace(plan, actions=coded))
+        tiers = tiers_of(graph)
+        placed = with_tiers(graph, replace(plan, actions=coded), tiers)
+        if not any(isinstance(a, SwapOut) and a.codec for a in placed.actions):
+            names = " and ".join(repr(tier.name) for tier in tiers)
+            raise PlanError(
+                f"cdma encodes copies to {ENCODES!r}, and those of {graph.name!r} go "
+                f"to {names}"
+            )
         found = simulate(graph, placed, tier_rates(graph))
+        if told := beyond_limits(self.name, graph, found):
+            raise PlanError(f"{told} Raise spill_limit, or swap without codes")
         busy = found.seconds + found.codec_seconds
         predicted = replace(
             plan.predicted,
@@ -65,8 +74,8 @@ class _Compressing:
             moved_bytes=found.moved_bytes,
             stall_seconds=max(found.elapsed_seconds - busy, 0.0),
         )
-        self._check_tier(graph, found.tier_peak_bytes.get(_TIER, 0))
-        return replace(placed, method=self.name, predicted=predicted)
+        summary = plan.summary and replace(plan.summary, by_tier=by_tier(graph, found))
+        return replace(placed, method=self.name, predicted=predicted, summary=summary)
 
     def _coded(self, graph: Graph, plan: Plan) -> tuple[Action, ...]:
         """Return the actions with a codec for copies that it makes smaller."""
@@ -83,31 +92,8 @@ class _Compressing:
             nbytes = graph.tensors[action.tensor].nbytes
             room = code_bytes(self.codec, nbytes, sparse.get(action.tensor, 1.0))
             if room * _LEAST <= nbytes:
-                if action.tier != _TIER:
-                    raise PlanError(
-                        f"cdma encodes copies to {_TIER!r}, and those of "
-                        f"{graph.name!r} go to {action.tier!r}"
-                    )
                 actions[index] = replace(action, codec=self.codec, nbytes=room)
-        if actions == list(plan.actions):
-            return plan.actions
-        return tuple(map(_unplaced, actions))
-
-    def _check_tier(self, graph: Graph, nbytes: int) -> None:
-        for tier in graph.tiers:
-            limit = tier.limit_bytes
-            if tier.name == _TIER and limit is not None and nbytes > limit:
-                raise PlanError(
-                    f"cdma has {format_bytes(nbytes, exact=True)} of {graph.name!r} on "
-                    f"{_TIER!r}, whose limit is {format_bytes(limit, exact=True)}. "
-                    "Raise spill_limit, or swap without codes"
-                )
-
-
-def _unplaced(action: Action) -> Action:
-    if isinstance(action, SwapOut | SwapIn):
-        return replace(action, offset=None)
-    return action
+        return tuple(actions)
 
 
 def cdma(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from memcfg.plan._copy_lives import with_tiers_told
 from memcfg.plan._simulate import cost_of, decode_seconds, encode_seconds
 from memcfg.plan._tensor_moves import (
     Leave,
@@ -17,8 +18,8 @@ from memcfg.plan._tensor_moves import (
     Returned,
     Run,
     Unpack,
-    tier_of,
 )
+from memcfg.plan._tier_choice import tiers_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,27 +34,28 @@ class Clock:
 
     now: float = 0.0  # when the last op has ended, and what it was waited for
     stall_seconds: float = 0.0  # that ops waited for copies
-    _out: float = field(default=0.0, init=False)  # when the lane has ended its copies
-    _back: float = field(default=0.0, init=False)
+    # When the lanes of each tier have ended their copies.
+    _out: dict[str | None, float] = field(default_factory=dict, init=False)
+    _back: dict[str | None, float] = field(default_factory=dict, init=False)
 
     @property
     def elapsed_seconds(self) -> float:
         """When all has ended, copies too."""
-        return max(self.now, self._out, self._back)
+        return max((self.now, *self._out.values(), *self._back.values()))
 
     def run(self, seconds: float) -> None:
         """Run an op."""
         self.now += seconds
 
-    def out(self, seconds: float) -> float:
+    def out(self, seconds: float, tier: str | None = None) -> float:
         """Start a copy out, behind those before it; return when it ends."""
-        self._out = max(self.now, self._out) + seconds
-        return self._out
+        end = self._out[tier] = max(self.now, self._out.get(tier, 0.0)) + seconds
+        return end
 
-    def back(self, seconds: float) -> float:
+    def back(self, seconds: float, tier: str | None = None) -> float:
         """Start a copy back, behind those before it; return when it ends."""
-        self._back = max(self.now, self._back) + seconds
-        return self._back
+        end = self._back[tier] = max(self.now, self._back.get(tier, 0.0)) + seconds
+        return end
 
     def wait(self, end: float) -> float:
         """Have ops wait for a copy; return for how long."""
@@ -64,8 +66,9 @@ class Clock:
 
 
 def clock(graph: Graph, events: Iterable[Event]) -> Clock:
-    """Tell the time of a schedule."""
+    """Tell the time of the plan of a schedule, whose copies are where it has them."""
     found = Clock()
+    events = with_tiers_told(graph, events)
     sent: dict[int, tuple[Leave, float]] = {}  # and when the copies end
     coming: dict[int, float] = {}
     codecs: dict[int, str] = {}  # of what is encoded
@@ -77,12 +80,13 @@ def clock(graph: Graph, events: Iterable[Event]) -> Clock:
                 found.wait(max(ends, default=0.0))
                 found.run(cost_of(op, algorithm)[0])
             case Leave(tensor):
-                sent[tensor] = event, found.out(out_seconds(graph, event))
+                end = found.out(out_seconds(graph, event), event.tier)
+                sent[tensor] = event, end
             case Left(tensor):
                 found.wait(sent[tensor][1])
             case Return(tensor):
                 leave = sent[tensor][0] if tensor in sent else Leave(tensor)
-                coming[tensor] = found.back(back_seconds(graph, leave))
+                coming[tensor] = found.back(back_seconds(graph, leave), leave.tier)
             case Returned(tensor):
                 found.wait(coming.pop(tensor, 0.0))
             case Pack(tensor, codec):
@@ -111,5 +115,13 @@ def back_seconds(graph: Graph, leave: Leave) -> float:
 def _seconds(graph: Graph, leave: Leave) -> float:
     own = graph.tensors[leave.tensor].nbytes
     nbytes = own if leave.codec is None else leave.nbytes or 0
-    rate = tier_of(graph).bytes_per_second
+    rate = rate_of(graph, leave.tier)
     return nbytes / rate if rate else 0.0
+
+
+def rate_of(graph: Graph, tier: str | None) -> float:
+    """Return the bytes a second of a tier's lanes; None: of the first."""
+    for each in tiers_of(graph):
+        if tier is None or each.name == tier:
+            return each.bytes_per_second
+    raise KeyError(tier)

@@ -14,7 +14,7 @@ from memcfg._cached import cached_property
 from memcfg.plan._accesses import START, Trace
 from memcfg.plan._clock import out_seconds
 from memcfg.plan._lanes import Copy, Lanes
-from memcfg.plan._tensor_moves import Leave, Run
+from memcfg.plan._tensor_moves import Run
 from memcfg.plan._walk import Swaps
 from memcfg.units import align_up
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from memcfg.plan._accesses import Entry, Gap
     from memcfg.plan._replays import Drop, Lineage, Replays
+    from memcfg.plan._tier_choice import Rooms
     from memcfg.plan._walk import Walked
 
 _ROUNDS = 12  # of choices, each by the schedule that those before it make
@@ -116,17 +117,23 @@ class Evictions:
         """The least goal that holds."""
         return max(self.loads)
 
-    def seconds(self, gap: Gap) -> float:
-        """Return the seconds of a copy."""
-        return out_seconds(self.trace.graph, Leave(self.trace.tensor(gap)))
+    @cached_property
+    def _rooms(self) -> Rooms:
+        return self.swaps.rooms()
 
-    def copy(self, gap: Gap) -> Copy:
-        """Return a gap's way out and back; a copy may be there already."""
-        starts, seconds = self.swaps.starts, self.seconds(gap)
+    def copy(self, gap: Gap, rooms: Rooms | None = None, *, take: bool = False) -> Copy:
+        """Return a gap's way out and back; a copy may be there already.
+
+        It goes to the tier that has room, of which it may take it.
+        """
+        leave = self.swaps.leave(gap, rooms or self._rooms, take=take)
+        seconds = out_seconds(self.trace.graph, leave)
+        starts = self.swaps.starts
         later = self.early.get(self.trace.tensor(gap), 0.0)
         first = self._first.get(gap.value, gap)
         out = seconds if first >= gap else 0.0
-        return Copy(starts[gap.back], starts[gap.after + 1], out, seconds + later)
+        way = (out, seconds + later, leave.tier or "")
+        return Copy(starts[gap.back], starts[gap.after + 1], *way)
 
     def lanes(self) -> Lanes:
         """Return the lanes with what is swapped already."""
@@ -274,6 +281,7 @@ class _Choices:
         self._left = evictions.candidates(goal)
         self._loads = [*evictions.loads]
         self._lanes = evictions.lanes()
+        self._rooms = evictions.swaps.rooms()
         self._is_over = evictions.replays.is_over
 
     def swap_for_nothing(self, *, everything: bool) -> None:
@@ -305,7 +313,7 @@ class _Choices:
 
     def _swap(self, gap: Gap) -> None:
         self.swapped.append(self.evictions.key(gap))
-        self._lanes.add(self.evictions.copy(gap))
+        self._lanes.add(self.evictions.copy(gap, self._rooms, take=True))
         self._evict(gap)
 
     def _drop(self, gap: Gap) -> None:
@@ -323,7 +331,7 @@ class _Choices:
         return max(self._loads[gap.inside]) > self.goal
 
     def _more(self, gap: Gap) -> float:
-        return self._lanes.more(self.evictions.copy(gap))
+        return self._lanes.more(self.evictions.copy(gap, self._rooms))
 
     def _cost(self, gap: Gap) -> float:
         """Return the seconds that swapping adds, or more than computing again does."""

@@ -138,7 +138,7 @@ def gist(
     density : float or mapping of str to float, default 0.6
         What part of a ReLU's results is planned not to be 0; or that of tensors by
         name, and 0.6 of others. A map that turns out denser is not encoded in that
-        step: it stays as it is, in part on the device's first tier.
+        step: it stays as it is, in part on the first tier that has room.
     sparse : {"csr", "zvc"}, optional
         The sparse code: Gist's, or the zero-value code of cDMA. None is what is
         smaller: Gist's where less than a ninth is not 0.

@@ -214,6 +214,8 @@ class _Judge:
         self.coded: dict[tuple[int, str], int] = {}  # of these: planned bytes, encoded
         self.last_uses = self._last_uses()
         self.away = self.away_peak = self.moved = 0  # bytes on other tiers, and copied
+        self.tier_loads: Counter[str] = Counter()  # of that by tier, and the most
+        self.tier_peaks: Counter[str] = Counter()
         self.peak = 0
 
     def _sources(self) -> set[int]:
@@ -593,10 +595,14 @@ class _Judge:
             buffers.add(buffer)
         self.away += size
         self.away_peak = max(self.away_peak, self.away)
+        self.tier_loads[tier] += size
+        needed = max(self.tier_loads[tier], buffer.end if offset is not None else 0)
+        self.tier_peaks[tier] = max(self.tier_peaks[tier], needed)
         return buffer
 
     def bring(self, tier: str, buffer: _Range) -> None:
         self.away -= buffer.end - buffer.start
+        self.tier_loads[tier] -= buffer.end - buffer.start
         if buffer.start >= 0:
             self.tiers[tier].remove(buffer)
 
@@ -724,11 +730,22 @@ class _Judge:
             if index not in self.computed:
                 self.blame(f"op {index} ({_quoted(op.name)}) was never computed")
         self.check_kept()
+        self.check_tiers()
         self.where = "claims"
         for text in _check_claims(
             self.graph, self.plan, self.peak, self.away_peak, self.moved
         ):
             self.blame(text)
+
+    def check_tiers(self) -> None:
+        """Check the limits of tiers, where the graph knows them."""
+        for tier in self.graph.tiers:
+            needed, limit = self.tier_peaks[tier.name], tier.limit_bytes
+            if limit is not None and needed > limit:
+                self.blame(
+                    f"the plan takes {needed} B of tier {tier.name!r}, whose limit is "
+                    f"{limit} B"
+                )
 
     def check_kept(self) -> None:
         """Check what is read after the step; a loss also after one that it ended."""

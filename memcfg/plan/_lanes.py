@@ -1,4 +1,4 @@
-"""What copies on two lanes cost that have been chosen, before there is a schedule."""
+"""What copies on lanes cost that have been chosen, before there is a schedule."""
 
 from __future__ import annotations
 
@@ -13,29 +13,36 @@ class Copy(NamedTuple):
     ready: float  # when the copy out may start
     out: float  # how long it takes; 0: there is a copy already
     back: float
+    tier: str = ""
 
 
 class Lanes:
-    """Copies that have been chosen, one after another in each direction.
+    """Copies that have been chosen, one after another on each tier and in each way.
 
     What leaves before the busiest moment does not come back before it.
     """
 
     def __init__(self, busiest: float) -> None:
         self._busiest = busiest
-        self._copies: list[Copy] = []
-        self.stall = 0.0  # seconds that ops wait for all of them
+        self._copies: dict[str, list[Copy]] = {}  # by tier
+        self._stalls: dict[str, float] = {}
+
+    @property
+    def stall(self) -> float:
+        """Seconds that ops wait for all of them."""
+        return max(self._stalls.values(), default=0.0)
 
     def more(self, copy: Copy) -> float:
         """Return for how many seconds more ops wait with another one."""
-        found = [*self._copies]
+        found = [*self._copies.get(copy.tier, ())]
         insort(found, copy)
-        return self._stall(found) - self.stall
+        return max(self._stall(found) - self.stall, 0.0)
 
     def add(self, copy: Copy) -> None:
         """Choose it."""
-        insort(self._copies, copy)
-        self.stall = self._stall(self._copies)
+        found = self._copies.setdefault(copy.tier, [])
+        insort(found, copy)
+        self._stalls[copy.tier] = self._stall(found)
 
     def _stall(self, copies: list[Copy]) -> float:
         ends = [copy.ready for copy in copies]
@@ -44,7 +51,7 @@ class Lanes:
             if copies[number].out:
                 free = ends[number] = max(free, ends[number]) + copies[number].out
         free = stall = 0.0
-        for (need, ready, _, back), end in zip(copies, ends, strict=True):
+        for (need, ready, _, back, _), end in zip(copies, ends, strict=True):
             begin = end if end > free else free  # by when they are needed
             if ready <= self._busiest < need and begin < self._busiest:
                 begin = self._busiest

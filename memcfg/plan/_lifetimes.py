@@ -274,14 +274,7 @@ class Request:
 
     def plan(self, actions: Sequence[Action]) -> Plan:
         """Make the plan of these actions: simulated, summarised, not yet judged."""
-        blank = Plan(
-            graph=self.graph.name,
-            method=self.method,
-            limit_bytes=self.limit_bytes,
-            alignment=ALIGNMENT,
-            predicted=Predicted(peak_bytes=0),
-            actions=tuple(actions),
-        )
+        blank = self.unpriced(actions)
         found = simulate(self.graph, blank, tier_rates(self.graph))
         predicted = Predicted(
             peak_bytes=found.peak_bytes,
@@ -299,6 +292,17 @@ class Request:
             predicted=predicted,
             actions=tuple(self.renumbered(action) for action in actions),
             summary=_summary(self.graph, blank, found),
+        )
+
+    def unpriced(self, actions: Sequence[Action]) -> Plan:
+        """Return the plan of these actions, as which nobody knows what it takes."""
+        return Plan(
+            graph=self.graph.name,
+            method=self.method,
+            limit_bytes=self.limit_bytes,
+            alignment=ALIGNMENT,
+            predicted=Predicted(peak_bytes=0),
+            actions=tuple(actions),
         )
 
     def renumbered(self, action: Action) -> Action:
@@ -355,7 +359,15 @@ def _summary(graph: Graph, plan: Plan, found: Simulation) -> Summary:
         all_bytes=_own_buffers(graph),
         times=graph.times,
         copies_per_second=measured_rate(graph, plan.actions),
+        by_tier=by_tier(graph, found),
     )
+
+
+def by_tier(graph: Graph, found: Simulation) -> dict[str, int]:
+    """Return the bytes of the tiers that a plan has something on, in their order."""
+    there = dict.fromkeys((tier.name for tier in graph.tiers), 0)
+    there.update(found.tier_peak_bytes)
+    return {tier: nbytes for tier, nbytes in there.items() if nbytes}
 
 
 def stall(found: Simulation) -> float:

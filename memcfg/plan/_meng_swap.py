@@ -7,17 +7,20 @@ TensorFlow", ML Systems Workshop at NIPS 2017.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
+from memcfg.plan._clock import out_seconds
 from memcfg.plan._policy import Method, fits
-from memcfg.plan._swapping import Away, events_of, within_tier
-from memcfg.plan._tensor_moves import Event, least_load, plan_events, tier_of
+from memcfg.plan._swapping import Away, away_tiers, events_of, within_tier
+from memcfg.plan._tensor_moves import Event, Leave, least_load, plan_events
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from memcfg.graph import Graph
     from memcfg.plan._lifetimes import Request
     from memcfg.plan._plan import Plan
     from memcfg.plan._policy import Policy
@@ -32,6 +35,13 @@ class _Map(NamedTuple):
     nbytes: int
     begin: int  # of the last forward op that reads it, or behind its maker
     first: int  # of the first later op that does
+
+
+class _Lane(NamedTuple):
+    """A map's way to a tier, and the seconds of a copy there."""
+
+    tier: str
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -99,12 +109,12 @@ class _Swapper:
         graph = request.graph
         ends = [*accumulate(op.seconds for op in graph.ops)]
         starts = [0.0, *ends[:-1]]
-        rate = tier_of(graph).bytes_per_second or math.inf  # 0: no time
-        leaves = _leaves(maps, starts, rate)
+        lanes = _lanes(graph, maps)
+        leaves = _leaves(maps, starts, lanes)
         if waits:
             leaves = {each.tensor: each.begin + 1 for each in maps}
         wanted = [each for each in maps if leaves[each.tensor] < each.first]
-        arrives = self._arrives(wanted, starts, rate, _first_backward(request))
+        arrives = self._arrives(wanted, starts, lanes, _first_backward(request))
         return events_of(
             range(len(graph.ops)),
             [
@@ -120,18 +130,25 @@ class _Swapper:
         )
 
     def _arrives(
-        self, maps: Sequence[_Map], starts: list[float], rate: float, backward: int
+        self,
+        maps: Sequence[_Map],
+        starts: list[float],
+        lanes: Mapping[int, _Lane],
+        backward: int,
     ) -> dict[int, int]:
         """Tell before which op each copy in starts."""
         found: dict[int, int] = {}
-        free = float("inf")  # when the lane must be free for what is used later
+        # When each tier's lane must be free for what is used later.
+        frees: dict[str, float] = defaultdict(lambda: math.inf)
         for each in sorted(maps, key=lambda each: -each.first):
             if self.trigger == "on_demand":
                 found[each.tensor] = each.first
             elif self.trigger == "at_once":
                 found[each.tensor] = min(backward, each.first)
             else:  # the latest op that starts early enough
-                free = min(free, starts[each.first]) - each.nbytes / rate
+                tier, seconds = lanes[each.tensor]
+                free = min(frees[tier], starts[each.first]) - seconds
+                frees[tier] = free
                 place = each.first
                 while place > each.begin + 1 and starts[place] > free:
                     place -= 1
@@ -163,12 +180,28 @@ def _first_backward(request: Request) -> int:
     return phases.index("backward") if "backward" in phases else len(phases)
 
 
-def _leaves(maps: Sequence[_Map], starts: list[float], rate: float) -> dict[int, int]:
-    """Tell before which op each copy out has ended, on a lane that does one by one."""
+def _lanes(graph: Graph, maps: Sequence[_Map]) -> dict[int, _Lane]:
+    """Tell to which tier each map goes."""
+    away = [
+        Away(each.tensor, each.begin, each.begin + 1, each.first, each.first)
+        for each in maps
+    ]
+    found = {}
+    for tensor, tier in away_tiers(graph, away).items():
+        seconds = out_seconds(graph, Leave(tensor, tier=tier))
+        found[tensor] = _Lane(tier, seconds)
+    return found
+
+
+def _leaves(
+    maps: Sequence[_Map], starts: list[float], lanes: Mapping[int, _Lane]
+) -> dict[int, int]:
+    """Tell before which op each copy out has ended, on lanes that do one by one."""
     found: dict[int, int] = {}
-    free = 0.0
+    frees: dict[str, float] = defaultdict(float)
     for each in sorted(maps, key=lambda each: each.begin):
-        free = max(free, starts[each.begin]) + each.nbytes / rate
+        tier, seconds = lanes[each.tensor]
+        free = frees[tier] = max(frees[tier], starts[each.begin]) + seconds
         place = each.begin + 1
         while place < each.first and starts[place] < free:
             place += 1

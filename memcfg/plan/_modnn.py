@@ -14,7 +14,7 @@ from memcfg.plan._clock import clock, out_seconds
 from memcfg.plan._lanes import Copy, Lanes
 from memcfg.plan._policy import Method, fits
 from memcfg.plan._swapping import within_tier
-from memcfg.plan._tensor_moves import Leave, Run, plan_events
+from memcfg.plan._tensor_moves import Run, plan_events
 from memcfg.plan._walk import Swaps
 from memcfg.units import align_up
 
@@ -94,6 +94,7 @@ class _Trajectory:
         self.highest = max(self.trace.loads(fastest))
         everything = Swaps(self.trace, (), (), thriftiest, self.gaps)
         self.alone = everything.lowest
+        self.rooms = everything.rooms()  # of tiers
         self.lowest = min(self.highest, max(self.alone))
         self.loads = self._loads()
 
@@ -154,6 +155,7 @@ class _Trajectory:
             if place is None or self.is_over():
                 return
             swaps = self._swaps(self._now())
+            self.rooms = swaps.rooms()
             lanes = self._lanes(swaps)
             while place is not None and self._move(place, swaps, lanes):
                 place = None if self.is_over() else self._first_over(goal, place)
@@ -171,12 +173,13 @@ class _Trajectory:
             lanes.add(self._copy(gap, swaps))
         return lanes
 
-    def _copy(self, gap: Gap, swaps: Swaps) -> Copy:
-        seconds = out_seconds(self.graph, Leave(self.trace.tensor(gap)))
+    def _copy(self, gap: Gap, swaps: Swaps, *, take: bool = False) -> Copy:
+        leave = swaps.leave(gap, self.rooms, take=take)
+        seconds = out_seconds(self.graph, leave)
         is_first = self.copied.get(gap.value, gap) >= gap
         out = seconds if is_first else 0.0
         ready = swaps.starts[swaps.begin(gap)]
-        return Copy(swaps.starts[gap.back], ready, out, seconds)
+        return Copy(swaps.starts[gap.back], ready, out, seconds, leave.tier or "")
 
     def _move(self, place: int, swaps: Swaps, lanes: Lanes) -> bool:
         """Take the move of least time for its bytes; False: there is none."""
@@ -205,7 +208,7 @@ class _Trajectory:
             self.taken[place] = self.ways[place].index(best)
             self.loads[place + 1] -= now.scratch - best.scratch
             return True
-        lanes.add(self._copy(best, swaps))
+        lanes.add(self._copy(best, swaps, take=True))
         self.away.add(best)
         self.copied[best.value] = min(best, self.copied.get(best.value, best))
         for each in range(best.after + 1, best.back):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from memcfg.plan._accesses import Entry, Trace
 from memcfg.plan._clock import back_seconds, clock, out_seconds
 from memcfg.plan._codec_bytes import SPARSE, code_bytes
+from memcfg.plan._copy_lives import has_room
 from memcfg.plan._covering import Covering
 from memcfg.plan._gist import RECTIFIED
 from memcfg.plan._look_ahead import look_ahead
@@ -18,7 +19,8 @@ from memcfg.plan._replay_elementwise import replay_elementwise
 from memcfg.plan._share import share
 from memcfg.plan._sparsity import Densities
 from memcfg.plan._swapping import tier_excess
-from memcfg.plan._tensor_moves import Event, Leave, plan_events, tier_of
+from memcfg.plan._tensor_moves import Event, Leave, plan_events
+from memcfg.plan._tier_choice import ENCODES, is_one, tiers_of
 from memcfg.plan._time_bound import beats_recomputation
 from memcfg.units import ALIGNMENT
 
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     from memcfg.plan._plan import Plan
     from memcfg.plan._policy import Policy
 
-_ENCODES = "host"  # the tier whose lanes encode
 _PARTS = 0.5, 0.0  # of what is too much that recomputation leaves to copies
 _ROUNDS = 8  # of tighter goals when placement exceeds the limit
 _ROUNDING = 1e-9  # of a sum of seconds
@@ -70,17 +71,19 @@ class _Planner:
 
     def _codes(self, graph: Graph) -> dict[int, Leave]:
         """Choose the tensors that are copied faster with the codec."""
-        tier = tier_of(graph)
-        if self.codec is None or tier.name != _ENCODES or not tier.bytes_per_second:
+        tiers = tiers_of(graph)
+        reached = tiers[:1] if is_one(tiers) else tiers
+        names = [each.name for each in reached if each.bytes_per_second]
+        if self.codec is None or ENCODES not in names:
             return {}
         found = {}
         for tensor, density in self.densities.in_graph(graph).items():
             nbytes = graph.tensors[tensor].nbytes
             nbytes = code_bytes(self.codec, nbytes, density)
-            code = Leave(tensor, self.codec, nbytes)
+            code = Leave(tensor, self.codec, nbytes, ENCODES)
             slower = max(out_seconds(graph, code), back_seconds(graph, code))
-            if slower < out_seconds(graph, Leave(tensor)):
-                found[tensor] = code
+            if slower < out_seconds(graph, Leave(tensor, tier=ENCODES)):
+                found[tensor] = code._replace(tier=None)
         return found
 
 
@@ -178,7 +181,6 @@ class _Schedules:
         """Yield schedules of these ops with copies, if any fits."""
         covering = self._covering(sequence, goal)
         trace = covering.trace
-        room = tier_of(self.request.graph).limit_bytes
         for number in orders:
             order = _ORDERS[number]
             ranked = sorted(covering.gaps, key=lambda gap: (order(covering, gap), gap))
@@ -189,7 +191,7 @@ class _Schedules:
             events = swaps.fastest(goal, self.request.is_over).events
             seconds = clock(self.request.graph, events).elapsed_seconds
             copied = {trace.tensor(gap): self._away_bytes(trace, gap) for gap in chosen}
-            if room is not None and sum(copied.values()) > room:
+            if not has_room(self.request.graph, events, sum(copied.values())):
                 continue
             moved = sum(map(trace.size, chosen))
             yield _Candidate(seconds, moved, events, sequence, number)

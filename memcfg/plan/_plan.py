@@ -175,6 +175,8 @@ class Summary:
     recosted : Recosted or None, default None
         What the plan was judged by, and took the place of, after the first steps; None:
         it was not judged again.
+    by_tier : mapping of str to int, default {}
+        Bytes of each tier that copies take, and what encodings may leave over.
     """
 
     kept: Group
@@ -190,6 +192,7 @@ class Summary:
     unproven: bool = False
     copies_per_second: float = 0.0
     recosted: Recosted | None = None
+    by_tier: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -364,6 +367,25 @@ def _bytes_row(label: str, nbytes: int, *words: str) -> Row:
     return Row(label, format_bytes(nbytes), words)
 
 
+def _copies(plan: Plan) -> list[Row]:
+    predicted, summary = plan.predicted, plan.summary
+    if not predicted.moved_bytes:
+        return []
+    held = f"at most {format_bytes(predicted.host_peak_bytes)} at a time"
+    rows = [_bytes_row("moved", predicted.moved_bytes, *held.split())]
+    by_tier = summary.by_tier if summary else {}
+    for tier, nbytes in by_tier.items() if len(by_tier) > 1 else ():
+        rows.append(_bytes_row(f"on {tier}", nbytes, f"({nbytes} B)"))
+    words = "of that time ops wait for copies"
+    stall = _milliseconds(predicted.stall_seconds)
+    rows.append(Row("stall", stall, tuple(words.split())))
+    if summary is not None and summary.copies_per_second:
+        rate = f"{summary.copies_per_second / 1e9:.3g} GB/s"
+        words = "measured, of a lane each way"
+        rows.append(Row("copies", rate, tuple(words.split())))
+    return rows
+
+
 def _costs(plan: Plan) -> list[Row]:
     predicted = plan.predicted
     peak = [f"({plan.peak_bytes} B)"]
@@ -387,16 +409,7 @@ def _costs(plan: Plan) -> list[Row]:
     if plan.lossy:
         words = "codecs, which do not give back the same bits"
         rows.append(Row("lossy", "", (f"{', '.join(plan.lossy)}:", *words.split())))
-    if predicted.moved_bytes:
-        held = f"at most {format_bytes(predicted.host_peak_bytes)} at a time"
-        rows.append(_bytes_row("moved", predicted.moved_bytes, *held.split()))
-        words = "of that time ops wait for copies"
-        stall = _milliseconds(predicted.stall_seconds)
-        rows.append(Row("stall", stall, tuple(words.split())))
-        if plan.summary is not None and plan.summary.copies_per_second:
-            rate = f"{plan.summary.copies_per_second / 1e9:.3g} GB/s"
-            words = "measured, of a lane each way"
-            rows.append(Row("copies", rate, tuple(words.split())))
+    rows += _copies(plan)
     codes = [each for each in plan.actions if isinstance(each, Encode)]
     if codes:
         names = ", ".join(dict.fromkeys(code.codec for code in codes))

@@ -23,15 +23,14 @@ from memcfg.plan._actions import (
     Wait,
 )
 from memcfg.plan._place import Buffer, plan_offsets
+from memcfg.plan._tier_choice import ENCODES, HEADER, Life, assign
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Mapping
+    from collections.abc import Container, Iterator, Mapping, Sequence
 
-    from memcfg.graph import Graph, Op
+    from memcfg.graph import Graph, Op, Tier
     from memcfg.plan._plan import Plan
-
-_HEADER = 64  # bytes that an encoded copy may need more than the tensor
 
 _Key = tuple[str, int]  # ("tensor" or "encoded", tensor id)
 
@@ -296,7 +295,7 @@ def _copies(graph: Graph, plan: Plan) -> list[_Copy]:
     for index, uses in back.items():
         out = plan.actions[index]
         assert isinstance(out, SwapOut)
-        nbytes = graph.tensors[out.tensor].nbytes + (_HEADER if out.codec else 0)
+        nbytes = graph.tensors[out.tensor].nbytes + (HEADER if out.codec else 0)
         size = align_up(nbytes, plan.alignment)
         end = waits.get(max(uses, default=index), len(plan.actions))
         copies.append(
@@ -384,6 +383,42 @@ def with_copies_placed(graph: Graph, plan: Plan) -> Plan:
                     assert isinstance(swap, SwapOut | SwapIn)
                     actions[index] = replace(swap, offset=offset)
     return replace(plan, actions=tuple(actions))
+
+
+def with_tiers(graph: Graph, plan: Plan, tiers: Sequence[Tier]) -> Plan:
+    """Return a plan whose copies, and what overflows, are on the tiers with room.
+
+    Parameters
+    ----------
+    graph : Graph
+        The graph that the plan is for.
+    plan : Plan
+        The plan.
+    tiers : sequence of Tier
+        Those that may be taken, in order: each tensor goes to the first that has room
+        for it as long as it is there. A copy is encoded where lanes encode.
+    """
+    copies = sorted(_copies(graph, plan), key=lambda copy: copy.begin)
+    lives = []
+    for copy in copies:
+        own = align_up(graph.tensors[copy.tensor].nbytes, plan.alignment)
+        out = plan.actions[copy.begin]
+        own = own if isinstance(out, SwapOut) else copy.size
+        lives.append(Life(copy.begin, copy.end, own, copy.size))
+    changed = list(plan.actions)
+    places = assign(tiers, lives, plan.alignment)
+    for copy, (tier, offset) in zip(copies, places, strict=True):
+        for index in (copy.begin, *copy.back):
+            swap = changed[index]
+            if isinstance(swap, Encode):
+                changed[index] = replace(swap, tier=tier, overflow=offset)
+                continue
+            assert isinstance(swap, SwapOut | SwapIn)
+            swap = replace(swap, tier=tier, offset=offset)
+            if isinstance(swap, SwapOut) and tier != ENCODES:
+                swap = replace(swap, codec=None, nbytes=None)
+            changed[index] = swap
+    return with_copies_placed(graph, replace(plan, actions=tuple(changed)))
 
 
 def _schedule(

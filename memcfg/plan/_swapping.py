@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg.errors import InfeasiblePlanError, PlanError
 from memcfg.plan._actions import Compute
+from memcfg.plan._copy_lives import life_of
 from memcfg.plan._simulate import simulate
 from memcfg.plan._tensor_moves import (
     Event,
@@ -21,15 +22,17 @@ from memcfg.plan._tensor_moves import (
     Returned,
     Run,
     plan_events,
-    tier_of,
 )
+from memcfg.plan._tier_choice import likely_tiers, tiers_of
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from memcfg.graph import Graph
     from memcfg.plan._lifetimes import Request
     from memcfg.plan._plan import Plan
+    from memcfg.plan._simulate import Simulation
 
 
 class Away(NamedTuple):
@@ -75,31 +78,53 @@ def events_of(sequence: Sequence[int], away: Iterable[Away]) -> list[Event]:
     return events
 
 
+def away_tiers(graph: Graph, away: Sequence[Away]) -> dict[int, str]:
+    """Tell to which tier each tensor will go, if each has its time there."""
+    lives = []
+    for tensor, begin, _, _, back in away:
+        lives.append(life_of(graph, Leave(tensor), begin, back))
+    names = likely_tiers(tiers_of(graph), lives)
+    return {each.tensor: name for each, name in zip(away, names, strict=True)}
+
+
 def tier_excess(request: Request, plan: Plan) -> int:
-    """Return the bytes that a plan has on its tier beyond the limit; 0: it fits."""
-    tier = tier_of(request.graph)
-    if tier.limit_bytes is None or not plan.predicted.host_peak_bytes:
+    """Return the bytes that a plan has on tiers beyond their limits; 0: it fits."""
+    if not plan.predicted.host_peak_bytes or not _limits(request.graph):
         return 0
-    needed = simulate(request.graph, in_own_numbers(request, plan)).tier_peak_bytes
-    return max(needed.get(tier.name, 0) - tier.limit_bytes, 0)
+    found = simulate(request.graph, in_own_numbers(request, plan))
+    limits = _limits(request.graph)
+    there = found.tier_peak_bytes
+    return sum(max(there.get(t, 0) - limit, 0) for t, limit in limits.items())
+
+
+def _limits(graph: Graph) -> dict[str, int]:
+    """Return the limits of tiers that have one."""
+    tiers = tiers_of(graph)
+    return {t.name: t.limit_bytes for t in tiers if t.limit_bytes is not None}
+
+
+def beyond_limits(method: str, graph: Graph, found: Simulation) -> str:
+    """Say what a plan has on tiers that have not so much room; empty: they have."""
+    excess, parts = 0, list[str]()
+    for name, limit in _limits(graph).items():
+        there = found.tier_peak_bytes.get(name, 0)
+        excess += max(there - limit, 0)
+        of = "" if parts else f" of {graph.name!r}"
+        parts.append(f"{_exact(there)}{of} on {name!r}, whose limit is {_exact(limit)}")
+    told = f"{method} has {', and '.join(parts)}: {_exact(excess)} too much."
+    return told if excess else ""
 
 
 def within_tier(request: Request, plan: Plan, enough: int | None = None) -> Plan:
-    """Return a plan whose tier has room for it.
+    """Return a plan whose tiers have room for it.
 
     Else raises InfeasiblePlanError, if the method plans with `enough` bytes on the
     device and swaps nothing then, or PlanError.
     """
-    excess = tier_excess(request, plan)
-    if not excess:
+    if not tier_excess(request, plan):
         return plan
-    tier = tier_of(request.graph)
-    assert tier.limit_bytes is not None
-    told = (
-        f"{request.method} has "
-        f"{format_bytes(excess + tier.limit_bytes, exact=True)} of {plan.graph!r} on "
-        f"{tier.name!r}, whose limit is {format_bytes(tier.limit_bytes, exact=True)}."
-    )
+    found = simulate(request.graph, in_own_numbers(request, plan))
+    told = beyond_limits(request.method, request.graph, found)
     if enough is None:
         raise PlanError(f"{told} Raise spill_limit, or take another method")
     raise InfeasiblePlanError(
@@ -111,6 +136,10 @@ def within_tier(request: Request, plan: Plan, enough: int | None = None) -> Plan
         limit_bytes=plan.limit_bytes,
         hint=f"{told} Raise spill_limit, or the device's limit, to swap less.",
     )
+
+
+def _exact(nbytes: int) -> str:
+    return format_bytes(nbytes, exact=True)
 
 
 def in_own_numbers(request: Request, plan: Plan) -> Plan:

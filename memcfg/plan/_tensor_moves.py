@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from memcfg.graph import NOMINAL_COPY, PHASES, Op, Tensor, Tier
+from memcfg.graph import PHASES, Op, Tensor
 from memcfg.plan._actions import (
     Action,
     Alias,
@@ -23,7 +23,8 @@ from memcfg.plan._actions import (
     Wait,
 )
 from memcfg.plan._lifetimes import state_updates
-from memcfg.plan._simulate import with_copies_placed
+from memcfg.plan._simulate import with_tiers
+from memcfg.plan._tier_choice import tiers_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -46,6 +47,7 @@ class Leave(NamedTuple):
     tensor: int
     codec: str | None = None
     nbytes: int | None = None  # that are planned for, encoded
+    tier: str | None = None  # where it is thought to go; None: to the first
 
 
 class Left(NamedTuple):
@@ -84,16 +86,12 @@ class Unpack(NamedTuple):
 Event = Run | Leave | Left | Return | Returned | Pack | Unpack
 
 
-def tier_of(graph: Graph) -> Tier:
-    """Return where tensors of a graph go: the device's first tier, or a nominal one."""
-    return graph.tiers[0] if graph.tiers else Tier("host", NOMINAL_COPY["host"])
-
-
 def plan_events(
     request: Request, events: Iterable[Event], *, reorders: bool = False
 ) -> Plan:
     """Make the plan of a schedule, with the lowest layout of its order.
 
+    Copies go to the first tier that has room, wherever they were thought to go.
     With `reorders`, of the order with the lowest peak, as `Request.ordered` has it; not
     of schedules with copies, whose order is their time. ValueError if it reads what is
     not there, or has a tensor twice at a time.
@@ -102,7 +100,9 @@ def plan_events(
     made = schedule.asked(request)
     write = made.written_in_order if reorders else made.written
     actions = schedule.translated(write(range(len(made.graph.ops))))
-    return with_copies_placed(request.graph, request.plan(actions))
+    unplaced = request.unpriced(actions)
+    placed = with_tiers(request.graph, unplaced, tiers_of(request.graph))
+    return request.plan(placed.actions)
 
 
 def least_load(request: Request, events: Iterable[Event]) -> int:
@@ -121,7 +121,7 @@ class Schedule:
 
     def __init__(self, graph: Graph, events: Iterable[Event]) -> None:
         self.source = graph
-        self.tier = tier_of(graph).name
+        self._tier = tiers_of(graph)[0].name  # until copies are placed
         self._tensors = list(graph.tensors)
         self._ops: list[Op] = []
         self._before: list[list[Event]] = []  # what each op is, behind what is no op
@@ -281,16 +281,16 @@ class Schedule:
             case Run(op, algorithm):
                 return Compute(op, algorithm, scratch)
             case Leave(tensor, codec, nbytes):
-                return SwapOut(tensor, self.tier, None, codec, nbytes)
+                return SwapOut(tensor, self._tier, None, codec, nbytes)
             case Return(tensor):
-                return SwapIn(tensor, self.tier, None)
+                return SwapIn(tensor, self._tier, None)
             case Left(tensor):
                 return Wait(starts[Leave, tensor])
             case Returned(tensor):
                 return Wait(starts[Return, tensor])
         assert offset is not None
         if isinstance(event, Pack):
-            tier = self.tier if event.overflows else None
+            tier = self._tier if event.overflows else None
             return Encode(event.tensor, event.codec, event.nbytes, offset, tier)
         return Decode(event.tensor, offset)
 

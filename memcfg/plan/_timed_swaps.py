@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 from memcfg.plan._accesses import Entry, Trace
 from memcfg.plan._clock import Clock, back_seconds, out_seconds
 from memcfg.plan._policy import fits
+from memcfg.plan._swapping import away_tiers
 from memcfg.plan._tensor_moves import Event, Leave, Left, Return, Run, plan_events
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from memcfg.plan._lifetimes import Request
     from memcfg.plan._plan import Plan
@@ -55,6 +56,7 @@ class TimedSwaps:
             for each in away
             if each.leave < each.back
         ]
+        self._tiers = away_tiers(request.graph, self.away)
 
     def plan(self) -> Plan:
         """Plan within the limit, or for the lowest peak; that, too, once it is over."""
@@ -103,15 +105,22 @@ class TimedSwaps:
 
     def _walked(self, goal: float) -> tuple[list[Event], int]:
         """List what happens, and the bytes in use: within a goal if that can be."""
-        walk = _EagerWalk(self.request, self._usage, goal)
+        walk = _EagerWalk(self.request, self._usage, goal, self._tiers)
         return walk.of(self.sequence, self.away), max(walk.usage, default=0)
 
 
 class _EagerWalk:
     """One run over a schedule; copies back start as soon as there is room."""
 
-    def __init__(self, request: Request, usage: Sequence[int], goal: float) -> None:
+    def __init__(
+        self,
+        request: Request,
+        usage: Sequence[int],
+        goal: float,
+        tiers: Mapping[int, str],
+    ) -> None:
         self.graph = request.graph
+        self.tiers = tiers  # by tensor
         self.usage = [*usage]
         self.goal = goal
         self.clock = Clock()
@@ -141,9 +150,11 @@ class _EagerWalk:
         return align_up(self.graph.tensors[each.tensor].nbytes)
 
     def _leave(self, each: Away) -> None:
-        leave = Leave(each.tensor)
+        tier = self.tiers[each.tensor]
+        leave = Leave(each.tensor, tier=tier)
         self.events.append(leave)
-        self.flight.append((each, self.clock.out(out_seconds(self.graph, leave))))
+        end = self.clock.out(out_seconds(self.graph, leave), tier)
+        self.flight.append((each, end))
 
     def _free(self, place: int) -> None:
         """End copies out: those that are done, and the first if bytes are missing."""
@@ -161,7 +172,7 @@ class _EagerWalk:
                 waiting.append((each, end))
                 held += self._size(each)
         self.flight = deque()
-        for each, end in waiting:
+        for each, end in sorted(waiting, key=lambda row: row[1]):
             over = self.usage[place] + held > self.goal
             if each.leave <= place and (over or end <= self.clock.now):
                 self._left(each, end)
@@ -183,8 +194,9 @@ class _EagerWalk:
             if place >= each.arrive and place < each.back:
                 room = room and self._fits(each, place)
             if place >= each.back or (place >= each.arrive and room):
-                seconds = back_seconds(self.graph, Leave(each.tensor))
-                self.coming[each.tensor] = self.clock.back(seconds)
+                tier = self.tiers[each.tensor]
+                seconds = back_seconds(self.graph, Leave(each.tensor, tier=tier))
+                self.coming[each.tensor] = self.clock.back(seconds, tier)
                 self.events.append(Return(each.tensor))
                 self._occupy(each, place)
             else:

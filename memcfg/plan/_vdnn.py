@@ -237,7 +237,7 @@ def vdnn_all(algorithms: str = "performance") -> Policy:
 
     Each layer's input leaves while its last reader in the forward phase computes, and
     comes back while the backward of a later layer does; at the end of each layer both
-    are waited for. It goes to the first tier of the device.
+    are waited for. It goes to the first tier that has room.
 
     Parameters
     ----------

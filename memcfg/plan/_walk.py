@@ -7,14 +7,17 @@ takes its slack, too, so that a copy that takes longer than was thought has nobo
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from bisect import insort
+from collections import defaultdict
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg._cached import cached_property
 from memcfg.plan._clock import Clock, back_seconds, out_seconds
+from memcfg.plan._copy_lives import life_of, on_tier
 from memcfg.plan._tensor_moves import Event, Leave, Left, Return, Run
+from memcfg.plan._tier_choice import Life, Rooms, is_one, likely_tiers, tiers_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -83,14 +86,55 @@ class Swaps:
         self.leaves: dict[Gap, Leave] = {}
         self.out_seconds: dict[Gap, float] = {}
         self.back_seconds: dict[Gap, float] = {}
+        self._lives: dict[int, Life] = {}  # by value
+        leaves = self._leaves(codes or {})
         for gap in self.gaps:
-            tensor = trace.tensor(gap)
-            leave = (codes or {}).get(tensor) or Leave(tensor)
+            tensor, leave = trace.tensor(gap), leaves[gap.value]
             self.leaves[gap] = leave
             self.out_seconds[gap] = out_seconds(trace.graph, leave)
             later = (longer or {}).get(tensor, 0.0)
             self.back_seconds[gap] = back_seconds(trace.graph, leave) + later
         self.starts = [0.0, *accumulate(seconds)]  # by place, if nothing waits
+
+    def _leaves(self, codes: Mapping[int, Leave]) -> dict[int, Leave]:
+        """Return the copy out of each value; it goes to the tier that has room."""
+        trace = self.trace
+        tensors = {value: trace.tensor(gap) for value, gap in self._copies.items()}
+        leaves = {v: codes.get(tensor, Leave(tensor)) for v, tensor in tensors.items()}
+        tiers = tiers_of(trace.graph)
+        if is_one(tiers):
+            return leaves
+        for value, gap in self._copies.items():
+            self._lives[value] = self._life(gap, leaves[value], self._last[value].back)
+        names = likely_tiers(tiers, [*self._lives.values()])
+        return {
+            value: on_tier(leaves[value], name)
+            for value, name in zip(self._copies, names, strict=True)
+        }
+
+    def _life(self, gap: Gap, leave: Leave, end: int) -> Life:
+        return life_of(self.trace.graph, leave, self.begin(gap), end)
+
+    def rooms(self) -> Rooms:
+        """Return what its copies leave of tiers, by places."""
+        tiers = tiers_of(self.trace.graph)
+        rooms = Rooms(tiers, len(self.trace.entries) + 1)
+        for value, life in self._lives.items():
+            rooms.take(life, self.leaves[self._copies[value]].tier or tiers[0].name)
+        return rooms
+
+    def leave(self, gap: Gap, rooms: Rooms, *, take: bool = False) -> Leave:
+        """Return how a value leaves in a gap, which may be another one."""
+        if gap.value in self._copies:
+            return self.leaves[self._copies[gap.value]]
+        leave = Leave(self.trace.tensor(gap))
+        if is_one(tiers_of(self.trace.graph)):
+            return leave
+        life = self._life(gap, leave, gap.back)
+        tier = rooms.first(life)
+        if take:
+            rooms.take(life, tier)
+        return on_tier(leave, tier)
 
     def is_copied(self, gap: Gap) -> bool:
         """Whether a copy out begins a gap."""
@@ -184,8 +228,9 @@ class _Walk:
         self.events: list[Event | None] = []
         self.stalls: dict[Gap, float] = defaultdict(float)
         self.clock = Clock()
-        self.slow = 0.0  # a lane out on which each copy has its slack
-        self.pending: deque[_Pending] = deque()
+        # By tier, a lane out on which each copy has its slack.
+        self.slow: dict[str | None, float] = defaultdict(float)
+        self.pending: list[_Pending] = []  # by their ends
         self.held = 0  # the bytes of these
         self.begun: dict[Gap, int] = {}  # copies out -> their events
         self.coming: dict[int, tuple[Gap, float]] = {}
@@ -223,9 +268,11 @@ class _Walk:
 
     def leave(self, gap: Gap) -> None:
         """Start a copy out."""
-        seconds = self.swaps.out_seconds[gap]
-        self.slow = max(self.clock.now, self.slow) + self.swaps.slack * seconds
-        self.pending.append(_Pending(gap, self.clock.out(seconds), self.slow))
+        seconds, tier = self.swaps.out_seconds[gap], self.swaps.leaves[gap].tier
+        sure = max(self.clock.now, self.slow[tier]) + self.swaps.slack * seconds
+        self.slow[tier] = sure
+        pending = _Pending(gap, self.clock.out(seconds, tier), sure)
+        insort(self.pending, pending, key=lambda each: each.end)
         self.held += self.swaps.trace.size(gap)
         self.begun[gap] = len(self.events)
         self.events.append(self.swaps.leaves[gap])
@@ -237,10 +284,13 @@ class _Walk:
             self.loads.append(lowest)
             return
         while self.pending:
-            fits = lowest + self.held <= self.goal
-            if fits and self.pending[0].sure > self.clock.now:
-                break
-            self.end_first()
+            ended = 0
+            if lowest + self.held <= self.goal:
+                sure = [each.sure <= self.clock.now for each in self.pending]
+                if True not in sure:
+                    break
+                ended = sure.index(True)
+            self.end(ended)
         coming = 0  # those behind the last that has ended
         for each in reversed(self.pending):
             if each.end <= self.clock.now:
@@ -248,9 +298,9 @@ class _Walk:
             coming += self.swaps.trace.size(each.gap)
         self.loads.append(lowest + coming)
 
-    def end_first(self) -> None:
-        """End the earliest copy out."""
-        gap, end, _ = self.pending.popleft()
+    def end(self, number: int) -> None:
+        """End a copy out; the first of them ends earliest."""
+        gap, end, _ = self.pending.pop(number)
         self.wait(gap, end)
         self.events.append(Left(self.swaps.trace.tensor(gap)))
         self.held -= self.swaps.trace.size(gap)
@@ -260,7 +310,7 @@ class _Walk:
         only = self.pending and self.swaps.is_only(gap)
         if only and any(each.gap == gap for each in self.pending):
             self.events[self.begun[gap]] = None
-            self.pending = deque(each for each in self.pending if each.gap != gap)
+            self.pending = [each for each in self.pending if each.gap != gap]
             self.held -= self.swaps.trace.size(gap)
             del self.begun[gap]
 
@@ -269,8 +319,9 @@ class _Walk:
         if self.swaps.is_copied(gap) and gap not in self.begun:
             return
         while any(each.gap == gap for each in self.pending):
-            self.end_first()
-        end = self.clock.back(self.swaps.back_seconds[gap])
+            self.end(0)
+        tier = self.swaps.leaves[gap].tier
+        end = self.clock.back(self.swaps.back_seconds[gap], tier)
         self.coming[gap.value] = gap, end
         self.events.append(Return(self.swaps.trace.tensor(gap)))
 

@@ -37,7 +37,7 @@ class Kernels:
     Those of each op's default algorithm are made at once, others when they are named.
     With `times` "measured" each algorithm runs on the device, where it has not yet, and
     graphs are given its seconds; RuntimeError on a simulated device. Lanes copy to the
-    tier that plans swap to, likewise. What ops `took` in steps, by their `key`, and
+    tiers that plans swap to, likewise. What ops `took` in steps, by their `key`, and
     bytes, by `Copied`, counts more.
     """
 
@@ -58,8 +58,8 @@ class Kernels:
         self._table = device.kernels
         measured = times == "measured"
         self._tiers = _tiers(device)
-        self._spill_rate = device.spill.bandwidth
-        self._copy_rate = _copy_rate(device) if measured else 0.0
+        self._spill = device.spill
+        self._copy_rates = _copy_rates(device) if measured else {}
         self._times = times
         self._took = took
         self._specs = [
@@ -122,16 +122,17 @@ class Kernels:
         return replace(graph, ops=ops, times=self._times, tiers=self._known_tiers())
 
     def _known_tiers(self) -> tuple[Tier, ...]:
-        """Return the tiers, the first as fast as is known by now."""
-        if self._times != "measured" or not self._tiers:
+        """Return the tiers, as fast as is known by now."""
+        if self._times != "measured":
             return self._tiers
-        first, *others = self._tiers
-        took = self._took.get(Copied(first.name))
-        rate = 1 / took if took else self._copy_rate
-        is_measured = 0 < rate < (self._spill_rate or math.inf)
-        if is_measured:
-            first = replace(first, bytes_per_second=rate, is_measured=True)
-        return (first, *others)
+        return tuple(map(self._known_tier, self._tiers))
+
+    def _known_tier(self, tier: Tier) -> Tier:
+        took = self._took.get(Copied(tier.name))
+        rate = 1 / took if took else self._copy_rates.get(tier.name, 0.0)
+        if 0 < rate < (self._spill.at(tier.name).bandwidth or math.inf):
+            return replace(tier, bytes_per_second=rate, is_measured=True)
+        return tier
 
     def _list(self, op: int, measured: bool) -> list[tuple[str, int, float]]:
         """List name, scratch and seconds of an op's algorithms; 0: not known."""
@@ -177,21 +178,20 @@ class Kernels:
 def _tiers(device: Device) -> tuple[Tier, ...]:
     """Tell what a device has of tiers; nominal bandwidths where none is stated."""
     spill = device.spill
-    return tuple(
-        Tier(
-            name,
-            spill.bandwidth or NOMINAL_COPY[name],
-            spill.limit_bytes if name == spill.tier else None,
-            is_stated=name == spill.tier,
-        )
-        for name in device.tiers
-    )
+    found = []
+    for name in device.tiers:
+        place = spill.at(name)
+        nominal = NOMINAL_COPY.get(name, NOMINAL_COPY["file"])  # one of several
+        rate = place.bandwidth or nominal
+        stated = bool(spill.places)
+        found.append(Tier(name, rate, place.limit_bytes, is_stated=stated))
+    return tuple(found)
 
 
-def _copy_rate(device: Device) -> float:
-    """Measure the tier that plans swap to, the first; 0: it is not known."""
-    first = next(iter(device.tiers), None)
-    return 0.0 if first is None else device.copy_rate(first)
+def _copy_rates(device: Device) -> dict[str, float]:
+    """Measure the tiers that plans swap to: those stated, or the first; 0: unknown."""
+    names = [place.tier for place in device.spill.places] or [*device.tiers][:1]
+    return {name: device.copy_rate(name) for name in names}
 
 
 def _refuse_bfloat16(graph: Graph, device: Device) -> None:

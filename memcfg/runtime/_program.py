@@ -238,10 +238,11 @@ class Program:
             if isinstance(action, planning.Compute):
                 took = max(self._least[self.instructions[index]], _SHORTEST)
                 found[self.spec.kernels.key(action.op)].append(took)
-        means = {key: sum(row) / len(row) for key, row in found.items()}
-        return means | self._copied()
+        means: dict[object, float] = {**self._copied()}
+        means |= {key: sum(row) / len(row) for key, row in found.items()}
+        return means
 
-    def _copied(self) -> dict[object, float]:
+    def _copied(self) -> dict[Copied, float]:
         """Return the seconds of a byte to each tier that was copied to."""
         assert isinstance(self.spec, PlannedSpec)
         nbytes: dict[tuple[str, type], int] = defaultdict(int)
@@ -257,7 +258,7 @@ class Program:
                 way = action.tier, type(action)
                 nbytes[way] += self.graph.tensors[action.tensor].nbytes
                 seconds[way] += max(self._least[self.instructions[index]], _SHORTEST)
-        found: dict[object, float] = {}
+        found: dict[Copied, float] = {}
         for (tier, kind), moved in nbytes.items():
             if moved:
                 key = Copied(tier)
@@ -266,15 +267,7 @@ class Program:
 
     def rates(self) -> dict[str, float]:
         """Return the bytes a second that lanes copied in the timed steps, by tier."""
-        assert isinstance(self.spec, PlannedSpec)
-        nbytes: dict[str, int] = defaultdict(int)
-        seconds: dict[str, float] = defaultdict(float)
-        for index, action in enumerate(self.spec.plan.actions):
-            if isinstance(action, planning.SwapOut | planning.SwapIn):
-                nbytes[action.tier] += self.graph.tensors[action.tensor].nbytes
-                took = self._least[self.instructions[index]]
-                seconds[action.tier] += max(took, _SHORTEST)
-        return {tier: nbytes[tier] / seconds[tier] for tier in nbytes if nbytes[tier]}
+        return {key.tier: 1 / seconds for key, seconds in self._copied().items()}
 
     def happened(self) -> planning.Simulation:
         """Tell what the timed steps did, by the least seconds of each instruction.
@@ -675,6 +668,7 @@ def _measure_planned(
             for m, s in zip(live, seconds, strict=True)
         ),
         tier_bytes=dict(program.spec.tier_bytes),
+        saved_bytes=program.spec.saved_bytes,
         codings=program.codings(),
     )
 

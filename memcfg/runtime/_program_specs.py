@@ -300,20 +300,21 @@ def _needs(
 ) -> dict[str, Any]:
     """Return the bytes that a plan needs, by the fields of `ProgramSpec`.
 
-    Raises PlanError if its tier has not so many.
+    Raises PlanError if its tiers have not so many.
     """
     fails = device.fallible or any(_may_fail(a, device) for a in plan.actions)
     computes = [a for a in plan.actions if isinstance(a, planning.Compute)]
     ops = [(a.op, a.algorithm) for a in computes]
     saved = _saved(graph, kernels, ops, device, fails=fails)
-    tiers = dict(planning.simulate(graph, plan).tier_peak_bytes)
-    spill = device.spill
-    away = tiers.get(spill.tier or "", 0)
-    if spill.limit_bytes is not None and away > spill.limit_bytes:
-        raise PlanError(
-            f"the plan takes {away} B of tier {spill.tier!r}, and spill_limit is "
-            f"{spill.limit_bytes} B"
-        )
+    found = planning.simulate(graph, plan).tier_peak_bytes
+    tiers = {tier: found[tier] for tier in device.tiers if tier in found}
+    for place in device.spill.places:
+        away, limit = tiers.get(place.tier, 0), place.limit_bytes
+        if limit is not None and away > limit:
+            raise PlanError(
+                f"the plan takes {away} B of tier {place.tier!r}, whose limit is "
+                f"{limit} B"
+            )
     if saved:
         tiers["host"] = align_up(tiers.get("host", 0)) + saved
     return {"saved_bytes": saved, "tier_bytes": tiers, "arena_bytes": plan.peak_bytes}

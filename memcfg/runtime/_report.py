@@ -119,9 +119,14 @@ class MemoryReport:
     mode : str, default "enabled"
         The workspace mode in which the program runs; ``"enabled"`` is a plan.
     tier_bytes : mapping of str to int
-        Bytes of each tier that the program has beside the device's limit.
+        Bytes of each tier that the program has beside the device's limit: what copies
+        take, which the plan's summary tells (`by_tier`), and on the host the state that
+        is saved.
     codings : tuple of CodingEntry, default ()
         One entry an encoding of the plan, in order.
+    saved_bytes : int, default 0
+        Bytes of the host in which a step that can fail saves the state before it
+        changes.
     """
 
     program: str
@@ -137,6 +142,7 @@ class MemoryReport:
     mode: str = "enabled"
     tier_bytes: Mapping[str, int] = field(default_factory=dict)
     codings: tuple[CodingEntry, ...] = ()
+    saved_bytes: int = 0
 
     def __str__(self) -> str:
         """Return the report as text of 80 columns at most."""
@@ -179,6 +185,12 @@ class MemoryReport:
         title = f"Memory of '{self.program}' on {self.device}"
         return report(title, self._sections(), picture)
 
+    def _saved(self, tier: str) -> tuple[str, ...]:
+        if tier != "host" or not self.saved_bytes:
+            return ()
+        words = f"of which {format_bytes(self.saved_bytes)} are for the state"
+        return tuple(words.split())
+
     def _sections(self) -> tuple[Section, Section, Section]:
         limit = "none" if self.limit_bytes is None else _exact(self.limit_bytes)
         how = "bytes that changed" if self.verified else "bytes given to kernels"
@@ -195,7 +207,7 @@ class MemoryReport:
             Row("arena", f"{arena},", ("shared", "by", "all", "programs")),
         ]
         head += [
-            Row(f"tier {tier}", _exact(nbytes))
+            Row(f"tier {tier}", _exact(nbytes), self._saved(tier))
             for tier, nbytes in self.tier_bytes.items()
             if nbytes
         ]

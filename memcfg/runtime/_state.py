@@ -122,13 +122,31 @@ class TierMemory:
         self._device = device
         self._owner = owner
         self.spaces: dict[str, TierSpace] = {}
+        self._reserved: Mapping[str, int] = {}
 
     def grow(self, sizes: Mapping[str, int], swapped: Mapping[str, int]) -> bool:
         """Have at least so many bytes of each; whether a space was made anew.
 
-        Those of swapped tensors among them count against the tier's limit.
+        Those of swapped tensors among them count against the tiers' limits. Where a
+        space cannot be had, what was reserved before is.
         """
+        before = self._reserved
+        tiers = {*before, *swapped}
+        both = {t: max(before.get(t, 0), swapped.get(t, 0)) for t in tiers}
+        self._reserve(both)  # so that either can be had again
+        try:
+            anew = self._grow(sizes)
+        except BaseException:
+            self._reserve(before)
+            raise
+        self._reserve(swapped)
+        return anew
+
+    def _reserve(self, swapped: Mapping[str, int]) -> None:
         self._device.tier_limit.reserve(self, swapped)
+        self._reserved = swapped
+
+    def _grow(self, sizes: Mapping[str, int]) -> bool:
         anew = False
         for tier, nbytes in sizes.items():
             found = self.spaces.get(tier)
@@ -150,7 +168,7 @@ class TierMemory:
 
         What is larger than needed and cannot shrink goes whole: `grow` makes another.
         """
-        self._device.tier_limit.reserve(self, swapped)
+        self._reserve(swapped)
         for tier, space in list(self.spaces.items()):
             needed = sizes.get(tier, 0)
             if isinstance(space, Arena) and needed:

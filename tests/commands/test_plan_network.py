@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from fractions import Fraction
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from tier_rules import bytes_by_tier
 
 from memcfg import config, models
 from memcfg.cli import main
@@ -15,6 +17,7 @@ from memcfg.commands import _comparison, _ladder, _plans
 from memcfg.commands._tasks import NETWORKS, Task, missing, read_setting
 from memcfg.plan import POLICIES, Plan, auto, share, validate
 from memcfg.plan._highs import solve
+from memcfg.units import format_bytes
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 
@@ -330,6 +333,72 @@ def test_where_methods_swap_to_and_how_fast(tmp_path, capsys):
     more = ["--graph", graph, "--method", "vdnn_all", "--spill-limit", "1KiB"]
     assert main(["plan", *more]) == 2
     assert "on 'host', whose limit is 1024 B" in capsys.readouterr().err
+
+
+def test_methods_swap_to_one_place_after_the_other(tmp_path, capsys):
+    words = ["plan", "lenet5", "--batch", "256", "--method", "vdnn_all"]
+    places = ["--spill-to", "host", "--spill-to", str(tmp_path)]
+    limits = ["--spill-limit", "1MiB", "--spill-limit", "none"]
+    rates = ["--lane-bandwidth", "none", "--lane-bandwidth", "100MB/s"]
+    path = tmp_path / "plan.json"
+    more = [*places, *limits, *rates]
+    assert main([*words, *more, "--output", str(path)]) == 0
+    told = capsys.readouterr().out
+    plan = Plan.from_json(path.read_text())
+    graph = Task("lenet5", 256).graph()
+    assert [(tier.name, tier.limit_bytes) for tier in graph.tiers] == [
+        ("host", 2**20),
+        ("file", None),
+    ]
+    assert [tier.bytes_per_second for tier in graph.tiers] == [5e9, 1e8]
+    there = bytes_by_tier(graph, plan)
+    assert 0 < there["host"] <= 2**20 < there["file"]
+    for tier, nbytes in there.items():
+        assert f"({nbytes} B)" in next(
+            line for line in told.splitlines() if f"on {tier}" in line
+        )
+    config.reset()
+    with pytest.raises(SystemExit):
+        main([*words, *places, "--spill-limit", "1MiB"])
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert "--spill-limit has 1 values, --spill-to 2: give one for each" in told
+
+
+def test_a_table_has_bytes_by_tier(tmp_path, capsys, monkeypatch):
+    methods = {name: POLICIES[name] for name in ("share", "layrub_migration")}
+    monkeypatch.setattr(_plans, "POLICIES", methods)
+    words = ["plan", "lenet5", "--batch", "256", "--limit", "90%"]
+    words += ["--spill-to", "host", "--spill-limit", "1MiB"]
+    folders = [tmp_path / name for name in ("near", "far")]
+
+    def asked():
+        graph = Task("lenet5", 256).graph()
+        return graph, int(Fraction(9, 10) * share()(graph).peak_bytes)
+
+    def table(*more):
+        config.reset()
+        assert main([*words, *more]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert max(map(len, lines)) <= 80
+        (at,) = (n for n, line in enumerate(lines) if line.split()[:1] == ["Method"])
+        return lines[at].split(), lines[at + 2].split()
+
+    for folder in folders:
+        folder.mkdir()
+    head, row = table("--spill-to", str(folders[0]), "--spill-limit", "none")
+    assert head == ["Method", "Peak", "Time", "On", "host", "On", "file"]
+    assert row[0] == "layrub_migration"
+    policy = methods["layrub_migration"]()
+    there = policy(*asked()).summary.by_tier
+    assert [*there] == ["host", "file"]
+    assert row[-4:] == [
+        word for n in there.values() for word in format_bytes(n).split()
+    ]
+    several = [word for folder in folders for word in ("--spill-to", str(folder))]
+    limits = ["--spill-limit", "1MiB", "--spill-limit", "none"]
+    head, other = table(*several, *limits)
+    assert head == ["Method", "Peak", "Time", "On", "host", "On", "others"]
+    assert other[-4:] == row[-4:]
 
 
 def test_a_place_to_swap_to_must_be_there(capsys):

@@ -20,6 +20,7 @@ import memcfg as mc
 from memcfg.devices import TierLimit
 from memcfg.errors import PlanError, ResourceExhaustedError
 from memcfg.runtime import Executor
+from memcfg.runtime._kernels import Kernels
 
 Configuration = mc.config.LogicalDeviceConfiguration
 
@@ -70,9 +71,7 @@ def test_both_tiers_are_there_unless_it_was_told_of_one():
 def test_a_plan_beyond_the_limit_is_refused(tier, tmp_path):
     target = "host" if tier == "host" else str(tmp_path)
     found = device(spill_to=target, spill_limit="1KiB")
-    with pytest.raises(
-        PlanError, match=r"takes \d+ B of tier .* spill_limit is 1024 B"
-    ):
+    with pytest.raises(PlanError, match=r"takes \d+ B of tier .* limit is 1024 B"):
         load(found, tier)
 
 
@@ -128,7 +127,9 @@ def test_what_grows_is_counted_once(tier, tmp_path):
 
 
 def test_reservations_of_several_threads_keep_to_the_limit():
-    limit = TierLimit("CPU:0", mc.devices.Spill("host", None, 100))
+    limit = TierLimit(
+        "CPU:0", mc.devices.Spill((mc.devices.SpillPlace("host", None, 100),))
+    )
 
     class Owner:
         pass
@@ -176,7 +177,50 @@ def test_simulated_devices_take_all_of_it(tmp_path):
         gpu, [Configuration(memory_limit=64, spill_to="host", **options)]
     )
     spill = mc.config.logical_device("GPU:0").spill
-    assert (spill.tier, spill.limit_bytes, spill.bandwidth) == ("host", 2**29, 2**21)
+    assert spill.places == (mc.devices.SpillPlace("host", None, 2**29, 2**21),)
+
+
+def test_each_place_has_its_own_limit_and_bandwidth(tmp_path):
+    folders = [tmp_path / name for name in ("fast", "slow")]
+    for folder in folders:
+        folder.mkdir()
+    given = Configuration(
+        spill_to=[folders[0], "host", folders[1]],
+        spill_limit=["1KiB", None, 1],
+        lane_bandwidth=(None, "2GB", 1),
+    )
+    assert isinstance(hash(given), int)
+    place = mc.devices.SpillPlace
+    assert given.spill_on(1).places == (
+        place("file", str(folders[0]), 2**10, None),
+        place("host", None, None, 2 * 10**9),
+        place("file2", str(folders[1]), 2**20, 2**20),
+    )
+    (cpu,) = mc.config.list_physical_devices("CPU")
+    mc.config.set_logical_device_configuration(cpu, [given])
+    found = mc.config.logical_device()
+    assert list(found.tiers.items()) == [
+        ("file", "file"),
+        ("host", "host"),
+        ("file2", "file"),
+    ]
+    graph = chain(batch=8)
+    tiers = Kernels(graph, found).annotate(graph).tiers
+    assert [
+        (each.name, each.bytes_per_second, each.limit_bytes, each.is_stated)
+        for each in tiers
+    ] == [
+        ("file", 1e9, 2**10, True),
+        ("host", 2e9, None, True),
+        ("file2", 2**20, 2**20, True),
+    ]
+
+
+def test_one_place_may_be_told_as_a_sequence():
+    several = Configuration(spill_to=("host",), spill_limit=(3,))
+    assert several.spill_on(1) == Configuration(
+        spill_to="host", spill_limit=3
+    ).spill_on(1)
 
 
 @pytest.mark.parametrize(
@@ -191,6 +235,31 @@ def test_simulated_devices_take_all_of_it(tmp_path):
         ({"spill_to": "host", "spill_limit": True}, TypeError, "spill_limit is a num"),
         ({"spill_to": "host", "lane_bandwidth": "5%"}, ValueError, "'5%' is a share"),
         ({"spill_to": "host", "lane_bandwidth": np.inf}, ValueError, "must be finite"),
+        ({"spill_to": ()}, ValueError, "spill_to is empty"),
+        ({"spill_to": ("host", "")}, ValueError, "spill_to is empty"),
+        ({"spill_to": ("host", None)}, TypeError, "a folder's path or None, not None"),
+        ({"spill_to": ("host", "host")}, ValueError, "names 'host' twice"),
+        ({"spill_to": ("/a", "/b/../a")}, ValueError, "names '/b/../a' twice"),
+        (
+            {"spill_to": ("host", "/a"), "spill_limit": "1GiB"},
+            ValueError,
+            "spill_limit has 1 values, spill_to 2",
+        ),
+        (
+            {"spill_to": ("host", "/a"), "lane_bandwidth": (1, 2, 3)},
+            ValueError,
+            "lane_bandwidth has 3 values, spill_to 2",
+        ),
+        (
+            {"spill_to": "host", "spill_limit": ("1GiB", None)},
+            ValueError,
+            "spill_limit has 2 values, spill_to 1",
+        ),
+        (
+            {"spill_to": ("host", "/a"), "spill_limit": (0, None)},
+            ValueError,
+            "spill_limit must be positive",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(options, error, words):
@@ -201,7 +270,9 @@ def test_what_cannot_be_is_refused(options, error, words):
 def test_a_folder_must_be_there(tmp_path):
     with pytest.raises(ValueError, match="there is no folder"):
         device(spill_to=tmp_path / "none")
-    assert replace(Configuration(), spill_to=tmp_path).spill_on(1).tier == "file"
+    assert replace(Configuration(), spill_to=tmp_path).spill_on(1).at(
+        "file"
+    ).folder == str(tmp_path)
 
 
 FULL = """

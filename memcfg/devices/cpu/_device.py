@@ -80,14 +80,13 @@ class CpuDevice(Device):
         self.tiers: Mapping[str, Space] = spill.of(_TIERS)
         self._host: Pool | None = None
         self.tier_limit = TierLimit(name, spill)
-        self._lanes: dict[str, Lane] = {}  # by tier and direction
+        self._lanes: dict[tuple[str, str], Lane] = {}  # by tier and direction
         self._copy_times = AlgorithmTimes()
         self.pool = self.host_pool = Pool(limit=limit_bytes, growth=growth, name=name)
 
-    @property
-    def _folder(self) -> str:
-        """Where files lie."""
-        return self.spill.folder or tempfile.gettempdir()
+    def _folder(self, tier: str) -> str:
+        """Return where the file of a tier lies."""
+        return self.spill.at(tier).folder or tempfile.gettempdir()
 
     @cached_property
     def kernels(self) -> KernelTable:
@@ -124,8 +123,8 @@ class CpuDevice(Device):
 
     def tier_memory(self, tier: str, nbytes: int, *, tag: str) -> Arena | ScratchFile:
         """Take memory of the host or of the disk."""
-        if tier == "file":
-            return ScratchFile(self._folder, nbytes)
+        if tier != "host":
+            return ScratchFile(self._folder(tier), nbytes)
         if self._host is None:
             self._host = Pool(name=f"{self.name} swapped out")
         arena = self._host.arena(tag=tag)
@@ -134,7 +133,7 @@ class CpuDevice(Device):
 
     def copy_rate(self, tier: str) -> float:
         """Measure lanes of their own, once on a machine: of a file by its folder."""
-        place = filesystem_of(self._folder) if tier == "file" else ""
+        place = "" if tier == "host" else filesystem_of(self._folder(tier))
         machine = processor_facts(), place
         return copy_rate(self, tier, self._copy_times, _unthrottled, machine)
 
@@ -142,10 +141,10 @@ class CpuDevice(Device):
         self, arena: Arena, tiers: Mapping[str, Arena | ScratchFile]
     ) -> Program:
         """Make an empty program; lanes are the device's."""
-        lanes = [f"{tier} {way}" for tier in tiers for way in ("out", "in")]
+        lanes = [(tier, way) for tier in tiers for way in ("out", "in")]
         for lane in lanes:
             if lane not in self._lanes:
-                self._lanes[lane] = Lane(self.spill.bandwidth)
+                self._lanes[lane] = Lane(self.spill.at(lane[0]).bandwidth)
         return Program(arena, tiers.values(), [self._lanes[lane] for lane in lanes])
 
     def describe_kernels(self) -> str:

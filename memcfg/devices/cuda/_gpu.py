@@ -155,8 +155,9 @@ class CudaDevice(Device):
 
     def tier_memory(self, tier: str, nbytes: int, *, tag: str) -> Block | MappedSpace:
         """Take page-locked memory of the host, or a file."""
-        if tier == "file":
-            return MappedSpace(self.spill.folder or tempfile.gettempdir(), nbytes)
+        if tier != "host":
+            folder = self.spill.at(tier).folder or tempfile.gettempdir()
+            return MappedSpace(folder, nbytes)
         return self.host_pool.allocate(nbytes, tag=tag)
 
     def copy_rate(self, tier: str) -> float:
