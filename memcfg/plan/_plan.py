@@ -127,7 +127,8 @@ class Recosted:
         memory meanwhile; empty: of none.
     tried : tuple of (str, float), default ()
         Methods under whose plans steps were trained to compare them, the first plan's
-        before others, and the least seconds of a step.
+        before others, and the least seconds of a step. Of a method that learns from
+        steps they say which plans are passive, and which are guided by others.
     """
 
     believed_seconds: float

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import gpus
@@ -26,6 +26,7 @@ from memcfg.errors import (
     PlanError,
     ResourceExhaustedError,
 )
+from memcfg.plan._policy import Lessons, Method
 from memcfg.runtime import OWN_BUFFERS, Executor
 from memcfg.runtime._program import Program
 
@@ -426,14 +427,20 @@ def trained(device, graph, policy, steps=3):
     executor.load({"train": graph}, policy, values)
     found = []
     for number in range(steps):
-        for name in input_names(graph):
-            value = number if name == "step" else values[name]
-            executor.feed("train", name)[...] = value
-        assert executor.run("train", guard=True)
-        found.append(executor.fetch("train", "loss").tobytes())
-        found += [executor.read_state(name).tobytes() for name in executor.state]
-        executor.finish("train")
+        found += one_step(executor, graph, values, number)
     return found, executor
+
+
+def one_step(executor, graph, values, number):
+    """Loss and state after a step."""
+    for name in input_names(graph):
+        value = number if name == "step" else values[name]
+        executor.feed("train", name)[...] = value
+    assert executor.run("train", guard=True)
+    loss = executor.fetch("train", "loss").tobytes()
+    state = [executor.read_state(name).tobytes() for name in executor.state]
+    executor.finish("train")
+    return [loss, *state]
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -493,13 +500,7 @@ def test_a_plan_is_replaced_amid_training(device, monkeypatch):
         if program.due:
             assert (executor.plans["train"] is first) == (number == 3)
             executor.reconsider("train")
-        for name in input_names(graph):
-            value = number if name == "step" else values[name]
-            executor.feed("train", name)[...] = value
-        assert executor.run("train", guard=True)
-        found.append(executor.fetch("train", "loss").tobytes())
-        found += [executor.read_state(name).tobytes() for name in executor.state]
-        executor.finish("train")
+        found += one_step(executor, graph, values, number)
     assert found == expected
     plan = executor.plans["train"]
     assert (first.method, plan.method) == ("sqrt_checkpoint", "share")
@@ -510,6 +511,66 @@ def test_a_plan_is_replaced_amid_training(device, monkeypatch):
     report = executor.memory_report("train", verify=True)
     assert report.measured_peak_bytes == plan.peak_bytes
     assert device.pool.stats().current_bytes == plan.peak_bytes
+    executor.close()
+    assert device.pool.stats().current_bytes == 0
+
+
+@dataclass(frozen=True)
+class Limited(Method):
+    """A method that plans within a limit of its own, where the device has none."""
+
+    limit: int = 0
+
+    def __call__(self, graph, limit_bytes=None):
+        return super().__call__(graph, self.limit)
+
+    @classmethod
+    def of(cls, policy, limit):
+        first = cls("capuchin", policy.learns.first.make, swaps=True, limit=limit)
+        lessons = Lessons(first, fed_back)
+        return cls("capuchin", policy.make, swaps=True, learns=lessons, limit=limit)
+
+
+def fed_back(policy, *happened):
+    return Limited.of(planning.capuchin_feedback(policy, *happened), policy.limit)
+
+
+def test_capuchin_learns_from_its_steps(device):
+    """A passive step, and plans by what it took, to the bits of one that keeps all."""
+    graph = NETWORKS["noisy"]()
+    values = random_values(graph)
+    executor = Executor(device, name="model", times="measured")
+    annotated = executor.annotate(graph)
+    with pytest.raises(InfeasiblePlanError) as refused:
+        planning.capuchin(passive=True)(annotated, 64)
+    peak = planning.share()(annotated).peak_bytes
+    limit = (refused.value.smallest_limit_bytes + peak) // 2
+    executor.load({"train": graph}, Limited.of(planning.capuchin(), limit), values)
+    specs, found = [], []
+    while executor.plans["train"].summary.recosted is None:
+        assert len(specs) <= 2 + 3 * 21
+        program = executor.prepare("train")
+        specs.append(program.spec)
+        assert program.spec.plan.peak_bytes <= limit
+        found += one_step(executor, graph, values, len(specs) - 1)
+        if program.due:
+            assert program.rates()["host"] > 0
+            del program
+            executor.reconsider("train")
+    assert [spec.passive for spec in specs[:4]] == [True, False, False, False]
+    tried = executor.plans["train"].summary.recosted.tried
+    assert tried[0][0] == "capuchin, passive"
+    assert len(specs) == 1 + 3 * (len(tried) - 1)
+    cpu = CpuDevice("/device:CPU:1")
+    expected, other = trained(cpu, graph, planning.keep_all(), steps=len(specs))
+    other.close()
+    if has_bits_of_cpu(device):
+        assert found == expected
+    assert_close(found, expected)
+    report = executor.memory_report("train", verify=True)
+    peak = executor.plans["train"].peak_bytes
+    assert report.measured_peak_bytes == peak <= limit
+    assert device.pool.stats().current_bytes == peak
     executor.close()
     assert device.pool.stats().current_bytes == 0
 
