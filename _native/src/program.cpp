@@ -19,6 +19,11 @@ namespace {
 
 constexpr std::byte kTouched{0xC7};  // any value: reports use several canaries
 
+constexpr const char* kLeft =
+    "a copy of a step that failed has not ended, and may still write to the arena: "
+    "save "
+    "the weights, or wait and run again";
+
 std::int64_t nanoseconds() noexcept {
   using Clock = std::chrono::steady_clock;
   return std::chrono::nanoseconds(Clock::now().time_since_epoch()).count();
@@ -94,6 +99,8 @@ Program::Program(std::shared_ptr<Arena> arena,
       lanes_(lanes),
       waited_(lanes.size() + 1, std::vector<std::size_t>(lanes.size() + 1, 0)),
       last_(lanes.size(), 0) {
+  // What lies where may change with a new program.
+  if (arena_->arena().has_left()) throw kernel_failure(kLeft);
   spaces_.insert(spaces_.end(), spaces.begin(), spaces.end());
   users_.resize(spaces_.size());
 }
@@ -610,13 +617,29 @@ double Program::now() const noexcept {
   return static_cast<double>(nanoseconds() - began_) * 1e-9;
 }
 
+// A copy that was left may have overwritten inputs as long as it went on: they have to
+// be written again, which only whoever called can do.
+void Program::require_nothing_left() {
+  switch (arena_->arena().look_at_left()) {
+    case Arena::Left::nothing:
+      return;
+    case Arena::Left::goes_on:
+      throw kernel_failure(kLeft);
+    case Arena::Left::ended:
+      throw kernel_failure(
+          "a copy of a step that failed has ended since, and may have written over "
+          "inputs: run again");
+  }
+}
+
 void Program::begin_run() {
+  failed_at_ = kNone;
+  require_nothing_left();
   for (std::size_t i = 1; i < spaces_.size(); ++i) spaces_[i]->prepare();
   for (const auto& lane : lanes_) lane->expect(max_threads());
   std::fill(last_.begin(), last_.end(), 0);
   protected_ = false;
   failed_ = false;
-  failed_at_ = kNone;
   began_ = nanoseconds();
 }
 
@@ -735,6 +758,7 @@ void Program::keep_to_bandwidth(std::size_t index,
   for (auto time = begin; time < end && !failed_;) {
     time = std::min(end, std::chrono::steady_clock::now() + kSlice);
     std::this_thread::sleep_until(time);
+    Lane::get_on();
   }
   if (trace_ != nullptr) (*trace_)[index].end = now();
 }
@@ -816,8 +840,24 @@ std::int64_t Program::execute(bool check_guards, std::size_t begin, std::size_t 
   return kEnded;
 }
 
-void Program::settle_lanes() noexcept {
-  for (std::size_t i = 0; i < lanes_.size(); ++i) lanes_[i]->settle(last_[i]);
+void Program::settle_lanes() {
+  std::vector<std::pair<std::shared_ptr<Lane>, std::uint64_t>> stalled;
+  for (std::size_t i = 0; i < lanes_.size(); ++i) {
+    if (!lanes_[i]->settle(last_[i])) stalled.emplace_back(lanes_[i], last_[i]);
+  }
+  if (stalled.empty()) return;
+  arena_->arena().leave([tasks = std::move(stalled)] {
+    return std::all_of(tasks.begin(), tasks.end(), [](const auto& task) {
+      return task.first->ended(task.second);
+    });
+  });
+}
+
+bool Program::ended() const noexcept {
+  for (std::size_t i = 0; i < lanes_.size(); ++i) {
+    if (!lanes_[i]->ended(last_[i])) return false;
+  }
+  return true;
 }
 
 void Program::restore() {
@@ -841,12 +881,20 @@ std::int64_t Program::run(bool check_guards,
     for (std::size_t i = 0; i < lanes_.size(); ++i) lanes_[i]->wait(last_[i]);
     if (failed_) throw_failure();
     return stopped;
+  } catch (const lane_stalled& stalled) {
+    give_up();
+    throw kernel_failure(stalled.what());
   } catch (...) {
-    failed_ = true;  // what is still to come on a lane is of no use
-    settle_lanes();
-    restore();
+    give_up();
     throw;
   }
+}
+
+// What is still to come on a lane is of no use.
+void Program::give_up() {
+  failed_ = true;
+  settle_lanes();
+  restore();
 }
 
 void Program::touch_unused(const Instruction& instruction) noexcept {
@@ -880,9 +928,11 @@ std::vector<double> Program::run_timed(int threads,
       }
       spans[i].end = now();
     }
+  } catch (const lane_stalled& stalled) {
+    give_up();
+    throw kernel_failure(stalled.what());
   } catch (...) {
-    settle_lanes();
-    restore();
+    give_up();
     throw;
   }
   std::vector<double> seconds;

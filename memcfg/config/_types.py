@@ -16,7 +16,7 @@ from operator import index
 from typing import NamedTuple
 
 from memcfg._checks import count
-from memcfg.devices import Spill
+from memcfg.devices import LANE_TIMEOUT, Spill
 from memcfg.units import parse_bytes, warn_of_few_bytes
 
 MAX_BYTES = 2**63 - 1  # what a signed 64-bit size can hold
@@ -101,18 +101,22 @@ class LogicalDeviceConfiguration:
     lane_bandwidth : int, float, str or None, default None
         What a second of copying moves at most, each way: a number is MiB, a string is
         exact (``"2GB"``). None is as fast as it can. Refused for a GPU that is there.
+    lane_timeout : float or None, default None
+        Seconds after which a step fails whose copy to or from a file does not get on,
+        as on a disk that hangs; infinity: it waits. None is 300. Refused for a GPU that
+        is there.
 
     Raises
     ------
     TypeError
         If `memory_limit`, `spill_limit` or `lane_bandwidth` is not a number, a string
         or None, or is a bool; or a priority or ordinal is not an int, `growth` no bool,
-        or `spill_to` no path.
+        `spill_to` no path, or `lane_timeout` no number.
     ValueError
         If `memory_limit`, `spill_limit` or `lane_bandwidth` is not positive and finite,
         is not a whole number of bytes, or is a string that is no size; the ordinal is
-        negative; `spill_to` is empty; or there is a limit or a bandwidth and no
-        `spill_to`.
+        negative; `spill_to` is empty; `lane_timeout` is not positive; or there is a
+        limit, a bandwidth or a timeout and no `spill_to`.
 
     Examples
     --------
@@ -131,6 +135,7 @@ class LogicalDeviceConfiguration:
     spill_to: str | os.PathLike[str] | None = field(default=None, kw_only=True)
     spill_limit: float | str | None = field(default=None, kw_only=True)
     lane_bandwidth: float | str | None = field(default=None, kw_only=True)
+    lane_timeout: float | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         self.limit_on(MAX_BYTES)
@@ -172,9 +177,10 @@ class LogicalDeviceConfiguration:
         """
         limit = _from_mib(self.spill_limit, total_bytes, "spill_limit")
         bandwidth = _from_mib(self.lane_bandwidth, None, "lane_bandwidth")
+        timeout = self._timeout()
         if self.spill_to is None:
-            for name, value in (("spill_limit", limit), ("lane_bandwidth", bandwidth)):
-                if value is not None:
+            for name in ("spill_limit", "lane_bandwidth", "lane_timeout"):
+                if getattr(self, name) is not None:
                     raise ValueError(
                         f"{name} is for where tensors spill to: give spill_to='host' "
                         "or a folder as well"
@@ -191,8 +197,18 @@ class LogicalDeviceConfiguration:
         if not target:
             raise ValueError("spill_to is empty: give 'host', or a folder")
         if target == "host":
-            return Spill("host", None, limit, bandwidth)
-        return Spill("file", os.path.abspath(target), limit, bandwidth)
+            return Spill("host", None, limit, bandwidth, timeout)
+        return Spill("file", os.path.abspath(target), limit, bandwidth, timeout)
+
+    def _timeout(self) -> float:
+        given: object = self.lane_timeout
+        if given is None:
+            return LANE_TIMEOUT
+        if isinstance(given, bool) or not isinstance(given, int | float):
+            raise TypeError(f"lane_timeout is a number of seconds, not {given!r}")
+        if not given > 0:  # nor is NaN
+            raise ValueError(f"lane_timeout must be positive, not {given}")
+        return float(given)
 
 
 def _from_mib(

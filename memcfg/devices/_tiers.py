@@ -13,7 +13,9 @@ from memcfg.errors import ResourceExhaustedError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["ANYWHERE", "Space", "Spill", "TierLimit", "TierSpace"]
+__all__ = ["ANYWHERE", "LANE_TIMEOUT", "Space", "Spill", "TierLimit", "TierSpace"]
+
+LANE_TIMEOUT = 300.0  # seconds: disks that wake up take less, and networks, too
 
 
 Space: TypeAlias = str
@@ -41,12 +43,16 @@ class Spill:
         The most bytes of swapped tensors there at a time; None is no limit.
     bandwidth : float or None, default None
         Bytes a second that each lane copies at most; None: as fast as it can.
+    timeout : float, default 300.0
+        Seconds after which a copy to or from a file that does not get on is an error;
+        infinity: never.
     """
 
     tier: str | None = None
     folder: str | None = None
     limit_bytes: int | None = None
     bandwidth: float | None = None
+    timeout: float = LANE_TIMEOUT
 
     def of(self, tiers: Mapping[str, Space]) -> Mapping[str, Space]:
         """Return those of a kind of device's tiers that are left.

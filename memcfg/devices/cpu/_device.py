@@ -145,7 +145,9 @@ class CpuDevice(Device):
         lanes = [f"{tier} {way}" for tier in tiers for way in ("out", "in")]
         for lane in lanes:
             if lane not in self._lanes:
-                self._lanes[lane] = Lane(self.spill.bandwidth)
+                # Copies within memory end.
+                timeout = self.spill.timeout if lane.startswith("file") else None
+                self._lanes[lane] = Lane(self.spill.bandwidth, timeout)
         return Program(arena, tiers.values(), [self._lanes[lane] for lane in lanes])
 
     def describe_kernels(self) -> str:
