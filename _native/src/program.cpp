@@ -75,20 +75,6 @@ class Program::Turn {
   Program& program_;
 };
 
-// Has a run note when its instructions ran.
-class Program::Trace {
- public:
-  Trace(Program& program, std::vector<Span>* spans) : program_(program) {
-    program_.trace_ = spans;
-  }
-  ~Trace() { program_.trace_ = nullptr; }
-  Trace(const Trace&) = delete;
-  Trace& operator=(const Trace&) = delete;
-
- private:
-  Program& program_;
-};
-
 // -- building ------------------------------------------------------------------------
 
 Program::Program(std::shared_ptr<Arena> arena,
@@ -632,9 +618,12 @@ void Program::require_nothing_left() {
   }
 }
 
-void Program::begin_run() {
+// Spans are the program's own: a lane that hangs may still write to them.
+void Program::begin_run(bool traced) {
   failed_at_ = kNone;
   require_nothing_left();
+  traced_ = traced;
+  if (traced) spans_.resize(size());
   for (std::size_t i = 1; i < spaces_.size(); ++i) spaces_[i]->prepare();
   for (const auto& lane : lanes_) lane->expect(max_threads());
   std::fill(last_.begin(), last_.end(), 0);
@@ -760,7 +749,7 @@ void Program::keep_to_bandwidth(std::size_t index,
     std::this_thread::sleep_until(time);
     Lane::get_on();
   }
-  if (trace_ != nullptr) (*trace_)[index].end = now();
+  if (traced_) spans_[index].end = now();
 }
 
 void Program::submit(std::size_t index) {
@@ -776,7 +765,7 @@ void Program::await(std::size_t event) {
 
 void Program::execute_one(std::size_t index) {
   const Instruction& instruction = instructions_[index];
-  if (trace_ != nullptr) (*trace_)[index].begin = now();
+  if (traced_) spans_[index].begin = now();
   try {
     if (index == failing_) {
       if (instruction.kind == Kind::allocate) users_[instruction.more].buffer->refuse();
@@ -810,7 +799,7 @@ void Program::execute_one(std::size_t index) {
     if (instruction.kind == Kind::allocate) throw;  // as the resource says it
     throw kernel_failure(failure_of(index, error.what()));
   }
-  if (trace_ != nullptr) (*trace_)[index].end = now();
+  if (traced_) spans_[index].end = now();
 }
 
 // In the thread of the loop, which hears here what has failed on a lane.
@@ -873,13 +862,15 @@ std::int64_t Program::run(bool check_guards,
                           std::size_t end,
                           std::vector<Span>* spans) {
   const Turn turn(*this);
-  const Trace trace(*this, spans);
   const ThreadCount count(threads);
-  begin_run();
+  begin_run(spans != nullptr);
   try {
     const std::int64_t stopped = execute(check_guards, begin, end);
     for (std::size_t i = 0; i < lanes_.size(); ++i) lanes_[i]->wait(last_[i]);
     if (failed_) throw_failure();
+    if (spans != nullptr) {
+      for (std::size_t i = begin; i < end; ++i) (*spans)[i] = spans_[i];
+    }
     return stopped;
   } catch (const lane_stalled& stalled) {
     give_up();
@@ -913,7 +904,7 @@ std::vector<double> Program::run_timed(int threads,
   const Turn turn(*this);
   const ThreadCount count(threads);
   std::vector<Span> spans(instructions_.size());
-  begin_run();
+  begin_run(false);
   try {
     for (std::size_t i = 0; i < instructions_.size(); ++i) {
       touch_unused(instructions_[i]);

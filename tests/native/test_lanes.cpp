@@ -417,6 +417,22 @@ TEST(other_programs_of_the_arena_wait_for_a_lane_that_hangs) {
   CHECK(ends(other) && told(other).empty() && told(m.program).empty());
 }
 
+TEST(a_traced_run_that_hangs_leaves_no_address_behind) {
+  Hanging m;
+  m.program.copy(kOut, {0, 128}, {1, 0}, 64);
+  m.remote->hangs = true;
+  try {
+    m.program.run_traced(1);
+    CHECK(false);
+  } catch (const memcfg::kernel_failure& error) {
+    CHECK(says(error.what(), "has not got on"));
+  }
+  m.remote->hangs = false;  // the lane notes when the copy ended
+  CHECK(ends(m.program));
+  const auto spans = m.program.run_traced(1);
+  CHECK(spans.size() == 1 && spans[0].begin <= spans[0].end);
+}
+
 TEST(a_timed_run_hears_of_a_lane_that_hangs) {
   Hanging m;
   m.program.copy(kOut, {0, 128}, {1, 0}, 64);

@@ -280,7 +280,6 @@ class Program {
     Access access;
     std::size_t queue, instruction;
   };
-  class Trace;
   class Turn;
 
   std::size_t find(const Operand& operand) const;
@@ -322,7 +321,7 @@ class Program {
   void sleep_a_little() noexcept;
   void note_failure(const std::string& text) noexcept;
   void throw_failure();
-  void begin_run();
+  void begin_run(bool traced);
   void require_nothing_left();
   void settle_lanes();
   void give_up();
@@ -353,10 +352,11 @@ class Program {
   // Of a run.
   std::vector<std::uint64_t> numbers_;  // by instruction, of a lane: its task's
   std::vector<std::uint64_t> last_;     // by lane
-  std::vector<Span>* trace_ = nullptr;
-  std::int64_t began_ = 0;  // nanoseconds
-  bool protected_ = false;  // state was saved
-  std::size_t saved_ = 0;   // by this instruction
+  bool traced_ = false;
+  std::vector<Span> spans_;  // by instruction, of a run that is traced
+  std::int64_t began_ = 0;   // nanoseconds
+  bool protected_ = false;   // state was saved
+  std::size_t saved_ = 0;    // by this instruction
   std::atomic<bool> failed_{false};
   std::mutex failure_mutex_;
   std::string failure_;
