@@ -199,6 +199,24 @@ void Arena::free() {
   release(0, committed_);
 }
 
+void Arena::leave(std::function<bool()> ended) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  left_ = std::move(ended);
+}
+
+Arena::Left Arena::look_at_left() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!left_) return Left::nothing;
+  if (!left_()) return Left::goes_on;
+  left_ = nullptr;
+  return Left::ended;
+}
+
+bool Arena::has_left() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return left_ && !left_();
+}
+
 void Arena::check() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   const Bytes size = align_up(requested_);

@@ -6,9 +6,11 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <sstream>
 #include <stdexcept>
 #include <thread>
 
@@ -38,6 +40,14 @@ using Clock = std::chrono::steady_clock;
 // and so do copies of a MiB.
 constexpr std::chrono::microseconds kLook{100};
 
+lane_stalled stalled(double timeout) {
+  std::ostringstream told;
+  told << "a copy has not got on for " << timeout
+       << " s: what it copies to or from may "
+       << "hang";
+  return lane_stalled(told.str());
+}
+
 // How many processors one of two threads may run on; 0 if nobody tells.
 int processors_of(pthread_t one, pthread_t other) noexcept {
   cpu_set_t mine, theirs;
@@ -58,11 +68,13 @@ struct Lane::Worker {
   }
 
   void work() {
+    mine = this;
     std::unique_lock<std::mutex> lock(mutex);
     for (;;) {
       changed.wait(lock, [this] { return done < submitted || ending; });
       if (done == submitted) return;
       const Task task = tasks[done % kCapacity];
+      ++heard;
       lock.unlock();
       task.run(task.context, task.index);
       lock.lock();
@@ -71,17 +83,43 @@ struct Lane::Worker {
     }
   }
 
+  // Pre: the lock is held. Waits until it is so; false: the lane has stalled. A thread
+  // of its own has to be heard of in either half of the timeout, so that a process that
+  // was stopped as a whole is not taken for a lane that was.
+  template <typename Ready>
+  bool wait(std::unique_lock<std::mutex>& lock, double timeout, Ready ready) {
+    if (std::isinf(timeout)) {
+      changed.wait(lock, ready);
+      return true;
+    }
+    const std::chrono::duration<double> half(timeout / 2);
+    std::uint64_t seen = heard + done;
+    for (int halves = 0; halves < 2; ++halves) {
+      if (changed.wait_for(lock, half, ready)) return true;
+      const std::uint64_t now = heard + done;
+      if (now != seen) halves = -1;
+      seen = now;
+    }
+    return false;
+  }
+
+  static thread_local Worker* mine;  // whose thread this is
+
   std::mutex mutex;
   std::condition_variable changed;
   std::array<Task, kCapacity> tasks;
   std::uint64_t submitted;
   std::atomic<std::uint64_t> done;
+  std::atomic<std::uint64_t> heard{0};  // how often a task began, or got on
   bool ending = false;
   std::thread thread;
 };
 
-Lane::Lane(double bytes_per_second)
+thread_local Lane::Worker* Lane::Worker::mine = nullptr;
+
+Lane::Lane(double bytes_per_second, double timeout)
     : bytes_per_second_(bytes_per_second),
+      timeout_(timeout),
       worker_(new Worker(0)),
       forks_(fork_count()) {}
 
@@ -114,8 +152,10 @@ std::uint64_t Lane::submit(const Task& task) {
   look_for_fork();
   std::unique_lock<std::mutex> lock(worker_->mutex);
   Worker& worker = *worker_;
-  worker.changed.wait(lock,
-                      [&worker] { return worker.submitted - worker.done < kCapacity; });
+  const auto has_room = [&worker] {
+    return worker.submitted - worker.done < kCapacity;
+  };
+  if (!worker.wait(lock, timeout_, has_room)) throw stalled(timeout_);
   worker.tasks[worker.submitted % kCapacity] = task;
   ++worker.submitted;
   worker.changed.notify_all();
@@ -127,12 +167,12 @@ void Lane::wait(std::uint64_t number) {
   if (number > lost_begin_ && number <= lost_end_) {
     throw std::runtime_error("the process was forked while a copy was on its way");
   }
-  settle(number);
+  if (!settle(number)) throw stalled(timeout_);
 }
 
-void Lane::settle(std::uint64_t number) noexcept {
-  if (forks_ != fork_count()) return;
-  if (number > lost_begin_ && number <= lost_end_) return;
+bool Lane::settle(std::uint64_t number) noexcept {
+  if (forks_ != fork_count()) return true;
+  if (number > lost_begin_ && number <= lost_end_) return true;
   Worker& worker = *worker_;
   const auto ready = [&worker, number] { return worker.done >= number; };
   if (looks_) {
@@ -140,7 +180,17 @@ void Lane::settle(std::uint64_t number) noexcept {
     while (!ready() && Clock::now() < end) std::this_thread::yield();
   }
   std::unique_lock<std::mutex> lock(worker.mutex);
-  worker.changed.wait(lock, ready);
+  return worker.wait(lock, timeout_, ready);
+}
+
+bool Lane::ended(std::uint64_t number) const noexcept {
+  if (forks_ != fork_count()) return true;
+  if (number > lost_begin_ && number <= lost_end_) return true;
+  return worker_->done >= number;
+}
+
+void Lane::get_on() noexcept {
+  if (Worker::mine != nullptr) ++Worker::mine->heard;
 }
 
 void Lane::expect(int threads) noexcept {

@@ -19,6 +19,11 @@ namespace {
 
 constexpr std::byte kTouched{0xC7};  // any value: reports use several canaries
 
+constexpr const char* kLeft =
+    "a copy of a step that failed has not ended, and may still write to the arena: "
+    "save "
+    "the weights, or wait and run again";
+
 std::int64_t nanoseconds() noexcept {
   using Clock = std::chrono::steady_clock;
   return std::chrono::nanoseconds(Clock::now().time_since_epoch()).count();
@@ -70,20 +75,6 @@ class Program::Turn {
   Program& program_;
 };
 
-// Has a run note when its instructions ran.
-class Program::Trace {
- public:
-  Trace(Program& program, std::vector<Span>* spans) : program_(program) {
-    program_.trace_ = spans;
-  }
-  ~Trace() { program_.trace_ = nullptr; }
-  Trace(const Trace&) = delete;
-  Trace& operator=(const Trace&) = delete;
-
- private:
-  Program& program_;
-};
-
 // -- building ------------------------------------------------------------------------
 
 Program::Program(std::shared_ptr<Arena> arena,
@@ -94,6 +85,8 @@ Program::Program(std::shared_ptr<Arena> arena,
       lanes_(lanes),
       waited_(lanes.size() + 1, std::vector<std::size_t>(lanes.size() + 1, 0)),
       last_(lanes.size(), 0) {
+  // What lies where may change with a new program.
+  if (arena_->arena().has_left()) throw kernel_failure(kLeft);
   spaces_.insert(spaces_.end(), spaces.begin(), spaces.end());
   users_.resize(spaces_.size());
 }
@@ -610,13 +603,32 @@ double Program::now() const noexcept {
   return static_cast<double>(nanoseconds() - began_) * 1e-9;
 }
 
-void Program::begin_run() {
+// A copy that was left may have overwritten inputs as long as it went on: they have to
+// be written again, which only whoever called can do.
+void Program::require_nothing_left() {
+  switch (arena_->arena().look_at_left()) {
+    case Arena::Left::nothing:
+      return;
+    case Arena::Left::goes_on:
+      throw kernel_failure(kLeft);
+    case Arena::Left::ended:
+      throw kernel_failure(
+          "a copy of a step that failed has ended since, and may have written over "
+          "inputs: run again");
+  }
+}
+
+// Spans are the program's own: a lane that hangs may still write to them.
+void Program::begin_run(bool traced) {
+  failed_at_ = kNone;
+  require_nothing_left();
+  traced_ = traced;
+  if (traced) spans_.resize(size());
   for (std::size_t i = 1; i < spaces_.size(); ++i) spaces_[i]->prepare();
   for (const auto& lane : lanes_) lane->expect(max_threads());
   std::fill(last_.begin(), last_.end(), 0);
   protected_ = false;
   failed_ = false;
-  failed_at_ = kNone;
   began_ = nanoseconds();
 }
 
@@ -735,8 +747,9 @@ void Program::keep_to_bandwidth(std::size_t index,
   for (auto time = begin; time < end && !failed_;) {
     time = std::min(end, std::chrono::steady_clock::now() + kSlice);
     std::this_thread::sleep_until(time);
+    Lane::get_on();
   }
-  if (trace_ != nullptr) (*trace_)[index].end = now();
+  if (traced_) spans_[index].end = now();
 }
 
 void Program::submit(std::size_t index) {
@@ -752,7 +765,7 @@ void Program::await(std::size_t event) {
 
 void Program::execute_one(std::size_t index) {
   const Instruction& instruction = instructions_[index];
-  if (trace_ != nullptr) (*trace_)[index].begin = now();
+  if (traced_) spans_[index].begin = now();
   try {
     if (index == failing_) {
       if (instruction.kind == Kind::allocate) users_[instruction.more].buffer->refuse();
@@ -786,7 +799,7 @@ void Program::execute_one(std::size_t index) {
     if (instruction.kind == Kind::allocate) throw;  // as the resource says it
     throw kernel_failure(failure_of(index, error.what()));
   }
-  if (trace_ != nullptr) (*trace_)[index].end = now();
+  if (traced_) spans_[index].end = now();
 }
 
 // In the thread of the loop, which hears here what has failed on a lane.
@@ -816,8 +829,24 @@ std::int64_t Program::execute(bool check_guards, std::size_t begin, std::size_t 
   return kEnded;
 }
 
-void Program::settle_lanes() noexcept {
-  for (std::size_t i = 0; i < lanes_.size(); ++i) lanes_[i]->settle(last_[i]);
+void Program::settle_lanes() {
+  std::vector<std::pair<std::shared_ptr<Lane>, std::uint64_t>> stalled;
+  for (std::size_t i = 0; i < lanes_.size(); ++i) {
+    if (!lanes_[i]->settle(last_[i])) stalled.emplace_back(lanes_[i], last_[i]);
+  }
+  if (stalled.empty()) return;
+  arena_->arena().leave([tasks = std::move(stalled)] {
+    return std::all_of(tasks.begin(), tasks.end(), [](const auto& task) {
+      return task.first->ended(task.second);
+    });
+  });
+}
+
+bool Program::ended() const noexcept {
+  for (std::size_t i = 0; i < lanes_.size(); ++i) {
+    if (!lanes_[i]->ended(last_[i])) return false;
+  }
+  return true;
 }
 
 void Program::restore() {
@@ -833,20 +862,30 @@ std::int64_t Program::run(bool check_guards,
                           std::size_t end,
                           std::vector<Span>* spans) {
   const Turn turn(*this);
-  const Trace trace(*this, spans);
   const ThreadCount count(threads);
-  begin_run();
+  begin_run(spans != nullptr);
   try {
     const std::int64_t stopped = execute(check_guards, begin, end);
     for (std::size_t i = 0; i < lanes_.size(); ++i) lanes_[i]->wait(last_[i]);
     if (failed_) throw_failure();
+    if (spans != nullptr) {
+      for (std::size_t i = begin; i < end; ++i) (*spans)[i] = spans_[i];
+    }
     return stopped;
+  } catch (const lane_stalled& stalled) {
+    give_up();
+    throw kernel_failure(stalled.what());
   } catch (...) {
-    failed_ = true;  // what is still to come on a lane is of no use
-    settle_lanes();
-    restore();
+    give_up();
     throw;
   }
+}
+
+// What is still to come on a lane is of no use.
+void Program::give_up() {
+  failed_ = true;
+  settle_lanes();
+  restore();
 }
 
 void Program::touch_unused(const Instruction& instruction) noexcept {
@@ -865,7 +904,7 @@ std::vector<double> Program::run_timed(int threads,
   const Turn turn(*this);
   const ThreadCount count(threads);
   std::vector<Span> spans(instructions_.size());
-  begin_run();
+  begin_run(false);
   try {
     for (std::size_t i = 0; i < instructions_.size(); ++i) {
       touch_unused(instructions_[i]);
@@ -880,9 +919,11 @@ std::vector<double> Program::run_timed(int threads,
       }
       spans[i].end = now();
     }
+  } catch (const lane_stalled& stalled) {
+    give_up();
+    throw kernel_failure(stalled.what());
   } catch (...) {
-    settle_lanes();
-    restore();
+    give_up();
     throw;
   }
   std::vector<double> seconds;

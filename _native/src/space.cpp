@@ -12,6 +12,7 @@
 #include "memcfg/error.hpp"
 #include "memcfg/file_operations.hpp"
 #include "memcfg/forks.hpp"
+#include "memcfg/lane.hpp"
 
 // Sanitizers do not see what an instruction of ours writes.
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && \
@@ -24,14 +25,17 @@ namespace memcfg {
 namespace {
 
 constexpr Bytes kPiece = Bytes{1} << 16;  // bytes; between spaces without addresses
+constexpr Bytes kCall = Bytes{1}
+                        << 26;  // bytes of a call, behind which a lane is heard
 
 // Moves all bytes through calls that may move fewer, or be interrupted by a signal.
 template <typename Call>
 void move_all(const char* what, const std::string& folder, Bytes size, Call call) {
   for (Bytes done = 0; done < size;) {
-    const ssize_t moved = call(done, size - done);
+    const ssize_t moved = call(done, std::min(size - done, kCall));
     if (moved > 0) {
       done += static_cast<Bytes>(moved);
+      Lane::get_on();
     } else if (moved == 0 || errno != EINTR) {
       const int error = moved == 0 ? EIO : errno;
       throw file_error(error, std::string(what) + ": " + std::strerror(error), folder);

@@ -72,6 +72,7 @@ __all__ = [
     "current_scope",
     "current_tag",
     "decode_bytes",
+    "drop_ended",
     "encode_bytes",
     "fork_count",
     "get_host_limits",
@@ -564,7 +565,9 @@ class ScratchFile:
 
 @final
 class Lane:
-    def __new__(cls, bandwidth: float | None = None) -> Self: ...
+    def __new__(
+        cls, bandwidth: float | None = None, timeout: float | None = None
+    ) -> Self: ...
 
 @final
 class Transfer:
@@ -670,6 +673,7 @@ class Program:
     def run_traced(self) -> list[tuple[int, float, float]]: ...
     def __len__(self) -> int: ...
 
+def drop_ended() -> None: ...
 def call_undivided(function: Callable[[], _R]) -> _R: ...
 def codec_bounds(nbytes: int) -> dict[str, int]: ...
 def lossless_codecs() -> tuple[str, ...]: ...

@@ -140,6 +140,7 @@ __all__ = [
     "current_scope",
     "current_tag",
     "decode_bytes",
+    "drop_ended",
     "encode_bytes",
     "fork_count",
     "get_host_limits",
@@ -167,6 +168,7 @@ __all__ = [
 # The tag that allocations have when they name none; `memcfg.memory.tag` sets it.
 current_tag = ContextVar("memcfg_tag", default="")
 
+cdef list _unended = []  # of programs that were closed while a lane worked for them
 cdef int _threads = 0  # OpenMP threads of a program; 0: as many as OpenMP would use
 
 
@@ -458,15 +460,17 @@ cdef class ProgramBuffer:
 cdef class Lane:
     """A queue with a thread of its own that copies, in order; programs share it.
 
-    With a bandwidth, in bytes a second, no copy ends sooner than its bytes take.
+    With a bandwidth, in bytes a second, no copy ends sooner than its bytes take. With a
+    timeout, in seconds, a program's run fails when a copy has not got on for so long.
     """
 
     cdef shared_ptr[native.Lane] core
 
-    def __cinit__(self, bandwidth=None):
+    def __cinit__(self, bandwidth=None, timeout=None):
         cdef double bytes_per_second = 0 if bandwidth is None else bandwidth
+        cdef double seconds = INFINITY if timeout is None else timeout
         with nogil:
-            self.core.reset(new native.Lane(bytes_per_second))
+            self.core.reset(new native.Lane(bytes_per_second, seconds))
 
     def __dealloc__(self):
         with nogil:
@@ -593,6 +597,25 @@ cdef inline size_t as_event(object event) except *:
 
 
 @cython.final
+cdef class Unended:
+    """What a program had that a lane still works for; it goes when that has ended."""
+
+    cdef unique_ptr[native.Program] core
+    cdef object kept
+
+    def __dealloc__(self):
+        if self.core.get() != NULL and not self.core.get().ended():
+            self.core.release()  # the process ends
+
+
+def drop_ended():
+    """Let go of programs that were closed while a lane hung and has ended since."""
+    for unended in list(_unended):
+        if (<Unended>unended).core.get().ended():
+            _unended.remove(unended)
+
+
+@cython.final
 cdef class Program:
     """Instructions over memory spaces, run in order without the GIL: program.hpp.
 
@@ -630,6 +653,17 @@ cdef class Program:
         self.buffers = {}
         self.bound = {}
         self.whole = <size_t>-1
+
+    def __dealloc__(self):
+        cdef Unended unended
+        if self.core.get() == NULL or self.core.get().ended():
+            with nogil:
+                self.core.reset()
+            return
+        unended = Unended.__new__(Unended)
+        unended.core.swap(self.core)
+        unended.kept = self.kernels
+        _unended.append(unended)
 
     def compute(self, kernel, places, sizes, scratch):
         """Append a kernel whose inputs, then outputs, lie at these places."""

@@ -504,7 +504,7 @@ cdef extern from "memcfg/space.hpp" namespace "memcfg" nogil:
 
 cdef extern from "memcfg/lane.hpp" namespace "memcfg" nogil:
     cdef cppclass Lane:
-        Lane(double bytes_per_second) except +raise_failure
+        Lane(double bytes_per_second, double timeout) except +raise_failure
 
 cdef extern from "memcfg/transfer.hpp" namespace "memcfg" nogil:
     cdef cppclass Transfer:
@@ -645,6 +645,7 @@ cdef extern from "memcfg/program.hpp" namespace "memcfg" nogil:
         vector[Span] run_traced(int threads) except +raise_failure
         size_t queue_of(size_t instruction) except +raise_failure
         void set_jitter(uint32_t seed, uint32_t microseconds) noexcept
+        bool ended() noexcept
         void fail_at(size_t instruction) noexcept
         size_t size() noexcept
 

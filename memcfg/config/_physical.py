@@ -431,6 +431,11 @@ def _check_spill(item: LogicalDeviceConfiguration, hardware: Hardware) -> None:
                 f"lane_bandwidth is not supported for {hardware.name}: it slows copies "
                 "down on a CPU and on simulated devices"
             )
+    if hardware.space == "device" and item.lane_timeout is not None:
+        raise ValueError(
+            f"lane_timeout is not supported for {hardware.name}: it is for the lanes "
+            "of a CPU"
+        )
 
 
 def _check_cpu(item: LogicalDeviceConfiguration) -> None:

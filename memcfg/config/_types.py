@@ -6,6 +6,7 @@ carry their unit in both, and ``"50%"`` is of the device's memory.
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import re
@@ -16,7 +17,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from memcfg._checks import count
-from memcfg.devices import Spill, SpillPlace
+from memcfg.devices import LANE_TIMEOUT, Spill, SpillPlace
 from memcfg.units import parse_bytes, warn_of_few_bytes
 
 if TYPE_CHECKING:
@@ -110,18 +111,23 @@ class LogicalDeviceConfiguration:
         What a second of copying moves at most, each way: a number is MiB, a string is
         exact (``"2GB"``). None is as fast as it can. Of several places each has its
         own. Refused for a GPU that is there.
+    lane_timeout : float or None, default None
+        Seconds after which a step fails whose copy to or from a file does not get on,
+        as on a disk that hangs; infinity: it waits. None is 300. Refused for a GPU that
+        is there.
 
     Raises
     ------
     TypeError
         If `memory_limit`, `spill_limit` or `lane_bandwidth` is not a number, a string
         or None, or is a bool; or a priority or ordinal is not an int, `growth` no bool,
-        or `spill_to` no path.
+        `spill_to` no path, or `lane_timeout` no number.
     ValueError
         If `memory_limit`, `spill_limit` or `lane_bandwidth` is not positive and finite,
         is not a whole number of bytes, or is a string that is no size; the ordinal is
-        negative; `spill_to` is empty or names a place twice; there is a limit or a
-        bandwidth and no `spill_to`; or there are not as many of them as places.
+        negative; `spill_to` is empty or names a place twice; `lane_timeout` is not
+        positive; there is a limit, a bandwidth or a timeout and no `spill_to`; or there
+        are not as many limits or bandwidths as places.
 
     Examples
     --------
@@ -142,6 +148,7 @@ class LogicalDeviceConfiguration:
     )
     spill_limit: _Several[float | str | None] = field(default=None, kw_only=True)
     lane_bandwidth: _Several[float | str | None] = field(default=None, kw_only=True)
+    lane_timeout: float | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         for name in ("spill_to", "spill_limit", "lane_bandwidth"):
@@ -184,8 +191,9 @@ class LogicalDeviceConfiguration:
         ValueError
             If the limit is a percentage that comes to less than a byte.
         """
+        timeout = self._timeout()
         if self.spill_to is None:
-            for name in ("spill_limit", "lane_bandwidth"):
+            for name in ("spill_limit", "lane_bandwidth", "lane_timeout"):
                 if getattr(self, name) is not None:
                     raise ValueError(
                         f"{name} is for where tensors spill to: give spill_to='host' "
@@ -208,9 +216,18 @@ class LogicalDeviceConfiguration:
             _from_mib(each, None, "lane_bandwidth")
             for each in self._by_place("lane_bandwidth", count)
         ]
-        return Spill(
-            tuple(map(SpillPlace, _tiers_of(folders), folders, limits, bandwidths))
-        )
+        named = zip(_tiers_of(folders), folders, limits, bandwidths, strict=True)
+        return Spill(tuple(itertools.starmap(SpillPlace, named)), timeout)
+
+    def _timeout(self) -> float:
+        given: object = self.lane_timeout
+        if given is None:
+            return LANE_TIMEOUT
+        if isinstance(given, bool) or not isinstance(given, int | float):
+            raise TypeError(f"lane_timeout is a number of seconds, not {given!r}")
+        if not given > 0:  # nor is NaN
+            raise ValueError(f"lane_timeout must be positive, not {given}")
+        return float(given)
 
     def _by_place(self, name: str, count: int) -> Sequence[float | str | None]:
         """Return what was given for each of so many places."""

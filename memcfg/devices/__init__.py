@@ -10,11 +10,19 @@ from memcfg.devices._contract import (
     Packing,
     UnboundKernel,
 )
-from memcfg.devices._tiers import Space, Spill, SpillPlace, TierLimit, TierSpace
+from memcfg.devices._tiers import (
+    LANE_TIMEOUT,
+    Space,
+    Spill,
+    SpillPlace,
+    TierLimit,
+    TierSpace,
+)
 from memcfg.devices.cpu import CpuDevice, CpuHardware
 from memcfg.devices.simulated import SimulatedDevice, SimulatedHardware
 
 __all__ = [
+    "LANE_TIMEOUT",
     "CpuDevice",
     "CpuHardware",
     "Device",

@@ -13,7 +13,17 @@ from memcfg.errors import ResourceExhaustedError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["ANYWHERE", "Space", "Spill", "SpillPlace", "TierLimit", "TierSpace"]
+__all__ = [
+    "ANYWHERE",
+    "LANE_TIMEOUT",
+    "Space",
+    "Spill",
+    "SpillPlace",
+    "TierLimit",
+    "TierSpace",
+]
+
+LANE_TIMEOUT = 300.0  # seconds: disks that wake up take less, and networks, too
 
 
 Space: TypeAlias = str
@@ -60,9 +70,13 @@ class Spill:
     places : tuple of SpillPlace, default ()
         The only ones that there are, in the order in which tensors take them; empty:
         all that such devices have.
+    timeout : float, default 300.0
+        Seconds after which a copy to or from a file that does not get on is an error;
+        infinity: never.
     """
 
     places: tuple[SpillPlace, ...] = ()
+    timeout: float = LANE_TIMEOUT
 
     def at(self, tier: str) -> SpillPlace:
         """Return what was said of a tier.

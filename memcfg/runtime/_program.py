@@ -238,8 +238,9 @@ class Program:
             if isinstance(action, planning.Compute):
                 took = max(self._least[self.instructions[index]], _SHORTEST)
                 found[self.spec.kernels.key(action.op)].append(took)
-        means: dict[object, float] = {**self._copied()}
-        means |= {key: sum(row) / len(row) for key, row in found.items()}
+        means: dict[object, float] = {}
+        means.update((key, sum(row) / len(row)) for key, row in found.items())
+        means.update(self._copied())
         return means
 
     def _copied(self) -> dict[Copied, float]:

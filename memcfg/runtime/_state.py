@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from memcfg._core.engine import Arena
+from memcfg._core.engine import Arena, drop_ended
 from memcfg.errors import ResourceExhaustedError
 from memcfg.units import align_up
 
@@ -97,9 +97,10 @@ class ModelArena:
                     found.free()
 
     def free(self) -> None:
-        """Give it back; BufferError if a view into it is out."""
+        """Give it back; BufferError if a view is out, or a copy of a step goes on."""
         found = self.now
         if found is not None:
+            drop_ended()
             found.free()
 
 

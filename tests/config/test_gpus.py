@@ -64,6 +64,14 @@ def test_lanes_of_a_gpu_keep_to_no_bandwidth(gpu):
         config.set_logical_device_configuration(gpu, [wanted])
 
 
+def test_lanes_of_a_gpu_have_no_timeout(gpu):
+    wanted = config.LogicalDeviceConfiguration(
+        memory_limit=64, spill_to="host", lane_timeout=5
+    )
+    with pytest.raises(ValueError, match="lane_timeout is not supported for"):
+        config.set_logical_device_configuration(gpu, [wanted])
+
+
 def fit(name, epochs=2):
     rng = np.random.default_rng(0)
     x = rng.standard_normal((64, 5)).astype(np.float32)

@@ -170,6 +170,14 @@ def test_copies_take_as_long_as_the_bandwidth_says():
     assert seconds["1MiB"] > seconds[None]
 
 
+def test_a_timeout_has_a_default(tmp_path):
+    assert device().spill.timeout == 300
+    for given, wanted in ((None, 300), (2, 2), (np.inf, np.inf)):
+        mc.config.reset()
+        found = device(spill_to=str(tmp_path), lane_timeout=given)
+        assert found.spill.timeout == wanted
+
+
 def test_simulated_devices_take_all_of_it(tmp_path):
     gpu = mc.config.experimental.add_simulated_device("GPU", memory="1GiB")
     options = {"spill_limit": "50%", "lane_bandwidth": 2}
@@ -260,6 +268,15 @@ def test_one_place_may_be_told_as_a_sequence():
             ValueError,
             "spill_limit must be positive",
         ),
+        ({"lane_timeout": 3}, ValueError, "lane_timeout is for where"),
+        (
+            {"spill_to": "host", "lane_timeout": 0},
+            ValueError,
+            "must be positive, not 0",
+        ),
+        ({"spill_to": "host", "lane_timeout": np.nan}, ValueError, "must be positive"),
+        ({"spill_to": "host", "lane_timeout": True}, TypeError, "a number of seconds"),
+        ({"spill_to": "host", "lane_timeout": "5s"}, TypeError, "not '5s'"),
     ],
 )
 def test_what_cannot_be_is_refused(options, error, words):

@@ -12,6 +12,7 @@
 #include "check.hpp"
 #include "children.hpp"
 #include "files.hpp"
+#include "memcfg/error.hpp"
 #include "memcfg/program.hpp"
 
 using memcfg::Arena;
@@ -62,9 +63,11 @@ class Remote final : public Space {
   }
   std::atomic<int> milliseconds{0};
   std::atomic<bool> fails{false};
+  std::atomic<bool> hangs{false};
 
  private:
   void wait() const {
+    while (hangs) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
   }
   std::vector<std::byte> bytes_ = std::vector<std::byte>(kSize);
@@ -330,6 +333,169 @@ TEST(lanes_are_shared_by_programs_of_several_arenas) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+// -- lanes that hang -----------------------------------------------------------------
+
+namespace {
+
+constexpr double kSoon = 0.5;  // seconds
+
+// What a run throws; empty: nothing.
+std::string told(Program& program) {
+  try {
+    program.run(true, 1);
+  } catch (const memcfg::kernel_failure& error) {
+    return error.what();
+  }
+  return {};
+}
+
+bool says(const std::string& text, const char* words) {
+  return text.find(words) != std::string::npos;
+}
+
+// Runs until what had hung has ended, which a run tells once.
+bool ends(Program& program) {
+  for (int tries = 0; tries < 10000; ++tries) {
+    const std::string text = told(program);
+    if (says(text, "has ended since")) return true;
+    if (!says(text, "has not ended")) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
+}
+
+struct Hanging {
+  std::shared_ptr<Arena> arena = make_arena(), host = make_arena();
+  std::shared_ptr<Remote> remote = std::make_shared<Remote>();
+  std::shared_ptr<Lane> out = std::make_shared<Lane>(0, kSoon);
+  std::shared_ptr<Lane> in = std::make_shared<Lane>(0, kSoon);
+  Program program{arena, {remote, std::make_shared<ArenaSpace>(host)}, {out, in}};
+};
+
+}  // namespace
+
+TEST(a_lane_that_hangs_fails_the_run_and_gives_the_state_back) {
+  Hanging m;
+  const auto add = std::make_shared<AddOne>();
+  m.program.protect(64, {2, 0});
+  m.program.compute(add, {0, 0}, {4, 4}, std::nullopt);  // changes the state
+  m.program.copy(kOut, {0, 128}, {1, 0}, 64);
+  const std::size_t in = m.program.copy(kIn, {1, 0}, {0, 192}, 64);
+  m.program.wait(0, in);
+  m.program.compute(add, {192, 256}, {4, 4}, std::nullopt);
+  at(*m.arena, 0) = 1.0F;
+  at(*m.arena, 128) = 7.0F;
+  m.remote->hangs = true;
+  CHECK(says(told(m.program), "has not got on for 0.5 s"));
+  CHECK(at(*m.arena, 0) == 1.0F && !m.program.ended());
+  CHECK(says(told(m.program), "has not ended"));
+  CHECK(says(told(m.program), "has not ended"));
+  try {  // what lies where may be another there
+    Program other(m.arena, {}, {});
+    CHECK(false);
+  } catch (const memcfg::kernel_failure& error) {
+    CHECK(says(error.what(), "has not ended"));
+  }
+  m.remote->hangs = false;
+  CHECK(ends(m.program) && m.program.ended());
+  CHECK(at(*m.arena, 0) == 1.0F);
+  CHECK(told(m.program).empty());
+  CHECK(at(*m.arena, 0) == 2.0F && at(*m.arena, 256) == 8.0F);
+}
+
+TEST(other_programs_of_the_arena_wait_for_a_lane_that_hangs) {
+  Hanging m;
+  Program other(m.arena, {}, {});
+  other.compute(std::make_shared<AddOne>(), {0, 64}, {4, 4}, std::nullopt);
+  m.program.copy(kOut, {0, 128}, {1, 0}, 64);
+  m.remote->hangs = true;
+  CHECK(says(told(m.program), "has not got on"));
+  CHECK(says(told(other), "has not ended"));
+  m.remote->hangs = false;
+  CHECK(ends(other) && told(other).empty() && told(m.program).empty());
+}
+
+TEST(a_traced_run_that_hangs_leaves_no_address_behind) {
+  Hanging m;
+  m.program.copy(kOut, {0, 128}, {1, 0}, 64);
+  m.remote->hangs = true;
+  try {
+    m.program.run_traced(1);
+    CHECK(false);
+  } catch (const memcfg::kernel_failure& error) {
+    CHECK(says(error.what(), "has not got on"));
+  }
+  m.remote->hangs = false;  // the lane notes when the copy ended
+  CHECK(ends(m.program));
+  const auto spans = m.program.run_traced(1);
+  CHECK(spans.size() == 1 && spans[0].begin <= spans[0].end);
+}
+
+TEST(a_timed_run_hears_of_a_lane_that_hangs) {
+  Hanging m;
+  m.program.copy(kOut, {0, 128}, {1, 0}, 64);
+  m.remote->hangs = true;
+  try {
+    m.program.run_timed(1);
+    CHECK(false);
+  } catch (const memcfg::kernel_failure& error) {
+    CHECK(says(error.what(), "has not got on"));
+  }
+  m.remote->hangs = false;
+  CHECK(ends(m.program) && told(m.program).empty());
+}
+
+TEST(a_full_queue_hears_of_a_lane_that_hangs) {
+  Lane lane(0, kSoon);
+  std::atomic<bool> hangs{true};
+  const auto wait = [](void* context, std::size_t) noexcept {
+    while (*static_cast<std::atomic<bool>*>(context)) std::this_thread::yield();
+  };
+  std::uint64_t last = 0;
+  try {
+    for (;;) last = lane.submit({wait, &hangs, 0});
+  } catch (const memcfg::lane_stalled&) {
+  }
+  CHECK(last == Lane::kCapacity && !lane.ended(1) && !lane.settle(last));
+  hangs = false;
+  while (!lane.ended(last)) std::this_thread::yield();
+  lane.wait(last);
+  CHECK(lane.settle(last));
+}
+
+TEST(what_gets_on_does_not_hang) {
+  Lane lane(0, kSoon);
+  const auto slow = [](void*, std::size_t) noexcept {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(1500);
+    while (std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      Lane::get_on();
+    }
+  };
+  lane.wait(lane.submit({slow, nullptr, 0}));
+  Lane::get_on();  // of no lane: nothing
+}
+
+TEST(a_lane_that_keeps_to_a_bandwidth_does_not_hang) {
+  auto arena = make_arena();
+  auto lane = std::make_shared<Lane>(kSize / (3 * kSoon), kSoon);
+  Program program(arena, {std::make_shared<Remote>()}, {lane});
+  program.copy(kOut, {0, 0}, {1, 0}, kSize);
+  CHECK(told(program).empty());
+}
+
+TEST(a_lane_without_a_timeout_is_waited_for) {
+  Machine m;
+  m.program.copy(kOut, {0, 0}, {1, 0}, 64);
+  m.remote->hangs = true;
+  std::thread later([&m] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    m.remote->hangs = false;
+  });
+  CHECK(told(m.program).empty());
+  later.join();
 }
 
 // -- forks --------------------------------------------------------------------------

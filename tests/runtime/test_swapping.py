@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -112,6 +116,130 @@ def test_late_copies_change_nothing(seed, policy, device):
     executor = load(device, graph, POLICIES[policy])
     executor._programs["train"]._loop.set_jitter(seed, 3000)
     assert trained(executor, graph) == truth(device, "noisy")
+    executor.close()
+
+
+def hung(executor, seconds):
+    """Have the first copy of each lane begin that late; gives the loop."""
+    loop = executor._programs["train"]._loop
+    most = int(1e6 * seconds)
+    drawn = ((seed * 1664525 % 2**32 >> 8) % (most + 1) for seed in range(3000))
+    loop.set_jitter(next(n for n, each in enumerate(drawn) if each > 0.8 * most), most)
+    return loop
+
+
+def impatient(where, seconds):
+    mc.config.reset()
+    (cpu,) = mc.config.list_physical_devices("CPU")
+    wanted = mc.config.LogicalDeviceConfiguration(
+        spill_to=str(where), lane_timeout=seconds
+    )
+    mc.config.set_logical_device_configuration(cpu, [wanted])
+    return mc.config.logical_device()
+
+
+def feed_and_run(executor, graph):
+    feed(executor, graph, 0)
+    executor.run("train")
+
+
+def refused_until_it_ends(executor, graph):
+    """What steps say until one may run again."""
+    told = []
+    while True:
+        with pytest.raises(KernelError) as error:
+            feed_and_run(executor, graph)
+        told.append(str(error.value))
+        if "has ended since" in told[-1]:
+            return told
+        assert "has not ended" in told[-1]
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    "policy", [Swapping(("file",)), Swapping(("zvc", "file"), early=4)], ids=str
+)
+def test_a_copy_that_hangs_is_an_error_and_loses_nothing(policy, tmp_path):
+    graph = NETWORKS["noisy"]()
+    device = impatient(tmp_path, 0.5)
+    executor = load(device, graph, policy)
+    loop = hung(executor, 3.0)
+    before = state(executor)
+    feed(executor, graph, 0)
+    with pytest.raises(KernelError, match=r"has not got on for 0\.5 s"):
+        executor.run("train")
+    loop.set_jitter(0, 0)
+    del loop
+    assert state(executor) == before
+    with pytest.raises(KernelError, match="has not ended"):  # state might move there
+        executor.load({"train": graph}, planning.keep_all(), {})
+    assert state(executor) == before
+    assert len(refused_until_it_ends(executor, graph)) > 1
+    assert state(executor) == before
+    assert trained(executor, graph) == truth(device, "noisy")
+    executor.close()
+    assert device.pool.stats().current_bytes == 0
+
+
+def test_what_a_copy_that_hangs_may_write_to_is_kept_until_it_ends(tmp_path):
+    graph = NETWORKS["noisy"]()
+    device = impatient(tmp_path, 0.5)
+    executor = load(device, graph, Swapping(("file",)))
+    hung(executor, 3.0)
+    before = state(executor)
+    feed(executor, graph, 0)
+    with pytest.raises(KernelError, match="has not got on"):
+        executor.run("train")
+    with pytest.raises(BufferError, match="cannot be freed"):
+        executor.close()
+    assert state(executor) == before
+    while True:
+        try:
+            executor.close()
+            break
+        except BufferError:
+            time.sleep(0.05)
+    assert device.pool.stats().current_bytes == 0
+    executor = load(device, graph, Swapping(("file",)))
+    assert trained(executor, graph) == truth(device, "noisy")
+    executor.close()
+
+
+PROGRAM = """
+import sys
+sys.path[:0] = {path!r}
+from test_swapping import *
+device = impatient({folder!r}, 0.5)
+graph = NETWORKS["noisy"]()
+executor = load(device, graph, Swapping(("file",)))
+hung(executor, 16.5)
+feed(executor, graph, 0)
+try:
+    executor.run("train")
+except KernelError as error:
+    print(error, flush=True)
+"""
+
+
+def test_a_process_with_a_copy_that_hangs_ends(tmp_path):
+    """It does not wait for the copy, which begins 13 seconds later or more."""
+    folders = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "support")]
+    program = PROGRAM.format(path=folders, folder=str(tmp_path))
+    started = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
+    )
+    with started:
+        assert "has not got on" in started.stdout.readline()
+        assert started.wait(timeout=10) == 0
+
+
+def test_copies_within_memory_have_no_timeout():
+    graph = NETWORKS["noisy"]()
+    device = impatient("host", 0.02)
+    executor = load(device, graph, Swapping())
+    hung(executor, 0.3)
+    expected = truth(device, "noisy")
+    assert trained(executor, graph, 1)[0] == expected[0][:1]
     executor.close()
 
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -40,6 +41,13 @@ class Arena {
   const std::string& owner() const noexcept { return owner_; }
   bool freed() const;
   std::atomic<bool>& busy() noexcept { return busy_; }  // a program is at work in it
+
+  // Says that what a program has left unfinished may write there until `ended`.
+  void leave(std::function<bool()> ended);
+  // Whether something was left that goes on, or has ended since this was asked last.
+  enum class Left { nothing, goes_on, ended };
+  Left look_at_left();
+  bool has_left() const;  // whether something was left that goes on
 
   // Post: size() >= requested; new bytes are zero. Throws out_of_memory (the limit,
   // the addresses, or the system's refusal), nothing changed; std::invalid_argument
@@ -88,6 +96,7 @@ class Arena {
   bool freed_ = false;
   std::atomic<Bytes> requested_{0};
   std::atomic<bool> busy_{false};
+  std::function<bool()> left_;  // whether what was left has ended; null: nothing was
   mutable std::mutex mutex_;
 };
 

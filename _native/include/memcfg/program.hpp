@@ -179,6 +179,10 @@ class Program {
   // kEnded, or the index of the instruction that is the guard that stopped it; every
   // lane is done by then. Throws kernel_failure with the instruction's index,
   // callback_raised, or std::runtime_error when another thread is in it.
+  //
+  // Throws kernel_failure, too, if a lane has stalled. What it does then may go on: the
+  // program must not go before `ended`, and runs of its arena's programs throw until
+  // then and once more, since inputs may have been overwritten. What is saved is not.
   std::int64_t run(bool check_guards, int threads) {
     return run(check_guards, threads, 0, size());
   }
@@ -211,6 +215,9 @@ class Program {
   std::size_t queue_of(std::size_t instruction) const;
   // Of an encoding. Throws std::invalid_argument where it is none.
   Coded coded(std::size_t instruction);
+
+  // Whether no lane works for it any more.
+  bool ended() const noexcept;
 
   // For tests: what a slow link and a fault do. Lanes sleep up to so many microseconds
   // before each instruction, drawn from the seed; runs fail at an instruction, an
@@ -273,7 +280,6 @@ class Program {
     Access access;
     std::size_t queue, instruction;
   };
-  class Trace;
   class Turn;
 
   std::size_t find(const Operand& operand) const;
@@ -315,8 +321,10 @@ class Program {
   void sleep_a_little() noexcept;
   void note_failure(const std::string& text) noexcept;
   void throw_failure();
-  void begin_run();
-  void settle_lanes() noexcept;
+  void begin_run(bool traced);
+  void require_nothing_left();
+  void settle_lanes();
+  void give_up();
   void restore();
   void touch_unused(const Instruction& instruction) noexcept;
   double now() const noexcept;
@@ -344,10 +352,11 @@ class Program {
   // Of a run.
   std::vector<std::uint64_t> numbers_;  // by instruction, of a lane: its task's
   std::vector<std::uint64_t> last_;     // by lane
-  std::vector<Span>* trace_ = nullptr;
-  std::int64_t began_ = 0;  // nanoseconds
-  bool protected_ = false;  // state was saved
-  std::size_t saved_ = 0;   // by this instruction
+  bool traced_ = false;
+  std::vector<Span> spans_;  // by instruction, of a run that is traced
+  std::int64_t began_ = 0;   // nanoseconds
+  bool protected_ = false;   // state was saved
+  std::size_t saved_ = 0;    // by this instruction
   std::atomic<bool> failed_{false};
   std::mutex failure_mutex_;
   std::string failure_;

@@ -144,7 +144,9 @@ class CpuDevice(Device):
         lanes = [(tier, way) for tier in tiers for way in ("out", "in")]
         for lane in lanes:
             if lane not in self._lanes:
-                self._lanes[lane] = Lane(self.spill.at(lane[0]).bandwidth)
+                # Copies within memory end.
+                timeout = None if lane[0] == "host" else self.spill.timeout
+                self._lanes[lane] = Lane(self.spill.at(lane[0]).bandwidth, timeout)
         return Program(arena, tiers.values(), [self._lanes[lane] for lane in lanes])
 
     def describe_kernels(self) -> str:
