@@ -240,7 +240,7 @@ class Program:
                 found[self.spec.kernels.key(action.op)].append(took)
         means: dict[object, float] = {}
         means.update((key, sum(row) / len(row)) for key, row in found.items())
-        means.update(self._copied())
+        means.update(self._copied().items())
         return means
 
     def _copied(self) -> dict[Copied, float]:

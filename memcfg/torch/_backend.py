@@ -22,8 +22,13 @@ from memcfg.torch._beside import workspace_bytes
 from memcfg.torch._boxed import Title, boxed
 from memcfg.torch._costs import MeasuredCosts
 from memcfg.torch._emitted import Emitter
+from memcfg.torch._generator_states import (
+    add_states,
+    run_and_save_state,
+    run_with_state,
+)
 from memcfg.torch._peak_watch import WATCH, PeakWatch, meter_of
-from memcfg.torch._replay import add_states, run_and_save_state, run_with_state
+from memcfg.torch._step_report import whole_step
 from memcfg.torch._traced import (
     ONCE,
     Traced,
@@ -146,6 +151,11 @@ class Step:
             if each.graph.ops
         ]
         return min([self.peak_bytes, *(each + self.beside_bytes for each in lowest)])
+
+    @cached_property
+    def whole(self) -> tuple[Graph, Plan]:
+        """Its graph and plan with what lies beside them."""
+        return whole_step(self)
 
     @cached_property
     def peak(self) -> Peak:

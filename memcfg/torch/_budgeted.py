@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Mapping
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from memcfg.torch._step_report import report_of
 from memcfg.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from memcfg.plan import Plan, Policy
@@ -170,14 +171,14 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
             inductor=inductor,
         )
 
-    def plan(self, example: Sequence[Any]) -> None:
+    def plan(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Plan a step of these inputs, and run nothing; InfeasiblePlanError."""
         planner = self._planner(False)
         planner.only_plan = True
         self._planners[False] = planner
-        self._measure_loss(planner, example, {})
+        self._measure_loss(planner, args, kwargs)
         with self._tracing():
-            planned_only(self.module, planner, example)
+            planned_only(self.module, planner, args, kwargs)
 
     def _measure_loss(
         self, planner: Planner, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -200,8 +201,13 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
 
     @property
     def memory_plan(self) -> Plan | None:
-        """The plan of the last shape of training steps; None: nothing is planned."""
-        return self._steps[-1].plan if self._steps else None
+        """The plan of the last shape of training steps; None: nothing is planned.
+
+        It has what lies beside the traced graph, such as the state of the optimizer,
+        and the whole limit. Its peak is that of one arena: an allocator, which has no
+        holes, needs `predicted_peak_bytes`, the same or less.
+        """
+        return self._steps[-1].whole[1] if self._steps else None
 
     @property
     def predicted_peak_bytes(self) -> int:
@@ -335,17 +341,27 @@ def unwrapped(run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         ) from None
 
 
-def check_example(example: Sequence[Any]) -> None:
-    """Raise TypeError if it is no sequence of inputs."""
-    if not isinstance(example, (list, tuple)):
+def checked_example(
+    example: Any, example_kwargs: Any
+) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """Return the positional and the other inputs, or raise TypeError."""
+    if example is not None and not isinstance(example, (list, tuple)):
         kind = type(example).__name__
         raise TypeError(f"example is a sequence of inputs, such as (x,), not {kind}")
+    if example_kwargs is not None and not isinstance(example_kwargs, Mapping):
+        kind = type(example_kwargs).__name__
+        raise TypeError(
+            f"example_kwargs are inputs by name, such as {{'x': x}}, not {kind}"
+        )
+    return example or (), example_kwargs or {}
 
 
-def planned_only(run: Any, planner: Planner, example: Sequence[Any]) -> None:
+def planned_only(
+    run: Any, planner: Planner, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> None:
     """Trace and plan, and run nothing."""
     try:
-        unwrapped(compiled(run, planner), example, {})
+        unwrapped(compiled(run, planner), args, kwargs)
     except StopAfterPlanning:
         return
 
@@ -355,6 +371,7 @@ def budget(
     limit: int | str | None,
     *,
     example: Sequence[Any] | None = None,
+    example_kwargs: Mapping[str, Any] | None = None,
     optimizer: torch.optim.Optimizer | None = None,
     policy: Policy | None = None,
     times: str = "measured",
@@ -374,8 +391,10 @@ def budget(
     limit : int or str or None
         Bytes of a training step, such as ``"4GiB"``; None: no limit.
     example : sequence or None, default None
-        Inputs, positional, to plan for at once without running; None: the first step
-        is planned when it comes.
+        Inputs, positional, to plan for at once without running.
+    example_kwargs : mapping or None, default None
+        Inputs by name, beside those. Without either the first step is planned when it
+        comes.
     optimizer : torch.optim.Optimizer or None, default None
         Its state is counted, as it will be after a step; parameters that are added to
         it later are not.
@@ -401,11 +420,11 @@ def budget(
     Raises
     ------
     InfeasiblePlanError
-        With `example`: if no plan fits; the error names the smallest limit and the
+        With an example: if no plan fits; the error names the smallest limit and the
         module that sets it. Without, the first step raises it.
     TypeError
-        If the model is no module, the optimizer none of PyTorch's, or the example no
-        sequence of inputs.
+        If the model is no module, the optimizer none of PyTorch's, the example no
+        sequence of inputs, or `example_kwargs` no mapping.
     ValueError
         If the limit is no number of bytes, times are of another kind, what the
         optimizer keeps cannot be tried, or the model or the loss cannot be traced.
@@ -415,8 +434,7 @@ def budget(
     limit_bytes = None if limit is None else parse_bytes(limit)
     if limit_bytes == 0:
         raise ValueError("a limit is more than 0 bytes; None is no limit")
-    if example is not None:
-        check_example(example)
+    args, kwargs = checked_example(example, example_kwargs)
     made = BudgetedModule(
         model,
         limit_bytes,
@@ -427,6 +445,6 @@ def budget(
         loss=loss,
     )
     costs_of(times)
-    if example is not None:
-        made.plan(example)
+    if example is not None or example_kwargs is not None:
+        made.plan(args, kwargs)
     return made

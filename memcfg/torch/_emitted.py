@@ -9,7 +9,11 @@ from torch import fx
 
 from memcfg.plan import Compute, Free
 from memcfg.torch._boxed import MODULE
-from memcfg.torch._replay import run_and_save_state, run_with_state, state_before
+from memcfg.torch._generator_states import (
+    run_and_save_state,
+    run_with_state,
+    state_before,
+)
 from memcfg.torch._traced import is_tangent
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from memcfg.files import write_atomically
 from memcfg.plan import auto
 from memcfg.torch._backend import Planner, costs_of
 from memcfg.torch._beside import gradient_bytes, optimizer_bytes
-from memcfg.torch._budgeted import check_example, planned_only, tracing
+from memcfg.torch._budgeted import checked_example, planned_only, tracing
 from memcfg.torch._loss import loss_bytes
 from memcfg.torch._step_report import by_module, by_role, table_of
 from memcfg.units import format_bytes
@@ -59,8 +59,9 @@ class Estimate:
 
 def estimate(
     model: nn.Module,
-    example: Sequence[Any],
+    example: Sequence[Any] = (),
     *,
+    example_kwargs: Mapping[str, Any] | None = None,
     loss: Callable[[Any], torch.Tensor] | None = None,
     optimizer: torch.optim.Optimizer | None = None,
     times: str = "measured",
@@ -74,8 +75,10 @@ def estimate(
     ----------
     model : torch.nn.Module
         The model, which `torch.compile` must trace as one graph.
-    example : sequence
+    example : sequence, default ()
         Its inputs, positional.
+    example_kwargs : mapping or None, default None
+        Its inputs by name, beside those.
     loss : callable or None, default None
         Makes a scalar of the model's output, as your own loss does outside of the
         model; it is traced and never run. None: three times the bytes of the outputs
@@ -93,7 +96,8 @@ def estimate(
     Raises
     ------
     TypeError
-        If the example is no sequence of inputs, or the optimizer none of PyTorch's.
+        If the example is no sequence of inputs, `example_kwargs` no mapping, or the
+        optimizer none of PyTorch's.
     ValueError
         If times are of another kind, the model or the loss cannot be traced, or what
         the optimizer keeps cannot be tried.
@@ -105,7 +109,8 @@ def estimate(
     >>> told.peak_bytes >= told.floor_bytes > 0
     True
     """
-    step = _traced(model, model, example, times, optimizer, loss)
+    inputs = checked_example(example, example_kwargs)
+    step = _traced(model, model, inputs, times, optimizer, loss)
     return Estimate(
         step.peak_bytes, step.floor_bytes(auto()), by_role(step), by_module(step)
     )
@@ -116,6 +121,7 @@ def export(
     example: Sequence[Any],
     path: str | os.PathLike[str],
     *,
+    example_kwargs: Mapping[str, Any] | None = None,
     loss: Callable[[Any], torch.Tensor] | None = None,
     times: str = "measured",
 ) -> None:
@@ -129,6 +135,8 @@ def export(
         Its inputs, positional.
     path : str or path-like
         The file, which is replaced.
+    example_kwargs : mapping or None, default None
+        Its inputs by name, beside those.
     loss : callable or None, default None
         Makes a scalar of the model's output; None: the step has an op of no cost
         instead.
@@ -140,29 +148,28 @@ def export(
     OSError
         If the file can't be written.
     TypeError
-        If the example is no sequence of inputs.
+        If the example is no sequence of inputs, or `example_kwargs` no mapping.
     ValueError
         If times are of another kind, or the model cannot be traced.
     """
 
-    def run(*inputs: Any) -> Any:
-        made = model(*inputs)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        made = model(*args, **kwargs)
         return made if loss is None else loss(made)
 
-    step = _traced(run, model, example, times)
+    step = _traced(run, model, checked_example(example, example_kwargs), times)
     write_atomically(Path(path), (step.traced.graph.to_json().encode(),))
 
 
 def _traced(
     run: Callable[..., Any],
     model: nn.Module,
-    example: Sequence[Any],
+    inputs: tuple[Sequence[Any], Mapping[str, Any]],
     times: str,
     optimizer: torch.optim.Optimizer | None = None,
     loss: Callable[[Any], torch.Tensor] | None = None,
 ) -> Step:
     """Trace what is run of a model, and plan a step of it without a limit."""
-    check_example(example)
     planner = Planner(
         None,
         costs=costs_of(times),
@@ -174,6 +181,6 @@ def _traced(
     )
     with tracing(True):
         if loss is not None:
-            planner.loss_bytes = loss_bytes(model, loss, example, {})
-        planned_only(run, planner, example)
+            planner.loss_bytes = loss_bytes(model, loss, *inputs)
+        planned_only(run, planner, *inputs)
     return planner.steps[-1]

@@ -16,6 +16,7 @@ torch = pytest.importorskip("torch")
 from torch import fx  # noqa: E402
 from torch_allocations import allocated_peak, rounded  # noqa: E402
 from torch_steps import (  # noqa: E402
+    GPT,
     LSTM,
     NETWORKS,
     VGG,
@@ -30,6 +31,7 @@ from memcfg.plan import auto, validate  # noqa: E402
 from memcfg.torch._backend import Planner, live_peak  # noqa: E402
 from memcfg.torch._emitted import Emitter  # noqa: E402
 from memcfg.torch._traced import nominal_costs  # noqa: E402
+from memcfg.units import format_bytes  # noqa: E402
 
 F = torch.nn.functional
 pytestmark = pytest.mark.filterwarnings("ignore")  # PyTorch's own, of its internals
@@ -287,7 +289,7 @@ def test_copies_and_pickles_count_the_state_of_the_optimizer():
     for twin in (copy.deepcopy(run), pickle.loads(pickle.dumps(run))):
         assert twin.predicted_peak_bytes == 0
         torch._dynamo.reset()
-        twin.plan((x,))
+        twin.plan((x,), {})
         assert twin.predicted_peak_bytes == run.predicted_peak_bytes
 
 
@@ -386,6 +388,31 @@ def test_the_report_tells_peak_roles_and_modules():
     text = run.memory_report()
     assert all(each in text for each in ("parameter", "activation", "blocks."))
     assert str(run.memory_plan).startswith("Plan of 'training step'")
+
+
+@pytest.mark.parametrize("share", [None, 0, 0.5])
+def test_plan_and_report_have_one_limit_and_one_peak(share):
+    module, x, y = problem(GPT)
+    adam = torch.optim.Adam(module.parameters())
+    told = mt.estimate(module, (x,), optimizer=adam, times="nominal")
+    limit = None
+    if share is not None:
+        limit = told.floor_bytes + int(share * (told.peak_bytes - told.floor_bytes))
+    run = mt.budget(module, limit, example=(x,), optimizer=adam, times="nominal")
+    plan, text = run.memory_plan, run.memory_report()
+    assert plan.limit_bytes == limit
+    validate(run._steps[-1].whole[0], plan)
+    assert plan.summary.by_role["optimizer state"] == told.by_role["optimizer state"]
+    assert sum(plan.summary.by_role.values()) <= plan.peak_bytes
+    predicted, arena = run.predicted_peak_bytes, plan.peak_bytes
+    assert predicted <= arena
+    head = text.splitlines()[0]
+    assert head.startswith(f"Peak of a step: {format_bytes(predicted)}")
+    assert (f"{format_bytes(arena)} in one arena" in head) == (arena != predicted)
+    said = "no limit" if limit is None else f"limit {format_bytes(limit)}"
+    assert said in head
+    step(module, run, x, y)
+    assert run.memory_plan == plan
 
 
 def test_refusals():
@@ -626,3 +653,61 @@ def test_a_backend_without_static_shapes_says_what_to_pass():
     run(torch.ones(3, 4))
     with pytest.raises(Exception, match=r"pass torch.compile\(dynamic=False\)"):
         run(torch.ones(5, 4))
+
+
+class Named(torch.nn.Module):
+    """As models of text: inputs by name, its own loss where labels are given."""
+
+    def __init__(self):
+        super().__init__()
+        self.words = torch.nn.Embedding(50, 32)
+        self.inner = torch.nn.Linear(32, 64)
+        self.head = torch.nn.Linear(64, 50)
+
+    def forward(self, input_ids, *, labels=None):
+        logits = self.head(torch.tanh(self.inner(self.words(input_ids))))
+        if labels is None:
+            return {"logits": logits}
+        loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+        return {"loss": loss, "logits": logits}
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_inputs_by_name(tmp_path, mixed):
+    ids, labels = torch.randint(50, (16, 24)), torch.randint(50, (16, 24))
+    args = (ids,) if mixed else ()
+    named = {"labels": labels} if mixed else {"input_ids": ids, "labels": labels}
+    original = Named()
+    eager = copy.deepcopy(original)
+    told = mt.estimate(original, args, example_kwargs=named)
+    if not mixed:
+        assert mt.estimate(original, example_kwargs=named) == told
+    labelled = mt.estimate(original, (ids,))
+    assert labelled.peak_bytes != told.peak_bytes
+    path = tmp_path / "graph.json"
+    mt.export(
+        *(original, args, path), example_kwargs=named, loss=lambda out: out["loss"]
+    )
+    graph = Graph.from_json(path.read_text())
+    nbytes = rounded(labels.nbytes)
+    inputs = [each.nbytes for each in graph.tensors if each.role == "input"]
+    assert inputs.count(nbytes) == 2
+    for limit in (told.peak_bytes, told.floor_bytes):
+        module = copy.deepcopy(original)
+        run = mt.budget(module, limit, example=args, example_kwargs=named)
+        planned = run.memory_plan
+        run(*args, **named)["loss"].backward()
+        assert run.memory_plan == planned
+        eager.zero_grad()
+        eager(ids, labels=labels)["loss"].backward()
+        assert same_bits(module, eager)
+    with pytest.raises(InfeasiblePlanError):
+        mt.budget(original, told.floor_bytes - 64, example_kwargs=named, example=args)
+
+
+def test_inputs_by_name_are_a_mapping():
+    for call in (mt.estimate, partial(mt.budget, limit=None)):
+        with pytest.raises(TypeError, match=r"by name, such as .*, not tuple"):
+            call(Named(), example_kwargs=(torch.zeros(2, 2),))
+    with pytest.raises(TypeError, match="not list"):
+        mt.export(Named(), (), "graph.json", example_kwargs=[])

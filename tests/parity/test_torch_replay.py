@@ -13,7 +13,7 @@ from torch_allocations import allocated_peak, rounded  # noqa: E402
 
 import memcfg.torch as mt  # noqa: E402
 from memcfg.errors import InfeasiblePlanError  # noqa: E402
-from memcfg.torch import _replay  # noqa: E402
+from memcfg.torch import _generator_states  # noqa: E402
 
 F = torch.nn.functional
 pytestmark = pytest.mark.filterwarnings("ignore")  # PyTorch's own, of its internals
@@ -227,17 +227,19 @@ def test_what_draws_from_another_generator_or_is_small_is_kept():
             node = graph.call_function(op, args, kwargs)
             node.meta["val"] = op(*args, **kwargs)
     nodes = list(graph.nodes)
-    assert set(_replay.add_states(graph)) == {nodes[1], nodes[2]}
+    assert set(_generator_states.add_states(graph)) == {nodes[1], nodes[2]}
 
 
 def test_a_replay_that_fails_leaves_the_generator_as_it_was():
     x = torch.ones(100, 100)
-    state, first = _replay.run_and_save_state(torch.ops.aten.bernoulli.p, x, 0.5)
+    state, first = _generator_states.run_and_save_state(
+        torch.ops.aten.bernoulli.p, x, 0.5
+    )
     before = torch.get_rng_state()
     with pytest.raises(RuntimeError, match="p"):
-        _replay.run_with_state(state, torch.ops.aten.bernoulli.p, x, 7.0)
+        _generator_states.run_with_state(state, torch.ops.aten.bernoulli.p, x, 7.0)
     assert torch.equal(torch.get_rng_state(), before)
-    again = _replay.run_with_state(state, torch.ops.aten.bernoulli.p, x, 0.5)
+    again = _generator_states.run_with_state(state, torch.ops.aten.bernoulli.p, x, 0.5)
     assert torch.equal(first, again)
     assert torch.equal(torch.get_rng_state(), before)
 
