@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -15,13 +16,18 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import partitioners
 
 from memcfg._caller import outside
+from memcfg._core._machine import machine_bytes
+from memcfg.devices import Spill
 from memcfg.errors import InfeasiblePlanError
 from memcfg.graph import TIMES, Graph
-from memcfg.plan import Alloc, Compute, Free, auto
+from memcfg.plan import Alloc, Compute, Decode, Encode, Free, SwapOut, auto, simulate
+from memcfg.plan._simulate import with_copies_placed
 from memcfg.torch._beside import workspace_bytes
 from memcfg.torch._costs import MeasuredCosts
 from memcfg.torch._emitted import Emitter, boxed
 from memcfg.torch._peak_watch import WATCH, PeakWatch, meter_of
+from memcfg.torch._stores import SpillRefusedError, Stores
+from memcfg.torch._swaps import STORE, register, swap_out
 from memcfg.torch._traced import (
     ONCE,
     Traced,
@@ -30,15 +36,17 @@ from memcfg.torch._traced import (
     nominal_costs,
     values_of,
 )
-from memcfg.units import align_up, format_bytes, parse_bytes
+from memcfg.units import ALIGNMENT, align_up, format_bytes, parse_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from memcfg.plan import Plan, Policy
+    from memcfg.torch._spill_store import Store
     from memcfg.torch._traced import Costs
 
 
+_TRIES = 8  # of limits from which on a policy has a plan
 _RECURRENT = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
 
 
@@ -106,6 +114,8 @@ class Step:
         Whether the step has a backward phase.
     limit_bytes : int or None, default None
         The limit of what the graph itself needs; None: no limit.
+    store : Store or None, default None
+        Where tensors go that the plan has leave; None: none may.
     """
 
     traced: Traced
@@ -113,6 +123,22 @@ class Step:
     beside: dict[str, int]
     is_training: bool
     limit_bytes: int | None = None
+    store: Store | None = None
+
+    @cached_property
+    def spill_bytes(self) -> int:
+        """The bytes that its tensors have elsewhere; 0: none leave."""
+        if self.store is None:
+            return 0
+        tiers = simulate(self.traced.graph, self.plan).tier_peak_bytes
+        return tiers.get(self.store.tier.name, 0)
+
+    @property
+    def spill(self) -> tuple[int, int] | None:
+        """What its emitter is told of the place of these."""
+        if self.store is None or not self.spill_bytes:
+            return None
+        return register(self.store), self.spill_bytes
 
     @property
     def beside_bytes(self) -> int:
@@ -155,6 +181,8 @@ class Planner:
         Whether nothing is to be compiled.
     loss_bytes : int or None
         What the user's own loss needs; None: not known.
+    stores : Stores or None
+        Where tensors may go; None: nowhere.
     """
 
     limit_bytes: int | None
@@ -164,6 +192,7 @@ class Planner:
     inductor: bool = False
     only_plan: bool = False
     loss_bytes: int | None = None
+    stores: Stores | None = None
     steps: list[Step] = field(default_factory=list)
     parameters: frozenset[int] = frozenset()
     told: bool = False
@@ -193,7 +222,14 @@ class Planner:
             loss_bytes=self.loss_bytes,
         )
         traced = tracer.trace()
-        step = self._within(traced, num_fwd_outputs is not None)
+        store = None if self.stores is None else self.stores.of(_devices(source))
+        if store is not None:
+            graph = replace(traced.graph, tiers=(store.tier,))
+            traced = replace(traced, graph=graph)
+        step = self._within(traced, num_fwd_outputs is not None, store)
+        if step.spill is not None and store is not None:
+            _check_room(step, store)
+            store.reserve(step.spill_bytes)
         self.steps.append(step)
         alike = [each for each in self.steps if each.is_training == step.is_training]
         if len(alike) == 2 and not self.told and not self.only_plan:
@@ -208,17 +244,17 @@ class Planner:
             raise StopAfterPlanning
         return step
 
-    def _within(self, traced: Traced, is_training: bool) -> Step:
+    def _within(self, traced: Traced, is_training: bool, store: Store | None) -> Step:
         graph = traced.graph
         limit = None
         if self.limit_bytes is not None:
             limit = self.limit_bytes - self.beside_bytes
         for each in self.known:  # as when it was planned for an example
             if each.limit_bytes == limit and each.traced.graph == graph:
-                return replace(each, traced=traced, beside=self.beside)
-        step = Step(
-            traced, self._planned(graph, limit), self.beside, is_training, limit
-        )
+                return replace(each, traced=traced, beside=self.beside, store=store)
+        plan = with_copies_placed(graph, self._planned(graph, limit))
+        _check_actions(plan, store)
+        step = Step(traced, plan, self.beside, is_training, limit, store)
         self.known.append(step)
         return step
 
@@ -270,7 +306,11 @@ class Planner:
         copies = _copy_what_changes(joint.graph)
         step = self.plan(joint.graph, num_fwd_outputs)
         emitter = Emitter(
-            joint.graph, step.traced, step.plan, num_fwd_outputs=num_fwd_outputs
+            joint.graph,
+            step.traced,
+            step.plan,
+            num_fwd_outputs=num_fwd_outputs,
+            spill=step.spill,
         )
         emitted = emitter.emit()
         _drop_copies(emitted, emitter, copies)
@@ -282,6 +322,7 @@ class Planner:
         watch = self._watch(step)
         for part in parts:
             part.meta[WATCH] = watch
+            part.meta[STORE] = step.store
         return parts
 
     def _watch(self, step: Step) -> PeakWatch | None:
@@ -306,8 +347,12 @@ class Planner:
     def infer(self, module: fx.GraphModule, _inputs: Any) -> Any:
         """Plan a graph without backward."""
         step = self.plan(module.graph, None)
-        emitter = Emitter(module.graph, step.traced, step.plan, num_fwd_outputs=0)
-        return self.compile(fx.GraphModule(module, emitter.emit()), _inputs)
+        emitter = Emitter(
+            module.graph, step.traced, step.plan, num_fwd_outputs=0, spill=step.spill
+        )
+        made = fx.GraphModule(module, emitter.emit())
+        made.meta[STORE] = step.store
+        return self.compile(made, _inputs)
 
     def forward(self, module: fx.GraphModule, inputs: Any) -> Any:
         """Compile the forward graph of a step."""
@@ -374,11 +419,47 @@ def _onednn(enabled: bool) -> Iterator[None]:
 
 
 def lowest_plan(policy: Policy, graph: Graph) -> Plan:
-    """Return the plan of the lowest peak that a policy finds."""
-    try:
-        return policy(graph, limit_bytes=1)
-    except InfeasiblePlanError as error:
-        return policy(graph, limit_bytes=error.smallest_limit_bytes)
+    """Return the plan of the lowest peak that a policy finds.
+
+    Where tensors may leave, a method may find none within the limit that it has named.
+    """
+    limit = 1
+    for _ in range(_TRIES):
+        try:
+            return policy(graph, limit_bytes=limit)
+        except InfeasiblePlanError as error:
+            limit = max(limit + ALIGNMENT, error.smallest_limit_bytes or 0)
+    return policy(graph, limit_bytes=limit)
+
+
+def _devices(graph: fx.Graph) -> set[torch.device]:
+    """Return the devices that a graph works on."""
+    return {value.device for node in graph.nodes for value in values_of(node)}
+
+
+def _check_actions(plan: Plan, store: Store | None) -> None:
+    """Raise SpillRefusedError if a plan does what emitted graphs do not."""
+    for action in plan.actions:
+        coded = isinstance(action, SwapOut) and action.codec is not None
+        if coded or isinstance(action, Encode | Decode):
+            raise SpillRefusedError(
+                f"the plan of {plan.method} has codes, and steps of PyTorch have none: "
+                "take another policy"
+            )
+        if isinstance(action, SwapOut) and store is None:
+            raise SpillRefusedError(
+                f"the plan of {plan.method} has tensors leave: say where, by spill_to"
+            )
+
+
+def _check_room(step: Step, store: Store) -> None:
+    """Raise SpillRefusedError if a plan has more elsewhere than there may be."""
+    limit = store.tier.limit_bytes
+    if limit is not None and step.spill_bytes > limit:
+        raise SpillRefusedError(
+            f"the plan of {step.plan.method} has {format_bytes(step.spill_bytes)} "
+            f"leave, and spill_limit is {format_bytes(limit)}"
+        )
 
 
 def _parameters(module: fx.GraphModule, inputs: Sequence[Any]) -> frozenset[int]:
@@ -428,7 +509,8 @@ def _drop_copies(graph: fx.Graph, emitter: Emitter, names: set[str]) -> None:
     """Read inputs themselves where no op reads them after forward."""
     early = emitter.early
     for node in list(graph.nodes):
-        if node.name in names and all(user in early for user in node.users):
+        leaves = any(user.target is swap_out for user in node.users)  # when it has time
+        if node.name in names and not leaves and all(u in early for u in node.users):
             node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
 
@@ -458,6 +540,9 @@ def backend(
     policy: Policy | None = None,
     times: str = "measured",
     inductor: bool = False,
+    spill_to: str | os.PathLike[str] | None = None,
+    spill_limit: int | str | None = None,
+    lane_bandwidth: int | str | None = None,
 ) -> Planner:
     """Make a backend of `torch.compile` that keeps a step within a limit.
 
@@ -474,6 +559,8 @@ def backend(
     inductor : bool, default False
         Whether inductor compiles the planned graphs. It fuses and reorders, so bits
         and the peak are then its own.
+    spill_to, spill_limit, lane_bandwidth : str, path or None; int, str or None
+        Where tensors may go, how many bytes, and how fast, as for `budget`.
 
     Returns
     -------
@@ -482,15 +569,62 @@ def backend(
 
     Raises
     ------
+    TypeError
+        If `spill_to` is no path.
     ValueError
-        If the limit is no number of bytes, or times are of another kind.
+        If the limit is no number of bytes, times are of another kind, or tensors cannot
+        go there.
     """
+    spill = spill_of(spill_to, spill_limit, lane_bandwidth, inductor=inductor)
     return Planner(
         None if limit is None else parse_bytes(limit),
         policy=policy or auto(),
         costs=costs_of(times),
         inductor=inductor,
+        stores=stores_of(spill, times),
     )
+
+
+def spill_of(
+    spill_to: str | os.PathLike[str] | None,
+    spill_limit: int | str | None,
+    lane_bandwidth: int | str | None,
+    *,
+    inductor: bool,
+) -> Spill | None:
+    """Return where tensors may go; None: nowhere. TypeError or ValueError."""
+    limit = _some_bytes(spill_limit, "spill_limit")
+    bandwidth = _some_bytes(lane_bandwidth, "lane_bandwidth")
+    if spill_to is None:
+        for name, value in (("spill_limit", limit), ("lane_bandwidth", bandwidth)):
+            if value is not None:
+                raise ValueError(f"{name} is for spill_to: give 'host' or a folder")
+        return None
+    if inductor:
+        raise ValueError("what inductor compiles has no copies: leave spill_to out")
+    try:
+        folder = os.fspath(spill_to)
+    except TypeError:
+        raise TypeError(
+            f"spill_to is 'host', a folder's path or None, not {spill_to!r}"
+        ) from None
+    if folder == "host":
+        return Spill("host", None, limit, bandwidth)
+    if not os.path.isdir(folder):
+        raise ValueError(f"spill_to: there is no folder {folder!r}")
+    return Spill("file", os.path.abspath(folder), limit, bandwidth)
+
+
+def _some_bytes(value: int | str | None, what: str) -> int | None:
+    nbytes = None if value is None else parse_bytes(value, total_bytes=machine_bytes())
+    if nbytes == 0:
+        raise ValueError(f"{what} is at least a byte")
+    return nbytes
+
+
+def stores_of(spill: Spill | None, times: str) -> Stores | None:
+    """Return the stores of a module; None: nothing leaves."""
+    return None if spill is None else Stores(spill, measured=times == "measured")
 
 
 def costs_of(times: str) -> Costs:

@@ -43,14 +43,14 @@ class Extent:
         )
 
 
-def _check_disk(folder: str, nbytes: int) -> None:
+def check_disk(folder: str, nbytes: int, what: str) -> None:
     """Raise OSError for a file that the disk has no room for, before it is filled."""
     disk = os.statvfs(folder)
     free = disk.f_bavail * disk.f_frsize
     if nbytes > free:
         raise OSError(
             errno.ENOSPC,
-            f"a file of {format_bytes(nbytes, exact=True)} for saved tensors cannot be "
+            f"a file of {format_bytes(nbytes, exact=True)} for {what} cannot be "
             f"made, the disk has {format_bytes(free)}: lower spill_limit",
             folder,
         )
@@ -73,7 +73,7 @@ class SpillFile:
     """
 
     def __init__(self, folder: str, nbytes: int) -> None:
-        _check_disk(folder, nbytes)
+        check_disk(folder, nbytes, "saved tensors")
         self.file = ScratchFile(folder, nbytes)
         self.lane_in, self._lane_out = Lane(), Lane()
         self._live: dict[ref[Extent], tuple[int, int]] = {}
