@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -39,8 +40,9 @@ class PageLocked:
 
     def __del__(self) -> None:
         if hasattr(self, "_unregister"):
-            torch.cuda.synchronize()  # nothing is on its way
-            self._unregister(self._address)
+            with suppress(Exception):  # the interpreter, or the GPU, may have ended
+                torch.cuda.synchronize()  # nothing is on its way
+                self._unregister(self._address)
 
 
 class StreamCopy:

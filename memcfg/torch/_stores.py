@@ -94,7 +94,8 @@ class PageLockedStore(Store):
 
     def make(self, nbytes: int) -> PageLocked:
         """Lock pages of the host."""
-        return PageLocked(nbytes)
+        with unset_fake_temporarily(), _disable_current_modes():  # while traced
+            return PageLocked(nbytes)
 
     def copy_out(self, region: Region, offset: int, storage: Any) -> Copy:
         """Copy a storage to the host."""
