@@ -307,6 +307,9 @@ def test_hooks_that_copy_what_is_saved_are_told_so(small):
         loss = F.cross_entropy(small.run(small.x), small.y)
     with pytest.raises(RuntimeError, match="without hooks on saved tensors"):
         loss.backward()
+    small.plain(small.x)
+    with mt.saved_tensors("1GiB"):
+        assert right(small)
 
 
 def test_refusals(tmp_path):
