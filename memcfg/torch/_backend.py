@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -15,9 +16,12 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import partitioners
 
 from memcfg._caller import outside
+from memcfg._core._machine import machine_bytes
+from memcfg.devices import SpillPlace
 from memcfg.errors import InfeasiblePlanError, MemcfgError
 from memcfg.graph import TIMES, Graph
-from memcfg.plan import Alloc, Compute, Free, auto
+from memcfg.plan import Alloc, Compute, Decode, Encode, Free, SwapOut, auto, simulate
+from memcfg.plan._simulate import with_copies_placed
 from memcfg.torch._beside import workspace_bytes
 from memcfg.torch._boxed import Title, boxed
 from memcfg.torch._costs import MeasuredCosts
@@ -29,6 +33,8 @@ from memcfg.torch._generator_states import (
 )
 from memcfg.torch._peak_watch import WATCH, PeakWatch, meter_of
 from memcfg.torch._step_report import whole_step
+from memcfg.torch._stores import SpillRefusedError, Stores
+from memcfg.torch._swaps import STORE, register, swap_out
 from memcfg.torch._traced import (
     ONCE,
     Traced,
@@ -38,16 +44,18 @@ from memcfg.torch._traced import (
     title_of,
     values_of,
 )
-from memcfg.units import align_up, format_bytes, parse_bytes
+from memcfg.units import ALIGNMENT, align_up, format_bytes, parse_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Sequence
 
     from memcfg.plan import Plan, Policy
+    from memcfg.torch._spill_store import Store
     from memcfg.torch._traced import Costs
 
 
 _TITLE = "memcfg.title"  # where a traced graph has the name of its module
+_TRIES = 8  # of limits from which on a policy has a plan
 _RECURRENT = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
 
 
@@ -124,6 +132,8 @@ class Step:
         The limit of what the graph itself needs; None: no limit.
     ways : tuple of Traced, default ()
         What could have been planned: with replays of random ops, and without.
+    store : Store or None, default None
+        Where tensors go that the plan has leave; None: none may.
     """
 
     traced: Traced
@@ -132,6 +142,22 @@ class Step:
     is_training: bool
     limit_bytes: int | None = None
     ways: tuple[Traced, ...] = ()
+    store: Store | None = None
+
+    @cached_property
+    def spill_bytes(self) -> int:
+        """The bytes that its tensors have elsewhere; 0: none leave."""
+        if self.store is None:
+            return 0
+        tiers = simulate(self.traced.graph, self.plan).tier_peak_bytes
+        return tiers.get(self.store.tier.name, 0)
+
+    @property
+    def spill(self) -> tuple[int, int] | None:
+        """What its emitter is told of the place of these."""
+        if self.store is None or not self.spill_bytes:
+            return None
+        return register(self.store), self.spill_bytes
 
     @property
     def beside_bytes(self) -> int:
@@ -188,6 +214,8 @@ class Planner:
         Whether nothing is to be compiled.
     loss_bytes : int or None
         What the user's own loss needs; None: not known.
+    stores : Stores or None
+        Where tensors may go; None: nowhere.
     """
 
     limit_bytes: int | None
@@ -197,6 +225,7 @@ class Planner:
     inductor: bool = False
     only_plan: bool = False
     loss_bytes: int | None = None
+    stores: Stores | None = None
     steps: list[Step] = field(default_factory=list)
     parameters: frozenset[int] = frozenset()
     told: bool = False
@@ -216,7 +245,11 @@ class Planner:
                 self.costs.prepare(source.nodes)
         if workspaces := workspace_bytes(source.nodes):
             self.beside = {**self.beside, "cuBLAS workspaces": workspaces}
-        step = self._within(self._traced(source, num_fwd_outputs))
+        store = None if self.stores is None else self.stores.of(_devices(source))
+        step = self._within(self._traced(source, num_fwd_outputs, store), store)
+        if step.spill is not None and store is not None:
+            _check_room(step, store)
+            store.reserve(step.spill_bytes)
         self.steps.append(step)
         alike = [each for each in self.steps if each.is_training == step.is_training]
         if len(alike) == 2 and not self.told and not self.only_plan:
@@ -232,7 +265,7 @@ class Planner:
         return step
 
     def _traced(
-        self, source: fx.Graph, num_fwd_outputs: int | None
+        self, source: fx.Graph, num_fwd_outputs: int | None, store: Store | None
     ) -> tuple[Traced, ...]:
         """Trace a graph: with replays of random ops if it has any, and without."""
 
@@ -247,7 +280,11 @@ class Planner:
                 loss_bytes=self.loss_bytes,
                 states=states,
             )
-            return tracer.trace()
+            traced = tracer.trace()
+            if store is None:
+                return traced
+            graph = replace(traced.graph, tiers=(store.tier,))
+            return replace(traced, graph=graph)
 
         states = add_states(source)
         if not states:
@@ -257,31 +294,28 @@ class Planner:
             source.erase_node(node)
         return first, trace({})
 
-    def _within(self, ways: Sequence[Traced]) -> Step:
+    def _within(self, ways: Sequence[Traced], store: Store | None) -> Step:
         """Plan the first of several graphs of a step that fits."""
         refused = []
         for traced in ways:
             try:
-                return replace(self._planned_step(traced), ways=tuple(ways))
+                return replace(self._planned_step(traced, store), ways=tuple(ways))
             except InfeasiblePlanError as error:
                 refused.append(error)
         raise min(refused, key=lambda each: each.smallest_limit_bytes or 0) from None
 
-    def _planned_step(self, traced: Traced) -> Step:
+    def _planned_step(self, traced: Traced, store: Store | None) -> Step:
         graph = traced.graph
         limit = None
         if self.limit_bytes is not None:
             limit = self.limit_bytes - self.beside_bytes
         for each in self.known:  # as when it was planned for an example
             if each.limit_bytes == limit and each.traced.graph == graph:
-                return replace(each, traced=traced, beside=self.beside)
-        step = Step(
-            traced,
-            self._planned(traced, limit),
-            self.beside,
-            traced.boundary is not None,
-            limit,
-        )
+                return replace(each, traced=traced, beside=self.beside, store=store)
+        plan = with_copies_placed(graph, self._planned(traced, limit))
+        _check_actions(plan, store)
+        training = traced.boundary is not None
+        step = Step(traced, plan, self.beside, training, limit, store=store)
         self.known.append(step)
         return step
 
@@ -339,6 +373,7 @@ class Planner:
             step.plan,
             num_fwd_outputs=num_fwd_outputs,
             replays=self._replays(),
+            spill=step.spill,
         )
         emitted = emitter.emit()
         _drop_copies(emitted, emitter, copies)
@@ -349,7 +384,7 @@ class Planner:
         )
         watch, title = self._watch(step), Title(title_of(joint.graph.nodes))
         for part in parts:
-            part.meta.update({WATCH: watch, _TITLE: title})
+            part.meta.update({WATCH: watch, _TITLE: title, STORE: step.store})
         return parts
 
     def _replays(self) -> tuple[Any, Any]:
@@ -388,9 +423,11 @@ class Planner:
             step.plan,
             num_fwd_outputs=0,
             replays=self._replays(),
+            spill=step.spill,
         )
         planned = fx.GraphModule(module, emitter.emit())
-        planned.meta[_TITLE] = Title(title_of(module.graph.nodes))
+        title = Title(title_of(module.graph.nodes))
+        planned.meta.update({_TITLE: title, STORE: step.store})
         return self.compile(planned, _inputs)
 
     def forward(self, module: fx.GraphModule, inputs: Any) -> Any:
@@ -465,11 +502,47 @@ def _onednn(enabled: bool) -> Iterator[None]:
 
 
 def lowest_plan(policy: Policy, graph: Graph) -> Plan:
-    """Return the plan of the lowest peak that a policy finds."""
-    try:
-        return policy(graph, limit_bytes=1)
-    except InfeasiblePlanError as error:
-        return policy(graph, limit_bytes=error.smallest_limit_bytes)
+    """Return the plan of the lowest peak that a policy finds.
+
+    Where tensors may leave, a method may find none within the limit that it has named.
+    """
+    limit = 1
+    for _ in range(_TRIES):
+        try:
+            return policy(graph, limit_bytes=limit)
+        except InfeasiblePlanError as error:
+            limit = max(limit + ALIGNMENT, error.smallest_limit_bytes or 0)
+    return policy(graph, limit_bytes=limit)
+
+
+def _devices(graph: fx.Graph) -> set[torch.device]:
+    """Return the devices that a graph works on."""
+    return {value.device for node in graph.nodes for value in values_of(node)}
+
+
+def _check_actions(plan: Plan, store: Store | None) -> None:
+    """Raise SpillRefusedError if a plan does what emitted graphs do not."""
+    for action in plan.actions:
+        coded = isinstance(action, SwapOut) and action.codec is not None
+        if coded or isinstance(action, Encode | Decode):
+            raise SpillRefusedError(
+                f"the plan of {plan.method} has codes, and steps of PyTorch have none: "
+                "take another policy"
+            )
+        if isinstance(action, SwapOut) and store is None:
+            raise SpillRefusedError(
+                f"the plan of {plan.method} has tensors leave: say where, by spill_to"
+            )
+
+
+def _check_room(step: Step, store: Store) -> None:
+    """Raise SpillRefusedError if a plan has more elsewhere than there may be."""
+    limit = store.tier.limit_bytes
+    if limit is not None and step.spill_bytes > limit:
+        raise SpillRefusedError(
+            f"the plan of {step.plan.method} has {format_bytes(step.spill_bytes)} "
+            f"leave, and spill_limit is {format_bytes(limit)}"
+        )
 
 
 def _parameters(module: fx.GraphModule, inputs: Sequence[Any]) -> frozenset[int]:
@@ -519,7 +592,8 @@ def _drop_copies(graph: fx.Graph, emitter: Emitter, names: set[str]) -> None:
     """Read inputs themselves where no op reads them after forward."""
     early = emitter.early
     for node in list(graph.nodes):
-        if node.name in names and all(user in early for user in node.users):
+        leaves = any(user.target is swap_out for user in node.users)  # when it has time
+        if node.name in names and not leaves and all(u in early for u in node.users):
             node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
 
@@ -549,6 +623,9 @@ def backend(
     policy: Policy | None = None,
     times: str = "measured",
     inductor: bool = False,
+    spill_to: str | os.PathLike[str] | None = None,
+    spill_limit: int | str | None = None,
+    lane_bandwidth: int | str | None = None,
 ) -> Planner:
     """Make a backend of `torch.compile` that keeps a step within a limit.
 
@@ -565,6 +642,8 @@ def backend(
     inductor : bool, default False
         Whether inductor compiles the planned graphs. It fuses and reorders, so bits
         and the peak are then its own.
+    spill_to, spill_limit, lane_bandwidth : str, path or None; int, str or None
+        Where tensors may go, how many bytes, and how fast, as for `budget`.
 
     Returns
     -------
@@ -573,15 +652,62 @@ def backend(
 
     Raises
     ------
+    TypeError
+        If `spill_to` is no path.
     ValueError
-        If the limit is no number of bytes, or times are of another kind.
+        If the limit is no number of bytes, times are of another kind, or tensors cannot
+        go there.
     """
+    spill = spill_of(spill_to, spill_limit, lane_bandwidth, inductor=inductor)
     return Planner(
         None if limit is None else parse_bytes(limit),
         policy=policy or auto(),
         costs=costs_of(times),
         inductor=inductor,
+        stores=stores_of(spill, times),
     )
+
+
+def spill_of(
+    spill_to: str | os.PathLike[str] | None,
+    spill_limit: int | str | None,
+    lane_bandwidth: int | str | None,
+    *,
+    inductor: bool,
+) -> SpillPlace | None:
+    """Return where tensors may go; None: nowhere. TypeError or ValueError."""
+    limit = _some_bytes(spill_limit, "spill_limit")
+    bandwidth = _some_bytes(lane_bandwidth, "lane_bandwidth")
+    if spill_to is None:
+        for name, value in (("spill_limit", limit), ("lane_bandwidth", bandwidth)):
+            if value is not None:
+                raise ValueError(f"{name} is for spill_to: give 'host' or a folder")
+        return None
+    if inductor:
+        raise ValueError("what inductor compiles has no copies: leave spill_to out")
+    try:
+        folder = os.fspath(spill_to)
+    except TypeError:
+        raise TypeError(
+            f"spill_to is 'host', a folder's path or None, not {spill_to!r}"
+        ) from None
+    if folder == "host":
+        return SpillPlace("host", None, limit, bandwidth)
+    if not os.path.isdir(folder):
+        raise ValueError(f"spill_to: there is no folder {folder!r}")
+    return SpillPlace("file", os.path.abspath(folder), limit, bandwidth)
+
+
+def _some_bytes(value: int | str | None, what: str) -> int | None:
+    nbytes = None if value is None else parse_bytes(value, total_bytes=machine_bytes())
+    if nbytes == 0:
+        raise ValueError(f"{what} is at least a byte")
+    return nbytes
+
+
+def stores_of(spill: SpillPlace | None, times: str) -> Stores | None:
+    """Return the stores of a module; None: nothing leaves."""
+    return None if spill is None else Stores(spill, measured=times == "measured")
 
 
 def costs_of(times: str) -> Costs:

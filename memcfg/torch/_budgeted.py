@@ -14,22 +14,32 @@ from torch import nn
 from memcfg._caller import outside
 from memcfg.errors import InfeasiblePlanError, MemcfgError
 from memcfg.plan import auto
-from memcfg.torch._backend import Planner, StopAfterPlanning, costs_of
+from memcfg.torch._backend import (
+    Planner,
+    StopAfterPlanning,
+    costs_of,
+    spill_of,
+    stores_of,
+)
 from memcfg.torch._beside import gradient_bytes, optimizer_bytes
 from memcfg.torch._loss import key_of, loss_bytes
 from memcfg.torch._module_tags import stands_for
 from memcfg.torch._step_report import report_of
+from memcfg.torch._stores import SpillRefusedError
 from memcfg.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
+    from memcfg.devices import SpillPlace
     from memcfg.plan import Plan, Policy
     from memcfg.torch._backend import Step
 
 
 _TRACES, _ALL_TRACES = 64, 4096  # of a module, and of all
+_OWN = MemcfgError, StopAfterPlanning, SpillRefusedError, OSError  # not the compiler's
 _MISSED = "not planned"  # bytes beside a graph, as a step has shown
 
 
@@ -55,6 +65,8 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         Whether inductor compiles the planned graphs.
     loss : callable or None
         Makes a scalar of the outputs; None: not known.
+    spill : SpillPlace or None
+        Where tensors may go; None: nowhere.
     """
 
     def __init__(
@@ -67,6 +79,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         times: str,
         inductor: bool,
         loss: Callable[[Any], torch.Tensor] | None = None,
+        spill: SpillPlace | None = None,
     ) -> None:
         super().__init__()
         self.module = module
@@ -74,10 +87,12 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         self._settings = (limit_bytes, policy, times, inductor)
         self._optimizer_bytes = optimizer_bytes
         self._loss = loss
+        self._spill = spill
         self._start()
 
     def _start(self) -> None:
         """Forget what was planned."""
+        self._stores = stores_of(self._spill, self._settings[2])
         self._planners: dict[bool, Planner] = {}
         self._runs: dict[bool, Callable[..., Any]] = {}
         self._loss_bytes: dict[str, int] = {}  # by inputs
@@ -169,6 +184,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
                 "gradients so far": there,
             },
             inductor=inductor,
+            stores=self._stores,
         )
 
     def plan(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -210,6 +226,11 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         return self._steps[-1].whole[1] if self._steps else None
 
     @property
+    def spill_bytes(self) -> int:
+        """The bytes of files, or of page-locked memory, that steps have now."""
+        return 0 if self._stores is None else self._stores.nbytes
+
+    @property
     def predicted_peak_bytes(self) -> int:
         """The most bytes that a step is planned to have in use; 0: not planned."""
         return max((step.peak_bytes for step in self._steps), default=0)
@@ -249,7 +270,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__() if hasattr(super(), "__getstate__") else {}
         state = dict(state or self.__dict__)
-        for name in ("_planners", "_runs", "_loss_bytes"):
+        for name in ("_planners", "_runs", "_loss_bytes", "_stores"):
             state.pop(name, None)
         return state
 
@@ -267,6 +288,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
             times=times,
             inductor=inductor,
             loss=self._loss,
+            spill=self._spill,
         )
         memo[id(self)] = made
         return made
@@ -323,7 +345,7 @@ def unwrapped(run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         return run(*args, **kwargs)
     except exceptions.BackendCompilerFailed as error:
         inner = error.inner_exception
-        if isinstance(inner, (MemcfgError, StopAfterPlanning)):
+        if isinstance(inner, _OWN):
             raise inner.with_traceback(None) from None
         raise
     except exceptions.FailOnRecompileLimitHit:
@@ -377,6 +399,9 @@ def budget(
     times: str = "measured",
     inductor: bool = False,
     loss: Callable[[Any], torch.Tensor] | None = None,
+    spill_to: str | os.PathLike[str] | None = None,
+    spill_limit: int | str | None = None,
+    lane_bandwidth: int | str | None = None,
 ) -> BudgetedModule:
     """Return a module that trains as a model does, within a limit.
 
@@ -411,6 +436,17 @@ def budget(
         for each new shape of inputs, and never run. It makes its targets itself, so
         that they fit each shape: what it closes over is not counted. None: three times
         the bytes of the outputs are reserved for your loss.
+    spill_to : str, path or None, default None
+        Where tensors may go until they are needed again, where that takes less time
+        than to compute them again, or nothing else fits: a folder, for files without
+        names, of tensors on the CPU; or ``"host"``, for page-locked memory, of tensors
+        on a GPU. On the CPU ``"host"`` changes nothing. None: tensors stay.
+    spill_limit : int, str or None, default None
+        The most bytes there, such as ``"16GiB"``; plans that need more are not taken.
+        None: what the plan needs.
+    lane_bandwidth : int, str or None, default None
+        Bytes that a second of copying moves at most, each way. None: as fast as files
+        are, and planned at a nominal speed. Refused on a GPU, whose copies are timed.
 
     Returns
     -------
@@ -422,12 +458,23 @@ def budget(
     InfeasiblePlanError
         With an example: if no plan fits; the error names the smallest limit and the
         module that sets it. Without, the first step raises it.
+    OSError
+        With `example`: if the disk has not the bytes of the plan. Without, the first
+        step raises it, and nothing of it has run.
     TypeError
         If the model is no module, the optimizer none of PyTorch's, the example no
-        sequence of inputs, or `example_kwargs` no mapping.
+        sequence of inputs, `example_kwargs` no mapping, or `spill_to` no path.
     ValueError
         If the limit is no number of bytes, times are of another kind, what the
-        optimizer keeps cannot be tried, or the model or the loss cannot be traced.
+        optimizer keeps cannot be tried, or the model or the loss cannot be traced; if
+        `spill_to` is no folder, or nowhere that tensors of the device go; if there is a
+        `spill_limit` or a `lane_bandwidth` without it, or `inductor` with it.
+
+    Notes
+    -----
+    What leaves is given its place before a step. A forward pass whose backward has not
+    run has its own; the `ResourceExhaustedError` of one too many, under a
+    `spill_limit`, is raised before it begins.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"a torch.nn.Module is budgeted, not {type(model).__name__}")
@@ -443,6 +490,7 @@ def budget(
         times=times,
         inductor=inductor,
         loss=loss,
+        spill=spill_of(spill_to, spill_limit, lane_bandwidth, inductor=inductor),
     )
     costs_of(times)
     if example is not None or example_kwargs is not None:

@@ -3,28 +3,61 @@
 from __future__ import annotations
 
 import operator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import fx
 
-from memcfg.plan import Compute, Free
+from memcfg.plan import Compute, Free, SwapIn, SwapOut, Wait
 from memcfg.torch._boxed import MODULE
 from memcfg.torch._generator_states import (
     run_and_save_state,
     run_with_state,
     state_before,
 )
-from memcfg.torch._traced import is_tangent
+from memcfg.torch._swaps import (
+    spill_region,
+    spill_region_again,
+    swap_in,
+    swap_out,
+    swapped_in,
+    swapped_out,
+)
+from memcfg.torch._traced import is_tangent, values_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from memcfg.plan import Plan
     from memcfg.torch._traced import Traced
 
 
+@dataclass
+class _Away:
+    """A tensor that has left: its own nodes, and what stands for it."""
+
+    roots: list[fx.Node]
+    token: fx.Node
+    coming: fx.Node | None = None
+
+
+@dataclass
+class _Regions:
+    """The places of copies: a step's, which backward may take anew."""
+
+    store: int
+    nbytes: int
+    now: fx.Node | None = None
+    is_current: bool = True  # of the phase that is emitted
+
+
 class Emitter:
-    """Writes a plan of a traced graph as a new graph."""
+    """Writes a plan of a traced graph as a new graph.
+
+    Where the plan has tensors leave, `spill` is the number of the store that they leave
+    for, and the bytes that they have there.
+    """
 
     def __init__(
         self,
@@ -34,6 +67,7 @@ class Emitter:
         *,
         num_fwd_outputs: int,
         replays: tuple[Any, Any] = (run_and_save_state, run_with_state),
+        spill: tuple[int, int] | None = None,
     ) -> None:
         self._source = source
         self._traced = traced
@@ -55,6 +89,8 @@ class Emitter:
             if traced.storage_of[state] not in once and (node := traced.nodes[op])
         }
         self._begun: set[fx.Node] = set()
+        self._regions = None if spill is None else _Regions(*spill)
+        self._away: dict[int, _Away] = {}
         self.saved: list[fx.Node] = []
         self.early: set[fx.Node] = set()
 
@@ -69,6 +105,8 @@ class Emitter:
         for action in self._plan.actions:
             if isinstance(action, Free):
                 self._forget(action.tensor)
+            if isinstance(action, SwapOut | SwapIn | Wait):
+                self._move(action)
             if not isinstance(action, Compute):
                 continue
             node = self._traced.nodes[action.op]
@@ -81,6 +119,8 @@ class Emitter:
                 taken[output] = self._value(output)
             self._forget_views()
             early.update(self._graph.nodes)
+            if self._regions is not None:
+                self._regions.is_current = False
         results = [
             taken[each]
             if each in taken and at < self._num_forward
@@ -166,6 +206,70 @@ class Emitter:
                 raise AssertionError(f"{node} is read and not there")
             self._copy(node)
         return self._now[node]
+
+    def _move(self, action: SwapOut | SwapIn | Wait) -> None:
+        """Write that a copy begins, or is waited for."""
+        match action:
+            case SwapOut(tensor, offset=offset):
+                self._away[tensor] = self._left(tensor, offset)
+            case SwapIn(tensor):
+                away = self._away[tensor]
+                away.coming = self._call(swap_in, (away.token,), away.roots[0])
+            case Wait(index):
+                started = self._plan.actions[index]
+                assert isinstance(started, SwapOut | SwapIn)
+                away = self._away[started.tensor]
+                if isinstance(started, SwapOut):
+                    away.token = self._call(swapped_out, (away.token,))
+                else:
+                    self._returned(started.tensor, away)
+
+    def _left(self, tensor: int, offset: int | None) -> _Away:
+        nodes = dict.fromkeys(self._of[tensor])
+        roots = [node for node in nodes if node in self._roots]
+        values = [self._now[node] for node in roots]
+        nbytes = self._traced.graph.tensors[tensor].nbytes
+        token = self._call(swap_out, (self._region(), values, offset, nbytes))
+        return _Away(roots, token)
+
+    def _returned(self, tensor: int, away: _Away) -> None:
+        """Have the nodes of a tensor be what has come back."""
+        for number, node in enumerate(away.roots):
+            given = (away.coming, away.token, number)
+            self._now[node] = self._call(swapped_in, given, node)
+        self._of.setdefault(tensor, []).extend(away.roots)
+
+    def _region(self) -> fx.Node:
+        """Return where copies go, taken with the first one of each phase."""
+        regions = self._regions
+        assert regions is not None, "a plan has tensors leave, and nobody said where to"
+        if regions.now is None:
+            given = (regions.store, regions.nbytes)
+            regions.now = self._call(spill_region, given)
+        elif not regions.is_current:
+            regions.now = self._call(spill_region_again, (regions.now,))
+        regions.is_current = True
+        return regions.now
+
+    def _call(
+        self,
+        run: Callable[..., Any],
+        args: tuple[Any, ...],
+        like: fx.Node | None = None,
+    ) -> fx.Node:
+        """Write a call of a function; it gives what a node gives, or a token."""
+        made = self._graph.call_function(run, args)
+        if like is not None:
+            made.meta = dict(like.meta)
+        else:
+            made.meta["val"] = self._token_value()
+        return made
+
+    def _token_value(self) -> torch.Tensor:
+        """Make what traced graphs have for a token."""
+        values = (value for node in self._source.nodes for value in values_of(node))
+        with next(each.fake_mode for each in values if hasattr(each, "fake_mode")):
+            return torch.empty(1, dtype=torch.int64, device="cpu")
 
     def _forget(self, tensor: int) -> None:
         for node in self._of.pop(tensor, ()):

@@ -18,6 +18,8 @@ class Record:
     saved_at: int
     read_at: int | None = None  # the last time; None: it was not
     refused: set[str] = field(default_factory=set)  # codecs that saved too little
+    left: bool = False  # for where there is more room
+    leaves: bool = False  # as in the pass before
 
 
 class Passes:
@@ -66,6 +68,7 @@ class Passes:
             )
         if self._known:
             record.refused = set(self._last[index].refused)
+            record.leaves = self._last[index].left
         self.records.append(record)
         return record
 

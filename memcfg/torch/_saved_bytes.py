@@ -9,32 +9,35 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from memcfg.torch._page_locked import bytes_of
+
 if TYPE_CHECKING:
     from memcfg._core import Transfer
     from memcfg.torch._account import Charge
     from memcfg.torch._codes import Bytes, Code
     from memcfg.torch._passes import Record
-    from memcfg.torch._spill_file import Extent
+    from memcfg.torch._spill_host import Underway
+    from memcfg.torch._spill_space import Extent
 
 _LINE = 64  # bytes: tensors keep their alignment, or sums may round differently
 
 
 @dataclass(frozen=True, slots=True)
 class Spilled:
-    """Bytes in a file: of a code, or of the tensors as they are."""
+    """Bytes elsewhere: of a code, or of the tensors as they are."""
 
     extent: Extent
-    nbytes: int  # of what is in the file
+    nbytes: int  # of what is there
     codec: str | None
     sizes: tuple[int, ...]  # of the code's pieces
 
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """Bytes that are on their way from a file."""
+    """Bytes that are on their way from elsewhere."""
 
     buffer: torch.Tensor  # uint8
-    transfer: Transfer
+    transfer: Transfer | Underway
     charge: Charge
 
 
@@ -53,7 +56,9 @@ class SavedBytes:
         "code",
         "decoded",
         "decoded_charge",
+        "device",
         "is_float32",
+        "leaving",
         "lost",
         "number",
         "record",
@@ -71,6 +76,7 @@ class SavedBytes:
         storage = tensor.untyped_storage()
         self.storage = StorageWeakRef(storage)  # no other one has its address meanwhile
         self.storage_bytes: int = storage.nbytes()
+        self.device = tensor.device
         self.version = tensor._version
         self.is_float32 = True
         self.start: int = self.storage_bytes
@@ -85,6 +91,7 @@ class SavedBytes:
         self.decoded: torch.Tensor | None = None  # uint8, kept for who reads them next
         self.decoded_charge: Charge | None = None
         self.ahead: Ahead | None = None
+        self.leaving: Underway | None = None  # a copy of what is still kept
         self.record: tuple[int, Record] | None = None  # and its index in the pass
         self.lost = False
 
@@ -106,6 +113,8 @@ class SavedBytes:
             return None
         if self.is_kept or self.number == 0:
             self.aliases[self.number] = tensor.detach()
+            if start < self.start or stop > self.stop:
+                self.leaving = None  # it would not do
             self.start = min(self.start, start // _LINE * _LINE)
             self.stop = max(self.stop, stop)
             self.is_float32 &= is_float32
@@ -145,10 +154,15 @@ class SavedBytes:
         alias = next(iter(self.aliases.values()))
         return flat(alias.untyped_storage(), self.start, self.nbytes)
 
+    def bytes_on_device(self) -> torch.Tensor:
+        """Return the same of a storage of a GPU."""
+        alias = next(iter(self.aliases.values()))
+        return bytes_of(alias.untyped_storage(), self.device)[self.start : self.stop]
+
     def lose(self) -> None:
         """Give everything back."""
         self.aliases = {}
-        self.charge = self.code = self.spilled = self.ahead = None
+        self.charge = self.code = self.spilled = self.ahead = self.leaving = None
         self.drop_copy()
         self.lost = True
 
@@ -223,7 +237,7 @@ class SavedTensor:
     def view(self, copy: torch.Tensor) -> torch.Tensor:
         """Return the tensor over a copy of the bytes."""
         assert self.saved is not None
-        made = torch.empty(0, dtype=self.dtype, device="cpu")
+        made = torch.empty(0, dtype=self.dtype, device=self.saved.device)
         offset = self.offset - self.saved.start // made.itemsize
         made.set_(copy.untyped_storage(), offset, self.shape, self.stride)
         if self.is_conj:

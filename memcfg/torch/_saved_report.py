@@ -74,7 +74,9 @@ class SavedTensorsReport:
     read_ahead_bytes : int
         How many of these were on their way before they were asked for.
     file_bytes : int
-        The file's size; 0 where there is none.
+        The size of the file, or of the page-locked memory; 0 where there is none.
+    is_on_host : bool, default False
+        Whether that is page-locked memory.
     """
 
     limit_bytes: int
@@ -89,6 +91,7 @@ class SavedTensorsReport:
     read_bytes: int
     read_ahead_bytes: int
     file_bytes: int
+    is_on_host: bool = False
 
     def __str__(self) -> str:
         """Return the report as text of 80 columns at most."""
@@ -103,7 +106,8 @@ class SavedTensorsReport:
             told = f"for {format_bytes(each.tensor_bytes)}, {each.ratio:.2f} times less"
             rows.append((each.codec, each.used_bytes, told))
         if self.file_bytes:
-            file = f"to a file of {format_bytes(self.file_bytes)}"
+            kind = "page-locked memory" if self.is_on_host else "a file"
+            file = f"to {kind} of {format_bytes(self.file_bytes)}"
             ahead = f"{format_bytes(self.read_ahead_bytes)} of them ahead"
             rows.append(("spilled", self.spilled_bytes, file))
             rows.append(("read back", self.read_bytes, ahead))

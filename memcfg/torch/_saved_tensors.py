@@ -31,6 +31,7 @@ from memcfg.torch._passes import Passes
 from memcfg.torch._saved_bytes import Ahead, SavedBytes, SavedTensor, Spilled
 from memcfg.torch._saved_report import SavedCodingEntry, SavedTensorsReport
 from memcfg.torch._spill_file import SpillFile
+from memcfg.torch._spill_host import SpillHost
 from memcfg.units import format_bytes, parse_bytes, warn_of_few_bytes
 
 if TYPE_CHECKING:
@@ -38,18 +39,23 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from memcfg._core import Transfer
+    from memcfg.torch._spill_host import Underway
+
 __all__ = ["SavedTensors", "saved_tensors"]
 
 _SMALLEST = 1024  # bytes: what is smaller is never packed
 _SIGNS = "mask"  # a codec that keeps signs only
 _AHEAD = 16  # storages that are looked at to be read ahead
 _FILE = 4  # times the limit: the size of a file, unless it is said
+_CODECS = ("zvc",)  # unless they are said
+_GPU = "cuda"  # the type of a device
 _Heap = list[tuple[tuple[int, int], int, "ReferenceType[SavedBytes]"]]
 
 
 def saved_tensors(
     limit: int | str,
-    codecs: Sequence[str] = ("zvc",),
+    codecs: Sequence[str] | None = None,
     *,
     spill_to: str | os.PathLike[str] | None = None,
     spill_limit: int | str | None = None,
@@ -62,18 +68,21 @@ def saved_tensors(
         The most bytes of saved tensors that are held in memory at any time: a number of
         bytes, a string such as ``"2GiB"``, or a share of the machine's memory such as
         ``"25%"``.
-    codecs : sequence of str, default ("zvc",)
-        What tensors are encoded with: the first one that saves an eighth of the bytes,
-        and later ones where that is not enough for the limit, and there is no file.
+    codecs : sequence of str or None, default None
+        What tensors on the CPU are encoded with: the first one that saves an eighth of
+        the bytes, and later ones where that is not enough for the limit, and there is
+        no file.
         ``"zvc"``, ``"csr"``, ``"rle"`` and ``"planes_zstd"`` give the same bits back;
         ``"fp16"``, ``"fp10"``, ``"fp8"``, ``"group8"``, ``"group4"`` and ``"group2"``
-        round, and encode float32 alone. Empty: none.
+        round, and encode float32 alone. Empty: none. None is ``("zvc",)``, and none for
+        tensors on a GPU, which none encodes.
     spill_to : str, path or None, default None
-        A folder for a file, to which goes what codecs leave over. Or ``"host"``: the
-        memory of the host, which is where tensors on the CPU are; there it changes
-        nothing.
+        A folder for a file, to which goes what codecs leave over, of tensors on the
+        CPU. Or ``"host"``: page-locked memory of the host, for tensors on a GPU, which
+        streams of their own copy; for tensors on the CPU it changes nothing.
     spill_limit : int, str or None, default None
-        The file's size, taken when the context is entered; None is four times `limit`.
+        The file's size, taken when the context is entered, or that of the page-locked
+        memory, taken when the first tensor leaves; None is four times `limit`.
 
     Returns
     -------
@@ -90,8 +99,8 @@ def saved_tensors(
         If an argument is of another type.
     ValueError
         If `limit` or `spill_limit` is no size or 0; if a codec is unknown, named twice,
-        or keeps signs only; if `spill_to` is empty; or if there is a `spill_limit` and
-        no folder.
+        or keeps signs only; if `spill_to` is empty; or if there is a `spill_limit`
+        without it.
 
     Notes
     -----
@@ -116,8 +125,10 @@ def saved_tensors(
     either, is not noticed.
 
     Sparse, quantized and nested tensors and subclasses are left as they are, and
-    counted where they have bytes. An operation that saves a tensor of another device
-    than the CPU raises `NotImplementedError`. Inside of `torch.utils.checkpoint`
+    counted where they have bytes. An operation that saves a tensor of a GPU raises
+    `NotImplementedError` if codecs or a folder are given, and one of another device in
+    any case. Tensors of a GPU that left in the last pass are copied from when they are
+    saved on, as long as they may stay beside. Inside of `torch.utils.checkpoint`
     without reentry, other hooks are at work.
 
     References
@@ -191,22 +202,24 @@ class SavedTensors:
     def __init__(
         self,
         limit: int | str,
-        codecs: Sequence[str] = ("zvc",),
+        codecs: Sequence[str] | None = None,
         *,
         spill_to: str | os.PathLike[str] | None = None,
         spill_limit: int | str | None = None,
     ) -> None:
         self._arguments = (limit, codecs, spill_to, spill_limit)
         self.limit_bytes = _size(limit, "limit")
-        self.codecs = _codecs(codecs)
+        self.codecs = _codecs(_CODECS if codecs is None else codecs)
+        self._asked_codecs = bool(codecs)
         self.folder = _folder(spill_to)
-        self.file_bytes = 0
-        if self.folder is not None:
-            self.file_bytes = _FILE * self.limit_bytes
-            if spill_limit is not None:
-                self.file_bytes = _size(spill_limit, "spill_limit")
-        elif spill_limit is not None:
-            raise ValueError("spill_limit is a file's: give spill_to=<a folder>")
+        elsewhere = _FILE * self.limit_bytes
+        if spill_limit is not None:
+            if spill_to is None:
+                raise ValueError("spill_limit is for spill_to: give 'host' or a folder")
+            elsewhere = _size(spill_limit, "spill_limit")
+        self.file_bytes = 0 if self.folder is None else elsewhere
+        self._host_bytes = elsewhere if spill_to == "host" else 0
+        self._host: SpillHost | None = None  # made for the first tensor of a GPU
         self._lock = threading.RLock()
         self._account = Account(self.limit_bytes)
         self._encoder = Encoder(self._account)
@@ -267,7 +280,8 @@ class SavedTensors:
                 spilled_bytes=tally.spilled_bytes,
                 read_bytes=tally.read_bytes,
                 read_ahead_bytes=tally.read_ahead_bytes,
-                file_bytes=self.file_bytes,
+                file_bytes=self.file_bytes if self._host is None else self._host.nbytes,
+                is_on_host=self._host is not None,
             )
 
     def trim(self) -> int:
@@ -366,11 +380,7 @@ class SavedTensors:
             if _is_leaf(tensor) or _is_leaf(tensor._base):  # the graph holds it
                 self._tally.shared += 1
                 return SavedTensor(None, 0, tensor)
-            if tensor.device.type not in ("cpu", "meta"):
-                raise NotImplementedError(
-                    f"saved_tensors holds tensors of the CPU: {_describe(tensor)} is "
-                    f"on {tensor.device}"
-                )
+            self._check_device(tensor)
             if not _is_plain(tensor):
                 return self._leave_as_it_is(tensor)
             self._claim()
@@ -386,6 +396,25 @@ class SavedTensors:
                     return again
                 known.spoil()
             return self._save(tensor, address)
+
+    def _check_device(self, tensor: torch.Tensor) -> None:
+        """Raise NotImplementedError for what is not done on a tensor's device."""
+        if tensor.device.type in ("cpu", "meta"):
+            return
+        what = f"{_describe(tensor)} is on {tensor.device}"
+        if tensor.device.type != _GPU:
+            raise NotImplementedError(
+                f"saved_tensors holds tensors of the CPU and of GPUs: {what}"
+            )
+        if self._asked_codecs:
+            raise NotImplementedError(
+                f"codecs encode tensors of the CPU, and {what}: leave codecs out, and "
+                "give spill_to='host'"
+            )
+        if self.folder is not None:
+            raise NotImplementedError(
+                f"a file takes tensors of the CPU, and {what}: give spill_to='host'"
+            )
 
     def _save(self, tensor: torch.Tensor, address: int) -> SavedTensor:
         """Save a tensor over a storage that is not saved."""
@@ -418,7 +447,16 @@ class SavedTensors:
         if saved.is_kept:
             saved.charge = self._account.charge(KEPT, nbytes)
             if saved.charge is None:
-                self._fail(what, nbytes)
+                self._fail(what, nbytes, saved.device)
+            self._begin_to_leave(saved)
+
+    def _begin_to_leave(self, saved: SavedBytes) -> None:
+        """Copy early what will probably have to leave, while others compute."""
+        if saved.device.type != _GPU or saved.record is None:
+            return
+        if saved.record[1].leaves and self._opened_host() is not None:
+            assert self._host is not None
+            saved.leaving = self._host.write(saved.bytes_on_device())
 
     def _leave_as_it_is(self, tensor: torch.Tensor) -> SavedTensor:
         """Save what cannot be packed, or has no bytes."""
@@ -427,7 +465,10 @@ class SavedTensors:
         if nbytes == 0:
             if _is_empty(tensor):  # and holds no storage for nothing
                 made.alias = torch.empty_strided(
-                    tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu"
+                    tensor.shape,
+                    tensor.stride(),
+                    dtype=tensor.dtype,
+                    device=tensor.device,
                 )
                 made.version = made.alias._version
             return made
@@ -436,7 +477,7 @@ class SavedTensors:
             pass
         made.charge = self._account.charge(KEPT, nbytes)
         if made.charge is None:
-            self._fail(_describe(tensor), nbytes)
+            self._fail(_describe(tensor), nbytes, tensor.device)
         self._left.add(made)
         return made
 
@@ -550,6 +591,8 @@ class SavedTensors:
     def _codecs_of(self, saved: SavedBytes) -> list[str]:
         """List the codecs that may save bytes, as far as is known."""
         assert saved.record is not None
+        if saved.device.type == _GPU:
+            return []
         refused = saved.record[1].refused
         return [
             codec
@@ -586,13 +629,13 @@ class SavedTensors:
         return False
 
     def _spill_one(self) -> bool:
-        """Write the first storage, or code, for which there is room to the file.
+        """Write the first storage, or code, for which there is room elsewhere.
 
         What could be encoded only if there was more room goes as it is.
         """
-        if self._file is None:
+        if self._file is None and not self._host_bytes:
             return False
-        if not self._file.is_ours:  # but the parent's
+        if self._file is not None and not self._file.is_ours:  # but the parent's
             self._open_file()
         later: _Heap = []
         done = False
@@ -612,8 +655,11 @@ class SavedTensors:
         return done
 
     def _spill(self, saved: SavedBytes) -> bool:
-        """Write to the file; whether it has room."""
-        assert self._file is not None
+        """Write to the file, or to the host; whether it has room."""
+        if saved.device.type == _GPU:
+            return self._leave(saved)
+        if self._file is None:
+            return False
         code = saved.code
         pieces = code.pieces() if code is not None else [saved.source()]
         extent = self._file.write(pieces)
@@ -625,6 +671,32 @@ class SavedTensors:
         self._replace(saved, spilled=Spilled(extent, nbytes, codec, sizes))
         return True
 
+    def _leave(self, saved: SavedBytes) -> bool:
+        """Copy to the host, or wait for what is on its way; whether there is room."""
+        leaving, saved.leaving = saved.leaving, None
+        host = self._opened_host()
+        if leaving is None and host is not None:
+            leaving = host.write(saved.bytes_on_device())
+        if leaving is None and host is not None:
+            for each in list(self._alive):  # what is there and may stay here
+                each.leaving = None
+            leaving = host.write(saved.bytes_on_device())
+        if leaving is None:
+            return False
+        leaving.wait()
+        self._tally.spilled_bytes += saved.nbytes
+        if saved.record is not None:
+            saved.record[1].left = True
+        spilled = Spilled(leaving.extent, saved.nbytes, None, ())
+        self._replace(saved, spilled=spilled)
+        return True
+
+    def _opened_host(self) -> SpillHost | None:
+        """Return the host's memory, locked with the first call; None: none is asked."""
+        if self._host is None and self._host_bytes:
+            self._host = SpillHost(self._host_bytes)
+        return self._host
+
     @staticmethod
     def _replace(
         saved: SavedBytes, *, code: Code | None = None, spilled: Spilled | None = None
@@ -634,7 +706,7 @@ class SavedTensors:
         saved.aliases = {}
         saved.charge = None
 
-    def _fail(self, what: str, nbytes: int) -> None:
+    def _fail(self, what: str, nbytes: int, device: torch.device) -> None:
         """Release everything, and say what did not fit."""
         held = {kind: n for kind, n in self._account.by_kind.items() if n}
         in_use = self._account.total
@@ -645,13 +717,17 @@ class SavedTensors:
             requested_bytes=nbytes,
             in_use_bytes=in_use,
             limit_bytes=self.limit_bytes,
-            device="CPU",
+            device="CPU" if device.type == "cpu" else str(device),
             owners=held,
-            hint=self._hint(),
+            hint=self._hint(device),
         )
 
-    def _hint(self) -> str:
+    def _hint(self, device: torch.device) -> str:
         tries = ["a larger limit", "a smaller batch"]
+        if device.type == _GPU:
+            more = f"a spill_limit above {format_bytes(self._host_bytes)}"
+            tries.append(more if self._host_bytes else "spill_to='host'")
+            return f"Try {', '.join(tries[:-1])}, or {tries[-1]}."
         if not self.codecs:
             tries.append("codecs=['zvc']")
         elif all(map(is_lossless, self.codecs)):
@@ -707,6 +783,7 @@ class SavedTensors:
         spilled, code = saved.spilled, saved.code
         if spilled is not None and spilled.codec is None:
             return self._read(saved, spilled)
+        assert saved.device.type != _GPU
         copy = torch.empty(saved.nbytes, dtype=torch.uint8, device="cpu")
         target = copy.numpy()
         if code is not None:
@@ -719,20 +796,20 @@ class SavedTensors:
         return copy
 
     def _read(self, saved: SavedBytes, spilled: Spilled) -> torch.Tensor:
-        """Return what is in the file."""
+        """Return what is elsewhere."""
         self._tally.read_bytes += spilled.nbytes
         ahead, saved.ahead = saved.ahead, None
         if ahead is not None:
             self._tally.read_ahead_bytes += spilled.nbytes
             ahead.transfer.wait()
             return ahead.buffer
-        buffer = torch.empty(spilled.nbytes, dtype=torch.uint8, device="cpu")
-        spilled.extent.read(buffer.numpy()).wait()
+        buffer, transfer = _begin_to_read(saved, spilled)
+        transfer.wait()
         return buffer
 
     def _read_ahead(self, index: int) -> None:
         """Begin to read what comes next from the file, as long as there is room."""
-        if self._file is None and self._tally.spilled_bytes == 0:
+        if self._tally.spilled_bytes == 0 and self._file is None:
             return
         for following in self._passes.next_after(index, _AHEAD):
             saved = self._indexed.get(following)
@@ -745,13 +822,23 @@ class SavedTensors:
                 charge = self._account.charge(AHEAD, spilled.nbytes)
                 if charge is None:
                     return
-                buffer = torch.empty(spilled.nbytes, dtype=torch.uint8, device="cpu")
-                transfer = spilled.extent.read(buffer.numpy())
-                saved.ahead = Ahead(buffer, transfer, charge)
+                saved.ahead = Ahead(*_begin_to_read(saved, spilled), charge)
+
+
+def _begin_to_read(
+    saved: SavedBytes, spilled: Spilled
+) -> tuple[torch.Tensor, Transfer | Underway]:
+    """Begin to read bytes into new ones of their device."""
+    buffer = torch.empty(spilled.nbytes, dtype=torch.uint8, device=saved.device)
+    space = spilled.extent.space
+    if isinstance(space, SpillHost):
+        return buffer, space.read(spilled.extent, buffer)
+    assert isinstance(space, SpillFile)
+    return buffer, space.read(spilled.extent, buffer.numpy())
 
 
 def _remake(
-    limit: int | str, codecs: Sequence[str], spill_to: Any, spill_limit: Any
+    limit: int | str, codecs: Sequence[str] | None, spill_to: Any, spill_limit: Any
 ) -> SavedTensors:
     return SavedTensors(limit, codecs, spill_to=spill_to, spill_limit=spill_limit)
 
@@ -803,7 +890,7 @@ def _is_leaf(tensor: torch.Tensor | None) -> bool:
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether it is a view of a storage of bytes in this host's memory."""
+    """Whether it is a view of a storage of bytes in memory."""
     return _is_strided(tensor) and tensor.numel() > 0
 
 
@@ -814,7 +901,7 @@ def _is_empty(tensor: torch.Tensor) -> bool:
 def _is_strided(tensor: torch.Tensor) -> bool:
     return (
         type(tensor) in (torch.Tensor, torch.nn.Parameter)
-        and tensor.device.type == "cpu"
+        and tensor.device.type in ("cpu", _GPU)
         and tensor.layout is torch.strided
         and not tensor.is_quantized
         and not tensor.is_nested
@@ -824,7 +911,7 @@ def _is_strided(tensor: torch.Tensor) -> bool:
 
 
 def _host_bytes(tensor: torch.Tensor) -> int:
-    """Return the bytes of this host's memory that something that is not plain has."""
+    """Return the bytes of memory that something that is not plain has."""
     if tensor.device.type == "meta" or tensor.numel() == 0:
         return 0
     if tensor.layout is torch.sparse_coo:

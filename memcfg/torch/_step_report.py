@@ -127,7 +127,22 @@ def report_of(step: Step, limit_bytes: int | None) -> str:
         (
             f"Peak of a step: {peak} ({limit}){where}",
             f"Method: {step.plan.method}; computed again: {100 * again:.1f} % of time",
+            *_elsewhere(step),
             table_of("role", by_role(step)),
             table_of("module", by_module(step)),
         )
+    )
+
+
+def _elsewhere(step: Step) -> Iterable[str]:
+    """Tell what leaves, if anything does."""
+    store, predicted = step.store, step.plan.predicted
+    if store is None or not step.spill_bytes:
+        return
+    waits = 100 * predicted.stall_seconds / (predicted.seconds or 1.0)
+    limit = store.tier.limit_bytes
+    most = "" if limit is None else f" of at most {format_bytes(limit)}"
+    yield (
+        f"Elsewhere ({store.name}): {format_bytes(step.spill_bytes)}{most}; copied: "
+        f"{format_bytes(predicted.moved_bytes)}; waits: {waits:.1f} % of time"
     )

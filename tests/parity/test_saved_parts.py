@@ -52,7 +52,7 @@ def test_a_file_takes_what_fits_a_gap_and_nothing_else(tmp_path_factory, steps):
         del extent
     for *_, extent, data in held:
         found = np.empty_like(data)
-        extent.read(found).wait()
+        file.read(extent, found).wait()
         assert np.array_equal(found, data)
 
 

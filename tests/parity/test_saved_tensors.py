@@ -1006,7 +1006,7 @@ def test_arguments_are_checked(arguments, error, words):
 
 
 def test_arguments_of_files_are_checked():
-    with pytest.raises(ValueError, match="spill_limit is a file's"):
+    with pytest.raises(ValueError, match="give 'host' or a folder"):
         mt.saved_tensors("1MiB", spill_limit="1MiB")
     with pytest.raises(ValueError, match="spill_to is empty"):
         mt.saved_tensors("1MiB", spill_to="")

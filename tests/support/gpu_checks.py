@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -375,6 +376,190 @@ def compare_budgets(torch, kind, found):
         "floor": told.floor_bytes,
         "predicted, part of measured": list(parts.values()),
     }
+
+
+def check_torch_offload():
+    """PyTorch's steps whose tensors leave for page-locked memory: bytes, and bits.
+
+    The limit is the floor of computing again, at which both are timed, and the floor
+    with copies. Networks compute enough for copies to hide behind.
+    """
+    found, torch = Found(), torch_on_gpu()
+    if torch is None:
+        what = "PyTorch's step that off-loads, of its limit"
+        found.goal(what, None, "<=", 1.0, "x", why=NO_TORCH)
+        return found
+    import torch_steps
+
+    torch.backends.cudnn.deterministic = True
+    for kind in (torch_steps.ResNet, torch_steps.VGG):
+        compare_offloading(torch, kind, found)
+    return found
+
+
+def several_steps(torch, run, x, y, count=8):
+    """The last loss and peak, and the shortest time behind the first few."""
+    seconds = []
+    for _ in range(count):
+        run.zero_grad()
+        torch.manual_seed(1)
+        torch.cuda.reset_peak_memory_stats()
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        loss = torch.nn.functional.cross_entropy(run(x), y)
+        loss.backward()
+        torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - began)
+        loss = loss.item()
+    return loss, torch.cuda.max_memory_allocated(), min(seconds[count // 2 :])
+
+
+def compare_offloading(torch, kind, found):
+    """Add what steps of one network have in use and take, with copies and without."""
+    import memcfg.torch as mt
+    from memcfg.errors import InfeasiblePlanError
+
+    x = torch.randn(512, 3, 32, 32, device="cuda")
+    y = torch.randint(0, 10, (len(x),), device="cuda")
+    torch.manual_seed(0)
+    net = kind().cuda()
+    own = sum(-(-t.nbytes // 512) * 512 for t in (*net.parameters(), *net.buffers(), x))
+    told = mt.estimate(net, (x,))
+    torch._dynamo.reset()
+    lowest = told.floor_bytes
+    try:
+        mt.budget(net, 1, example=(x,), spill_to="host")
+    except InfeasiblePlanError as error:
+        lowest = error.smallest_limit_bytes
+    half = (told.floor_bytes + told.peak_bytes) // 2
+    cases = {
+        "no limit": (None, {}),
+        "computed again, half way": (half, {}),
+        "off-loaded, half way": (half, {"spill_to": "host"}),
+        "computed again, floor": (told.floor_bytes, {}),
+        "off-loaded, the same limit": (told.floor_bytes, {"spill_to": "host"}),
+        "off-loaded, floor": (lowest, {"spill_to": "host"}),
+    }
+    results, notes = [], {"floor": told.floor_bytes, "floor with copies": lowest}
+    for name, (limit, options) in cases.items():
+        torch._dynamo.reset()
+        module = copy.deepcopy(net)
+        run = mt.budget(module, limit, **options)
+        torch._C._cuda_clearCublasWorkspaces()
+        others = torch.cuda.memory_allocated() - own
+        loss, peak, seconds = several_steps(torch, run, x, y)
+        peak -= others
+        results.append([loss, *(p.grad for p in module.parameters())])
+        predicted = run.predicted_peak_bytes / peak
+        plan = run.memory_plan
+        notes[name] = {
+            "method": plan.method,
+            "peak": peak,
+            "predicted, part of measured": predicted,
+            "milliseconds": 1e3 * seconds,
+            "on the host": run.spill_bytes,
+            "copied": plan.predicted.moved_bytes,
+        }
+        if options:
+            what = f"PyTorch's {kind.__name__}, {name}"
+            found.goal(f"{what}, step's part of it", peak / limit, "<=", 1.0, "x")
+            found.goal(f"{what}, predicted of measured", predicted, ">=", 0.98, "x")
+    same = sum(
+        a[0] == b[0] and all(map(torch.equal, a[1:], b[1:]))
+        for a, b in pairwise(results)
+    )
+    wanted = len(cases) - 1
+    found.goal(f"{kind.__name__}: off-loaded with the same bits", same, ">=", wanted)
+    tell_times(kind, notes, found)
+
+
+def tell_times(kind, notes, found):
+    """Add whether something left, and whether that is faster than to compute again."""
+    left = notes["off-loaded, floor"]["on the host"]
+    found.goal(f"{kind.__name__}: bytes that left", left, ">=", 1)
+    again = notes["computed again, floor"]["milliseconds"]
+    fast = notes["off-loaded, the same limit"]["milliseconds"] / again
+    what = f"{kind.__name__}: off-loaded, of the time of computing again"
+    found.time(what, fast, "<=", 1.05, "x")
+    found.notes[kind.__name__] = notes
+
+
+def check_torch_saved():
+    """What PyTorch saves on a GPU within a limit, the rest on the host: bytes, bits."""
+    found, torch = Found(), torch_on_gpu()
+    if torch is None:
+        what = "saved tensors of a GPU, of their limit"
+        found.goal(what, None, "<=", 1.0, "x", why=NO_TORCH)
+        return found
+    import torch_networks
+
+    torch.backends.cudnn.deterministic = True
+    for name in ("resnet", "unet", "gpt"):
+        torch.manual_seed(0)
+        net = torch_networks.NETWORKS[name]().cuda()
+        if name == "gpt":  # which makes its places on the CPU
+            net.positions.register_forward_pre_hook(lambda _, a: (a[0].cuda(),))
+        x, y = (each.cuda() for each in next(iter(torch_networks.batches(name, 1))))
+        x, y = x.repeat(16, *[1] * (x.dim() - 1)), y.repeat(16)
+        compare_saving(torch, name, net, x, y, found)
+    return found
+
+
+def compare_saving(torch, name, net, x, y, found):
+    """Add what one network saves within limits, and what its steps give and take."""
+    import memcfg.torch as mt
+
+    plain = saving_steps(torch, copy.deepcopy(net), x, y, nullcontext())
+    whole = mt.saved_tensors("8GiB")
+    saving_steps(torch, copy.deepcopy(net), x, y, whole)
+    saved = whole.memory_report().saved_bytes
+    for part in (0.5, 0.25):
+        limit = max(int(part * saved), 1)
+        saver = mt.saved_tensors(limit, spill_to="host", spill_limit=2 * saved)
+        mine = saving_steps(torch, copy.deepcopy(net), x, y, saver)
+        report = saver.memory_report()
+        same = sum(
+            a[0] == b[0] and all(map(torch.equal, a[1], b[1]))
+            for a, b in zip(plain, mine, strict=True)
+        )
+        what = f"saved tensors of a {name}, {part:.0%} on the GPU"
+        found.goal(f"{what}: of the limit", saver.peak_bytes / limit, "<=", 1.0, "x")
+        found.goal(f"{what}: steps with the same bits", same, ">=", len(plain))
+        found.goal(f"{what}: bytes left at the end", saver.current_bytes, "<=", 0)
+        most = (saved - report.spilled_bytes + 512 * report.tensors) / plain[-1][3]
+        between = mine[-1][3] / plain[-1][3]
+        found.notes[what] = {
+            "milliseconds": 1e3 * min(each[2] for each in mine[1:]),
+            "plain": 1e3 * min(each[2] for each in plain[1:]),
+            "in use between, part of plain": between,
+            "saved tensors that stay, part of it": most,
+            "peak": mine[-1][4],
+            "plain, peak": plain[-1][4],
+            "left": report.spilled_bytes,
+            "read ahead": report.read_ahead_bytes,
+        }
+        found.goal(f"{what}: in use between, of plain", between, "<=", 1.0, "x")
+
+
+def saving_steps(torch, net, x, y, around, count=4):
+    """Loss, gradients, seconds, and bytes in use before backward and at most."""
+    seen = []
+    for number in range(count):
+        torch.manual_seed(number)
+        net.zero_grad()
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        began = time.perf_counter()
+        with around:
+            loss = torch.nn.functional.cross_entropy(net(x), y)
+        held = torch.cuda.memory_allocated()
+        loss.backward()
+        torch.cuda.synchronize()
+        took = time.perf_counter() - began
+        gradients = [p.grad.clone() for p in net.parameters()]
+        most = torch.cuda.max_memory_allocated()
+        seen.append((loss.item(), gradients, took, held, most))
+    return seen
 
 
 # -- tests and training ----------------------------------------------------------------
@@ -829,6 +1014,8 @@ ORDER = (  # what is short, and what others need, first
         "one_context",
         "torch_in_the_pool",
         "torch_budget",
+        "torch_offload",
+        "torch_saved",
         "limit",
         "digits",
         "steps",

@@ -52,7 +52,7 @@ def run_on_a_disk(folder: Path, nbytes: int, source: str) -> None:
     if not command:
         pytest.skip("the system permits no mounts of one's own")
     done = start(command, folder, nbytes, textwrap.dedent(source))
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, ""), (done.returncode, done.stderr)
 
 
 def run_in_a_folder(folder: Path, source: str) -> None:
@@ -65,4 +65,4 @@ def run_in_a_folder(folder: Path, source: str) -> None:
         timeout=_TIMEOUT,
         check=False,
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, ""), (done.returncode, done.stderr)

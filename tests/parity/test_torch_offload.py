@@ -1,0 +1,442 @@
+"""Planned steps of PyTorch whose tensors leave for a file and come back."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import os
+import pickle
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch")
+
+from small_disks import run_on_a_disk  # noqa: E402
+from torch_allocations import allocated_peak, rounded  # noqa: E402
+from torch_steps import GPT, LSTM, ResNet, inputs_of  # noqa: E402
+
+import memcfg.torch as mt  # noqa: E402
+from memcfg.devices import SpillPlace  # noqa: E402
+from memcfg.errors import InfeasiblePlanError, ResourceExhaustedError  # noqa: E402
+from memcfg.plan import SwapOut, gist, out_of_core, validate  # noqa: E402
+from memcfg.torch import _swaps  # noqa: E402
+from memcfg.torch._stores import FileStore  # noqa: E402
+
+F = torch.nn.functional
+pytestmark = [pytest.mark.parity, pytest.mark.filterwarnings("ignore")]
+
+
+@pytest.fixture(autouse=True)
+def _fresh(tmp_path_factory, monkeypatch):
+    folder = tmp_path_factory.getbasetemp() / "torch_costs"
+    monkeypatch.setenv("MEMCFG_TORCH_COSTS", str(folder))
+    torch._dynamo.reset()
+    torch.manual_seed(3)
+
+
+def step(module, run, x, y):
+    """One step without the update: the loss; gradients are in the module."""
+    torch.manual_seed(1)
+    for each in module.parameters():
+        each.grad = None
+    loss = F.cross_entropy(run(x), y)
+    loss.backward()
+    return loss.detach()
+
+
+def same_bits(one, other):
+    gradients = zip(one.parameters(), other.parameters(), strict=True)
+    buffers = zip(one.buffers(), other.buffers(), strict=True)
+    return all(torch.equal(a.grad, b.grad) for a, b in gradients) and all(
+        torch.equal(a, b) for a, b in buffers
+    )
+
+
+def problem(kind):
+    module, x = kind(), inputs_of(kind)
+    return module, x, torch.randint(0, 10, (x.shape[0],))
+
+
+def lowest(module, x, folder, **options):
+    """The smallest limit of a step whose tensors may leave."""
+    with pytest.raises(InfeasiblePlanError) as caught:
+        mt.budget(module, 1, example=(x,), spill_to=folder, **options)
+    torch._dynamo.reset()
+    return caught.value.smallest_limit_bytes
+
+
+def bytes_elsewhere(graph, plan):
+    """The highest end of a copy, as the actions have it: an account of one's own."""
+    outs = [each for each in plan.actions if isinstance(each, SwapOut)]
+    return max(each.offset + graph.tensors[each.tensor].nbytes for each in outs)
+
+
+@pytest.mark.parametrize("kind", [ResNet, GPT, LSTM])
+def test_below_what_computing_again_reaches_bits_and_bytes_are_as_planned(
+    kind, tmp_path
+):
+    original, x, y = problem(kind)
+    eager = copy.deepcopy(original)
+    with torch.backends.mkldnn.flags(enabled=kind is not LSTM):  # not differentiable
+        wanted = step(eager, eager, x, y)
+    told = mt.estimate(copy.deepcopy(original), (x,))
+    floor = lowest(copy.deepcopy(original), x, tmp_path)
+    assert floor < told.floor_bytes
+    between = (told.peak_bytes + told.floor_bytes) // 2
+    for limit in (floor, (floor + told.floor_bytes) // 2, between):
+        torch._dynamo.reset()
+        module = copy.deepcopy(original)
+        run = mt.budget(module, limit, example=(x,), spill_to=tmp_path)
+        graph = run._steps[-1].traced.graph
+        validate(graph, run.memory_plan)
+        assert run.spill_bytes == bytes_elsewhere(graph, run.memory_plan)
+        assert torch.equal(step(module, run, x, y), wanted)
+        assert same_bits(eager, module)
+        for each in module.parameters():
+            each.grad = None
+        used = allocated_peak(lambda m=module, r=run: step(m, r, x, y))
+        state = [*module.parameters(), *module.buffers(), x]
+        measured = used + sum(rounded(t.untyped_storage().nbytes()) for t in state)
+        assert measured <= limit
+        assert 0.98 <= run.predicted_peak_bytes / measured <= 1.02
+        assert run.spill_bytes == bytes_elsewhere(graph, run.memory_plan)
+        assert "Elsewhere (file)" in run.memory_report()
+    assert not list(tmp_path.iterdir())  # files have no names
+
+
+def test_nothing_leaves_unless_somebody_says_where_to(tmp_path):
+    module, x, _ = problem(ResNet)
+    floor = lowest(copy.deepcopy(module), x, tmp_path)
+    for options in ({}, {"spill_to": "host"}):  # where tensors of the CPU are
+        torch._dynamo.reset()
+        with pytest.raises(InfeasiblePlanError):
+            mt.budget(module, floor, example=(x,), **options)
+    torch._dynamo.reset()
+    with pytest.raises(ValueError, match="say where, by spill_to"):
+        mt.budget(module, floor, example=(x,), policy=out_of_core())
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A ResNet under a limit that it keeps by copies alone, and its plain twin."""
+    original, x, y = problem(ResNet)
+    floor = lowest(copy.deepcopy(original), x, tmp_path)
+    floor += sum(rounded(each.nbytes) for each in original.parameters())  # gradients
+    assert floor < mt.estimate(copy.deepcopy(original), (x,)).floor_bytes
+    torch._dynamo.reset()
+    plain = copy.deepcopy(original)
+    run = mt.budget(original, floor, spill_to=tmp_path)
+    assert run.spill_bytes == 0  # nothing is planned
+    return SimpleNamespace(
+        module=original, run=run, plain=plain, x=x, y=y, floor=floor, folder=tmp_path
+    )
+
+
+def right(small):
+    """Whether a step gives the bits of a plain one."""
+    found = step(small.module, small.run, small.x, small.y)
+    wanted = step(small.plain, small.plain, small.x, small.y)
+    return torch.equal(found, wanted) and same_bits(small.module, small.plain)
+
+
+def test_steps_use_the_same_bytes_one_after_another(small):
+    assert right(small)
+    most = small.run.spill_bytes
+    for _ in range(3):
+        assert right(small)
+        assert small.run.spill_bytes == most
+
+
+def test_a_forward_pass_without_backward_gives_its_bytes_back(small):
+    assert right(small)
+    most = small.run.spill_bytes
+    store = small.run._stores.of({torch.device("cpu")})
+    assert len(store.free) == 1
+    made = small.run(small.x)
+    assert len(store.free) == 0
+    del made
+    assert len(store.free) == 1
+    small.run(small.x)
+    with torch.no_grad():
+        small.run(small.x)
+    for mode in (small.run, small.plain):  # statistics, of as many passes
+        mode.train()
+    assert small.run.spill_bytes == most
+    for _ in range(3):
+        small.plain(small.x)
+    assert right(small)
+
+
+class _Fails(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise ArithmeticError("on purpose")
+
+
+def test_exceptions_between_forward_and_backward_give_bytes_back(small):
+    assert right(small)
+    most = small.run.spill_bytes
+    store = small.run._stores.of({torch.device("cpu")})
+    loss = F.cross_entropy(_Fails.apply(small.run(small.x)), small.y)
+    with pytest.raises(ArithmeticError, match="on purpose"):
+        loss.backward()
+    del loss
+    gc.collect()
+    assert len(store.free) == 1
+    small.plain(small.x)
+    assert right(small)
+    assert small.run.spill_bytes == most
+
+
+def test_two_forward_passes_before_backward_have_bytes_of_their_own(small):
+    assert right(small)
+    most = small.run.spill_bytes
+    for module, run in ((small.module, small.run), (small.plain, small.plain)):
+        for each in module.parameters():
+            each.grad = None
+        first, second = run(small.x), run(small.x.flip(0))
+        (F.cross_entropy(first, small.y) + F.cross_entropy(second, small.y)).backward()
+    assert same_bits(small.module, small.plain)
+    assert small.run.spill_bytes == 2 * most
+
+
+def test_passes_that_do_not_fit_the_limit_of_the_file_are_refused(small):
+    assert right(small)
+    most = small.run.spill_bytes
+    torch._dynamo.reset()
+    module = copy.deepcopy(small.module)
+    run = mt.budget(
+        module, small.floor, spill_to=small.folder, spill_limit=2 * most - 64
+    )
+    first = run(small.x)
+    with pytest.raises(ResourceExhaustedError, match="Run backward before the next"):
+        run(small.x)
+    first.sum().backward()
+    del first
+    run(small.x).sum().backward()
+    assert run.spill_bytes == most
+
+
+def test_a_graph_that_is_retained_gives_the_same_gradients_twice(small):
+    for each in small.module.parameters():
+        each.grad = None
+    loss = F.cross_entropy(small.run(small.x), small.y)
+    found = []
+    for retain in (True, True, False):
+        loss.backward(retain_graph=retain)
+        found.append([each.grad.clone() for each in small.module.parameters()])
+        for each in small.module.parameters():
+            each.grad = None
+    for others in found[1:]:
+        assert all(map(torch.equal, found[0], others))
+    del loss
+    small.plain(small.x)
+    assert right(small)
+
+
+def test_evaluation_and_accumulation(small):
+    run = small.run
+    for each in (run, small.plain):
+        F.cross_entropy(each(small.x), small.y).backward()
+        each.eval()
+        with torch.no_grad():
+            each(small.x)
+        each.train()
+        F.cross_entropy(each(small.x), small.y).backward()
+    assert same_bits(small.module, small.plain)
+
+
+def test_copies_and_pickles_spill_too(small):
+    assert right(small)
+    for twin in (copy.deepcopy(small.run), pickle.loads(pickle.dumps(small.run))):
+        torch._dynamo.reset()
+        assert twin.spill_bytes == 0
+        plain = copy.deepcopy(twin.module)
+        found = step(twin.module, twin, small.x, small.y)
+        assert torch.equal(found, step(plain, plain, small.x, small.y))
+        assert same_bits(twin.module, plain)
+        assert twin.spill_bytes == small.run.spill_bytes
+
+
+def test_a_small_limit_of_the_file_is_planned_around(small):
+    told = mt.estimate(copy.deepcopy(small.module), (small.x,))
+    limit = (told.floor_bytes + told.peak_bytes) // 2
+    for spill_limit in (2**20, 300 * 2**10, 64):
+        torch._dynamo.reset()
+        module, plain = copy.deepcopy(small.module), copy.deepcopy(small.plain)
+        run = mt.budget(
+            module,
+            limit,
+            example=(small.x,),
+            spill_to=small.folder,
+            spill_limit=spill_limit,
+        )
+        found = step(module, run, small.x, small.y)
+        assert torch.equal(found, step(plain, plain, small.x, small.y))
+        assert same_bits(module, plain)
+        assert run.spill_bytes <= spill_limit
+
+
+def test_slow_lanes_make_a_plan_compute_again(small):
+    told = mt.estimate(copy.deepcopy(small.module), (small.x,))
+    limit = (told.floor_bytes + told.peak_bytes) // 2
+    moved = []
+    for rate in ("4GiB", "64KiB"):
+        torch._dynamo.reset()
+        run = mt.budget(
+            small.module,
+            limit,
+            example=(small.x,),
+            spill_to=small.folder,
+            lane_bandwidth=rate,
+        )
+        moved.append(run.memory_plan.predicted.moved_bytes)
+    assert moved[0] > moved[1]
+
+
+def test_hooks_that_copy_what_is_saved_are_told_so(small):
+    hooks = torch.autograd.graph.saved_tensors_hooks(torch.clone, lambda x: x)
+    with hooks:
+        loss = F.cross_entropy(small.run(small.x), small.y)
+    with pytest.raises(RuntimeError, match="without hooks on saved tensors"):
+        loss.backward()
+    small.plain(small.x)
+    with mt.saved_tensors("1GiB"):
+        assert right(small)
+
+
+def test_refusals(tmp_path):
+    module, x, _ = problem(ResNet)
+    for options, error, match in (
+        ({"spill_limit": "1GiB"}, ValueError, "give 'host' or a folder"),
+        ({"lane_bandwidth": "1GiB"}, ValueError, "lane_bandwidth is for spill_to"),
+        ({"spill_to": tmp_path / "none"}, ValueError, "there is no folder"),
+        ({"spill_to": 5}, TypeError, "a folder's path"),
+        ({"spill_to": tmp_path, "spill_limit": 0}, ValueError, "at least a byte"),
+        ({"spill_to": tmp_path, "inductor": True}, ValueError, "inductor"),
+    ):
+        with pytest.raises(error, match=match):
+            mt.budget(module, "1GiB", **options)
+    floor = mt.estimate(copy.deepcopy(module), (x,)).floor_bytes
+    with pytest.raises(ValueError, match="gist has codes"):
+        mt.budget(module, floor, example=(x,), policy=gist(dpr="fp16"))
+
+
+def test_a_full_disk_is_told_before_a_step(tmp_path):
+    run_on_a_disk(
+        tmp_path,
+        256 * 1024,
+        """
+        import errno, sys, warnings
+        warnings.simplefilter("ignore")
+        import torch
+        import memcfg.torch as mt
+        model = torch.nn.Sequential(*(torch.nn.Linear(256, 256) for _ in range(8)))
+        x = torch.randn(512, 256)
+        told = mt.estimate(model, (x,), times="nominal")
+        limit = (told.floor_bytes + told.peak_bytes) // 2
+        options = dict(times="nominal", spill_to=".")
+        try:
+            mt.budget(model, limit, example=(x,), **options)
+        except OSError as error:
+            assert error.errno == errno.ENOSPC, error
+            assert "lower spill_limit" in str(error)
+        else:
+            raise SystemExit("it was made")
+        torch._dynamo.reset()
+        run = mt.budget(model, limit, example=(x,), spill_limit="128KiB", **options)
+        run(x).sum().backward()
+        """,
+    )
+
+
+# -- the calls of emitted graphs -------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=40)
+@given(data=st.data())
+def test_what_leaves_comes_back_whatever_else_does(tmp_path_factory, data):
+    """Beside copies of the tensors: places in a region that no two have at a time."""
+    store = FileStore(SpillPlace("file", str(tmp_path_factory.getbasetemp())))
+    number = _swaps.register(store)
+    assert _swaps.register(store) == number
+    region = _swaps.spill_region(number, 8 * 4096)
+    places = [*range(8)]
+    away, there = [], []
+    for at in range(data.draw(st.integers(1, 24))):
+        if places and data.draw(st.booleans()):
+            place = places.pop(data.draw(st.integers(0, len(places) - 1)))
+            base = torch.arange(at, at + 1024, dtype=torch.float32)
+            views = [base[8:].view(8, 127).t(), base[:4].view(torch.int32)]
+            copies = [each.clone() for each in views]
+            token = _swaps.swap_out(region, views, place * 4096, 4096)
+            del base, views
+            if data.draw(st.booleans()):
+                token = _swaps.swapped_out(token)
+            away.append((place, token, copies))
+        elif away:
+            place, token, copies = away.pop(data.draw(st.integers(0, len(away) - 1)))
+            there.append((place, _swaps.swap_in(token), token, copies))
+        if there and data.draw(st.booleans()):
+            place, raw, token, copies = there.pop()
+            found = [_swaps.swapped_in(raw, token, n) for n in (0, 1)]
+            assert all(map(torch.equal, found, copies))
+            assert found[0].stride() == (1, 127)
+            assert len({each.untyped_storage()._cdata for each in found}) == 1
+            places.append(place)
+    token = raw = found = None
+    del region, away, there, token, raw, found
+    assert len(store.free) == 1
+
+
+def test_a_tensor_that_is_larger_than_planned_stays(tmp_path):
+    store = FileStore(SpillPlace("file", str(tmp_path)))
+    region = _swaps.spill_region(_swaps.register(store), 4096)
+    x = torch.randn(1024)
+    with pytest.warns(RuntimeWarning, match="4096 bytes was planned with 64"):
+        token = _swaps.swap_out(region, [x], 0, 64)
+    token = _swaps.swapped_out(token)
+    assert _swaps.swapped_in(_swaps.swap_in(token), token, 0) is x
+
+
+def test_the_child_of_a_fork_does_not_read_what_its_parent_has(tmp_path):
+    store = FileStore(SpillPlace("file", str(tmp_path)))
+    number = _swaps.register(store)
+    region = _swaps.spill_region(number, 4096)
+    x = torch.arange(1024.0)
+    token = _swaps.swapped_out(_swaps.swap_out(region, [x], 0, 4096))
+    child = os.fork()
+    if child == 0:
+        outcome = 1
+        try:
+            _swaps.swap_in(token)
+        except RuntimeError as error:
+            outcome = 2 if "forked" in str(error) else 1
+        if outcome == 2:  # and it has its own
+            other = _swaps.spill_region(number, 4096)
+            mine = _swaps.swapped_out(_swaps.swap_out(other, [x + 1], 0, 4096))
+            back = _swaps.swapped_in(_swaps.swap_in(mine), mine, 0)
+            outcome = 0 if torch.equal(back, x + 1) else 3
+        os._exit(outcome)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert torch.equal(_swaps.swapped_in(_swaps.swap_in(token), token, 0), x)
+
+
+def test_steps_that_fail_half_way_leave_no_copy_behind(tmp_path):
+    store = FileStore(
+        SpillPlace("file", str(tmp_path), None, 2.0**20)
+    )  # slow: in flight
+    number = _swaps.register(store)
+    region = _swaps.spill_region(number, 2**18)
+    token = _swaps.swap_out(region, [torch.zeros(2**16)], 0, 2**18)
+    raw = _swaps.swap_in(token)
+    del raw, token, region
+    gc.collect()
+    assert [nbytes for nbytes, _ in store.free] == [2**18]
