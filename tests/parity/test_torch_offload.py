@@ -325,7 +325,7 @@ def test_refusals(tmp_path):
         with pytest.raises(error, match=match):
             mt.budget(module, "1GiB", **options)
     floor = mt.estimate(copy.deepcopy(module), (x,)).floor_bytes
-    with pytest.raises(ValueError, match="gist has codes"):
+    with pytest.raises(ValueError, match="gist_fp16 has codes"):
         mt.budget(module, floor, example=(x,), policy=gist(dpr="fp16"))
 
 
