@@ -94,12 +94,14 @@ struct Lane::Worker {
     }
     const std::chrono::duration<double> half(timeout / 2);
     std::uint64_t seen = heard + done;
+    if (seen == stalled && !ready()) return false;  // nothing was heard since
     for (int halves = 0; halves < 2; ++halves) {
       if (changed.wait_for(lock, half, ready)) return true;
       const std::uint64_t now = heard + done;
       if (now != seen) halves = -1;
       seen = now;
     }
+    stalled = seen;
     return false;
   }
 
@@ -110,7 +112,8 @@ struct Lane::Worker {
   std::array<Task, kCapacity> tasks;
   std::uint64_t submitted;
   std::atomic<std::uint64_t> done;
-  std::atomic<std::uint64_t> heard{0};  // how often a task began, or got on
+  std::atomic<std::uint64_t> heard{0};        // how often a task began, or got on
+  std::uint64_t stalled = ~std::uint64_t{0};  // what was heard then; with the lock held
   bool ending = false;
   std::thread thread;
 };

@@ -476,7 +476,8 @@ def compare_offloading(torch, kind, found):
 def tell_times(kind, notes, found):
     """Add whether something left, and whether that is faster than to compute again."""
     left = notes["off-loaded, floor"]["on the host"]
-    found.goal(f"{kind.__name__}: bytes that left", left, ">=", 1)
+    gains = notes["floor with copies"] < notes["floor"]  # else no copy is worth it
+    found.goal(f"{kind.__name__}: bytes that left", left, ">=", int(gains))
     again = notes["computed again, floor"]["milliseconds"]
     fast = notes["off-loaded, the same limit"]["milliseconds"] / again
     what = f"{kind.__name__}: off-loaded, of the time of computing again"
