@@ -9,12 +9,14 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from memcfg import config
 from memcfg._checks import unknown
+from memcfg._core._machine import machine_bytes
 from memcfg._tables import new_table
 from memcfg._terminal import width, write
 from memcfg.commands._at_work import GrowingTable, shown
 from memcfg.commands._heat_map import heat_map
-from memcfg.commands._measured import measure_in_turns, prepare_turns
+from memcfg.commands._measured import devices_for_turns, measure_in_turns
 from memcfg.commands._method_cells import (
     BANDWIDTHS,
     MIDDLE,
@@ -30,15 +32,23 @@ from memcfg.commands._method_document import (
     in_lines,
     lossy,
     row,
+    tier_rows,
 )
 from memcfg.commands._method_facts import told_lossy
 from memcfg.commands._method_report import (
     bandwidth,
     lasting,
     markdown,
+    on_tiers,
     percent,
     spreadsheet,
     times,
+)
+from memcfg.commands._places import (
+    add_places,
+    configure,
+    said_places,
+    tiers_said,
 )
 from memcfg.commands._tasks import NETWORKS, Task, missing
 from memcfg.commands._whole_numbers import positive
@@ -50,6 +60,8 @@ from memcfg.units import format_bytes, parse_share
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
+
+    from memcfg.graph import Tier
 
 _BATCH = 32  # of a network that is not here
 _CASES = {  # a chain, shortcuts, long skips, recurrent layers, attention; step by step
@@ -128,6 +140,7 @@ def add_compare(
         help="seconds of the ops: the same on every machine, or measured on this CPU, "
         f"as a run is better planned by (default: {TIMES[0]})",
     )
+    add_places(parser)
     parser.add_argument(
         "--run",
         type=positive,
@@ -154,30 +167,36 @@ def _compare(args: argparse.Namespace) -> int:
         if name not in _CASES and (needed := missing(name, set())):
             given = needed[0].removeprefix("--set ").partition("=")[0]
             args.parser.error(f"{name} needs an argument, {given}, that compare lacks")
-    if args.steps:
-        prepare_turns(BANDWIDTHS[MIDDLE])
+    places = said_places(args)
+    if places is not None and places.spill_on(machine_bytes()).places[0].bandwidth:
+        args.parser.error("--lane-bandwidth of the first place is compared: say none")
+    own = places or config.LogicalDeviceConfiguration(spill_to="host")
+    tiers = tiers_said(own)
+    if args.steps or places is not None:
+        configure(args, devices_for_turns(BANDWIDTHS[MIDDLE], own))
     with shown("tracing the networks"):
         cases = [
-            Case.of(letter, replace(task, times=args.times))
+            Case.of(letter, replace(task, times=args.times), tiers)
             for name, letter in _letters(args.networks).items()
             for task in (_CASES.get(name, Task(name, _BATCH)),)
         ]
-    write(_head(cases, args.budgets))
+    write(_head(cases, args.budgets, tiers))
     table = _table(args.methods, len(cases), args.steps)
     cells: list[Cell] = []
     for method in args.methods:
-        own = [
+        planned = [
             _found(method, case, budget, args.steps)
             for case in cases
             for budget in args.budgets
         ]
-        cells += own
-        table.add(*_row(own, args.steps))
+        cells += planned
+        table.add(*_row(planned, args.steps))
     write("\n".join(_refusals(cells)))
     if told := told_lossy(_codecs(cells)):
         write(textwrap.fill(told, width(), subsequent_indent="  "))
     for path in args.output:
-        text = _WRITERS[Path(path).suffix](document(cases, cells, args.steps))
+        found = document(cases, cells, args.steps, tiers)
+        text = _WRITERS[Path(path).suffix](found)
         write_atomically(path, text.encode())
     wrong = [cell for cell in cells if not cell.is_as_planned]
     for cell in wrong:
@@ -213,7 +232,9 @@ def _letters(networks: Iterable[str]) -> dict[str, str]:
 # -- what is printed ------------------------------------------------------------
 
 
-def _head(cases: Sequence[Case], budgets: Sequence[Fraction]) -> str:
+def _head(
+    cases: Sequence[Case], budgets: Sequence[Fraction], tiers: Sequence[Tier]
+) -> str:
     wide = max(len(case.task.network) for case in cases)
     lines = [
         f"  {case.letter}  {case.task.network:<{wide}}  batch {case.task.batch:>3}  "
@@ -224,11 +245,13 @@ def _head(cases: Sequence[Case], budgets: Sequence[Fraction]) -> str:
     percents = ", ".join(f"{float(100 * each):g}%" for each in budgets)
     told = (
         f"Within {percents} of the peak of share. Means of each method's own plans: "
-        "least and mean peak, slowdown by bandwidth to the host. "
+        f"least and mean peak, slowdown by bandwidth to the {tiers[0].name}. "
         f"Op times are {cases[0].task.times}."
     )
     if (rate := cases[0].copies_per_second) is not None:
-        told += f" A lane to the host copies {rate / 1e9:.3g} GB/s here, each way."
+        told += f" A lane to the {tiers[0].name} copies {rate / 1e9:.3g} GB/s here, each way."
+    if len(tiers) > 1 or tiers[0].limit_bytes is not None:
+        told += f" {on_tiers(tier_rows(tiers))}"
     lines += ["", textwrap.fill(told, width()), ""]
     return "\n".join(lines)
 

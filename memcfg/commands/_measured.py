@@ -5,9 +5,11 @@ from __future__ import annotations
 import datetime
 import statistics
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg import config
+from memcfg._core._machine import machine_bytes
 from memcfg._version import __version__
 from memcfg.plan import share
 
@@ -73,15 +75,15 @@ def measure(task: Task, policy: Policy, limit: int | None, steps: int) -> Measur
         config.set_memory_limit(DEVICE, None)
 
 
-def prepare_turns(bytes_per_second: float) -> None:
-    """Configure two devices for `measure_in_turns`, before a first use of either."""
-    lane = config.LogicalDeviceConfiguration(
-        spill_to="host", lane_bandwidth=f"{bytes_per_second:.0f}B"
-    )
-    config.set_logical_device_configuration(
-        config.list_physical_devices("CPU")[0],
-        [config.LogicalDeviceConfiguration(), lane],
-    )
+def devices_for_turns(
+    bytes_per_second: float, places: config.LogicalDeviceConfiguration
+) -> list[config.LogicalDeviceConfiguration]:
+    """Return what `measure_in_turns` uses; lanes of the first place are as fast."""
+    _, *others = places.spill_on(machine_bytes()).places
+    rates = [each.bandwidth and f"{each.bandwidth:.0f}B" for each in others]
+    first = f"{bytes_per_second:.0f}B"
+    lanes = replace(places, lane_bandwidth=[first, *rates])
+    return [config.LogicalDeviceConfiguration(), lanes]
 
 
 def _may_change(plan: Plan, policy: Policy, times: str) -> bool:

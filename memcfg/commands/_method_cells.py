@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, NamedTuple
 from memcfg.commands._comparison import copies
 from memcfg.commands._method_facts import FACTS
 from memcfg.errors import InfeasiblePlanError, MemcfgError
-from memcfg.graph import Tier
 from memcfg.plan import NAMED_POLICIES, Plan, lower_bound, share
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from fractions import Fraction
 
     from memcfg.commands._measured import Turns
     from memcfg.commands._tasks import Task
-    from memcfg.graph import Graph
+    from memcfg.graph import Graph, Tier
 
-BANDWIDTHS = (math.inf, 8e9, 2e9)  # bytes a second of the lane to the host, each way
+BANDWIDTHS = (math.inf, 8e9, 2e9)  # bytes a second of the first lanes, each way
 MIDDLE = BANDWIDTHS.index(8e9)  # what is drawn, trained, and counted
 
 
@@ -59,15 +59,18 @@ class Case:
     copies_per_second: float | None  # bytes, of a lane here, if that was measured
 
     @staticmethod
-    def of(letter: str, task: Task) -> Case:
-        """Trace a network's step, and plan it by `share`."""
+    def of(letter: str, task: Task, tiers: Sequence[Tier]) -> Case:
+        """Trace a network's step, and plan it by `share`.
+
+        Of the tiers the first has each of the bandwidths.
+        """
         graph = task.graph()
         shared = share()(graph)
         return Case(
             letter=letter,
             task=task,
             graphs=tuple(
-                replace(graph, tiers=(Tier("host", rate, is_stated=True),))
+                replace(graph, tiers=(_with_rate(tiers[0], rate), *tiers[1:]))
                 for rate in BANDWIDTHS
             ),
             share_peak_bytes=shared.peak_bytes,
@@ -115,6 +118,10 @@ class Cell:
         """Whether what was trained touched the bytes that were predicted, if it was."""
         turns = self.trained
         return turns is None or turns.peak_bytes == turns.predicted_bytes
+
+
+def _with_rate(tier: Tier, rate: float) -> Tier:
+    return replace(tier, bytes_per_second=rate)
 
 
 def plan_cell(method: str, case: Case, budget: Fraction) -> Cell:

@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from memcfg.commands._method_cells import Case, Cell, Refused
+    from memcfg.graph import Tier
 
 RATES = [rate if math.isfinite(rate) else "unlimited" for rate in BANDWIDTHS]
 _SHORTEST = 1e-6  # seconds; a mean of zeros has no logarithm
 
 
 def document(
-    cases: Sequence[Case], cells: Sequence[Cell], steps: int
+    cases: Sequence[Case], cells: Sequence[Cell], steps: int, tiers: Sequence[Tier]
 ) -> dict[str, Any]:
     """Put together what all reports tell; bytes, seconds, and fractions of one."""
     budgets = dict.fromkeys(budget_text(cell) for cell in cells)
@@ -29,6 +30,7 @@ def document(
     return {
         "environment": environment(),
         "bandwidths": RATES,
+        "tiers": tier_rows(tiers),
         "steps": steps,
         "budgets": list(budgets),
         "networks": [_network(case) for case in cases],
@@ -37,6 +39,18 @@ def document(
         ],
         "cells": [_cell(cell) for cell in cells],
     }
+
+
+def tier_rows(tiers: Sequence[Tier]) -> list[dict[str, Any]]:
+    """Tell the places that methods swap to; the first has each of the bandwidths."""
+    return [
+        {
+            "tier": tier.name,
+            "limit_bytes": tier.limit_bytes,
+            "bandwidth": tier.bytes_per_second if number else None,
+        }
+        for number, tier in enumerate(tiers)
+    ]
 
 
 def in_lines(found: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from memcfg.commands._method_document import at_rate
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 _NONE = "–"
 _WIDE = 88  # columns of prose
@@ -126,6 +126,9 @@ def _notes(found: Mapping[str, Any]) -> list[str]:
         *(_told(network) for network in found["networks"]),
         "",
     ]
+    tiers = found.get("tiers", ())
+    if len(tiers) > 1 or any(tier["limit_bytes"] for tier in tiers):
+        notes += [on_tiers(tiers) + " *Host peak*: on all of them.", ""]
     if found["steps"]:
         cells = [cell["trained"] for cell in found["cells"] if cell["trained"]]
         exact = sum(cell["is_as_planned"] for cell in cells)
@@ -148,6 +151,18 @@ def _notes(found: Mapping[str, Any]) -> list[str]:
         f"{place['memcfg']}, {place['date']}."
     )
     return notes
+
+
+def on_tiers(tiers: Sequence[Mapping[str, Any]]) -> str:
+    """Tell where methods swap to, in a sentence."""
+    places = []
+    for tier in tiers:
+        limit = tier["limit_bytes"]
+        parts = ["no limit" if limit is None else format_bytes(limit)]
+        if tier["bandwidth"] is not None:
+            parts.append(bandwidth(tier["bandwidth"]))
+        places.append(f"{tier['tier']} ({', '.join(parts)})")
+    return f"Tensors leave for {', then '.join(places)}."
 
 
 def _told(network: Mapping[str, Any]) -> str:

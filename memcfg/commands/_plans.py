@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from memcfg import config
 from memcfg._checks import unknown
-from memcfg._core._machine import machine_bytes
 from memcfg._terminal import write
 from memcfg.commands._at_work import shown
 from memcfg.commands._comparison import compare
 from memcfg.commands._ladder import climb
+from memcfg.commands._places import add_places, configure, said_places, tiers_said
 from memcfg.commands._tasks import NETWORKS, Task, missing, read_setting
 from memcfg.commands._whole_numbers import positive
 from memcfg.errors import FormatError, GraphError
 from memcfg.files import read_file, write_atomically
-from memcfg.graph import NOMINAL_COPY, TIMES, Graph, Tier
+from memcfg.graph import TIMES, Graph
 from memcfg.plan import (
     NAMED_POLICIES,
     POLICIES,
@@ -40,6 +38,8 @@ from memcfg.units import format_bytes, parse_bytes, parse_share
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from memcfg.graph import Tier
+
 _Value = TypeVar("_Value")
 
 
@@ -52,7 +52,6 @@ class _Limit(NamedTuple):
 
 _BATCH, _STEPS = 32, 5  # what `plan` takes of a network if nothing else is said
 _STANDARD_OUTPUT = "-"  # as an --output
-_SETTING = re.compile(r"\b(?:spill_to|spill_limit|lane_bandwidth)\b")
 _FEW = 2**20  # bytes: less, without a unit, was perhaps meant in another one
 _MAX_FILE = 2**28  # bytes; a graph of a million ops has about as many
 
@@ -109,27 +108,7 @@ def add_plan(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="seconds of the ops: the same on every machine, or measured on this CPU "
         f"(default: {TIMES[0]})",
     )
-    parser.add_argument(
-        "--spill-to",
-        action="append",
-        metavar="WHERE",
-        help="host, or a folder: where methods swap to (default: host); again for a "
-        "slower place, where goes what has no room before",
-    )
-    parser.add_argument(
-        "--spill-limit",
-        action="append",
-        metavar="SIZE",
-        help="bytes that may be there, such as 4GiB, or none; of several places once "
-        "for each",
-    )
-    parser.add_argument(
-        "--lane-bandwidth",
-        action="append",
-        metavar="SIZE",
-        help="bytes that a lane copies in a second, such as 8GB, or none (default: 5GB "
-        "to the host, 1GB to a folder); of several places once for each",
-    )
+    add_places(parser)
     parser.add_argument(
         "--ladder",
         action="store_true",
@@ -192,45 +171,11 @@ def _plan(args: argparse.Namespace) -> int:
 
 def _spill(args: argparse.Namespace) -> tuple[Tier, ...]:
     """Configure where methods swap to, if that is said; return it as graphs have it."""
-    rates = args.lane_bandwidth
-    if args.spill_to is None and args.spill_limit is None is rates:
+    wanted = said_places(args)
+    if wanted is None:
         return ()
-    try:
-        wanted = config.LogicalDeviceConfiguration(
-            spill_to=args.spill_to or ["host"],
-            spill_limit=_given(args.spill_limit),
-            lane_bandwidth=_given(
-                rates and [each.removesuffix("/s") for each in rates]
-            ),
-        )
-        (cpu,) = config.list_physical_devices("CPU")
-        config.set_logical_device_configuration(cpu, [wanted])
-        spill = wanted.spill_on(machine_bytes()).places
-    except (TypeError, ValueError) as error:
-        args.parser.error(_SETTING.sub(_as_option, str(error)))
-    nominal = {place.tier: NOMINAL_COPY["file"] for place in spill}
-    nominal.update(NOMINAL_COPY)
-    return tuple(
-        Tier(
-            place.tier,
-            place.bandwidth or nominal[place.tier],
-            place.limit_bytes,
-            is_stated=True,
-        )
-        for place in spill
-    )
-
-
-def _given(sizes: list[str] | None) -> list[str | None] | None:
-    """Return sizes of which some may be said to be none."""
-    if sizes is None:
-        return None
-    return [None if each == "none" else each for each in sizes]
-
-
-def _as_option(setting: re.Match[str]) -> str:
-    """Return the option that makes a setting of a device."""
-    return "--" + setting[0].replace("_", "-")
+    configure(args, [wanted])
+    return tiers_said(wanted)
 
 
 def _plan_once(

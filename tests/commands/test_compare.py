@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 import pytest
 from recurrent_graphs import unrolled
 
-from memcfg import plan
+from memcfg import config, plan
 from memcfg.cli import main
 from memcfg.commands import _compare
 from memcfg.commands._measured import Turns, _may_change
@@ -159,6 +159,45 @@ def test_cells_are_what_the_library_plans(small, tmp_path):
                 assert at["slowdown"] == pytest.approx(slowdown, rel=1e-9)
                 kinds.add("moved" if moved else "computed again")
     assert kinds == {"refused", "moved", "computed again"}
+
+
+def test_methods_swap_to_one_place_after_the_other(small, tmp_path, capsys):
+    words = ["--methods", "vdnn_all,meng_swap", "--budgets", "75%"]
+    places = ["--spill-to", "host", "--spill-to", str(tmp_path)]
+    limits = ["--spill-limit", "100KiB", "--spill-limit", "none"]
+    rates = ["--lane-bandwidth", "none", "--lane-bandwidth", "500MB"]
+    found = compared(tmp_path, *words, *places, *limits, *rates)
+    assert found["tiers"] == [
+        {"tier": "host", "limit_bytes": 102400, "bandwidth": None},
+        {"tier": "file", "limit_bytes": None, "bandwidth": 5e8},
+    ]
+    told = " ".join(capsys.readouterr().out.split())
+    assert "leave for host (100.00 KiB), then file (no limit, 0.5 GB/s)." in told
+    several = 0
+    for cell in found["cells"]:
+        graph = SMALL[cell["network"]].graph()
+        for at in cell["at"]:
+            rate = RATES.get(str(at["bandwidth"]))
+            tiers = (
+                Tier("host", rate, 102400, is_stated=True),
+                Tier("file", 5e8, None, is_stated=True),
+            )
+            tiered = replace(graph, tiers=tiers)
+            policy = NAMED_POLICIES[cell["method"]]()
+            if at["reason"] is not None:
+                with pytest.raises(InfeasiblePlanError):
+                    policy(tiered, cell["limit_bytes"])
+                continue
+            made = policy(tiered, cell["limit_bytes"])
+            assert at["seconds"] == pytest.approx(made.elapsed_seconds, rel=1e-9)
+            assert at["host_peak_bytes"] == made.predicted.host_peak_bytes
+            several += len(made.summary.by_tier) == 2
+    assert several
+    config.reset()
+    wrong = ["--lane-bandwidth", "1GB"]
+    with pytest.raises(SystemExit):
+        main(["compare", *words, *wrong])
+    assert "of the first place is compared: say none" in capsys.readouterr().err
 
 
 def test_rows_are_geometric_means_of_planned_cells(small, tmp_path):

@@ -153,6 +153,26 @@ def test_reservations_of_several_threads_keep_to_the_limit():
     limit.reserve(limit, {"host": 100})
 
 
+def test_all_tiers_are_reserved_or_none():
+    place = mc.devices.SpillPlace
+    spill = mc.devices.Spill((place("host", None, 100), place("file", "/", 50)))
+    limit = TierLimit("CPU:0", spill)
+
+    class Owner:
+        pass
+
+    first, second = Owner(), Owner()
+    limit.reserve(first, {"host": 40, "file": 30})
+    limit.reserve(second, {"host": 30, "file2": 10**9})
+    with pytest.raises(ResourceExhaustedError, match="tier 'file' of CPU:0") as full:
+        limit.reserve(second, {"host": 10, "file": 21})
+    assert (full.value.in_use_bytes, full.value.limit_bytes) == (30, 50)
+    with pytest.raises(ResourceExhaustedError, match="tier 'host' of CPU:0") as full:
+        limit.reserve(first, {"host": 71})
+    assert full.value.in_use_bytes == 30
+    limit.reserve(first, {"host": 70, "file": 50})
+
+
 def test_copies_take_as_long_as_the_bandwidth_says():
     seconds = {}
     for bandwidth in (None, "1MiB"):

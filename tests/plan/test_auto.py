@@ -79,11 +79,14 @@ def test_it_is_as_fast_as_the_fastest_that_fits():
     ops=st.integers(6, 12),
     part=st.integers(1, 3),
     rate=st.sampled_from([200.0, 1000.0, 5000.0]),
+    near=st.sampled_from([None, 320, 2048]),
 )
-def test_with_a_tier_none_of_its_methods_is_faster(seed, ops, part, rate):
+def test_with_tiers_none_of_its_methods_is_faster(seed, ops, part, rate, near):
     """What it leaves out, since it has a faster plan, is not the fastest."""
-    tier = Tier("host", rate, is_stated=True)
-    graph = replace(random_step(seed, ops), tiers=(tier,))
+    tiers = (Tier("host", rate, near, is_stated=True),)
+    if near is not None:
+        tiers = (*tiers, Tier("file", rate / 4, is_stated=True))
+    graph = replace(random_step(seed, ops), tiers=tiers)
     least, most = lower_bound(graph), share()(graph).peak_bytes
     limit = least + (most - least) * part // 4
     assume(limit > 0)

@@ -33,6 +33,7 @@ from memcfg.plan import (
     violations,
 )
 from memcfg.plan._clock import clock
+from memcfg.plan._lanes import Copy, Lanes
 from memcfg.plan._lifetimes import Request
 from memcfg.plan._tensor_moves import plan_events
 from memcfg.plan._tier_choice import Life, assign, excess
@@ -190,6 +191,26 @@ def test_a_chain_by_hand():
     assert {queue for queue, _ in starts} == {
         *("host out", "host in", "file out", "file in"),
     }
+
+
+copies = st.tuples(*[st.integers(0, 9)] * 4, st.sampled_from(["host", "file"]))
+
+
+@given(st.lists(copies, max_size=8))
+def test_lanes_of_tiers_know_nothing_of_each_other(rows):
+    """The ops wait for whichever tier they wait longer for."""
+    rows = [
+        Copy(float(ready + gap), float(ready), out, back, tier)
+        for ready, gap, out, back, tier in rows
+    ]
+    together = Lanes(5.0)
+    alone = {tier: Lanes(5.0) for tier in ("host", "file")}
+    for row in rows:
+        before, more = together.stall, together.more(row)
+        together.add(row)
+        alone[row.tier].add(row)
+        assert together.stall == max(each.stall for each in alone.values())
+        assert more == max(together.stall - before, 0.0)
 
 
 def test_two_lanes_copy_at_the_same_time():

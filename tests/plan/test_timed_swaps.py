@@ -51,8 +51,14 @@ def some_away(graph, chance):
 
 
 def a_case(seed, ops, bandwidth):
-    """A random step; outputs go in the place of inputs of their size alone."""
-    graph = replace(random_step(seed, ops), tiers=(Tier("host", float(bandwidth)),))
+    """A random step; outputs go in the place of inputs of their size alone.
+
+    Half of them have a second tier.
+    """
+    tiers = (Tier("host", float(bandwidth)),)
+    if seed % 2:
+        tiers = (replace(tiers[0], limit_bytes=960), Tier("file", bandwidth / 4))
+    graph = replace(random_step(seed, ops), tiers=tiers)
     size = [tensor.nbytes for tensor in graph.tensors]
     kept = []
     for op in graph.ops:

@@ -1,0 +1,104 @@
+"""Where methods swap to, as it is said on the command line."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from memcfg import config
+from memcfg._core._machine import machine_bytes
+from memcfg.graph import NOMINAL_COPY, Tier
+
+if TYPE_CHECKING:
+    import argparse
+    from typing import Never
+
+_SETTING = re.compile(r"\b(?:spill_to|spill_limit|lane_bandwidth)\b")
+
+
+def add_places(parser: argparse.ArgumentParser) -> None:
+    """Add ``--spill-to``, ``--spill-limit`` and ``--lane-bandwidth`` to a parser."""
+    parser.add_argument(
+        "--spill-to",
+        action="append",
+        metavar="WHERE",
+        help="host, or a folder: where methods swap to (default: host); again for a "
+        "slower place, where goes what has no room before",
+    )
+    parser.add_argument(
+        "--spill-limit",
+        action="append",
+        metavar="SIZE",
+        help="bytes that may be there, such as 4GiB, or none; of several places once "
+        "for each",
+    )
+    parser.add_argument(
+        "--lane-bandwidth",
+        action="append",
+        metavar="SIZE",
+        help="bytes that a lane copies in a second, such as 8GB, or none (default: 5GB "
+        "to the host, 1GB to a folder); of several places once for each",
+    )
+
+
+def said_places(
+    args: argparse.Namespace,
+) -> config.LogicalDeviceConfiguration | None:
+    """Return a device with these places, if any was said; errors name the options."""
+    rates = args.lane_bandwidth
+    if args.spill_to is None and args.spill_limit is None is rates:
+        return None
+    lanes = rates and [each.removesuffix("/s") for each in rates]
+    try:
+        return config.LogicalDeviceConfiguration(
+            spill_to=args.spill_to or ["host"],
+            spill_limit=_given(args.spill_limit),
+            lane_bandwidth=_given(lanes),
+        )
+    except (TypeError, ValueError) as error:
+        refuse(args, error)
+
+
+def configure(
+    args: argparse.Namespace, devices: list[config.LogicalDeviceConfiguration]
+) -> None:
+    """Divide the CPU; errors name the options."""
+    (cpu,) = config.list_physical_devices("CPU")
+    try:
+        config.set_logical_device_configuration(cpu, devices)
+    except (TypeError, ValueError) as error:
+        refuse(args, error)
+
+
+def refuse(args: argparse.Namespace, error: Exception) -> Never:
+    """End with what is wrong with places."""
+    parser: argparse.ArgumentParser = args.parser
+    parser.error(_SETTING.sub(_as_option, str(error)))
+
+
+def tiers_said(wanted: config.LogicalDeviceConfiguration) -> tuple[Tier, ...]:
+    """Return the places of a device as graphs have them."""
+    places = wanted.spill_on(machine_bytes()).places
+    nominal = {place.tier: NOMINAL_COPY["file"] for place in places}
+    nominal.update(NOMINAL_COPY)
+    return tuple(
+        Tier(
+            place.tier,
+            place.bandwidth or nominal[place.tier],
+            place.limit_bytes,
+            is_stated=True,
+        )
+        for place in places
+    )
+
+
+def _given(sizes: list[str] | None) -> list[str | None] | None:
+    """Return sizes of which some may be said to be none."""
+    if sizes is None:
+        return None
+    return [None if each == "none" else each for each in sizes]
+
+
+def _as_option(setting: re.Match[str]) -> str:
+    """Return the option that makes a setting of a device."""
+    return "--" + setting[0].replace("_", "-")
