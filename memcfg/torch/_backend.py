@@ -17,7 +17,8 @@ from torch._functorch import partitioners
 from memcfg._caller import outside
 from memcfg.errors import InfeasiblePlanError, MemcfgError
 from memcfg.graph import TIMES, Graph
-from memcfg.plan import Alloc, Compute, Free, auto
+from memcfg.plan import Alloc, Compute, Free
+from memcfg.plan._auto import Auto
 from memcfg.torch._beside import workspace_bytes
 from memcfg.torch._boxed import Title, boxed
 from memcfg.torch._costs import MeasuredCosts
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from memcfg.torch._traced import Costs
 
 
+# An allocator gives each tensor its own bytes: there is no arena in which holes count.
+ALLOCATED = Auto(places=False)
 _TITLE = "memcfg.title"  # where a traced graph has the name of its module
 _RECURRENT = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
 
@@ -161,7 +164,7 @@ class Planner:
     """
 
     limit_bytes: int | None
-    policy: Policy = field(default_factory=auto)
+    policy: Policy = ALLOCATED
     costs: Costs = field(default_factory=MeasuredCosts)
     beside: dict[str, int] = field(default_factory=dict)
     inductor: bool = False
@@ -231,9 +234,9 @@ class Planner:
             return self.policy(graph, limit_bytes=None)
         try:
             return self.policy(graph, limit_bytes=max(limit, 1))
-        except InfeasiblePlanError:
-            # A plan's arena may have holes, which an allocator does not need.
-            plan = lowest_plan(self.policy, graph)
+        except InfeasiblePlanError as error:
+            # A policy that places has holes, which an allocator does not need.
+            plan = self.policy(graph, limit_bytes=error.smallest_limit_bytes)
             peak = live_peak(graph, plan)
             if peak.nbytes > limit:
                 raise self._refused(graph, peak) from None
@@ -479,7 +482,8 @@ def backend(
         Bytes, such as ``"4GiB"``, of all that a step has in use: parameters, inputs,
         gradients and what lies between. None: no limit.
     policy : Policy or None, default None
-        The method that plans; None: `memcfg.plan.auto`.
+        The method that plans; None: as `memcfg.plan.auto`, for bytes in use, since
+        PyTorch's allocator has no arena with holes.
     times : str, default "measured"
         Whether seconds and scratch of each distinct op are measured, once, on its
         device, or ``"nominal"``, which knows no scratch.
@@ -499,7 +503,7 @@ def backend(
     """
     return Planner(
         None if limit is None else parse_bytes(limit),
-        policy=policy or auto(),
+        policy=policy or ALLOCATED,
         costs=costs_of(times),
         inductor=inductor,
     )

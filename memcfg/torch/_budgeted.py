@@ -12,8 +12,7 @@ from torch import nn
 
 from memcfg._caller import outside
 from memcfg.errors import InfeasiblePlanError, MemcfgError
-from memcfg.plan import auto
-from memcfg.torch._backend import Planner, StopAfterPlanning, costs_of
+from memcfg.torch._backend import ALLOCATED, Planner, StopAfterPlanning, costs_of
 from memcfg.torch._beside import gradient_bytes, optimizer_bytes
 from memcfg.torch._loss import key_of, loss_bytes
 from memcfg.torch._module_tags import stands_for
@@ -380,7 +379,8 @@ def budget(
         Its state is counted, as it will be after a step; parameters that are added to
         it later are not.
     policy : Policy or None, default None
-        The method that plans; None: `memcfg.plan.auto`.
+        The method that plans; None: as `memcfg.plan.auto`, for bytes in use, since
+        PyTorch's allocator has no arena with holes.
     times : str, default "measured"
         Whether seconds and scratch of each distinct op are measured, once, on its
         device, or ``"nominal"``, which knows no scratch.
@@ -421,7 +421,7 @@ def budget(
         model,
         limit_bytes,
         optimizer_bytes=optimizer_bytes(optimizer),
-        policy=policy or auto(),
+        policy=policy or ALLOCATED,
         times=times,
         inductor=inductor,
         loss=loss,

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memcfg.files import write_atomically
-from memcfg.plan import auto
-from memcfg.torch._backend import Planner, costs_of, live_peak, lowest_plan
+from memcfg.torch._backend import ALLOCATED, Planner, costs_of, live_peak, lowest_plan
 from memcfg.torch._beside import gradient_bytes, optimizer_bytes
 from memcfg.torch._budgeted import check_example, planned_only, tracing
 from memcfg.torch._loss import loss_bytes
@@ -107,7 +106,7 @@ def estimate(
     """
     step = _traced(model, model, example, times, optimizer, loss)
     graph = step.traced.graph
-    lowest = lowest_plan(auto(), graph) if graph.ops else step.plan
+    lowest = lowest_plan(ALLOCATED, graph) if graph.ops else step.plan
     floor = live_peak(graph, lowest).nbytes + step.beside_bytes
     return Estimate(
         step.peak_bytes, min(floor, step.peak_bytes), by_role(step), by_module(step)
