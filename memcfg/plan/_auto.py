@@ -80,11 +80,13 @@ class Auto:
     progress: Callable[[str, float | None], None] | None = field(
         default=None, kw_only=True, repr=False
     )
+    places: bool = field(default=True, kw_only=True, repr=False)  # as of a Request
 
     def __call__(self, graph: Graph, limit_bytes: int | None = None) -> Plan:
         """Plan a graph; see `Policy`."""
         watch = self.watch(_SEARCHING)
         request = Request.of(graph, self.name, limit_bytes, watch)
+        request = replace(request, places=self.places)
         bounding = self.watch()
         plans = _plan(request)
         if self.algorithms == "any":

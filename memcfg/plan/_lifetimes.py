@@ -65,6 +65,9 @@ class Request:
     orders: bool | None = None  # whether to look for orders; None: as the method does
     in_place: bool = True  # whether outputs take the place of inputs
     searches: bool = True  # for offsets; else each buffer has the lowest gap there is
+    # Whether buffers have places; else an allocator finds them, and peaks are bytes in
+    # use. A plan's offsets then say nothing, and no output takes a larger one's place.
+    places: bool = True
     watch: Watch | None = None  # None: nobody ends it
     # Seconds: instead of a plan that takes longer, one may be given that fits nothing.
     below: float = math.inf
@@ -184,7 +187,10 @@ class Request:
 
     def peak_in_order(self, sequence: Sequence[int]) -> int:
         """Return the peak of the plan that `ordered` makes, without making it."""
-        return self._state_bytes + self._in_order(sequence)[1].height
+        order, layout = self._in_order(sequence)
+        if not self.places:
+            return self.step.measure(order)[0]
+        return self._state_bytes + layout.height
 
     def least_load(self, sequence: Sequence[int]) -> int:
         """Return the bytes that are in use at the peak in the order of `ordered`."""
@@ -193,21 +199,25 @@ class Request:
 
     def _in_order(self, sequence: Sequence[int]) -> tuple[Sequence[int], search.Layout]:
         ops = tuple(sequence)
-        how = self.orders is False, self.in_place, self.searches
+        how = self.orders is False, self.in_place, self.searches, self.places
         return self.once(("in order", ops, how), lambda: self._lower(ops))
 
     def _lower(self, ops: Sequence[int]) -> tuple[Sequence[int], search.Layout]:
         """Return these ops in the order that is placed lower, and its layout."""
         self._check(ops)
         limit = self.limit_bytes
-        if limit is not None and self.is_over():  # what fits is not improved any more
+        if (
+            limit is not None and self.places and self.is_over()
+        ):  # what fits is not improved any more
             found = ops, self._lowest(ops, effort=1)
             if self._state_bytes + found[1].height <= limit:
                 return found
         other = ops if self.orders is False else self.reordered(ops)
         found = other, self._lowest(other)
+        if other is ops or not self.places:
+            return found
         load, _, _ = self.step.measure(ops)
-        if other is ops or self._state_bytes + found[1].height <= load:
+        if self._state_bytes + found[1].height <= load:
             return found
         return min(found, (ops, self._lowest(ops)), key=lambda each: each[1].height)
 
@@ -239,8 +249,10 @@ class Request:
         """
         graph = self.graph
         sizes = [tensor.nbytes for tensor in graph.tensors]
-        smaller = self.in_place and any(
-            sizes[i] > sizes[o] for op in graph.ops for i, o in op.in_place
+        smaller = (
+            self.in_place
+            and self.places
+            and any(sizes[i] > sizes[o] for op in graph.ops for i, o in op.in_place)
         )
         layouts = [
             self._layout(sequence, rule, effort)
@@ -253,7 +265,7 @@ class Request:
         return sum(_rounded(self.graph, t) for t in self.graph.persistent)
 
     def _layout(self, sequence: Sequence[int], rule: int, effort: int) -> search.Layout:
-        if not self.searches:
+        if not self.searches or not self.places:
             return self.step.first_fit(sequence, rule=rule)
         buffers = len(self.graph.ops) + len(self.graph.tensors)
         effort = min(effort, _TRIES * buffers * buffers // 4)
@@ -270,7 +282,11 @@ class Request:
 
     def laid_out(self, sequence: Sequence[int], layout: Layout) -> Plan:
         """Make the plan that runs these ops with everything where a layout has it."""
-        return self.plan(_actions(self.graph, sequence, layout))
+        plan = self.plan(_actions(self.graph, sequence, layout))
+        if self.places:
+            return plan
+        load, _, _ = self.step.measure(sequence)
+        return replace(plan, predicted=replace(plan.predicted, peak_bytes=load))
 
     def plan(self, actions: Sequence[Action]) -> Plan:
         """Make the plan of these actions: simulated, summarised, not yet judged."""

@@ -20,7 +20,8 @@ from memcfg._core._machine import machine_bytes
 from memcfg.devices import SpillPlace
 from memcfg.errors import InfeasiblePlanError, MemcfgError
 from memcfg.graph import TIMES, Graph
-from memcfg.plan import Alloc, Compute, Decode, Encode, Free, SwapOut, auto, simulate
+from memcfg.plan import Alloc, Compute, Decode, Encode, Free, SwapOut, simulate
+from memcfg.plan._auto import Auto
 from memcfg.plan._simulate import with_copies_placed
 from memcfg.torch._beside import workspace_bytes
 from memcfg.torch._boxed import Title, boxed
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
     from memcfg.torch._traced import Costs
 
 
+# An allocator gives each tensor its own bytes: there is no arena in which holes count.
+ALLOCATED = Auto(places=False)
 _TITLE = "memcfg.title"  # where a traced graph has the name of its module
 _TRIES = 8  # of limits from which on a policy has a plan
 _RECURRENT = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
@@ -219,7 +222,7 @@ class Planner:
     """
 
     limit_bytes: int | None
-    policy: Policy = field(default_factory=auto)
+    policy: Policy = ALLOCATED
     costs: Costs = field(default_factory=MeasuredCosts)
     beside: dict[str, int] = field(default_factory=dict)
     inductor: bool = False
@@ -327,7 +330,7 @@ class Planner:
         try:
             return self.policy(graph, limit_bytes=max(limit, 1))
         except InfeasiblePlanError:
-            # A plan's arena may have holes, which an allocator does not need.
+            # A policy that places has holes, which an allocator does not need.
             plan = lowest_plan(self.policy, graph)
             peak = peak_of(traced, plan)
             if peak.nbytes > limit:
@@ -635,7 +638,8 @@ def backend(
         Bytes, such as ``"4GiB"``, of all that a step has in use: parameters, inputs,
         gradients and what lies between. None: no limit.
     policy : Policy or None, default None
-        The method that plans; None: `memcfg.plan.auto`.
+        The method that plans; None: as `memcfg.plan.auto`, for bytes in use, since
+        PyTorch's allocator has no arena with holes.
     times : str, default "measured"
         Whether seconds and scratch of each distinct op are measured, once, on its
         device, or ``"nominal"``, which knows no scratch.
@@ -661,7 +665,7 @@ def backend(
     spill = spill_of(spill_to, spill_limit, lane_bandwidth, inductor=inductor)
     return Planner(
         None if limit is None else parse_bytes(limit),
-        policy=policy or auto(),
+        policy=policy or ALLOCATED,
         costs=costs_of(times),
         inductor=inductor,
         stores=stores_of(spill, times),

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import operator
+import re
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import fx
 from torch.fx.graph import CodeGen
 
@@ -14,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MODULE = "memcfg.module"  # of nodes that compute: their module's path; None: no module
+_OP = r"torch\.ops\.(aten\.\w+\.\w+)(?=\()"
 _BEFORE = "tag_before"  # the input that is the number of the tag there was
 
 
@@ -74,9 +79,22 @@ def boxed(module: fx.GraphModule, title: Title) -> Callable[[list[Any]], Any]:
 
 
 def _function(module: fx.GraphModule, graph: fx.Graph) -> Callable[[list[Any]], Any]:
-    """Compile a graph; not lazily, which would cost each call two more."""
+    """Compile a graph.
+
+    Ops are called without the Python around them, and so is the graph, which a step of
+    many small ones shows: 3 % in a small GPT.
+    """
     graph.set_codegen(_CodeGen())
-    made: Callable[[list[Any]], Any] = fx.GraphModule(module, graph).forward
+    code = graph.python_code("self")
+    known = dict(code.globals)
+
+    def named(match: re.Match[str]) -> str:
+        name = match[0].replace(".", "_")
+        known[name] = operator.attrgetter(match[1])(torch.ops)._op
+        return name
+
+    exec(compile(re.sub(_OP, named, code.src), "<planned step>", "exec"), known)
+    made: Callable[[list[Any]], Any] = partial(known["forward"], module)
     return made
 
 

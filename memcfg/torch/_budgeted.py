@@ -13,8 +13,8 @@ from torch import nn
 
 from memcfg._caller import outside
 from memcfg.errors import InfeasiblePlanError, MemcfgError
-from memcfg.plan import auto
 from memcfg.torch._backend import (
+    ALLOCATED,
     Planner,
     StopAfterPlanning,
     costs_of,
@@ -424,7 +424,8 @@ def budget(
         Its state is counted, as it will be after a step; parameters that are added to
         it later are not.
     policy : Policy or None, default None
-        The method that plans; None: `memcfg.plan.auto`.
+        The method that plans; None: as `memcfg.plan.auto`, for bytes in use, since
+        PyTorch's allocator has no arena with holes.
     times : str, default "measured"
         Whether seconds and scratch of each distinct op are measured, once, on its
         device, or ``"nominal"``, which knows no scratch.
@@ -486,7 +487,7 @@ def budget(
         model,
         limit_bytes,
         optimizer_bytes=optimizer_bytes(optimizer),
-        policy=policy or auto(),
+        policy=policy or ALLOCATED,
         times=times,
         inductor=inductor,
         loss=loss,

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memcfg.files import write_atomically
-from memcfg.plan import auto
-from memcfg.torch._backend import Planner, costs_of
+from memcfg.torch._backend import ALLOCATED, Planner, costs_of
 from memcfg.torch._beside import gradient_bytes, optimizer_bytes
 from memcfg.torch._budgeted import checked_example, planned_only, tracing
 from memcfg.torch._loss import loss_bytes
@@ -112,7 +111,7 @@ def estimate(
     inputs = checked_example(example, example_kwargs)
     step = _traced(model, model, inputs, times, optimizer, loss)
     return Estimate(
-        step.peak_bytes, step.floor_bytes(auto()), by_role(step), by_module(step)
+        step.peak_bytes, step.floor_bytes(ALLOCATED), by_role(step), by_module(step)
     )
 
 

@@ -382,12 +382,14 @@ class Tracer:
     def _loss_bytes(self, fwd: Iterable[Any]) -> int:
         """Return what the user's own loss needs; not known: thrice the kept outputs.
 
-        Cross entropy has logarithms of probabilities and two gradients at a time.
+        Cross entropy has logarithms of probabilities and two gradients at a time. It
+        makes them of all that an output shows, also where several share a storage.
         """
         if self._known_loss_bytes is not None:
             return self._known_loss_bytes
         kept = [node for at, node in enumerate(fwd) if self._kept_outputs(at)]
-        return 3 * sum(self._tensors[each].nbytes for each in self._read(kept))
+        values = [v for n in kept if isinstance(n, fx.Node) for v in values_of(n)]
+        return 3 * sum(rounded(int(v.nbytes), v.device) for v in values)
 
     def _append(self, op: Op, node: fx.Node | None, made: list[int]) -> None:
         self._ops.append(op)

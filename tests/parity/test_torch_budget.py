@@ -639,6 +639,42 @@ def test_what_cannot_be_traced_is_told_in_a_sentence():
     assert told.peak_bytes == told.floor_bytes
 
 
+class Views(torch.nn.Module):
+    """Outputs that share a storage, or show it more than once."""
+
+    def __init__(self, views):
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(64, 256), torch.nn.Linear(256, 256)
+        self.views = views
+
+    def forward(self, x):
+        return self.views(self.last(self.first(x).tanh()).tanh())
+
+
+@pytest.mark.parametrize(
+    ("views", "most"),
+    [
+        (lambda y: (y[:10],), 1.02),
+        (lambda y: (y.unsqueeze(0).expand(3, 512, 256),), 1.02),
+        (lambda y: (y, y.t()), 1.3),
+        (lambda y: (y, y[:, :1].expand(512, 256)), 1.3),
+    ],
+)
+def test_a_loss_that_is_not_told_is_reserved_for_all_that_outputs_show(views, most):
+    module, x = Views(views), torch.randn(512, 64)
+    run = mt.budget(module, None, example=(x,))
+
+    def whole():
+        run.zero_grad()
+        out = run(x)
+        sum(each.square().mean() for each in out).backward()
+
+    whole()
+    run.zero_grad()
+    used = allocated_peak(whole) + state_bytes(module, x)
+    assert 0.98 <= run.predicted_peak_bytes / used <= most
+
+
 @pytest.mark.parametrize("loss", [entropy, mean, square])
 def test_a_budget_keeps_the_floor_of_an_estimate(loss):
     original, x = Wide(), torch.randn(512, 16)

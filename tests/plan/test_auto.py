@@ -27,10 +27,11 @@ from memcfg.plan import (
     repeated_blocks,
     replay_elementwise,
     share,
+    simulate,
     sqrt_checkpoint,
     validate,
 )
-from memcfg.plan._auto import _SWAPPING
+from memcfg.plan._auto import _SWAPPING, Auto
 from memcfg.plan._exact import Exact
 from memcfg.plan._lifetimes import Request
 from memcfg.plan._policy import algorithms_of, names_algorithms
@@ -49,6 +50,36 @@ def test_without_a_limit_nothing_is_recomputed():
     assert plan == share()(chain(30))
     assert plan.summary.chosen_by == "auto"
     assert "chosen by auto" in str(plan)
+
+
+def bytes_in_use(graph, plan):
+    """The most bytes of tensors that are there at a time, and of a running op."""
+    return max(nbytes for _, nbytes in simulate(graph, plan).timeline)
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 2**32), st.integers(2, 14), st.floats(0.0, 1.2))
+def test_without_places_the_peak_is_the_bytes_in_use(seed, ops, part):
+    graph = random_step(seed, ops)
+    policy = Auto(places=False)
+    roomy = policy(graph)
+    assert roomy.peak_bytes == bytes_in_use(graph, roomy)
+    limit = max(64, int(part * roomy.peak_bytes))
+    try:
+        plan = policy(graph, limit)
+    except InfeasiblePlanError as error:
+        limit = error.smallest_limit_bytes
+        plan = policy(graph, limit)
+    assert plan.peak_bytes == bytes_in_use(graph, plan) <= limit
+    assert plan == policy(graph, limit)  # the same inputs, the same plan
+
+
+def test_without_places_nothing_is_recomputed_for_want_of_one_piece():
+    graph = random_step(51, 40)
+    load = Auto(places=False)(graph).peak_bytes
+    assert share()(graph).peak_bytes > load
+    assert auto()(graph, load).predicted.recompute_seconds > 0
+    assert Auto(places=False)(graph, load).predicted.recompute_seconds == 0
 
 
 def test_below_the_sharing_peak_it_recomputes_the_least():
