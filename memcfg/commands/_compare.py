@@ -249,7 +249,8 @@ def _head(
         f"Op times are {cases[0].task.times}."
     )
     if (rate := cases[0].copies_per_second) is not None:
-        told += f" A lane to the {tiers[0].name} copies {rate / 1e9:.3g} GB/s here, each way."
+        where = tiers[0].name
+        told += f" A lane to the {where} copies {rate / 1e9:.3g} GB/s here, each way."
     if len(tiers) > 1 or tiers[0].limit_bytes is not None:
         told += f" {on_tiers(tier_rows(tiers))}"
     lines += ["", textwrap.fill(told, width()), ""]
