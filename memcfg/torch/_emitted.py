@@ -105,6 +105,8 @@ class Emitter:
             if node is not None:
                 self._compute(node, self._traced.made[action.op])
                 continue
+            if action.op != self._traced.boundary:  # the optimizer's
+                continue
             for output in self._forward_outputs(outputs):
                 taken[output] = self._value(output)
             self._forget_views()
