@@ -24,6 +24,7 @@ from memcfg.plan import Alloc, Compute, Decode, Encode, Free, SwapOut, simulate
 from memcfg.plan._auto import Auto
 from memcfg.plan._simulate import with_copies_placed
 from memcfg.torch._beside import workspace_bytes
+from memcfg.torch._beside_plan import with_beside
 from memcfg.torch._boxed import Title, boxed
 from memcfg.torch._costs import MeasuredCosts
 from memcfg.torch._emitted import Emitter
@@ -33,11 +34,11 @@ from memcfg.torch._generator_states import (
     run_with_state,
 )
 from memcfg.torch._peak_watch import WATCH, PeakWatch, meter_of
-from memcfg.torch._step_report import whole_step
 from memcfg.torch._stores import SpillRefusedError, Stores
 from memcfg.torch._swaps import STORE, register, swap_out
 from memcfg.torch._traced import (
     ONCE,
+    UPDATE,
     Traced,
     Tracer,
     is_tangent,
@@ -59,6 +60,8 @@ if TYPE_CHECKING:
 ALLOCATED = Auto(places=False)
 _TITLE = "memcfg.title"  # where a traced graph has the name of its module
 _TRIES = 8  # of limits from which on a policy has a plan
+SO_FAR, MISSED = "gradients so far", "not planned"  # bytes beside a graph
+UNTIL_BACKWARD = (SO_FAR, MISSED)  # which have ended when the optimizer steps
 _RECURRENT = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
 
 
@@ -172,6 +175,18 @@ class Step:
         """The most bytes in use at a time, those beside the graph included."""
         return self.peak.nbytes + self.beside_bytes
 
+    @cached_property
+    def passes_bytes(self) -> int:
+        """The most bytes of the graph in use until backward ends."""
+        graph = self.traced.graph
+        ops = tuple(
+            replace(op, scratch_bytes=0) if op.type == UPDATE else op
+            for op in graph.ops
+        )
+        return peak_of(
+            replace(self.traced, graph=replace(graph, ops=ops)), self.plan
+        ).nbytes
+
     def floor_bytes(self, policy: Policy) -> int:
         """Return the smallest limit that a policy keeps."""
         lowest = [
@@ -184,7 +199,9 @@ class Step:
     @cached_property
     def whole(self) -> tuple[Graph, Plan]:
         """Its graph and plan with what lies beside them."""
-        return whole_step(self)
+        limit = self.limit_bytes
+        whole = None if limit is None else limit + self.beside_bytes
+        return with_beside(self.traced.graph, self.plan, self.beside, whole)
 
     @cached_property
     def peak(self) -> Peak:
@@ -219,6 +236,8 @@ class Planner:
         What the user's own loss needs; None: not known.
     stores : Stores or None
         Where tensors may go; None: nowhere.
+    update_bytes : int or None
+        What the optimizer's step has in use for a while; None: not known.
     """
 
     limit_bytes: int | None
@@ -229,6 +248,7 @@ class Planner:
     only_plan: bool = False
     loss_bytes: int | None = None
     stores: Stores | None = None
+    update_bytes: int | None = None
     steps: list[Step] = field(default_factory=list)
     parameters: frozenset[int] = frozenset()
     told: bool = False
@@ -282,6 +302,7 @@ class Planner:
                 kept_outputs=_kept_outputs(source, num_fwd_outputs),
                 loss_bytes=self.loss_bytes,
                 states=states,
+                update_bytes=self._left_to_update(),
             )
             traced = tracer.trace()
             if store is None:
@@ -297,30 +318,36 @@ class Planner:
             source.erase_node(node)
         return first, trace({})
 
-    def _within(self, ways: Sequence[Traced], store: Store | None) -> Step:
-        """Plan the first of several graphs of a step that fits."""
-        refused = []
-        for traced in ways:
-            try:
-                return replace(self._planned_step(traced, store), ways=tuple(ways))
-            except InfeasiblePlanError as error:
-                refused.append(error)
-        raise min(refused, key=lambda each: each.smallest_limit_bytes or 0) from None
+    def _left_to_update(self) -> int | None:
+        """Return what the optimizer needs where nothing beside the graph has ended."""
+        if self.update_bytes is None:
+            return None
+        ended = sum(self.beside.get(each, 0) for each in UNTIL_BACKWARD)
+        return max(0, self.update_bytes - ended)
 
-    def _planned_step(self, traced: Traced, store: Store | None) -> Step:
-        graph = traced.graph
+    def _within(self, ways: tuple[Traced, ...], store: Store | None) -> Step:
+        """Plan the first of several graphs of a step that fits."""
         limit = None
         if self.limit_bytes is not None:
             limit = self.limit_bytes - self.beside_bytes
-        for each in self.known:  # as when it was planned for an example
-            if each.limit_bytes == limit and each.traced.graph == graph:
-                return replace(each, traced=traced, beside=self.beside, store=store)
-        plan = with_copies_placed(graph, self._planned(traced, limit))
-        _check_actions(plan, store)
-        training = traced.boundary is not None
-        step = Step(traced, plan, self.beside, training, limit, store=store)
-        self.known.append(step)
-        return step
+        for traced in ways:
+            for each in self.known:  # as when it was planned for an example
+                if each.limit_bytes == limit and each.traced.graph == traced.graph:
+                    now = replace(each, traced=traced, beside=self.beside, ways=ways)
+                    return replace(now, store=store)
+        refused = []
+        for traced in ways:
+            try:
+                plan = with_copies_placed(traced.graph, self._planned(traced, limit))
+            except InfeasiblePlanError as error:
+                refused.append(error)
+                continue
+            _check_actions(plan, store)
+            is_training = traced.boundary is not None
+            step = Step(traced, plan, self.beside, is_training, limit, ways, store)
+            self.known.append(step)
+            return step
+        raise min(refused, key=lambda each: each.smallest_limit_bytes or 0) from None
 
     def _planned(self, traced: Traced, limit: int | None) -> Plan:
         """Plan a graph, or raise what says where the limit is too low."""
@@ -340,8 +367,13 @@ class Planner:
     def _refused(self, graph: Graph, peak: Peak) -> InfeasiblePlanError:
         """Say what the smallest limit is, and which op of which module sets it."""
         op = None if peak.op is None else graph.ops[peak.op]
-        where = ""
-        if op is not None:
+        where, hint = "", "Raise the limit or lower the batch size."
+        if op is not None and op.type == UPDATE:
+            where = f" What needs most is the {op.name}."
+            hint = (
+                "Raise the limit, or make the optimizer with fused=True if it can be."
+            )
+        elif op is not None:
             where = f" {op.name} ({op.type})"
             where += f" of module {op.group!r}" if op.group else ""
             where = f" What needs most is{where}."
@@ -355,7 +387,7 @@ class Planner:
             lower_bound_bytes=floor,
             requested_bytes=floor,
             limit_bytes=self.limit_bytes,
-            hint="Raise the limit or lower the batch size.",
+            hint=hint,
         )
 
     def partition(
@@ -415,7 +447,7 @@ class Planner:
         def tell(missed: int) -> None:
             self.missed_bytes = max(self.missed_bytes, missed)
 
-        return PeakWatch(meter, step.peak.nbytes - there, tell)
+        return PeakWatch(meter, step.passes_bytes - there, tell)
 
     def infer(self, module: fx.GraphModule, _inputs: Any) -> Any:
         """Plan a graph without backward."""

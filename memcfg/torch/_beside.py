@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from memcfg.torch._traced import nbytes_of, rounded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from torch import fx
 
@@ -44,7 +44,7 @@ def optimizer_bytes(optimizer: torch.optim.Optimizer | None) -> int:
         own = [each for each in group["params"] if each.requires_grad]
         stepped = [each for each in own if optimizer.state.get(each)]
         for parameter in stepped:
-            total += sum(map(nbytes_of, _tensors(optimizer.state[parameter].values())))
+            total += sum(map(nbytes_of, tensors_in(optimizer.state[parameter])))
         fresh = [each for each in own if not optimizer.state.get(each)]
         tried = _tried(optimizer, group) if fresh else []
         total += sum(_scaled(each, parameter) for parameter in fresh for each in tried)
@@ -58,9 +58,28 @@ def _tried(
     parameter = torch.nn.Parameter(torch.zeros(_ELEMENTS))
     parameter.grad = torch.zeros(_ELEMENTS)
     name = type(optimizer).__name__
+    fused = {"fused": None} if "fused" in group else {}
+    twin = twin_of(optimizer, [{**group, "params": [parameter], **fused}])
+    try:
+        twin.step()
+    except Exception as error:
+        raise ValueError(
+            f"what {name} keeps cannot be tried ({error}): let it step once before"
+        ) from error
+    return tensors_in(twin.state[parameter])
+
+
+def twin_of(
+    optimizer: torch.optim.Optimizer, groups: list[dict[str, Any]]
+) -> torch.optim.Optimizer:
+    """Return an optimizer without state that may step, of other parameters.
+
+    ValueError where that would let another optimizer step.
+    """
     held = vars(optimizer)
     if any(isinstance(each, torch.optim.Optimizer) for each in held.values()):
-        raise ValueError(  # which a twin would let step
+        name = type(optimizer).__name__
+        raise ValueError(
             f"what {name} keeps cannot be tried (it holds another optimizer): let it "
             "step once before"
         )
@@ -69,15 +88,8 @@ def _tried(
     twin.__dict__.pop("step", None)  # a scheduler's, which steps the optimizer itself
     twin.__dict__.update((key, OrderedDict()) for key in held if key.endswith("_hooks"))
     twin.state = defaultdict(dict)
-    fused = {"fused": None} if "fused" in group else {}
-    twin.param_groups = [{**group, "params": [parameter], **fused}]
-    try:
-        twin.step()
-    except Exception as error:
-        raise ValueError(
-            f"what {name} keeps cannot be tried ({error}): let it step once before"
-        ) from error
-    return _tensors(twin.state[parameter].values())
+    twin.param_groups = groups
+    return twin
 
 
 def _scaled(state: torch.Tensor, parameter: torch.Tensor) -> int:
@@ -86,8 +98,9 @@ def _scaled(state: torch.Tensor, parameter: torch.Tensor) -> int:
     return rounded(parameter.numel() * state.itemsize, parameter.device)
 
 
-def _tensors(values: Iterable[Any]) -> list[torch.Tensor]:
-    return [each for each in values if isinstance(each, torch.Tensor)]
+def tensors_in(state: Mapping[Any, Any]) -> list[torch.Tensor]:
+    """List the tensors of a parameter's state."""
+    return [each for each in state.values() if isinstance(each, torch.Tensor)]
 
 
 def gradient_bytes(module: torch.nn.Module) -> int:

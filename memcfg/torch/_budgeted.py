@@ -15,6 +15,8 @@ from memcfg._caller import outside
 from memcfg.errors import InfeasiblePlanError, MemcfgError
 from memcfg.torch._backend import (
     ALLOCATED,
+    MISSED,
+    SO_FAR,
     Planner,
     StopAfterPlanning,
     costs_of,
@@ -26,6 +28,7 @@ from memcfg.torch._loss import key_of, loss_bytes
 from memcfg.torch._module_tags import stands_for
 from memcfg.torch._step_report import report_of
 from memcfg.torch._stores import SpillRefusedError
+from memcfg.torch._update_bytes import update_bytes
 from memcfg.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
@@ -40,7 +43,6 @@ if TYPE_CHECKING:
 
 _TRACES, _ALL_TRACES = 64, 4096  # of a module, and of all
 _OWN = MemcfgError, StopAfterPlanning, SpillRefusedError, OSError  # not the compiler's
-_MISSED = "not planned"  # bytes beside a graph, as a step has shown
 
 
 class BudgetedModule(nn.Module):  # type: ignore[misc]
@@ -57,6 +59,8 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
     optimizer_bytes : int
         Bytes of the state of its optimizer, which are counted: copies and what is
         pickled count them, too.
+    update_bytes : int or None
+        Bytes that a step of its optimizer has in use for a while; None: not known.
     policy : Policy
         The method that plans.
     times : str
@@ -75,6 +79,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         limit_bytes: int | None,
         *,
         optimizer_bytes: int,
+        update_bytes: int | None,
         policy: Policy,
         times: str,
         inductor: bool,
@@ -86,6 +91,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         self.training = module.training
         self._settings = (limit_bytes, policy, times, inductor)
         self._optimizer_bytes = optimizer_bytes
+        self._update_bytes = update_bytes
         self._loss = loss
         self._spill = spill
         self._start()
@@ -133,18 +139,18 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
     def _exceeds(self, planner: Planner) -> bool:
         """Whether a step had more in use than planned, and than its limit."""
         limit_bytes = self._settings[0]
-        return (
-            planner.missed_bytes > 0
-            and limit_bytes is not None
-            and planner.steps[-1].peak_bytes + planner.missed_bytes > limit_bytes
-        )
+        if planner.missed_bytes == 0 or limit_bytes is None:
+            return False
+        step = planner.steps[-1]
+        planned = step.passes_bytes + step.beside_bytes
+        return planned + planner.missed_bytes > limit_bytes
 
     def _planned_again(self, accumulates: bool, args: Any, kwargs: Any) -> Any:
         """Run with a plan that leaves room for what the last one missed."""
         planner, run = self._planners[accumulates], self._runs[accumulates]
         missed, planner.missed_bytes = planner.missed_bytes, 0
         fresh = self._planner(accumulates)
-        fresh.beside[_MISSED] = planner.beside.get(_MISSED, 0) + missed
+        fresh.beside[MISSED] = planner.beside.get(MISSED, 0) + missed
         fresh.loss_bytes = planner.loss_bytes
         self._planners[accumulates] = fresh
         self._runs[accumulates] = compiled(self.module, fresh)
@@ -181,10 +187,11 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
             costs=costs_of(times),
             beside={
                 "optimizer state": self._optimizer_bytes,
-                "gradients so far": there,
+                SO_FAR: there,
             },
             inductor=inductor,
             stores=self._stores,
+            update_bytes=self._update_bytes,
         )
 
     def plan(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -284,6 +291,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
             copy.deepcopy(self.module, memo),
             limit_bytes,
             optimizer_bytes=self._optimizer_bytes,
+            update_bytes=self._update_bytes,
             policy=policy,
             times=times,
             inductor=inductor,
@@ -421,8 +429,8 @@ def budget(
         Inputs by name, beside those. Without either the first step is planned when it
         comes.
     optimizer : torch.optim.Optimizer or None, default None
-        Its state is counted, as it will be after a step; parameters that are added to
-        it later are not.
+        Its state is counted, as it will be after a step, and the tensors that its step
+        has in use for a while; parameters that are added to it later are not.
     policy : Policy or None, default None
         The method that plans; None: as `memcfg.plan.auto`, for bytes in use, since
         PyTorch's allocator has no arena with holes.
@@ -487,6 +495,7 @@ def budget(
         model,
         limit_bytes,
         optimizer_bytes=optimizer_bytes(optimizer),
+        update_bytes=update_bytes(optimizer),
         policy=policy or ALLOCATED,
         times=times,
         inductor=inductor,

@@ -101,7 +101,6 @@ class Emitter:
             self._copy(node)
             self._roots.add(node)
         taken: dict[fx.Node, fx.Node] = {}
-        early = self.early
         for action in self._plan.actions:
             if isinstance(action, Free):
                 self._forget(action.tensor)
@@ -115,12 +114,9 @@ class Emitter:
             if node is not None:
                 self._compute(action.op, node)
                 continue
-            for output in self._forward_outputs(outputs):
-                taken[output] = self._value(output)
-            self._forget_views()
-            early.update(self._graph.nodes)
-            if self._regions is not None:
-                self._regions.is_current = False
+            if action.op != self._traced.boundary:  # the optimizer's
+                continue
+            taken = self._ended_forward(outputs)
         results = [
             taken[each]
             if each in taken and at < self._num_forward
@@ -131,6 +127,7 @@ class Emitter:
         ]
         made = self._graph.output(tuple(results))
         made.meta = dict(outputs.meta)
+        early = self.early
         self.saved = [
             node
             for node in self._graph.nodes
@@ -145,6 +142,15 @@ class Emitter:
         ]
         self.saved += [node for node in dict.fromkeys(late) if not is_tangent(node)]
         return self._graph
+
+    def _ended_forward(self, outputs: fx.Node) -> dict[fx.Node, fx.Node]:
+        """Return what forward gives, where it ends."""
+        taken = {each: self._value(each) for each in self._forward_outputs(outputs)}
+        self._forget_views()
+        self.early.update(self._graph.nodes)
+        if self._regions is not None:
+            self._regions.is_current = False
+        return taken
 
     def _forward_outputs(self, outputs: fx.Node) -> Iterator[fx.Node]:
         for each in outputs.args[0][: self._num_forward]:

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memcfg.files import write_atomically
-from memcfg.torch._backend import ALLOCATED, Planner, costs_of
+from memcfg.torch._backend import ALLOCATED, SO_FAR, Planner, costs_of
 from memcfg.torch._beside import gradient_bytes, optimizer_bytes
 from memcfg.torch._budgeted import checked_example, planned_only, tracing
 from memcfg.torch._loss import loss_bytes
 from memcfg.torch._step_report import by_module, by_role, table_of
+from memcfg.torch._update_bytes import update_bytes
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
@@ -83,7 +84,8 @@ def estimate(
         model; it is traced and never run. None: three times the bytes of the outputs
         are counted for it.
     optimizer : torch.optim.Optimizer or None, default None
-        Its state is counted, as it will be after a step.
+        Its state is counted, as it will be after a step, and the tensors that its step
+        has in use for a while.
     times : str, default "measured"
         ``"nominal"``: nothing is run, and no scratch is known.
 
@@ -174,9 +176,10 @@ def _traced(
         costs=costs_of(times),
         beside={
             "optimizer state": optimizer_bytes(optimizer),
-            "gradients so far": gradient_bytes(model),
+            SO_FAR: gradient_bytes(model),
         },
         only_plan=True,
+        update_bytes=update_bytes(optimizer),
     )
     with tracing(True):
         if loss is not None:

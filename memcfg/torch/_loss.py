@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-class _LiveStorages(TorchDispatchMode):  # type: ignore[misc]
+class LiveStorages(TorchDispatchMode):  # type: ignore[misc]
     """Counts the bytes of the storages that ops make while they are alive."""
 
     def __init__(self, given: Iterable[torch.Tensor]) -> None:
@@ -91,7 +91,7 @@ def loss_bytes(
                 leaves[at] = torch.empty_like(each).requires_grad_(each.requires_grad)
                 given.append(leaves[at])
         try:
-            with _LiveStorages(given) as live:
+            with LiveStorages(given) as live:
                 made = _gradients(loss, tree_unflatten(leaves, spec), given)
         except Exception as error:  # whatever the user's code raises
             shapes = ", ".join(str(tuple(each.shape)) for each in given)

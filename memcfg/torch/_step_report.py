@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from memcfg._tables import draw, new_table
-from memcfg.graph import Tensor
-from memcfg.plan import Alloc
 from memcfg.units import align_up, format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from memcfg.graph import Graph
-    from memcfg.plan import Plan
     from memcfg.torch._backend import Step
 
 _ROWS = 10  # modules that a table lists
@@ -66,46 +61,6 @@ def table_of(head: str, rows: Mapping[str, int]) -> str:
 
 def _with_rest(shown: list[tuple[str, int]], rest: int) -> Iterable[tuple[str, int]]:
     return [*shown, ("others", rest)] if rest else shown
-
-
-def whole_step(step: Step) -> tuple[Graph, Plan]:
-    """Return a step's graph and plan with what lies beside them, under the whole limit.
-
-    Each of these is a tensor that no op makes or reads, above all others: an input, as
-    memcfg's own state would lie below.
-    """
-    graph, plan, limit = step.traced.graph, step.plan, step.limit_bytes
-    beside = {name: align_up(nbytes) for name, nbytes in step.beside.items() if nbytes}
-    first, top = len(graph.tensors), align_up(plan.peak_bytes)
-    tensors, actions = [], []
-    for at, (name, nbytes) in enumerate(beside.items(), first):
-        tensors.append(Tensor(name, nbytes, "input"))
-        actions.append(Alloc(at, top))
-        top += nbytes
-    added = sum(beside.values())
-    kept = (*graph.keep, *range(first, first + len(tensors)))
-    summary = plan.summary
-    if summary is not None:
-        roles = Counter(summary.by_role)
-        for each in tensors:
-            roles[each.name] += each.nbytes
-        all_bytes = summary.all_bytes + added
-        summary = replace(summary, by_role=dict(roles), all_bytes=all_bytes)
-    predicted = replace(
-        plan.predicted,
-        peak_bytes=top if tensors else plan.peak_bytes,
-        lower_bound_bytes=plan.lower_bound_bytes + added,
-    )
-    return (
-        replace(graph, tensors=(*graph.tensors, *tensors), keep=kept),
-        replace(
-            plan,
-            limit_bytes=None if limit is None else limit + step.beside_bytes,
-            predicted=predicted,
-            actions=(*actions, *plan.actions),
-            summary=summary,
-        ),
-    )
 
 
 def report_of(step: Step, limit_bytes: int | None) -> str:

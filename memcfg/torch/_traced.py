@@ -31,6 +31,7 @@ Costs = Callable[[fx.Node], tuple[float, int]]
 
 ONCE = "memcfg.once"  # of nodes that are not to be computed again
 LOSS = "loss"  # the op that is the user's own
+UPDATE = "step of the optimizer"  # the op that follows the backward phase, if any
 # Since PyTorch 2.13 a compiled backward lets go of the gradients of outputs that it has
 # read; before, its caller holds them.
 _FREES_TANGENTS = hasattr(torch.autograd.Function, "boxed_grads_call")
@@ -137,7 +138,7 @@ class Traced:
     graph : Graph
         What is planned.
     nodes : list of fx.Node or None
-        The node of each op; None: the user's own op.
+        The node of each op; None: the user's own op, and the optimizer's.
     storage_of : dict of fx.Node to int
         The tensor that a node is or views, or all of several outputs view.
     made : list of list of int
@@ -180,8 +181,10 @@ class Tracer:
         costs: Costs = nominal_costs,
         loss_bytes: int | None = None,
         states: Mapping[fx.Node, fx.Node] | None = None,
+        update_bytes: int | None = None,
     ) -> None:
         self._source = source
+        self._update_bytes = update_bytes
         self._states = states or {}
         self._fwd = num_fwd_outputs
         self._name = name
@@ -217,6 +220,7 @@ class Tracer:
             if index == last and self._fwd is not None:
                 boundary = self._loss(fwd, tangents)
                 phase = "backward"
+        self._update(bwd)
         keep = self._read(bwd)
         if not _FREES_TANGENTS:
             keep |= self._read(tangents)
@@ -378,6 +382,29 @@ class Tracer:
             outputs,
         )
         return len(self._ops) - 1
+
+    def _update(self, bwd: Iterable[Any]) -> None:
+        """Add the optimizer's step, if there is one: it reads what backward gives."""
+        if self._fwd is None or self._update_bytes is None:
+            return
+        inputs = sorted(self._read(bwd))
+        if self._token is not None:
+            inputs.append(self._token)
+        self._append(
+            Op(
+                UPDATE,
+                UPDATE,
+                "update",
+                tuple(inputs),
+                (self._chain(),),
+                0.0,
+                self._update_bytes,
+                replayable=False,
+                group="(optimizer)",
+            ),
+            None,
+            [],
+        )
 
     def _loss_bytes(self, fwd: Iterable[Any]) -> int:
         """Return what the user's own loss needs; not known: thrice the kept outputs.

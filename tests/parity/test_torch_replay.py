@@ -245,7 +245,7 @@ def test_a_replay_that_fails_leaves_the_generator_as_it_was():
 
 
 def test_inductor_replays_too():
-    original, x = Layers(count=4), torch.randn(ROWS, WIDTH)
+    original, x = Layers(DRAWS["rand_like"], 6), torch.randn(ROWS, WIDTH)
     results = []
     with pytest.raises(InfeasiblePlanError) as caught:
         mt.budget(

@@ -1,0 +1,209 @@
+"""What the step of an optimizer has in use for a while, beside what is predicted."""
+
+from __future__ import annotations
+
+import copy
+import gc
+from functools import partial
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch_allocations import allocated_peak, rounded  # noqa: E402
+
+import memcfg.torch as mt  # noqa: E402
+from memcfg.errors import InfeasiblePlanError  # noqa: E402
+from memcfg.torch._update_bytes import update_bytes  # noqa: E402
+
+optim = torch.optim
+pytestmark = pytest.mark.filterwarnings("ignore:.*:DeprecationWarning")
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    torch._dynamo.reset()
+    torch.manual_seed(3)
+
+
+def network():
+    return torch.nn.Sequential(
+        torch.nn.Linear(256, 512), torch.nn.Tanh(), torch.nn.Linear(512, 300)
+    )
+
+
+KINDS = {
+    "SGD": partial(optim.SGD, lr=0.1),
+    "momentum": partial(optim.SGD, lr=0.1, momentum=0.9),
+    "nesterov": partial(
+        optim.SGD, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.1
+    ),
+    "Adam": optim.Adam,
+    "amsgrad": partial(optim.Adam, amsgrad=True, weight_decay=0.1),
+    "AdamW": optim.AdamW,
+    "RMSprop": partial(optim.RMSprop, centered=True, momentum=0.9),
+    "Adagrad": optim.Adagrad,
+    "Adadelta": optim.Adadelta,
+    "Adamax": optim.Adamax,
+    "NAdam": optim.NAdam,
+    "RAdam": optim.RAdam,
+    "Rprop": optim.Rprop,
+    "Adafactor": optim.Adafactor,
+}
+WAYS = [
+    *((name, {"foreach": each}) for name in KINDS for each in (False, True, None)),
+    *((name, {"fused": True}) for name in ("momentum", "Adam", "AdamW", "Adagrad")),
+]
+
+
+def warm(module, optimizer, steps=6):
+    """Steps after which counters are those of any other step."""
+    for each in module.parameters():
+        each.grad = torch.randn_like(each)
+    for _ in range(steps):
+        optimizer.step()
+
+
+@pytest.mark.parametrize(("name", "how"), WAYS)
+def test_temporaries_are_those_that_the_allocator_gives(name, how):
+    module = network()
+    optimizer = KINDS[name](module.parameters(), **how)
+    before = [each.detach().clone() for each in module.parameters()]
+    state = str(optimizer.state_dict())
+    told = update_bytes(optimizer)
+    assert str(optimizer.state_dict()) == state
+    assert all(map(torch.equal, before, module.parameters()))
+    assert all(each.grad is None for each in module.parameters())
+    warm(module, optimizer)
+    assert told - 128 <= allocated_peak(optimizer.step) <= told
+    assert update_bytes(optimizer) == told  # as well when it has stepped
+
+
+def test_groups_and_frozen_parameters_are_counted_as_they_are():
+    module = network()
+    first, last = module[0], module[2]
+    first.bias.requires_grad_(False)
+    groups = [
+        {"params": list(first.parameters())},
+        {"params": list(last.parameters()), "foreach": True},
+    ]
+    optimizer = optim.Adam(groups, foreach=False)
+    told = update_bytes(optimizer)
+    for each in module.parameters():
+        each.grad = torch.randn_like(each) if each.requires_grad else None
+    for _ in range(3):
+        optimizer.step()
+    assert told - 128 <= allocated_peak(optimizer.step) <= told
+
+
+def loop(run, optimizer, x):
+    """A step as people write it: outputs and loss live until it ends."""
+    optimizer.zero_grad()
+    out = run(x)
+    loss = out.square().mean()
+    loss.backward()
+    optimizer.step()
+
+
+STEPPED = [
+    ("momentum", {}),
+    *(
+        (name, {"foreach": each})
+        for name in ("Adam", "AdamW")
+        for each in (True, False)
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "how"), STEPPED)
+@pytest.mark.parametrize("rows", [8, 4096])
+def test_a_predicted_peak_covers_the_step_of_the_optimizer(name, how, rows):
+    module, x = network(), torch.randn(rows, 256)
+    optimizer = KINDS[name](module.parameters(), **how)
+    told = mt.estimate(
+        module, (x,), optimizer=optimizer, loss=lambda out: out.square().mean()
+    )
+    run = mt.budget(
+        module,
+        told.peak_bytes,
+        example=(x,),
+        optimizer=optimizer,
+        loss=lambda out: out.square().mean(),
+    )
+    assert run.predicted_peak_bytes == told.peak_bytes
+    loop(run, optimizer, x)
+    gc.collect()
+    mt.limit_cpu("1GiB", tag_modules=False)
+    before = mt.get_memory_info()["current"]
+    try:
+        twin = copy.deepcopy(module)  # in the pool, and all that it needs
+        optimizer = KINDS[name](twin.parameters(), **how)
+        x = x.clone()
+        run = mt.budget(
+            twin, None, optimizer=optimizer, loss=lambda out: out.square().mean()
+        )
+        for _ in range(2):
+            loop(run, optimizer, x)
+        optimizer.zero_grad()
+        mt.reset_memory_stats()
+        loop(run, optimizer, x)
+        measured = mt.get_memory_info()["peak"] - before
+    finally:
+        mt.limit_cpu(None)
+    assert 0.99 <= told.peak_bytes / measured <= 1.01
+    at_update = "step of the optimizer" in run.memory_report().splitlines()[0]
+    assert at_update == (rows == 8 and name != "momentum")
+
+
+def test_a_limit_below_the_step_of_the_optimizer_is_refused():
+    module, x = network(), torch.randn(8, 256)
+    adam = optim.Adam(module.parameters(), foreach=True)
+    told = mt.estimate(module, (x,), optimizer=adam, times="nominal")
+    own = sum(rounded(each.nbytes) for each in module.parameters())
+    assert told.floor_bytes >= 5 * own  # with gradients, two moments, one list of roots
+    below = partial(mt.budget, module, told.floor_bytes - 64, times="nominal")
+    with pytest.raises(InfeasiblePlanError, match=r"(?s)the optimizer\..*fused=True"):
+        below(example=(x,), optimizer=adam)
+    fused = optim.Adam(module.parameters(), fused=True)
+    lower = mt.estimate(module, (x,), optimizer=fused, times="nominal")
+    assert lower.floor_bytes < told.floor_bytes
+    below(example=(x,), optimizer=fused)
+
+
+def test_gradients_that_are_there_are_not_counted_twice_in_an_update():
+    module, x = network(), torch.randn(8, 256)
+    adam = optim.Adam(module.parameters(), foreach=True)
+    told = mt.estimate(module, (x,), optimizer=adam, times="nominal")
+    warm(module, adam, 1)
+    again = mt.estimate(module, (x,), optimizer=adam, times="nominal")
+    own = sum(rounded(each.nbytes) for each in module.parameters())
+    assert again.by_role["gradients so far"] == own
+    # An update has one set of gradients: what is there has room for its roots.
+    assert again.peak_bytes - told.peak_bytes <= rounded(own)
+    run = mt.budget(module, again.peak_bytes, optimizer=adam, times="nominal")
+    run(x).square().mean().backward()
+    assert run.predicted_peak_bytes <= again.peak_bytes
+
+
+class Strange(optim.SGD):
+    def step(self, closure=None):
+        raise RuntimeError("only on Sundays")
+
+
+def test_an_optimizer_that_cannot_be_traced_is_said_and_not_counted():
+    module, x = torch.nn.Linear(256, 8, bias=False), torch.randn(8, 256)
+    optimizer = Strange(module.parameters(), lr=0.1)
+    with pytest.warns(RuntimeWarning, match="step of Strange .* only on Sundays"):
+        assert update_bytes(optimizer) is None
+    lbfgs = optim.LBFGS(module.parameters(), max_iter=1)
+
+    def closure():
+        lbfgs.zero_grad()
+        loss = module(x).square().mean()
+        loss.backward()
+        return loss
+
+    lbfgs.step(closure)
+    with pytest.warns(RuntimeWarning, match="step of LBFGS"):
+        told = mt.estimate(module, (x,), optimizer=lbfgs, times="nominal")
+    assert told.by_role["optimizer state"] > 0
