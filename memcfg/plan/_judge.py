@@ -216,7 +216,7 @@ class _Judge:
         self.away = self.away_peak = self.moved = 0  # bytes on other tiers, and copied
         self.tier_loads: Counter[str] = Counter()  # of that by tier, and the most
         self.tier_peaks: Counter[str] = Counter()
-        self.peak = 0
+        self.peak = self.load = 0  # of the arena, and the bytes that buffers have
 
     def _sources(self) -> set[int]:
         made = {output for op in self.graph.ops for output in op.outputs}
@@ -273,8 +273,12 @@ class _Judge:
         """Check a new buffer against all in use; the caller keeps it."""
         offset = int(offset)  # of NumPy's, a sum may wrap around
         buffer = _Range(offset, offset + self.rounded(nbytes), label)
-        self.check_place(buffer, self.arena)
-        self.peak = max(self.peak, buffer.end)  # empty buffers have addresses too
+        if self.plan.places:
+            self.check_place(buffer, self.arena)
+            end = buffer.end  # empty buffers have addresses too
+        else:
+            end = self.load + buffer.end - buffer.start
+        self.peak = max(self.peak, end)
         return buffer
 
     def check_place(self, buffer: _Range, buffers: _Ranges) -> None:
@@ -294,11 +298,15 @@ class _Judge:
 
     def open(self, held: dict[int, _Range], tensor: int, buffer: _Range) -> None:
         held[tensor] = buffer
-        self.arena.add(buffer)
+        self.load += buffer.end - buffer.start
+        if self.plan.places:
+            self.arena.add(buffer)
 
     def close(self, held: dict[int, _Range], tensor: int) -> _Range:
         buffer = held.pop(tensor)
-        self.arena.remove(buffer)
+        self.load -= buffer.end - buffer.start
+        if self.plan.places:
+            self.arena.remove(buffer)
         return buffer
 
     def give_buffer(self, tensor: int, offset: int) -> bool:

@@ -282,11 +282,7 @@ class Request:
 
     def laid_out(self, sequence: Sequence[int], layout: Layout) -> Plan:
         """Make the plan that runs these ops with everything where a layout has it."""
-        plan = self.plan(_actions(self.graph, sequence, layout))
-        if self.places:
-            return plan
-        load, _, _ = self.step.measure(sequence)
-        return replace(plan, predicted=replace(plan.predicted, peak_bytes=load))
+        return self.plan(_actions(self.graph, sequence, layout))
 
     def plan(self, actions: Sequence[Action]) -> Plan:
         """Make the plan of these actions: simulated, summarised, not yet judged."""
@@ -319,6 +315,7 @@ class Request:
             alignment=ALIGNMENT,
             predicted=Predicted(peak_bytes=0),
             actions=tuple(actions),
+            places=self.places,
         )
 
     def renumbered(self, action: Action) -> Action:

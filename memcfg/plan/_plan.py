@@ -19,6 +19,7 @@ from memcfg.documents import (
     Reader,
     read_as,
     read_document,
+    read_flag,
     read_json,
     read_list,
     read_positive,
@@ -220,6 +221,10 @@ class Plan:
     lossy : tuple of str, default ()
         The lossy codecs that its actions may name: what such a codec gives back are not
         the bits that it got. A plan that names one and does not list it is invalid.
+    places : bool, default True
+        Whether offsets are places in one arena. False: an allocator finds places, so
+        that the peak is the most bytes in use, and offsets say nothing. Such plans are
+        those of PyTorch's steps; memcfg's own models have an arena.
     """
 
     graph: str
@@ -230,10 +235,11 @@ class Plan:
     actions: tuple[Action, ...]
     summary: Summary | None = field(default=None, compare=False, repr=False)
     lossy: tuple[str, ...] = ()
+    places: bool = True
 
     @property
     def peak_bytes(self) -> int:
-        """The highest end of any buffer in use at any time, in bytes."""
+        """The highest end of any buffer in use at any time, in bytes; see `places`."""
         return self.predicted.peak_bytes
 
     @property
@@ -273,15 +279,16 @@ class Plan:
         """Write the plan as JSON text in the interchange format.
 
         That is ``memcfg.plan/2`` if it says where copies lie on other tiers, has copies
-        that are encoded or encodings that may overflow, or lists lossy codecs, else
-        ``memcfg.plan/1``.
+        that are encoded or encodings that may overflow, lists lossy codecs, or has no
+        places, else ``memcfg.plan/1``.
 
         Raises
         ------
         FormatError
             If a number of the plan is NaN or infinite.
         """
-        later = self.lossy or any(map(_is_of_version_two, self.actions))
+        later = self.lossy or not self.places
+        later = later or any(map(_is_of_version_two, self.actions))
         form = _FORMAT if later else _FIRST
         head: dict[str, Any] = {
             "format": form,
@@ -293,6 +300,8 @@ class Plan:
         }
         if self.lossy:
             head["lossy"] = list(self.lossy)
+        if not self.places:
+            head["places"] = False
         lines = ",\n  ".join(write_json(_row(action, form)) for action in self.actions)
         return f'{write_json(head)[:-1]},\n "actions": [\n  {lines}]}}\n'
 
@@ -322,6 +331,7 @@ class Plan:
         keys = _PLAN | {"actions": actions}
         if not first:
             keys["lossy"] = Key(read_list(read_text), required=False, default=())
+            keys["places"] = Key(read_flag, required=False, default=True)
         return Plan(**read_document(text, "plan", form, keys))
 
 

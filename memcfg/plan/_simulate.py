@@ -125,7 +125,7 @@ def simulate(
         If the plan names something that the graph or the arena does not have at
         that moment.
     """
-    machine = _Machine(graph, plan.alignment)
+    machine = _Machine(graph, plan.alignment, places=plan.places)
     for index, action in enumerate(plan.actions):
         try:
             machine.run(action)
@@ -184,8 +184,9 @@ def buffers_at_ops(
 class _Machine:
     """The arena as a set of buffers."""
 
-    def __init__(self, graph: Graph, alignment: int) -> None:
+    def __init__(self, graph: Graph, alignment: int, *, places: bool = True) -> None:
         self.graph = graph
+        self.places = places  # else the peak is of bytes in use
         self.alignment = alignment
         self.buffers: dict[_Key, tuple[int, int]] = {}  # offset, bytes
         self.takers: dict[int, int] = {}  # input -> output that takes its buffer
@@ -225,7 +226,7 @@ class _Machine:
         size = align_up(nbytes, self.alignment)
         self.buffers[key] = (offset, size)
         self.count(key, size)
-        self.peak = max(self.peak, offset + size)
+        self.peak = max(self.peak, offset + size if self.places else self.live)
 
     def close(self, key: _Key) -> int:
         offset, size = self.buffers.pop(key)
@@ -248,7 +249,8 @@ class _Machine:
         seconds, nbytes = cost_of(self.graph.ops[index], algorithm)
         size = align_up(nbytes, self.alignment)
         if scratch is not None:
-            self.peak = max(self.peak, scratch + size)
+            end = scratch + size if self.places else self.live + size
+            self.peak = max(self.peak, end)
         self.note_moment(index, size)
         self.timeline.append((index, self.live + size))
         self.seconds += seconds

@@ -287,6 +287,11 @@ def _is_choice(spec: PlannedSpec) -> bool:
 def _checked(graph: Graph, plan: planning.Plan, budget: Budget) -> planning.Plan:
     """Return a plan that the device can run within the budget; PlanError."""
     planning.validate(graph, plan)
+    if not plan.places:
+        raise PlanError(
+            "the plan has no places for buffers, and models have one arena: plan with "
+            "a policy of memcfg.plan"
+        )
     _check_actions(plan, budget.device)
     plan = planning.with_copies_placed(graph, plan)
     limit = budget.nbytes

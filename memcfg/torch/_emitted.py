@@ -88,6 +88,9 @@ class Emitter:
             for op, state in traced.states.items()
             if traced.storage_of[state] not in once and (node := traced.nodes[op])
         }
+        self._state_tensors = {
+            traced.storage_of[each] for each in traced.states.values()
+        }
         self._begun: set[fx.Node] = set()
         self._regions = None if spill is None else _Regions(*spill)
         self._away: dict[int, _Away] = {}
@@ -214,7 +217,18 @@ class Emitter:
         return self._now[node]
 
     def _move(self, action: SwapOut | SwapIn | Wait) -> None:
-        """Write that a copy begins, or is waited for."""
+        """Write that a copy begins, or is waited for.
+
+        The state of a generator is first there when its op has run: before, its copies
+        are of nothing.
+        """
+        moved = (
+            self._plan.actions[action.action] if isinstance(action, Wait) else action
+        )
+        assert isinstance(moved, SwapOut | SwapIn)
+        known = moved.tensor in self._of or moved.tensor in self._away
+        if moved.tensor in self._state_tensors and not known:
+            return
         match action:
             case SwapOut(tensor, offset=offset):
                 self._away[tensor] = self._left(tensor, offset)

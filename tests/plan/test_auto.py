@@ -18,6 +18,7 @@ from memcfg.errors import GraphError, InfeasiblePlanError, PlanError
 from memcfg.graph import Tier
 from memcfg.plan import (
     POLICIES,
+    Plan,
     auto,
     contenders,
     keep_all,
@@ -72,6 +73,37 @@ def test_without_places_the_peak_is_the_bytes_in_use(seed, ops, part):
         plan = policy(graph, limit)
     assert plan.peak_bytes == bytes_in_use(graph, plan) <= limit
     assert plan == policy(graph, limit)  # the same inputs, the same plan
+    validate(graph, plan)
+    assert Plan.from_json(plan.to_json()) == plan
+    assert "memcfg.plan/2" in plan.to_json()
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 2**32), st.integers(4, 14), st.floats(0.0, 1.0))
+def test_without_places_tensors_leave_for_bytes_in_use(seed, ops, part):
+    graph = replace(
+        random_step(seed, ops), tiers=(Tier("host", 1000.0, is_stated=True),)
+    )
+    policy = Auto(places=False)
+    limit = max(64, int(part * policy(graph).peak_bytes))
+    try:
+        plan = policy(graph, limit)
+    except InfeasiblePlanError:
+        return
+    validate(graph, plan)
+    assert plan.peak_bytes == bytes_in_use(graph, plan) <= limit
+
+
+def test_a_wrong_claim_of_bytes_in_use_is_found():
+    graph = random_step(51, 40)
+    plan = Auto(places=False)(graph)
+    more = replace(plan.predicted, peak_bytes=plan.peak_bytes + 64)
+    with pytest.raises(PlanError, match="the peak is"):
+        validate(graph, replace(plan, predicted=more))
+    with pytest.raises(PlanError, match="is above the limit of"):
+        validate(graph, replace(plan, limit_bytes=plan.peak_bytes - 1))
+    with pytest.raises(PlanError, match=r"overlaps|the peak is"):
+        validate(graph, replace(plan, places=True))
 
 
 def test_without_places_nothing_is_recomputed_for_want_of_one_piece():
