@@ -86,6 +86,7 @@ assert all(map(np.array_equal, same, expected))
 assert most <= ram
 assert both.summary.by_tier.keys() == {"host", "file"}
 print(f"to a file: peak {peak:,}, moved {plan.predicted.moved_bytes:,} bytes a step")
-print(f"           {rate / 1e6:,.0f} MB/s, {rate / disk:.0%} of the disk's; same bits")
+print(f"           {rate / 1e6:,.0f} MB/s; same bits")
+print(f"           {rate / disk:.0%} of plain writes and reads there")
 there = both.summary.by_tier
 print(f"to both:   {there['host']:,} bytes on the host, {there['file']:,} in the file")

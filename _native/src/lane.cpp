@@ -6,7 +6,6 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <cmath>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -39,6 +38,9 @@ using Clock = std::chrono::steady_clock;
 // To wake a thread whose processor has halted takes about as long in a virtual machine,
 // and so do copies of a MiB.
 constexpr std::chrono::microseconds kLook{100};
+
+// Seconds, some 30 years; what clocks count in is an integer of nanoseconds.
+constexpr double kEndless = 1e9;
 
 lane_stalled stalled(double timeout) {
   std::ostringstream told;
@@ -88,7 +90,7 @@ struct Lane::Worker {
   // was stopped as a whole is not taken for a lane that was.
   template <typename Ready>
   bool wait(std::unique_lock<std::mutex>& lock, double timeout, Ready ready) {
-    if (std::isinf(timeout)) {
+    if (timeout >= kEndless) {
       changed.wait(lock, ready);
       return true;
     }

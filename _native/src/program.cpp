@@ -623,7 +623,7 @@ void Program::begin_run(bool traced) {
   failed_at_ = kNone;
   require_nothing_left();
   traced_ = traced;
-  if (traced) spans_.resize(size());
+  if (traced) spans_.assign(size(), Span{});
   for (std::size_t i = 1; i < spaces_.size(); ++i) spaces_[i]->prepare();
   for (const auto& lane : lanes_) lane->expect(max_threads());
   std::fill(last_.begin(), last_.end(), 0);
@@ -884,7 +884,12 @@ std::int64_t Program::run(bool check_guards,
 // What is still to come on a lane is of no use.
 void Program::give_up() {
   failed_ = true;
-  settle_lanes();
+  try {
+    settle_lanes();
+  } catch (...) {  // there is no memory to note what goes on
+    restore();
+    throw;
+  }
   restore();
 }
 

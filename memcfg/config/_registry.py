@@ -24,6 +24,7 @@ from memcfg._core import (
     set_spill_everything,
 )
 from memcfg._core._environment import host as process_memory
+from memcfg._core.engine import drop_ended
 from memcfg.config._specify import (
     Bounds,
     MemorySpec,
@@ -254,6 +255,7 @@ class Registry:
     def reset(self) -> None:
         """Drop all settings and devices, unless memory of a device is in use."""
         with self.lock:
+            drop_ended()
             if self._live():
                 gc.collect()  # a model that is only kept by a reference cycle
             live = self._live()

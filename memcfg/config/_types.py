@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 2**63 - 1  # what a signed 64-bit size can hold
 _MIB = 2**20  # bytes
+_ENDLESS = 10**9  # seconds, some 30 years, from which on nobody waits for an end
 
 # The grammar of names is TensorFlow's.
 _PROCESS = (
@@ -113,7 +114,7 @@ class LogicalDeviceConfiguration:
         own. Refused for a GPU that is there.
     lane_timeout : float or None, default None
         Seconds after which a step fails whose copy to or from a file does not get on,
-        as on a disk that hangs; infinity: it waits. None is 300. Refused for a GPU that
+        as on a disk that hangs; from 1e9 on: never. None is 300. Refused for a GPU that
         is there.
 
     Raises
@@ -220,14 +221,15 @@ class LogicalDeviceConfiguration:
         return Spill(tuple(itertools.starmap(SpillPlace, named)), timeout)
 
     def _timeout(self) -> float:
-        given: object = self.lane_timeout
+        given: Any = self.lane_timeout
         if given is None:
             return LANE_TIMEOUT
-        if isinstance(given, bool) or not isinstance(given, int | float):
+        if isinstance(given, bool) or not isinstance(given, Real):
             raise TypeError(f"lane_timeout is a number of seconds, not {given!r}")
-        if not given > 0:  # nor is NaN
+        seconds: Any = given  # such as a fraction
+        if not seconds > 0:  # nor is NaN
             raise ValueError(f"lane_timeout must be positive, not {given}")
-        return float(given)
+        return float(seconds) if seconds < _ENDLESS else math.inf
 
     def _by_place(self, name: str, count: int) -> Sequence[float | str | None]:
         """Return what was given for each of so many places."""

@@ -48,8 +48,10 @@ class _Copies:
             try:
                 if limit is None or nbytes <= limit:
                     return self._seconds(pool, nbytes) / nbytes
-            except (ResourceExhaustedError, KernelError, OSError):
+            except (ResourceExhaustedError, OSError):
                 continue  # such as a full disk, which is told when it is to be used
+            except KernelError:
+                break  # a copy that hangs, and would again
         return 0.0
 
     def _seconds(self, pool: Pool, nbytes: int) -> float:

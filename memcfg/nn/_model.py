@@ -6,6 +6,7 @@ import copy
 import inspect
 import threading
 import warnings
+from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import wraps
@@ -1268,7 +1269,8 @@ class Model(FixedAttributes):
         parts = getattr(self, "_parts", None)
         if parts is not None and parts.session is not None:
             self._give_back(parts.network, parts.session)
-            parts.session.close()
+            with suppress(BufferError):  # a copy hangs: memory goes when it has ended
+                parts.session.close()
 
     def _give_back(self, network: Network | None, session: Session) -> None:
         """Leave the values of layers to them that other models have had, too."""

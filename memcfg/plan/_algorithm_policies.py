@@ -7,7 +7,7 @@ PPoPP 2018, by the bytes that are free when an op runs.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from memcfg._checks import check_policy
 from memcfg.errors import InfeasiblePlanError
@@ -23,7 +23,7 @@ from memcfg.plan._algorithms import (
     with_choice,
 )
 from memcfg.plan._free_gaps import FreeGaps
-from memcfg.plan._policy import Method, draft, fits
+from memcfg.plan._policy import Method, draft, fits, is_lossless
 from memcfg.plan._share import share
 
 if TYPE_CHECKING:
@@ -43,6 +43,22 @@ def base_policy(base: Policy | None) -> Policy:
         raise TypeError(f"base is a policy such as plan.share(), not {base!r}")
     check_policy(base)
     return base
+
+
+class _Rule(Protocol):
+    """What chooses algorithms over the plan of a policy."""
+
+    @property
+    def base(self) -> Policy:
+        """That policy."""
+
+    def __call__(self, request: Request) -> Plan:
+        """Plan."""
+
+
+def over_base(name: str, rule: _Rule, other: str = "") -> Method:
+    """Return the policy of a rule, which loses what its base loses."""
+    return Method(name, rule, other, chooses=True, lossless=is_lossless(rule.base))
 
 
 def base_plan(request: Request, base: Policy, choice: Choice) -> Plan:
@@ -167,7 +183,7 @@ def workspace_performance(base: Policy | None = None) -> Policy:
     differently.
     """
     static = _Static(base_policy(base), memory=False)
-    return Method("workspace_performance", static, _OTHER, chooses=True)
+    return over_base("workspace_performance", static, _OTHER)
 
 
 def workspace_memory(base: Policy | None = None) -> Policy:
@@ -195,7 +211,7 @@ def workspace_memory(base: Policy | None = None) -> Policy:
     differently.
     """
     static = _Static(base_policy(base), memory=True)
-    return Method("workspace_memory", static, chooses=True)
+    return over_base("workspace_memory", static)
 
 
 def workspace_dynamic(base: Policy | None = None) -> Policy:
@@ -224,7 +240,7 @@ def workspace_dynamic(base: Policy | None = None) -> Policy:
     computed again has the algorithm that fits each time, so what it makes has the same
     bits. Other algorithms may round differently.
     """
-    return Method("workspace_dynamic", _Dynamic(base_policy(base)), chooses=True)
+    return over_base("workspace_dynamic", _Dynamic(base_policy(base)))
 
 
 _OTHER = "workspace_dynamic(), which chooses algorithms of less scratch"

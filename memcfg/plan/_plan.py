@@ -393,6 +393,7 @@ def _copies(plan: Plan) -> list[Row]:
     if summary is not None and summary.copies_per_second:
         rate = f"{summary.copies_per_second / 1e9:.3g} GB/s"
         words = "measured, of a lane each way"
+        words += ", of the slowest tier" if len(by_tier) > 1 else ""
         rows.append(Row("copies", rate, tuple(words.split())))
     return rows
 

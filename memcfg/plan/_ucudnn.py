@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from memcfg.plan._algorithm_policies import Scratch, base_policy
+from memcfg.plan._algorithm_policies import Scratch, base_policy, over_base
 from memcfg.plan._knapsack import Option, divide
 from memcfg.plan._micro_batches import (
     algorithm_of,
@@ -13,7 +13,6 @@ from memcfg.plan._micro_batches import (
     divide_batch,
     micro_kernels,
 )
-from memcfg.plan._policy import Method
 from memcfg.plan._workspace_budget import ScratchBudget, most_bytes
 
 if TYPE_CHECKING:
@@ -122,7 +121,7 @@ def ucudnn_wr(workspace_bytes: int | None = None, base: Policy | None = None) ->
        Frameworks with Micro-Batches", IEEE CLUSTER 2018, arXiv:1804.04806.
     """
     rule = _Reuse(base_policy(base), most_bytes(workspace_bytes))
-    return Method("ucudnn_wr", rule, chooses=True)
+    return over_base("ucudnn_wr", rule)
 
 
 def ucudnn_wd(workspace_bytes: int | None = None, base: Policy | None = None) -> Policy:
@@ -166,4 +165,4 @@ def ucudnn_wd(workspace_bytes: int | None = None, base: Policy | None = None) ->
        Frameworks with Micro-Batches", IEEE CLUSTER 2018, arXiv:1804.04806.
     """
     rule = _Division(base_policy(base), most_bytes(workspace_bytes))
-    return Method("ucudnn_wd", rule, chooses=True)
+    return over_base("ucudnn_wd", rule)

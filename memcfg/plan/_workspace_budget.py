@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from memcfg._checks import count
-from memcfg.plan._algorithm_policies import Scratch, base_policy
-from memcfg.plan._policy import Method
+from memcfg.plan._algorithm_policies import Scratch, base_policy, over_base
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -156,7 +155,7 @@ def workspace_priority(
     algorithms may round differently.
     """
     rule = _Divided(_by_priority, base_policy(base), most_bytes(workspace_bytes))
-    return Method("workspace_priority", rule, chooses=True)
+    return over_base("workspace_priority", rule)
 
 
 def workspace_balanced(
@@ -193,4 +192,4 @@ def workspace_balanced(
     round differently.
     """
     rule = _Divided(_by_rate, base_policy(base), most_bytes(workspace_bytes))
-    return Method("workspace_balanced", rule, chooses=True)
+    return over_base("workspace_balanced", rule)

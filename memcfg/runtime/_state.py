@@ -59,6 +59,7 @@ class ModelArena:
         """Return the arena."""
         found = self.now
         if found is None:
+            drop_ended()  # which may hold what there is no room for
             found = self._arena = self._pool.arena(tag=model_tag(self._owner))
         return found
 

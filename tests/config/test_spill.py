@@ -190,6 +190,15 @@ def test_copies_take_as_long_as_the_bandwidth_says():
     assert seconds["1MiB"] > seconds[None]
 
 
+def test_timeouts_that_nobody_lives_to_see_are_none(tmp_path):
+    for given in (1e12, 10**400, np.inf):
+        assert (
+            device(spill_to=str(tmp_path), lane_timeout=given).spill.timeout == np.inf
+        )
+        mc.config.reset()
+    assert device(spill_to=str(tmp_path), lane_timeout=np.int64(5)).spill.timeout == 5
+
+
 def test_a_timeout_has_a_default(tmp_path):
     assert device().spill.timeout == 300
     for given, wanted in ((None, 300), (2, 2), (np.inf, np.inf)):

@@ -11,6 +11,7 @@ import memcfg as mc
 from memcfg.cli import main
 from memcfg.devices import _copy_times, _file_cache
 from memcfg.devices.cpu import CpuDevice, _device
+from memcfg.errors import KernelError
 from memcfg.graph import NOMINAL_COPY, Tier
 from memcfg.plan import (
     SwapIn,
@@ -354,3 +355,31 @@ def test_commands_tell_it(rate, capsys, tmp_path):
     assert main(words) == 0
     assert "A lane" not in capsys.readouterr().out
     assert json.loads(path.read_text())["networks"][0]["copies_per_second"] is None
+
+
+def test_lanes_that_are_measured_do_not_wait_for_ever(tmp_path, monkeypatch):
+    """A disk that hangs is asked first when lanes are measured."""
+    made = []
+
+    class Stalled:
+        def __init__(self, arena, spaces, lanes):
+            made.append(lanes)
+
+        def copy(self, *_):
+            pass
+
+        def run(self):
+            raise KernelError("a copy has not got on for 5 s")
+
+    monkeypatch.setattr("memcfg.devices.cpu._device.Program", Stalled)
+    monkeypatch.setattr(
+        "memcfg.devices.cpu._device.Lane", lambda rate, timeout: (rate, timeout)
+    )
+    mc.config.reset()
+    (cpu,) = mc.config.list_physical_devices("CPU")
+    wanted = mc.config.LogicalDeviceConfiguration(
+        spill_to=str(tmp_path), lane_timeout=5
+    )
+    mc.config.set_logical_device_configuration(cpu, [wanted])
+    assert mc.config.logical_device().copy_rate("file") == 0.0
+    assert made == [[(None, 5.0)] * 2]  # once, not for smaller sizes again

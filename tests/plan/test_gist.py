@@ -27,7 +27,11 @@ from memcfg.plan import (
     gist,
     share,
     simulate,
+    ucudnn_wd,
+    ucudnn_wr,
     validate,
+    workspace_dynamic,
+    workspace_performance,
 )
 from memcfg.plan._codec_bytes import LOSSY, SPARSE, code_bytes
 from memcfg.plan._gist import _stashes
@@ -311,6 +315,9 @@ def test_policies_say_whether_they_round():
     assert rounding == {"gist_fp16", "gist_fp10", "gist_fp8", "actnn"}
     assert cdma().lossless
     assert not cdma(gist("fp8")).lossless
+    for over in (workspace_performance, workspace_dynamic, ucudnn_wd, ucudnn_wr):
+        assert over().lossless
+        assert not over(base=gist("fp8")).lossless
     assert chain().lossless
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -203,6 +205,29 @@ def test_what_a_copy_that_hangs_may_write_to_is_kept_until_it_ends(tmp_path):
     executor = load(device, graph, Swapping(("file",)))
     assert trained(executor, graph) == truth(device, "noisy")
     executor.close()
+
+
+def test_what_is_dropped_while_a_copy_hangs_is_given_back_once_it_ends(tmp_path):
+    graph = NETWORKS["noisy"]()
+    device = impatient(tmp_path, 0.5)
+    executor = load(device, graph, Swapping(("file",)))
+    hung(executor, 2.0)
+    feed(executor, graph, 0)
+    with pytest.raises(KernelError, match="has not got on"):
+        executor.run("train")
+    with suppress(BufferError):
+        executor.close()
+    del executor
+    gc.collect()
+    pool = device.pool
+    assert pool.stats().current_bytes > 0  # the copy may still write there
+    del device
+    deadline = time.monotonic() + 60
+    while pool.stats().current_bytes and time.monotonic() < deadline:
+        time.sleep(0.05)
+        with suppress(RuntimeError):  # in use until then
+            mc.config.reset()
+    assert pool.stats().current_bytes == 0
 
 
 PROGRAM = """

@@ -135,7 +135,13 @@ class CpuDevice(Device):
         """Measure lanes of their own, once on a machine: of a file by its folder."""
         place = "" if tier == "host" else filesystem_of(self._folder(tier))
         machine = processor_facts(), place
-        return copy_rate(self, tier, self._copy_times, _unthrottled, machine)
+        timeout = None if tier == "host" else self.spill.timeout
+
+        def make(arena: Arena, memory: Arena | ScratchFile) -> Program:
+            lanes = [Lane(None, timeout), Lane(None, timeout)]  # as fast as they can be
+            return Program(arena, [memory], lanes)
+
+        return copy_rate(self, tier, self._copy_times, make, machine)
 
     def program(
         self, arena: Arena, tiers: Mapping[str, Arena | ScratchFile]
@@ -193,11 +199,6 @@ class CpuHardware(Hardware):
         """Make a logical device; its priority is 0."""
         assert priority == 0, "a CPU has no priorities"
         return CpuDevice(name, limit_bytes, growth=growth, spill=spill)
-
-
-def _unthrottled(arena: Arena, memory: Arena | ScratchFile) -> Program:
-    """Make an empty program whose lanes are as fast as they can be."""
-    return Program(arena, [memory], [Lane(), Lane()])
 
 
 def _usable_cores() -> int:
