@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from memcfg.graph import Tensor
-from memcfg.plan import Alloc
+from memcfg.plan import Alloc, Wait
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
@@ -32,6 +32,10 @@ def with_beside(
         tensors.append(Tensor(name, nbytes, "input"))
         actions.append(Alloc(at, top))
         top += nbytes
+    moved = [
+        Wait(each.action + len(actions)) if isinstance(each, Wait) else each
+        for each in plan.actions
+    ]
     added = sum(beside.values())
     kept = (*graph.keep, *range(first, first + len(tensors)))
     summary = plan.summary
@@ -52,7 +56,7 @@ def with_beside(
             plan,
             limit_bytes=limit_bytes,
             predicted=predicted,
-            actions=(*actions, *plan.actions),
+            actions=(*actions, *moved),
             summary=summary,
         ),
     )

@@ -42,6 +42,14 @@ class _Away:
     coming: fx.Node | None = None
 
 
+@dataclass(frozen=True)
+class _Late:
+    """A copy out that the plan began before its tensor was there."""
+
+    offset: int | None
+    is_waited_for: bool
+
+
 @dataclass
 class _Regions:
     """The places of copies: a step's, which backward may take anew."""
@@ -92,6 +100,8 @@ class Emitter:
             traced.storage_of[each] for each in traced.states.values()
         }
         self._begun: set[fx.Node] = set()
+        self._late: dict[int, _Late] = {}  # copies out of states that are not there yet
+        self._at = 0  # the action
         self._regions = None if spill is None else _Regions(*spill)
         self._away: dict[int, _Away] = {}
         self.saved: list[fx.Node] = []
@@ -104,7 +114,8 @@ class Emitter:
             self._copy(node)
             self._roots.add(node)
         taken: dict[fx.Node, fx.Node] = {}
-        for action in self._plan.actions:
+        for index, action in enumerate(self._plan.actions):
+            self._at = index
             if isinstance(action, Free):
                 self._forget(action.tensor)
             if isinstance(action, SwapOut | SwapIn | Wait):
@@ -206,6 +217,7 @@ class Emitter:
         for at, each in enumerate((state, node)):
             self._put(each, self._graph.call_function(operator.getitem, (both, at)))
         self._roots.add(state)
+        self._leave_late(self._traced.storage_of[state])
         return both
 
     def _value(self, node: fx.Node) -> fx.Node:
@@ -219,8 +231,8 @@ class Emitter:
     def _move(self, action: SwapOut | SwapIn | Wait) -> None:
         """Write that a copy begins, or is waited for.
 
-        The state of a generator is first there when its op has run: before, its copies
-        are of nothing.
+        The state of a generator is first there when its op has run: until then, nothing
+        can be copied.
         """
         moved = (
             self._plan.actions[action.action] if isinstance(action, Wait) else action
@@ -228,6 +240,9 @@ class Emitter:
         assert isinstance(moved, SwapOut | SwapIn)
         known = moved.tensor in self._of or moved.tensor in self._away
         if moved.tensor in self._state_tensors and not known:
+            if isinstance(moved, SwapOut):
+                waits = isinstance(action, Wait)
+                self._late[moved.tensor] = _Late(moved.offset, is_waited_for=waits)
             return
         match action:
             case SwapOut(tensor, offset=offset):
@@ -243,6 +258,20 @@ class Emitter:
                     away.token = self._call(swapped_out, (away.token,))
                 else:
                     self._returned(started.tensor, away)
+
+    def _leave_late(self, tensor: int) -> None:
+        """Write the copy out of a state that is there now, if it is to come back."""
+        late = self._late.pop(tensor, None)
+        if late is None:
+            return
+        for action in self._plan.actions[self._at :]:
+            if isinstance(action, SwapOut) and action.tensor == tensor:
+                return
+            if isinstance(action, SwapIn) and action.tensor == tensor:
+                self._away[tensor] = away = self._left(tensor, late.offset)
+                if late.is_waited_for:
+                    away.token = self._call(swapped_out, (away.token,))
+                return
 
     def _left(self, tensor: int, offset: int | None) -> _Away:
         nodes = dict.fromkeys(self._of[tensor])

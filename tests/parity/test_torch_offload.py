@@ -440,3 +440,46 @@ def test_steps_that_fail_half_way_leave_no_copy_behind(tmp_path):
     del raw, token, region
     gc.collect()
     assert [nbytes for nbytes, _ in store.free] == [2**18]
+
+
+class Dropped(torch.nn.Module):
+    """Layers whose masks, and states of the generator, may leave."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.ModuleList(torch.nn.Linear(64, 64) for _ in range(5))
+
+    def forward(self, x):
+        for each in self.inner:
+            x = torch.nn.functional.dropout(torch.tanh(each(x)), 0.2)
+        return x
+
+
+def test_states_of_the_generator_leave_when_they_are_there(tmp_path):
+    torch.manual_seed(0)
+    original, x = Dropped(), torch.randn(1024, 64)
+    floor = lowest(copy.deepcopy(original), x, tmp_path, times="nominal")
+    wanted = copy.deepcopy(original)
+    torch.manual_seed(1)
+    wanted(x).square().sum().backward()
+    for number in range(8):
+        torch._dynamo.reset()
+        module = copy.deepcopy(original)
+        limit = floor + number * 2**17
+        run = mt.budget(module, limit, spill_to=tmp_path, times="nominal")
+        torch.manual_seed(1)
+        run(x).square().sum().backward()
+        assert same_bits(wanted, module)
+
+
+def test_a_plan_with_what_lies_beside_is_valid(tmp_path):
+    module, x = Dropped(), torch.randn(1024, 64)
+    adam = torch.optim.Adam(module.parameters())
+    options = {"optimizer": adam, "times": "nominal"}
+    limit = lowest(module, x, tmp_path, **options)
+    run = mt.budget(module, limit, example=(x,), spill_to=tmp_path, **options)
+    graph, plan = run._steps[-1].whole
+    validate(graph, plan)
+    assert plan == run.memory_plan
+    assert plan.predicted.moved_bytes > 0
+    assert plan.summary.by_role["optimizer state"] > 0
