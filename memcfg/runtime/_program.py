@@ -267,8 +267,20 @@ class Program:
         return found
 
     def rates(self) -> dict[str, float]:
-        """Return the bytes a second that lanes copied in the timed steps, by tier."""
-        return {key.tier: 1 / seconds for key, seconds in self._copied().items()}
+        """Return the bytes a second that lanes copied in the timed steps, by tier.
+
+        Both ways together, encoded or not, as feedback by what one copy took wants it;
+        `took` has those of the slower direction, for who plans.
+        """
+        assert isinstance(self.spec, PlannedSpec)
+        nbytes: dict[str, int] = defaultdict(int)
+        seconds: dict[str, float] = defaultdict(float)
+        for index, action in enumerate(self.spec.plan.actions):
+            if isinstance(action, planning.SwapOut | planning.SwapIn):
+                nbytes[action.tier] += self.graph.tensors[action.tensor].nbytes
+                took = self._least[self.instructions[index]]
+                seconds[action.tier] += max(took, _SHORTEST)
+        return {tier: nbytes[tier] / seconds[tier] for tier in nbytes if nbytes[tier]}
 
     def happened(self) -> planning.Simulation:
         """Tell what the timed steps did, by the least seconds of each instruction.

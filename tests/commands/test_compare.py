@@ -232,7 +232,8 @@ def test_rows_are_geometric_means_of_planned_cells(small, tmp_path):
 
 def test_every_method_through_time_and_of_attention_has_cells():
     """By default: of a decoder that runs step by step, with additive scores."""
-    case = Case.of("S", _compare._CASES["seq2seq_attention"])
+    tiers = [Tier("host", 5e9, is_stated=True)]
+    case = Case.of("S", _compare._CASES["seq2seq_attention"], tiers)
     for method in ("bptt_hidden", "bptt_internal", "bptt_mixed", "meng_attention"):
         cell = plan_cell(method, case, Fraction(4, 5))
         assert cell.plan().by == method

@@ -232,7 +232,7 @@ def test_limited_address_space_is_a_clean_error():
     assert done.stdout.splitlines() == [
         "Reserve fewer addresses, or raise the process' limit (ulimit -v).",
         "There are no addresses for the memory.",
-        "True {'': 1048576}",
+        "True {'unnamed': 1048576}",
     ]
 
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import memcfg as mc
 from memcfg.devices import _file_cache
+from memcfg.devices.cpu import CpuDevice
 from memcfg.errors import InfeasiblePlanError, PlanError, ResourceExhaustedError
 from memcfg.plan import (
     Compute,
@@ -91,6 +92,9 @@ def follow(patch, clock):
 def _fresh(monkeypatch, tmp_path):
     monkeypatch.setattr(_file_cache, "_told", set())
     monkeypatch.setenv("MEMCFG_ALGORITHM_CACHE", str(tmp_path / "seconds"))
+    monkeypatch.setattr(
+        CpuDevice, "copy_rate", lambda self, tier: 0.0
+    )  # not this one's
 
 
 @pytest.fixture

@@ -30,7 +30,8 @@ METHODS: dict[str, Policy] = {
     **{
         name: make()
         for name, make in NAMED_POLICIES.items()
-        if getattr(make(), "swaps", False) and name != "gist"  # which moves nothing
+        # gist moves nothing, and what is lossy has other bits
+        if getattr(make(), "swaps", False) and name != "gist" and make().lossless
     },
     "out_of_core zvc": out_of_core("zvc"),
     "auto": NAMED_POLICIES["auto"](),
