@@ -45,3 +45,25 @@ def test_policies_and_functions_that_plan_are_taken():
         run = mt.budget(model, "1MiB", example=(x,), policy=policy, times="nominal")
         assert 0 < run.predicted_peak_bytes <= 2**20
         assert mt.backend("1MiB", policy=policy, times="nominal").steps == []
+
+
+@pytest.mark.parametrize(
+    "loss", [torch.nn.CrossEntropyLoss(), torch.nn.functional.mse_loss]
+)
+def test_a_loss_of_targets_is_told_how_to_take_the_outputs_alone(loss):
+    model, x, targets = torch.nn.Linear(4, 2), torch.ones(3, 4), torch.ones(3, 2)
+    words = r"takes the outputs alone: loss=lambda out: cross_entropy\(out, targets\)"
+    with pytest.raises(ValueError, match=words):
+        mt.estimate(model, (x,), loss=loss, times="nominal")
+    with pytest.raises(ValueError, match=words):
+        mt.budget(model, None, example=(x,), loss=loss, times="nominal")
+    as_told = mt.estimate(
+        model, (x,), loss=lambda out: loss(out, targets), times="nominal"
+    )
+    assert as_told.peak_bytes > 0
+
+
+def test_another_error_of_a_loss_is_told_as_it_is():
+    with pytest.raises(ValueError, match="no scalar") as caught:
+        mt.estimate(torch.nn.Linear(4, 2), (torch.ones(3, 4),), loss=lambda out: out)
+    assert "alone" not in str(caught.value)
