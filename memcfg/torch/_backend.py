@@ -15,7 +15,9 @@ from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import partitioners
 
+from memcfg import plan as plans
 from memcfg._caller import outside
+from memcfg._checks import check_policy
 from memcfg._core._machine import machine_bytes
 from memcfg.devices import SpillPlace
 from memcfg.errors import InfeasiblePlanError, MemcfgError
@@ -689,7 +691,7 @@ def backend(
     Raises
     ------
     TypeError
-        If `spill_to` is no path.
+        If `policy` is no policy, or `spill_to` no path.
     ValueError
         If the limit is no number of bytes, times are of another kind, or tensors cannot
         go there.
@@ -697,11 +699,24 @@ def backend(
     spill = spill_of(spill_to, spill_limit, lane_bandwidth, inductor=inductor)
     return Planner(
         None if limit is None else parse_bytes(limit),
-        policy=policy or ALLOCATED,
+        policy=checked_policy(policy),
         costs=costs_of(times),
         inductor=inductor,
         stores=stores_of(spill, times),
     )
+
+
+def checked_policy(policy: Policy | None) -> Policy:
+    """Return what plans; None: the best for bytes in use. TypeError if it is none."""
+    if policy is None:
+        return ALLOCATED
+    if not callable(policy) or isinstance(policy, type):
+        raise TypeError(f"policy is a policy such as plan.auto(), not {policy!r}")
+    name = getattr(policy, "__name__", "")
+    if getattr(plans, name, None) is policy:  # what makes one
+        raise TypeError(f"policy is a policy: call plan.{name}()")
+    check_policy(policy)
+    return policy
 
 
 def spill_of(

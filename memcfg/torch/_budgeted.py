@@ -14,11 +14,11 @@ from torch import nn
 from memcfg._caller import outside
 from memcfg.errors import InfeasiblePlanError, MemcfgError
 from memcfg.torch._backend import (
-    ALLOCATED,
     MISSED,
     SO_FAR,
     Planner,
     StopAfterPlanning,
+    checked_policy,
     costs_of,
     spill_of,
     stores_of,
@@ -472,7 +472,8 @@ def budget(
         step raises it, and nothing of it has run.
     TypeError
         If the model is no module, the optimizer none of PyTorch's, the example no
-        sequence of inputs, `example_kwargs` no mapping, or `spill_to` no path.
+        sequence of inputs, `example_kwargs` no mapping, `policy` no policy, or
+        `spill_to` no path.
     ValueError
         If the limit is no number of bytes, times are of another kind, what the
         optimizer keeps cannot be tried, or the model or the loss cannot be traced; if
@@ -496,7 +497,7 @@ def budget(
         limit_bytes,
         optimizer_bytes=optimizer_bytes(optimizer),
         update_bytes=update_bytes(optimizer),
-        policy=policy or ALLOCATED,
+        policy=checked_policy(policy),
         times=times,
         inductor=inductor,
         loss=loss,

@@ -98,11 +98,19 @@ def loss_bytes(
             reason = str(error).strip().split("\n")[0]
             raise ValueError(
                 f"the loss cannot be traced with outputs of shape {shapes}: {reason}"
+                f"{_hint(error)}"
             ) from error
     own = {each.untyped_storage()._cdata: nbytes_of(each) for each in made}
     planned: int = min(sum(own.values()), sum(storages.values()))
     peak: int = live.peak_bytes
     return max(0, peak - planned)
+
+
+def _hint(error: Exception) -> str:
+    """Say how a loss with targets is written; empty: it wants none."""
+    if not isinstance(error, TypeError) or "required positional" not in str(error):
+        return ""
+    return ". It takes the outputs alone: loss=lambda out: cross_entropy(out, targets)"
 
 
 def _gradients(

@@ -109,6 +109,14 @@ def _is_kept(node: fx.Node) -> bool:
     return is_random(node) or _mutates(node) or not known
 
 
+def type_of(target: Any) -> str:
+    """Return what a graph calls an op: the same in each process."""
+    if isinstance(target, torch._ops.OperatorBase):
+        return str(target).removesuffix(".default")
+    package = str(target.__module__).partition(".")[0]
+    return f"{package}.{target.__qualname__}"
+
+
 def module_of(node: fx.Node) -> str:
     """Return the path of the module that a node is of; empty: not known."""
     for key in ("nn_module_stack", "fwd_nn_module_stack"):
@@ -334,7 +342,7 @@ class Tracer:
         self._append(
             Op(
                 node.name,
-                str(node.target).removesuffix(".default"),
+                type_of(node.target),
                 phase,
                 tuple(inputs),
                 (*outputs, *extra),

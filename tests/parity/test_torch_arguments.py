@@ -1,0 +1,69 @@
+"""What planned steps of PyTorch say of arguments that are none."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import memcfg.torch as mt  # noqa: E402
+from memcfg.plan import auto, gist, out_of_core, share  # noqa: E402
+
+pytestmark = [pytest.mark.parity, pytest.mark.filterwarnings("ignore")]
+
+
+def _positional(graph, limit):
+    raise AssertionError("it is not called")
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        (gist, r"policy is a policy: call plan\.gist\(\)"),
+        (auto, r"call plan\.auto\(\)"),
+        (out_of_core, r"call plan\.out_of_core\(\)"),
+        ("auto", r"such as plan\.auto\(\), not 'auto'"),
+        (dict, "such as plan"),
+        (0, "not 0"),
+        (_positional, r"called as policy\(graph, limit_bytes=\.\.\.\)"),
+    ],
+)
+def test_a_policy_that_is_none_is_told_at_the_call(policy, words):
+    with pytest.raises(TypeError, match=words):
+        mt.budget(torch.nn.Linear(4, 2), "1MiB", policy=policy)
+    with pytest.raises(TypeError, match=words):
+        mt.backend("1MiB", policy=policy)
+
+
+def test_policies_and_functions_that_plan_are_taken():
+    model, x = torch.nn.Linear(4, 2), torch.ones(3, 4)
+
+    def planned(graph, *, limit_bytes=None):
+        return share()(graph, limit_bytes=limit_bytes)
+
+    for policy in (None, auto(), planned):
+        run = mt.budget(model, "1MiB", example=(x,), policy=policy, times="nominal")
+        assert 0 < run.predicted_peak_bytes <= 2**20
+        assert mt.backend("1MiB", policy=policy, times="nominal").steps == []
+
+
+@pytest.mark.parametrize(
+    "loss", [torch.nn.CrossEntropyLoss(), torch.nn.functional.mse_loss]
+)
+def test_a_loss_of_targets_is_told_how_to_take_the_outputs_alone(loss):
+    model, x, targets = torch.nn.Linear(4, 2), torch.ones(3, 4), torch.ones(3, 2)
+    words = r"takes the outputs alone: loss=lambda out: cross_entropy\(out, targets\)"
+    with pytest.raises(ValueError, match=words):
+        mt.estimate(model, (x,), loss=loss, times="nominal")
+    with pytest.raises(ValueError, match=words):
+        mt.budget(model, None, example=(x,), loss=loss, times="nominal")
+    as_told = mt.estimate(
+        model, (x,), loss=lambda out: loss(out, targets), times="nominal"
+    )
+    assert as_told.peak_bytes > 0
+
+
+def test_another_error_of_a_loss_is_told_as_it_is():
+    with pytest.raises(ValueError, match="no scalar") as caught:
+        mt.estimate(torch.nn.Linear(4, 2), (torch.ones(3, 4),), loss=lambda out: out)
+    assert "alone" not in str(caught.value)
