@@ -43,6 +43,7 @@ from memcfg.torch._traced import (
     Tracer,
     is_tangent,
     nominal_costs,
+    rounded,
     title_of,
     values_of,
 )
@@ -61,6 +62,7 @@ ALLOCATED = Auto(places=False)
 _TITLE = "memcfg.title"  # where a traced graph has the name of its module
 _TRIES = 8  # of limits from which on a policy has a plan
 SO_FAR, MISSED = "gradients so far", "not planned"  # bytes beside a graph
+OF_LOSS = "loss and its gradient"  # the user's scalars, which outlive the op of a loss
 UNTIL_BACKWARD = (SO_FAR, MISSED)  # which have ended when the optimizer steps
 _RECURRENT = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
 
@@ -268,6 +270,8 @@ class Planner:
                 self.costs.prepare(source.nodes)
         if workspaces := workspace_bytes(source.nodes):
             self.beside = {**self.beside, "cuBLAS workspaces": workspaces}
+        scalars = 0 if num_fwd_outputs is None else _scalar_bytes(source)
+        self.beside = {**self.beside, OF_LOSS: 2 * scalars}
         store = None if self.stores is None else self.stores.of(_devices(source))
         step = self._within(self._traced(source, num_fwd_outputs, store), store)
         if step.spill is not None and store is not None:
@@ -447,7 +451,8 @@ class Planner:
         def tell(missed: int) -> None:
             self.missed_bytes = max(self.missed_bytes, missed)
 
-        return PeakWatch(meter, step.passes_bytes - there, tell)
+        added = step.passes_bytes - there + step.beside[OF_LOSS]
+        return PeakWatch(meter, added, tell)
 
     def infer(self, module: fx.GraphModule, _inputs: Any) -> Any:
         """Plan a graph without backward."""
@@ -553,6 +558,11 @@ def lowest_plan(policy: Policy, graph: Graph) -> Plan:
 def _devices(graph: fx.Graph) -> set[torch.device]:
     """Return the devices that a graph works on."""
     return {value.device for node in graph.nodes for value in values_of(node)}
+
+
+def _scalar_bytes(graph: fx.Graph) -> int:
+    """Return the bytes of a scalar, as the allocator of a graph's device rounds it."""
+    return max((rounded(1, each) for each in _devices(graph)), default=0)
 
 
 def _check_actions(plan: Plan, store: Store | None) -> None:

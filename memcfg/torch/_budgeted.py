@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import warnings
 from collections.abc import Mapping
 from types import FunctionType
@@ -157,15 +158,18 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         try:
             return unwrapped(self._runs[accumulates], args, kwargs)
         except InfeasiblePlanError as error:
-            self._planners[accumulates], self._runs[accumulates] = planner, run
-            warnings.warn(
-                f"a step has {format_bytes(missed)} more in use than planned, and no "
-                f"plan has room for them: raise the limit to at least "
-                f"{format_bytes(error.smallest_limit_bytes or 0, exact=True)}",
-                RuntimeWarning,
-                stacklevel=outside("torch"),
-            )
-            return unwrapped(run, args, kwargs)
+            smallest = error.smallest_limit_bytes or 0
+        self._planners[accumulates], self._runs[accumulates] = planner, run
+        del fresh
+        gc.collect()  # what was traced is in cycles, and has tensors
+        warnings.warn(
+            f"a step has {format_bytes(missed)} more in use than planned, and no plan "
+            f"has room for them: raise the limit to at least "
+            f"{format_bytes(smallest, exact=True)}",
+            RuntimeWarning,
+            stacklevel=outside("torch"),
+        )
+        return unwrapped(run, args, kwargs)
 
     def _tracing(self) -> AbstractContextManager[object]:
         """Allow many shapes, and recurrent layers to be traced where there are any."""
