@@ -255,7 +255,7 @@ class Planner:
     parameters: frozenset[int] = frozenset()
     told: bool = False
     known: list[Step] = field(default_factory=list)
-    missed_bytes: int = 0  # what a step had in use beyond its plan
+    missed_bytes: int = 0  # what a step above the limit had in use beyond its plan
     _onednn: bool = True
 
     @property
@@ -435,11 +435,15 @@ class Planner:
         return rng_prims.run_and_save_rng_state, rng_prims.run_with_rng_state
 
     def _watch(self, step: Step) -> PeakWatch | None:
-        """Return what watches a step; None: no limit, nothing counts, or inductor."""
+        """Return what watches a step; None: no limit, nothing counts, or inductor.
+
+        It tells of more than is planned if that is more than the limit, too.
+        """
         sources = [node for node in step.traced.sources if not is_tangent(node)]
         devices = {value.device for node in sources for value in values_of(node)}
         meter = meter_of(devices.pop()) if len(devices) == 1 else None
-        if meter is None or step.limit_bytes is None or self.inductor:
+        limit = self.limit_bytes
+        if meter is None or limit is None or self.inductor:
             return None
         tensors = {step.traced.storage_of.get(node) for node in sources} - {None}
         there = sum(
@@ -449,9 +453,11 @@ class Planner:
         )
 
         def tell(missed: int) -> None:
-            self.missed_bytes = max(self.missed_bytes, missed)
+            if step.passes_bytes + step.beside_bytes + missed > limit:
+                self.missed_bytes = max(self.missed_bytes, missed)
 
-        added = step.passes_bytes - there + step.beside[OF_LOSS]
+        known = step.beside.get(MISSED, 0) + step.beside[OF_LOSS]
+        added = step.passes_bytes - there + known
         return PeakWatch(meter, added, tell)
 
     def infer(self, module: fx.GraphModule, _inputs: Any) -> Any:

@@ -133,18 +133,9 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
             self._runs[accumulates] = self._compiled(accumulates)
         self._measure_loss(self._planners[accumulates], args, kwargs)
         with self._tracing():
-            if self._exceeds(self._planners[accumulates]):
+            if self._planners[accumulates].missed_bytes:
                 return self._planned_again(accumulates, args, kwargs)
             return unwrapped(self._runs[accumulates], args, kwargs)
-
-    def _exceeds(self, planner: Planner) -> bool:
-        """Whether a step had more in use than planned, and than its limit."""
-        limit_bytes = self._settings[0]
-        if planner.missed_bytes == 0 or limit_bytes is None:
-            return False
-        step = planner.steps[-1]
-        planned = step.passes_bytes + step.beside_bytes
-        return planned + planner.missed_bytes > limit_bytes
 
     def _planned_again(self, accumulates: bool, args: Any, kwargs: Any) -> Any:
         """Run with a plan that leaves room for what the last one missed."""

@@ -151,3 +151,33 @@ def test_the_users_loss_and_its_gradient_are_planned(pool, held):
             found = found if held else None
     assert peaks[1:] == [told.floor_bytes] * 3
     assert run.predicted_peak_bytes == told.floor_bytes
+
+
+def test_a_shape_that_needs_more_is_seen_though_another_was_planned_last(pool):
+    module, x, y, state = problem()
+    told = mt.estimate(copy.deepcopy(module), (x,))
+    limit = told.peak_bytes + told.peak_bytes // 8
+    run = mt.budget(module, limit)
+    few = x[:2].clone()  # whose step is far below the limit
+    loss = loss_with(told.peak_bytes // 2)
+    steps(module, run, x, y, loss, 1)
+    with pytest.warns(RuntimeWarning, match="planned anew"):
+        steps(module, run, few, y[:2], loss, 1)
+    peaks, _ = steps(module, run, x, y, loss, 4)
+    assert state + peaks[0] > limit  # the second, which is watched
+    assert all(state + peak <= limit for peak in peaks[2:])
+
+
+def test_what_is_planned_again_is_not_planned_a_third_time(pool):
+    module, x, y, state = problem()
+    told = mt.estimate(copy.deepcopy(module), (x,))
+    extra = told.peak_bytes
+    limit = extra + (told.peak_bytes + told.floor_bytes) // 2
+    run = mt.budget(module, limit)
+    with warnings.catch_warnings(action="error"):
+        steps(module, run, x, y, loss_with(extra), 3)
+        second = run.memory_plan
+        peaks, _ = steps(module, run, x, y, loss_with(extra), 3)
+    assert second.limit_bytes == limit
+    assert run.memory_plan is second
+    assert all(state + peak <= limit for peak in peaks)
