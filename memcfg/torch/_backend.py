@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 # An allocator gives each tensor its own bytes: there is no arena in which holes count.
 ALLOCATED = Auto(places=False)
 _TITLE = "memcfg.title"  # where a traced graph has the name of its module
+_BEGIN = "memcfg.begin"  # and what is called when it runs
 _TRIES = 8  # of limits from which on a policy has a plan
 SO_FAR, MISSED = "gradients so far", "not planned"  # bytes beside a graph
 OF_LOSS = "loss and its gradient"  # the user's scalars, which outlive the op of a loss
@@ -240,6 +241,9 @@ class Planner:
         Where tensors may go; None: nowhere.
     update_bytes : int or None
         What the optimizer's step has in use for a while; None: not known.
+    last : list of Step
+        The step that was planned or ran last, one that trains if any did; planners of
+        a module share it.
     """
 
     limit_bytes: int | None
@@ -251,6 +255,7 @@ class Planner:
     loss_bytes: int | None = None
     stores: Stores | None = None
     update_bytes: int | None = None
+    last: list[Step] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     parameters: frozenset[int] = frozenset()
     told: bool = False
@@ -278,6 +283,7 @@ class Planner:
             _check_room(step, store)
             store.reserve(step.spill_bytes)
         self.steps.append(step)
+        self._begin(step)()
         alike = [each for each in self.steps if each.is_training == step.is_training]
         if len(alike) == 2 and not self.told and not self.only_plan:
             self.told = True
@@ -424,7 +430,21 @@ class Planner:
         watch, title = self._watch(step), Title(title_of(joint.graph.nodes))
         for part in parts:
             part.meta.update({WATCH: watch, _TITLE: title, STORE: step.store})
+        parts[0].meta[_BEGIN] = self._begin(step)
         return parts
+
+    def _begin(self, step: Step) -> Callable[[], None]:
+        """Return what says that a step runs; a function, of which there are no copies.
+
+        It holds no planner, so that none lives longer by it.
+        """
+        last = self.last
+
+        def begin() -> None:
+            if step.is_training or not any(each.is_training for each in last):
+                last[:] = [step]
+
+        return begin
 
     def _replays(self) -> tuple[Any, Any]:
         """Return what runs a random op first, and what runs it again."""
@@ -473,7 +493,8 @@ class Planner:
         )
         planned = fx.GraphModule(module, emitter.emit())
         title = Title(title_of(module.graph.nodes))
-        planned.meta.update({_TITLE: title, STORE: step.store})
+        begin = self._begin(step)
+        planned.meta.update({_BEGIN: begin, _TITLE: title, STORE: step.store})
         return self.compile(planned, _inputs)
 
     def forward(self, module: fx.GraphModule, inputs: Any) -> Any:
@@ -491,18 +512,19 @@ class Planner:
         watched: Callable[[PeakWatch, Any], Any] | None = None,
     ) -> Any:
         """Compile a graph."""
+        begin = module.meta.get(_BEGIN)
         if self.inductor:
             from torch._inductor import config
             from torch._inductor.compile_fx import compile_fx_inner
 
             with config.patch(fallback_random=True):  # numbers as eager draws them
-                return compile_fx_inner(module, inputs)
+                return _begun(begin, compile_fx_inner(module, inputs))
         watch = module.meta.get(WATCH)
         run = boxed(module, module.meta[_TITLE])
         if watch is not None and watched is not None:
             run = watched(watch, run)
             run._boxed_call = True
-        return run
+        return _begun(begin, run)
 
     def __repr__(self) -> str:  # PyTorch quotes it
         limit = None if self.limit_bytes is None else format_bytes(self.limit_bytes)
@@ -534,6 +556,19 @@ class Planner:
                 return make(module, inputs)
             except MemcfgError as error:  # PyTorch's frames say nothing of it
                 raise error.with_traceback(None) from None
+
+
+def _begun(begin: Callable[[], None] | None, run: Any) -> Any:
+    """Return a graph that says when it runs; None: it says nothing."""
+    if begin is None:
+        return run
+
+    def call(arguments: list[Any]) -> Any:
+        begin()
+        return run(arguments)
+
+    call._boxed_call = True  # type: ignore[attr-defined]
+    return call
 
 
 @contextmanager
