@@ -45,6 +45,7 @@ from memcfg.torch._traced import (
     Tracer,
     is_tangent,
     nominal_costs,
+    rounded,
     title_of,
     values_of,
 )
@@ -61,8 +62,10 @@ if TYPE_CHECKING:
 # An allocator gives each tensor its own bytes: there is no arena in which holes count.
 ALLOCATED = Auto(places=False)
 _TITLE = "memcfg.title"  # where a traced graph has the name of its module
+_BEGIN = "memcfg.begin"  # and what is called when it runs
 _TRIES = 8  # of limits from which on a policy has a plan
 SO_FAR, MISSED = "gradients so far", "not planned"  # bytes beside a graph
+OF_LOSS = "loss and its gradient"  # the user's scalars, which outlive the op of a loss
 UNTIL_BACKWARD = (SO_FAR, MISSED)  # which have ended when the optimizer steps
 _RECURRENT = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
 
@@ -240,6 +243,9 @@ class Planner:
         Where tensors may go; None: nowhere.
     update_bytes : int or None
         What the optimizer's step has in use for a while; None: not known.
+    last : list of Step
+        The step that was planned or ran last, one that trains if any did; planners of
+        a module share it.
     """
 
     limit_bytes: int | None
@@ -251,11 +257,12 @@ class Planner:
     loss_bytes: int | None = None
     stores: Stores | None = None
     update_bytes: int | None = None
+    last: list[Step] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     parameters: frozenset[int] = frozenset()
     told: bool = False
     known: list[Step] = field(default_factory=list)
-    missed_bytes: int = 0  # what a step had in use beyond its plan
+    missed_bytes: int = 0  # what a step above the limit had in use beyond its plan
     _onednn: bool = True
 
     @property
@@ -270,12 +277,15 @@ class Planner:
                 self.costs.prepare(source.nodes)
         if workspaces := workspace_bytes(source.nodes):
             self.beside = {**self.beside, "cuBLAS workspaces": workspaces}
+        scalars = 0 if num_fwd_outputs is None else _scalar_bytes(source)
+        self.beside = {**self.beside, OF_LOSS: 2 * scalars}
         store = None if self.stores is None else self.stores.of(_devices(source))
         step = self._within(self._traced(source, num_fwd_outputs, store), store)
         if step.spill is not None and store is not None:
             _check_room(step, store)
             store.reserve(step.spill_bytes)
         self.steps.append(step)
+        self._begin(step)()
         alike = [each for each in self.steps if each.is_training == step.is_training]
         if len(alike) == 2 and not self.told and not self.only_plan:
             self.told = True
@@ -422,7 +432,21 @@ class Planner:
         watch, title = self._watch(step), Title(title_of(joint.graph.nodes))
         for part in parts:
             part.meta.update({WATCH: watch, _TITLE: title, STORE: step.store})
+        parts[0].meta[_BEGIN] = self._begin(step)
         return parts
+
+    def _begin(self, step: Step) -> Callable[[], None]:
+        """Return what says that a step runs; a function, of which there are no copies.
+
+        It holds no planner, so that none lives longer by it.
+        """
+        last = self.last
+
+        def begin() -> None:
+            if step.is_training or not any(each.is_training for each in last):
+                last[:] = [step]
+
+        return begin
 
     def _replays(self) -> tuple[Any, Any]:
         """Return what runs a random op first, and what runs it again."""
@@ -433,11 +457,15 @@ class Planner:
         return rng_prims.run_and_save_rng_state, rng_prims.run_with_rng_state
 
     def _watch(self, step: Step) -> PeakWatch | None:
-        """Return what watches a step; None: no limit, nothing counts, or inductor."""
+        """Return what watches a step; None: no limit, nothing counts, or inductor.
+
+        It tells of more than is planned if that is more than the limit, too.
+        """
         sources = [node for node in step.traced.sources if not is_tangent(node)]
         devices = {value.device for node in sources for value in values_of(node)}
         meter = meter_of(devices.pop()) if len(devices) == 1 else None
-        if meter is None or step.limit_bytes is None or self.inductor:
+        limit = self.limit_bytes
+        if meter is None or limit is None or self.inductor:
             return None
         tensors = {step.traced.storage_of.get(node) for node in sources} - {None}
         there = sum(
@@ -447,9 +475,12 @@ class Planner:
         )
 
         def tell(missed: int) -> None:
-            self.missed_bytes = max(self.missed_bytes, missed)
+            if step.passes_bytes + step.beside_bytes + missed > limit:
+                self.missed_bytes = max(self.missed_bytes, missed)
 
-        return PeakWatch(meter, step.passes_bytes - there, tell)
+        known = step.beside.get(MISSED, 0) + step.beside[OF_LOSS]
+        added = step.passes_bytes - there + known
+        return PeakWatch(meter, added, tell)
 
     def infer(self, module: fx.GraphModule, _inputs: Any) -> Any:
         """Plan a graph without backward."""
@@ -464,7 +495,8 @@ class Planner:
         )
         planned = fx.GraphModule(module, emitter.emit())
         title = Title(title_of(module.graph.nodes))
-        planned.meta.update({_TITLE: title, STORE: step.store})
+        begin = self._begin(step)
+        planned.meta.update({_BEGIN: begin, _TITLE: title, STORE: step.store})
         return self.compile(planned, _inputs)
 
     def forward(self, module: fx.GraphModule, inputs: Any) -> Any:
@@ -482,18 +514,19 @@ class Planner:
         watched: Callable[[PeakWatch, Any], Any] | None = None,
     ) -> Any:
         """Compile a graph."""
+        begin = module.meta.get(_BEGIN)
         if self.inductor:
             from torch._inductor import config
             from torch._inductor.compile_fx import compile_fx_inner
 
             with config.patch(fallback_random=True):  # numbers as eager draws them
-                return compile_fx_inner(module, inputs)
+                return _begun(begin, compile_fx_inner(module, inputs))
         watch = module.meta.get(WATCH)
         run = boxed(module, module.meta[_TITLE])
         if watch is not None and watched is not None:
             run = watched(watch, run)
             run._boxed_call = True
-        return run
+        return _begun(begin, run)
 
     def __repr__(self) -> str:  # PyTorch quotes it
         limit = None if self.limit_bytes is None else format_bytes(self.limit_bytes)
@@ -527,6 +560,19 @@ class Planner:
                 raise error.with_traceback(None) from None
 
 
+def _begun(begin: Callable[[], None] | None, run: Any) -> Any:
+    """Return a graph that says when it runs; None: it says nothing."""
+    if begin is None:
+        return run
+
+    def call(arguments: list[Any]) -> Any:
+        begin()
+        return run(arguments)
+
+    call._boxed_call = True  # type: ignore[attr-defined]
+    return call
+
+
 @contextmanager
 def _onednn(enabled: bool) -> Iterator[None]:
     """Say meanwhile whether PyTorch may use oneDNN."""
@@ -555,6 +601,11 @@ def lowest_plan(policy: Policy, graph: Graph) -> Plan:
 def _devices(graph: fx.Graph) -> set[torch.device]:
     """Return the devices that a graph works on."""
     return {value.device for node in graph.nodes for value in values_of(node)}
+
+
+def _scalar_bytes(graph: fx.Graph) -> int:
+    """Return the bytes of a scalar, as the allocator of a graph's device rounds it."""
+    return max((rounded(1, each) for each in _devices(graph)), default=0)
 
 
 def _check_actions(plan: Plan, store: Store | None) -> None:

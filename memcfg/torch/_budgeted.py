@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import warnings
 from collections.abc import Mapping
 from types import FunctionType
@@ -101,6 +102,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         self._stores = stores_of(self._spill, self._settings[2])
         self._planners: dict[bool, Planner] = {}
         self._runs: dict[bool, Callable[..., Any]] = {}
+        self._last: list[Step] = []  # the one that the plan and the report are of
         self._loss_bytes: dict[str, int] = {}  # by inputs
         self._is_recurrent = any(
             isinstance(each, nn.RNNBase) for each in self.module.modules()
@@ -132,18 +134,9 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
             self._runs[accumulates] = self._compiled(accumulates)
         self._measure_loss(self._planners[accumulates], args, kwargs)
         with self._tracing():
-            if self._exceeds(self._planners[accumulates]):
+            if self._planners[accumulates].missed_bytes:
                 return self._planned_again(accumulates, args, kwargs)
             return unwrapped(self._runs[accumulates], args, kwargs)
-
-    def _exceeds(self, planner: Planner) -> bool:
-        """Whether a step had more in use than planned, and than its limit."""
-        limit_bytes = self._settings[0]
-        if planner.missed_bytes == 0 or limit_bytes is None:
-            return False
-        step = planner.steps[-1]
-        planned = step.passes_bytes + step.beside_bytes
-        return planned + planner.missed_bytes > limit_bytes
 
     def _planned_again(self, accumulates: bool, args: Any, kwargs: Any) -> Any:
         """Run with a plan that leaves room for what the last one missed."""
@@ -157,15 +150,18 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         try:
             return unwrapped(self._runs[accumulates], args, kwargs)
         except InfeasiblePlanError as error:
-            self._planners[accumulates], self._runs[accumulates] = planner, run
-            warnings.warn(
-                f"a step has {format_bytes(missed)} more in use than planned, and no "
-                f"plan has room for them: raise the limit to at least "
-                f"{format_bytes(error.smallest_limit_bytes or 0, exact=True)}",
-                RuntimeWarning,
-                stacklevel=outside("torch"),
-            )
-            return unwrapped(run, args, kwargs)
+            smallest = error.smallest_limit_bytes or 0
+        self._planners[accumulates], self._runs[accumulates] = planner, run
+        del fresh
+        gc.collect()  # what was traced is in cycles, and has tensors
+        warnings.warn(
+            f"a step has {format_bytes(missed)} more in use than planned, and no plan "
+            f"has room for them: raise the limit to at least "
+            f"{format_bytes(smallest, exact=True)}",
+            RuntimeWarning,
+            stacklevel=outside("torch"),
+        )
+        return unwrapped(run, args, kwargs)
 
     def _tracing(self) -> AbstractContextManager[object]:
         """Allow many shapes, and recurrent layers to be traced where there are any."""
@@ -192,6 +188,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
             inductor=inductor,
             stores=self._stores,
             update_bytes=self._update_bytes,
+            last=self._last,
         )
 
     def plan(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -226,11 +223,13 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
     def memory_plan(self) -> Plan | None:
         """The plan of the last shape of training steps; None: nothing is planned.
 
+        That is the step that ran last, or was planned since: of several shapes, and of
+        steps that add to gradients and those that do not, each has its own plan.
         It has what lies beside the traced graph, such as the state of the optimizer,
         and the whole limit. Its peak is that of one arena: an allocator, which has no
         holes, needs `predicted_peak_bytes`, the same or less.
         """
-        return self._steps[-1].whole[1] if self._steps else None
+        return self._last[0].whole[1] if self._last else None
 
     @property
     def spill_bytes(self) -> int:
@@ -244,9 +243,9 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
 
     def memory_report(self) -> str:
         """Return where the bytes of a step go, as a table by role and by module."""
-        if not self._steps:
+        if not self._last:
             return "nothing is planned before the first step"
-        return report_of(self._steps[-1], self._settings[0])
+        return report_of(self._last[0], self._settings[0])
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """Return the model's."""
@@ -277,7 +276,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__() if hasattr(super(), "__getstate__") else {}
         state = dict(state or self.__dict__)
-        for name in ("_planners", "_runs", "_loss_bytes", "_stores"):
+        for name in ("_planners", "_runs", "_last", "_loss_bytes", "_stores"):
             state.pop(name, None)
         return state
 

@@ -344,6 +344,39 @@ def test_a_new_shape_is_planned_anew_with_one_warning():
     assert not any("planned anew" in str(each.message) for each in caught)
 
 
+@pytest.mark.filterwarnings("ignore:a step is traced")
+@pytest.mark.parametrize("inductor", [False, True])
+def test_plan_and_report_are_of_the_training_step_that_ran_last(inductor):
+    module = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Tanh())
+    run = mt.budget(module, "64MiB", times="nominal", inductor=inductor)
+    x = {rows: torch.randn(rows, 64) for rows in (64, 256, 2048)}
+
+    def peak(rows):
+        run(x[rows]).sum().backward()
+        plan, head = run.memory_plan, run.memory_report().splitlines()[0]
+        assert head.startswith(f"Peak of a step: {format_bytes(peak_of(plan))}")
+        return plan.peak_bytes
+
+    def peak_of(plan):
+        return live_peak(run._last[0].whole[0], plan).nbytes
+
+    first = peak(2048)
+    so_far = sum(rounded(each.nbytes) for each in module.parameters())
+    assert peak(2048) == first + so_far
+    module.zero_grad()
+    small = peak(64)
+    assert small < first
+    assert peak(64) == small + so_far
+    with torch.no_grad():
+        run(x[256])
+    assert run.memory_plan.peak_bytes == small + so_far
+    assert peak(2048) == first + so_far  # nothing is planned anew
+    module.zero_grad()
+    assert peak(64) == small
+    assert peak(256) > small
+    assert run.predicted_peak_bytes >= first
+
+
 class _Fails(torch.autograd.Function):
     fails = True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import warnings
 
 import pytest
@@ -13,7 +14,7 @@ from torch_steps import ResNet, image  # noqa: E402
 
 import memcfg.torch as mt  # noqa: E402
 
-F = torch.nn.functional
+Dropout, F = torch.nn.Dropout, torch.nn.functional
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 MIB = 1 << 20
 
@@ -100,3 +101,83 @@ def test_what_no_plan_has_room_for_is_said_once_and_training_goes_on(pool):
     with warnings.catch_warnings(action="error"):
         losses += steps(module, run, x, y, loss, 2)[1]
     assert len(set(losses)) == 1
+
+
+def narrow(width=64):
+    """A network whose step needs most in its backward phase."""
+    layers = [
+        each
+        for _ in range(4)
+        for each in (torch.nn.Linear(width, width), torch.nn.GELU(), Dropout(0.3))
+    ]
+    return torch.nn.Sequential(*layers, torch.nn.Linear(width, 1))
+
+
+def test_a_refusal_leaves_nothing_of_what_was_traced_for_it(pool):
+    module, x = narrow(), torch.randn(512, 64)
+    y = torch.zeros(len(x), dtype=torch.long)
+    told = mt.estimate(copy.deepcopy(module), (x,), times="nominal")
+    run = mt.budget(module, told.floor_bytes, times="nominal")
+    loss = loss_with(told.peak_bytes)
+    steps(module, run, x, y, loss, 2)
+    gc.collect()
+    before = mt.get_memory_info()["current"]
+    gc.disable()
+    try:
+        with pytest.warns(RuntimeWarning, match="more in use than planned"):
+            peaks, _ = steps(module, run, x, y, loss, 3)
+    finally:
+        gc.enable()
+    assert mt.get_memory_info()["current"] == before
+    assert len(set(peaks)) == 1
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_the_users_loss_and_its_gradient_are_planned(pool, held):
+    layers = *narrow()[:-1], torch.nn.Softplus()
+    module, x = torch.nn.Sequential(*layers), torch.randn(512, 64)
+    told = mt.estimate(module, (x,), loss=torch.mean, times="nominal")
+    tensors = (*module.parameters(), x)
+    state = sum(-(-each.untyped_storage().nbytes() // 64) * 64 for each in tensors)
+    run = mt.budget(module, told.floor_bytes, loss=torch.mean, times="nominal")
+    before, peaks, found = mt.get_memory_info()["current"] - state, [], None
+    with warnings.catch_warnings(action="error"):
+        for _ in range(4):
+            module.zero_grad()
+            mt.reset_memory_stats()
+            found = run(x).mean()
+            found.backward()
+            peaks.append(mt.get_memory_info()["peak"] - before)
+            found = found if held else None
+    assert peaks[1:] == [told.floor_bytes] * 3
+    assert run.predicted_peak_bytes == told.floor_bytes
+
+
+def test_a_shape_that_needs_more_is_seen_though_another_was_planned_last(pool):
+    module, x, y, state = problem()
+    told = mt.estimate(copy.deepcopy(module), (x,))
+    limit = told.peak_bytes + told.peak_bytes // 8
+    run = mt.budget(module, limit)
+    few = x[:2].clone()  # whose step is far below the limit
+    loss = loss_with(told.peak_bytes // 2)
+    steps(module, run, x, y, loss, 1)
+    with pytest.warns(RuntimeWarning, match="planned anew"):
+        steps(module, run, few, y[:2], loss, 1)
+    peaks, _ = steps(module, run, x, y, loss, 4)
+    assert state + peaks[0] > limit  # the second, which is watched
+    assert all(state + peak <= limit for peak in peaks[2:])
+
+
+def test_what_is_planned_again_is_not_planned_a_third_time(pool):
+    module, x, y, state = problem()
+    told = mt.estimate(copy.deepcopy(module), (x,))
+    extra = told.peak_bytes
+    limit = extra + (told.peak_bytes + told.floor_bytes) // 2
+    run = mt.budget(module, limit)
+    with warnings.catch_warnings(action="error"):
+        steps(module, run, x, y, loss_with(extra), 3)
+        second = run.memory_plan
+        peaks, _ = steps(module, run, x, y, loss_with(extra), 3)
+    assert second.limit_bytes == limit
+    assert run.memory_plan is second
+    assert all(state + peak <= limit for peak in peaks)
