@@ -70,6 +70,8 @@ class _Away(_Kept):
     )
 
     def __init__(self, region: Region, offset: int, tensors: Sequence[Any]) -> None:
+        self.out: Copy | None = None  # first: an interrupt may end this anywhere
+        self.back: Copy | None = None
         storage = tensors[0].untyped_storage()
         self.region = region
         self.offset = offset
@@ -80,8 +82,6 @@ class _Away(_Kept):
         ]
         self.source: Any = tensors[0]
         self.target: Any = None
-        self.out: Copy | None = None
-        self.back: Copy | None = None
         self.stays: list[Any] | None = None  # what does not leave after all
 
     def view(self, number: int, storage: Any) -> torch.Tensor:

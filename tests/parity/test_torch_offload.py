@@ -439,4 +439,4 @@ def test_steps_that_fail_half_way_leave_no_copy_behind(tmp_path):
     raw = _swaps.swap_in(token)
     del raw, token, region
     gc.collect()
-    assert [nbytes for nbytes, _ in store.free] == [2**18]
+    assert [each.nbytes for each in store.free] == [2**18]
