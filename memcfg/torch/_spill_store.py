@@ -48,11 +48,11 @@ class Region:
     __slots__ = ("_forks", "_room", "memory", "nbytes", "store")
 
     def __init__(self, store: Store, room: _Room) -> None:
-        self._forks = fork_count()
         self.store = store
         self._room = room
         self.memory = room.memory
         self.nbytes = room.nbytes
+        self._forks = fork_count()
 
     def check_process(self) -> None:
         """Raise RuntimeError in the child of a fork: its parent writes there."""
@@ -63,7 +63,7 @@ class Region:
             )
 
     def __del__(self) -> None:
-        if self._forks == fork_count():
+        if getattr(self, "_forks", None) == fork_count():  # None: not yet made
             self.store.free.append(self._room)
 
 

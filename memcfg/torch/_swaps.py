@@ -70,8 +70,6 @@ class _Away(_Kept):
     )
 
     def __init__(self, region: Region, offset: int, tensors: Sequence[Any]) -> None:
-        self.out: Copy | None = None  # first: an interrupt may end this anywhere
-        self.back: Copy | None = None
         storage = tensors[0].untyped_storage()
         self.region = region
         self.offset = offset
@@ -82,6 +80,8 @@ class _Away(_Kept):
         ]
         self.source: Any = tensors[0]
         self.target: Any = None
+        self.out: Copy | None = None
+        self.back: Copy | None = None
         self.stays: list[Any] | None = None  # what does not leave after all
 
     def view(self, number: int, storage: Any) -> torch.Tensor:
@@ -91,7 +91,8 @@ class _Away(_Kept):
         return made.set_(storage, offset, shape, stride)
 
     def __del__(self) -> None:
-        for copy in (self.out, self.back):
+        for name in ("out", "back"):
+            copy = getattr(self, name, None)  # None: not yet made, or none
             if copy is not None:
                 copy.settle()
 

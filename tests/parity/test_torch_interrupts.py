@@ -204,6 +204,7 @@ def test_an_interrupt_of_the_first_trace_leaves_the_next_step_right(case):
     assert same_bits(module, eager)
 
 
+@pytest.mark.filterwarnings("error")  # nor does what was half made complain
 def test_files_that_an_interrupt_lets_go_of_are_not_counted(tmp_path):
     store = FileStore(SpillPlace("file", str(tmp_path)))
     line, ended = 1, True
