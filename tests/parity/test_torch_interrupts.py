@@ -166,12 +166,13 @@ class _Ends:
         return self
 
 
-@pytest.mark.parametrize("case", [False], indirect=True)
+@spilled
 def test_after_an_interrupt_at_any_line_the_next_step_is_right(case):
     module, run, x, eager, wanted = case
     for _ in range(3):
         step(module, run, x)
-    before, line, ended = held(module), 1, True
+    before, elsewhere = held(module), run.spill_bytes
+    line, ended = 1, True
     while ended:
         sys.settrace(_Ends(line))
         try:
@@ -181,6 +182,7 @@ def test_after_an_interrupt_at_any_line_the_next_step_is_right(case):
         assert held(module) == before, line
         assert torch.equal(step(module, run, x), wanted), line
         assert same_bits(module, eager), line
+        assert run.spill_bytes == elsewhere, line
         line += 1
     assert line > 50
 
