@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from abc import ABC, abstractmethod
 from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
@@ -27,6 +28,16 @@ class Copy(Protocol):
         """Wait until nothing is on its way."""
 
 
+class _Room:
+    """The memory of a region, which ends when nobody has it."""
+
+    __slots__ = ("__weakref__", "memory", "nbytes")
+
+    def __init__(self, memory: Any, nbytes: int) -> None:
+        self.memory = memory
+        self.nbytes = nbytes
+
+
 class Region:
     """Bytes of a tier for the copies of one step.
 
@@ -34,12 +45,13 @@ class Region:
     early gives them back: whoever has a copy there holds the region.
     """
 
-    __slots__ = ("_forks", "memory", "nbytes", "store")
+    __slots__ = ("_forks", "_room", "memory", "nbytes", "store")
 
-    def __init__(self, store: Store, memory: Any, nbytes: int) -> None:
+    def __init__(self, store: Store, room: _Room) -> None:
         self.store = store
-        self.memory = memory
-        self.nbytes = nbytes
+        self._room = room
+        self.memory = room.memory
+        self.nbytes = room.nbytes
         self._forks = fork_count()
 
     def check_process(self) -> None:
@@ -51,8 +63,8 @@ class Region:
             )
 
     def __del__(self) -> None:
-        if self._forks == fork_count():
-            self.store.free.append((self.nbytes, self.memory))
+        if getattr(self, "_forks", None) == fork_count():  # None: not yet made
+            self.store.free.append(self._room)
 
 
 class Store(ABC):
@@ -72,13 +84,20 @@ class Store(ABC):
     def __init__(self, spill: SpillPlace, bytes_per_second: float) -> None:
         self._limit = spill.limit_bytes
         self.tier = Tier(self.name, bytes_per_second, spill.limit_bytes, True)
-        self.free: deque[tuple[int, Any]] = deque()
-        self.nbytes = 0  # of all regions there are
+        self.free: deque[_Room] = deque()
+        # What an interrupt has let go of at any line is then not counted.
+        self._rooms: list[weakref.ref[_Room]] = []
         self._lock = threading.Lock()
         self._forks = fork_count()
 
     def __deepcopy__(self, _memo: dict[int, Any]) -> Store:
         return self
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all regions there are."""
+        rooms = [each() for each in self._rooms]
+        return sum(each.nbytes for each in rooms if each is not None)
 
     def reserve(self, nbytes: int) -> None:
         """Have a region ready: OSError or ResourceExhaustedError without room."""
@@ -90,20 +109,19 @@ class Store(ABC):
             if self._forks != fork_count():  # all there is are the parent's
                 self._forks = fork_count()
                 self.free.clear()
-                self.nbytes = 0
+                self._rooms = []
                 self.start()
             there = []
             while self.free:  # others may append meanwhile
                 there.append(self.free.popleft())
-            fitting = [each for each in there if each[0] >= nbytes]
+            fitting = [each for each in there if each.nbytes >= nbytes]
             if fitting:
-                taken = min(fitting, key=lambda each: each[0])
+                taken = min(fitting, key=lambda each: each.nbytes)
                 there.remove(taken)
                 self.free.extend(there)
-                return Region(self, taken[1], taken[0])
-            for size, _ in there:  # too small for this step; made anew for others
-                self.nbytes -= size
-            there.clear()
+                return Region(self, taken)
+            there.clear()  # too small for this step; made anew for others
+            self._rooms = [each for each in self._rooms if each() is not None]
             if self._limit is not None and self.nbytes + nbytes > self._limit:
                 raise ResourceExhaustedError(
                     f"The tier {self.name!r} of planned steps is full: other steps "
@@ -114,9 +132,9 @@ class Store(ABC):
                     device=str(self.device),
                     hint="Run backward before the next forward, or raise spill_limit.",
                 )
-            memory = self.make(nbytes)
-            self.nbytes += nbytes
-            return Region(self, memory, nbytes)
+            room = _Room(self.make(nbytes), nbytes)
+            self._rooms.append(weakref.ref(room))
+            return Region(self, room)
 
     @abstractmethod
     def start(self) -> None:

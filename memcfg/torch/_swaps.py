@@ -91,7 +91,8 @@ class _Away(_Kept):
         return made.set_(storage, offset, shape, stride)
 
     def __del__(self) -> None:
-        for copy in (self.out, self.back):
+        for name in ("out", "back"):
+            copy = getattr(self, name, None)  # None: not yet made, or none
             if copy is not None:
                 copy.settle()
 

@@ -125,11 +125,14 @@ def limited(nbytes, spill="host", **options):
         memory_limit=f"{nbytes}B", spill_to=spill, **options
     )
     mc.config.set_logical_device_configuration(cpu, [device])
+    mc.config.threading.set_intra_op_parallelism_threads(2)  # plans depend on it
     return nbytes
 
 
 def peak():
     """The bytes that `share` needs."""
+    mc.config.reset()
+    mc.config.threading.set_intra_op_parallelism_threads(2)
     model = compiled(share(), "nominal")
     nbytes = model.plan(BATCH).peak_bytes
     model.close()

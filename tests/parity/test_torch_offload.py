@@ -90,7 +90,7 @@ def test_below_what_computing_again_reaches_bits_and_bytes_are_as_planned(
         torch._dynamo.reset()
         module = copy.deepcopy(original)
         run = mt.budget(module, limit, example=(x,), spill_to=tmp_path)
-        graph = run._steps[-1].traced.graph
+        graph = run._steps[-1].whole[0]
         validate(graph, run.memory_plan)
         assert run.spill_bytes == bytes_elsewhere(graph, run.memory_plan)
         assert torch.equal(step(module, run, x, y), wanted)
@@ -439,7 +439,7 @@ def test_steps_that_fail_half_way_leave_no_copy_behind(tmp_path):
     raw = _swaps.swap_in(token)
     del raw, token, region
     gc.collect()
-    assert [nbytes for nbytes, _ in store.free] == [2**18]
+    assert [each.nbytes for each in store.free] == [2**18]
 
 
 class Dropped(torch.nn.Module):

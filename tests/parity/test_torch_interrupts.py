@@ -1,0 +1,225 @@
+"""Ctrl-C inside planned steps of PyTorch: the next step is right, and nothing stays."""
+
+from __future__ import annotations
+
+import copy
+import linecache
+import signal
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch_bits import bytes_left  # noqa: E402
+
+import memcfg.torch as mt  # noqa: E402
+from memcfg.devices import SpillPlace  # noqa: E402
+from memcfg.torch._backend import ALLOCATED  # noqa: E402
+from memcfg.torch._stores import FileStore  # noqa: E402
+
+F = torch.nn.functional
+pytestmark = [pytest.mark.parity, pytest.mark.filterwarnings("ignore")]
+
+ROWS, WIDTH = 256, 64
+_OURS = ("<planned step>", "/memcfg/torch/")
+_armed: list[str] = []  # the phase that is interrupted next
+
+
+def _interrupt(phase):
+    if _armed == [phase]:
+        _armed.clear()
+        signal.raise_signal(signal.SIGINT)
+
+
+@torch.library.custom_op("memcfg_interrupts::stop", mutates_args=())
+def stop(x: torch.Tensor, phase: str) -> torch.Tensor:
+    """A copy; whoever is at the keyboard ends it when its phase is armed."""
+    _interrupt(phase)
+    return x.clone()
+
+
+stop.register_fake(lambda x, phase: torch.empty_like(x))
+stop.register_autograd(
+    lambda ctx, gradient: (stop(gradient, "backward"), None),
+    setup_context=lambda ctx, inputs, output: None,
+)
+
+
+class _Stops(torch.nn.Module):
+    def forward(self, x):
+        return stop(x, "forward")
+
+
+def network():
+    torch.manual_seed(3)
+    layers = [[torch.nn.Linear(WIDTH, WIDTH), torch.nn.GELU()] for _ in range(6)]
+    flat = [each for pair in layers for each in pair]
+    return torch.nn.Sequential(*flat[:6], torch.nn.Dropout(), _Stops(), *flat[6:])
+
+
+def step(module, run, x):
+    """One step without the update: the loss; gradients are in the module."""
+    torch.manual_seed(1)
+    module.zero_grad()
+    loss = run(x).square().mean()
+    loss.backward()
+    return loss.detach()
+
+
+def same_bits(one, other):
+    both = zip(one.parameters(), other.parameters(), strict=True)
+    return all(torch.equal(a.grad, b.grad) for a, b in both)
+
+
+@pytest.fixture
+def case(tmp_path, request):
+    """A network in the pool, its budgeted step, its input, and eager's bits."""
+    _armed.clear()
+    torch._dynamo.reset()
+    mt.limit_cpu("64MiB")
+    module, x = network(), torch.randn(ROWS, WIDTH)
+    eager = copy.deepcopy(module)
+    wanted = step(eager, eager, x)
+    told = mt.estimate(module, (x,), times="nominal")
+    where = {"spill_to": tmp_path} if request.param else {}
+    limit = (told.floor_bytes * 3 + told.peak_bytes) // 4
+    run = mt.budget(module, limit, times="nominal", **where)
+    yield module, run, x, eager, wanted
+    mt.limit_cpu(None)
+
+
+def held(module):
+    """The bytes in the pool without gradients and garbage."""
+    module.zero_grad()
+    return bytes_left()
+
+
+def interrupted(module, run, x):
+    """Whether a step was."""
+    try:
+        step(module, run, x)
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
+spilled = pytest.mark.parametrize("case", [False, True], indirect=True)
+
+
+@spilled
+@pytest.mark.parametrize("phase", ["forward", "backward"])
+def test_after_a_signal_inside_of_an_op_the_next_step_is_right(case, phase):
+    module, run, x, eager, wanted = case
+    for _ in range(2):
+        assert torch.equal(step(module, run, x), wanted)
+    before, elsewhere = held(module), run.spill_bytes
+    for _ in range(3):
+        _armed.append(phase)
+        assert interrupted(module, run, x)
+        assert held(module) == before
+        assert run.spill_bytes == elsewhere
+        assert torch.equal(step(module, run, x), wanted)
+        assert same_bits(module, eager)
+    assert held(module) == before
+    assert run.spill_bytes == elsewhere
+
+
+@spilled
+def test_after_a_hook_that_is_interrupted_the_next_step_is_right(case):
+    module, run, x, eager, wanted = case
+    step(module, run, x)
+    before = held(module)
+
+    def ends(_gradient):
+        raise KeyboardInterrupt
+
+    for each in (module[0].weight, module[-2].weight):
+        hook = each.register_hook(ends)
+        assert interrupted(module, run, x)
+        hook.remove()  # PyTorch holds compiled gradients now, with any backend
+        assert torch.equal(step(module, run, x), wanted)
+        assert same_bits(module, eager)
+        assert held(module) == before
+
+
+class _Ends:
+    """Ends what runs at a line of memcfg's own, counted from the first.
+
+    Python looks for signals at calls, so none comes between `with` and what it takes.
+    """
+
+    def __init__(self, line):
+        self.left = line
+
+    def __call__(self, frame, event, _value):
+        name = frame.f_code.co_name
+        if name == "__del__" or not any(
+            each in frame.f_code.co_filename for each in _OURS
+        ):
+            return None
+        text = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+        if event == "line" and not text.lstrip().startswith("with "):
+            self.left -= 1
+            if self.left == 0:
+                raise KeyboardInterrupt
+        return self
+
+
+@spilled
+def test_after_an_interrupt_at_any_line_the_next_step_is_right(case):
+    module, run, x, eager, wanted = case
+    for _ in range(3):
+        step(module, run, x)
+    before, elsewhere = held(module), run.spill_bytes
+    line, ended = 1, True
+    while ended:
+        sys.settrace(_Ends(line))
+        try:
+            ended = interrupted(module, run, x)
+        finally:
+            sys.settrace(None)
+        assert held(module) == before, line
+        assert torch.equal(step(module, run, x), wanted), line
+        assert same_bits(module, eager), line
+        assert run.spill_bytes == elsewhere, line
+        line += 1
+    assert line > 50
+
+
+@pytest.mark.parametrize("case", [False], indirect=True)
+def test_an_interrupt_of_the_first_trace_leaves_the_next_step_right(case):
+    module, run, x, eager, wanted = case
+    limit = run._settings[0]
+    left = [KeyboardInterrupt]
+
+    def plans(graph, *, limit_bytes=None):
+        if left:
+            raise left.pop()
+        return ALLOCATED(graph, limit_bytes=limit_bytes)
+
+    again = mt.budget(module, limit, times="nominal", policy=plans)
+    before = held(module)
+    assert interrupted(module, again, x)
+    assert held(module) == before
+    assert torch.equal(step(module, again, x), wanted)
+    assert same_bits(module, eager)
+
+
+@pytest.mark.filterwarnings("error")  # nor does what was half made complain
+def test_files_that_an_interrupt_lets_go_of_are_not_counted(tmp_path):
+    store = FileStore(SpillPlace("file", str(tmp_path)))
+    line, ended = 1, True
+    while ended:
+        store.reserve(4096)
+        sys.settrace(_Ends(line))
+        try:
+            store.reserve(4096)
+            ended = False
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(None)
+        assert store.nbytes == sum(each.nbytes for each in store.free), line
+        line += 1
+    assert line > 10
