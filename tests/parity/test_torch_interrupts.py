@@ -166,6 +166,7 @@ class _Ends:
         return self
 
 
+@pytest.mark.slow  # minutes
 @spilled
 def test_after_an_interrupt_at_any_line_the_next_step_is_right(case):
     module, run, x, eager, wanted = case
