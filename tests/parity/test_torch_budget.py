@@ -21,7 +21,9 @@ from torch_steps import (  # noqa: E402
     NETWORKS,
     VGG,
     ResNet,
-    inputs_of,
+    problem,
+    same_bits,
+    step,
 )
 
 import memcfg.torch as mt  # noqa: E402
@@ -45,32 +47,9 @@ def _fresh(tmp_path_factory, monkeypatch):
     torch.manual_seed(3)
 
 
-def step(module, run, x, y):
-    """One step without the update: the loss; gradients are in the module."""
-    torch.manual_seed(1)
-    for each in module.parameters():
-        each.grad = None
-    loss = F.cross_entropy(run(x), y)
-    loss.backward()
-    return loss.detach()
-
-
 def state_bytes(module, x):
     tensors = [*module.parameters(), *module.buffers(), x]
     return sum(rounded(each.untyped_storage().nbytes()) for each in tensors)
-
-
-def same_bits(one, other):
-    gradients = zip(one.parameters(), other.parameters(), strict=True)
-    buffers = zip(one.buffers(), other.buffers(), strict=True)
-    return all(torch.equal(a.grad, b.grad) for a, b in gradients) and all(
-        torch.equal(a, b) for a, b in buffers
-    )
-
-
-def problem(kind):
-    module, x = kind(), inputs_of(kind)
-    return module, x, torch.randint(0, 10, (x.shape[0],))
 
 
 @pytest.mark.parametrize("kind", NETWORKS)

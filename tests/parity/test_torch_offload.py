@@ -16,7 +16,14 @@ torch = pytest.importorskip("torch")
 
 from small_disks import run_on_a_disk  # noqa: E402
 from torch_allocations import allocated_peak, rounded  # noqa: E402
-from torch_steps import GPT, LSTM, ResNet, inputs_of  # noqa: E402
+from torch_steps import (  # noqa: E402
+    GPT,
+    LSTM,
+    ResNet,
+    problem,
+    same_bits,
+    step,
+)
 
 import memcfg.torch as mt  # noqa: E402
 from memcfg.devices import SpillPlace  # noqa: E402
@@ -35,29 +42,6 @@ def _fresh(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("MEMCFG_TORCH_COSTS", str(folder))
     torch._dynamo.reset()
     torch.manual_seed(3)
-
-
-def step(module, run, x, y):
-    """One step without the update: the loss; gradients are in the module."""
-    torch.manual_seed(1)
-    for each in module.parameters():
-        each.grad = None
-    loss = F.cross_entropy(run(x), y)
-    loss.backward()
-    return loss.detach()
-
-
-def same_bits(one, other):
-    gradients = zip(one.parameters(), other.parameters(), strict=True)
-    buffers = zip(one.buffers(), other.buffers(), strict=True)
-    return all(torch.equal(a.grad, b.grad) for a, b in gradients) and all(
-        torch.equal(a, b) for a, b in buffers
-    )
-
-
-def problem(kind):
-    module, x = kind(), inputs_of(kind)
-    return module, x, torch.randint(0, 10, (x.shape[0],))
 
 
 def lowest(module, x, folder, **options):

@@ -136,3 +136,26 @@ def inputs_of(kind):
 
 
 NETWORKS = (ResNet, VGG, DenseNet, UNet, GPT, LSTM)
+
+
+def step(module, run, x, y):
+    """One step without the update: the loss; gradients are in the module."""
+    torch.manual_seed(1)
+    for each in module.parameters():
+        each.grad = None
+    loss = F.cross_entropy(run(x), y)
+    loss.backward()
+    return loss.detach()
+
+
+def same_bits(one, other):
+    gradients = zip(one.parameters(), other.parameters(), strict=True)
+    buffers = zip(one.buffers(), other.buffers(), strict=True)
+    return all(torch.equal(a.grad, b.grad) for a, b in gradients) and all(
+        torch.equal(a, b) for a, b in buffers
+    )
+
+
+def problem(kind):
+    module, x = kind(), inputs_of(kind)
+    return module, x, torch.randint(0, 10, (x.shape[0],))
