@@ -308,7 +308,8 @@ class SavedTensors:
             if not self._entered:
                 self._open_file()
                 self._modules.clear()  # their tensors may have moved
-                self._hook = register_module_forward_pre_hook(self._note)
+                if self._hook is None:  # an interrupt may have left it
+                    self._hook = register_module_forward_pre_hook(self._note)
             try:
                 hooks.__enter__()
             except BaseException:
@@ -329,7 +330,7 @@ class SavedTensors:
             self._leave_modules()
 
     def _leave_modules(self) -> None:
-        if not self._entered:
+        if not self._entered and self._hook is not None:
             self._hook.remove()
             self._hook = None
             self._file = None  # it goes with the last tensor that lies in it
@@ -353,6 +354,10 @@ class SavedTensors:
     def _note(self, module: torch.nn.Module, arguments: tuple[Any, ...]) -> None:
         """Learn what a module that is called holds, and what it was given."""
         if torch.compiler.is_compiling():  # it would become a part of the program
+            return
+        if not self._entered:  # an interrupt of the exit left this hook
+            with self._lock:
+                self._leave_modules()
             return
         if module not in self._modules:
             self._modules.add(module)

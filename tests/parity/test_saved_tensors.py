@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch", reason="needs PyTorch: tox run -e parity")
 
 from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
+from torch.nn.modules import module  # noqa: E402
 from torch_networks import NETWORKS, batches  # noqa: E402
 
 import memcfg.torch as mt  # noqa: E402
@@ -872,6 +873,8 @@ def test_an_interrupt_at_any_line_leaves_nothing(start, tmp_path):
     saver, at = mt.saved_tensors("250KiB", spill_to=tmp_path), 1 + 5 * start
     while interrupted(saver, at):
         assert saver.current_bytes == saver._encoder.pool_bytes == 0
+        torch.nn.ReLU()(x.detach())  # a module's call removes a hook that was left
+        assert len(module._global_forward_pre_hooks) == 0
         at += 40
     assert at > 1000
     x.grad = None
