@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 import os
 import warnings
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -35,6 +34,13 @@ from memcfg.torch._generator_states import (
     run_and_save_state,
     run_with_state,
 )
+from memcfg.torch._lstm_layers import (
+    add_workspaces,
+    has_lstm,
+    lstm_as_layers,
+    lstm_as_steps,
+    set_lstm,
+)
 from memcfg.torch._peak_watch import WATCH, PeakWatch, meter_of
 from memcfg.torch._stores import SpillRefusedError, Stores
 from memcfg.torch._swaps import STORE, register, swap_out
@@ -52,7 +58,7 @@ from memcfg.torch._traced import (
 from memcfg.units import ALIGNMENT, align_up, format_bytes, parse_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterator, Sequence
+    from collections.abc import Callable, Container, Sequence
 
     from memcfg.plan import Plan, Policy
     from memcfg.torch._spill_store import Store
@@ -67,7 +73,6 @@ _TRIES = 8  # of limits from which on a policy has a plan
 SO_FAR, MISSED = "gradients so far", "not planned"  # bytes beside a graph
 OF_LOSS = "loss and its gradient"  # the user's scalars, which outlive the op of a loss
 UNTIL_BACKWARD = (SO_FAR, MISSED)  # which have ended when the optimizer steps
-_RECURRENT = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
 
 
 @dataclass(frozen=True)
@@ -237,6 +242,8 @@ class Planner:
         Whether inductor compiles the two graphs.
     only_plan : bool
         Whether nothing is to be compiled.
+    every_way : bool
+        Whether a step is planned in each way to trace it, not in the first that fits.
     loss_bytes : int or None
         What the user's own loss needs; None: not known.
     stores : Stores or None
@@ -254,6 +261,7 @@ class Planner:
     beside: dict[str, int] = field(default_factory=dict)
     inductor: bool = False
     only_plan: bool = False
+    every_way: bool = False
     loss_bytes: int | None = None
     stores: Stores | None = None
     update_bytes: int | None = None
@@ -263,7 +271,6 @@ class Planner:
     told: bool = False
     known: list[Step] = field(default_factory=list)
     missed_bytes: int = 0  # what a step above the limit had in use beyond its plan
-    _onednn: bool = True
 
     @property
     def beside_bytes(self) -> int:
@@ -272,9 +279,9 @@ class Planner:
 
     def plan(self, source: fx.Graph, num_fwd_outputs: int | None) -> Step:
         """Plan a traced graph, or raise InfeasiblePlanError."""
+        add_workspaces(source, training=num_fwd_outputs is not None)
         if isinstance(self.costs, MeasuredCosts):
-            with _onednn(self._onednn):
-                self.costs.prepare(source.nodes)
+            self.costs.prepare(source.nodes)
         if workspaces := workspace_bytes(source.nodes):
             self.beside = {**self.beside, "cuBLAS workspaces": workspaces}
         scalars = 0 if num_fwd_outputs is None else _scalar_bytes(source)
@@ -537,8 +544,6 @@ class Planner:
         if any(isinstance(each, torch.SymInt) for each in inputs):
             raise ValueError("shapes are static: pass torch.compile(dynamic=False)")
         self.parameters = _parameters(module, inputs)
-        self._onednn = torch.backends.mkldnn.enabled
-        recurrent = any(node.target in _RECURRENT for node in module.graph.nodes)
         decompositions = None
         if self.inductor:  # which has no other code for some ops
             from torch._inductor.decomposition import select_decomp_table
@@ -551,13 +556,48 @@ class Planner:
             inference_compiler=self.infer,
             partition_fn=self.partition,
         )
-        # oneDNN's recurrent layer can't be differentiated in a traced graph: without
-        # it, a layer is traced as the ops of its steps.
-        with _onednn(self._onednn and not recurrent):
+        # With measured costs it is known what oneDNN's recurrent layers need.
+        known = isinstance(self.costs, MeasuredCosts) and not self.inductor
+        ways = (lstm_as_layers,) * known + (lstm_as_steps,)
+        if not has_lstm(module):
+            return _made(make, module, inputs)
+        refused: list[InfeasiblePlanError] = []
+        for lstm in ways:
+            set_lstm(module, lstm)
             try:
-                return make(module, inputs)
-            except MemcfgError as error:  # PyTorch's frames say nothing of it
-                raise error.with_traceback(None) from None
+                made = _made(make, module, inputs)
+            except InfeasiblePlanError as error:
+                refused.append(error)
+            except StopAfterPlanning:
+                if self.every_way and lstm is not ways[-1]:
+                    continue
+                _warn_of_steps(refused)
+                raise
+            else:
+                _warn_of_steps(refused)
+                return made
+        raise min(refused, key=lambda each: each.smallest_limit_bytes or 0)
+
+
+def _warn_of_steps(refused: Sequence[InfeasiblePlanError]) -> None:
+    """Say that an LSTM fits as the ops of its steps alone, if it is so."""
+    for error in refused:
+        smallest = format_bytes(error.smallest_limit_bytes or 0, exact=True)
+        warnings.warn(
+            "within this limit nn.LSTM runs as the ops of its steps, which is slower "
+            "and has the bits of PyTorch without oneDNN: as eager runs it, it needs "
+            f"{smallest}",
+            RuntimeWarning,
+            stacklevel=outside("torch"),
+        )
+
+
+def _made(make: Any, module: fx.GraphModule, inputs: Sequence[Any]) -> Any:
+    """Trace and compile a graph."""
+    try:
+        return make(module, inputs)
+    except MemcfgError as error:  # PyTorch's frames say nothing of it
+        raise error.with_traceback(None) from None
 
 
 def _begun(begin: Callable[[], None] | None, run: Any) -> Any:
@@ -571,17 +611,6 @@ def _begun(begin: Callable[[], None] | None, run: Any) -> Any:
 
     call._boxed_call = True  # type: ignore[attr-defined]
     return call
-
-
-@contextmanager
-def _onednn(enabled: bool) -> Iterator[None]:
-    """Say meanwhile whether PyTorch may use oneDNN."""
-    before = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(enabled)
-    try:
-        yield
-    finally:
-        torch._C._set_mkldnn_enabled(before)
 
 
 def lowest_plan(policy: Policy, graph: Graph) -> Plan:

@@ -32,7 +32,13 @@ from torch.utils._pytree import tree_map
 
 from memcfg._caller import outside
 from memcfg.devices._file_cache import CacheKind, find_file_cache
-from memcfg.torch._traced import ALIGNMENTS, nbytes_of, nominal_costs, values_of
+from memcfg.torch._traced import (
+    ALIGNMENTS,
+    RUNS_AS,
+    nbytes_of,
+    nominal_costs,
+    values_of,
+)
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
@@ -103,6 +109,11 @@ def _is_measured(node: fx.Node) -> bool:
     )
 
 
+def _run(node: fx.Node) -> Any:
+    """Return what a planned step calls for a node."""
+    return node.meta.get(RUNS_AS, node.target)
+
+
 def _key_of(node: fx.Node) -> str:
     def told(each: Any) -> Any:
         if not isinstance(each, fx.Node):
@@ -118,7 +129,9 @@ def _key_of(node: fx.Node) -> str:
     machine = torch.__version__, torch.get_num_threads(), platform.processor()
     gpus = [torch.cuda.get_device_name(each) for each in _gpus([node])]
     flags = torch.backends.mkldnn.enabled, os.cpu_count()
-    text = repr((machine, flags, gpus, str(node.target), arguments))
+    what = _run(node)
+    name = what.__name__ if RUNS_AS in node.meta else str(what)
+    text = repr((machine, flags, gpus, name, arguments))
     return sha256(text.encode()).hexdigest()
 
 
@@ -145,8 +158,8 @@ def _made_up(node: fx.Node) -> Any:
         maker, at = node.args
         own = not value.dtype.is_floating_point
         if own and isinstance(maker, fx.Node) and _is_measured(maker):
-            arguments, options = _arguments(maker)
-            return maker.target(*arguments, **options)[at]
+            arguments, options = made_up_arguments(maker)
+            return _run(maker)(*arguments, **options)[at]
 
     def like(value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
@@ -195,7 +208,8 @@ def _measure(nodes: dict[str, fx.Node]) -> _Costs:
     return found
 
 
-def _arguments(node: fx.Node) -> tuple[Any, Any]:
+def made_up_arguments(node: fx.Node) -> tuple[Any, Any]:
+    """Make arguments like those of a node."""
     made = {each: _made_up(each) for each in node.all_input_nodes}
     arguments = fx.node.map_arg(node.args, lambda each: made[each])
     return arguments, fx.node.map_arg(dict(node.kwargs), lambda each: made[each])
@@ -205,13 +219,13 @@ def _seconds(node: fx.Node) -> float | None:
     """Return the shortest of a few runs after one more; None: it can't be run so."""
     gpus = _gpus([node])
     try:
-        arguments, options = _arguments(node)
-        node.target(*arguments, **options)
+        arguments, options = made_up_arguments(node)
+        _run(node)(*arguments, **options)
         best = float("inf")
         for _ in range(_RUNS):
             _wait(gpus)
             began = time.perf_counter()
-            node.target(*arguments, **options)
+            _run(node)(*arguments, **options)
             _wait(gpus)
             best = min(best, time.perf_counter() - began)
     except (RuntimeError, TypeError, ValueError, IndexError):
@@ -244,9 +258,9 @@ def _allocations(nodes: dict[str, fx.Node]) -> list[Any]:
     )
     try:
         for key, node in nodes.items():
-            arguments, options = _arguments(node)
+            arguments, options = made_up_arguments(node)
             with record_function(_MARK + key):
-                kept = node.target(*arguments, **options)
+                kept = _run(node)(*arguments, **options)
             del kept, arguments, options
     finally:
         records = _disable_profiler_legacy()

@@ -24,7 +24,7 @@ from memcfg.torch._swaps import (
     swapped_in,
     swapped_out,
 )
-from memcfg.torch._traced import is_tangent, values_of
+from memcfg.torch._traced import RUNS_AS, is_tangent, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -195,6 +195,7 @@ class Emitter:
             written = self._replay(node, self._states[node])
         else:
             written = self._copy(node)
+            written.target = node.meta.get(RUNS_AS, node.target)
         written.meta[MODULE] = op.group if op.phase == "forward" else None
         self._roots.add(node)
         for part in self._parts.get(node, ()):

@@ -111,10 +111,9 @@ def estimate(
     True
     """
     inputs = checked_example(example, example_kwargs)
-    step = _traced(model, model, inputs, times, optimizer, loss)
-    return Estimate(
-        step.peak_bytes, step.floor_bytes(ALLOCATED), by_role(step), by_module(step)
-    )
+    steps = _traced(model, model, inputs, times, optimizer, loss)
+    floor = min(step.floor_bytes(ALLOCATED) for step in steps)
+    return Estimate(steps[0].peak_bytes, floor, by_role(steps[0]), by_module(steps[0]))
 
 
 def export(
@@ -158,8 +157,8 @@ def export(
         made = model(*args, **kwargs)
         return made if loss is None else loss(made)
 
-    step = _traced(run, model, checked_example(example, example_kwargs), times)
-    write_atomically(Path(path), (step.traced.graph.to_json().encode(),))
+    steps = _traced(run, model, checked_example(example, example_kwargs), times)
+    write_atomically(Path(path), (steps[0].traced.graph.to_json().encode(),))
 
 
 def _traced(
@@ -169,8 +168,11 @@ def _traced(
     times: str,
     optimizer: torch.optim.Optimizer | None = None,
     loss: Callable[[Any], torch.Tensor] | None = None,
-) -> Step:
-    """Trace what is run of a model, and plan a step of it without a limit."""
+) -> list[Step]:
+    """Plan a step of what is run of a model without a limit, in each way to trace it.
+
+    The first is the one that runs where it fits.
+    """
     planner = Planner(
         None,
         costs=costs_of(times),
@@ -179,10 +181,11 @@ def _traced(
             SO_FAR: gradient_bytes(model),
         },
         only_plan=True,
+        every_way=True,
         update_bytes=update_bytes(optimizer),
     )
     with tracing(True):
         if loss is not None:
             planner.loss_bytes = loss_bytes(model, loss, *inputs)
         planned_only(run, planner, *inputs)
-    return planner.steps[-1]
+    return planner.steps

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 Costs = Callable[[fx.Node], tuple[float, int]]
 
 ONCE = "memcfg.once"  # of nodes that are not to be computed again
+RUNS_AS = "memcfg.runs_as"  # of nodes for which a planned step calls another function
 LOSS = "loss"  # the op that is the user's own
 UPDATE = "step of the optimizer"  # the op that follows the backward phase, if any
 # Since PyTorch 2.13 a compiled backward lets go of the gradients of outputs that it has

@@ -52,12 +52,11 @@ def state_bytes(module, x):
     return sum(rounded(each.untyped_storage().nbytes()) for each in tensors)
 
 
-@pytest.mark.parametrize("kind", NETWORKS)
+@pytest.mark.parametrize("kind", [each for each in NETWORKS if each is not LSTM])
 def test_bits_are_eagers_and_the_peak_is_as_predicted_and_within_the_limit(kind):
     original, x, y = problem(kind)
     eager = copy.deepcopy(original)
-    with torch.backends.mkldnn.flags(enabled=kind is not LSTM):  # not differentiable
-        wanted = step(eager, eager, x, y)
+    wanted = step(eager, eager, x, y)
     told = mt.estimate(copy.deepcopy(original), (x,))
     between = (told.peak_bytes + told.floor_bytes) // 2
     peaks = []

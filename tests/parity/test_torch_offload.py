@@ -18,7 +18,6 @@ from small_disks import run_on_a_disk  # noqa: E402
 from torch_allocations import allocated_peak, rounded  # noqa: E402
 from torch_steps import (  # noqa: E402
     GPT,
-    LSTM,
     ResNet,
     problem,
     same_bits,
@@ -58,14 +57,13 @@ def bytes_elsewhere(graph, plan):
     return max(each.offset + graph.tensors[each.tensor].nbytes for each in outs)
 
 
-@pytest.mark.parametrize("kind", [ResNet, GPT, LSTM])
+@pytest.mark.parametrize("kind", [ResNet, GPT])
 def test_below_what_computing_again_reaches_bits_and_bytes_are_as_planned(
     kind, tmp_path
 ):
     original, x, y = problem(kind)
     eager = copy.deepcopy(original)
-    with torch.backends.mkldnn.flags(enabled=kind is not LSTM):  # not differentiable
-        wanted = step(eager, eager, x, y)
+    wanted = step(eager, eager, x, y)
     told = mt.estimate(copy.deepcopy(original), (x,))
     floor = lowest(copy.deepcopy(original), x, tmp_path)
     assert floor < told.floor_bytes

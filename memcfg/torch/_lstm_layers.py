@@ -1,0 +1,244 @@
+"""Recurrent layers of oneDNN in a traced step: an op forward, and one backward.
+
+PyTorch traces `nn.LSTM` as the ops of its steps, since it has no gradient of oneDNN's
+layer in a traced graph. Its eager steps on a CPU have that layer, which is what these
+functions trace, in eager's order of ops (ATen's ``native/mkldnn/RNN.cpp``).
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.utils._python_dispatch import _disable_current_modes
+
+from memcfg.torch._costs import made_up_arguments
+from memcfg.torch._traced import RUNS_AS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+_LAYER = torch.ops.aten.mkldnn_rnn_layer.default
+_BACKWARD = torch.ops.aten.mkldnn_rnn_layer_backward.default
+_WORKSPACE, _SECOND_BIAS = 3, 4  # places in what they return
+_LSTM = 2  # oneDNN's number of a kind
+Pair = tuple[torch.Tensor, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """What a layer is told beside its tensors.
+
+    Parameters
+    ----------
+    reverse : bool
+        Whether it begins at the end.
+    hidden_size, num_layers : int
+        Those of the module.
+    has_biases, bidirectional, batch_first, train : bool
+        Those of the module.
+    """
+
+    reverse: bool
+    hidden_size: int
+    num_layers: int
+    has_biases: bool
+    bidirectional: bool
+    batch_first: bool
+    train: bool
+
+
+class _Run(torch.autograd.Function):  # type: ignore[misc]
+    """One direction of one layer."""
+
+    @staticmethod
+    def forward(ctx: Any, how: _Layer, *tensors: torch.Tensor) -> Any:
+        out, hy, cy, workspace = _LAYER(
+            *tensors,
+            how.reverse,
+            [],
+            _LSTM,
+            how.hidden_size,
+            how.num_layers,
+            how.has_biases,
+            how.bidirectional,
+            how.batch_first,
+            how.train,
+        )
+        ctx.how = how
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*tensors, out, hy, cy, workspace)
+        return out, hy, cy
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor | None) -> Any:
+        how = ctx.how
+        *tensors, workspace = ctx.saved_tensors
+        x, w_ih, w_hh, b_ih, b_hh, hx, cx = _BACKWARD(
+            *tensors,
+            *gradients,
+            how.reverse,
+            _LSTM,
+            how.hidden_size,
+            how.num_layers,
+            how.has_biases,
+            how.train,
+            how.bidirectional,
+            [],
+            how.batch_first,
+            workspace,
+        )
+        return None, x, w_ih, w_hh, b_ih, b_hh, hx, cx
+
+
+def _lstm(
+    x: torch.Tensor,
+    state: Pair,
+    weights: Sequence[torch.Tensor],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Do as `torch.lstm` does with oneDNN."""
+    x = (x.transpose(0, 1) if batch_first else x).contiguous()
+    hx, cx = (each.contiguous() for each in state)
+    hidden = hx.shape[-1]
+    directions, count = 1 + bidirectional, 4 if has_biases else 2
+    last_h: list[torch.Tensor] = []
+    last_c: list[torch.Tensor] = []
+    for layer in range(num_layers):
+        made = []
+        for reverse in (False, True)[:directions]:
+            at = len(last_h)
+            own = list(weights[at * count : (at + 1) * count])
+            if not has_biases:
+                own += [torch.zeros(each.shape) for each in own]
+            how = _Layer(
+                reverse,
+                hidden,
+                num_layers,
+                has_biases,
+                bidirectional,
+                batch_first,
+                train,
+            )
+            out, h, c = _Run.apply(how, x, *own, hx[at], cx[at])
+            made.append(out)
+            last_h.append(h)
+            last_c.append(c)
+        x = made[0] if directions == 1 else torch.cat(made, -1)
+        if dropout and train and layer < num_layers - 1:
+            x = torch.dropout(x, dropout, True)
+    x = x.transpose(0, 1) if batch_first else x
+    return x, torch.stack(last_h), torch.stack(last_c)
+
+
+def _is_onednns(x: Any, state: Any, weights: Any) -> bool:
+    """Whether eager runs a layer by oneDNN, in float32."""
+    if not isinstance(weights, (list, tuple)) or not torch._C._get_mkldnn_enabled():
+        return False  # of packed sequences
+    tensors = (x, *state, *weights)
+    return (
+        x.dim() == 3
+        and not torch.is_autocast_enabled("cpu")
+        and all(t.device.type == "cpu" and t.dtype == torch.float32 for t in tensors)
+        and state[0].shape[-1] == state[1].shape[-1]  # no projection
+        and all(tensor.numel() for tensor in tensors)
+    )
+
+
+def lstm_as_layers(*arguments: Any) -> Any:
+    """Run `torch.lstm` with an op for each layer, where eager has oneDNN's."""
+    return (_lstm if _is_onednns(*arguments[:3]) else lstm_as_steps)(*arguments)
+
+
+def lstm_as_steps(*arguments: Any) -> Any:
+    """Run `torch.lstm` as the ops of its steps."""
+    with _without_onednn():
+        return torch.lstm(*arguments)
+
+
+@contextmanager
+def _without_onednn() -> Iterator[None]:
+    """Say meanwhile that PyTorch may not use oneDNN, as it decides between kernels."""
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
+
+
+def set_lstm(module: fx.GraphModule, lstm: Callable[..., Any]) -> None:
+    """Let a graph that Dynamo has traced call a function instead of `torch.lstm`."""
+    for node in module.graph.nodes:
+        if node.target in _LSTMS:
+            node.target = lstm
+    module.recompile()
+
+
+def has_lstm(module: fx.GraphModule) -> bool:
+    """Whether a graph has PyTorch's LSTM."""
+    return any(node.target in _LSTMS for node in module.graph.nodes)
+
+
+_LSTMS = torch.lstm, lstm_as_layers, lstm_as_steps
+
+
+def add_workspaces(graph: fx.Graph, *, training: bool) -> None:
+    """Have layers run with their workspaces, and give these the bytes they have.
+
+    What PyTorch traces has workspaces without a byte, and one gradient for two biases.
+    A layer is run once for its workspace.
+    """
+    known: dict[str, int] = {}
+    for node in graph.nodes:
+        if node.target is _LAYER:
+            node.meta[RUNS_AS] = run_for_backward if training else run_alone
+            key = repr([_like(each) for each in node.args])
+            if training and key not in known:
+                known[key] = _workspace_bytes(node)
+            _set_value(node, _WORKSPACE, known.get(key, 0))
+        elif node.target is _BACKWARD:
+            _set_value(node, _SECOND_BIAS)
+
+
+def _set_value(node: fx.Node, at: int, nbytes: int | None = None) -> None:
+    """Give one of the values of a node a storage of its own, of these bytes if any."""
+    values = list(node.meta["val"])
+    shape = values[at].shape if nbytes is None else (nbytes,)
+    values[at] = values[at].new_empty(shape)
+    node.meta["val"] = tuple(values)
+    for user in node.users:
+        if user.args[1] == at:
+            user.meta["val"] = values[at]
+
+
+def _like(argument: Any) -> Any:
+    value = argument.meta["val"] if isinstance(argument, fx.Node) else argument
+    return tuple(value.shape) if isinstance(value, torch.Tensor) else value
+
+
+def _workspace_bytes(node: fx.Node) -> int:
+    with unset_fake_temporarily(), _disable_current_modes():
+        arguments, _ = made_up_arguments(node)
+        return int(run_for_backward(*arguments)[_WORKSPACE].nbytes)
+
+
+def run_for_backward(*arguments: Any) -> Any:
+    """Run a layer whose gradient will be asked for: it has a workspace."""
+    with torch.enable_grad(), torch._C._AutoDispatchBelowAutograd():
+        return _LAYER(*arguments)
+
+
+def run_alone(*arguments: Any) -> Any:
+    """Run a layer without a workspace."""
+    with torch.no_grad():
+        return _LAYER(*arguments)

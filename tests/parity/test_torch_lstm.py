@@ -1,0 +1,199 @@
+"""Budgets of `nn.LSTM`: oneDNN's layers with eager's bits, and steps below them."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from hypothesis import given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+from torch import nn  # noqa: E402
+from torch_allocations import allocated_peak, rounded  # noqa: E402
+from torch_steps import LSTM, problem, same_bits, step  # noqa: E402
+
+import memcfg.torch as mt  # noqa: E402
+from memcfg.errors import InfeasiblePlanError  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # PyTorch's own, of its internals
+STEPS = "nn.LSTM runs as the ops of its steps"
+
+
+@pytest.fixture(autouse=True)
+def _fresh(tmp_path_factory, monkeypatch):
+    folder = tmp_path_factory.getbasetemp() / "torch_costs"
+    monkeypatch.setenv("MEMCFG_TORCH_COSTS", str(folder))
+    torch._dynamo.reset()
+    torch.manual_seed(3)
+
+
+class Layers(nn.Module):
+    """An LSTM whose sequence and last states are all read."""
+
+    def __init__(self, given_state, **how):
+        super().__init__()
+        self.inner, self.given_state = nn.LSTM(12, 16, **how), given_state
+        self.scale = nn.Parameter(torch.ones(1))
+
+    def forward(self, x):
+        batch = x.shape[0 if self.inner.batch_first else 1]
+        count = self.inner.num_layers * (1 + self.inner.bidirectional)
+        state = (self.scale * 0.3).expand(count, batch, 16)
+        out, (h, c) = self.inner(x, (state, 2 * state) if self.given_state else None)
+        return torch.cat([out.mean((0, 1)), h.mean((0, 1)), c.mean((0, 1))])
+
+
+def one_step(module, run, x):
+    torch.manual_seed(1)
+    for each in module.parameters():
+        each.grad = None
+    loss = run(x).square().sum()
+    loss.backward()
+    return loss.detach()
+
+
+def same_gradients(one, other):
+    pairs = zip(one.parameters(), other.parameters(), strict=True)
+    return all(
+        (a.grad is None and b.grad is None) or torch.equal(a.grad, b.grad)
+        for a, b in pairs
+    )
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(
+    st.fixed_dictionaries(
+        {
+            "num_layers": st.integers(1, 3),
+            "bias": st.booleans(),
+            "batch_first": st.booleans(),
+            "dropout": st.sampled_from([0.0, 0.4]),
+            "bidirectional": st.booleans(),
+        }
+    ),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+)
+def test_all_that_a_layer_can_be_has_eagers_bits(how, given_state, train, input_learns):
+    torch._dynamo.reset()
+    eager = Layers(given_state, **how).train(train)
+    module = copy.deepcopy(eager)
+    x = torch.randn(5, 3, 12)
+    ours = x.clone().requires_grad_(input_learns)
+    x.requires_grad_(input_learns)
+    wanted = one_step(eager, eager, x)
+    run = mt.budget(module, None)
+    assert torch.equal(one_step(module, run, ours), wanted)
+    assert same_gradients(module, eager)
+    assert not input_learns or torch.equal(ours.grad, x.grad)
+    kinds = {op.type for op in run._last[0].traced.graph.ops}
+    assert "aten.mkldnn_rnn_layer" in kinds
+    assert "aten.mkldnn_rnn_layer_backward" in kinds
+
+
+def measured_bytes(module, run, x, y):
+    step(module, run, x, y)
+    for each in module.parameters():
+        each.grad = None
+    used = allocated_peak(lambda: step(module, run, x, y))
+    return used + sum(rounded(each.nbytes) for each in (*module.parameters(), x))
+
+
+class Deep(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.LSTM(32, 32, 3, batch_first=True)
+        self.head = nn.Linear(32, 10)
+
+    def forward(self, x):
+        return self.head(self.inner(x)[0][:, -1])
+
+
+def test_bytes_are_as_predicted_down_to_the_last_layer_and_below():
+    original = Deep()
+    x, y = torch.randn(64, 5, 32), torch.randint(10, (64,))
+    eager, steps = copy.deepcopy(original), copy.deepcopy(original)
+    wanted = step(eager, eager, x, y)
+    with torch.backends.mkldnn.flags(enabled=False):
+        wanted_of_steps = step(steps, steps, x, y)
+    told = mt.estimate(copy.deepcopy(original), (x,))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        mt.budget(copy.deepcopy(original), told.floor_bytes, example=(x,))
+    (text,) = (str(each.message) for each in caught if STEPS in str(each.message))
+    layers = int(text.rpartition("needs ")[2].partition(" B")[0])
+    assert told.floor_bytes < layers < told.peak_bytes
+    for limit in (told.peak_bytes, layers, layers - 64, told.floor_bytes):
+        torch._dynamo.reset()
+        module = copy.deepcopy(original)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            run = mt.budget(module, limit, example=(x,))
+            measured = measured_bytes(module, run, x, y)
+        assert measured <= limit
+        assert 0.98 <= run.predicted_peak_bytes / measured <= 1.02
+        warned = any(STEPS in str(each.message) for each in caught)
+        assert warned == (limit < layers)
+        loss = step(module, run, x, y)
+        assert torch.equal(loss, wanted_of_steps if warned else wanted)
+        assert same_bits(module, steps if warned else eager)
+    with pytest.raises(InfeasiblePlanError) as refused:
+        mt.budget(copy.deepcopy(original), told.floor_bytes - 64, example=(x,))
+    assert refused.value.smallest_limit_bytes == told.floor_bytes
+
+
+def test_tensors_of_layers_leave_and_come_back(tmp_path):
+    original = Deep()
+    x, y = torch.randn(64, 5, 32), torch.randint(10, (64,))
+    eager = copy.deepcopy(original)
+    wanted = step(eager, eager, x, y)
+    roomy = mt.budget(copy.deepcopy(original), None, example=(x,))
+    limit = roomy.predicted_peak_bytes * 4 // 5
+    run = mt.budget(original, limit, spill_to=tmp_path)
+    assert torch.equal(step(original, run, x, y), wanted)
+    assert same_bits(original, eager)
+
+
+def test_nominal_costs_know_no_workspace_and_have_steps():
+    original, x, y = problem(LSTM)
+    steps = copy.deepcopy(original)
+    with torch.backends.mkldnn.flags(enabled=False):
+        wanted = step(steps, steps, x, y)
+    run = mt.budget(original, None, times="nominal")
+    assert torch.equal(step(original, run, x, y), wanted)
+    assert same_bits(original, steps)
+
+
+def test_layers_without_gradients_have_no_workspace():
+    module, x, _ = problem(LSTM)
+    run = mt.budget(module, "1GiB")
+    with torch.no_grad():
+        wanted = module(x)
+        assert torch.equal(run(x), wanted)
+        used = allocated_peak(lambda: run(x))
+    state = sum(rounded(each.nbytes) for each in (*module.parameters(), x))
+    assert used + state <= run.predicted_peak_bytes
+    assert run.predicted_peak_bytes <= 1.02 * (used + state)
+
+
+@pytest.mark.parametrize("how", [{"proj_size": 8}, {"dtype": torch.float64}])
+def test_what_onednn_has_not_is_eagers_too(how):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.LSTM(12, 16, **how)
+
+        def forward(self, x):
+            return self.inner(x)[0].mean((0, 1))
+
+    eager = Net()
+    module = copy.deepcopy(eager)
+    x = torch.randn(5, 3, 12, dtype=how.get("dtype"))
+    wanted = one_step(eager, eager, x)
+    run = mt.budget(module, None)
+    assert torch.equal(one_step(module, run, x), wanted)
+    assert same_gradients(module, eager)
