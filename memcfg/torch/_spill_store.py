@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from abc import ABC, abstractmethod
@@ -89,6 +90,7 @@ class Store(ABC):
         self._rooms: list[weakref.ref[_Room]] = []
         self._lock = threading.Lock()
         self._forks = fork_count()
+        _all.add(self)
 
     def __deepcopy__(self, _memo: dict[int, Any]) -> Store:
         return self
@@ -151,3 +153,16 @@ class Store(ABC):
     @abstractmethod
     def copy_in(self, region: Region, offset: int, storage: Any) -> Copy:
         """Begin to copy what was copied out to another storage."""
+
+
+_all: weakref.WeakSet[Store] = weakref.WeakSet()
+
+
+def _renew_locks() -> None:
+    """Make new locks in the child of a fork, where no thread holds them."""
+    for each in _all:
+        each._lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_locks)

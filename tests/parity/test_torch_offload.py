@@ -6,6 +6,7 @@ import copy
 import gc
 import os
 import pickle
+import signal
 from types import SimpleNamespace
 
 import pytest
@@ -409,6 +410,16 @@ def test_the_child_of_a_fork_does_not_read_what_its_parent_has(tmp_path):
         os._exit(outcome)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert torch.equal(_swaps.swapped_in(_swaps.swap_in(token), token, 0), x)
+
+
+def test_a_fork_while_a_region_is_taken_leaves_the_child_its_own_lock(tmp_path):
+    store = FileStore(SpillPlace("file", str(tmp_path)))
+    with store._lock:  # as another thread would have it
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            os._exit(0 if store.take(4096).nbytes >= 4096 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_steps_that_fail_half_way_leave_no_copy_behind(tmp_path):
