@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 RESULTS = Path(__file__).resolve().parent / "results" / "torch_budget.json"
-LIMITS = """| network | limit | step's peak | of eager's | predicted | time | planning |
-| --- | --- | ---: | ---: | ---: | ---: | ---: |
+LIMITS = """| network | limit | peak | of eager's | predicted | in file | time | plan |
+| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |
 """
 PEERS = """| network | PyTorch's way | its peak | its time | a budget's, at that peak |
 | --- | --- | ---: | ---: | ---: |
@@ -30,10 +30,17 @@ def limit_row(each: dict) -> str:
         f"{each['peak_bytes'] / 2**20:.1f} MiB",
         share(each),
         "" if predicted is None else f"{predicted / each['peak_bytes']:.3f}",
+        f"{each['spill_bytes'] / 2**20:.1f} MiB" if each.get("spill_bytes") else "",
         percent(each["times_eager"]),
         "" if predicted is None else f"{each['planning_seconds']:.1f} s",
     ]
     return "| " + " | ".join(cells) + " |"
+
+
+def told(own: dict) -> str:
+    """Return the time of a budget, and whether tensors leave."""
+    where = ", by a file" if own.get("spill_bytes") else ""
+    return percent(own["times_eager"]) + where
 
 
 def peer_row(each: dict, budgets: dict[tuple[str, str], dict]) -> str:
@@ -43,7 +50,7 @@ def peer_row(each: dict, budgets: dict[tuple[str, str], dict]) -> str:
         f"{each['method']}, {each['setting']}",
         share(each),
         percent(each["times_eager"]),
-        "" if own is None else percent(own["times_eager"]),
+        "" if own is None else told(own),
     ]
     return "| " + " | ".join(cells) + " |"
 
@@ -68,7 +75,9 @@ def table(path: Path = RESULTS) -> str:
 
 {PEERS}{second}
 
-Limits are shares of eager's peak; what is not listed is below the floor. Time beside
+Limits are shares of eager's peak; what does not
+fit by computing again has tensors leave for a file (`spill_to`), and what is not listed
+does not fit so either. Time beside
 eager's, median of {place["repeats"]} turns on one thread: on this machine eager's own
 turns differ by up to {noise(results)}. Where the last column is empty another of
 PyTorch's ways takes less of both. All activations are out of place, which computing

@@ -722,8 +722,10 @@ void Program::run_on_lane(void* context, std::size_t index) noexcept {
   try {
     const std::chrono::steady_clock::time_point begin =
         std::chrono::steady_clock::now();
+    if (program.traced_) program.spans_[index].begin = program.now();
     program.execute_one(index);
     program.keep_to_bandwidth(index, begin);
+    if (program.traced_) program.spans_[index].end = program.now();
   } catch (const std::exception& error) {
     program.note_failure(error.what());
   }
@@ -749,7 +751,6 @@ void Program::keep_to_bandwidth(std::size_t index,
     std::this_thread::sleep_until(time);
     Lane::get_on();
   }
-  if (traced_) spans_[index].end = now();
 }
 
 void Program::submit(std::size_t index) {
@@ -765,7 +766,6 @@ void Program::await(std::size_t event) {
 
 void Program::execute_one(std::size_t index) {
   const Instruction& instruction = instructions_[index];
-  if (traced_) spans_[index].begin = now();
   try {
     if (index == failing_) {
       if (instruction.kind == Kind::allocate) users_[instruction.more].buffer->refuse();
@@ -799,7 +799,6 @@ void Program::execute_one(std::size_t index) {
     if (instruction.kind == Kind::allocate) throw;  // as the resource says it
     throw kernel_failure(failure_of(index, error.what()));
   }
-  if (traced_) spans_[index].end = now();
 }
 
 // In the thread of the loop, which hears here what has failed on a lane.
@@ -813,13 +812,21 @@ void Program::execute_inline(std::size_t index) {
   }
 }
 
+// What an instruction of this thread takes is the time since the one before: a clock is
+// read once for each, which programs of some microseconds an instruction show.
 std::int64_t Program::execute(bool check_guards, std::size_t begin, std::size_t end) {
+  double time = traced_ ? now() : 0.0;
   for (std::size_t i = begin; i < end; ++i) {
     const Instruction& instruction = instructions_[i];
     if (instruction.queue != 0) {
       submit(i);
+      if (traced_) time = now();
     } else {
       execute_inline(i);
+      if (traced_) {
+        spans_[i].begin = time;
+        spans_[i].end = time = now();
+      }
       if (instruction.kind == Kind::guard && check_guards && !is_finite(instruction)) {
         return static_cast<std::int64_t>(i);
       }

@@ -664,8 +664,9 @@ class Program:
         self,
         guard: bool = True,
         counter: Counter | None = None,
-        seconds: list[float] | None = None,
+        timed: bool = False,
     ) -> int: ...
+    def least_seconds(self) -> list[float]: ...
     @overload
     def run_timed(self, resource: None = None) -> list[float]: ...
     @overload

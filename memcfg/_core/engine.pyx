@@ -631,6 +631,7 @@ cdef class Program:
     cdef size_t whole  # from this instruction on nothing interrupts a run
     cdef bint calls_back  # whether one of those is a Python function
     cdef vector[native.Span] spans  # of a timed run
+    cdef vector[double] least  # of timed runs, by instruction
 
     def __cinit__(self, Arena arena not None, spaces=(), lanes=()):
         cdef vector[shared_ptr[native.Space]] others
@@ -871,17 +872,19 @@ cdef class Program:
             self.core.get().unbind(as_size(number, "an input"))
             self.bound[number] = None
 
-    def run(self, guard=True, Counter counter=None, list seconds=None):
+    def run(self, guard=True, Counter counter=None, bint timed=False):
         """Run all and advance the counter; gives the guard that stopped it, else -1.
 
-        A run to the end fills `seconds` with those that each instruction took.
+        Timed runs to the end are those that `least_seconds` tells of.
         """
         cdef int64_t stopped
         cdef size_t end = self.core.get().size()
         cdef size_t first = self.whole if self.calls_back else end
+        cdef size_t index
         cdef vector[native.Span]* spans = NULL
-        if seconds is not None:
+        if timed:
             self.spans.resize(end)
+            self.least.resize(end, INFINITY)
             spans = &self.spans
         acquire(_running)
         try:
@@ -894,9 +897,16 @@ cdef class Program:
                 )
         finally:
             _running.leave()
-        if seconds is not None and stopped == -1:
-            seconds[:] = [span.end - span.begin for span in self.spans]
+        if timed and stopped == -1:
+            for index in range(end):
+                self.least[index] = min(
+                    self.least[index], self.spans[index].end - self.spans[index].begin
+                )
         return stopped
+
+    def least_seconds(self):
+        """Return the least seconds that each instruction took in timed runs."""
+        return self.least
 
     cdef int64_t run_part(
         self,

@@ -120,7 +120,6 @@ class Program:
         }
         self._bound: set[str] = set()
         self._untimed = _timed_steps(spec)
-        self._least: list[float] = []  # seconds of each instruction, of timed steps
         self.least_seconds = math.inf  # of a timed step
         self.due = False  # whether all timed steps are done
 
@@ -202,8 +201,8 @@ class Program:
                 self._write_inputs()
             if self._packed.program is not self:
                 self._pack()
-            timed: list[float] | None = [] if self._untimed else None
-            began = time.perf_counter() if self._untimed else 0.0
+            timed = self._untimed > 0
+            began = time.perf_counter() if timed else 0.0
             try:
                 ended: bool = self._loop.run(guard, counter, timed) == -1
             except (KernelError, ResourceExhaustedError) as error:
@@ -213,18 +212,21 @@ class Program:
                 if at_end:
                     self.device.read(self.arena, offset, array)
             if timed and ended:
-                self._note(timed, time.perf_counter() - began)
+                self._note(time.perf_counter() - began)
         except BaseException:
             self.finish()
             raise
         return ended
 
-    def _note(self, seconds: list[float], whole: float) -> None:
-        """Note what the instructions of a step took, and all of it with its waits."""
-        self._least = list(map(min, self._least or seconds, seconds))
-        self.least_seconds = min(self.least_seconds, whole)
+    def _note(self, seconds: float) -> None:
+        """Note what a timed step took, with its waits."""
+        self.least_seconds = min(self.least_seconds, seconds)
         self._untimed -= 1
         self.due = not self._untimed
+
+    def least_of_instructions(self) -> list[float]:
+        """Return the least seconds of each instruction in the timed steps."""
+        return self._loop.least_seconds()
 
     def took(self) -> dict[object, float]:
         """Return the seconds of ops in the timed steps, by the kernels' keys.
@@ -233,10 +235,11 @@ class Program:
         Those of a byte that was copied as it is are of the slower direction.
         """
         assert isinstance(self.spec, PlannedSpec)
+        least = self.least_of_instructions()
         found: dict[object, list[float]] = defaultdict(list)
         for index, action in enumerate(self.spec.plan.actions):
             if isinstance(action, planning.Compute):
-                took = max(self._least[self.instructions[index]], _SHORTEST)
+                took = max(least[self.instructions[index]], _SHORTEST)
                 found[self.spec.kernels.key(action.op)].append(took)
         means: dict[object, float] = {}
         means.update((key, sum(row) / len(row)) for key, row in found.items())
@@ -246,6 +249,7 @@ class Program:
     def _copied(self) -> dict[Copied, float]:
         """Return the seconds of a byte to each tier that was copied to."""
         assert isinstance(self.spec, PlannedSpec)
+        least = self.least_of_instructions()
         nbytes: dict[tuple[str, type], int] = defaultdict(int)
         seconds: dict[tuple[str, type], float] = defaultdict(float)
         coded: set[tuple[int, str]] = set()  # what lies there encoded
@@ -258,7 +262,7 @@ class Program:
             if there not in coded:
                 way = action.tier, type(action)
                 nbytes[way] += self.graph.tensors[action.tensor].nbytes
-                seconds[way] += max(self._least[self.instructions[index]], _SHORTEST)
+                seconds[way] += max(least[self.instructions[index]], _SHORTEST)
         found: dict[Copied, float] = {}
         for (tier, kind), moved in nbytes.items():
             if moved:
@@ -273,12 +277,13 @@ class Program:
         `took` has those of the slower direction, for who plans.
         """
         assert isinstance(self.spec, PlannedSpec)
+        least = self.least_of_instructions()
         nbytes: dict[str, int] = defaultdict(int)
         seconds: dict[str, float] = defaultdict(float)
         for index, action in enumerate(self.spec.plan.actions):
             if isinstance(action, planning.SwapOut | planning.SwapIn):
                 nbytes[action.tier] += self.graph.tensors[action.tensor].nbytes
-                took = self._least[self.instructions[index]]
+                took = least[self.instructions[index]]
                 seconds[action.tier] += max(took, _SHORTEST)
         return {tier: nbytes[tier] / seconds[tier] for tier in nbytes if nbytes[tier]}
 
@@ -289,7 +294,8 @@ class Program:
         """
         assert isinstance(self.spec, PlannedSpec)
         plan = self.spec.plan
-        took = {index: self._least[each] for index, each in self.instructions.items()}
+        least = self.least_of_instructions()
+        took = {index: least[each] for index, each in self.instructions.items()}
         now: dict[str, float] = defaultdict(float)
         schedule = []
         for index, action in enumerate(plan.actions):
@@ -301,8 +307,8 @@ class Program:
                 queue = f"{action.tier} {way}"
                 begin = max(begin, now[queue])
             elif isinstance(action, planning.Wait):
-                least = max(_LATE * took[action.action], _SOON)
-                seconds = seconds if seconds > least else 0.0
+                shortest = max(_LATE * took[action.action], _SOON)
+                seconds = seconds if seconds > shortest else 0.0
             now[queue] = begin + seconds
             schedule.append(planning.Scheduled(index, queue, begin, now[queue]))
         found = planning.simulate(self.graph, plan)

@@ -4,7 +4,8 @@ The peers are `torch.utils.checkpoint` around segments of blocks, as many as giv
 peaks; the same around each block or all, keeping what convolutions and products gave
 (selective checkpointing); and `activation_memory_budget` of the partitioner that
 `torch.compile` uses. Each has a peak of its own; `budget` gets each of these peaks as
-its limit, and shares of eager's. So times are compared at the same bytes.
+its limit, and shares of eager's. So times are compared at the same bytes. Where none
+fits by computing again, tensors may leave for a file.
 
 Bytes are those of all tensors of the process, counted by the pool of `limit_cpu`: the
 state, and what a step adds at most. Steps are timed in turns with eager's in one
@@ -26,6 +27,7 @@ import copy
 import json
 import statistics
 import sys
+import tempfile
 import time
 import warnings
 from functools import partial
@@ -294,18 +296,23 @@ class Bench:
         ]
         self.add("budget", "none", free, unplanned)
         for setting, limit in [*limits, ("floor", floor)]:
-            self.measure_budget(setting, limit, wanted)
+            if not self.measure_budget(setting, limit, wanted):
+                with tempfile.TemporaryDirectory() as folder:
+                    self.measure_budget(setting, limit, wanted, folder)
 
-    def measure_budget(self, setting: str, limit: int, wanted: list) -> None:
+    def measure_budget(
+        self, setting: str, limit: int, wanted: list, folder: str | None = None
+    ) -> bool:
+        """Measure a budget, whose tensors may leave for a folder; False: no plan."""
         torch._dynamo.reset()
         module = copy.deepcopy(self.original)
         began = time.perf_counter()
         try:
-            run = mt.budget(module, limit, example=(self.x,))
+            run = mt.budget(module, limit, example=(self.x,), spill_to=folder)
         except InfeasiblePlanError as error:
             least = error.smallest_limit_bytes
             print(f"{self.name} {setting}: {limit} is below the floor, {least}")
-            return
+            return False
         planning = time.perf_counter() - began
         first = self.step(module, run)
         found = [first, *(p.grad for p in module.parameters())]
@@ -321,9 +328,11 @@ class Bench:
             limit_bytes=limit,
             predicted_bytes=run.predicted_peak_bytes,
             planning_seconds=planning,
+            spill_bytes=run.spill_bytes,
         )
         if peak > limit:
             raise SystemExit(f"{self.name}, {setting}: {peak - limit} bytes over")
+        return True
 
 
 def pareto(results: list[dict]) -> list[dict]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import threading
 import time
 import tracemalloc
@@ -235,20 +236,28 @@ def test_a_run_tells_what_each_instruction_took(arena, cells):
     for undivided in (False, True):
         program = Program(arena)
         program.guard(0)
-        program.compute(CallbackKernel(lambda: time.sleep(0.002)), [], [], None)
+        pause = [0.003]
+        sleeps = CallbackKernel(lambda pause=pause: time.sleep(pause[-1]))
+        program.compute(sleeps, [], [], None)
         if undivided:
             program.undivided()
         program.compute(CallbackKernel(lambda: None), [], [], None)
         cells[0] = 1
-        seconds = []
-        assert program.run(True, counter, seconds) == -1
-        assert len(seconds) == len(program)
-        assert seconds[1] >= 0.002
-        assert min(seconds) >= 0
-        before = list(seconds)
+        assert program.run() == -1
+        assert program.least_seconds() == []
+        assert program.run(True, None, True) == -1
+        first = program.least_seconds()
+        assert len(first) == len(program)
+        assert first[1] >= 0.002
+        assert min(first) >= 0
+        pause.append(0)
+        assert program.run(True, counter, timed=True) == -1
+        least = program.least_seconds()
+        assert all(map(operator.le, least, first))
+        assert least[1] < 0.002
         cells[0] = np.nan
-        assert program.run(True, counter, seconds) == 0
-        assert seconds == before
+        assert program.run(True, counter, timed=True) == 0
+        assert program.least_seconds() == least
         assert program.run() == 0
     assert counter.value == 2
 

@@ -116,6 +116,7 @@ class CudaProgram:
         self._plain = False  # nothing in it has to be looked at but losses
         self._capturing = switched_on(_VARIABLE, default=True)
         self._runs = 0
+        self._least: list[float] = []
         self._saved: tuple[int, int, int] | None = None  # from, to, bytes
         self._protects = False  # whether the state has been saved in this run
         self._at: int | None = None  # the instruction that is being issued
@@ -296,20 +297,24 @@ class CudaProgram:
         self,
         guard: bool = True,
         counter: Counter | None = None,
-        seconds: list[float] | None = None,
+        timed: bool = False,
     ) -> int:
         """Run all and advance the counter; gives the guard that stopped it, else -1.
 
-        A run to the end fills `seconds` with those that each instruction took.
+        Timed runs to the end are those that `least_seconds` tells of.
         """
         self._prepare()
-        if seconds is not None:
-            return call_undivided(partial(self._run, guard, counter, seconds))
+        if timed:
+            return call_undivided(partial(self._run, guard, counter, timed=True))
         if not self._graphs or self._failing is not None or not self._plain:
             return call_undivided(partial(self._run, guard, counter))
         with _Run(self):
             part = replay(self._streams[0], self._graphs, self._losses, guard, counter)
         return -1 if part == -1 else self._parts[part][1] - 1
+
+    def least_seconds(self) -> list[float]:
+        """Return the least seconds that each instruction took in timed runs."""
+        return list(self._least)
 
     def run_timed(self, resource: Resource | None = None) -> Any:
         """Run one by one: seconds of each, and the bytes in use of a resource."""
@@ -348,10 +353,11 @@ class CudaProgram:
         self,
         check: bool,
         counter: Counter | None,
-        seconds: list[float] | None = None,
+        *,
+        timed: bool = False,
     ) -> int:
         """Run, part by part."""
-        spans = None if seconds is None else self._spans()
+        spans = self._spans() if timed else None
         with _Run(self):
             if spans is None:
                 self._capture()
@@ -369,8 +375,9 @@ class CudaProgram:
             self._runs += 1
             if counter is not None:
                 counter.advance()
-        if seconds is not None and spans is not None:
-            seconds[:] = [end.seconds_since(begin) for begin, end in spans.values()]
+        if spans is not None:
+            took = [end.seconds_since(begin) for begin, end in spans.values()]
+            self._least = list(map(min, self._least or took, took))
         return -1
 
     def _issue(
