@@ -1,9 +1,9 @@
 """Measure Capuchin in a model: what tracking costs, and what its steps take.
 
-*Tracking* is what makes the first steps known: the loop reads a clock behind
-each instruction, and the least seconds are kept. Steps of one program, by `share`, are run
-in turns with it and without; the ratio is that of the medians. The paper has less than
-2 percent. Ops of 4 microseconds, as of LeNet-300-100 at batch 1, are the worst case.
+*Tracking* is what makes the first steps known: the loop reads a clock behind each
+instruction and keeps the least seconds. Steps of one program, by `share`, are run in
+turns with it and without; the ratio is that of the medians. The paper has less than 2
+percent. Ops of 4 microseconds, as of LeNet-300-100 at batch 1, are the worst case.
 
 *Adaptation* trains within a limit, with copies to the host's memory over a lane that is
 throttled: the passive first step, the plan that is made of it, and the plan that stays,
