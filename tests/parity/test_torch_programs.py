@@ -210,7 +210,7 @@ STEPS = st.tuples(st.integers(0, len(KINDS) - 1), st.integers(0, 9), st.integers
 PHASES = (Phase.explicit, Phase.generate)  # to shrink takes minutes
 
 
-@settings(max_examples=20, deadline=None, derandomize=True, phases=PHASES)
+@settings(max_examples=8, deadline=None, derandomize=True, phases=PHASES)
 @given(
     st.lists(STEPS, min_size=2, max_size=9),
     st.lists(st.integers(0, 4), min_size=1, max_size=2, unique=True),
