@@ -36,7 +36,7 @@ def table(path: Path = RESULTS) -> str:
 Limits are parts of what a step of `share` has beside its state. Steps of the first
 table are beside those of `share` without a limit; copies go over a lane of
 {place["lane_bandwidth"]} a second. They are medians at last, before that the least of
-a plan's steps. One thread computes.
+a plan's steps. Those of the second table are the fastest of turns. One thread computes.
 {place["processor"]}, {place["cores"]} cores, {place["date"]}, load {place["load"]:.1f}.
 """
     return "\n".join(lines) + "\n" + note

@@ -8,6 +8,7 @@ import traceback
 import warnings
 from dataclasses import replace
 from functools import partial
+from typing import ClassVar
 
 import pytest
 
@@ -381,6 +382,30 @@ def test_an_exception_in_backward_leaves_the_next_step_right():
     step(plain, plain, x, y)
     assert torch.equal(step(original, run, x, y), step(plain, plain, x, y))
     assert same_bits(original, plain)
+
+
+class _Counts(torch.autograd.Function):
+    runs: ClassVar = []
+
+    @staticmethod
+    def forward(ctx, x):
+        _Counts.runs.append(x.shape)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+def test_a_function_with_side_effects_is_refused_in_a_sentence():
+    class Net(torch.nn.Linear):
+        def forward(self, x):
+            return _Counts.apply(super().forward(x)).relu()
+
+    run = mt.budget(Net(8, 8), None, times="nominal")
+    with pytest.raises(ValueError, match=r"one graph \(.*saved_tensors needs none$"):
+        run(torch.ones(2, 8))
+    assert _Counts.runs == []
 
 
 def test_a_graph_that_is_retained_gives_the_same_gradients_twice():
