@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ from memcfg.plan._algorithms import algorithms as listed
 from memcfg.plan._capuchin import capuchin
 from memcfg.plan._cdma import cdma
 from memcfg.plan._exact import Exact
+from memcfg.plan._full_tiers import limits_of, within_tiers
 from memcfg.plan._gist import gist
 from memcfg.plan._layrub_migration import layrub_migration
 from memcfg.plan._lifetimes import Request
@@ -84,9 +86,19 @@ class Auto:
 
     def __call__(self, graph: Graph, limit_bytes: int | None = None) -> Plan:
         """Plan a graph; see `Policy`."""
+        if self.watch() is not None:
+            return self._within(graph, limit_bytes)
+        return within_tiers(self.name, graph, limit_bytes, self._within, self._tried)
+
+    def _tried(self, graph: Graph, limit_bytes: int) -> Plan:
+        return self._within(graph, limit_bytes, below=sys.float_info.max)
+
+    def _within(
+        self, graph: Graph, limit_bytes: int | None, below: float = math.inf
+    ) -> Plan:
         watch = self.watch(_SEARCHING)
         request = Request.of(graph, self.name, limit_bytes, watch)
-        request = replace(request, places=self.places)
+        request = replace(request, places=self.places, below=below)
         bounding = self.watch()
         plans = _plan(request)
         if self.algorithms == "any":
@@ -124,7 +136,7 @@ class Auto:
             told,
             smallest_limit_bytes=lowest.peak_bytes,
             lower_bound_bytes=lowest.lower_bound_bytes,
-            is_smallest=not _is_ended(request),
+            is_smallest=not (_is_ended(request) or limits_of(request.graph)),
             requested_bytes=lowest.peak_bytes,
             limit_bytes=request.limit_bytes,
             hint="Raise the limit or lower the batch size.",
@@ -181,7 +193,7 @@ class _Plans:
         """The seconds of the fastest that fits, unless it may round otherwise."""
         best = self.best
         if best is None or (names_algorithms(best) and not self._may_round):
-            return math.inf
+            return self._request.below
         return best.elapsed_seconds
 
     @property
@@ -271,7 +283,8 @@ def _search(request: Request, plans: _Plans) -> None:
     effort = next((each for most, each in (_SURE, _FEW) if ops <= most), None)
     if effort is not None and plans.begin("exact"):
         plans.add(Exact(effort=effort).within(request, limit)[0])
-    if plans.best is None and plans.begin("exact"):
+    looks = plans.best is None and request.below == math.inf
+    if looks and plans.begin("exact"):
         search = Exact(effort=max(effort or 0, _LAST[1]))
         found = search.lowest(request, plans.lowest)
         plans.add(found)

@@ -64,7 +64,7 @@ class _Guided:
                 ),
                 key=lambda each: each.peak_bytes,
             )
-        return within_tier(request, plan, nothing.peak_bytes)
+        return within_tier(request, plan)
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from memcfg.errors import PlanError
 from memcfg.plan._actions import Action, Encode, SwapOut
 from memcfg.plan._codec_bytes import LOSSY, SPARSE, code_bytes
+from memcfg.plan._full_tiers import TierFullError, beyond_limits, within_tiers
 from memcfg.plan._gist import RECTIFIED
 from memcfg.plan._lifetimes import by_tier, tier_rates
 from memcfg.plan._policy import is_lossless
 from memcfg.plan._simulate import simulate, with_tiers
 from memcfg.plan._sparsity import Densities
-from memcfg.plan._swapping import beyond_limits
 from memcfg.plan._tier_choice import ENCODES, tiers_of
 from memcfg.plan._vdnn import vdnn_all
 
@@ -52,6 +52,9 @@ class _Compressing:
 
     def __call__(self, graph: Graph, limit_bytes: int | None = None) -> Plan:
         """Plan a graph; see `Policy`."""
+        return within_tiers(self.name, graph, limit_bytes, self._plan)
+
+    def _plan(self, graph: Graph, limit_bytes: int | None) -> Plan:
         plan = self.base(graph, limit_bytes=limit_bytes)
         coded = self._coded(graph, plan)
         if coded == plan.actions:
@@ -66,7 +69,7 @@ class _Compressing:
             )
         found = simulate(graph, placed, tier_rates(graph))
         if told := beyond_limits(self.name, graph, found):
-            raise PlanError(f"{told} Raise spill_limit, or swap without codes")
+            raise TierFullError(f"{told} Raise spill_limit, or swap without codes")
         busy = found.seconds + found.codec_seconds
         predicted = replace(
             plan.predicted,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from memcfg.plan._layrub import readers_first
 from memcfg.plan._policy import Method, fits
-from memcfg.plan._swapping import Away, within_tier
+from memcfg.plan._swapping import Away, tier_excess, within_tier
 from memcfg.plan._timed_swaps import TimedSwaps
 
 if TYPE_CHECKING:
@@ -40,10 +40,13 @@ class _Migrator:
             away = migrations(graph, sequence, self.look_ahead)
             found.append(TimedSwaps(request, sequence, away).plan())
             fitting = request.limit_bytes is not None and fits(found[-1])
-            if fitting or request.is_over():
+            if request.is_over() or (fitting and not tier_excess(request, found[-1])):
                 break
-        best = min(found, key=lambda plan: (not fits(plan), plan.peak_bytes))
-        return within_tier(request, best)
+
+        def order(plan: Plan) -> tuple[bool, int, int]:
+            return not fits(plan), tier_excess(request, plan), plan.peak_bytes
+
+        return within_tier(request, min(found, key=order))
 
 
 def migrations(graph: Graph, sequence: Sequence[int], look_ahead: int) -> list[Away]:
@@ -114,4 +117,4 @@ def layrub_migration(look_ahead: int = 2) -> Policy:
        Memory Reuse and Data Migration for Extreme-Scale Deep Learning on Many-Core
        Architectures", ACM TACO 15(3), 2018.
     """
-    return Method("layrub_migration", _Migrator(look_ahead), "vdnn_dyn()", swaps=True)
+    return Method("layrub_migration", _Migrator(look_ahead), "auto()", swaps=True)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from memcfg.plan._policy import Policy
 
 _TRIGGERS = ("in_time", "at_once", "on_demand")
+_WAITS = ("no", "leaving", "both")  # what ops wait for, as far as a limit asks for it
 
 
 class _Map(NamedTuple):
@@ -65,7 +66,7 @@ class _Swapper:
         maps = _feature_maps(request)
         unplaced: list[list[Event]] = []
         lowest = nothing
-        for waits in (False, True):
+        for waits in _WAITS:
             found = None
             low, high = 0, len(maps) + 1  # whether `high` maps fit is not known first
             while high - low > 1 and not request.is_over():
@@ -82,39 +83,43 @@ class _Swapper:
                 else:
                     low = middle
             if found is not None:
-                return within_tier(request, found, nothing.peak_bytes)
+                return within_tier(request, found)
         if request.is_over():
-            least = self.planned(request, maps, waits=True)
+            least = self.planned(request, maps, waits=_WAITS[-1])
             lowest = min(lowest, least, key=lambda each: each.peak_bytes)
             if fits(lowest):
-                return within_tier(request, lowest, nothing.peak_bytes)
+                return within_tier(request, lowest)
         elif request.below == math.inf:
             plans = [plan_events(request, events) for events in unplaced]
             lowest = min([lowest, *plans], key=lambda each: each.peak_bytes)
         return lowest
 
     def planned(
-        self, request: Request, maps: Sequence[_Map], *, waits: bool = False
+        self, request: Request, maps: Sequence[_Map], *, waits: str = _WAITS[0]
     ) -> Plan:
         """Plan with these maps away between their uses; see `events`."""
         return plan_events(request, self.events(request, maps, waits=waits))
 
     def events(
-        self, request: Request, maps: Sequence[_Map], *, waits: bool = False
+        self, request: Request, maps: Sequence[_Map], *, waits: str = _WAITS[0]
     ) -> list[Event]:
         """List what happens with these maps away between their uses.
 
         Their bytes are free when a copy out has ended, or the next op waits for that.
+        On a slow lane a copy back would start as early, so that nothing were free: at
+        last each starts when it is needed, and what a limit can be is no lane's matter.
         """
         graph = request.graph
         ends = [*accumulate(op.seconds for op in graph.ops)]
         starts = [0.0, *ends[:-1]]
         lanes = _lanes(graph, maps)
         leaves = _leaves(maps, starts, lanes)
-        if waits:
+        if waits != "no":
             leaves = {each.tensor: each.begin + 1 for each in maps}
         wanted = [each for each in maps if leaves[each.tensor] < each.first]
         arrives = self._arrives(wanted, starts, lanes, _first_backward(request))
+        if waits == "both":
+            arrives = {each.tensor: each.first for each in maps}
         return events_of(
             range(len(graph.ops)),
             [

@@ -6,11 +6,13 @@ model's configuration.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from memcfg.errors import InfeasiblePlanError
 from memcfg.plan._actions import Compute
+from memcfg.plan._full_tiers import within_tiers
 from memcfg.plan._lifetimes import Request
 from memcfg.plan._time_bound import with_gap
 from memcfg.units import format_bytes
@@ -80,7 +82,17 @@ class Method:
 
     def draft(self, graph: Graph, limit_bytes: int | None) -> Plan:
         """Plan a graph, without saying how good the plan is."""
+        if not (self.swaps or self.chooses):  # which a base may do
+            return self._within(graph, limit_bytes)
+        return within_tiers(self.name, graph, limit_bytes, self._within, self._tried)
+
+    def _within(self, graph: Graph, limit_bytes: int | None) -> Plan:
         plan = self.propose(Request.of(graph, self.name, limit_bytes))
+        return refuse_unless_it_fits(plan, self.other)
+
+    def _tried(self, graph: Graph, limit_bytes: int) -> Plan:
+        request = Request.of(graph, self.name, limit_bytes)
+        plan = self.propose(replace(request, below=sys.float_info.max))
         return refuse_unless_it_fits(plan, self.other)
 
 

@@ -171,7 +171,7 @@ def _plan(request: Request) -> Plan:
             if not tier_excess(request, plan):
                 return plan
             over = over or plan
-    return plan if over is None else within_tier(request, over, nothing.peak_bytes)
+    return plan if over is None else within_tier(request, over)
 
 
 def _fitting(request: Request, low: Cache) -> Iterator[Cache]:

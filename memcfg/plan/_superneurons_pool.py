@@ -82,10 +82,8 @@ def _plans(request: Request) -> Iterator[Plan]:
 def _pool(request: Request) -> Plan:
     """Take the first plan of the ladder that fits, on the device and its tier."""
     lowest: Plan | None = None
-    enough = 0
     over: Plan | None = None  # fits the device, not the tier
     for plan in _plans(request):
-        enough = enough or plan.peak_bytes
         if fits(plan):
             if not tier_excess(request, plan):
                 return plan
@@ -95,7 +93,7 @@ def _pool(request: Request) -> Plan:
         if request.is_over():
             break
     assert lowest is not None
-    return lowest if over is None else within_tier(request, over, enough)
+    return lowest if over is None else within_tier(request, over)
 
 
 def superneurons() -> Policy:

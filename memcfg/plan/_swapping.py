@@ -10,9 +10,9 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
-from memcfg.errors import InfeasiblePlanError, PlanError
 from memcfg.plan._actions import Compute
 from memcfg.plan._copy_lives import life_of
+from memcfg.plan._full_tiers import TierFullError, beyond_limits, limits_of
 from memcfg.plan._simulate import simulate
 from memcfg.plan._tensor_moves import (
     Event,
@@ -24,7 +24,6 @@ from memcfg.plan._tensor_moves import (
     plan_events,
 )
 from memcfg.plan._tier_choice import likely_tiers, tiers_of
-from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from memcfg.graph import Graph
     from memcfg.plan._lifetimes import Request
     from memcfg.plan._plan import Plan
-    from memcfg.plan._simulate import Simulation
 
 
 class Away(NamedTuple):
@@ -89,57 +87,21 @@ def away_tiers(graph: Graph, away: Sequence[Away]) -> dict[int, str]:
 
 def tier_excess(request: Request, plan: Plan) -> int:
     """Return the bytes that a plan has on tiers beyond their limits; 0: it fits."""
-    if not plan.predicted.host_peak_bytes or not _limits(request.graph):
+    if not plan.predicted.host_peak_bytes or not limits_of(request.graph):
         return 0
     found = simulate(request.graph, in_own_numbers(request, plan))
-    limits = _limits(request.graph)
+    limits = limits_of(request.graph)
     there = found.tier_peak_bytes
     return sum(max(there.get(t, 0) - limit, 0) for t, limit in limits.items())
 
 
-def _limits(graph: Graph) -> dict[str, int]:
-    """Return the limits of tiers that have one."""
-    tiers = tiers_of(graph)
-    return {t.name: t.limit_bytes for t in tiers if t.limit_bytes is not None}
-
-
-def beyond_limits(method: str, graph: Graph, found: Simulation) -> str:
-    """Say what a plan has on tiers that have not so much room; empty: they have."""
-    excess, parts = 0, list[str]()
-    for name, limit in _limits(graph).items():
-        there = found.tier_peak_bytes.get(name, 0)
-        excess += max(there - limit, 0)
-        of = "" if parts else f" of {graph.name!r}"
-        parts.append(f"{_exact(there)}{of} on {name!r}, whose limit is {_exact(limit)}")
-    told = f"{method} has {', and '.join(parts)}: {_exact(excess)} too much."
-    return told if excess else ""
-
-
-def within_tier(request: Request, plan: Plan, enough: int | None = None) -> Plan:
-    """Return a plan whose tiers have room for it.
-
-    Else raises InfeasiblePlanError, if the method plans with `enough` bytes on the
-    device and swaps nothing then, or PlanError.
-    """
+def within_tier(request: Request, plan: Plan) -> Plan:
+    """Return a plan whose tiers have room for it, or raise TierFullError."""
     if not tier_excess(request, plan):
         return plan
     found = simulate(request.graph, in_own_numbers(request, plan))
     told = beyond_limits(request.method, request.graph, found)
-    if enough is None:
-        raise PlanError(f"{told} Raise spill_limit, or take another method")
-    raise InfeasiblePlanError(
-        f"{request.method} cannot plan {plan.graph!r} within both limits.",
-        smallest_limit_bytes=enough,
-        lower_bound_bytes=plan.lower_bound_bytes,
-        is_smallest=False,
-        requested_bytes=enough,
-        limit_bytes=plan.limit_bytes,
-        hint=f"{told} Raise spill_limit, or the device's limit, to swap less.",
-    )
-
-
-def _exact(nbytes: int) -> str:
-    return format_bytes(nbytes, exact=True)
+    raise TierFullError(f"{told} Raise spill_limit, or take another method")
 
 
 def in_own_numbers(request: Request, plan: Plan) -> Plan:

@@ -205,7 +205,7 @@ def _dynamic(request: Request) -> Plan:
             return plan
         if request.is_over():
             break
-    return within_tier(request, lowest, nothing.peak_bytes)
+    return within_tier(request, lowest)
 
 
 _PICKS = {"performance": fastest, "memory": thriftiest}

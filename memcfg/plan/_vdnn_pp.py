@@ -71,4 +71,4 @@ def vdnn_pp(which: str = "all") -> Policy:
     op waits longer than by vDNN's schedule of the same copies: each wait is one of its
     waits, put off or left out.
     """
-    return Method("vdnn_pp", _Swapper(which), "vdnn_dyn()", swaps=True)
+    return Method("vdnn_pp", _Swapper(which), "auto()", swaps=True)

@@ -66,6 +66,7 @@ class Budget:
             error.smallest_limit_bytes,
             error.lower_bound_bytes + self.aside,
             error.hint,
+            is_smallest=error.is_smallest,
         )
 
     def check(self, program: str, arena: int, bound: int) -> None:
@@ -75,7 +76,13 @@ class Budget:
             raise self._refusal(program, arena, bound, _UNPLANNED_HINT)
 
     def _refusal(
-        self, program: str, arena: int, bound: int, hint: str
+        self,
+        program: str,
+        arena: int,
+        bound: int,
+        hint: str,
+        *,
+        is_smallest: bool = True,
     ) -> InfeasiblePlanError:
         pool = self.device.pool
         own = pool.stats().current_bytes - self.elsewhere
@@ -94,6 +101,7 @@ class Budget:
                 arena + self.aside + self.margin + self._others, self.device.page_bytes
             ),
             lower_bound_bytes=bound + self._others,
+            is_smallest=is_smallest,
             requested_bytes=arena + self.aside,
             in_use_bytes=self.elsewhere,
             limit_bytes=limit,

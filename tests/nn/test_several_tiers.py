@@ -203,6 +203,20 @@ def test_tiers_that_are_too_small_are_refused_before_the_step(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["meng_swap", "capuchin"])
+def test_the_limit_that_a_refusal_names_trains(name, tmp_path):
+    limit = trained(keep_all())[0].peak_bytes // 6
+    device(limit, ["host", tmp_path], [2**14, 2**14])
+    model = compiled(NAMED_POLICIES[name]())
+    with pytest.raises(InfeasiblePlanError, match="'file', whose limit is") as refused:
+        step(model)
+    model.close()
+    assert not refused.value.is_smallest
+    assert "not proven" in str(refused.value)
+    device(refused.value.smallest_limit_bytes, ["host", tmp_path], [2**14, 2**14])
+    assert trained(NAMED_POLICIES[name]())[0].peak_bytes > limit
+
+
 @pytest.mark.parametrize("tier", ["host", "file"])
 def test_models_share_the_limit_of_each_tier(tier, tmp_path):
     places = ["host", tmp_path] if tier == "host" else [tmp_path, "host"]

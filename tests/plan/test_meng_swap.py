@@ -85,15 +85,16 @@ def test_no_more_leaves_than_must(resnet):
         assert swapper.planned(request, fewer).peak_bytes > limit
 
 
-def test_ops_wait_where_a_slow_lane_holds_too_much(resnet):
+@pytest.mark.parametrize("trigger", ["in_time", "at_once", "on_demand"])
+def test_what_a_limit_can_be_is_no_matter_of_the_lane(resnet, trigger):
     needs = {}
-    for rate in (1e12, 1e7):
+    for rate in (1e12, 1e9, 1e7):
         graph = replace(resnet, tiers=(Tier("host", rate),))
         with pytest.raises(InfeasiblePlanError) as refused:
-            meng_swap("on_demand")(graph, 64)
+            meng_swap(trigger)(graph, 64)
         needs[rate] = refused.value.smallest_limit_bytes
-        validate(graph, meng_swap("on_demand")(graph, needs[rate]))
-    assert needs[1e7] <= 1.05 * needs[1e12]
+        validate(graph, meng_swap(trigger)(graph, needs[rate]))
+    assert max(needs.values()) <= 1.02 * min(needs.values())  # places differ
 
 
 def test_a_tier_without_room_is_refused(resnet):
@@ -107,16 +108,17 @@ def test_a_tier_without_room_is_refused(resnet):
         meng_swap()(less, limit)
     enough = refused.value.smallest_limit_bytes
     assert enough > limit
-    assert meng_swap()(less, enough).predicted.moved_bytes == 0
+    assert not refused.value.is_smallest
+    validate(less, meng_swap()(less, enough))
 
 
 def test_triggers_wait_less_or_hold_less(resnet):
     """Just in time takes fewer bytes than at once, and waits less than on demand."""
     needs = {}
+    request = Request.of(resnet, "meng_swap", 64)
+    maps = _feature_maps(request)
     for trigger in ("in_time", "at_once", "on_demand"):
-        with pytest.raises(InfeasiblePlanError) as refused:
-            meng_swap(trigger)(resnet, 64)
-        needs[trigger] = refused.value.smallest_limit_bytes
+        needs[trigger] = meng_swap(trigger).make.planned(request, maps).peak_bytes
     assert needs["in_time"] < needs["at_once"]
     limit = int(1.05 * max(needs["in_time"], needs["on_demand"]))
     quick, late = (meng_swap(each)(resnet, limit) for each in ("in_time", "on_demand"))

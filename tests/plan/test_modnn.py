@@ -14,7 +14,7 @@ from training_graphs import random_step
 
 import memcfg as mc
 from memcfg.commands._tasks import Task
-from memcfg.errors import InfeasiblePlanError, PlanError
+from memcfg.errors import InfeasiblePlanError
 from memcfg.graph import Algorithm, Graph, Op, Tensor, Tier
 from memcfg.nn.training._tracing import ProgramKey
 from memcfg.plan import (
@@ -224,8 +224,10 @@ def test_a_deep_network_takes_a_tenth_of_what_holds_everything():
 def test_a_tier_without_room_is_refused(resnet):
     limit = share()(resnet).peak_bytes * 7 // 10
     full = replace(resnet, tiers=(Tier("host", 5e9, 64),))
-    with pytest.raises(PlanError, match="'host', whose limit is 64 B"):
+    told = "'host', whose limit is 64 B"
+    with pytest.raises(InfeasiblePlanError, match=told) as refused:
         modnn()(full, limit)
+    validate(full, modnn()(full, refused.value.smallest_limit_bytes))
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -308,10 +308,21 @@ def tiered(draw):
 @given(tiered(), st.sampled_from([0.95, 0.85, 0.7]))
 def test_every_method_keeps_to_every_tier(name, graph, part):
     limit = int(part * share()(graph).peak_bytes)
+    policy, smallest, refused = NAMED_POLICIES[name](), limit, None
     try:
-        plan = NAMED_POLICIES[name]()(graph, limit)
-    except (InfeasiblePlanError, PlanError):  # that of the device, or of the tiers
+        plan = policy(graph, limit)
+    except PlanError:  # no limit of the device would do
+        with pytest.raises(PlanError, match="whose limit is"):
+            policy(graph, None)
         return
+    except InfeasiblePlanError as error:
+        smallest, refused = error.smallest_limit_bytes, error
+    if refused is not None:
+        assert smallest > limit
+        limited = any(tier.limit_bytes is not None for tier in graph.tiers)
+        assert refused.is_smallest != limited
+        plan = policy(graph, smallest)
+    assert plan.peak_bytes <= smallest
     validate(graph, plan)
     check(graph, plan)
     assert broken(graph, plan, graph.tiers) == []
