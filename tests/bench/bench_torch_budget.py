@@ -10,7 +10,9 @@ fits by computing again, tensors may leave for a file.
 Bytes are those of all tensors of the process, counted by the pool of `limit_cpu`: the
 state, and what a step adds at most. Steps are timed in turns with eager's in one
 process, on one thread. On a machine where others work, run it as
-``chrt -f 50 taskset -c 0 python ...``.
+``chrt -f 50 taskset -c 0 python ...``, and with ``MALLOC_TRIM_THRESHOLD_`` and
+``MALLOC_MMAP_THRESHOLD_`` of some GiB, or steps differ by what the C library gives back
+to the system in between.
 
 Asserts no time. That limits hold, and that losses and gradients have the bits of the
 graph without a plan, it does. Activations in place are put out of place for all.
@@ -34,6 +36,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
+import torch._inductor.lowering  # which decompositions of pooling ask
 from bench_codecs import environment
 from torch import nn
 from torch._dynamo.backends.common import aot_autograd
@@ -209,16 +212,18 @@ def peak_of(module: nn.Module, run, x, y) -> int:
 def ratio_of(one, other, turns: int) -> tuple[float, float]:
     """The seconds of one, and what they are of the other's: medians of turns."""
     seconds = []
-    for _ in range(turns):
-        pair = []
-        for module, run, x, y in (other, one):
+    ways = {"other": other, "one": one}
+    for turn in range(turns):
+        pair = {}
+        for name in sorted(ways, reverse=turn % 2 == 1):  # the second may be slower
+            module, run, x, y = ways[name]
             began = time.perf_counter()
             step(module, run, x, y)
-            pair.append(time.perf_counter() - began)
+            pair[name] = time.perf_counter() - began
         seconds.append(pair)
     return (
-        statistics.median(pair[1] for pair in seconds),
-        statistics.median(pair[1] / pair[0] for pair in seconds),
+        statistics.median(pair["one"] for pair in seconds),
+        statistics.median(pair["one"] / pair["other"] for pair in seconds),
     )
 
 

@@ -4,7 +4,9 @@ Each turn has a step of eager, of a budget of all that eager needs, and of a twi
 eager, in this order or backwards; the twin says what a ratio of 1 looks like. Ratios
 are of steps of one turn. Nothing is computed again: the peak of the step without a plan
 is within the limit. Run it as ``chrt -f 50 taskset -c 0 python tests/bench
-torch_overhead``: on one thread of a core that is its own.
+torch_overhead``, on one thread of a core that is its own, and with
+``MALLOC_TRIM_THRESHOLD_`` and ``MALLOC_MMAP_THRESHOLD_`` of some GiB: else steps differ
+by what the C library gives back to the system in between.
 
 Asserts no time. That nothing is computed again, and that losses and gradients have
 the bits of the graph without a plan, it does. Networks of large steps have fewer turns.
