@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from memcfg.graph import Tier
+    from memcfg.plan import Policy
 
 _Value = TypeVar("_Value")
 
@@ -159,7 +160,7 @@ def _plan(args: argparse.Namespace) -> int:
             methods = tuple(POLICIES) if args.method is None else (args.method,)
             limit = _bytes(args.limit, graph)
             return compare(task, graph, methods, limit, steps)
-    plan = _plan_once(method, graph, _bytes(args.limit, graph), args.time_limit)
+    plan = _plan_once(args, method, graph)
     if args.output == _STANDARD_OUTPUT:
         _print(plan.to_json() + "\n")
         return 0
@@ -178,19 +179,28 @@ def _spill(args: argparse.Namespace) -> tuple[Tier, ...]:
     return tiers_said(wanted)
 
 
-def _plan_once(
-    method: str, graph: Graph, limit: int | None, time_limit: float | None
-) -> Plan:
+def _plan_once(args: argparse.Namespace, method: str, graph: Graph) -> Plan:
+    """Plan a graph as a model would: that of a network is of a CPU, which spares none.
+
+    A graph from a file may be a GPU's, whose ops take algorithms of less scratch where
+    their defaults do not fit.
+    """
+    limit = _bytes(args.limit, graph)
+    plan = _plan_directly if args.graph is None else plan_within
     if method != "auto":
-        return plan_within(NAMED_POLICIES[method](), graph, limit)
+        return plan(NAMED_POLICIES[method](), graph, limit)
     with shown("planning") as update:
 
         def told(method: str, _: float | None) -> None:
             assert update is not None
             update(f"planning: {method}")
 
-        policy = auto(time_limit=time_limit, progress=told if update else None)
-        return plan_within(policy, graph, limit)
+        policy = auto(time_limit=args.time_limit, progress=told if update else None)
+        return plan(policy, graph, limit)
+
+
+def _plan_directly(policy: Policy, graph: Graph, limit: int | None) -> Plan:
+    return policy(graph, limit)
 
 
 def _check(args: argparse.Namespace) -> None:

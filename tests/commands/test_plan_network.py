@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from xml.etree import ElementTree
@@ -15,6 +16,7 @@ from memcfg import config, models
 from memcfg.cli import main
 from memcfg.commands import _comparison, _ladder, _plans
 from memcfg.commands._tasks import NETWORKS, Task, missing, read_setting
+from memcfg.errors import InfeasiblePlanError
 from memcfg.plan import POLICIES, Plan, auto, share, validate
 from memcfg.plan._highs import solve
 from memcfg.units import format_bytes
@@ -205,6 +207,129 @@ def test_a_ladder_goes_down_to_the_floor(tmp_path, capsys):
     assert main([*words, "--output", str(svg)]) == 0
     found = ElementTree.parse(svg).getroot().iter("{http://www.w3.org/2000/svg}circle")
     assert len(list(found)) == len(limits)
+
+
+class Stubborn:
+    """Plans what `share` plans, but refuses what lies in a range, and below a floor."""
+
+    name = "stubborn"
+
+    def __init__(self, floor, refused=range(0), told=None):
+        self.floor, self.refused, self.told = floor, refused, told
+        self.asked = []
+
+    def __call__(self, graph, limit_bytes=None):
+        self.asked.append(limit_bytes)
+        if limit_bytes < self.floor or limit_bytes in self.refused:
+            raise InfeasiblePlanError(
+                "no",
+                smallest_limit_bytes=self.told or self.floor,
+                lower_bound_bytes=1,
+                limit_bytes=limit_bytes,
+            )
+        plan = share()(graph)
+        peak = min(plan.peak_bytes, limit_bytes // 64 * 64)
+        return replace(plan, predicted=replace(plan.predicted, peak_bytes=peak))
+
+
+def ladder_of(monkeypatch, tmp_path, capsys, policy, spill=()):
+    """What a ladder of a policy shows and writes."""
+    config.reset()
+    monkeypatch.setattr(_ladder, "NAMED_POLICIES", {"share": lambda: policy})
+    path = tmp_path / "ladder.json"
+    words = ["plan", "resnet", "--set", "depth=8", "--batch", "4", "--ladder"]
+    words += ["--method", "share", "--output", str(path), *spill]
+    assert main(words) == 0
+    return capsys.readouterr().out, json.loads(path.read_text())
+
+
+SHORT = "--spill-to", "host", "--spill-limit", "1KiB"
+
+
+@pytest.mark.parametrize("told", [0.45, 0.95])
+def test_a_refused_rung_does_not_end_a_ladder(monkeypatch, tmp_path, capsys, told):
+    whole = share()(Task("resnet", 4, {"depth": 8}).graph()).peak_bytes
+    steps = [whole * part // 100 for part in range(100, 0, -10)]
+    refused = range(steps[4] - 9, steps[3] + 10)  # 70 and 60 %
+    floor = whole // 2 // 64 * 64
+    policy = Stubborn(floor, refused, int(told * whole))
+    text, found = ladder_of(monkeypatch, tmp_path, capsys, policy, SHORT)
+    limits = [rung["limit_bytes"] for rung in found["rungs"]]
+    assert limits[:3] == steps[:3]
+    assert found["refused_bytes"] == steps[3:5]
+    rows = [line.split() for line in text.splitlines() if "%" in line and "iB" in line]
+    parts = [row[2] for row in rows]
+    assert parts[:5] == ["100%", "90%", "80%", "70%", "60%"]
+    assert [row[3] for row in rows].count("refused") == 2
+    assert limits[-1] >= floor  # the smallest that is shown has a plan
+    assert found["refusal"]["limit_bytes"] < floor
+    assert "The smallest limit" in text
+
+
+def test_a_refusal_that_names_too_much_is_not_believed(monkeypatch, tmp_path, capsys):
+    whole = share()(Task("resnet", 4, {"depth": 8}).graph()).peak_bytes
+    policy = Stubborn(whole * 3 // 4, told=whole)
+    text, found = ladder_of(monkeypatch, tmp_path, capsys, policy)
+    floor, refused = (
+        found["rungs"][-1]["limit_bytes"],
+        found["refusal"]["limit_bytes"],
+    )
+    assert refused < whole * 3 // 4 <= floor < whole
+    assert floor - refused < whole // 64  # by halves
+    assert len(policy.asked) < 30
+    end = f"The smallest limit found is {floor} B ("
+    assert end in text
+    assert f"; {refused} B is refused." in text
+
+
+def test_a_refusal_that_names_too_little_is_not_believed(monkeypatch, tmp_path, capsys):
+    whole = share()(Task("resnet", 4, {"depth": 8}).graph()).peak_bytes
+    floor = whole * 3 // 4 // 64 * 64
+    policy = Stubborn(floor, told=whole // 2)
+    text, found = ladder_of(monkeypatch, tmp_path, capsys, policy)
+    limits = [rung["limit_bytes"] for rung in found["rungs"]]
+    assert limits[0] == whole
+    assert min(limits) >= floor
+    assert not found["refused_bytes"]
+    assert "The smallest limit" in text
+
+
+def test_a_ladder_without_a_plan_says_why(monkeypatch, capsys):
+    policy = Stubborn(64, range(2**62))
+    monkeypatch.setattr(_ladder, "NAMED_POLICIES", {"share": lambda: policy})
+    words = ["plan", "lenet5", "--ladder", "--method", "share"]
+    assert main([*words, *SHORT]) == 1
+    assert capsys.readouterr().err.startswith("memcfg: error: no ")
+
+
+def test_a_ladder_plans_what_a_limit_plans(tmp_path, capsys):
+    words = ["plan", "unet", "--batch", "1", "--method", "share"]
+    words += ["--set", "input_shape=[32,32,1]", "--set", "padding=same"]
+    path = tmp_path / "ladder.json"
+    assert main([*words, "--ladder", "--output", str(path)]) == 0
+    rungs = json.loads(path.read_text())["rungs"]
+    smallest = rungs[-1]["limit_bytes"]
+    assert main([*words, "--limit", f"{smallest}B"]) == 0
+    assert main([*words, "--limit", f"{smallest - 1}B"]) == 1
+
+
+def test_a_bar_is_of_time_with_waits(tmp_path, capsys):
+    words = ["plan", "lenet5", "--batch", "256", "--method", "vdnn_all", "--ladder"]
+    path = tmp_path / "ladder.json"
+    more = ["--lane-bandwidth", "50MB", "--output", str(path)]
+    assert main([*words, *more]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (head,) = (line for line in lines if line.split()[:1] == ["Limit"])
+    assert head.split() == ["Limit", "Peak", "Extra", "work", "Waits", "Time"]
+    found = json.loads(path.read_text())
+    slowest = max(found["rungs"], key=lambda rung: rung["seconds"])
+    assert slowest["recompute_seconds"] == 0 < slowest["stall_seconds"]
+    rows = [line for line in lines if "%" in line and "iB" in line]
+    bars = [line.count("█") for line in rows]
+    delays = [rung["seconds"] / found["share_seconds"] - 1 for rung in found["rungs"]]
+    assert bars == [round(20 * max(0, each) / max(delays)) for each in delays]
+    waits = f"{slowest['stall_seconds'] / slowest['seconds']:.1%}"
+    assert waits in rows[found["rungs"].index(slowest)].split()
 
 
 def test_a_ladder_is_run(tmp_path, capsys):
