@@ -97,8 +97,10 @@ class Rungs:
         for _ in range(_TRIES):
             limit = self._named()
             if limit is None:
+                if not self.planned:
+                    return
                 refused = self.refused_below or 0
-                if not self.planned or self.floor - 1 <= refused:
+                if self.floor - 1 <= refused:
                     return
                 limit = (refused + self.floor) // 2 // ALIGNMENT * ALIGNMENT
                 if not halve or limit <= refused:
