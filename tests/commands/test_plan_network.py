@@ -486,7 +486,10 @@ def test_methods_swap_to_one_place_after_the_other(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main([*words, *places, "--spill-limit", "1MiB"])
     told = capsys.readouterr().err.splitlines()[-1]
-    assert "--spill-limit has 1 values, --spill-to 2: give one for each" in told
+    assert told.endswith(
+        "--spill-limit has 1 value, --spill-to 2: give one for each place, even if it "
+        "is none"
+    )
 
 
 def test_a_table_has_bytes_by_tier(tmp_path, capsys, monkeypatch):
@@ -559,6 +562,48 @@ def test_a_limit_without_a_unit_is_told_where_it_is_small(capsys):
     for limit in ("60B", str(2**20), "60%"):
         main(["plan", "lenet5", "--method", "share", "--limit", limit])
         assert "MiB are meant" not in capsys.readouterr().err
+
+
+def test_a_number_is_bytes_of_every_size(tmp_path, capsys):
+    words = ["plan", "lenet5", "--batch", "256", "--method", "vdnn_all"]
+    places = ["--spill-to", "host", "--spill-to", str(tmp_path)]
+
+    def found(*more):
+        config.reset()
+        assert main([*words, *places, "--output", "-", *more]) == 0
+        out, err = capsys.readouterr()
+        return Plan.from_json(out), err
+
+    def spilled(host, rate):
+        limits = ["--spill-limit", host, "--spill-limit", "none"]
+        return found(*limits, "--lane-bandwidth", rate, "--lane-bandwidth", "none")
+
+    bare, told = spilled(str(2**20), str(10**8))
+    assert told == ""
+    exact, _ = spilled("1MiB", "100MB")
+    assert bare.actions == exact.actions
+    assert bare.elapsed_seconds == exact.elapsed_seconds
+    _, told = spilled("64", "1GB")
+    hint = "write '64MiB' if MiB are meant, or '64B'\n"
+    assert told == f"memcfg: --spill-limit 64 is 64 bytes: {hint}"
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [
+        ("--limit", "-5%", "--limit: cannot read '-5%' as a size"),
+        ("--limit", "-5", "--limit: cannot read '-5' as a size"),
+        ("--spill-limit", "-1", "--spill-limit: cannot read '-1' as a size"),
+        ("--lane-bandwidth", "-2GB", "--lane-bandwidth: cannot read '-2GB' as a size"),
+        ("--lane-bandwidth", "0", "--lane-bandwidth must be positive, not '0B'"),
+        ("--batch", "-2", "must be a positive integer, not -2"),
+        ("--limit", "--batch", "--limit: expected one argument"),
+    ],
+)
+def test_a_value_below_zero_is_told_as_one(capsys, option, value, told):
+    with pytest.raises(SystemExit, match="2"):
+        main(["plan", "lenet5", option, value])
+    assert told in capsys.readouterr().err
 
 
 def test_a_terminal_gets_lines_that_fit(capsys, monkeypatch):
