@@ -9,6 +9,7 @@ import random
 import re
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -20,6 +21,7 @@ from memcfg.commands import _compare
 from memcfg.commands._measured import Turns, _may_change
 from memcfg.commands._method_cells import BANDWIDTHS, Case, plan_cell
 from memcfg.commands._method_facts import FACTS, SCOPES, TECHNIQUES, rounding
+from memcfg.commands._method_report import _COLUMNS
 from memcfg.commands._tasks import Task
 from memcfg.errors import InfeasiblePlanError, MemcfgError
 from memcfg.graph import Tier
@@ -206,6 +208,13 @@ def test_methods_swap_to_one_place_after_the_other(small, tmp_path, capsys):
         main(["compare", "--help"])
     told = " ".join(capsys.readouterr().out.split())
     assert "(default: the first place has each of unlimited, 8GB and 2GB, and" in told
+
+
+def test_the_columns_of_the_spreadsheet_are_documented_in_their_order():
+    page = Path(__file__).resolve().parents[2] / "docs" / "planning.md"
+    told = page.read_text().partition("A row of the CSV")[2].partition("\n![")[0]
+    names = re.findall(r"`([a-z_]+)`", told)
+    assert [name for name in names if name in _COLUMNS] == [*_COLUMNS]
 
 
 def test_rows_are_geometric_means_of_planned_cells(small, tmp_path):
