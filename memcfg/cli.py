@@ -102,7 +102,7 @@ def _run(words: list[str]) -> int:
         return 2
     if not words[0].startswith("-") and words[0] not in _COMMANDS:
         parser.error(str(unknown("command", words[0], _COMMANDS)))
-    args = parser.parse_args(words)
+    args = parser.parse_args(_with_negative_values(words))
     run: Callable[[argparse.Namespace], int] = args.run
     try:
         return run(args)
@@ -115,6 +115,20 @@ def _run(words: list[str]) -> int:
     except OSError as error:
         name = f"{error.filename}: " if error.filename is not None else ""
         return _fail(f"{name}{error.strerror or error}", 2)
+
+
+def _with_negative_values(words: list[str]) -> list[str]:
+    """Join ``--limit -5%`` to ``--limit=-5%``: argparse takes it for an option.
+
+    So what reads the value can say what is wrong with it.
+    """
+    found = words[:1]
+    for word in words[1:]:
+        if re.match(r"-\.?[0-9]", word) and found[-1].startswith("--"):
+            found[-1] += f"={word}"
+        else:
+            found.append(word)
+    return found
 
 
 def _discard_output() -> None:

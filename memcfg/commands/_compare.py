@@ -96,6 +96,7 @@ _CASES = {  # a chain, shortcuts, long skips, recurrent layers, attention; step 
     )
 }
 _BUDGETS = (Fraction(4, 5), Fraction(3, 5), Fraction(2, 5))
+_COMPARED = "each of unlimited, 8GB and 2GB"  # as of `BANDWIDTHS`
 _NUMBERS = {"Least": 5, "Planned": 7, "Trained": 7}  # columns of the table
 _WRITERS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     ".md": markdown,
@@ -140,7 +141,7 @@ def add_compare(
         help="seconds of the ops: the same on every machine, or measured on this CPU, "
         f"as a run is better planned by (default: {TIMES[0]})",
     )
-    add_places(parser)
+    add_places(parser, _COMPARED)
     parser.add_argument(
         "--run",
         type=positive,
@@ -169,7 +170,10 @@ def _compare(args: argparse.Namespace) -> int:
             args.parser.error(f"{name} needs an argument, {given}, that compare lacks")
     places = said_places(args)
     if places is not None and places.spill_on(machine_bytes()).places[0].bandwidth:
-        args.parser.error("--lane-bandwidth of the first place is compared: say none")
+        args.parser.error(
+            f"compare gives the first place {_COMPARED}: say --lane-bandwidth none "
+            "of it"
+        )
     own = places or config.LogicalDeviceConfiguration(spill_to="host")
     tiers = tiers_said(own)
     if args.steps or places is not None:

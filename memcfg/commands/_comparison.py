@@ -178,6 +178,12 @@ def gap(plan: Plan) -> str:
     return "" if value is None else f"{value:.1%}"
 
 
+def waits(plan: Plan) -> str:
+    """Write how much of a step's time its ops wait for copies."""
+    whole = plan.elapsed_seconds
+    return f"{plan.predicted.stall_seconds / whole:.1%}" if whole else "unknown"
+
+
 def is_unproven(plan: Plan) -> bool:
     """Whether a method that proves its plans has not proven this one."""
     return plan.summary is not None and plan.summary.unproven

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from memcfg._tables import new_table
 from memcfg._terminal import shorten, width, writable, write
 from memcfg.commands._at_work import GrowingTable, shown
-from memcfg.commands._comparison import extra, gap, seconds
+from memcfg.commands._comparison import extra, gap, seconds, waits
 from memcfg.commands._measured import Measured, environment, measure
-from memcfg.errors import InfeasiblePlanError
+from memcfg.commands._rungs import Rungs
 from memcfg.files import write_atomically
 from memcfg.plan import NAMED_POLICIES, Plan, share
 from memcfg.units import format_bytes
@@ -23,24 +23,47 @@ if TYPE_CHECKING:
     from memcfg.commands._tasks import Task
     from memcfg.graph import Graph
 
-_PARTS = tuple(range(100, 0, -10))  # limits in percent of the peak of `share`
 _BAR = 20, 6  # columns of the longest bar; beside measured columns
 _STEP = 8  # columns of a step's time
+_REFUSED = "refused"
 
 
 class Rung(NamedTuple):
-    """A limit, the plan for it, and what it took."""
+    """A limit, the plan for it if it has one, and what that took."""
 
     limit: int
-    plan: Plan
-    measured: Measured | None
+    plan: Plan | None
+    measured: Measured | None = None
 
-    @property
-    def work(self) -> float:
-        """Work done again, as a fraction of the rest."""
-        predicted = self.plan.predicted
-        first = predicted.seconds - predicted.recompute_seconds
-        return predicted.recompute_seconds / first if first else 0.0
+
+class _Ladder(NamedTuple):
+    """What is drawn: limits from the largest down, beside a step by `share`."""
+
+    graph: Graph
+    method: str
+    share: Plan
+    rungs: list[Rung]
+
+    def part(self, rung: Rung) -> float:
+        """Return a limit beside the peak of `share`."""
+        return rung.limit / self.share.peak_bytes
+
+    def delay(self, rung: Rung) -> float:
+        """Return how much longer than by `share` a step takes, waits included.
+
+        It is a fraction of that time, and 0 for a plan that is faster.
+        """
+        assert rung.plan is not None
+        least = self.share.elapsed_seconds
+        return max(0.0, rung.plan.elapsed_seconds / least - 1) if least else 0.0
+
+    def planned(self) -> list[Rung]:
+        """Return the rungs that have a plan."""
+        return [rung for rung in self.rungs if rung.plan is not None]
+
+    def most(self) -> float:
+        """Return the longest delay, or a positive number if there is none."""
+        return max(map(self.delay, self.planned())) or 0.01
 
 
 def climb(task: Task, graph: Graph, method: str, steps: int, output: str | None) -> int:
@@ -51,52 +74,42 @@ def climb(task: Task, graph: Graph, method: str, steps: int, output: str | None)
     policy = NAMED_POLICIES[method]()
     write(f"{graph.name!r} by {method}; 100% is the peak of share")
     write(f"Op times are {graph.times}.\n")
-    default = share()(graph).peak_bytes
-    with shown("planning: the smallest limit"):
-        floor = _floor(graph, method)
-    limits = [default * part // 100 for part in _PARTS]
-    limits = [limit for limit in limits if limit > floor] + [floor]
-    rungs = []
-    for number, limit in enumerate(limits, 1):
-        with shown(f"planning: {format_bytes(limit)}, {number} of {len(limits)}"):
-            rungs.append(Rung(limit, policy(graph, limit), None))
-    table = _table(rungs, default, measured=steps > 0)
-    most = max(rung.work for rung in rungs) or 1.0
+    shared = share()(graph)
+    found = Rungs(policy, graph, shared.peak_bytes)
+    rungs = [Rung(limit, found.planned.get(limit)) for limit in found.limits]
+    ladder = _Ladder(graph, method, shared, rungs)
+    table = _table(ladder, measured=steps > 0)
     for index, rung in enumerate(rungs):
-        if steps:
+        if steps and rung.plan is not None:
             at = f"{format_bytes(rung.limit)}, {index + 1} of {len(rungs)}"
             with shown(f"training: {at}"):
                 measured = measure(task, policy, rung.limit, steps)
             rungs[index] = rung._replace(measured=measured)
-        table.add(*_cells(rungs[index], default, most))
-    refusal: dict[str, object] | None = None
-    try:
-        with shown("planning: a byte less"):
-            policy(graph, floor - 1)
-    except InfeasiblePlanError:
-        peak_op = _peak_op(rungs[-1].plan)
-        refusal = {"limit_bytes": floor - 1, "peak_op": peak_op}
-        smallest = format_bytes(floor, exact=True)
-        write(f"\nThe smallest limit is {smallest}: {floor - 1} B is refused.")
-        write(f"What sets it: {shorten(peak_op, width() // 2)}")
+        table.add(*_cells(ladder, rungs[index], measured=steps > 0))
+    peak_op = _peak_op(found.planned[found.floor])
+    write(f"\n{_end(found)}")
+    write(f"What sets it: {shorten(peak_op, width() // 2)}")
     if output is not None:
         if output.endswith(".svg"):
-            text = _svg(graph, method, default, rungs)
+            text = _svg(ladder)
         else:
             asked = {"graph": graph.name, **asdict(task), "method": method}
             if steps:
                 asked |= {"steps": steps, "environment": environment()}
-            text = _json(asked, default, rungs, refusal)
+            refusal = {"limit_bytes": found.refused_below, "peak_op": peak_op}
+            text = _json(asked, ladder, refusal)
         write_atomically(output, text.encode())
     return 0
 
 
-def _floor(graph: Graph, method: str) -> int:
-    """Return the smallest limit of a method."""
-    try:
-        return NAMED_POLICIES[method]()(graph, 1).peak_bytes
-    except InfeasiblePlanError as error:
-        return error.smallest_limit_bytes
+def _end(found: Rungs) -> str:
+    """Say which limit is the smallest, and what is refused below it."""
+    floor, refused = found.floor, found.refused_below
+    smallest = format_bytes(floor, exact=True)
+    if refused == floor - 1:
+        return f"The smallest limit is {smallest}: {refused} B is refused."
+    below = "" if refused is None else f"; {refused} B is refused"
+    return f"The smallest limit found is {smallest}{below}."
 
 
 def _peak_op(plan: Plan) -> str:
@@ -104,76 +117,85 @@ def _peak_op(plan: Plan) -> str:
     return plan.summary.peak_op
 
 
-def _table(rungs: list[Rung], default: int, *, measured: bool) -> GrowingTable:
+def _table(ladder: _Ladder, *, measured: bool) -> GrowingTable:
     """Make a table that has room for these rungs, and for what is measured."""
-    numbers = ["Limit", "", "Peak", "Extra work", "Gap"]
+    swaps = any(tier.is_stated for tier in ladder.graph.tiers)
+    numbers = ["Limit", "", "Peak", "Extra work", "Waits" if swaps else "Gap"]
     numbers += ["Measured", "Step"] if measured else ["Time"]
     table = new_table(numbers=numbers)
     table.add_column("", no_wrap=True, overflow="crop")
-    rows = [_planned(rung, default) for rung in rungs]
+    rows = [_planned(ladder, rung) for rung in ladder.rungs]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     widths += [widths[2], _STEP] if measured else [_STEP]
-    left = width() - sum(columns + 2 for columns in widths) - 1
+    heads = zip(widths, numbers, strict=True)
+    left = width() - sum(max(wide, len(head)) + 2 for wide, head in heads) - 1
     return GrowingTable(table, [*widths, max(0, min(_BAR[measured], left))])
 
 
-def _planned(rung: Rung, default: int) -> list[str]:
-    return [
-        format_bytes(rung.limit),
-        f"{rung.limit / default:.0%}",
-        format_bytes(rung.plan.peak_bytes),
-        extra(rung.plan),
-        gap(rung.plan),
-    ]
+def _planned(ladder: _Ladder, rung: Rung) -> list[str]:
+    cells = [format_bytes(rung.limit), f"{ladder.part(rung):.0%}"]
+    if rung.plan is None:
+        return [*cells, _REFUSED, "", ""]
+    swaps = any(tier.is_stated for tier in ladder.graph.tiers)
+    last = waits(rung.plan) if swaps else gap(rung.plan)
+    return [*cells, format_bytes(rung.plan.peak_bytes), extra(rung.plan), last]
 
 
-def _cells(rung: Rung, default: int, most: float) -> list[str]:
-    """Write a rung's row; its bar is as long as its work beside the most."""
-    cells = _planned(rung, default)
+def _cells(ladder: _Ladder, rung: Rung, *, measured: bool) -> list[str]:
+    """Write a rung's row; its bar is as long as its delay beside the most."""
+    cells = _planned(ladder, rung)
+    if rung.plan is None:
+        return [*cells, *[""] * (3 if measured else 2)]
     if rung.measured:
         cells.append(format_bytes(rung.measured.peak_bytes))
         cells.append(seconds(rung.measured.seconds))
     else:
         cells.append(seconds(rung.plan.elapsed_seconds))
-    longest = _BAR[rung.measured is not None]
-    return [*cells, writable("█" * round(longest * rung.work / most))]
+    columns = round(_BAR[measured] * ladder.delay(rung) / ladder.most())
+    return [*cells, writable("█" * columns)]
 
 
 def _json(
-    asked: Mapping[str, object],
-    default: int,
-    rungs: list[Rung],
-    refusal: dict[str, object] | None,
+    asked: Mapping[str, object], ladder: _Ladder, refusal: Mapping[str, object]
 ) -> str:
     """Write what was asked for, and what the table shows as numbers."""
     rows = [
         {
             "limit_bytes": rung.limit,
-            "peak_bytes": rung.plan.peak_bytes,
-            "seconds": rung.plan.elapsed_seconds,
-            "recompute_seconds": rung.plan.predicted.recompute_seconds,
-            "optimality_gap": rung.plan.predicted.optimality_gap,
+            "peak_bytes": plan.peak_bytes,
+            "seconds": plan.elapsed_seconds,
+            "recompute_seconds": plan.predicted.recompute_seconds,
+            "stall_seconds": plan.predicted.stall_seconds,
+            "optimality_gap": plan.predicted.optimality_gap,
             "measured": rung.measured and rung.measured._asdict(),
         }
-        for rung in rungs
+        for rung in ladder.planned()
+        for plan in (rung.plan,)
+        if plan is not None
     ]
-    found = {"share_peak_bytes": default, "rungs": rows, "refusal": refusal}
+    found = {
+        "share_peak_bytes": ladder.share.peak_bytes,
+        "share_seconds": ladder.share.elapsed_seconds,
+        "rungs": rows,
+        "refused_bytes": [rung.limit for rung in ladder.rungs if rung.plan is None],
+        "refusal": refusal,
+    }
     return json.dumps({**asked, **found}, indent=1) + "\n"
 
 
-def _svg(graph: Graph, method: str, default: int, rungs: list[Rung]) -> str:
-    """Draw extra work over the limit, a point a rung."""
+def _svg(ladder: _Ladder) -> str:
+    """Draw a step's delay over the limit, a point a rung that has a plan."""
     wide, high, left, below = 640, 400, 70, 60
-    most = max((rung.work for rung in rungs), default=0.0) or 0.01
+    rungs, most = ladder.planned(), ladder.most()
 
     def x(part: float) -> float:
         return left + (wide - left - 30) * part
 
-    def y(work: float) -> float:
-        return high - below - (high - below - 50) * work / most
+    def y(delay: float) -> float:
+        return high - below - (high - below - 50) * delay / most
 
-    points = [(x(rung.limit / default), y(rung.work), rung) for rung in rungs]
-    title = escape(f"{graph.name} by {method}")
+    points = [(x(ladder.part(rung)), y(ladder.delay(rung)), rung) for rung in rungs]
+    title = escape(f"{ladder.graph.name} by {ladder.method}")
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" '
         'font-family="sans-serif" font-size="13">',
@@ -200,15 +222,15 @@ def _svg(graph: Graph, method: str, default: int, rungs: list[Rung]) -> str:
     )
     parts += [
         f'<circle cx="{a:.1f}" cy="{b:.1f}" r="4" fill="#0a5"><title>'
-        f"{format_bytes(rung.limit)}: {rung.work:.1%}</title></circle>"
+        f"{format_bytes(rung.limit)}: {ladder.delay(rung):.1%}</title></circle>"
         for a, b, rung in points
     ]
-    whole = format_bytes(default)
+    whole = format_bytes(ladder.share.peak_bytes)
     parts += [
         f'<text x="{x(0.5):.1f}" y="{high - 14}" text-anchor="middle">limit, of the '
         f"{whole} that share needs</text>",
         f'<text x="16" y="{y(most / 2):.1f}" text-anchor="middle" '
-        f'transform="rotate(-90 16 {y(most / 2):.1f})">extra work</text>',
+        f'transform="rotate(-90 16 {y(most / 2):.1f})">more time than by share</text>',
         "</svg>",
     ]
     return "\n".join(parts) + "\n"

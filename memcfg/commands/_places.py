@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from memcfg import config
 from memcfg._core._machine import machine_bytes
+from memcfg.commands._sizes import is_bare, warn_of_few
 from memcfg.graph import NOMINAL_COPY, Tier
 
 if TYPE_CHECKING:
@@ -16,8 +17,15 @@ if TYPE_CHECKING:
 _SETTING = re.compile(r"\b(?:spill_to|spill_limit|lane_bandwidth)\b")
 
 
-def add_places(parser: argparse.ArgumentParser) -> None:
-    """Add ``--spill-to``, ``--spill-limit`` and ``--lane-bandwidth`` to a parser."""
+def add_places(parser: argparse.ArgumentParser, first: str = "") -> None:
+    """Add ``--spill-to``, ``--spill-limit`` and ``--lane-bandwidth`` to a parser.
+
+    `first` says which bandwidths the first place has, if they are not to be told.
+    """
+    default, several = "5GB to the host, 1GB to a folder", "once for each"
+    if first:
+        default = f"the first place has {first}, and takes only none; other folders 1GB"
+        several = f"{several}, none first"
     parser.add_argument(
         "--spill-to",
         action="append",
@@ -36,8 +44,8 @@ def add_places(parser: argparse.ArgumentParser) -> None:
         "--lane-bandwidth",
         action="append",
         metavar="SIZE",
-        help="bytes that a lane copies in a second, such as 8GB, or none (default: 5GB "
-        "to the host, 1GB to a folder); of several places once for each",
+        help="bytes that a lane copies in a second, such as 8GB, or none (default: "
+        f"{default}); of several places {several}",
     )
 
 
@@ -52,8 +60,8 @@ def said_places(
     try:
         return config.LogicalDeviceConfiguration(
             spill_to=args.spill_to or ["host"],
-            spill_limit=_given(args.spill_limit),
-            lane_bandwidth=_given(lanes),
+            spill_limit=_given(args.spill_limit, "--spill-limit"),
+            lane_bandwidth=_given(lanes, "--lane-bandwidth"),
         )
     except (TypeError, ValueError) as error:
         refuse(args, error)
@@ -73,7 +81,8 @@ def configure(
 def refuse(args: argparse.Namespace, error: Exception) -> Never:
     """End with what is wrong with places."""
     parser: argparse.ArgumentParser = args.parser
-    parser.error(_SETTING.sub(_as_option, str(error)))
+    told = str(error).replace("place, or None", "place, even if it is none")
+    parser.error(_SETTING.sub(_as_option, told))
 
 
 def tiers_said(wanted: config.LogicalDeviceConfiguration) -> tuple[Tier, ...]:
@@ -92,11 +101,16 @@ def tiers_said(wanted: config.LogicalDeviceConfiguration) -> tuple[Tier, ...]:
     )
 
 
-def _given(sizes: list[str] | None) -> list[str | None] | None:
-    """Return sizes of which some may be said to be none."""
+def _given(sizes: list[str] | None, option: str) -> list[str | None] | None:
+    """Return sizes of which some may be none; a number without a unit is bytes."""
     if sizes is None:
         return None
-    return [None if each == "none" else each for each in sizes]
+    found: list[str | None] = []
+    for each in sizes:
+        if is_bare(each) and int(each):
+            warn_of_few(option, int(each))
+        found.append(None if each == "none" else f"{each}B" * is_bare(each) or each)
+    return found
 
 
 def _as_option(setting: re.Match[str]) -> str:

@@ -14,6 +14,7 @@ from memcfg.commands._at_work import shown
 from memcfg.commands._comparison import compare
 from memcfg.commands._ladder import climb
 from memcfg.commands._places import add_places, configure, said_places, tiers_said
+from memcfg.commands._sizes import is_bare, size, warn_of_few
 from memcfg.commands._tasks import NETWORKS, Task, missing, read_setting
 from memcfg.commands._whole_numbers import positive
 from memcfg.errors import FormatError, GraphError
@@ -33,12 +34,13 @@ from memcfg.plan import (
     violations,
     write_placement,
 )
-from memcfg.units import format_bytes, parse_bytes, parse_share
+from memcfg.units import format_bytes, parse_share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from memcfg.graph import Tier
+    from memcfg.plan import Policy
 
 _Value = TypeVar("_Value")
 
@@ -52,7 +54,6 @@ class _Limit(NamedTuple):
 
 _BATCH, _STEPS = 32, 5  # what `plan` takes of a network if nothing else is said
 _STANDARD_OUTPUT = "-"  # as an --output
-_FEW = 2**20  # bytes: less, without a unit, was perhaps meant in another one
 _MAX_FILE = 2**28  # bytes; a graph of a million ops has about as many
 
 
@@ -139,7 +140,8 @@ def _plan(args: argparse.Namespace) -> int:
     if args.graph is not None:
         graph = replace(_read(args.graph, Graph.from_json), tiers=spill)
     else:
-        _warn_of_few_bytes(args.limit)
+        if args.limit is not None and args.limit.is_bare:
+            warn_of_few("--limit", args.limit.size)
         task = Task(
             args.network,
             args.batch or _BATCH,
@@ -159,7 +161,7 @@ def _plan(args: argparse.Namespace) -> int:
             methods = tuple(POLICIES) if args.method is None else (args.method,)
             limit = _bytes(args.limit, graph)
             return compare(task, graph, methods, limit, steps)
-    plan = _plan_once(method, graph, _bytes(args.limit, graph), args.time_limit)
+    plan = _plan_once(args, method, graph)
     if args.output == _STANDARD_OUTPUT:
         _print(plan.to_json() + "\n")
         return 0
@@ -178,19 +180,28 @@ def _spill(args: argparse.Namespace) -> tuple[Tier, ...]:
     return tiers_said(wanted)
 
 
-def _plan_once(
-    method: str, graph: Graph, limit: int | None, time_limit: float | None
-) -> Plan:
+def _plan_once(args: argparse.Namespace, method: str, graph: Graph) -> Plan:
+    """Plan a graph as a model would: that of a network is of a CPU, which spares none.
+
+    A graph from a file may be a GPU's, whose ops take algorithms of less scratch where
+    their defaults do not fit.
+    """
+    limit = _bytes(args.limit, graph)
+    plan = _plan_directly if args.graph is None else plan_within
     if method != "auto":
-        return plan_within(NAMED_POLICIES[method](), graph, limit)
+        return plan(NAMED_POLICIES[method](), graph, limit)
     with shown("planning") as update:
 
         def told(method: str, _: float | None) -> None:
             assert update is not None
             update(f"planning: {method}")
 
-        policy = auto(time_limit=time_limit, progress=told if update else None)
-        return plan_within(policy, graph, limit)
+        policy = auto(time_limit=args.time_limit, progress=told if update else None)
+        return plan(policy, graph, limit)
+
+
+def _plan_directly(policy: Policy, graph: Graph, limit: int | None) -> Plan:
+    return policy(graph, limit)
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -254,7 +265,7 @@ def add_place(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
     parser.add_argument("buffers", help="the CSV file")
     parser.add_argument(
         "--capacity",
-        type=_size,
+        type=size,
         metavar="SIZE",
         help="bytes that may not be exceeded, such as 1048576 or 1MiB",
     )
@@ -314,20 +325,6 @@ def _print(text: str) -> None:
         stream.write(text.encode())
 
 
-def _size(text: str) -> int:
-    """Read a size on the command line: a number is bytes, or it carries its unit."""
-    try:
-        bare = text.isascii() and text.isdecimal()
-        nbytes = parse_bytes(int(text) if bare else text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    if nbytes >= 2**63:
-        raise argparse.ArgumentTypeError("a size is below 2**63 bytes")
-    if nbytes == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive size")
-    return nbytes
-
-
 def _limit(text: str) -> _Limit:
     """Read a size, or a share of what a graph needs, on the command line."""
     try:
@@ -338,15 +335,7 @@ def _limit(text: str) -> _Limit:
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive size")
     if part is not None:
         return _Limit(part)
-    return _Limit(_size(text), is_bare=text.isdecimal())
-
-
-def _warn_of_few_bytes(limit: _Limit | None) -> None:
-    """Say what a limit is that was perhaps meant in another unit."""
-    if limit is not None and limit.is_bare and limit.size < _FEW:
-        size = limit.size
-        hint = f"write '{size}MiB' if MiB are meant, or '{size}B'"
-        print(f"memcfg: --limit {size} is {size} bytes: {hint}", file=sys.stderr)
+    return _Limit(size(text), is_bare=is_bare(text))
 
 
 def _bytes(limit: _Limit | None, graph: Graph) -> int | None:

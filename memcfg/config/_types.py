@@ -238,9 +238,10 @@ class LogicalDeviceConfiguration:
             return [None] * count
         found: Sequence[float | str | None] = _several(given)
         if len(found) != count:
+            given = f"{len(found)} value{'s' * (len(found) != 1)}"
             raise ValueError(
-                f"{name} has {len(found)} values, spill_to {count}: give one for each "
-                "place, or None"
+                f"{name} has {given}, spill_to {count}: give one for each place, or "
+                "None"
             )
         return found
 

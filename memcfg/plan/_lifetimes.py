@@ -377,10 +377,15 @@ def _summary(graph: Graph, plan: Plan, found: Simulation) -> Summary:
 
 
 def by_tier(graph: Graph, found: Simulation) -> dict[str, int]:
-    """Return the bytes of the tiers that a plan has something on, in their order."""
+    """Return the bytes of the tiers that a plan has something on, in their order.
+
+    Of a plan that has something on one of several stated tiers, the others are 0.
+    """
     there = dict.fromkeys((tier.name for tier in graph.tiers), 0)
     there.update(found.tier_peak_bytes)
-    return {tier: nbytes for tier, nbytes in there.items() if nbytes}
+    stated = [tier.name for tier in graph.tiers if tier.is_stated]
+    told = set(stated) if len(stated) > 1 and any(there.values()) else set()
+    return {tier: n for tier, n in there.items() if n or tier in told}
 
 
 def stall(found: Simulation) -> float:

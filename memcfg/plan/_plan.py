@@ -178,7 +178,8 @@ class Summary:
         What the plan was judged by, and took the place of, after the first steps; None:
         it was not judged again.
     by_tier : mapping of str to int, default {}
-        Bytes of each tier that copies take, and what encodings may leave over.
+        Bytes of each tier that copies take, and what encodings may leave over; of a
+        device with several places also those that nothing goes to.
     """
 
     kept: Group
@@ -393,7 +394,8 @@ def _copies(plan: Plan) -> list[Row]:
     if summary is not None and summary.copies_per_second:
         rate = f"{summary.copies_per_second / 1e9:.3g} GB/s"
         words = "measured, of a lane each way"
-        words += ", of the slowest tier" if len(by_tier) > 1 else ""
+        used = [tier for tier, nbytes in by_tier.items() if nbytes]
+        words += ", of the slowest tier" if len(used) > 1 else ""
         rows.append(Row("copies", rate, tuple(words.split())))
     return rows
 

@@ -9,6 +9,7 @@ import random
 import re
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -18,8 +19,9 @@ from memcfg import config, plan
 from memcfg.cli import main
 from memcfg.commands import _compare
 from memcfg.commands._measured import Turns, _may_change
-from memcfg.commands._method_cells import Case, plan_cell
+from memcfg.commands._method_cells import BANDWIDTHS, Case, plan_cell
 from memcfg.commands._method_facts import FACTS, SCOPES, TECHNIQUES, rounding
+from memcfg.commands._method_report import _COLUMNS
 from memcfg.commands._tasks import Task
 from memcfg.errors import InfeasiblePlanError, MemcfgError
 from memcfg.graph import Tier
@@ -191,13 +193,28 @@ def test_methods_swap_to_one_place_after_the_other(small, tmp_path, capsys):
             made = policy(tiered, cell["limit_bytes"])
             assert at["seconds"] == pytest.approx(made.elapsed_seconds, rel=1e-9)
             assert at["host_peak_bytes"] == made.predicted.host_peak_bytes
-            several += len(made.summary.by_tier) == 2
+            several += all(made.summary.by_tier.values()) and bool(made.summary.by_tier)
     assert several
     config.reset()
     wrong = ["--lane-bandwidth", "1GB"]
     with pytest.raises(SystemExit):
         main(["compare", *words, *wrong])
-    assert "of the first place is compared: say none" in capsys.readouterr().err
+    told = "gives the first place each of unlimited, 8GB and 2GB: say --lane-bandwidth"
+    assert f"{told} none of it" in capsys.readouterr().err
+    assert [f"{rate / 1e9:g}GB" for rate in BANDWIDTHS[1:]] == ["8GB", "2GB"]
+    few = ["--methods", "share", "--networks", "lenet_300_100"]
+    assert main(["compare", *few, "--lane-bandwidth", "none"]) == 0
+    with pytest.raises(SystemExit, match="0"):
+        main(["compare", "--help"])
+    told = " ".join(capsys.readouterr().out.split())
+    assert "(default: the first place has each of unlimited, 8GB and 2GB, and" in told
+
+
+def test_the_columns_of_the_spreadsheet_are_documented_in_their_order():
+    page = Path(__file__).resolve().parents[2] / "docs" / "planning.md"
+    told = page.read_text().partition("A row of the CSV")[2].partition("\n![")[0]
+    names = re.findall(r"`([a-z_]+)`", told)
+    assert [name for name in names if name in _COLUMNS] == [*_COLUMNS]
 
 
 def test_rows_are_geometric_means_of_planned_cells(small, tmp_path):

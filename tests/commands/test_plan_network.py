@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from xml.etree import ElementTree
@@ -15,6 +16,7 @@ from memcfg import config, models
 from memcfg.cli import main
 from memcfg.commands import _comparison, _ladder, _plans
 from memcfg.commands._tasks import NETWORKS, Task, missing, read_setting
+from memcfg.errors import InfeasiblePlanError
 from memcfg.plan import POLICIES, Plan, auto, share, validate
 from memcfg.plan._highs import solve
 from memcfg.units import format_bytes
@@ -207,6 +209,129 @@ def test_a_ladder_goes_down_to_the_floor(tmp_path, capsys):
     assert len(list(found)) == len(limits)
 
 
+class Stubborn:
+    """Plans what `share` plans, but refuses what lies in a range, and below a floor."""
+
+    name = "stubborn"
+
+    def __init__(self, floor, refused=range(0), told=None):
+        self.floor, self.refused, self.told = floor, refused, told
+        self.asked = []
+
+    def __call__(self, graph, limit_bytes=None):
+        self.asked.append(limit_bytes)
+        if limit_bytes < self.floor or limit_bytes in self.refused:
+            raise InfeasiblePlanError(
+                "no",
+                smallest_limit_bytes=self.told or self.floor,
+                lower_bound_bytes=1,
+                limit_bytes=limit_bytes,
+            )
+        plan = share()(graph)
+        peak = min(plan.peak_bytes, limit_bytes // 64 * 64)
+        return replace(plan, predicted=replace(plan.predicted, peak_bytes=peak))
+
+
+def ladder_of(monkeypatch, tmp_path, capsys, policy, spill=()):
+    """What a ladder of a policy shows and writes."""
+    config.reset()
+    monkeypatch.setattr(_ladder, "NAMED_POLICIES", {"share": lambda: policy})
+    path = tmp_path / "ladder.json"
+    words = ["plan", "resnet", "--set", "depth=8", "--batch", "4", "--ladder"]
+    words += ["--method", "share", "--output", str(path), *spill]
+    assert main(words) == 0
+    return capsys.readouterr().out, json.loads(path.read_text())
+
+
+SHORT = "--spill-to", "host", "--spill-limit", "1KiB"
+
+
+@pytest.mark.parametrize("told", [0.45, 0.95])
+def test_a_refused_rung_does_not_end_a_ladder(monkeypatch, tmp_path, capsys, told):
+    whole = share()(Task("resnet", 4, {"depth": 8}).graph()).peak_bytes
+    steps = [whole * part // 100 for part in range(100, 0, -10)]
+    refused = range(steps[4] - 9, steps[3] + 10)  # 70 and 60 %
+    floor = whole // 2 // 64 * 64
+    policy = Stubborn(floor, refused, int(told * whole))
+    text, found = ladder_of(monkeypatch, tmp_path, capsys, policy, SHORT)
+    limits = [rung["limit_bytes"] for rung in found["rungs"]]
+    assert limits[:3] == steps[:3]
+    assert found["refused_bytes"] == steps[3:5]
+    rows = [line.split() for line in text.splitlines() if "%" in line and "iB" in line]
+    parts = [row[2] for row in rows]
+    assert parts[:5] == ["100%", "90%", "80%", "70%", "60%"]
+    assert [row[3] for row in rows].count("refused") == 2
+    assert limits[-1] >= floor  # the smallest that is shown has a plan
+    assert found["refusal"]["limit_bytes"] < floor
+    assert "The smallest limit" in text
+
+
+def test_a_refusal_that_names_too_much_is_not_believed(monkeypatch, tmp_path, capsys):
+    whole = share()(Task("resnet", 4, {"depth": 8}).graph()).peak_bytes
+    policy = Stubborn(whole * 3 // 4, told=whole)
+    text, found = ladder_of(monkeypatch, tmp_path, capsys, policy)
+    floor, refused = (
+        found["rungs"][-1]["limit_bytes"],
+        found["refusal"]["limit_bytes"],
+    )
+    assert refused < whole * 3 // 4 <= floor < whole
+    assert floor - refused < whole // 64  # by halves
+    assert len(policy.asked) < 30
+    end = f"The smallest limit found is {floor} B ("
+    assert end in text
+    assert f"; {refused} B is refused." in text
+
+
+def test_a_refusal_that_names_too_little_is_not_believed(monkeypatch, tmp_path, capsys):
+    whole = share()(Task("resnet", 4, {"depth": 8}).graph()).peak_bytes
+    floor = whole * 3 // 4 // 64 * 64
+    policy = Stubborn(floor, told=whole // 2)
+    text, found = ladder_of(monkeypatch, tmp_path, capsys, policy)
+    limits = [rung["limit_bytes"] for rung in found["rungs"]]
+    assert limits[0] == whole
+    assert min(limits) >= floor
+    assert not found["refused_bytes"]
+    assert "The smallest limit" in text
+
+
+def test_a_ladder_without_a_plan_says_why(monkeypatch, capsys):
+    policy = Stubborn(64, range(2**62))
+    monkeypatch.setattr(_ladder, "NAMED_POLICIES", {"share": lambda: policy})
+    words = ["plan", "lenet5", "--ladder", "--method", "share"]
+    assert main([*words, *SHORT]) == 1
+    assert capsys.readouterr().err.startswith("memcfg: error: no ")
+
+
+def test_a_ladder_plans_what_a_limit_plans(tmp_path, capsys):
+    words = ["plan", "unet", "--batch", "1", "--method", "share"]
+    words += ["--set", "input_shape=[32,32,1]", "--set", "padding=same"]
+    path = tmp_path / "ladder.json"
+    assert main([*words, "--ladder", "--output", str(path)]) == 0
+    rungs = json.loads(path.read_text())["rungs"]
+    smallest = rungs[-1]["limit_bytes"]
+    assert main([*words, "--limit", f"{smallest}B"]) == 0
+    assert main([*words, "--limit", f"{smallest - 1}B"]) == 1
+
+
+def test_a_bar_is_of_time_with_waits(tmp_path, capsys):
+    words = ["plan", "lenet5", "--batch", "256", "--method", "vdnn_all", "--ladder"]
+    path = tmp_path / "ladder.json"
+    more = ["--lane-bandwidth", "50MB", "--output", str(path)]
+    assert main([*words, *more]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (head,) = (line for line in lines if line.split()[:1] == ["Limit"])
+    assert head.split() == ["Limit", "Peak", "Extra", "work", "Waits", "Time"]
+    found = json.loads(path.read_text())
+    slowest = max(found["rungs"], key=lambda rung: rung["seconds"])
+    assert slowest["recompute_seconds"] == 0 < slowest["stall_seconds"]
+    rows = [line for line in lines if "%" in line and "iB" in line]
+    bars = [line.count("█") for line in rows]
+    delays = [rung["seconds"] / found["share_seconds"] - 1 for rung in found["rungs"]]
+    assert bars == [round(20 * max(0, each) / max(delays)) for each in delays]
+    waits = f"{slowest['stall_seconds'] / slowest['seconds']:.1%}"
+    assert waits in rows[found["rungs"].index(slowest)].split()
+
+
 def test_a_ladder_is_run(tmp_path, capsys):
     words = ["plan", "resnet", "--set", "depth=8", "--batch", "4", "--ladder"]
     path = tmp_path / "ladder.json"
@@ -361,7 +486,10 @@ def test_methods_swap_to_one_place_after_the_other(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main([*words, *places, "--spill-limit", "1MiB"])
     told = capsys.readouterr().err.splitlines()[-1]
-    assert "--spill-limit has 1 values, --spill-to 2: give one for each" in told
+    assert told.endswith(
+        "--spill-limit has 1 value, --spill-to 2: give one for each place, even if it "
+        "is none"
+    )
 
 
 def test_a_table_has_bytes_by_tier(tmp_path, capsys, monkeypatch):
@@ -434,6 +562,48 @@ def test_a_limit_without_a_unit_is_told_where_it_is_small(capsys):
     for limit in ("60B", str(2**20), "60%"):
         main(["plan", "lenet5", "--method", "share", "--limit", limit])
         assert "MiB are meant" not in capsys.readouterr().err
+
+
+def test_a_number_is_bytes_of_every_size(tmp_path, capsys):
+    words = ["plan", "lenet5", "--batch", "256", "--method", "vdnn_all"]
+    places = ["--spill-to", "host", "--spill-to", str(tmp_path)]
+
+    def found(*more):
+        config.reset()
+        assert main([*words, *places, "--output", "-", *more]) == 0
+        out, err = capsys.readouterr()
+        return Plan.from_json(out), err
+
+    def spilled(host, rate):
+        limits = ["--spill-limit", host, "--spill-limit", "none"]
+        return found(*limits, "--lane-bandwidth", rate, "--lane-bandwidth", "none")
+
+    bare, told = spilled(str(2**20), str(10**8))
+    assert told == ""
+    exact, _ = spilled("1MiB", "100MB")
+    assert bare.actions == exact.actions
+    assert bare.elapsed_seconds == exact.elapsed_seconds
+    _, told = spilled("64", "1GB")
+    hint = "write '64MiB' if MiB are meant, or '64B'\n"
+    assert told == f"memcfg: --spill-limit 64 is 64 bytes: {hint}"
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [
+        ("--limit", "-5%", "--limit: cannot read '-5%' as a size"),
+        ("--limit", "-5", "--limit: cannot read '-5' as a size"),
+        ("--spill-limit", "-1", "--spill-limit: cannot read '-1' as a size"),
+        ("--lane-bandwidth", "-2GB", "--lane-bandwidth: cannot read '-2GB' as a size"),
+        ("--lane-bandwidth", "0", "--lane-bandwidth must be positive, not '0B'"),
+        ("--batch", "-2", "must be a positive integer, not -2"),
+        ("--limit", "--batch", "--limit: expected one argument"),
+    ],
+)
+def test_a_value_below_zero_is_told_as_one(capsys, option, value, told):
+    with pytest.raises(SystemExit, match="2"):
+        main(["plan", "lenet5", option, value])
+    assert told in capsys.readouterr().err
 
 
 def test_a_terminal_gets_lines_that_fit(capsys, monkeypatch):

@@ -280,7 +280,7 @@ def test_one_place_may_be_told_as_a_sequence():
         (
             {"spill_to": ("host", "/a"), "spill_limit": "1GiB"},
             ValueError,
-            "spill_limit has 1 values, spill_to 2",
+            "spill_limit has 1 value, spill_to 2",
         ),
         (
             {"spill_to": ("host", "/a"), "lane_bandwidth": (1, 2, 3)},

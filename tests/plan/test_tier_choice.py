@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import replace
 
 import pytest
@@ -281,6 +282,13 @@ def test_a_report_tells_bytes_by_tier():
         ["on", "file", "320", "B", "(320", "B)"],
     ]
     assert Plan.from_json(plan.to_json()) == plan
+    full = vdnn_all()(with_tiers(chain(), ("host", 64.0, 32), ("file", 32.0, None)))
+    assert full.summary.by_tier == {"host": 0, "file": 10 * LINE}
+    assert re.search(r"^  on host +0 B  \(0 B\)$", str(full), re.MULTILINE)
+    assert re.search(r"^  on file +640 B  \(640 B\)$", str(full), re.MULTILINE)
+    stays = share()(with_tiers(chain(), ("host", 64.0, None), ("file", 32.0, None)))
+    assert stays.summary.by_tier == {}
+    assert " on host" not in str(stays)
     single = vdnn_all()(chain())
     assert not [line for line in str(single).splitlines() if " on host" in line]
 

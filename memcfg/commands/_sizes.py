@@ -1,0 +1,35 @@
+"""Sizes on the command line: a number is bytes, or it carries its unit."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from memcfg.units import parse_bytes
+
+_FEW = 2**20  # bytes: less, without a unit, was perhaps meant in another one
+
+
+def is_bare(text: str) -> bool:
+    """Whether a size is written without a unit."""
+    return text.isascii() and text.isdecimal()
+
+
+def size(text: str) -> int:
+    """Read a positive size."""
+    try:
+        nbytes = parse_bytes(int(text) if is_bare(text) else text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    if nbytes >= 2**63:
+        raise argparse.ArgumentTypeError("a size is below 2**63 bytes")
+    if nbytes == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive size")
+    return nbytes
+
+
+def warn_of_few(option: str, nbytes: int) -> None:
+    """Say what a bare number is that was perhaps meant in another unit."""
+    if nbytes < _FEW:
+        hint = f"write '{nbytes}MiB' if MiB are meant, or '{nbytes}B'"
+        print(f"memcfg: {option} {nbytes} is {nbytes} bytes: {hint}", file=sys.stderr)
