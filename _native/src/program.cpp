@@ -812,8 +812,9 @@ void Program::execute_inline(std::size_t index) {
   }
 }
 
-// What an instruction of this thread takes is the time since the one before: a clock is
-// read once for each, which programs of some microseconds an instruction show.
+// What an instruction of this thread takes is the time since the one before, and what
+// its guard finds out counts for the next: a clock is read once for each, which
+// programs of some microseconds an instruction show.
 std::int64_t Program::execute(bool check_guards, std::size_t begin, std::size_t end) {
   double time = traced_ ? now() : 0.0;
   for (std::size_t i = begin; i < end; ++i) {

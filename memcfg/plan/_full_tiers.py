@@ -106,8 +106,8 @@ def _found_above(
         try:
             found = plan(graph, each)
             break
-        except (InfeasiblePlanError, TierFullError) as error:
-            bad, refusal = each, error
+        except (InfeasiblePlanError, TierFullError):
+            bad = each
     if found is None:
         raise refusal
     for attempt in range(1 + _HALVINGS):

@@ -36,6 +36,7 @@ from memcfg.torch._generator_states import (
 )
 from memcfg.torch._lstm_layers import (
     add_workspaces,
+    has_layers,
     has_lstm,
     lstm_as_layers,
     lstm_as_steps,
@@ -270,6 +271,7 @@ class Planner:
     parameters: frozenset[int] = frozenset()
     told: bool = False
     known: list[Step] = field(default_factory=list)
+    has_layers: bool = False  # of nn.LSTM, in the last graph
     missed_bytes: int = 0  # what a step above the limit had in use beyond its plan
 
     @property
@@ -279,7 +281,8 @@ class Planner:
 
     def plan(self, source: fx.Graph, num_fwd_outputs: int | None) -> Step:
         """Plan a traced graph, or raise InfeasiblePlanError."""
-        add_workspaces(source, training=num_fwd_outputs is not None)
+        self.has_layers = has_layers(source)
+        add_workspaces(source)
         if isinstance(self.costs, MeasuredCosts):
             self.costs.prepare(source.nodes)
         if workspaces := workspace_bytes(source.nodes):
@@ -375,15 +378,20 @@ class Planner:
             return self.policy(graph, limit_bytes=None)
         try:
             return self.policy(graph, limit_bytes=max(limit, 1))
-        except InfeasiblePlanError:
+        except InfeasiblePlanError as error:
             # A policy that places has holes, which an allocator does not need.
-            plan = lowest_plan(self.policy, graph)
+            if error.is_smallest:
+                plan = lowest_plan(self.policy, graph)
+            else:  # where tensors leave for has a limit, and this has a plan
+                plan = self.policy(graph, limit_bytes=error.smallest_limit_bytes)
             peak = peak_of(traced, plan)
             if peak.nbytes > limit:
-                raise self._refused(graph, peak) from None
+                raise self._refused(graph, peak, error) from None
         return plan
 
-    def _refused(self, graph: Graph, peak: Peak) -> InfeasiblePlanError:
+    def _refused(
+        self, graph: Graph, peak: Peak, error: InfeasiblePlanError
+    ) -> InfeasiblePlanError:
         """Say what the smallest limit is, and which op of which module sets it."""
         op = None if peak.op is None else graph.ops[peak.op]
         where, hint = "", "Raise the limit or lower the batch size."
@@ -398,12 +406,15 @@ class Planner:
             where = f" What needs most is{where}."
         floor = peak.nbytes + self.beside_bytes
         beside = format_bytes(self.beside_bytes)
+        if not error.is_smallest:
+            hint = error.hint
         return InfeasiblePlanError(
             f"The {graph.name} does not fit "
             f"{format_bytes(self.limit_bytes or 0, exact=True)}, {beside} of which are "
             f"beside the graph.{where}",
             smallest_limit_bytes=floor,
-            lower_bound_bytes=floor,
+            lower_bound_bytes=min(floor, error.lower_bound_bytes + self.beside_bytes),
+            is_smallest=error.is_smallest,
             requested_bytes=floor,
             limit_bytes=self.limit_bytes,
             hint=hint,
@@ -561,32 +572,40 @@ class Planner:
         ways = (lstm_as_layers,) * known + (lstm_as_steps,)
         if not has_lstm(module):
             return _made(make, module, inputs)
-        refused: list[InfeasiblePlanError] = []
+        refused: list[Exception] = []
         for lstm in ways:
             set_lstm(module, lstm)
+            self.has_layers = False
             try:
                 made = _made(make, module, inputs)
-            except InfeasiblePlanError as error:
-                refused.append(error)
+            except (MemcfgError, SpillRefusedError, OSError) as error:
+                refused.append(error)  # steps may have room, if there are layers
+                if not self.has_layers:
+                    break
             except StopAfterPlanning:
-                if self.every_way and lstm is not ways[-1]:
+                if self.every_way and self.has_layers:
                     continue
                 _warn_of_steps(refused)
                 raise
             else:
                 _warn_of_steps(refused)
                 return made
-        raise min(refused, key=lambda each: each.smallest_limit_bytes or 0)
+        raise min(refused, key=_smallest)
 
 
-def _warn_of_steps(refused: Sequence[InfeasiblePlanError]) -> None:
+def _smallest(error: Exception) -> float:
+    """Return the limit that a refusal names; others come first."""
+    return getattr(error, "smallest_limit_bytes", 0)
+
+
+def _warn_of_steps(refused: Sequence[Exception]) -> None:
     """Say that an LSTM fits as the ops of its steps alone, if it is so."""
     for error in refused:
-        smallest = format_bytes(error.smallest_limit_bytes or 0, exact=True)
+        smallest = format_bytes(int(_smallest(error)), exact=True)
+        needs = f": as eager runs it, it needs {smallest}" if _smallest(error) else ""
         warnings.warn(
             "within this limit nn.LSTM runs as the ops of its steps, which is slower "
-            "and has the bits of PyTorch without oneDNN: as eager runs it, it needs "
-            f"{smallest}",
+            f"and has the bits of PyTorch without oneDNN{needs}",
             RuntimeWarning,
             stacklevel=outside("torch"),
         )

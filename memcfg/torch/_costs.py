@@ -105,7 +105,7 @@ def _is_measured(node: fx.Node) -> bool:
     return (
         node.op == "call_function"
         and isinstance(node.target, torch._ops.OpOverload)
-        and node.target.namespace == "aten"
+        and node.target.namespace in ("aten", "memcfg")
     )
 
 
@@ -126,7 +126,8 @@ def _key_of(node: fx.Node) -> str:
         ]
 
     arguments = fx.node.map_aggregate((node.args, dict(node.kwargs)), told)
-    machine = torch.__version__, torch.get_num_threads(), platform.processor()
+    processor = platform.processor(), torch.backends.cpu.get_cpu_capability()
+    machine = torch.__version__, torch.get_num_threads(), processor
     gpus = [torch.cuda.get_device_name(each) for each in _gpus([node])]
     flags = torch.backends.mkldnn.enabled, os.cpu_count()
     what = _run(node)

@@ -16,8 +16,9 @@ from torch import fx
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.utils._python_dispatch import _disable_current_modes
 
+from memcfg.errors import InfeasiblePlanError
 from memcfg.torch._costs import made_up_arguments
-from memcfg.torch._traced import RUNS_AS
+from memcfg.torch._traced import RUNS_AS, nbytes_of, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +27,10 @@ _LAYER = torch.ops.aten.mkldnn_rnn_layer.default
 _BACKWARD = torch.ops.aten.mkldnn_rnn_layer_backward.default
 _WORKSPACE, _SECOND_BIAS = 3, 4  # places in what they return
 _LSTM = 2  # oneDNN's number of a kind
+_NAMES = (  # of what `torch.lstm` takes for sequences that are not packed
+    *("input", "hx", "params", "has_biases", "num_layers", "dropout", "train"),
+    *("bidirectional", "batch_first"),
+)
 Pair = tuple[torch.Tensor, torch.Tensor]
 
 
@@ -51,24 +56,19 @@ class _Layer:
     batch_first: bool
     train: bool
 
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """What the op takes behind its tensors."""
+        settings = self.has_biases, self.bidirectional, self.batch_first, self.train
+        return self.reverse, [], _LSTM, self.hidden_size, self.num_layers, *settings
+
 
 class _Run(torch.autograd.Function):  # type: ignore[misc]
     """One direction of one layer."""
 
     @staticmethod
     def forward(ctx: Any, how: _Layer, *tensors: torch.Tensor) -> Any:
-        out, hy, cy, workspace = _LAYER(
-            *tensors,
-            how.reverse,
-            [],
-            _LSTM,
-            how.hidden_size,
-            how.num_layers,
-            how.has_biases,
-            how.bidirectional,
-            how.batch_first,
-            how.train,
-        )
+        out, hy, cy, workspace = _LAYER(*tensors, *how.arguments)
         ctx.how = how
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*tensors, out, hy, cy, workspace)
@@ -119,7 +119,7 @@ def _lstm(
             at = len(last_h)
             own = list(weights[at * count : (at + 1) * count])
             if not has_biases:
-                own += [torch.zeros(each.shape) for each in own]
+                own += [torch.zeros_like(each) for each in own]
             how = _Layer(
                 reverse,
                 hidden,
@@ -129,7 +129,8 @@ def _lstm(
                 batch_first,
                 train,
             )
-            out, h, c = _Run.apply(how, x, *own, hx[at], cx[at])
+            run = _Run.apply if torch.is_grad_enabled() else _run_inference
+            out, h, c = run(how, x, *own, hx[at], cx[at])
             made.append(out)
             last_h.append(h)
             last_c.append(c)
@@ -154,15 +155,20 @@ def _is_onednns(x: Any, state: Any, weights: Any) -> bool:
     )
 
 
-def lstm_as_layers(*arguments: Any) -> Any:
+def lstm_as_layers(*arguments: Any, **named: Any) -> Any:
     """Run `torch.lstm` with an op for each layer, where eager has oneDNN's."""
-    return (_lstm if _is_onednns(*arguments[:3]) else lstm_as_steps)(*arguments)
+    rest = _NAMES[len(arguments) :]
+    if set(named) == set(rest):
+        arguments = (*arguments, *(named.pop(each) for each in rest))
+    if named or not _is_onednns(*arguments[:3]):
+        return lstm_as_steps(*arguments, **named)
+    return _lstm(*arguments)
 
 
-def lstm_as_steps(*arguments: Any) -> Any:
+def lstm_as_steps(*arguments: Any, **named: Any) -> Any:
     """Run `torch.lstm` as the ops of its steps."""
     with _without_onednn():
-        return torch.lstm(*arguments)
+        return torch.lstm(*arguments, **named)
 
 
 @contextmanager
@@ -177,37 +183,52 @@ def _without_onednn() -> Iterator[None]:
 
 
 def set_lstm(module: fx.GraphModule, lstm: Callable[..., Any]) -> None:
-    """Let a graph that Dynamo has traced call a function instead of `torch.lstm`."""
-    for node in module.graph.nodes:
-        if node.target in _LSTMS:
-            node.target = lstm
-    module.recompile()
+    """Let what Dynamo has traced call a function instead of `torch.lstm`."""
+    for graph, node in _lstms(module):
+        node.target = lstm
+        graph.recompile()
 
 
 def has_lstm(module: fx.GraphModule) -> bool:
-    """Whether a graph has PyTorch's LSTM."""
-    return any(node.target in _LSTMS for node in module.graph.nodes)
+    """Whether a graph has PyTorch's LSTM, also in what it checkpoints."""
+    return any(True for _ in _lstms(module))
+
+
+def _lstms(module: fx.GraphModule) -> Iterator[tuple[fx.GraphModule, fx.Node]]:
+    for each in module.modules():
+        if isinstance(each, fx.GraphModule):
+            for node in each.graph.nodes:
+                if node.target in _LSTMS:
+                    yield each, node
 
 
 _LSTMS = torch.lstm, lstm_as_layers, lstm_as_steps
 
 
-def add_workspaces(graph: fx.Graph, *, training: bool) -> None:
+def has_layers(graph: fx.Graph) -> bool:
+    """Whether a traced step has ops that are layers."""
+    inference = torch.ops.memcfg.lstm_inference.default
+    return any(node.target in (_LAYER, inference) for node in graph.nodes)
+
+
+def add_workspaces(graph: fx.Graph) -> None:
     """Have layers run with their workspaces, and give these the bytes they have.
 
     What PyTorch traces has workspaces without a byte, and one gradient for two biases.
-    A layer is run once for its workspace.
+    A layer is run once for its workspace: InfeasiblePlanError if it has no room.
     """
     known: dict[str, int] = {}
     for node in graph.nodes:
         if node.target is _LAYER:
-            node.meta[RUNS_AS] = run_for_backward if training else run_alone
+            node.meta[RUNS_AS] = run_for_backward
             key = repr([_like(each) for each in node.args])
-            if training and key not in known:
+            if key not in known:
                 known[key] = _workspace_bytes(node)
-            _set_value(node, _WORKSPACE, known.get(key, 0))
+            _set_value(node, _WORKSPACE, known[key])
         elif node.target is _BACKWARD:
             _set_value(node, _SECOND_BIAS)
+        elif node.target is torch.ops.memcfg.lstm_inference.default:
+            node.meta[RUNS_AS] = run_inference
 
 
 def _set_value(node: fx.Node, at: int, nbytes: int | None = None) -> None:
@@ -228,17 +249,50 @@ def _like(argument: Any) -> Any:
 
 def _workspace_bytes(node: fx.Node) -> int:
     with unset_fake_temporarily(), _disable_current_modes():
-        arguments, _ = made_up_arguments(node)
-        return int(run_for_backward(*arguments)[_WORKSPACE].nbytes)
+        try:
+            arguments, _ = made_up_arguments(node)
+            return int(run_for_backward(*arguments)[_WORKSPACE].nbytes)
+        except torch.OutOfMemoryError as error:
+            told = [*node.all_input_nodes, node]
+            least = sum(nbytes_of(val) for each in told for val in values_of(each))
+            raise InfeasiblePlanError(
+                "A layer of nn.LSTM has no room to be tried.",
+                smallest_limit_bytes=least,
+                lower_bound_bytes=1,
+                is_smallest=False,
+                requested_bytes=least,
+                hint="Raise the limit or lower the batch size.",
+            ) from error
 
 
 def run_for_backward(*arguments: Any) -> Any:
-    """Run a layer whose gradient will be asked for: it has a workspace."""
+    """Run a layer as with gradients enabled: it has a workspace."""
     with torch.enable_grad(), torch._C._AutoDispatchBelowAutograd():
         return _LAYER(*arguments)
 
 
-def run_alone(*arguments: Any) -> Any:
-    """Run a layer without a workspace."""
+def run_inference(*arguments: Any) -> Any:
+    """Run a layer as without gradients: other kernels, and no workspace."""
     with torch.no_grad():
-        return _LAYER(*arguments)
+        return _LAYER(*arguments)[:_WORKSPACE]
+
+
+_SCHEMA = (
+    "(Tensor x, Tensor w_ih, Tensor w_hh, Tensor b_ih, Tensor b_hh, Tensor hx, "
+    "Tensor cx, bool reverse, int[] batch_sizes, int mode, int hidden_size, "
+    "int num_layers, bool has_biases, bool bidirectional, bool batch_first, "
+    "bool train) -> (Tensor, Tensor, Tensor)"
+)
+# An op of its own, so that a graph tells what ran with gradients from what ran without.
+torch.library.custom_op(
+    "memcfg::lstm_inference", run_inference, mutates_args=(), schema=_SCHEMA
+)
+
+
+torch.library.register_fake(
+    "memcfg::lstm_inference", lambda *arguments: _LAYER(*arguments)[:_WORKSPACE]
+)
+
+
+def _run_inference(how: _Layer, *tensors: torch.Tensor) -> Any:
+    return torch.ops.memcfg.lstm_inference(*tensors, *how.arguments)

@@ -308,8 +308,9 @@ class SavedTensors:
             if not self._entered:
                 self._open_file()
                 self._modules.clear()  # their tensors may have moved
-                if self._hook is None:  # an interrupt may have left it
-                    self._hook = register_module_forward_pre_hook(self._note)
+                if self._hook is not None:  # an interrupt left it, or its name
+                    self._hook.remove()
+                self._hook = register_module_forward_pre_hook(self._note)
             try:
                 hooks.__enter__()
             except BaseException:

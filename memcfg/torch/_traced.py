@@ -106,7 +106,7 @@ def _is_kept(node: fx.Node) -> bool:
         return True
     if not isinstance(node.target, torch._ops.OpOverload):
         return False  # Python's own, of numbers and tuples
-    known = node.target.namespace in ("aten", "prims")
+    known = node.target.namespace in ("aten", "memcfg", "prims")
     return is_random(node) or _mutates(node) or not known
 
 

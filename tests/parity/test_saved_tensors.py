@@ -886,6 +886,18 @@ def test_an_interrupt_at_any_line_leaves_nothing(start, tmp_path):
     assert saver.peak_bytes <= saver.limit_bytes
 
 
+def test_after_an_exit_that_was_interrupted_modules_are_heard_again():
+    saver = mt.saved_tensors("1MiB")
+    linear, x = torch.nn.Linear(8, 8), torch.ones(4, 8)
+    with saver:
+        handle = saver._hook
+    saver._hook = handle  # as an interrupt behind its removal leaves it
+    with saver:
+        linear(x)
+        assert linear in saver._modules
+    assert len(module._global_forward_pre_hooks) == 0
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_a_compiled_model_and_autocast(tmp_path):
     model = torch.nn.Sequential(

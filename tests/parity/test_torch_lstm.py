@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from torch import nn  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
 from torch_allocations import allocated_peak, rounded  # noqa: E402
 from torch_steps import LSTM, problem, same_bits, step  # noqa: E402
 
@@ -19,6 +20,7 @@ import memcfg.torch as mt  # noqa: E402
 from memcfg.errors import InfeasiblePlanError  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # PyTorch's own, of its internals
+F = nn.functional
 STEPS = "nn.LSTM runs as the ops of its steps"
 
 
@@ -166,6 +168,88 @@ def test_nominal_costs_know_no_workspace_and_have_steps():
     run = mt.budget(original, None, times="nominal")
     assert torch.equal(step(original, run, x, y), wanted)
     assert same_bits(original, steps)
+
+
+class Mixed(nn.Module):
+    """An LSTM by any way to call it, in front of a layer that is trained."""
+
+    def __init__(self, way):
+        super().__init__()
+        self.inner, self.way = nn.LSTM(32, 32), way
+        self.head = nn.Linear(32, 10)
+        if way == "frozen":
+            self.inner.requires_grad_(False)
+
+    def called(self, x):
+        if self.way != "by name":
+            return self.inner(x)[0]
+        zeros = x.new_zeros(1, x.shape[1], 32)
+        return torch.lstm(
+            x,
+            (zeros, zeros),
+            list(self.inner._flat_weights),
+            has_biases=True,
+            num_layers=1,
+            dropout=0.0,
+            train=self.training,
+            bidirectional=False,
+            batch_first=False,
+        )[0]
+
+    def forward(self, x):
+        if self.way == "checkpointed":
+            made = checkpoint(self.called, x, use_reentrant=False)
+        elif self.way == "no_grad":
+            with torch.no_grad():
+                made = self.called(x)
+        else:
+            made = self.called(x)
+        return self.head(made[-1])
+
+
+@pytest.mark.parametrize(
+    "way", ["plain", "frozen", "no_grad", "checkpointed", "by name"]
+)
+def test_gradient_mode_and_the_way_of_calling_have_eagers_bits(way):
+    original = Mixed(way)
+    x, y = torch.randn(5, 3, 32), torch.randint(10, (3,))
+    eager = copy.deepcopy(original)
+    loss = F.cross_entropy(eager(x), y)
+    loss.backward()
+    run = mt.budget(original, "1GiB")
+    found = F.cross_entropy(run(x), y)
+    found.backward()
+    assert torch.equal(found, loss)
+    assert same_gradients(original, eager)
+    kinds = {op.type for op in run._last[0].traced.graph.ops}
+    layer = "memcfg.lstm_inference" if way == "no_grad" else "aten.mkldnn_rnn_layer"
+    assert layer in kinds
+
+
+def test_all_frozen_runs_as_eager_does():
+    module = nn.LSTM(32, 32).requires_grad_(False)
+    x = torch.randn(5, 3, 32)
+    wanted = module(x)[0]
+    assert torch.equal(mt.budget(module, None)(x)[0], wanted)
+
+
+def test_a_layer_without_room_to_be_tried_is_refused_and_steps_run():
+    class Last(nn.LSTM):
+        def forward(self, x):
+            return super().forward(x)[0][-1]
+
+    module, x = Last(64, 64), torch.randn(6, 256, 64)
+    limit = mt.estimate(module, (x,)).floor_bytes * 6 // 5
+    run = mt.budget(module, limit)
+    state = sum(rounded(each.nbytes) for each in (*module.parameters(), x))
+    mt.limit_cpu(limit - state + 2**20, tag_modules=False)  # a layer alone has 6.3 MiB
+    try:
+        with pytest.warns(RuntimeWarning, match=STEPS):
+            run(x).sum().backward()
+    finally:
+        for each in module.parameters():
+            each.grad = None
+        mt.limit_cpu(None)
 
 
 def test_layers_without_gradients_have_no_workspace():

@@ -102,6 +102,21 @@ def test_nothing_leaves_unless_somebody_says_where_to(tmp_path):
         mt.budget(module, floor, example=(x,), policy=out_of_core())
 
 
+def test_where_there_is_too_little_elsewhere_the_limit_that_is_named_has_a_plan(
+    tmp_path,
+):
+    module, x, _ = problem(ResNet)
+    floor = lowest(copy.deepcopy(module), x, tmp_path)
+    some = {"spill_to": tmp_path, "spill_limit": 2**16}
+    with pytest.raises(InfeasiblePlanError, match="Raise spill_limit") as refused:
+        mt.budget(copy.deepcopy(module), floor, example=(x,), **some)
+    error = refused.value
+    assert not error.is_smallest
+    assert error.lower_bound_bytes < error.smallest_limit_bytes
+    torch._dynamo.reset()
+    mt.budget(module, error.smallest_limit_bytes, example=(x,), **some)
+
+
 @pytest.fixture
 def small(tmp_path):
     """A ResNet under a limit that it keeps by copies alone, and its plain twin."""
