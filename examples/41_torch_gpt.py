@@ -62,7 +62,7 @@ words, following = text[:, :-1], text[:, 1:]
 told = mt.estimate(model, (words, following))
 limit = (told.floor_bytes + told.peak_bytes) // 2
 
-run = torch.compile(model, backend=mt.backend(limit), dynamic=False)
+run = torch.compile(model, backend=mt.backend(limit), dynamic=False, fullgraph=True)
 optimizer = torch.optim.SGD(model.parameters(), 0.1)
 for _ in range(3):
     optimizer.zero_grad()

@@ -243,8 +243,6 @@ class Planner:
         Whether inductor compiles the two graphs.
     only_plan : bool
         Whether nothing is to be compiled.
-    every_way : bool
-        Whether a step is planned in each way to trace it, not in the first that fits.
     loss_bytes : int or None
         What the user's own loss needs; None: not known.
     stores : Stores or None
@@ -262,7 +260,6 @@ class Planner:
     beside: dict[str, int] = field(default_factory=dict)
     inductor: bool = False
     only_plan: bool = False
-    every_way: bool = False
     loss_bytes: int | None = None
     stores: Stores | None = None
     update_bytes: int | None = None
@@ -554,6 +551,13 @@ class Planner:
         """Compile what was traced: the backend that `torch.compile` calls."""
         if any(isinstance(each, torch.SymInt) for each in inputs):
             raise ValueError("shapes are static: pass torch.compile(dynamic=False)")
+        reason = getattr(module, "compile_subgraph_reason", None)
+        if getattr(reason, "graph_break", False):
+            raise ValueError(
+                "the model breaks into several graphs, each of which would have the "
+                "limit: pass torch.compile(fullgraph=True) to see where, or take "
+                "memcfg.torch.saved_tensors"
+            )
         self.parameters = _parameters(module, inputs)
         decompositions = None
         if self.inductor:  # which has no other code for some ops
@@ -583,8 +587,6 @@ class Planner:
                 if not self.has_layers:
                     break
             except StopAfterPlanning:
-                if self.every_way and self.has_layers:
-                    continue
                 _warn_of_steps(refused)
                 raise
             else:
@@ -602,7 +604,9 @@ def _warn_of_steps(refused: Sequence[Exception]) -> None:
     """Say that an LSTM fits as the ops of its steps alone, if it is so."""
     for error in refused:
         smallest = format_bytes(int(_smallest(error)), exact=True)
-        needs = f": as eager runs it, it needs {smallest}" if _smallest(error) else ""
+        needs = (
+            f": for eager's, raise the limit to {smallest}" if _smallest(error) else ""
+        )
         warnings.warn(
             "within this limit nn.LSTM runs as the ops of its steps, which is slower "
             f"and has the bits of PyTorch without oneDNN{needs}",

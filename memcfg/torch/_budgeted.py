@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import inspect
 import warnings
 from collections.abc import Mapping
 from types import FunctionType
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from memcfg._caller import outside
 from memcfg.errors import InfeasiblePlanError, MemcfgError
@@ -354,6 +356,11 @@ def unwrapped(run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         inner = error.inner_exception
         if isinstance(inner, _OWN):
             raise inner.with_traceback(None) from None
+        if isinstance(inner, GuardOnDataDependentSymNode):
+            raise ValueError(
+                "the model has a shape that depends on data, such as that of a mask's "
+                "elements: memcfg.torch.saved_tensors takes it"
+            ) from None
         raise
     except exceptions.FailOnRecompileLimitHit:
         raise ValueError(
@@ -383,6 +390,27 @@ def checked_example(
             f"example_kwargs are inputs by name, such as {{'x': x}}, not {kind}"
         )
     return example or (), example_kwargs or {}
+
+
+def check_fits(
+    model: nn.Module,
+    inputs: tuple[Sequence[Any], Mapping[str, Any]] | None,
+    optimizer: torch.optim.Optimizer | None = None,
+) -> None:
+    """Raise TypeError or ValueError for what is not the model's."""
+    if inputs is not None:
+        args, kwargs = inputs
+        try:
+            inspect.signature(model.forward).bind(*args, **kwargs)
+        except TypeError as error:
+            name = type(model).__name__
+            raise TypeError(f"the example is not what {name} takes: {error}") from None
+    if optimizer is None or not hasattr(optimizer, "param_groups"):
+        return
+    own = {id(each) for each in model.parameters()}
+    steps = {id(each) for group in optimizer.param_groups for each in group["params"]}
+    if own and not own & steps:
+        raise ValueError("the optimizer has none of the model's parameters")
 
 
 def planned_only(
@@ -470,12 +498,13 @@ def budget(
         With `example`: if the disk has not the bytes of the plan. Without, the first
         step raises it, and nothing of it has run.
     TypeError
-        If the model is no module, the optimizer none of PyTorch's, the example no
-        sequence of inputs, `example_kwargs` no mapping, `policy` no policy, or
-        `spill_to` no path.
+        If the model is no module or has a budget, the optimizer none of PyTorch's, the
+        example no sequence of inputs, `example_kwargs` no mapping, or both not what the
+        model takes, `policy` no policy, or `spill_to` no path.
     ValueError
-        If the limit is no number of bytes, times are of another kind, what the
-        optimizer keeps cannot be tried, or the model or the loss cannot be traced; if
+        If the limit is no number of bytes, times are of another kind, the optimizer has
+        none of the model's parameters, or keeps what cannot be tried, or the model or
+        the loss cannot be traced; if
         `spill_to` is no folder, or nowhere that tensors of the device go; if there is a
         `spill_limit` or a `lane_bandwidth` without it, or `inductor` with it.
 
@@ -490,7 +519,11 @@ def budget(
     limit_bytes = None if limit is None else parse_bytes(limit)
     if limit_bytes == 0:
         raise ValueError("a limit is more than 0 bytes; None is no limit")
+    if isinstance(model, BudgetedModule):
+        raise TypeError("the model has a budget: its .module can be given another")
     args, kwargs = checked_example(example, example_kwargs)
+    is_planned = example is not None or example_kwargs is not None
+    check_fits(model, (args, kwargs) if is_planned else None, optimizer)
     made = BudgetedModule(
         model,
         limit_bytes,
@@ -503,6 +536,6 @@ def budget(
         spill=spill_of(spill_to, spill_limit, lane_bandwidth, inductor=inductor),
     )
     costs_of(times)
-    if example is not None or example_kwargs is not None:
+    if is_planned:
         made.plan(args, kwargs)
     return made

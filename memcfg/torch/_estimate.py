@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from memcfg.files import write_atomically
 from memcfg.torch._backend import ALLOCATED, SO_FAR, Planner, costs_of
 from memcfg.torch._beside import gradient_bytes, optimizer_bytes
-from memcfg.torch._budgeted import checked_example, planned_only, tracing
+from memcfg.torch._budgeted import check_fits, checked_example, planned_only, tracing
 from memcfg.torch._loss import loss_bytes
 from memcfg.torch._step_report import by_module, by_role, table_of
 from memcfg.torch._update_bytes import update_bytes
@@ -34,7 +34,8 @@ class Estimate:
     peak_bytes : int
         The most bytes in use at a time without a limit.
     floor_bytes : int
-        The smallest limit that `budget` can keep.
+        The smallest limit that `budget` can keep; with an `nn.LSTM` on a CPU the
+        smallest with eager's bits.
     by_role : mapping of str to int
         Bytes at that time: parameters, gradients, activations, scratch and so on.
     by_module : mapping of str to int
@@ -97,11 +98,11 @@ def estimate(
     Raises
     ------
     TypeError
-        If the example is no sequence of inputs, `example_kwargs` no mapping, or the
-        optimizer none of PyTorch's.
+        If the example is no sequence of inputs, `example_kwargs` no mapping, both are
+        not what the model takes, or the optimizer is none of PyTorch's.
     ValueError
-        If times are of another kind, the model or the loss cannot be traced, or what
-        the optimizer keeps cannot be tried.
+        If times are of another kind, the model or the loss cannot be traced, or the
+        optimizer has none of the model's parameters, or keeps what cannot be tried.
 
     Examples
     --------
@@ -111,9 +112,11 @@ def estimate(
     True
     """
     inputs = checked_example(example, example_kwargs)
-    steps = _traced(model, model, inputs, times, optimizer, loss)
-    floor = min(step.floor_bytes(ALLOCATED) for step in steps)
-    return Estimate(steps[0].peak_bytes, floor, by_role(steps[0]), by_module(steps[0]))
+    check_fits(model, inputs, optimizer)
+    step = _traced(model, model, inputs, times, optimizer, loss)
+    return Estimate(
+        step.peak_bytes, step.floor_bytes(ALLOCATED), by_role(step), by_module(step)
+    )
 
 
 def export(
@@ -148,7 +151,8 @@ def export(
     OSError
         If the file can't be written.
     TypeError
-        If the example is no sequence of inputs, or `example_kwargs` no mapping.
+        If the example is no sequence of inputs, `example_kwargs` no mapping, or both
+        are not what the model takes.
     ValueError
         If times are of another kind, or the model cannot be traced.
     """
@@ -157,8 +161,10 @@ def export(
         made = model(*args, **kwargs)
         return made if loss is None else loss(made)
 
-    steps = _traced(run, model, checked_example(example, example_kwargs), times)
-    write_atomically(Path(path), (steps[0].traced.graph.to_json().encode(),))
+    inputs = checked_example(example, example_kwargs)
+    check_fits(model, inputs)
+    step = _traced(run, model, inputs, times)
+    write_atomically(Path(path), (step.traced.graph.to_json().encode(),))
 
 
 def _traced(
@@ -168,11 +174,8 @@ def _traced(
     times: str,
     optimizer: torch.optim.Optimizer | None = None,
     loss: Callable[[Any], torch.Tensor] | None = None,
-) -> list[Step]:
-    """Plan a step of what is run of a model without a limit, in each way to trace it.
-
-    The first is the one that runs where it fits.
-    """
+) -> Step:
+    """Trace what is run of a model, and plan a step of it without a limit."""
     planner = Planner(
         None,
         costs=costs_of(times),
@@ -181,11 +184,10 @@ def _traced(
             SO_FAR: gradient_bytes(model),
         },
         only_plan=True,
-        every_way=True,
         update_bytes=update_bytes(optimizer),
     )
     with tracing(True):
         if loss is not None:
             planner.loss_bytes = loss_bytes(model, loss, *inputs)
         planned_only(run, planner, *inputs)
-    return planner.steps
+    return planner.steps[-1]

@@ -384,6 +384,48 @@ def test_an_exception_in_backward_leaves_the_next_step_right():
     assert same_bits(original, plain)
 
 
+class Halves(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.other = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
+
+    def forward(self, x):
+        x = self.one(x)
+        print("half way")
+        return self.other(x)
+
+
+def test_a_backend_refuses_what_breaks_into_several_graphs():
+    run = torch.compile(Halves(), backend=mt.backend("1GiB"), dynamic=False)
+    with pytest.raises(Exception, match="breaks into several graphs"):
+        run(torch.ones(2, 8))
+
+
+def test_what_is_not_the_models_is_told():
+    model = torch.nn.Linear(8, 8)
+    other = torch.optim.SGD(torch.nn.Linear(2, 2).parameters())
+    for call in (mt.budget, mt.estimate):
+        given = ("1GiB",) if call is mt.budget else ()
+        with pytest.raises(TypeError, match="is not what Linear takes: too many"):
+            call(model, *given, example=(torch.ones(2, 8), torch.ones(2)))
+        with pytest.raises(TypeError, match="is not what Linear takes: missing"):
+            call(model, *given, example_kwargs={"foo": torch.ones(2, 8)})
+        with pytest.raises(ValueError, match="none of the model's parameters"):
+            call(model, *given, example=(torch.ones(2, 8),), optimizer=other)
+    with pytest.raises(TypeError, match=r"has a budget: its \.module"):
+        mt.budget(mt.budget(model, "1GiB"), "1GiB")
+
+
+def test_shapes_that_depend_on_data_are_refused_in_a_sentence():
+    class Masked(torch.nn.Linear):
+        def forward(self, x):
+            x = super().forward(x)
+            return x[x[:, 0] > 0].relu()
+
+    with pytest.raises(ValueError, match="a shape that depends on data"):
+        mt.budget(Masked(8, 8), None, times="nominal")(torch.ones(2, 8))
+
+
 class _Counts(torch.autograd.Function):
     runs: ClassVar = []
 

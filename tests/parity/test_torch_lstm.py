@@ -105,6 +105,13 @@ def measured_bytes(module, run, x, y):
     return used + sum(rounded(each.nbytes) for each in (*module.parameters(), x))
 
 
+def least(module, x):
+    """The smallest limit, of layers or of steps."""
+    with pytest.raises(InfeasiblePlanError) as refused:
+        mt.budget(copy.deepcopy(module), 1, example=(x,))
+    return refused.value.smallest_limit_bytes
+
+
 class Deep(nn.Module):
     def __init__(self):
         super().__init__()
@@ -123,13 +130,15 @@ def test_bytes_are_as_predicted_down_to_the_last_layer_and_below():
     with torch.backends.mkldnn.flags(enabled=False):
         wanted_of_steps = step(steps, steps, x, y)
     told = mt.estimate(copy.deepcopy(original), (x,))
+    floor = least(original, x)
+    assert floor < told.floor_bytes < told.peak_bytes
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        mt.budget(copy.deepcopy(original), told.floor_bytes, example=(x,))
+        mt.budget(copy.deepcopy(original), floor, example=(x,))
     (text,) = (str(each.message) for each in caught if STEPS in str(each.message))
-    layers = int(text.rpartition("needs ")[2].partition(" B")[0])
-    assert told.floor_bytes < layers < told.peak_bytes
-    for limit in (told.peak_bytes, layers, layers - 64, told.floor_bytes):
+    layers = int(text.rpartition("raise the limit to ")[2].partition(" B")[0])
+    assert layers == pytest.approx(told.floor_bytes, rel=0.01)
+    for limit in (told.peak_bytes, layers, layers - 64, floor):
         torch._dynamo.reset()
         module = copy.deepcopy(original)
         with warnings.catch_warnings(record=True) as caught:
@@ -144,8 +153,8 @@ def test_bytes_are_as_predicted_down_to_the_last_layer_and_below():
         assert torch.equal(loss, wanted_of_steps if warned else wanted)
         assert same_bits(module, steps if warned else eager)
     with pytest.raises(InfeasiblePlanError) as refused:
-        mt.budget(copy.deepcopy(original), told.floor_bytes - 64, example=(x,))
-    assert refused.value.smallest_limit_bytes == told.floor_bytes
+        mt.budget(copy.deepcopy(original), floor - 64, example=(x,))
+    assert refused.value.smallest_limit_bytes == floor
 
 
 def test_tensors_of_layers_leave_and_come_back(tmp_path):
@@ -239,7 +248,7 @@ def test_a_layer_without_room_to_be_tried_is_refused_and_steps_run():
             return super().forward(x)[0][-1]
 
     module, x = Last(64, 64), torch.randn(6, 256, 64)
-    limit = mt.estimate(module, (x,)).floor_bytes * 6 // 5
+    limit = least(module, x) * 6 // 5
     run = mt.budget(module, limit)
     state = sum(rounded(each.nbytes) for each in (*module.parameters(), x))
     mt.limit_cpu(limit - state + 2**20, tag_modules=False)  # a layer alone has 6.3 MiB
