@@ -75,10 +75,10 @@ def table(path: Path = RESULTS) -> str:
 
 {PEERS}{second}
 
-Limits are shares of eager's peak; what does not fit by computing again has tensors leave
-for a file (`spill_to`), and what is not listed does not fit so either. Time beside
-eager's, median of {place["repeats"]} turns on one thread: on this machine eager's own
-turns differ by up to {noise(results)}. Where the last column is empty another of
-PyTorch's ways takes less of both. All activations are out of place, which computing
-again needs. PyTorch {place["torch"]}, {place["processor"]}, {place["date"]}.
+Limits are shares of eager's peak; what does not fit by computing again has tensors
+leave for a file (`spill_to`), and what is not listed does not fit so either. Time
+beside eager's, median of {place["repeats"]} turns on one thread: on this machine
+eager's own turns differ by up to {noise(results)}. Where the last column is empty
+another of PyTorch's ways takes less of both. All activations are out of place, which
+computing again needs. PyTorch {place["torch"]}, {place["processor"]}, {place["date"]}.
 """
