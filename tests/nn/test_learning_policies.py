@@ -412,7 +412,7 @@ def test_a_tier_that_is_too_small_for_the_first_step(clock):
     nbytes = peak() - 4 * BATCH * LARGE // 2
     limited(nbytes, spill_limit="40KiB")
     model = compiled(capuchin(passive=True))
-    with pytest.raises(PlanError, match="whose limit is"):
+    with pytest.raises(InfeasiblePlanError, match="whose limit is"):
         model.plan(BATCH)
     model.close()
     model = compiled(capuchin())
