@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import os
 import warnings
@@ -596,17 +597,17 @@ class Planner:
 
 
 def _smallest(error: Exception) -> float:
-    """Return the limit that a refusal names; others come first."""
-    return getattr(error, "smallest_limit_bytes", 0)
+    """Return the limit that a refusal names; those that name none come last."""
+    return getattr(error, "smallest_limit_bytes", math.inf)
 
 
 def _warn_of_steps(refused: Sequence[Exception]) -> None:
     """Say that an LSTM fits as the ops of its steps alone, if it is so."""
     for error in refused:
-        smallest = format_bytes(int(_smallest(error)), exact=True)
-        needs = (
-            f": for eager's, raise the limit to {smallest}" if _smallest(error) else ""
-        )
+        needs = ""
+        if isinstance(error, InfeasiblePlanError):
+            smallest = format_bytes(error.smallest_limit_bytes, exact=True)
+            needs = f": for eager's, raise the limit to {smallest}"
         warnings.warn(
             "within this limit nn.LSTM runs as the ops of its steps, which is slower "
             f"and has the bits of PyTorch without oneDNN{needs}",

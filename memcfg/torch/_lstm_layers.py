@@ -16,9 +16,8 @@ from torch import fx
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.utils._python_dispatch import _disable_current_modes
 
-from memcfg.errors import InfeasiblePlanError
 from memcfg.torch._costs import made_up_arguments
-from memcfg.torch._traced import RUNS_AS, nbytes_of, values_of
+from memcfg.torch._traced import RUNS_AS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -215,7 +214,7 @@ def add_workspaces(graph: fx.Graph) -> None:
     """Have layers run with their workspaces, and give these the bytes they have.
 
     What PyTorch traces has workspaces without a byte, and one gradient for two biases.
-    A layer is run once for its workspace: InfeasiblePlanError if it has no room.
+    A layer is run once for its workspace: OutOfMemoryError if it has no room.
     """
     known: dict[str, int] = {}
     for node in graph.nodes:
@@ -249,20 +248,8 @@ def _like(argument: Any) -> Any:
 
 def _workspace_bytes(node: fx.Node) -> int:
     with unset_fake_temporarily(), _disable_current_modes():
-        try:
-            arguments, _ = made_up_arguments(node)
-            return int(run_for_backward(*arguments)[_WORKSPACE].nbytes)
-        except torch.OutOfMemoryError as error:
-            told = [*node.all_input_nodes, node]
-            least = sum(nbytes_of(val) for each in told for val in values_of(each))
-            raise InfeasiblePlanError(
-                "A layer of nn.LSTM has no room to be tried.",
-                smallest_limit_bytes=least,
-                lower_bound_bytes=1,
-                is_smallest=False,
-                requested_bytes=least,
-                hint="Raise the limit or lower the batch size.",
-            ) from error
+        arguments, _ = made_up_arguments(node)
+        return int(run_for_backward(*arguments)[_WORKSPACE].nbytes)
 
 
 def run_for_backward(*arguments: Any) -> Any:
