@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 RESULTS = Path(__file__).resolve().parent / "results" / "torch_estimate.json"
-HEAD = """| kind | networks | estimate, MiB | of the graph's step | of eager's step |
+HEAD = """| kind | networks | eager's step, MiB | its estimate | the graph's estimate |
 | --- | ---: | ---: | ---: | ---: |
 """
 
@@ -17,10 +17,10 @@ def span(values: list[float], digits: int) -> str:
 
 
 def row(kind: str, results: list[dict]) -> str:
-    told = [each["estimate_bytes"] / 2**20 for each in results]
-    cells = [kind, str(len(results)), span(told, 1)]
-    for name in ("graph_bytes", "eager_bytes"):
-        ratios = [each["estimate_bytes"] / each[name] for each in results]
+    measured = [each["eager_bytes"] / 2**20 for each in results]
+    cells = [kind, str(len(results)), span(measured, 1)]
+    for name in ("eager_bytes", "graph_bytes"):
+        ratios = [each[f"estimated_{name}"] / each[name] for each in results]
         cells.append(span(ratios, 3))
     return "| " + " | ".join(cells) + " |"
 
@@ -35,8 +35,8 @@ def table(path: Path = RESULTS) -> str:
     lines = "\n".join(rows)
     return f"""{HEAD}{lines}
 
-Estimates by `mt.estimate(model, (x,), loss=...)`, and what they are of the peak of a
-step of the same graph (`mt.budget` without a limit) and of eager's, as the pool of
-`mt.limit_cpu` counts them.
+What `mt.estimate(model, (x,), loss=...)` tells, as a part of what was measured: of the
+peak of an eager step (`eager_bytes`), and of one of `mt.budget` without a limit
+(`peak_bytes`), as the pool of `mt.limit_cpu` counts them.
 PyTorch {place["torch"]}, {place["processor"]}, {place["date"]}.
 """

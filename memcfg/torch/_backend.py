@@ -73,6 +73,7 @@ _TITLE = "memcfg.title"  # where a traced graph has the name of its module
 _BEGIN = "memcfg.begin"  # and what is called when it runs
 _TRIES = 8  # of limits from which on a policy has a plan
 SO_FAR, MISSED = "gradients so far", "not planned"  # bytes beside a graph
+STATE, WORKSPACES = "optimizer state", "cuBLAS workspaces"
 OF_LOSS = "loss and its gradient"  # the user's scalars, which outlive the op of a loss
 UNTIL_BACKWARD = (SO_FAR, MISSED)  # which have ended when the optimizer steps
 
@@ -284,7 +285,7 @@ class Planner:
         if isinstance(self.costs, MeasuredCosts):
             self.costs.prepare(source.nodes)
         if workspaces := workspace_bytes(source.nodes):
-            self.beside = {**self.beside, "cuBLAS workspaces": workspaces}
+            self.beside = {**self.beside, WORKSPACES: workspaces}
         scalars = 0 if num_fwd_outputs is None else _scalar_bytes(source)
         self.beside = {**self.beside, OF_LOSS: 2 * scalars}
         store = None if self.stores is None else self.stores.of(_devices(source))

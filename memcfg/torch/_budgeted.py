@@ -19,6 +19,7 @@ from memcfg.errors import InfeasiblePlanError, MemcfgError
 from memcfg.torch._backend import (
     MISSED,
     SO_FAR,
+    STATE,
     Planner,
     StopAfterPlanning,
     checked_policy,
@@ -184,7 +185,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
             policy=policy,
             costs=costs_of(times),
             beside={
-                "optimizer state": self._optimizer_bytes,
+                STATE: self._optimizer_bytes,
                 SO_FAR: there,
             },
             inductor=inductor,

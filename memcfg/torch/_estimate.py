@@ -7,10 +7,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memcfg.files import write_atomically
-from memcfg.torch._backend import ALLOCATED, SO_FAR, Planner, costs_of
+from memcfg.torch._backend import (
+    ALLOCATED,
+    SO_FAR,
+    STATE,
+    WORKSPACES,
+    Planner,
+    costs_of,
+)
 from memcfg.torch._beside import gradient_bytes, optimizer_bytes
 from memcfg.torch._budgeted import check_fits, checked_example, planned_only, tracing
+from memcfg.torch._costs import MeasuredCosts
+from memcfg.torch._eager import eager_bytes
 from memcfg.torch._loss import loss_bytes
+from memcfg.torch._measured_calls import MeasuredCalls
 from memcfg.torch._step_report import by_module, by_role, table_of
 from memcfg.torch._update_bytes import update_bytes
 from memcfg.units import format_bytes
@@ -23,6 +33,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from memcfg.torch._backend import Step
+    from memcfg.torch._traced import Costs
 
 
 @dataclass(frozen=True)
@@ -32,7 +43,10 @@ class Estimate:
     Parameters
     ----------
     peak_bytes : int
-        The most bytes in use at a time without a limit.
+        The most bytes in use at a time in a step of `budget` without a limit.
+    eager_bytes : int or None
+        The most in a step of PyTorch without memcfg, which frees in another order, and
+        works in place where the module or autograd does. None: not known.
     floor_bytes : int
         The smallest limit that `budget` can keep; with an `nn.LSTM` on a CPU the
         smallest with eager's bits.
@@ -43,15 +57,20 @@ class Estimate:
     """
 
     peak_bytes: int
+    eager_bytes: int | None
     floor_bytes: int
     by_role: Mapping[str, int]
     by_module: Mapping[str, int]
 
     def __str__(self) -> str:
+        eager = ""
+        if self.eager_bytes is not None:
+            eager = f"{format_bytes(self.eager_bytes)} in PyTorch, "
         return "\n".join(
             (
-                f"Peak of a step: {format_bytes(self.peak_bytes)}; "
-                f"smallest limit: {format_bytes(self.floor_bytes)}",
+                f"Peak of a step: {eager}{format_bytes(self.peak_bytes)} planned "
+                "without a limit",
+                f"Smallest limit: {format_bytes(self.floor_bytes)}",
                 table_of("role", self.by_role),
                 table_of("module", self.by_module),
             )
@@ -69,8 +88,9 @@ def estimate(
 ) -> Estimate:
     """Predict the memory of a training step without running it.
 
-    The step is traced with fake tensors. Distinct ops are run alone, once, for their
-    scratch, unless `times` are nominal.
+    The step is traced with fake tensors, and the model's Python runs on them once more,
+    as eager PyTorch runs it. Distinct ops are run alone, once, for their scratch,
+    unless `times` are nominal.
 
     Parameters
     ----------
@@ -113,9 +133,22 @@ def estimate(
     """
     inputs = checked_example(example, example_kwargs)
     check_fits(model, inputs, optimizer)
-    step = _traced(model, model, inputs, times, optimizer, loss)
+    costs = costs_of(times)
+    step = _traced(model, model, inputs, costs, optimizer, loss)
+    eager = eager_bytes(
+        model,
+        loss,
+        *inputs,
+        state_bytes=step.beside[STATE] + step.beside.get(WORKSPACES, 0),
+        update_bytes=update_bytes(optimizer),
+        measure=MeasuredCalls(costs) if isinstance(costs, MeasuredCosts) else None,
+    )
     return Estimate(
-        step.peak_bytes, step.floor_bytes(ALLOCATED), by_role(step), by_module(step)
+        step.peak_bytes,
+        eager,
+        step.floor_bytes(ALLOCATED),
+        by_role(step),
+        by_module(step),
     )
 
 
@@ -163,7 +196,7 @@ def export(
 
     inputs = checked_example(example, example_kwargs)
     check_fits(model, inputs)
-    step = _traced(run, model, inputs, times)
+    step = _traced(run, model, inputs, costs_of(times))
     write_atomically(Path(path), (step.traced.graph.to_json().encode(),))
 
 
@@ -171,16 +204,16 @@ def _traced(
     run: Callable[..., Any],
     model: nn.Module,
     inputs: tuple[Sequence[Any], Mapping[str, Any]],
-    times: str,
+    costs: Costs,
     optimizer: torch.optim.Optimizer | None = None,
     loss: Callable[[Any], torch.Tensor] | None = None,
 ) -> Step:
     """Trace what is run of a model, and plan a step of it without a limit."""
     planner = Planner(
         None,
-        costs=costs_of(times),
+        costs=costs,
         beside={
-            "optimizer state": optimizer_bytes(optimizer),
+            STATE: optimizer_bytes(optimizer),
             SO_FAR: gradient_bytes(model),
         },
         only_plan=True,

@@ -6,43 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._subclasses import FakeTensorMode
-from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
+from memcfg.torch._faked import faked, faked_module
+from memcfg.torch._live_storages import LiveStorages
 from memcfg.torch._traced import nbytes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from torch import nn
-
-
-class LiveStorages(TorchDispatchMode):  # type: ignore[misc]
-    """Counts the bytes of the storages that ops make while they are alive."""
-
-    def __init__(self, given: Iterable[torch.Tensor]) -> None:
-        super().__init__()
-        self._given = {each.untyped_storage()._cdata for each in given}
-        self._alive: dict[int, tuple[StorageWeakRef, int]] = {}
-        self.peak_bytes = 0
-
-    def __torch_dispatch__(
-        self, func: Any, _types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        made = func(*args, **(kwargs or {}))
-        for each in tree_leaves(made):
-            if isinstance(each, torch.Tensor):
-                storage = each.untyped_storage()
-                if storage._cdata not in self._given:
-                    held = StorageWeakRef(storage), nbytes_of(each)
-                    self._alive[storage._cdata] = held
-        self._alive = {
-            key: held for key, held in self._alive.items() if not held[0].expired()
-        }
-        now = sum(nbytes for _, nbytes in self._alive.values())
-        self.peak_bytes = max(self.peak_bytes, now)
-        return made
 
 
 def key_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
@@ -66,23 +39,13 @@ def loss_bytes(
 
     Nothing is computed: module and loss see fake tensors, which live as real ones do.
     What the loss makes is counted, and what it closes over is not; nor is scratch.
-    ValueError where the loss cannot be run so.
+    ValueError where the loss cannot be run so, or the module not be copied.
     """
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-
-    def faked(each: Any) -> Any:
-        return mode.from_tensor(each) if isinstance(each, torch.Tensor) else each
-
-    state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    twin = faked_module(mode, module)
     with mode, torch.enable_grad():
-        leaves, spec = tree_flatten(
-            torch.func.functional_call(
-                module,
-                {name: faked(each) for name, each in state.items()},
-                tree_map(faked, tuple(args)),
-                tree_map(faked, dict(kwargs)),
-            )
-        )
+        inputs, by_name = faked(mode, (tuple(args), dict(kwargs)))
+        leaves, spec = tree_flatten(twin(*inputs, **by_name))
         given, storages = [], {}
         for at, each in enumerate(leaves):
             if isinstance(each, torch.Tensor):

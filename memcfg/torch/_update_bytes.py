@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from memcfg._caller import outside
 from memcfg.torch._beside import tensors_in, twin_of
-from memcfg.torch._loss import LiveStorages
+from memcfg.torch._live_storages import LiveStorages
 
 _WRAPPED = 128  # bytes of numbers that ops wrap as tensors, which no mode is told of
 _STEPS = 100  # that a counter says: a step that is none of the first few

@@ -2,9 +2,9 @@
 
 Networks are multilayer perceptrons, chains of convolutions, residual networks,
 U-Nets, transformers and unrolled LSTMs, of widths, depths and batches that a seed
-draws. `estimate` is told the loss and runs no step. What is measured is a step of eager
-PyTorch, and one of `budget` without a limit, in the pool of `limit_cpu`: the state, and
-what the step adds at most. Times play no role.
+draws. `estimate` is told the loss and runs no step. It tells two peaks: of a step of
+eager PyTorch, and of one of `budget` without a limit. Both are measured in the pool of
+`limit_cpu`: the state, and what the step adds at most. Times play no role.
 """
 
 from __future__ import annotations
@@ -165,6 +165,7 @@ def unrolled(draw: random.Random):
     )
 
 
+STEPS = ("graph_bytes", "eager_bytes")
 KINDS = (perceptron, convolutions, residual, unet, transformer, unrolled)
 
 
@@ -183,11 +184,12 @@ def measure(index: int, seed: int) -> dict:
     module, x = kind(draw)
     y = torch.randint(0, 10, (len(x),))
     loss = partial(functional.cross_entropy, target=y)
-    told = mt.estimate(copy.deepcopy(module), (x,), loss=loss).peak_bytes
+    told = mt.estimate(copy.deepcopy(module), (x,), loss=loss)
     eager = copy.deepcopy(module)
     return {
         "kind": kind.__name__,
-        "estimate_bytes": told,
+        "estimated_eager_bytes": told.eager_bytes,
+        "estimated_graph_bytes": told.peak_bytes,
         "eager_bytes": peak_of(eager, eager, x, loss),
         "graph_bytes": peak_of(module, mt.budget(module, None), x, loss),
     }
@@ -209,17 +211,14 @@ def main() -> None:
     for index in range(options.networks):
         result = measure(index, options.seed)
         results.append(result)
-        graph, eager = (
-            result["estimate_bytes"] / result[name]
-            for name in ("graph_bytes", "eager_bytes")
-        )
+        graph, eager = (result[f"estimated_{name}"] / result[name] for name in STEPS)
         print(
-            f"{index:3} {result['kind']:<13} {result['estimate_bytes'] / 2**20:8.2f} "
-            f"MiB, {graph:.4f} of the graph's, {eager:.4f} of eager's",
+            f"{index:3} {result['kind']:<13} {result['eager_bytes'] / 2**20:8.2f} MiB, "
+            f"estimates: eager {eager:.4f} of it, the graph's {graph:.4f} of its own",
             flush=True,
         )
-    for name in ("graph_bytes", "eager_bytes"):
-        ratios = sorted(each["estimate_bytes"] / each[name] for each in results)
+    for name in STEPS:
+        ratios = sorted(each[f"estimated_{name}"] / each[name] for each in results)
         print(f"{name}: {ratios[0]:.4f} to {ratios[-1]:.4f}, median", end=" ")
         print(f"{statistics.median(ratios):.4f}")
     if options.output is not None:

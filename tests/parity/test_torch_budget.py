@@ -37,15 +37,10 @@ from memcfg.torch._traced import nominal_costs  # noqa: E402
 from memcfg.units import format_bytes  # noqa: E402
 
 F = torch.nn.functional
-pytestmark = pytest.mark.filterwarnings("ignore")  # PyTorch's own, of its internals
-
-
-@pytest.fixture(autouse=True)
-def _fresh(tmp_path_factory, monkeypatch):
-    folder = tmp_path_factory.getbasetemp() / "torch_costs"
-    monkeypatch.setenv("MEMCFG_TORCH_COSTS", str(folder))
-    torch._dynamo.reset()
-    torch.manual_seed(3)
+pytestmark = [
+    pytest.mark.usefixtures("fresh_torch"),
+    pytest.mark.filterwarnings("ignore"),  # PyTorch's own, of its internals
+]
 
 
 def state_bytes(module, x):

@@ -19,17 +19,12 @@ from torch_steps import LSTM, problem, same_bits, step  # noqa: E402
 import memcfg.torch as mt  # noqa: E402
 from memcfg.errors import InfeasiblePlanError  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # PyTorch's own, of its internals
+pytestmark = [
+    pytest.mark.usefixtures("fresh_torch"),
+    pytest.mark.filterwarnings("ignore"),  # PyTorch's own, of its internals
+]
 F = nn.functional
 STEPS = "nn.LSTM runs as the ops of its steps"
-
-
-@pytest.fixture(autouse=True)
-def _fresh(tmp_path_factory, monkeypatch):
-    folder = tmp_path_factory.getbasetemp() / "torch_costs"
-    monkeypatch.setenv("MEMCFG_TORCH_COSTS", str(folder))
-    torch._dynamo.reset()
-    torch.manual_seed(3)
 
 
 class Layers(nn.Module):

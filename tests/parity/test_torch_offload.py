@@ -33,15 +33,11 @@ from memcfg.torch import _swaps  # noqa: E402
 from memcfg.torch._stores import FileStore  # noqa: E402
 
 F = torch.nn.functional
-pytestmark = [pytest.mark.parity, pytest.mark.filterwarnings("ignore")]
-
-
-@pytest.fixture(autouse=True)
-def _fresh(tmp_path_factory, monkeypatch):
-    folder = tmp_path_factory.getbasetemp() / "torch_costs"
-    monkeypatch.setenv("MEMCFG_TORCH_COSTS", str(folder))
-    torch._dynamo.reset()
-    torch.manual_seed(3)
+pytestmark = [
+    pytest.mark.usefixtures("fresh_torch"),
+    pytest.mark.parity,
+    pytest.mark.filterwarnings("ignore"),
+]
 
 
 def lowest(module, x, folder, **options):

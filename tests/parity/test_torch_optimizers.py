@@ -17,13 +17,10 @@ from memcfg.errors import InfeasiblePlanError  # noqa: E402
 from memcfg.torch._update_bytes import update_bytes  # noqa: E402
 
 optim = torch.optim
-pytestmark = pytest.mark.filterwarnings("ignore:.*:DeprecationWarning")
-
-
-@pytest.fixture(autouse=True)
-def _fresh():
-    torch._dynamo.reset()
-    torch.manual_seed(3)
+pytestmark = [
+    pytest.mark.usefixtures("fresh_torch"),
+    pytest.mark.filterwarnings("ignore:.*:DeprecationWarning"),
+]
 
 
 def network():

@@ -16,17 +16,12 @@ from memcfg.errors import InfeasiblePlanError  # noqa: E402
 from memcfg.torch import _generator_states  # noqa: E402
 
 F = torch.nn.functional
-pytestmark = pytest.mark.filterwarnings("ignore")  # PyTorch's own, of its internals
+pytestmark = [
+    pytest.mark.usefixtures("fresh_torch"),
+    pytest.mark.filterwarnings("ignore"),  # PyTorch's own, of its internals
+]
 ROWS, WIDTH, LAYERS = 1024, 64, 12
 MASK = ROWS * WIDTH * 4  # bytes of what a dropout layer keeps for backward
-
-
-@pytest.fixture(autouse=True)
-def _fresh(tmp_path_factory, monkeypatch):
-    folder = tmp_path_factory.getbasetemp() / "torch_costs"
-    monkeypatch.setenv("MEMCFG_TORCH_COSTS", str(folder))
-    torch._dynamo.reset()
-    torch.manual_seed(3)
 
 
 class Layers(torch.nn.Module):

@@ -1,0 +1,190 @@
+"""What `estimate` tells of an eager step, beside what eager PyTorch allocates."""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
+from torch_allocations import allocated_peak, rounded  # noqa: E402
+from torch_steps import NETWORKS, problem  # noqa: E402
+
+import memcfg.torch as mt  # noqa: E402
+
+F = nn.functional
+pytestmark = [
+    pytest.mark.usefixtures("fresh_torch"),
+    pytest.mark.filterwarnings("ignore"),  # PyTorch's own, of its internals
+]
+
+
+def sizes(tensors):
+    found = {}
+    for each in tensors:
+        storage = each.untyped_storage()
+        found[storage._cdata] = rounded(storage.nbytes())
+    return sum(found.values())
+
+
+def measured(module, x, loss, optimizer=None, gradients=False):
+    """The bytes of the second step of a loop whose variables live on."""
+    variables = []
+
+    def run():
+        variables.clear()
+        if not gradients:
+            module.zero_grad(set_to_none=True)
+        out = module(x)
+        value = loss(out)
+        variables.extend((out, value))
+        value.backward()
+        if optimizer is not None:
+            optimizer.step()
+
+    run()
+    variables.clear()
+    if not gradients:
+        module.zero_grad(set_to_none=True)
+    there = [*module.parameters(), *module.buffers(), x]
+    there += [each.grad for each in there if each.grad is not None]
+    if optimizer is not None:
+        for held in optimizer.state.values():
+            there += [each for each in held.values() if isinstance(each, torch.Tensor)]
+    before = sizes(there)
+    return before + allocated_peak(run)
+
+
+def check(module, x, loss, least=1, **options):
+    told = mt.estimate(module, (x,), loss=loss, **options).eager_bytes
+    found = measured(module, x, loss, **options)
+    assert least <= told / found <= 1.01
+
+
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_the_estimate_is_what_eager_allocates(kind):
+    module, x, y = problem(kind)
+    check(module, x, partial(F.cross_entropy, target=y))
+
+
+class Shared(nn.Module):
+    """Gradients are summed: of a weight read twice, of branches, of an expansion."""
+
+    def __init__(self, width=96):
+        super().__init__()
+        self.inner = nn.Linear(width, width)
+        self.scale = nn.Parameter(torch.ones(width, width))
+        self.turned = nn.Parameter(torch.ones(width, 2 * width))
+
+    def forward(self, x):
+        once = torch.tanh(self.inner(x))
+        twice = torch.sigmoid(self.inner(once)) + once
+        spread = twice + x.mean(0, keepdim=True).expand_as(twice)
+        both = self.scale + self.scale.t()
+        return (spread @ both) @ self.turned.view(2 * x.shape[1], -1).t()
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, reentrant):
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64))
+            for _ in range(4)
+        )
+        self.reentrant = reentrant
+
+    def forward(self, x):
+        for each in self.layers:
+            x = checkpoint(each, x, use_reentrant=self.reentrant)
+        return x
+
+
+@pytest.mark.parametrize("rows", [4, 512])
+def test_gradients_that_are_summed_are_in_place_as_in_eager(rows):
+    check(Shared(), torch.randn(rows, 96), lambda out: out.square().mean())
+
+
+def test_checkpoints_are_run_again_within_backward():
+    module = Checkpointed(reentrant=False)
+    x = torch.randn(512, 64)
+    check(module, x, lambda out: out.square().mean(), least=0.99)  # generator's states
+    plain = nn.Sequential(*copy.deepcopy(module).layers)
+    told = [
+        mt.estimate(each, (x,), loss=lambda out: out.square().mean()).eager_bytes
+        for each in (module, plain)
+    ]
+    assert told[0] < 0.8 * told[1]
+
+
+@pytest.mark.parametrize("foreach", [False, True])
+def test_the_optimizer_is_part_of_the_step(foreach):
+    module = nn.Sequential(nn.Linear(256, 512), nn.Tanh(), nn.Linear(512, 300))
+    adam = torch.optim.Adam(module.parameters(), foreach=foreach)
+    x = torch.randn(16, 256)
+    check(module, x, lambda out: out.square().mean(), optimizer=adam)
+
+
+def test_gradients_that_are_there_are_added_to():
+    module, x = nn.Sequential(nn.Linear(64, 256), nn.ReLU()), torch.randn(32, 64)
+    loss = torch.sum
+    without = mt.estimate(module, (x,), loss=loss).eager_bytes
+    loss(module(x)).backward()
+    told = mt.estimate(module, (x,), loss=loss).eager_bytes
+    found = measured(module, x, loss, gradients=True)
+    assert 1 <= told / found <= 1.01
+    assert told > without
+
+
+def test_without_a_loss_three_times_the_outputs_are_counted_for_it():
+    module, x = nn.Linear(16, 1024), torch.randn(64, 16)
+    told = mt.estimate(module, (x,)).eager_bytes
+    outputs = rounded(64 * 1024 * 4)
+    assert told >= sizes([*module.parameters(), x]) + 4 * outputs
+
+
+def test_a_model_in_inference_has_an_estimate():
+    module, x = nn.Linear(16, 8).requires_grad_(False), torch.randn(4, 16)
+    told = mt.estimate(module, (x,), times="nominal")
+    assert told.eager_bytes >= sizes([*module.parameters(), x]) + rounded(4 * 8 * 4)
+
+
+class Counting(nn.Module):
+    """Keeps what it has seen, as position tables and statistics do."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.calls, self.table = nn.Linear(8, 8), 0, None
+        self.register_buffer("mean", torch.zeros(8))
+
+    def forward(self, x):
+        if self.table is None or len(self.table) < len(x):
+            self.table = torch.arange(len(x), dtype=x.dtype)[:, None]
+        self.calls += 1
+        self.mean.mul_(0.9).add_(x.detach().mean(0))
+        return self.inner(x + self.table)
+
+
+def test_the_model_is_left_as_it_was():
+    module, x = Counting(), torch.randn(4, 8)
+    random = torch.get_rng_state()
+    mt.estimate(module, (x,), loss=torch.sum, times="nominal")
+    assert module.calls == 0
+    assert module.table is None
+    assert torch.equal(module.mean, torch.zeros(8))
+    assert all(each.grad is None for each in module.parameters())
+    assert torch.equal(torch.get_rng_state(), random)
+    module(x).sum().backward()
+    assert type(module.table) is torch.Tensor
+
+
+def test_both_peaks_are_printed():
+    told = mt.estimate(nn.Linear(8, 8), (torch.ones(2, 8),), times="nominal")
+    head, floor = str(told).splitlines()[:2]
+    assert head.startswith("Peak of a step: ")
+    assert "in PyTorch" in head
+    assert floor.startswith("Smallest limit: ")
+    assert len(head) <= 80
