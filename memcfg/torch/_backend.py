@@ -35,6 +35,7 @@ from memcfg.torch._generator_states import (
     run_and_save_state,
     run_with_state,
 )
+from memcfg.torch._kept_functions import drop_forward
 from memcfg.torch._lstm_layers import (
     add_workspaces,
     has_layers,
@@ -446,6 +447,7 @@ class Planner:
         parts = partitioners._extract_fwd_bwd_modules(
             planned, list(emitter.saved), [], num_fwd_outputs=num_fwd_outputs
         )
+        drop_forward(parts[1])
         watch, title = self._watch(step), Title(title_of(joint.graph.nodes))
         for part in parts:
             part.meta.update({WATCH: watch, _TITLE: title, STORE: step.store})

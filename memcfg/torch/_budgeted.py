@@ -28,6 +28,7 @@ from memcfg.torch._backend import (
     stores_of,
 )
 from memcfg.torch._beside import gradient_bytes, optimizer_bytes
+from memcfg.torch._kept_functions import run_keeping
 from memcfg.torch._loss import key_of, loss_bytes
 from memcfg.torch._module_tags import stands_for
 from memcfg.torch._step_report import report_of
@@ -352,7 +353,7 @@ def unwrapped(run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """
     exceptions = torch._dynamo.exc
     try:
-        return run(*args, **kwargs)
+        return run_keeping(run, args, kwargs)
     except exceptions.BackendCompilerFailed as error:
         inner = error.inner_exception
         if isinstance(inner, _OWN):

@@ -42,7 +42,9 @@ from memcfg.torch._traced import (
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping
+
+    from memcfg.torch._traced import Costs
 
 _KEPT = CacheKind(
     "torch_costs",
@@ -54,6 +56,7 @@ _KEPT = CacheKind(
 _MARK = "memcfg:"
 _RUNS = 2  # whose shorter one counts
 _Costs = dict[str, tuple[float, int]]
+told_by: dict[Any, Costs] = {}  # of ops that measure themselves
 
 
 class MeasuredCosts:
@@ -94,6 +97,8 @@ class MeasuredCosts:
 
     def __call__(self, node: fx.Node) -> tuple[float, int]:
         """Return seconds and scratch bytes of a node."""
+        if node.target in told_by:
+            return told_by[node.target](node)
         if not _is_measured(node):
             return nominal_costs(node)
         found = self._known.get(_key_of(node))
@@ -190,7 +195,8 @@ def _measure(nodes: dict[str, fx.Node]) -> _Costs:
         torch._C._DisableAutocast(),
     ):
         seconds = {key: _seconds(node) for key, node in nodes.items()}
-        peaks = _peaks({k: node for k, node in nodes.items() if seconds[k] is not None})
+        known = {key: node for key, node in nodes.items() if seconds[key] is not None}
+        peaks = _peaks({key: _ready(node) for key, node in known.items()})
     for key, node in nodes.items():
         time_of = seconds[key]
         if time_of is None:
@@ -240,11 +246,12 @@ def _wait(gpus: Iterable[int]) -> None:
         torch.cuda.synchronize(gpu)
 
 
-def _allocations(nodes: dict[str, fx.Node]) -> list[Any]:
-    """Run nodes between marks, and return marks and allocations of this thread.
+def _allocations(runs: Mapping[str, Callable[[], Callable[[], Any]]]) -> list[Any]:
+    """Run each between marks, and return marks and allocations of this thread.
 
-    PyTorch's older profiler gives both in their order; the newer one writes to stderr
-    when it starts and stops, and ends another that is running.
+    A run is made ready before its mark. PyTorch's older profiler gives both in their
+    order; the newer one writes to stderr when it starts and stops, and ends another
+    that is running.
     """
     _enable_profiler_legacy(
         ProfilerConfig(
@@ -258,30 +265,51 @@ def _allocations(nodes: dict[str, fx.Node]) -> list[Any]:
         )
     )
     try:
-        for key, node in nodes.items():
-            arguments, options = made_up_arguments(node)
+        for key, ready in runs.items():
+            run = ready()
             with record_function(_MARK + key):
-                kept = _run(node)(*arguments, **options)
-            del kept, arguments, options
+                kept = run()
+            del kept, run
     finally:
         records = _disable_profiler_legacy()
     return [record for thread in records for record in thread]
 
 
-def _peaks(nodes: dict[str, fx.Node]) -> dict[str, int]:
-    """Return the most bytes beyond the start that each node has allocated."""
+def _ready(node: fx.Node) -> Callable[[], Callable[[], Any]]:
+    """Return what makes the arguments of a node, and returns what calls it."""
+
+    def ready() -> Callable[[], Any]:
+        arguments, options = made_up_arguments(node)
+        return lambda: _run(node)(*arguments, **options)
+
+    return ready
+
+
+def peak_of_run(run: Callable[[], Any]) -> int:
+    """Return the most bytes beyond the start that a run has allocated.
+
+    0 while somebody's profiler counts: there is one for a thread.
+    """
+    if torch.autograd._profiler_enabled():
+        run()
+        return 0
+    return _peaks({"run": lambda: run})["run"]
+
+
+def _peaks(runs: Mapping[str, Callable[[], Callable[[], Any]]]) -> dict[str, int]:
+    """Return the most bytes beyond the start that each of several runs allocates."""
     records: list[Any] = []
     if torch.autograd._profiler_enabled():  # the user's: there is one for a thread
 
         def work() -> None:
             with torch.no_grad():
-                records.extend(_allocations(nodes))
+                records.extend(_allocations(runs))
 
         thread = Thread(target=work)
         thread.start()
         thread.join()
     else:
-        records = _allocations(nodes)
+        records = _allocations(runs)
     found: dict[str, int] = {}
     key, depth, now = "", 0, 0
     for record in records:

@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_leaves
 
 from memcfg._caller import outside
 from memcfg.torch._faked import faked, faked_module
+from memcfg.torch._kept_functions import kept_in_eager
 from memcfg.torch._live_storages import LiveStorages, Measure
 from memcfg.torch._traced import nbytes_of, rounded
 
@@ -62,7 +63,7 @@ def _peak(
 ) -> int:
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     twin = faked_module(mode, module)
-    with mode, torch.enable_grad():
+    with kept_in_eager(), mode, torch.enable_grad():
         inputs, by_name = faked(mode, (tuple(args), dict(kwargs)))
         given = [*twin.parameters(), *twin.buffers(), *_tensors((inputs, by_name))]
         leaves = [each for each in given if each.is_leaf and each.requires_grad]
