@@ -43,6 +43,7 @@ from memcfg.torch._lstm_layers import (
     lstm_as_layers,
     lstm_as_steps,
     set_lstm,
+    stepped,
 )
 from memcfg.torch._peak_watch import WATCH, PeakWatch, meter_of
 from memcfg.torch._stores import SpillRefusedError, Stores
@@ -575,12 +576,19 @@ class Planner:
             inference_compiler=self.infer,
             partition_fn=self.partition,
         )
+        if has_lstm(module):
+            return self._with_lstms(make, module, inputs)
+        return _made(make, module, inputs)
+
+    def _with_lstms(
+        self, make: Any, module: fx.GraphModule, inputs: Sequence[Any]
+    ) -> Any:
+        """Compile what has `nn.LSTM`: as oneDNN's layers, or as ops of its steps."""
         # With measured costs it is known what oneDNN's recurrent layers need.
         known = isinstance(self.costs, MeasuredCosts) and not self.inductor
         ways = (lstm_as_layers,) * known + (lstm_as_steps,)
-        if not has_lstm(module):
-            return _made(make, module, inputs)
         refused: list[Exception] = []
+        before = stepped.count
         for lstm in ways:
             set_lstm(module, lstm)
             self.has_layers = False
@@ -595,6 +603,9 @@ class Planner:
                 raise
             else:
                 _warn_of_steps(refused)
+                if stepped.count > before and not refused:
+                    why = "in bfloat16" if known else "without measured costs"
+                    _warn("with inductor" if self.inductor else why)
                 return made
         raise min(refused, key=_smallest)
 
@@ -611,12 +622,16 @@ def _warn_of_steps(refused: Sequence[Exception]) -> None:
         if isinstance(error, InfeasiblePlanError):
             smallest = format_bytes(error.smallest_limit_bytes, exact=True)
             needs = f": for eager's, raise the limit to {smallest}"
-        warnings.warn(
-            "within this limit nn.LSTM runs as the ops of its steps, which is slower "
-            f"and has the bits of PyTorch without oneDNN{needs}",
-            RuntimeWarning,
-            stacklevel=outside("torch"),
-        )
+        _warn("within this limit", needs)
+
+
+def _warn(when: str, needs: str = "") -> None:
+    warnings.warn(
+        f"{when} nn.LSTM runs as the ops of its steps, which is slower and has the "
+        f"bits of PyTorch without oneDNN{needs}",
+        RuntimeWarning,
+        stacklevel=outside("torch"),
+    )
 
 
 def _made(make: Any, module: fx.GraphModule, inputs: Sequence[Any]) -> Any:

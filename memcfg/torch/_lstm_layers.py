@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import local
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,6 +27,7 @@ _LAYER = torch.ops.aten.mkldnn_rnn_layer.default
 _BACKWARD = torch.ops.aten.mkldnn_rnn_layer_backward.default
 _WORKSPACE, _SECOND_BIAS = 3, 4  # places in what they return
 _LSTM = 2  # oneDNN's number of a kind
+_DTYPES = (torch.float32, torch.bfloat16)  # that eager has layers of
 _NAMES = (  # of what `torch.lstm` takes for sequences that are not packed
     *("input", "hx", "params", "has_biases", "num_layers", "dropout", "train"),
     *("bidirectional", "batch_first"),
@@ -141,31 +143,51 @@ def _lstm(
 
 
 def _is_onednns(x: Any, state: Any, weights: Any) -> bool:
-    """Whether eager runs a layer by oneDNN, in float32."""
+    """Whether eager runs a layer by oneDNN."""
     if not isinstance(weights, (list, tuple)) or not torch._C._get_mkldnn_enabled():
         return False  # of packed sequences
     tensors = (x, *state, *weights)
     return (
         x.dim() == 3
-        and not torch.is_autocast_enabled("cpu")
-        and all(t.device.type == "cpu" and t.dtype == torch.float32 for t in tensors)
+        and all(t.device.type == "cpu" and t.dtype in _DTYPES for t in tensors)
         and state[0].shape[-1] == state[1].shape[-1]  # no projection
         and all(tensor.numel() for tensor in tensors)
     )
 
 
+def _in_order(arguments: Any, named: Any) -> Any:
+    """Return all arguments of `torch.lstm`; None: they are of packed sequences."""
+    rest = _NAMES[len(arguments) :]
+    if set(named) != set(rest):
+        return None
+    return (*arguments, *(named[each] for each in rest))
+
+
 def lstm_as_layers(*arguments: Any, **named: Any) -> Any:
     """Run `torch.lstm` with an op for each layer, where eager has oneDNN's."""
-    rest = _NAMES[len(arguments) :]
-    if set(named) == set(rest):
-        arguments = (*arguments, *(named.pop(each) for each in rest))
-    if named or not _is_onednns(*arguments[:3]):
-        return lstm_as_steps(*arguments, **named)
-    return _lstm(*arguments)
+    all_arguments = _in_order(arguments, named)
+    if all_arguments is not None and _is_onednns(*all_arguments[:3]):
+        x, state, weights = all_arguments[:3]
+        dtypes = {each.dtype for each in (x, *state, *weights)}
+        if dtypes == {torch.float32} and not torch.is_autocast_enabled("cpu"):
+            return _lstm(*all_arguments)
+    return lstm_as_steps(*arguments, **named)
+
+
+class Stepped(local):
+    """How many LSTMs of this thread were traced as steps where eager has layers."""
+
+    count = 0
+
+
+stepped = Stepped()
 
 
 def lstm_as_steps(*arguments: Any, **named: Any) -> Any:
     """Run `torch.lstm` as the ops of its steps."""
+    all_arguments = _in_order(arguments, named)
+    if all_arguments is not None and _is_onednns(*all_arguments[:3]):
+        stepped.count += 1
     with _without_onednn():
         return torch.lstm(*arguments, **named)
 

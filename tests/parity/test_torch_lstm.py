@@ -170,8 +170,29 @@ def test_nominal_costs_know_no_workspace_and_have_steps():
     with torch.backends.mkldnn.flags(enabled=False):
         wanted = step(steps, steps, x, y)
     run = mt.budget(original, None, times="nominal")
-    assert torch.equal(step(original, run, x, y), wanted)
+    with pytest.warns(RuntimeWarning, match=f"^without measured costs {STEPS}"):
+        assert torch.equal(step(original, run, x, y), wanted)
     assert same_bits(original, steps)
+
+
+@pytest.mark.parametrize("way", ["in bfloat16", "with inductor"])
+def test_a_warning_says_where_eagers_layers_are_steps(way):
+    original, x, _ = problem(LSTM)
+    if way == "in bfloat16":
+        original, x = original.bfloat16(), x.bfloat16()
+    run = mt.budget(original, None, inductor=way == "with inductor")
+    with pytest.warns(RuntimeWarning, match=f"^{way} {STEPS}"):
+        run(x).float().sum().backward()
+    assert original.inner.weight_ih_l0.grad.isfinite().all()
+
+
+@pytest.mark.filterwarnings("error:.*the ops of its steps")
+def test_nothing_is_said_where_eager_has_steps_too():
+    original, x, y = problem(LSTM)
+    original.inner = nn.LSTM(32, 64, batch_first=True, proj_size=16)
+    original.head = nn.Linear(16, 10)
+    run = mt.budget(original, None, times="nominal")
+    step(original, run, x, y)
 
 
 class Mixed(nn.Module):
