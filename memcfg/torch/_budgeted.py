@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import inspect
+import re
 import warnings
 from collections.abc import Mapping
 from types import FunctionType
@@ -130,8 +131,8 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         InfeasiblePlanError
             If no plan of the step fits the limit; nothing has run.
         ValueError
-            If the model cannot be traced as one graph, or the loss with what it
-            returns; or at the 65th trace, of other shapes or numbers.
+            If the model does not run on these inputs or cannot be traced as one
+            graph, or the loss with what it returns; or at the 65th trace, of other shapes or numbers.
         """
         accumulates = any(each.grad is not None for each in self.module.parameters())
         if accumulates not in self._runs:
@@ -377,6 +378,10 @@ def unwrapped(run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
             f"the model cannot be traced as one graph ({why}): "
             "memcfg.torch.saved_tensors needs none"
         ) from None
+    except exceptions.TorchRuntimeError as error:
+        told = re.search(r"got \w+\(['\"](.*?)['\"]\)", str(error), re.DOTALL)
+        why = told[1] if told else str(error).strip().splitlines()[0]
+        raise ValueError(f"the model does not run on these inputs: {why}") from None
 
 
 def checked_example(
@@ -505,9 +510,8 @@ def budget(
         model takes, `policy` no policy, or `spill_to` no path.
     ValueError
         If the limit is no number of bytes, times are of another kind, the optimizer has
-        none of the model's parameters, or keeps what cannot be tried, or the model or
-        the loss cannot be traced; if
-        `spill_to` is no folder, or nowhere that tensors of the device go; if there is a
+        none of the model's parameters, or keeps what cannot be tried, the model
+        does not run on the example, or it or the loss cannot be traced; if `spill_to` is no folder, or nowhere that tensors of the device go; if there is a
         `spill_limit` or a `lane_bandwidth` without it, or `inductor` with it.
 
     Notes

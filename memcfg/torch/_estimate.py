@@ -121,8 +121,9 @@ def estimate(
         If the example is no sequence of inputs, `example_kwargs` no mapping, both are
         not what the model takes, or the optimizer is none of PyTorch's.
     ValueError
-        If times are of another kind, the model or the loss cannot be traced, or the
-        optimizer has none of the model's parameters, or keeps what cannot be tried.
+        If times are of another kind, the model does not run on the example, or it or
+        the loss cannot be traced, or the optimizer has none of the model's parameters,
+        or keeps what cannot be tried.
 
     Examples
     --------
@@ -187,7 +188,8 @@ def export(
         If the example is no sequence of inputs, `example_kwargs` no mapping, or both
         are not what the model takes.
     ValueError
-        If times are of another kind, or the model cannot be traced.
+        If times are of another kind, or the model does not run on the example, or
+        cannot be traced.
     """
 
     def run(*args: Any, **kwargs: Any) -> Any:

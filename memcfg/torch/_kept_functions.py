@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 Function = type[torch.autograd.Function]
 _apply = torch.autograd.Function.__dict__["apply"].__func__
 
+_OWN = ("torch.", "memcfg.")  # modules whose functions have no effects
 _NAME = "memcfg_kept"  # not memcfg's other ops, which may run again
 _CLEAN = (  # of a thread that is in no op
     torch._C._dispatch_tls_local_include_set(),
@@ -625,14 +626,17 @@ def _op_of(function: Function) -> Callable[..., Any]:
 
 @contextmanager
 def kept_in_eager() -> Iterator[None]:
-    """Have functions that are kept run as ops outside of graphs, too."""
-    if not _kept:
-        yield
-        return
+    """Have functions run as ops on fake tensors where they are kept or raise."""
 
     def apply(cls: Function, *args: Any, **kwargs: Any) -> Any:
-        run = applied if cls in _kept and keeping.is_tracing else _apply
-        return run(cls, *args, **kwargs)
+        if cls in _kept and keeping.is_tracing:
+            return applied(cls, *args, **kwargs)
+        try:
+            return _apply(cls, *args, **kwargs)
+        except Exception:  # such as `item()` of a tensor without data
+            if not keeping.is_tracing or cls.__module__.startswith(_OWN):
+                raise
+            return applied(cls, *args, **kwargs)
 
     with _lock:
         torch.autograd.Function.apply = classmethod(apply)

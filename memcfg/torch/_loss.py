@@ -40,13 +40,19 @@ def loss_bytes(
 
     Nothing is computed: module and loss see fake tensors, which live as real ones do.
     What the loss makes is counted, and what it closes over is not; nor is scratch.
-    ValueError where the loss cannot be run so, or the module not be copied.
+    ValueError where the module or the loss cannot be run so, or it not be copied.
     """
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     twin = faked_module(mode, module)
     with kept_in_eager(), mode, torch.enable_grad():
         inputs, by_name = faked(mode, (tuple(args), dict(kwargs)))
-        leaves, spec = tree_flatten(twin(*inputs, **by_name))
+        try:
+            leaves, spec = tree_flatten(twin(*inputs, **by_name))
+        except Exception as error:  # whatever the user's code raises
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise ValueError(
+                f"the model does not run on these inputs: {reason}"
+            ) from error
         given, storages = [], {}
         for at, each in enumerate(leaves):
             if isinstance(each, torch.Tensor):

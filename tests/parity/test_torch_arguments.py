@@ -63,6 +63,19 @@ def test_a_loss_of_targets_is_told_how_to_take_the_outputs_alone(loss):
     assert as_told.peak_bytes > 0
 
 
+def test_inputs_of_a_wrong_shape_are_told_in_a_line():
+    model, x = torch.nn.Linear(4, 2), torch.ones(3, 5)
+    words = r"^the model does not run on these inputs: .*\[3, 5\] X \[4, 2\]\.$"
+    for call in (
+        lambda: mt.budget(model, None, example=(x,), times="nominal"),
+        lambda: mt.budget(model, None, times="nominal")(x),
+        lambda: mt.estimate(model, (x,), times="nominal"),
+        lambda: mt.estimate(model, (x,), loss=torch.sum, times="nominal"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            call()
+
+
 def test_another_error_of_a_loss_is_told_as_it_is():
     with pytest.raises(ValueError, match="no scalar") as caught:
         mt.estimate(torch.nn.Linear(4, 2), (torch.ones(3, 4),), loss=lambda out: out)

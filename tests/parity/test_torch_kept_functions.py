@@ -343,6 +343,32 @@ def test_a_function_without_side_effects_is_traced():
     assert types.count("aten.exp") == 2
 
 
+class Scaled(torch.autograd.Function):
+    """Reads numbers of its input forward, which a tensor without data has not."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.factor = 1 + abs(float(x.mean()))
+        seen.append(ctx.factor)
+        return x * ctx.factor
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.factor
+
+
+def test_the_loss_is_measured_though_a_function_reads_numbers():
+    original, x = Calls(Scaled), torch.randn(4, 8)
+    eager, module = copy.deepcopy(original), copy.deepcopy(original)
+    wanted, told = trained(eager, eager, x)
+    run = mt.budget(module, "1MiB", example=(x,), loss=lambda out: out.square().mean())
+    found, planned = trained(module, run, x)
+    assert torch.equal(found, wanted)
+    assert planned == told
+    estimate = mt.estimate(module, (x,), loss=lambda out: out.square().mean())
+    assert estimate.eager_bytes is not None
+
+
 class Halved(torch.autograd.Function):
     """Tells the type in which its product is."""
 
