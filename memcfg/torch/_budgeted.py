@@ -132,7 +132,8 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
             If no plan of the step fits the limit; nothing has run.
         ValueError
             If the model does not run on these inputs or cannot be traced as one
-            graph, or the loss with what it returns; or at the 65th trace, of other shapes or numbers.
+            graph, or the loss with what it returns; or at the 65th trace, of other
+            shapes or numbers.
         """
         accumulates = any(each.grad is not None for each in self.module.parameters())
         if accumulates not in self._runs:
@@ -511,7 +512,8 @@ def budget(
     ValueError
         If the limit is no number of bytes, times are of another kind, the optimizer has
         none of the model's parameters, or keeps what cannot be tried, the model
-        does not run on the example, or it or the loss cannot be traced; if `spill_to` is no folder, or nowhere that tensors of the device go; if there is a
+        does not run on the example, or it or the loss cannot be traced; if `spill_to`
+        is no folder, or nowhere that tensors of the device go; if there is a
         `spill_limit` or a `lane_bandwidth` without it, or `inductor` with it.
 
     Notes
