@@ -22,7 +22,7 @@ import torch
 from torch._dynamo.utils import proxy_args_kwargs
 from torch._dynamo.variables import builder, misc
 from torch._subclasses.fake_tensor import unset_fake_temporarily
-from torch.autograd.graph import GradientEdge, get_gradient_edge, saved_tensors_hooks
+from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_unflatten
@@ -116,8 +116,10 @@ class _Run:
     def __init__(self) -> None:
         self.packed: list[torch.Tensor] = []
         self.given: Sequence[torch.Tensor] = ()  # in their place, while backward runs
-        self.made_by: list[GradientEdge | None] = []
-        self.read: list[GradientEdge] = []
+        self.differentiable: list[bool] = []
+        self.end: torch.Tensor | None = None  # of no bytes: behind all outputs
+        self.gradients: Sequence[torch.Tensor | None] = ()
+        self.found: list[torch.Tensor | None] = []
 
     def hooks(self) -> tuple[Callable[..., int], Callable[[int], torch.Tensor]]:
         """Return what packs and unpacks what is saved, and does not hold the run."""
@@ -152,15 +154,33 @@ def _token(run: _Run) -> torch.Tensor:
 
 
 class _Source(torch.autograd.Function):  # type: ignore[misc]
-    """Gives a tensor a node of autograd that holds nothing."""
+    """Gives an input a node of autograd that holds no tensor and notes a gradient."""
 
     @staticmethod
-    def forward(_ctx: Any, _root: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    def forward(
+        ctx: Any, _root: torch.Tensor, tensor: torch.Tensor, run: _Run, place: int
+    ) -> torch.Tensor:
+        ctx.run, ctx.place = run, place
+        ctx.set_materialize_grads(False)
         return tensor.data
 
     @staticmethod
-    def backward(_ctx: Any, *_: Any) -> Any:
-        raise AssertionError("gradients end before")
+    def backward(ctx: Any, gradient: torch.Tensor | None) -> Any:
+        ctx.run.found[ctx.place] = gradient
+        return None, None, None, None
+
+
+class _End(torch.autograd.Function):  # type: ignore[misc]
+    """Holds the nodes of outputs, and hands them their gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, run: _Run, *_outputs: torch.Tensor) -> torch.Tensor:
+        ctx.run = run
+        return torch.empty(())
+
+    @staticmethod
+    def backward(ctx: Any, _: torch.Tensor) -> Any:
+        return None, *ctx.run.gradients
 
 
 @contextmanager
@@ -219,8 +239,9 @@ class _Call:
                 self.places, tensors, self.needs, strict=True
             ):
                 if need:
-                    tensor = _Source.apply(root, tensor)
-                    run.read.append(get_gradient_edge(tensor))
+                    at = len(run.found)
+                    tensor = _Source.apply(root, tensor, weakref.proxy(run), at)
+                    run.found.append(None)
                 leaves[place] = tensor
             with hooks:
                 made = _apply(self.function, *tree_unflatten(leaves, self.spec))
@@ -229,7 +250,10 @@ class _Call:
             if not isinstance(each, torch.Tensor):
                 kind = type(each).__name__
                 raise TypeError(f"{self.name} gives a {kind} beside its tensors")
-            run.made_by.append(get_gradient_edge(each) if each.requires_grad else None)
+        run.differentiable = [each.requires_grad for each in outputs]
+        if any(run.differentiable):
+            with torch._C._ForceDispatchKeyGuard(*_CLEAN), torch.enable_grad():
+                run.end = _End.apply(weakref.proxy(run), *outputs)
         self.single = isinstance(made, torch.Tensor)
         return run, [each.detach() for each in outputs]
 
@@ -237,16 +261,16 @@ class _Call:
         """Return outputs, what is saved of its own, and the token of the run."""
         run, outputs = self.apply(tensors)
         self._check(outputs, self.outputs, "output")
-        own = [_flat(run.packed[at]) for at in self.fresh]
-        own = [
-            each.clone() if at in self.copied_own else each
-            for at, each in zip(self.fresh, own, strict=True)
-        ]
         if len(run.packed) != len(self.saved):
             raise RuntimeError(
                 f"{self.name} saved {len(run.packed)} tensors for backward, and "
                 f"{len(self.saved)} when it was traced"
             )
+        own = [_flat(run.packed[at]) for at in self.fresh]
+        own = [
+            each.clone() if at in self.copied_own else each
+            for at, each in zip(self.fresh, own, strict=True)
+        ]
         self._check(own, self.own, "saved tensor")
         run.packed.clear()
         outputs = [
@@ -294,22 +318,16 @@ class _Call:
         self, run: _Run, gradients: Sequence[torch.Tensor | None]
     ) -> list[torch.Tensor | None]:
         """Run the function's own backward."""
-        pairs = [
-            (edge, gradient)
-            for edge, gradient in zip(run.made_by, gradients, strict=True)
-            if edge is not None and gradient is not None
-        ]
-        if not pairs:
-            return [None] * len(run.read)
-        with torch._C._ForceDispatchKeyGuard(*_CLEAN):
-            found = torch.autograd.grad(
-                [edge for edge, _ in pairs],
-                run.read,
-                [gradient for _, gradient in pairs],
-                retain_graph=True,
-                allow_unused=True,
-            )
-        return list(found)
+        run.found = [None] * len(run.found)
+        if run.end is None or all(each is None for each in gradients):
+            return run.found
+        run.gradients = gradients
+        try:
+            with torch._C._ForceDispatchKeyGuard(*_CLEAN):
+                torch.autograd.backward(run.end, retain_graph=True)
+            return run.found
+        finally:
+            run.gradients, run.found = (), [None] * len(run.found)
 
     def _check(
         self,
@@ -341,7 +359,7 @@ class _Call:
             if not torch.equal(one, other):
                 raise TypeError(f"{self.name} writes to its inputs")
         self.outputs = tuple(map(_Layout.of, outputs))
-        self.differentiable = tuple(each is not None for each in run.made_by)
+        self.differentiable = tuple(run.differentiable)
         storages = {each.untyped_storage()._cdata for each in tensors}
         self.copied = frozenset(
             at

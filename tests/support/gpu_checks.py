@@ -378,6 +378,107 @@ def compare_budgets(torch, kind, found):
     }
 
 
+def check_torch_estimate():
+    """What is told of eager steps, and a function with effects in a planned one."""
+    found, torch = Found(), torch_on_gpu()
+    if torch is None:
+        what = "estimate of PyTorch's eager step, of measured"
+        found.goal(what, None, ">=", 1.0, "x", why=NO_TORCH)
+        return found
+    import torch_steps
+
+    torch.backends.cudnn.deterministic = True
+    for kind in (torch_steps.ResNet, torch_steps.VGG, torch_steps.GPT):
+        part = estimated_part(torch, kind)
+        what = f"estimate of PyTorch's eager {kind.__name__}, of measured"
+        found.goal(what, part, ">=", 0.99, "x")
+        found.goal(what, part, "<=", 1.02, "x")
+    told = run_with_effects(torch)
+    found.goal("steps with a function's effects as in eager, bits too", told, ">=", 3)
+    return found
+
+
+def estimated_part(torch, kind):
+    """The bytes that are told of a step of eager PyTorch, of those it has in use."""
+    import memcfg.torch as mt
+
+    torch.manual_seed(0)
+    net, x = kind().cuda(), torch_steps_inputs(torch, kind).cuda()
+    y = torch.randint(0, 10, (len(x),), device="cuda")
+
+    def loss(out):
+        return torch.nn.functional.cross_entropy(out, y)
+
+    told = mt.estimate(net, (x,), loss=loss).eager_bytes
+    own = sum(-(-t.nbytes // 512) * 512 for t in (*net.parameters(), *net.buffers(), x))
+    torch._C._cuda_clearCublasWorkspaces()
+    others = torch.cuda.memory_allocated() - own
+    for _ in range(3):
+        for each in net.parameters():
+            each.grad = None
+        torch.cuda.reset_peak_memory_stats()
+        out = net(x)
+        value = loss(out)
+        value.backward()
+        peak = torch.cuda.max_memory_allocated() - others
+    return told / peak
+
+
+def torch_steps_inputs(torch, kind):
+    """Inputs that are large beside a kernel's workspace."""
+    if kind.__name__ == "GPT":
+        return torch.randint(0, 100, (64, 64))
+    return torch.randn(128, 3, 32, 32)
+
+
+def run_with_effects(torch):
+    """The number of steps whose bits and effects are those of eager."""
+    import memcfg.torch as mt
+
+    told = []
+
+    class Watched(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            told.append(float(x.sum()))
+            return x.sin()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            (x,) = ctx.saved_tensors
+            told.append(float(gradient.sum()))
+            return gradient * x.cos()
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = torch.nn.ModuleList(torch.nn.Linear(256, 256) for _ in "1234")
+
+        def forward(self, x):
+            for layer in self.layers:
+                x = Watched.apply(layer(x).tanh())
+            return x
+
+    torch.manual_seed(0)
+    net, x = Net().cuda(), torch.randn(512, 256, device="cuda")
+    limit = mt.estimate(net, (x,)).floor_bytes
+    other = copy.deepcopy(net)
+    run = mt.budget(other, limit, example=(x,))
+    same = 0
+    for _ in range(3):
+        results = []
+        for module, call in ((net, net), (other, run)):
+            del told[:]
+            for each in module.parameters():
+                each.grad = None
+            call(x).square().mean().backward()
+            results.append(([p.grad for p in module.parameters()], list(told)))
+        (one, first), (two, second) = results
+        same += first == second and all(map(torch.equal, one, two))
+    return same
+
+
 def check_torch_offload():
     """PyTorch's steps whose tensors leave for page-locked memory: bytes, and bits.
 
@@ -1015,6 +1116,7 @@ ORDER = (  # what is short, and what others need, first
         "one_context",
         "torch_in_the_pool",
         "torch_budget",
+        "torch_estimate",
         "torch_offload",
         "torch_saved",
         "limit",
