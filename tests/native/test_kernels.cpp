@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <locale>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -37,6 +38,16 @@ const char* const kSgd =
 const char* const kMomentum =
     "operand 0; attribute momentum; operand 2; multiply 1 2; scalar 3; operand 1; "
     "multiply 4 5; subtract 3 6; add 0 7; output 8 7";
+
+// Of a locale in which nothing is a space.
+struct NoSpaces : std::ctype<char> {
+  NoSpaces() : std::ctype<char>(table()) {}
+
+  static const mask* table() {
+    static const mask nothing[table_size] = {};
+    return nothing;
+  }
+};
 
 }  // namespace
 
@@ -223,6 +234,58 @@ TEST(functions_of_one_number_and_of_elements) {
   }
   run(expression(kText, {all, whole}, {all}, {{"by", 0.5}}), {&x, &step, &x});
   CHECK(x.floats() == y.floats());
+}
+
+TEST(expressions_are_read_alike_in_every_locale) {
+  const std::locale odd(std::locale::classic(), new NoSpaces);
+  const std::locale before = std::locale::global(odd);
+  const Block x(std::vector<float>{-1, 2}), y = floats(2);
+  std::string told;
+  try {
+    run(expression(kRelu, {f32({2})}, {f32({2})}), {&x, &y});
+  } catch (const std::invalid_argument& error) {
+    told = error.what();
+  }
+  std::locale::global(before);
+  CHECK(told.empty());
+  CHECK((y.floats() == std::vector<float>{0, 2}));
+}
+
+TEST(texts_that_are_no_expression_are_refused) {
+  const OperandSpec x = f32({4});
+  const auto make = [&](const std::string& text) {
+    return memcfg::make_kernel(expression(text.c_str(), {x}, {x}), nullptr);
+  };
+  make("  operand  0 ;negate 0;  output 1  ");
+  make("constant 18446744073709551615; operand 0; output 1;");
+  for (const char* text : {
+           "operand 0 0; output 0",
+           "operand 0 negate; output 0",
+           "operand; output 0",
+           "operand zero; output 0",
+           "operand 0x0; output 0",
+           "operand 0.0; output 0",
+           "operand -0; output 0",
+           "operand +0; output 0",
+           "operand 1; output 0",
+           "operand 0; output 1",
+           "operand 0; output 0 zero",
+           "operand 0; output 0; operand 0",
+           "operand 0; output 0; ",
+           "operand 0; output",
+           "operand 0; add 0; output",
+           "operand 0; add 0 1; output 1",
+           "operand 0; Add 0 0; output 1",
+           "operand 0;; output 0",
+           "operand 0\tnegate 0; output 0",
+           "constant; operand 0; output 1",
+           "constant 1.5; operand 0; output 1",
+           "constant 18446744073709551616; operand 0; output 1",
+           "attribute; operand 0; output 1",
+           "attribute missing; operand 0; output 1",
+       }) {
+    CHECK_THROWS(std::invalid_argument, make(text));
+  }
 }
 
 TEST(unknown_types_and_malformed_specs_are_refused) {

@@ -8,9 +8,12 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <cstring>
-#include <sstream>
+#include <optional>
+#include <string_view>
+#include <system_error>
 
 #include "kernels/bfloat16.hpp"
 #include "kernels/function_kernel.hpp"
@@ -127,6 +130,36 @@ struct Expression {
   Count width = 0;           // elements of a block in float32; 0: no operand is narrow
 };
 
+// The words of a line. Read here and not by a stream, whose locale another library of
+// the process may have set.
+class Words {
+ public:
+  explicit Words(std::string_view line) noexcept : rest_(line) {}
+
+  bool at_end() const noexcept { return rest_.find_first_not_of(' ') == rest_.npos; }
+
+  // Empty at the end.
+  std::string_view next() noexcept {
+    rest_.remove_prefix(std::min(rest_.find_first_not_of(' '), rest_.size()));
+    const std::string_view word = rest_.substr(0, rest_.find(' '));
+    rest_.remove_prefix(word.size());
+    return word;
+  }
+
+  // None if the next word is no whole number below 2^64.
+  std::optional<std::uint64_t> number() noexcept {
+    const std::string_view word = next();
+    const char* const end = word.data() + word.size();
+    std::uint64_t value = 0;
+    const auto [last, error] = std::from_chars(word.data(), end, value);
+    if (error != std::errc() || last != end) return std::nullopt;
+    return value;
+  }
+
+ private:
+  std::string_view rest_;
+};
+
 class Parser {
  public:
   Parser(const KernelSpec& spec, const SpecReader& reader)
@@ -134,8 +167,11 @@ class Parser {
 
   Expression parse() {
     const std::string& text = reader_.text("expression");
-    std::istringstream lines(text);
-    for (std::string line; std::getline(lines, line, ';');) read_line(line);
+    for (std::string_view rest = text; !rest.empty();) {
+      const std::string_view line = rest.substr(0, rest.find(';'));
+      rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+      read_line(line);
+    }
     if (found_.outputs.size() != spec_.outputs.size()) {
       malformed("has another number of outputs");
     }
@@ -158,13 +194,12 @@ class Parser {
     reader_.fail("has an expression that " + words);
   }
 
-  void read_line(const std::string& line) {
-    std::istringstream words(line);
-    std::string kind;
-    words >> kind;
+  void read_line(std::string_view line) {
+    Words words(line);
+    const std::string_view kind = words.next();
     if (!found_.outputs.empty()) malformed("goes on after its outputs");
     if (kind == "output") {
-      while (words >> std::ws && !words.eof()) {
+      while (!words.at_end()) {
         const std::size_t place = number(words, found_.instructions.size());
         if (is_condition(found_.instructions[place].code)) malformed("is a condition");
         found_.outputs.push_back(place);
@@ -173,17 +208,17 @@ class Parser {
     }
     if (found_.instructions.size() == kInstructionsMost) malformed("is too long");
     Instruction made = instruction(kind, words);
-    if (words >> kind) malformed("says more than it can mean: " + line);
+    if (!words.at_end()) malformed("says more than it can mean: " + std::string(line));
     found_.instructions.push_back(made);
   }
 
-  std::size_t number(std::istringstream& words, std::size_t end) const {
-    std::uint64_t value = 0;
-    if (!(words >> value) || value >= end) malformed("names what is not there");
-    return static_cast<std::size_t>(value);
+  std::size_t number(Words& words, std::size_t end) const {
+    const auto value = words.number();
+    if (!value || *value >= end) malformed("names what is not there");
+    return static_cast<std::size_t>(*value);
   }
 
-  Instruction instruction(const std::string& kind, std::istringstream& words) const {
+  Instruction instruction(std::string_view kind, Words& words) const {
     Instruction made{};
     if (kind == "operand" || kind == "scalar") {
       made.code = kind == "operand" ? Code::operand : Code::scalar;
@@ -199,29 +234,26 @@ class Parser {
       if (operand.dtype != kFloat32)
         reader_.fail("reads float32, not " + operand.dtype);
     } else if (kind == "constant") {
-      std::uint64_t bits = 0;
-      if (!(words >> bits)) malformed("has no constant where it says so");
+      const auto bits = words.number();
+      if (!bits) malformed("has no constant where it says so");
       made.code = Code::constant;
-      std::memcpy(&made.value, &bits, sizeof bits);
+      std::memcpy(&made.value, &*bits, sizeof *bits);
     } else if (kind == "attribute") {
-      std::string name;
-      words >> name;
       made.code = Code::attribute;
-      made.value = reader_.real(name.c_str());
+      made.value = reader_.real(std::string(words.next()).c_str());
     } else {
       calculate(made, kind, words);
     }
     return made;
   }
 
-  void calculate(Instruction& made,
-                 const std::string& kind,
-                 std::istringstream& words) const {
+  void calculate(Instruction& made, std::string_view kind, Words& words) const {
     const auto* name =
         std::find_if(std::begin(kNames), std::end(kNames), [&](const Name& each) {
           return kind == each.text;
         });
-    if (name == std::end(kNames)) malformed("knows a function '" + kind + "'");
+    if (name == std::end(kNames))
+      malformed("knows a function '" + std::string(kind) + "'");
     made.code = name->code;
     made.count = name->arguments;
     made.function = name->of_numbers;
