@@ -32,6 +32,7 @@ from memcfg.graph._narrow_updates import narrow_updates
 from memcfg.graph._reshapes import keep_one_shape
 from memcfg.graph._tiled_updates import tile_updates
 from memcfg.graph._updates import hoist_updates, update_order
+from memcfg.graph._wide_kernels import read_wide_kernels
 
 __all__ = [
     "NOMINAL_CODECS",
@@ -58,6 +59,7 @@ __all__ = [
     "narrow_updates",
     "nominal_seconds_of",
     "read_concatenations",
+    "read_wide_kernels",
     "spare_activations",
     "split_convolution_gradients",
     "tile_updates",
