@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from memcfg.graph._cost import nominal_seconds_of
+from memcfg.graph._updates import hoist_updates
 from memcfg.ops import op_type
 from memcfg.ops.of_float32 import OF_FLOAT32
 
@@ -23,7 +24,8 @@ def read_wide_kernels(graph: Graph, has: Callable[[str], bool]) -> Graph:
     """Have products of bfloat16 read large kernels as they are, and round them.
 
     That is done where products alone read a parameter's cast, which then does not
-    exist, and where a device has kernels for them.
+    exist, and where a device has kernels for them. Updates of such kernels come behind
+    the products.
 
     Parameters
     ----------
@@ -51,7 +53,10 @@ def read_wide_kernels(graph: Graph, has: Callable[[str], bool]) -> Graph:
     ops = [made.get(i, op) for i, op in enumerate(graph.ops) if i not in gone]
     dropped = {graph.ops[index].outputs[0] for index in gone}
     left = [tensor for tensor in range(len(graph.tensors)) if tensor not in dropped]
-    return graph.restricted(left, ops)
+    found = graph.restricted(left, ops)
+    if any(op.phase == "update" for op in ops):  # which now wait for these readers
+        return hoist_updates(found)
+    return found
 
 
 def _is_large(graph: Graph, cast: Op) -> bool:

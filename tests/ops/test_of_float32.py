@@ -215,3 +215,33 @@ def test_models_train_as_with_copies_in_less_memory(table, monkeypatch):
     peaks = [mc.plan.share()(each).peak_bytes for each in (graph, other[3])]
     copies = 2 * 2200 * 1300
     assert peaks[0] <= peaks[1] - copies // 2
+
+
+def test_gradients_are_those_of_the_weights_before_the_step(table, monkeypatch):
+    """An update comes behind the products that read the kernel now."""
+    del table
+    monkeypatch.setenv("MEMCFG_KERNELS", "onednn")
+
+    def moved(rate=30.0):
+        nn.set_random_seed(1)
+        x = nn.Input((40,))
+        y = nn.Dense(2100)(nn.Dense(1300, activation="tanh")(x))
+        model = nn.Model(x, nn.Dense(3)(nn.ReLU()(y)), dtype="mixed_bfloat16")
+        model.compile(nn.SGD(rate), "mse", memory="share")
+        rng = np.random.default_rng(0)
+        data = rng.standard_normal((6, 40)).astype(np.float32)
+        before = model.get_weights()
+        model.train_on_batch(data, rng.standard_normal((6, 3)).astype(np.float32))
+        found = [a - b for a, b in zip(model.get_weights(), before, strict=True)]
+        graph = model.graph(6)
+        model.close()
+        return found, graph
+
+    found, graph = moved()
+    for index, op in enumerate(graph.ops):
+        for tensor, _ in op.in_place if op.phase == "update" else ():
+            assert max(graph.consumers[tensor]) == index
+    monkeypatch.setattr(_session, "read_wide_kernels", lambda graph, _: graph)
+    for first, second in zip(found, moved()[0], strict=True):
+        scale = np.abs(second).max()
+        np.testing.assert_allclose(first, second, rtol=0, atol=0.02 * scale)
