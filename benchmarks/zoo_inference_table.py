@@ -7,17 +7,15 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 KINDS = ("predict1", "predict32")
-HEAD = """| network | memcfg | PyTorch | speed | memcfg, 32 | PyTorch, 32 | speed |
-| --- | --- | --- | --- | --- | --- | --- |
-"""
+SIDES = "memcfg", "PyTorch", "speed", "compiled"
 
 
-def cells(result: dict | None) -> list[str]:
+def cells(zoo: dict, result: dict | None) -> list[str]:
     if result is None:
-        return ["", "", ""]
+        return [""] * len(SIDES)
     seconds, speed = result["seconds"], result["speed"]
-    own, other = seconds["memcfg"], seconds[result["peer"]]
-    return [f"{own * 1e3:.2f}", f"{other * 1e3:.2f}", f"**{speed:.2f}**"]
+    own, other = (f"{seconds[s] * 1e3:.2f}" for s in ("memcfg", result["peer"]))
+    return [own, other, f"**{speed:.2f}**", zoo["compiled"](result)]
 
 
 def table(folder: Path = HERE / "results") -> str:
@@ -27,8 +25,9 @@ def table(folder: Path = HERE / "results") -> str:
     results, place = document["results"], document["environment"]
     found = {(each["network"], each["kind"]): each for each in results}
     rows = [
-        "| "
-        + " | ".join([name, *(c for k in KINDS for c in cells(found.get((name, k))))])
+        " | ".join(
+            [name, *(c for k in KINDS for c in cells(zoo, found.get((name, k))))]
+        )
         for name in dict.fromkeys(each["network"] for each in results)
     ]
     means = [
@@ -37,8 +36,10 @@ def table(folder: Path = HERE / "results") -> str:
         if (each := [one for one in results if one["kind"] == kind])
     ]
     note = f"""
-Milliseconds a batch, of one sample and of 32.
+Milliseconds a batch, of one sample and of 32. *compiled*: `torch.compile`'s time over
+memcfg's, where it was measured.
 {place["processor"]}, {place["threads"]} threads, PyTorch {place["torch"]},
 {place["date"]}. Geometric means of the speeds: {" and ".join(means)}.
 """
-    return HEAD + "".join(f"{each} |\n" for each in rows) + note
+    text: str = zoo["head"]("network", *SIDES, *(f"{side}, 32" for side in SIDES))
+    return text + "".join(f"| {each} |\n" for each in rows) + note
