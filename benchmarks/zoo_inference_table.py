@@ -7,38 +7,53 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 KINDS = ("predict1", "predict32")
-HEAD = """| network | memcfg | PyTorch | speed | memcfg, 32 | PyTorch, 32 | speed |
-| --- | --- | --- | --- | --- | --- | --- |
-"""
+OTHER = "zoo_inference_other_processor.json"
+SIDES = "memcfg", "PyTorch", "speed", "there"
 
 
-def cells(result: dict | None) -> list[str]:
+def cells(result: dict | None, there: dict | None) -> list[str]:
+    other = f"{there['speed']:.2f}" if there else ""
     if result is None:
-        return ["", "", ""]
+        return ["", "", "", other]
     seconds, speed = result["seconds"], result["speed"]
-    own, other = seconds["memcfg"], seconds[result["peer"]]
-    return [f"{own * 1e3:.2f}", f"{other * 1e3:.2f}", f"**{speed:.2f}**"]
+    own, theirs = (f"{seconds[s] * 1e3:.2f}" for s in ("memcfg", result["peer"]))
+    return [own, theirs, f"**{speed:.2f}**", other]
+
+
+def by_row(results: list[dict]) -> dict[tuple[str, str], dict]:
+    return {(each["network"], each["kind"]): each for each in results}
+
+
+def means(zoo: dict, results: list[dict]) -> str:
+    """Return the geometric means of the speeds, of one sample and of 32."""
+    kinds = [[each for each in results if each["kind"] == kind] for kind in KINDS]
+    return " and ".join(f"{zoo['mean'](each):.2f}" for each in kinds)
 
 
 def table(folder: Path = HERE / "results") -> str:
     """Return the table of a folder's results, as Markdown."""
     zoo = runpy.run_path(str(HERE / "zoo_table.py"))
-    document = zoo["read"](folder / "zoo_inference.json")
-    results, place = document["results"], document["environment"]
-    found = {(each["network"], each["kind"]): each for each in results}
-    rows = [
-        "| "
-        + " | ".join([name, *(c for k in KINDS for c in cells(found.get((name, k))))])
-        for name in dict.fromkeys(each["network"] for each in results)
-    ]
-    means = [
-        f"{zoo['mean'](each):.2f}"
-        for kind in KINDS
-        if (each := [one for one in results if one["kind"] == kind])
-    ]
-    note = f"""
+    document, other = (
+        zoo["read"](folder / name) for name in ("zoo_inference.json", OTHER)
+    )
+    results = document["results"]
+    found, there = by_row(results), by_row(other["results"])
+    text: str = zoo["head"]("network", *SIDES, *(f"{side}, 32" for side in SIDES))
+    for name in dict.fromkeys(each["network"] for each in results):
+        row = [
+            cell
+            for kind in KINDS
+            for cell in cells(found.get((name, kind)), there.get((name, kind)))
+        ]
+        text += f"| {' | '.join([name, *row])} |\n"
+    return (
+        text
+        + f"""
 Milliseconds a batch, of one sample and of 32.
-{place["processor"]}, {place["threads"]} threads, PyTorch {place["torch"]},
-{place["date"]}. Geometric means of the speeds: {" and ".join(means)}.
+
+- {zoo["where"](document["environment"])};
+  geometric means of the speeds: {means(zoo, results)}.
+- *there*: {zoo["where"](other["environment"])},
+  on code of that day; geometric means {means(zoo, other["results"])}.
 """
-    return HEAD + "".join(f"{each} |\n" for each in rows) + note
+    )

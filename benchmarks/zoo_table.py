@@ -42,6 +42,12 @@ def compiled(result: dict) -> str:
     return ""
 
 
+def floor(result: dict) -> str:
+    """Return the ratio of memory that weights and momentum have alone."""
+    taken = result["memory"][result["memory_peer"]]
+    return f"{2 * 4 * result['parameters'] / taken:.2f}"
+
+
 def read(path: Path) -> dict:
     return json.loads(path.read_text(encoding="utf-8"))
 
@@ -88,9 +94,10 @@ In bfloat16, beside `torch.autocast`; memory is compared with PyTorch's in float
 
 """
     of = read(folder / "zoo_train_bfloat16.json")
-    text += head("network, batch", "memcfg", "PyTorch", "speed", *MEMORY)
-    text += "".join(row(each) for each in of["results"])
+    text += head("network, batch", "memcfg", "PyTorch", "speed", "floor", *MEMORY)
+    text += "".join(row(each, floor(each)) for each in of["results"])
     text += f"""
+*floor*: the ratio of memory that weights and momentum, in float32, are alone.
 {where(of["environment"])}; geometric mean
 of the speeds: {mean(of["results"]):.2f}.
 

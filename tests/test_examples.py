@@ -43,3 +43,23 @@ def test_the_example_runs(path, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize(
+    "network", ["resnet50", pytest.param("gpt", marks=pytest.mark.slow)]
+)
+def test_half_of_pytorchs_memory_is_enough_in_full_size(network):
+    """The example says what resident memory is, and fails above 1.03 of the plan."""
+    if os.environ.get("MEMCFG_KERNELS") == "reference":
+        pytest.skip("NumPy's temporaries are beside the plan")
+    (path,) = (path for path in EXAMPLES if path.stem.startswith("29_"))
+    done = subprocess.run(
+        [sys.executable, str(path), network],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "of the peak" in done.stdout

@@ -29,8 +29,10 @@ from memcfg.graph._gradients import gradients
 from memcfg.graph._graph import PHASES, ROLES, TIMES, Algorithm, Graph, Op, Tensor, Tier
 from memcfg.graph._kept_activations import spare_activations
 from memcfg.graph._narrow_updates import narrow_updates
+from memcfg.graph._reshapes import keep_one_shape
 from memcfg.graph._tiled_updates import tile_updates
 from memcfg.graph._updates import hoist_updates, update_order
+from memcfg.graph._wide_kernels import read_wide_kernels
 
 __all__ = [
     "NOMINAL_CODECS",
@@ -51,11 +53,13 @@ __all__ = [
     "fuse_products",
     "gradients",
     "hoist_updates",
+    "keep_one_shape",
     "memory_seconds",
     "merge_duplicates",
     "narrow_updates",
     "nominal_seconds_of",
     "read_concatenations",
+    "read_wide_kernels",
     "spare_activations",
     "split_convolution_gradients",
     "tile_updates",

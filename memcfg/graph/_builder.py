@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Builder"]
 
 _FLOATS = ("float32", "bfloat16")  # that are cast into one another
+_COPYING = ("cast", "reshape")  # ops that give what they are given
 _ROLE_OF_PHASE = {"forward": "activation", "backward": "activation_gradient"}
 
 
@@ -55,7 +56,8 @@ class Builder:
         self._names: set[str] = set()  # of tensors and ops
         self._losses: dict[int, None] = {}
         self._casts: dict[tuple[int, str, bool], int] = {}  # tensor, dtype, backward
-        self._copied: dict[int, int] = {}  # cast of a parameter: the parameter
+        self._copies: dict[int, Op] = {}  # of parameters: what makes them
+        self._remade: dict[int, int] = {}  # the same copies, for the backward phase
 
     @property
     def ops(self) -> Sequence[Op]:
@@ -152,24 +154,25 @@ class Builder:
             )
             for place, spec in enumerate(results)
         )
-        self._ops.append(
-            Op(
-                label,
-                type,
-                phase,
-                tuple(inputs),
-                outputs,
-                seconds=nominal_seconds(kind, operands, results, attributes or {}),
-                replayable=kind.replayable,
-                in_place=tuple(
-                    (inputs[i], outputs[o])
-                    for i, o in kind.in_place
-                    if operands[i].dtype == results[o].dtype
-                ),
-                attributes=dict(attributes or {}),
-                group=label if self.group is None else self.group,
-            )
+        made = Op(
+            label,
+            type,
+            phase,
+            tuple(inputs),
+            outputs,
+            seconds=nominal_seconds(kind, operands, results, attributes or {}),
+            replayable=kind.replayable,
+            in_place=tuple(
+                (inputs[i], outputs[o])
+                for i, o in kind.in_place
+                if operands[i].dtype == results[o].dtype
+            ),
+            attributes=dict(attributes or {}),
+            group=label if self.group is None else self.group,
         )
+        self._ops.append(made)
+        if phase == "forward" and type in _COPYING and self._is_parameter(inputs[0]):
+            self._copies[outputs[0]] = made
         return outputs
 
     def cast(self, tensor: int, dtype: str, *, phase: str = "forward") -> int:
@@ -203,16 +206,26 @@ class Builder:
                 phase=phase,
             )
             self._casts[key] = made
-            if found.role == "parameter":
-                self._copied[made] = tensor
         return self._casts[key]
 
+    def _is_parameter(self, tensor: int) -> bool:
+        """Whether it is a parameter, or a copy of one."""
+        return tensor in self._copies or self._tensors[tensor].role == "parameter"
+
     def _again(self, tensor: int) -> int:
-        """Cast a parameter again, so that no copy waits for the backward phase."""
-        parameter = self._copied.get(tensor)
-        if parameter is None:
+        """Copy a parameter again, so that no copy waits for the backward phase."""
+        copy = self._copies.get(tensor)
+        if copy is None:
             return tensor
-        return self.cast(parameter, self.dtype(tensor), phase="backward")
+        if tensor not in self._remade:
+            self._remade[tensor] = self.apply(
+                copy.type,
+                copy.inputs,  # which are made again as well
+                copy.attributes,
+                name=f"{copy.name}/again",
+                phase="backward",
+            )[0]
+        return self._remade[tensor]
 
     def _in_compute_dtype(self, kind: OpType, inputs: Sequence[int]) -> list[int]:
         """Cast what an op reads, but for what it needs in float32."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from memcfg.ops import op_types
+from memcfg.ops.of_float32 import OF_FLOAT32
 from memcfg.plan._algorithms import (
     Choice,
     algorithms,
@@ -87,7 +88,10 @@ def _composites_of(kind: str) -> frozenset[str]:
         if found.composite is not None
         and any(part.type == kind for part in found.composite.parts)
     }
-    return frozenset({kind, *composites})
+    found = {kind, *composites}
+    return frozenset(
+        {*found, *(f"{each}_of_float32" for each in found & {*OF_FLOAT32})}
+    )
 
 
 def _leaving(layers: _Layers, *, convolutions: bool) -> set[int]:

@@ -210,6 +210,7 @@ def measure(name, kind, options) -> dict:
         "network": name,
         "kind": kind,
         "batch": turns["memcfg"][0]["batch"],
+        "parameters": counts["memcfg"],
         "peer": peer,
         "seconds": seconds,
         "memory": memory,

@@ -10,10 +10,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from peers import torch_residual_network
 from torch import nn as tn
 from torch.nn import functional as tf
 
 from memcfg import models
+from memcfg.commands._digits import residual_network
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -310,6 +312,41 @@ class _Bert(tn.Module):
         return self.head(torch.tanh(self.pooler(self.blocks(x)[:, 0])))
 
 
+class _Bottleneck(tn.Module):
+    """Normalised before each convolution; of CIFAR-10's very deep networks."""
+
+    def __init__(self, inputs: int, width: int, stride: int) -> None:
+        super().__init__()
+        wide = 4 * width
+        self.norm = tn.BatchNorm2d(inputs)
+        self.branch = tn.Sequential(
+            tn.Conv2d(inputs, width, 1, stride, bias=False),
+            *(tn.BatchNorm2d(width), tn.ReLU()),
+            tn.Conv2d(width, width, 3, padding=1, bias=False),
+            *(tn.BatchNorm2d(width), tn.ReLU()),
+            tn.Conv2d(width, wide, 1, bias=False),
+        )
+        self.project = None
+        if inputs != wide:
+            self.project = tn.Conv2d(inputs, wide, 1, stride, bias=False)
+
+    def forward(self, x):
+        y = torch.relu(self.norm(x))
+        return (x if self.project is None else self.project(y)) + self.branch(y)
+
+
+def _cifar_resnet(depth: int) -> tn.Module:
+    layers: list[tn.Module] = [tn.Conv2d(3, 16, 3, padding=1, bias=False)]
+    channels = 16
+    for width in (16, 32, 64):
+        for i in range((depth - 2) // 9):
+            stride = 2 if width > 16 and i == 0 else 1
+            layers.append(_Bottleneck(channels, width, stride))
+            channels = 4 * width
+    layers += [tn.BatchNorm2d(channels), tn.ReLU(), tn.AdaptiveAvgPool2d(1)]
+    return tn.Sequential(*layers, tn.Flatten(), tn.Linear(channels, 10))
+
+
 def _images(name: str, batch: int, size: int = 224, **options: Any) -> Network:
     """Pair a network of torchvision with ours of the same name."""
     return Network(
@@ -328,6 +365,9 @@ NETWORKS = {
         models.lenet_300_100, _lenet_300_100, ((28, 28, 1),), 32, 10
     ),
     "lenet5": Network(models.lenet5, _lenet5, ((32, 32, 1),), 32, 10),
+    "residual_digits": Network(  # the demo's
+        residual_network, torch_residual_network, ((8, 8, 1),), 32, 10
+    ),
     "alexnet": _images("alexnet", 16),
     "vgg16": _images("vgg16", 8),
     "vgg19": _images("vgg19", 8),
@@ -339,6 +379,9 @@ NETWORKS = {
     "resnet50": _images("resnet50", 16),
     "resnet101": _images("resnet101", 8),
     "resnet152": _images("resnet152", 8),
+    "resnet1001": Network(
+        lambda: models.resnet(1001), lambda: _cifar_resnet(1001), ((32, 32, 3),), 16, 10
+    ),
     "mobilenet": Network(models.mobilenet, _mobilenet, ((224, 224, 3),), 16, 1000),
     "mobilenet_v2": _images("mobilenet_v2", 16),
     "densenet121": _images("densenet121", 8),

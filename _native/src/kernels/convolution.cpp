@@ -89,6 +89,12 @@ struct Geometry {
     }
     groups = reader.narrow(reader.integer("groups", 1), "groups");
     check(reader);
+    // Of images that are narrower than a stride oneDNN 3 reads what is behind them, in
+    // bfloat16. A window alone needs no stride, but for padding that ends in the image.
+    if (out_width == 1 && width < strides[1] &&
+        excess(out_width, kernel_width, width, 1) >= 0) {
+      strides[1] = 1;
+    }
     // oneDNN wants padding that ends where the last window does.
     after[0] = excess(out_height, kernel_height, height, 0);
     after[1] = excess(out_width, kernel_width, width, 1);
@@ -96,12 +102,26 @@ struct Geometry {
 
   // Whether oneDNN 3 would write behind the scratch that it asks for: in the gradient
   // of the kernel it gathers the pixels that windows of one pixel read, in vectors of
-  // channels also where there are fewer. It does so where the strides divide the image.
+  // channels also where there are fewer. It does so where the strides divide the image;
+  // where that is narrower than one, it reads behind the image.
   bool breaks_scratch(int type) const {
     return channels / groups < kVectorBytes / static_cast<Count>(item_bytes(type)) &&
            kernel_height == 1 && kernel_width == 1 &&
            (strides[0] > 1 || strides[1] > 1) && before[0] == 0 && before[1] == 0 &&
-           out_height * strides[0] == height && out_width * strides[1] == width;
+           (reads_scratch(type) ||
+            (out_height * strides[0] == height && out_width * strides[1] == width));
+  }
+  // Whether oneDNN 3 reads scratch that it has not written: in the gradient of the
+  // kernel it takes columns apart by their place in a stride, and images have fewer.
+  bool reads_scratch(int type) const {
+    return type == onednn::data_type::bf16 && width < strides[1];
+  }
+  // Whether oneDNN 3 reads two neighbours at a time, the second by 0, though each
+  // window has one number: in products of bfloat16, where what is not finite then
+  // spreads.
+  bool pairs_pixels(int type) const {
+    return type == onednn::data_type::bf16 && channels == 1 && kernel_height == 1 &&
+           kernel_width == 1;
   }
   // The same of the pixels alone that are read.
   Geometry gathered() const {
@@ -384,14 +404,14 @@ struct Problem {
     return {std::move(forward), std::move(gradient)};
   }
   // The default: direct where channels fill no vector, in float32 (up to 1.7 times as
-  // fast as blocks of products, forward and for the image), else what oneDNN prefers.
+  // fast as blocks of products, forward and for the image), and where products of
+  // bfloat16 pair pixels; else what oneDNN prefers.
   Choice preferred() const {
     const Count vector = kVectorBytes / kFloat;
     auto found = first();
-    if (type != data_type::f32 || roles.gradient() || g.groups > 1 ||
-        g.channels >= vector || g.out_channels > vector) {
-      return found;
-    }
+    const bool narrow = type == data_type::f32 && g.groups == 1 &&
+                        g.channels < vector && g.out_channels <= vector;
+    if (roles.gradient() || !(narrow || g.pairs_pixels(type))) return found;
     do {
       const char* const is = name(found.get());
       if (is != nullptr && std::strcmp(is, kDirect) == 0) return found;
@@ -512,6 +532,7 @@ class Convolution final : public Kernel {
         blocks_(p.given.images / p.g.images),
         read_bytes_(p.sizes.inputs[0] / static_cast<Bytes>(blocks_)),
         type_(p.type),
+        zeroes_scratch_(p.roles.gradient() && p.g.reads_scratch(p.type)),
         epsilon_(p.epsilon) {
     std::vector<Call::Operand> operands(3);
     const bool backward = roles_.x == kOutput, gradient = roles_.gradient();
@@ -573,6 +594,7 @@ class Convolution final : public Kernel {
       return;
     }
     if (roles_.post.sum) put_in_place(operands[roles_.summed()], output, count_);
+    if (zeroes_scratch_) std::memset(rest, 0, call_->scratch_bytes());
     call_->run(addresses, rest, arguments[0]);
     if (repack_ && gradient) repack_->run({scratch, plain}, rest, arguments[1]);
     if (pass_.relu) apply_relu(output, count_, type_);
@@ -637,6 +659,7 @@ class Convolution final : public Kernel {
   Count blocks_;      // of images
   Bytes read_bytes_;  // of a block
   int type_;
+  bool zeroes_scratch_;
   float epsilon_;
   std::optional<Call> call_;  // always there
   std::optional<Call> repack_;

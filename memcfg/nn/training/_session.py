@@ -11,7 +11,7 @@ import numpy.typing as npt
 from memcfg import config
 from memcfg._cached import cached_property
 from memcfg.errors import ResourceExhaustedError
-from memcfg.graph import fuse_cross_entropy, tile_updates
+from memcfg.graph import fuse_cross_entropy, read_wide_kernels, tile_updates
 from memcfg.nn.inputs._array_checks import Field
 from memcfg.nn.inputs._samples import Wanted
 from memcfg.nn.training._index_tables import index_tables
@@ -372,7 +372,7 @@ class Session:
         graph = trace(spec, key, kernels.has)
         if kernels.has("dense_cross_entropy"):
             graph = fuse_cross_entropy(graph)
-        return tile_updates(graph, kernels.has)
+        return read_wide_kernels(tile_updates(graph, kernels.has), kernels.has)
 
     def _spec_for(self, training: bool) -> TraceSpec:
         return self._spec if training else replace(self._spec, optimizer=None)

@@ -19,6 +19,7 @@ from memcfg.graph import (
     fuse_products,
     gradients,
     hoist_updates,
+    keep_one_shape,
     merge_duplicates,
     narrow_updates,
     read_concatenations,
@@ -146,7 +147,7 @@ class _Trace:
         updated = self._updates(loss=keep[0]) if self.training else self._move()
         built = self.builder.build(keep=[*keep, *updated])
         graph = fold_constants(merge_duplicates(drop_dead_ops(built)))
-        graph = narrow_updates(graph)
+        graph = keep_one_shape(narrow_updates(graph))
         if not self.training:
             graph = fuse_products(graph, has)
         graph = fuse_ops(split_convolution_gradients(spare_activations(graph)))

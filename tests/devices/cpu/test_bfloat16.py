@@ -425,3 +425,62 @@ def test_the_reference_rounds_once(table):
     kind = ops.op_type("tanh")
     run_meaning(kind.numpy, {}, [x], [y], ("bfloat16", "bfloat16"))
     np.testing.assert_array_equal(y, round_to_bfloat16(np.tanh(widen(x))))
+
+
+def image_case(kind, x, kernel, strides, padding):
+    """A convolution, or one of its gradients."""
+    n, height, width, channels = x
+    rows, columns = (
+        (size + 2 * pad - window) // step + 1
+        for size, pad, window, step in zip(
+            (height, width), padding, kernel[:2], strides, strict=True
+        )
+    )
+    y = n, rows, columns, kernel[3]
+    attributes = {
+        "strides": strides,
+        "padding": tuple((pad, pad) for pad in padding),
+        "dilation": (1, 1),
+        "groups": channels // kernel[2],
+    }
+    if kind == "conv2d_gradient_kernel":
+        attributes["kernel_shape"] = kernel
+        return Case(kind, [normal(*x), normal(*y, seed=1)], [], attributes)
+    if kind == "conv2d_gradient_input":
+        attributes["input_shape"] = x
+        return Case(kind, [normal(*kernel), normal(*y, seed=1)], [], attributes)
+    return Case(kind, [normal(*x), normal(*kernel, seed=1)], [], attributes)
+
+
+@pytest.mark.parametrize("channels", [1, 2, 17])
+@pytest.mark.parametrize(
+    ("width", "window", "stride"),
+    [(1, 3, 2), (2, 3, 3), (1, 1, 2), (1, 5, 3), (2, 1, 3)],
+)
+def test_images_may_be_narrower_than_a_stride(table, channels, width, window, stride):
+    """oneDNN 3.x reads scratch there that it has not written."""
+    for height in (1, 4):
+        x, kernel = (2, height, width, channels), (window, window, channels, 8)
+        rows = 1 if height == 1 else 2
+        for kind in ("conv2d", "conv2d_gradient_input", "conv2d_gradient_kernel"):
+            case = image_case(kind, x, kernel, (rows, stride), (window // 2,) * 2)
+            Mixed.of(case).check(table)
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("window", [1, 3])
+@pytest.mark.parametrize(("channels", "filters"), [(1, 1), (1, 8), (2, 3), (5, 1)])
+def test_what_is_not_finite_stays_in_its_window(
+    table, value, window, channels, filters
+):
+    """Nor does it reach the sample before it."""
+    x, kernel = (2, 4, 4, channels), (window, window, channels, filters)
+    for kind in ("conv2d", "conv2d_gradient_input"):
+        case = image_case(kind, x, kernel, (1, 1), (window // 2,) * 2)
+        case.inputs[0 if kind == "conv2d" else 1][1, 0, 0, 0] = value
+        mixed = Mixed.of(case)
+        (found,) = run(
+            table, kind, mixed.attributes, mixed.inputs, mixed.dtypes, mixed.outputs
+        )
+        (expected,) = mixed.meaning()
+        np.testing.assert_array_equal(np.isfinite(widen(found)), np.isfinite(expected))

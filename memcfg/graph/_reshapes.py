@@ -1,0 +1,95 @@
+"""Reshapes whose operand and result backward would both keep: one is enough."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from memcfg.graph._cost import nominal_seconds_of
+from memcfg.graph._kept_activations import backward_readers
+from memcfg.ops import op_type
+
+if TYPE_CHECKING:
+    from memcfg.graph._graph import Graph, Op, Tensor
+
+__all__ = ["keep_one_shape"]
+
+_RESHAPES = ("reshape", "flatten")
+
+
+def keep_one_shape(graph: Graph) -> Graph:
+    """Keep elements in one shape for backward, where two shapes of them are read.
+
+    What backward reads first is kept; the other is made of it when the first has been
+    read for the last time, and may take its place. Where their readers alternate, both
+    are kept.
+
+    Parameters
+    ----------
+    graph : Graph
+        A training step.
+
+    Returns
+    -------
+    Graph
+        The same step, with as many reshapes more.
+    """
+    kept = {*graph.keep, *graph.losses}
+    tensors = list(graph.tensors)
+    before: dict[int, list[Op]] = {}  # by the place of what stands behind
+    reads: dict[int, dict[int, int]] = {}  # an op: what it reads in place of what
+    for op in graph.ops:
+        if op.type not in _RESHAPES or op.phase != "forward":
+            continue
+        given, made = op.inputs[0], op.outputs[0]
+        if graph.producer[given] is None or not kept.isdisjoint((given, made)):
+            continue
+        readers = [(backward_readers(graph, each), each) for each in (given, made)]
+        (first, source), (last, other) = sorted(readers)
+        if not first or not last or max(first) >= min(last):
+            continue
+        again = _reshape(graph, op, source, other, tensors)
+        before.setdefault(min(last), []).append(again)
+        for index in last:
+            reads.setdefault(index, {})[other] = again.outputs[0]
+    if not before:
+        return graph
+    ops: list[Op] = []
+    for index, op in enumerate(graph.ops):
+        ops += before.get(index, [])
+        found = reads.get(index, {})
+        ops.append(
+            replace(
+                op,
+                inputs=tuple(found.get(tensor, tensor) for tensor in op.inputs),
+                in_place=tuple((found.get(i, i), o) for i, o in op.in_place),
+            )
+        )
+    return replace(graph, tensors=tuple(tensors), ops=tuple(ops))
+
+
+def _reshape(
+    graph: Graph, op: Op, source: int, other: int, tensors: list[Tensor]
+) -> Op:
+    """Return the op that makes the other shape again, and add its tensor."""
+    name = f"{op.name}/again"
+    shape = graph.tensors[other].shape or ()
+    made = replace(
+        graph.tensors[other], name=name, role="activation_gradient", shape=shape
+    )
+    tensors.append(made)
+    place, attributes = len(tensors) - 1, {"shape": shape}
+    whole = replace(graph, tensors=tuple(tensors))
+    return replace(
+        op,
+        name=name,
+        type="reshape",
+        phase="backward",
+        inputs=(source,),
+        outputs=(place,),
+        seconds=nominal_seconds_of(
+            whole, op_type("reshape"), (source,), (place,), attributes
+        ),
+        in_place=((source, place),),
+        attributes=attributes,
+    )

@@ -1,0 +1,65 @@
+"""Products of bfloat16 whose kernel is float32, and rounded where it is read.
+
+They stand for a cast of a large kernel and the product that reads it: a device rounds
+a block of the kernel at a time, and the copy never exists whole.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memcfg.ops._dtypes import BFLOAT16, round_to_bfloat16, widen
+from memcfg.ops._op_type import (
+    Arrays,
+    Attributes,
+    OpType,
+    Spec,
+    op_type,
+    register,
+    require,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__: list[str] = []
+
+OF_FLOAT32 = {  # by the op whose kernel is bfloat16: which input that is
+    "dense": 1,
+    "dense_bias": 1,
+    "dense_gradient_input": 0,
+}
+
+
+def _of_float32(product: str, kernel: int) -> OpType:
+    """Return the type that rounds the kernel of `product`."""
+
+    def rounded(inputs: Sequence[Spec]) -> list[Spec]:
+        found = list(inputs)
+        found[kernel] = Spec(found[kernel].shape, BFLOAT16)
+        return found
+
+    def infer(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
+        require(
+            inputs[kernel].dtype == "float32" and inputs[1 - kernel].dtype == BFLOAT16,
+            f"{product}_of_float32: a float32 kernel beside bfloat16",
+        )
+        return op_type(product).infer(rounded(inputs), attributes)
+
+    def meaning(attributes: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+        found = list(inputs)
+        found[kernel] = widen(round_to_bfloat16(found[kernel]))
+        op_type(product).numpy(attributes, found, outputs)
+
+    def flops(
+        inputs: Sequence[Spec], outputs: Sequence[Spec], attributes: Attributes
+    ) -> int:
+        return op_type(product).flops(rounded(inputs), outputs, attributes)
+
+    arity = 3 if product.endswith("bias") else 2
+    return OpType(
+        f"{product}_of_float32", arity, infer, meaning, flops=flops, contraction=True
+    )
+
+
+register(*(_of_float32(*each) for each in OF_FLOAT32.items()))
