@@ -27,6 +27,8 @@ _LOWEST = 4  # schedules of least load that are placed for the smallest limit
 _ORDERS = 4  # times that a schedule is put in order and searched from there
 _AGAIN = 4  # searches from a plan that fits, each from what the one before found
 _PLACED = 2  # schedules that are placed after each of them
+_STATES = 200_000, 1_000  # compared for parts anew: of any graph, or by op if more
+_PARTS = 2  # such searches, the second one lower
 _WORTH = 0.001  # of what is computed again: after a smaller gain there is no other one
 _CELLS = 24  # of the range of limits: within the lower end of one is searched before
 
@@ -156,6 +158,11 @@ class _Schedules:
         """Find schedules within a goal, each cheaper than the one before, from one."""
         return self.step.cheaper(start, goal, work=self._work(_SEARCH) // 2)
 
+    def replanned(self, start: Sequence[int], goal: int) -> Sequence[Sequence[int]]:
+        """Find such schedules by planning parts of one anew, each of them completely."""
+        effort = min(max(_STATES[0], _STATES[1] * self.ops), _PAIR * self.ops**2)
+        return self.step.replanned(start, goal, effort=effort)
+
     def _cost(self, sequence: Sequence[int]) -> tuple[float, int]:
         _, cost, again = self.step.measure(sequence)
         return cost, again
@@ -210,6 +217,7 @@ def _sequence(request: Request) -> Sequence[int]:
         return first
     start = request.in_order(first)
     found = _searched_again(request, schedules, start, limit)
+    found = _replanned(request, schedules, found, limit)
     return first if found is start else found
 
 
@@ -237,6 +245,26 @@ def _searched_again(
             goal -= request.peak_in_order(cheaper[-1]) - limit
         else:
             break
+    return found
+
+
+def _replanned(
+    request: Request, schedules: _Schedules, found: Sequence[int], limit: int
+) -> Sequence[int]:
+    """Plan parts of a schedule that fits anew, and once more where that is too high."""
+    goal = max(limit, request.step.measure(request.in_order(found))[0])
+    for _ in range(_PARTS):
+        start = request.in_order(found)
+        if request.step.measure(start)[0] > goal or request.is_over():
+            break
+        cheaper = schedules.replanned(start, goal)
+        if not cheaper:
+            break
+        fitting = _last_fitting(request, cheaper, limit)
+        found = found if fitting is None else fitting
+        if fitting is cheaper[-1]:
+            break
+        goal -= request.peak_in_order(cheaper[-1]) - limit
     return found
 
 
