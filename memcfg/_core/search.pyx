@@ -350,8 +350,9 @@ cdef class Step:
     order. A choice has one byte an op: 1 drops its outputs until they are needed again.
     A schedule is a sequence of ops, any of which may stand in it more than once.
 
-    `least_cost`, `least_load`, `descend`, `within`, `cheaper`, `replanned` and `extra_cost` ask
-    ``is_over()`` now and then, end when it says so, and give what they have.
+    `least_cost`, `least_load`, `descend`, `within`, `cheaper`, `replanned` and
+    `extra_cost` ask ``is_over()`` now and then, end when it says so, and give what they
+    have.
     """
 
     cdef Arrays arrays

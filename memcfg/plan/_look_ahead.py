@@ -159,7 +159,7 @@ class _Schedules:
         return self.step.cheaper(start, goal, work=self._work(_SEARCH) // 2)
 
     def replanned(self, start: Sequence[int], goal: int) -> Sequence[Sequence[int]]:
-        """Find such schedules by planning parts of one anew, each of them completely."""
+        """Find such schedules by planning parts of one anew, each completely."""
         effort = min(max(_STATES[0], _STATES[1] * self.ops), _PAIR * self.ops**2)
         return self.step.replanned(start, goal, effort=effort)
 
@@ -321,9 +321,11 @@ def look_ahead() -> Policy:
     `sqrt_checkpoint`, and from the lowest schedules: it leaves some replays out, puts
     others in with their costs changed at random, and keeps what is cheaper. Ops run in
     the given order, and what is found is then put in the order of the lowest peak and
-    searched again, as long as that helps; and so is what fits once placed. Any but
-    updates and those that make what is to be kept may run again, in the backward phase
-    as well. The work is counted, so the same graph and limit give the same plan.
+    searched again, as long as that helps; and so is what fits once placed. Then parts
+    of that are planned anew: some ops are open, and the search of `exact` finds their
+    best order and repetitions among the others, which stay. Any but updates and those
+    that make what is to be kept may run again, in the backward phase as well. The work
+    is counted, so the same graph and limit give the same plan.
 
     References
     ----------

@@ -1,4 +1,5 @@
-// Complete search over all schedules of a small step: any order, any repetitions.
+// Complete search over all schedules of a small step, or of a part of one: any order,
+// any repetitions.
 //
 // A state is which ops have run and which values are resident. Running an op may need
 // room: then a least set of values is dropped, and an input that is dropped with the op
