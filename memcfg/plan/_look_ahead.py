@@ -217,7 +217,9 @@ def _sequence(request: Request) -> Sequence[int]:
         return first
     start = request.in_order(first)
     found = _searched_again(request, schedules, start, limit)
-    found = _replanned(request, schedules, found, limit)
+    parts = _replanned(request, schedules, found, limit)
+    if parts is not found and not _is_too_low(request, schedules, parts, found):
+        found = parts
     return first if found is start else found
 
 
@@ -266,6 +268,27 @@ def _replanned(
             break
         goal -= request.peak_in_order(cheaper[-1]) - limit
     return found
+
+
+def _is_too_low(
+    request: Request,
+    schedules: _Schedules,
+    found: Sequence[int],
+    before: Sequence[int],
+) -> bool:
+    """Whether a schedule is placed below the limit that a refusal names.
+
+    A lower limit is refused, so what needs less than that is not taken (247).
+    """
+    peak = request.peak_in_order(found)
+    if peak >= request.peak_in_order(before):
+        return False
+    known = min(schedules.rungs, default=None)
+    if known is not None and peak >= request.peak_in_order(known[2]):
+        return False
+    given = range(schedules.ops)
+    lowest = _placed_lowest(request, [given, *schedules.lowest()])
+    return peak < request.peak_in_order(lowest)
 
 
 def _last_fitting(
