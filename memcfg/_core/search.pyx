@@ -3,9 +3,9 @@
 
 Owns the conversion between Python sequences and the pure functions of
 `pack.hpp`, `liveness.hpp`, `schedule.hpp`, `reorder.hpp`, `exact_schedule.hpp`,
-`look_ahead.hpp`, `recompute.hpp`, `segments.hpp`, `rotor.hpp`, `repeated_blocks.hpp`,
-`lower_sets.hpp` and `time_bound.hpp`. Refuses policy: what is tried, and what is good,
-`memcfg.plan` decides.
+`look_ahead.hpp`, `large_neighbourhood.hpp`, `recompute.hpp`, `segments.hpp`,
+`rotor.hpp`, `repeated_blocks.hpp`, `lower_sets.hpp` and `time_bound.hpp`. Refuses
+policy: what is tried, and what is good, `memcfg.plan` decides.
 """
 
 cimport cython
