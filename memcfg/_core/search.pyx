@@ -3,9 +3,9 @@
 
 Owns the conversion between Python sequences and the pure functions of
 `pack.hpp`, `liveness.hpp`, `schedule.hpp`, `reorder.hpp`, `exact_schedule.hpp`,
-`look_ahead.hpp`, `recompute.hpp`, `segments.hpp`, `rotor.hpp`, `repeated_blocks.hpp`,
-`lower_sets.hpp` and `time_bound.hpp`. Refuses policy: what is tried, and what is good,
-`memcfg.plan` decides.
+`look_ahead.hpp`, `large_neighbourhood.hpp`, `recompute.hpp`, `segments.hpp`,
+`rotor.hpp`, `repeated_blocks.hpp`, `lower_sets.hpp` and `time_bound.hpp`. Refuses
+policy: what is tried, and what is good, `memcfg.plan` decides.
 """
 
 cimport cython
@@ -237,6 +237,16 @@ cdef extern from "memcfg/time_bound.hpp" namespace "memcfg::time_bound" nogil:
     ) except +
 
 
+cdef extern from "memcfg/large_neighbourhood.hpp" namespace "memcfg::large_neighbourhood" nogil:
+    vector[Sequence] replanned(
+        const Arrays& step,
+        const Sequence& start,
+        int64_t limit,
+        int64_t effort,
+        const Stop& stop,
+    ) except +
+
+
 cdef extern from "memcfg/look_ahead.hpp" namespace "memcfg::look_ahead" nogil:
     vector[Sequence] descend(
         const Arrays& step,
@@ -340,8 +350,9 @@ cdef class Step:
     order. A choice has one byte an op: 1 drops its outputs until they are needed again.
     A schedule is a sequence of ops, any of which may stand in it more than once.
 
-    `least_cost`, `least_load`, `descend`, `within`, `cheaper` and `extra_cost` ask
-    ``is_over()`` now and then, end when it says so, and give what they have.
+    `least_cost`, `least_load`, `descend`, `within`, `cheaper`, `replanned` and
+    `extra_cost` ask ``is_over()`` now and then, end when it says so, and give what they
+    have.
     """
 
     cdef Arrays arrays
@@ -520,6 +531,22 @@ cdef class Step:
         cdef Stop stop = _stop(asked)
         with nogil:
             found = cheaper(self.arrays, first, limit, work, stop)
+        _raise(asked)
+        return found
+
+    def replanned(self, start, int64_t limit, *, int64_t effort):
+        """Find ever cheaper schedules within a limit, from one within it on.
+
+        Parts of it are planned anew, each completely: some ops in any order, as often
+        as is wanted. Each schedule costs less than the one before; empty: there is
+        none. `effort` bounds the states that are compared.
+        """
+        cdef Sequence first = start
+        cdef vector[Sequence] found
+        cdef list asked = [self.is_over]
+        cdef Stop stop = _stop(asked)
+        with nogil:
+            found = replanned(self.arrays, first, limit, effort, stop)
         _raise(asked)
         return found
 

@@ -27,6 +27,8 @@ _LOWEST = 4  # schedules of least load that are placed for the smallest limit
 _ORDERS = 4  # times that a schedule is put in order and searched from there
 _AGAIN = 4  # searches from a plan that fits, each from what the one before found
 _PLACED = 2  # schedules that are placed after each of them
+_STATES = 200_000, 1_000  # compared for parts anew: of any graph, or by op if more
+_PARTS = 2  # such searches, the second one lower
 _WORTH = 0.001  # of what is computed again: after a smaller gain there is no other one
 _CELLS = 24  # of the range of limits: within the lower end of one is searched before
 
@@ -156,6 +158,11 @@ class _Schedules:
         """Find schedules within a goal, each cheaper than the one before, from one."""
         return self.step.cheaper(start, goal, work=self._work(_SEARCH) // 2)
 
+    def replanned(self, start: Sequence[int], goal: int) -> Sequence[Sequence[int]]:
+        """Find such schedules by planning parts of one anew, each completely."""
+        effort = min(max(_STATES[0], _STATES[1] * self.ops), _PAIR * self.ops**2)
+        return self.step.replanned(start, goal, effort=effort)
+
     def _cost(self, sequence: Sequence[int]) -> tuple[float, int]:
         _, cost, again = self.step.measure(sequence)
         return cost, again
@@ -210,6 +217,9 @@ def _sequence(request: Request) -> Sequence[int]:
         return first
     start = request.in_order(first)
     found = _searched_again(request, schedules, start, limit)
+    parts = _replanned(request, schedules, found, limit)
+    if parts is not found and not _is_too_low(request, schedules, parts, found):
+        found = parts
     return first if found is start else found
 
 
@@ -238,6 +248,47 @@ def _searched_again(
         else:
             break
     return found
+
+
+def _replanned(
+    request: Request, schedules: _Schedules, found: Sequence[int], limit: int
+) -> Sequence[int]:
+    """Plan parts of a schedule that fits anew, and once more where that is too high."""
+    goal = max(limit, request.step.measure(request.in_order(found))[0])
+    for _ in range(_PARTS):
+        start = request.in_order(found)
+        if request.step.measure(start)[0] > goal or request.is_over():
+            break
+        cheaper = schedules.replanned(start, goal)
+        if not cheaper:
+            break
+        fitting = _last_fitting(request, cheaper, limit)
+        found = found if fitting is None else fitting
+        if fitting is cheaper[-1]:
+            break
+        goal -= request.peak_in_order(cheaper[-1]) - limit
+    return found
+
+
+def _is_too_low(
+    request: Request,
+    schedules: _Schedules,
+    found: Sequence[int],
+    before: Sequence[int],
+) -> bool:
+    """Whether a schedule is placed below the limit that a refusal names.
+
+    A lower limit is refused, so what needs less than that is not taken (247).
+    """
+    peak = request.peak_in_order(found)
+    if peak >= request.peak_in_order(before):
+        return False
+    known = min(schedules.rungs, default=None)
+    if known is not None and peak >= request.peak_in_order(known[2]):
+        return False
+    given = range(schedules.ops)
+    lowest = _placed_lowest(request, [given, *schedules.lowest()])
+    return peak < request.peak_in_order(lowest)
 
 
 def _last_fitting(
@@ -293,9 +344,11 @@ def look_ahead() -> Policy:
     `sqrt_checkpoint`, and from the lowest schedules: it leaves some replays out, puts
     others in with their costs changed at random, and keeps what is cheaper. Ops run in
     the given order, and what is found is then put in the order of the lowest peak and
-    searched again, as long as that helps; and so is what fits once placed. Any but
-    updates and those that make what is to be kept may run again, in the backward phase
-    as well. The work is counted, so the same graph and limit give the same plan.
+    searched again, as long as that helps; and so is what fits once placed. Then parts
+    of that are planned anew: some ops are open, and the search of `exact` finds their
+    best order and repetitions among the others, which stay. Any but updates and those
+    that make what is to be kept may run again, in the backward phase as well. The work
+    is counted, so the same graph and limit give the same plan.
 
     References
     ----------

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import count
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 from training_graphs import chain, random_step, with_algorithms
 
@@ -213,6 +213,7 @@ def test_the_refusal_names_the_least_peak_of_all_methods():
 
 
 @settings(max_examples=60, deadline=None)
+@example(seed=11, ops=11)  # of which parts planned anew would need less
 @given(seed=st.integers(0, 10**6), ops=st.integers(1, 12))
 def test_the_smallest_limit_of_a_refusal_has_a_plan(seed, ops):
     graph = random_step(seed, ops)

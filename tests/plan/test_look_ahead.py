@@ -143,6 +143,7 @@ def test_a_better_order_is_searched_for_no_more_work(seed, ops, part):
 def test_more_is_held_where_a_better_order_leaves_room(seed, monkeypatch):
     """Backward ops of different branches come in no useful order in these graphs."""
     monkeypatch.setattr("memcfg.plan._look_ahead._AGAIN", 0)  # which puts in order, too
+    monkeypatch.setattr("memcfg.plan._look_ahead._PARTS", 0)  # as parts are, too
     graph = random_step(seed, 30)
     limit = (lower_bound(graph) + share()(graph).peak_bytes) // 2
     plan, least = look_ahead()(graph, limit), look_ahead()(graph)
@@ -153,16 +154,25 @@ def test_more_is_held_where_a_better_order_leaves_room(seed, monkeypatch):
     assert least.peak_bytes < look_ahead()(graph).peak_bytes
 
 
+def cheaper(step, start, limit):
+    return step.cheaper(start, limit, work=50_000)
+
+
+def replanned(step, start, limit):
+    return step.replanned(start, limit, effort=50_000)
+
+
+@pytest.mark.parametrize("search", [cheaper, replanned])
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10**6), ops=st.integers(2, 20), part=st.floats(0, 1))
-def test_each_schedule_is_cheaper_than_the_one_before(seed, ops, part):
+def test_each_schedule_is_cheaper_than_the_one_before(search, seed, ops, part):
     request = Request.of(random_step(seed, ops), "look_ahead", None)
     step, given_order = request.step, list(range(len(request.graph.ops)))
     rungs = step.descend(given_order, 0, work=20_000)
     start = rungs[round((len(rungs) - 1) * part)]
     limit = step.measure(start)[0]
-    found = step.cheaper(start, limit, work=50_000)
-    assert found == step.cheaper(start, limit, work=50_000)
+    found = search(step, start, limit)
+    assert found == search(step, start, limit)
     for each in found:
         assert step.fault(each) is None
         assert oracle_load(request.graph, each) <= limit
@@ -170,17 +180,43 @@ def test_each_schedule_is_cheaper_than_the_one_before(seed, ops, part):
     assert all(a > b for a, b in itertools.pairwise(measured))
 
 
+@pytest.mark.parametrize("search", [cheaper, replanned])
 @pytest.mark.parametrize("seed", range(0, 60, 4))
-def test_nothing_is_cheaper_than_the_best(seed):
-    """Small steps are searched completely, by code that shares nothing with this."""
+def test_nothing_is_cheaper_than_the_best(search, seed):
+    """Small steps are searched completely, by code that `cheaper` does not share."""
     request = Request.of(random_step(seed, 3), "look_ahead", None)
     step, given_order = request.step, list(range(len(request.graph.ops)))
     for start in step.descend(given_order, 0, work=20_000):
         limit, cost, _ = step.measure(start)
         verdict, best, _, _ = step.least_cost(limit, effort=10**6)
         assert verdict == 0
-        found = [start, *step.cheaper(start, limit, work=20_000)]
+        found = [start, *search(step, start, limit)]
         assert step.measure(best)[1] <= step.measure(found[-1])[1] <= cost
+
+
+@pytest.mark.parametrize("seed", range(1, 60, 4))
+def test_parts_of_a_small_step_lead_to_the_best(seed):
+    request = Request.of(random_step(seed, 4), "look_ahead", None)
+    step, given_order = request.step, list(range(len(request.graph.ops)))
+    for start in step.descend(given_order, 0, work=20_000):
+        limit = step.measure(start)[0]
+        verdict, best, _, _ = step.least_cost(limit, effort=10**6)
+        found = [start, *step.replanned(start, limit, effort=10**5)][-1]
+        assert verdict == 0
+        assert step.measure(found)[1] == pytest.approx(step.measure(best)[1])
+
+
+@pytest.mark.parametrize("seed", [5, 15, 23])
+def test_parts_that_are_planned_anew_compute_less_again(seed, monkeypatch):
+    """After all other searches, whose order and replays such a part gives up."""
+    graph = random_step(seed, 30)
+    least, most = look_ahead()(graph).peak_bytes, share()(graph).peak_bytes
+    limit = (least + most) // 2
+    plan = look_ahead()(graph, limit)
+    validate(graph, plan)
+    assert plan.peak_bytes <= limit
+    monkeypatch.setattr("memcfg.plan._look_ahead._PARTS", 0)
+    assert plan.predicted.seconds < look_ahead()(graph, limit).predicted.seconds
 
 
 class _Peaks:

@@ -1,4 +1,5 @@
-// Complete search over all schedules of a small step: any order, any repetitions.
+// Complete search over all schedules of a small step, or of a part of one: any order,
+// any repetitions.
 //
 // A state is which ops have run and which values are resident. Running an op may need
 // room: then a least set of values is dropped, and an input that is dropped with the op
@@ -81,16 +82,38 @@ void each(Values values, const Call& call) {
   each_bit(values.high, 64, call);
 }
 
-// A step in sets of bits.
+// Of computations beyond the first of each op: the least seconds, then the fewest.
+struct Cost {
+  double cost;
+  Index again;
+  bool operator<(const Cost& o) const {
+    return cost != o.cost ? cost < o.cost : again < o.again;
+  }
+  Cost operator+(const Cost& o) const { return {cost + o.cost, again + o.again}; }
+};
+inline constexpr Cost kNever{std::numeric_limits<double>::infinity(), 0};
+
+// A step in sets of bits, or a part of a schedule (`Window`). Of a part some ops are
+// fixed: they run once, one after the other, and what is held beside the values depends
+// on how many of them have run.
 class Model {
  public:
+  // An output in the buffer of an input that ends with the op. Either may be no value
+  // of the model: an input of no number is known to end.
+  struct Pair {
+    std::size_t from;
+    Values both;
+    Extent bytes;
+  };
+  static constexpr std::size_t kNoValue = kMostValues;
+
   struct Op {
     Values reads, makes;
-    Ops before = 0;   // must have run at least once
-    Ops against = 0;  // have overwritten what it reads, once they ran
-    Extent scratch = 0;
+    Ops before = 0;      // must have run at least once
+    Ops against = 0;     // have overwritten what it reads, once they ran
+    Extent scratch = 0;  // of a fixed op: what it needs beyond what is held before it
     double cost = 0;
-    std::vector<std::pair<std::size_t, std::size_t>> pairs;  // of one size
+    std::vector<Pair> pairs;  // of one size
   };
 
   // Whether a step is small enough.
@@ -103,6 +126,8 @@ class Model {
     return true;
   }
 
+  Model() = default;
+
   explicit Model(const Step& step) : ops(step.ops()), bytes(step.bytes) {
     const auto count = static_cast<Index>(step.ops());
     const auto overwriter = schedule::overwriters(step);
@@ -113,7 +138,7 @@ class Model {
     grant_in_place(step, once, liveness::InPlace::kState, lives);
     for (const auto& life : lives.list) state[at(life.tensor)] = life.state;
     Ops forward = 0;
-    Extent start = 0, end = 0;
+    Extent base = 0, start = 0, end = 0;  // base: of the persistent tensors
     for (Index o = 0; o < count; ++o)
       if (step.phase[at(o)] == Phase::kForward) forward |= bit(o);
     for (std::size_t t = 0; t < step.tensors(); ++t) {
@@ -123,6 +148,8 @@ class Model {
       if (source) initial = initial | Values::one(t), start += step.bytes[t];
       if (step.keep[t]) kept = kept | Values::one(t), end += step.bytes[t];
     }
+    held = {base};
+    pinned = kept;
     ends = base + std::max(start, end);
     maker.resize(step.tensors());
     for (std::size_t t = 0; t < step.tensors(); ++t) maker[t] = step.producer[t];
@@ -147,14 +174,23 @@ class Model {
            pair += 2) {
         const std::size_t from = at(pair[0]), to = at(pair[1]);
         if (state[from] || state[to] || step.keep[from]) continue;
-        if (bytes[from] == bytes[to] && bytes[to] > 0) op.pairs.emplace_back(from, to);
+        if (bytes[from] == bytes[to] && bytes[to] > 0)
+          op.pairs.push_back({from, Values::one(from) | Values::one(to), bytes[to]});
       }
     }
-    all = count == 64 ? ~Ops{0} : (Ops{1} << count) - 1;
+    all = first_bits(step.ops());
   }
 
   static std::size_t at(Index i) { return static_cast<std::size_t>(i); }
   static Ops bit(Index op) { return Ops{1} << op; }
+  static Ops first_bits(std::size_t count) {
+    return count == kMostOps ? ~Ops{0} : (Ops{1} << count) - 1;
+  }
+  static int count(Ops ops) {
+    int sum = 0;
+    for (; ops; ops &= ops - 1) ++sum;
+    return sum;
+  }
 
   Extent size(Values values) const {
     Extent sum = 0;
@@ -166,11 +202,11 @@ class Model {
   Extent in_place(const Op& op, Values ending) const {
     Extent sum = 0;
     Values taken;
-    for (const auto& [from, to] : op.pairs) {
-      const Values both = Values::one(from) | Values::one(to);
-      if (!ending.has(from) || (taken & both).any()) continue;
+    for (const auto& [from, both, size] : op.pairs) {
+      if (from != kNoValue && !ending.has(from)) continue;
+      if ((taken & both).any()) continue;
       taken = taken | both;
-      sum += bytes[to];
+      sum += size;
     }
     return sum;
   }
@@ -179,13 +215,20 @@ class Model {
     return (repeatable >> op & 1) && !(ops[op].against & done);
   }
 
+  // Bytes that are held beside the values once some ops have run.
+  Extent held_after(Ops done) const { return held[at(count(done & fixed))]; }
+
   std::vector<Op> ops;
-  std::vector<Extent> bytes;  // by tensor
-  std::vector<Index> maker;   // by tensor
-  Values initial, kept;
+  std::vector<Extent> bytes;  // by value; the values of a step are its tensors
+  std::vector<Index> maker;   // by value
+  Values initial;
+  Values kept;    // that are there at the end
+  Values pinned;  // of those, the ones that stay once they are there
   Ops repeatable = 0, all = 0;
-  Extent base = 0;  // of the persistent tensors
-  Extent ends = 0;  // bytes at the start, or at the end if they are more
+  Ops started = 0;           // ops that have run before
+  Ops fixed = 0;             // ops that run in their order
+  std::vector<Extent> held;  // by number of fixed ops that have run
+  Extent ends = 0;           // bytes at the start, or at the end if they are more
 };
 
 enum class Verdict : std::int32_t {
@@ -204,17 +247,19 @@ struct Found {
 
 class Search {
  public:
-  // Without `timed`, any schedule within the limit will do.
-  // `effort` is a number of states that are compared.
+  // Without `timed`, any schedule within the limit will do; else only one that costs
+  // less than `below`. `effort` is a number of states that are compared.
   Search(const Model& model,
          Extent limit,
          bool timed,
          std::int64_t effort,
-         const Stop& stop = {})
+         const Stop& stop = {},
+         Cost below = kNever)
       : model_(model),
         limit_(limit),
         timed_(timed),
         effort_(effort),
+        below_(below),
         watch_(stop, kAsk) {}
 
   Found run() {
@@ -222,7 +267,7 @@ class Search {
     next_ = std::numeric_limits<Extent>::max();
     if (model_.ends > limit_) next_ = model_.ends;
     bar_ = {std::numeric_limits<double>::max(), 0};
-    if (model_.ends <= limit_) push(model_.initial, 0, {0, 0}, -1, -1);
+    if (model_.ends <= limit_) push(model_.initial, model_.started, {0, 0}, -1, -1);
     while (!queue_.empty() && work_ < effort_ && nodes_.size() < kMostStates &&
            !watch_.is_over(work_)) {
       const std::size_t index = queue_.top().node;
@@ -230,7 +275,8 @@ class Search {
       queue_.pop();
       if (nodes_[index].needless) continue;
       ++found.states;
-      if (nodes_[index].done == model_.all) {
+      if (nodes_[index].done == model_.all &&
+          nodes_[index].resident.includes(model_.kept)) {
         for (auto n = static_cast<Index>(index); nodes_[Model::at(n)].op >= 0;
              n = nodes_[Model::at(n)].parent)
           found.sequence.push_back(nodes_[Model::at(n)].op);
@@ -250,16 +296,6 @@ class Search {
   }
 
  private:
-  // Cost, and computations beyond the first of each op.
-  struct Cost {
-    double cost;
-    Index again;
-    bool operator<(const Cost& o) const {
-      return cost != o.cost ? cost < o.cost : again < o.again;
-    }
-    Cost operator+(const Cost& o) const { return {cost + o.cost, again + o.again}; }
-  };
-  static constexpr Cost kNever{std::numeric_limits<double>::infinity(), 0};
   struct Node {
     Values resident;
     Ops done;
@@ -334,6 +370,7 @@ class Search {
     resident = resident & at.live;
     const Cost least = estimate(resident, done, cost);
     if (!timed_) cost = {0, 0};
+    if (!(least < below_)) return;
     if (bar_ < least) {
       above_ = std::min(above_, least);
       return;
@@ -356,7 +393,7 @@ class Search {
 
   // Without a clock, whatever has run most goes first: any schedule will do.
   void enter(Cost least, std::size_t index) {
-    const int done = count(nodes_[index].done);
+    const int done = Model::count(nodes_[index].done);
     queue_.push({least, done, index, timed_ ? 0 : done});
   }
 
@@ -366,12 +403,6 @@ class Search {
     Cost rest;
     if (!remaining(resident, done, frontier(done).wanted, rest)) return kNever;
     return timed_ ? cost + rest : rest;
-  }
-
-  static int count(Ops ops) {
-    int sum = 0;
-    for (; ops; ops &= ops - 1) ++sum;
-    return sum;
   }
 
   void expand(std::size_t index) {
@@ -396,9 +427,9 @@ class Search {
     return (model_.repeatable & Model::bit(index)) && !node.resident.includes(op.makes);
   }
 
-  // Whether an op may as well run now, whatever is to come: it fits, what it leaves
-  // takes no more bytes than what ends with it and could not be had again, and it
-  // overwrites nothing that may be read again.
+  // Whether an op may as well run now, whatever is to come: it fits, what it leaves and
+  // what is held more takes no more bytes than what ends with it and could not be had
+  // again, and it overwrites nothing that may be read again.
   bool is_harmless(const Node& node, Index index) {
     const Model::Op& op = model_.ops[Model::at(index)];
     if (node.done & Model::bit(index)) return false;
@@ -415,14 +446,16 @@ class Search {
       if (maker < 0 || !model_.may_repeat(Model::at(maker), node.done))
         freed += model_.bytes[v];
     });
-    return model_.size((op.makes & live) - node.resident) <= freed &&
+    const Extent more =
+        model_.held_after(node.done | Model::bit(index)) - model_.held_after(node.done);
+    return model_.size((op.makes & live) - node.resident) + more <= freed &&
            needed(node, op, ending) <= limit_;
   }
 
   // Bytes in use while an op runs and nothing but `ending` is dropped.
   Extent needed(const Node& node, const Model::Op& op, Values ending) const {
-    return model_.base + model_.size(node.resident | op.makes) + op.scratch -
-           model_.in_place(op, ending);
+    return model_.held_after(node.done) + model_.size(node.resident | op.makes) +
+           op.scratch - model_.in_place(op, ending);
   }
 
   // Runs an op after every least set of drops that makes room.
@@ -435,11 +468,11 @@ class Search {
     const Values dead = op.reads - live;
     std::vector<std::size_t> givers;  // inputs that outputs may take over
     for (const auto& pair : op.pairs)
-      if (live.has(pair.first) &&
-          std::find(givers.begin(), givers.end(), pair.first) == givers.end())
-        givers.push_back(pair.first);
+      if (pair.from != Model::kNoValue && live.has(pair.from) &&
+          std::find(givers.begin(), givers.end(), pair.from) == givers.end())
+        givers.push_back(pair.from);
     std::vector<std::size_t> others;
-    each(node.resident - op.reads - op.makes - model_.kept, [&](std::size_t v) {
+    each(node.resident - op.reads - op.makes - model_.pinned, [&](std::size_t v) {
       if (model_.bytes[v] > 0) others.push_back(v);
     });
     std::sort(others.begin(), others.end(), [&](std::size_t a, std::size_t b) {
@@ -478,8 +511,8 @@ class Search {
         const Values stays = ((node.resident - more - given) | op.makes) & live;
         const Cost bound = estimate(stays, done, cost);
         if (bar_ < bound)
-          above_ = std::min(above_, bound);
-        else
+          above_ = bound < below_ ? std::min(above_, bound) : above_;
+        else if (bound < below_)
           self(self, k + 1, more, over - size, left - size, size);
         self(self, k + 1, dropped, over, left - size, smallest);
       };
@@ -491,6 +524,7 @@ class Search {
   const Extent limit_;
   const bool timed_;
   const std::int64_t effort_;
+  const Cost below_;
   Watch watch_;
   std::int64_t work_ = 0;
   Extent next_ = 0;
