@@ -448,7 +448,7 @@ class Planner:
         parts = partitioners._extract_fwd_bwd_modules(
             planned, list(emitter.saved), [], num_fwd_outputs=num_fwd_outputs
         )
-        drop_forward(parts[1])
+        drop_forward(parts[1], {node.name for node in emitter.early})
         watch, title = self._watch(step), Title(title_of(joint.graph.nodes))
         for part in parts:
             part.meta.update({WATCH: watch, _TITLE: title, STORE: step.store})

@@ -9,6 +9,7 @@ the one and an input of the other, so that a plan has its bytes.
 from __future__ import annotations
 
 import gc
+import random
 import time
 import weakref
 from contextlib import contextmanager, nullcontext
@@ -31,7 +32,7 @@ from memcfg.torch._costs import peak_of_run, told_by
 from memcfg.torch._traced import nbytes_of, rounded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from torch import fx
@@ -97,6 +98,11 @@ def _flat(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.as_strided((_elements(tensor),), (1,), 0)
 
 
+def _version(tensor: torch.Tensor) -> int:
+    """Return how often a tensor was written to; 0: nobody counts."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
 @dataclass(frozen=True)
 class _View:
     """A tensor as a view of a source, by its place among inputs, outputs and own."""
@@ -118,6 +124,8 @@ class _Run:
         self.given: Sequence[torch.Tensor] = ()  # in their place, while backward runs
         self.made_by: list[GradientEdge | None] = []
         self.read: list[GradientEdge] = []
+        self.single = True  # whether it gave a tensor and no tuple
+        self.nones: frozenset[int] = frozenset()  # places where it gave None
 
     def hooks(self) -> tuple[Callable[..., int], Callable[[int], torch.Tensor]]:
         """Return what packs and unpacks what is saved, and does not hold the run."""
@@ -187,7 +195,8 @@ class _Call:
     autocast: tuple[str, bool, torch.dtype]
     number: int = -1
     outputs: tuple[_Layout, ...] = ()
-    single: bool = True  # whether it gives a tensor and no tuple
+    single: bool = True  # as of its run
+    nones: frozenset[int] = frozenset()
     copied: frozenset[int] = frozenset()  # outputs in memory of inputs, or of more
     copied_own: frozenset[int] = frozenset()  # places in `saved`, likewise
     differentiable: tuple[bool, ...] = ()
@@ -222,21 +231,35 @@ class _Call:
                     tensor = _Source.apply(root, tensor)
                     run.read.append(get_gradient_edge(tensor))
                 leaves[place] = tensor
+            given = [leaves[place] for place in self.places]
+            before = list(map(_version, given))
+            args, kwargs = tree_unflatten(leaves, self.spec)
             with hooks:
-                made = _apply(self.function, *tree_unflatten(leaves, self.spec))
-        outputs = [made] if isinstance(made, torch.Tensor) else list(made)
-        for each in outputs:
-            if not isinstance(each, torch.Tensor):
+                made = _apply(self.function, *args, **kwargs)
+        if list(map(_version, given)) != before:
+            raise RuntimeError(f"{self.name} writes to its inputs")
+        run.single = not isinstance(made, (tuple, list))
+        outputs = []
+        for each in [made] if run.single else made:
+            if isinstance(each, torch.Tensor):
+                outputs.append(each)
+            elif each is not None:
                 kind = type(each).__name__
                 raise TypeError(f"{self.name} gives a {kind} beside its tensors")
+        for each in outputs:
             run.made_by.append(get_gradient_edge(each) if each.requires_grad else None)
-        self.single = isinstance(made, torch.Tensor)
+        if not run.single:
+            run.nones = frozenset(at for at, each in enumerate(made) if each is None)
         return run, [each.detach() for each in outputs]
 
     def forward(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Return outputs, what is saved of its own, and the token of the run."""
         run, outputs = self.apply(tensors)
         self._check(outputs, self.outputs, "output")
+        if run.nones != self.nones:
+            raise RuntimeError(
+                f"{self.name} gives None in other places than when it was traced"
+            )
         own = [_flat(run.packed[at]) for at in self.fresh]
         own = [
             each.clone() if at in self.copied_own else each
@@ -340,6 +363,7 @@ class _Call:
         for one, other in zip(before, tensors, strict=True):
             if not torch.equal(one, other):
                 raise TypeError(f"{self.name} writes to its inputs")
+        self.single, self.nones = run.single, run.nones
         self.outputs = tuple(map(_Layout.of, outputs))
         self.differentiable = tuple(each is not None for each in run.made_by)
         storages = {each.untyped_storage()._cdata for each in tensors}
@@ -457,13 +481,14 @@ torch.fx.node.has_side_effect(_OPS.forward.default)
 torch.fx.node.has_side_effect(_OPS.backward.default)
 
 
-def drop_forward(backward: fx.GraphModule) -> None:
-    """Take calls out of a backward graph that its forward graph has made.
+def drop_forward(backward: fx.GraphModule, made: Collection[str]) -> None:
+    """Take out of a backward graph what its forward graph has made, where unused.
 
-    PyTorch leaves what has side effects in both.
+    PyTorch leaves calls that have side effects in both, and so all that they read:
+    random ops among it would draw again.
     """
     for node in reversed(backward.graph.nodes):
-        if node.target is _OPS.forward.default and not node.users:
+        if node.name in made and node.op == "call_function" and not node.users:
             backward.graph.erase_node(node)
     backward.recompile()
 
@@ -498,7 +523,7 @@ class _Kept(torch.autograd.Function):  # type: ignore[misc]
 
 def applied(function: Function, *args: Any, **kwargs: Any) -> Any:
     """Do as the function's `apply` does, by ops that a traced graph has."""
-    leaves, spec = tree_flatten((args, kwargs) if kwargs else args)
+    leaves, spec = tree_flatten((args, kwargs))
     places = [at for at, e in enumerate(leaves) if isinstance(e, torch.Tensor)]
     tensors = [leaves[at] for at in places]
     rest = tuple(None if at in places else e for at, e in enumerate(leaves))
@@ -512,8 +537,11 @@ def applied(function: Function, *args: Any, **kwargs: Any) -> Any:
         tuple(torch.is_grad_enabled() and e.requires_grad for e in tensors),
         (device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)),
     )
-    made = _Kept.apply(_tried(call), *tensors)
-    return made[0] if _tried(call).single else made
+    call = _tried(call)
+    made = list(_Kept.apply(call, *tensors))
+    for at in sorted(call.nones):
+        made.insert(at, None)
+    return made[0] if call.single else tuple(made)
 
 
 class Keeping(local):
@@ -576,6 +604,7 @@ def run_keeping(run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
 
 _kept: weakref.WeakSet[Function] = weakref.WeakSet()
 _original: Callable[..., Any] | None = None  # PyTorch's, where it is replaced
+_in_eager = 0  # threads in which functions run on fake tensors
 
 
 def _look_into_functions() -> None:
@@ -624,27 +653,45 @@ def _op_of(function: Function) -> Callable[..., Any]:
     return kept
 
 
+def _apply_kept(cls: Function, *args: Any, **kwargs: Any) -> Any:
+    """Run a function, as an op where it is kept, or raises while a thread traces."""
+    if cls in _kept and keeping.is_tracing:
+        return applied(cls, *args, **kwargs)
+    try:
+        return _apply(cls, *args, **kwargs)
+    except Exception:  # such as `item()` of a tensor without data
+        if not keeping.is_tracing or cls.__module__.startswith(_OWN):
+            raise
+        return applied(cls, *args, **kwargs)
+
+
 @contextmanager
 def kept_in_eager() -> Iterator[None]:
     """Have functions run as ops on fake tensors where they are kept or raise."""
-
-    def apply(cls: Function, *args: Any, **kwargs: Any) -> Any:
-        if cls in _kept and keeping.is_tracing:
-            return applied(cls, *args, **kwargs)
-        try:
-            return _apply(cls, *args, **kwargs)
-        except Exception:  # such as `item()` of a tensor without data
-            if not keeping.is_tracing or cls.__module__.startswith(_OWN):
-                raise
-            return applied(cls, *args, **kwargs)
-
+    global _in_eager
     with _lock:
-        torch.autograd.Function.apply = classmethod(apply)
+        _in_eager += 1
+        torch.autograd.Function.apply = classmethod(_apply_kept)
     try:
         with keeping.tracing():
             yield
     finally:
-        torch.autograd.Function.apply = classmethod(_apply)
+        with _lock:
+            _in_eager -= 1
+            if not _in_eager:
+                torch.autograd.Function.apply = classmethod(_apply)
+
+
+@contextmanager
+def _own_numbers() -> Iterator[None]:
+    """Leave generators of PyTorch, Python and NumPy as they were."""
+    states = random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        with torch.random.fork_rng():
+            yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
 
 
 def _tried(call: _Call) -> _Call:
@@ -657,7 +704,7 @@ def _tried(call: _Call) -> _Call:
         with (
             unset_fake_temporarily(),
             _disable_current_modes(),
-            torch.random.fork_rng(),
+            _own_numbers(),
             torch.no_grad(),
         ):
             call.try_out()
