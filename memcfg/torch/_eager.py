@@ -99,4 +99,6 @@ def _backward(
         live.add(3 * sum(rounded(int(each.nbytes), each.device) for each in roots))
         gradients = [torch.empty_like(each) for each in roots]
     if roots and leaves:
-        torch.autograd.backward(roots, gradients, inputs=leaves)
+        others = live.watch(roots) - {id(each) for each in leaves}
+        # Within `inputs` a checkpoint that is reentrant does not run.
+        torch.autograd.backward(roots, gradients, inputs=leaves if others else None)
