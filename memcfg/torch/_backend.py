@@ -46,6 +46,7 @@ from memcfg.torch._lstm_layers import (
     stepped,
 )
 from memcfg.torch._peak_watch import WATCH, PeakWatch, meter_of
+from memcfg.torch._sparse import check_dense
 from memcfg.torch._stores import SpillRefusedError, Stores
 from memcfg.torch._swaps import STORE, register, swap_out
 from memcfg.torch._traced import (
@@ -284,6 +285,7 @@ class Planner:
         """Plan a traced graph, or raise InfeasiblePlanError."""
         self.has_layers = has_layers(source)
         add_workspaces(source)
+        check_dense(source)
         if isinstance(self.costs, MeasuredCosts):
             self.costs.prepare(source.nodes)
         if workspaces := workspace_bytes(source.nodes):

@@ -13,6 +13,8 @@ from memcfg._caller import outside
 from memcfg.torch._faked import faked, faked_module
 from memcfg.torch._kept_functions import kept_in_eager
 from memcfg.torch._live_storages import LiveStorages, Measure
+from memcfg.torch._replaced import Replaced
+from memcfg.torch._same_numbers import same_numbers
 from memcfg.torch._traced import nbytes_of, rounded
 
 if TYPE_CHECKING:
@@ -40,7 +42,8 @@ def eager_bytes(
     in a plan. None, with a warning: the module cannot be copied, or not run so.
     """
     try:
-        peak = _peak(module, loss, args, kwargs, update_bytes or 0, measure)
+        with same_numbers():
+            peak = _peak(module, loss, args, kwargs, update_bytes or 0, measure)
     except Exception as error:  # whatever the user's code raises
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         warnings.warn(
@@ -65,17 +68,22 @@ def _peak(
     twin = faked_module(mode, module)
     with kept_in_eager(), mode, torch.enable_grad():
         inputs, by_name = faked(mode, (tuple(args), dict(kwargs)))
-        given = [*twin.parameters(), *twin.buffers(), *_tensors((inputs, by_name))]
+        given = [*_state(twin), *_tensors((inputs, by_name))]
         leaves = [each for each in given if each.is_leaf and each.requires_grad]
         given += [each.grad for each in leaves if each.grad is not None]
         there = {each.untyped_storage()._cdata: nbytes_of(each) for each in given}
         with LiveStorages(given, measure) as live:
             made = twin(*inputs, **by_name)
-            value = None if loss is None else loss(made)
+            with Replaced(zip(_state(module), _state(twin), strict=True)):
+                value = None if loss is None else loss(made)
             _backward(live, made, value, leaves)
             live.add(update_bytes)
     peak: int = live.peak_bytes
     return sum(there.values()) + peak
+
+
+def _state(module: nn.Module) -> list[torch.Tensor]:
+    return [*module.parameters(), *module.buffers()]
 
 
 def _tensors(tree: Any) -> list[torch.Tensor]:

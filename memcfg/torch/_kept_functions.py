@@ -9,7 +9,6 @@ the one and an input of the other, so that a plan has its bytes.
 from __future__ import annotations
 
 import gc
-import random
 import time
 import weakref
 from contextlib import contextmanager, nullcontext
@@ -29,6 +28,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from memcfg.torch._costs import peak_of_run, told_by
+from memcfg.torch._same_numbers import same_numbers
 from memcfg.torch._traced import nbytes_of, rounded
 
 if TYPE_CHECKING:
@@ -682,18 +682,6 @@ def kept_in_eager() -> Iterator[None]:
                 torch.autograd.Function.apply = classmethod(_apply)
 
 
-@contextmanager
-def _own_numbers() -> Iterator[None]:
-    """Leave generators of PyTorch, Python and NumPy as they were."""
-    states = random.getstate(), np.random.get_state()  # noqa: NPY002
-    try:
-        with torch.random.fork_rng():
-            yield
-    finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])  # noqa: NPY002
-
-
 def _tried(call: _Call) -> _Call:
     """Return the call of this kind that was tried, this one if it is the first."""
     told = *call.places, *call.inputs, *call.needs, *call.autocast
@@ -704,7 +692,7 @@ def _tried(call: _Call) -> _Call:
         with (
             unset_fake_temporarily(),
             _disable_current_modes(),
-            _own_numbers(),
+            same_numbers(),
             torch.no_grad(),
         ):
             call.try_out()
