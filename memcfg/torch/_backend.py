@@ -35,7 +35,7 @@ from memcfg.torch._generator_states import (
     run_and_save_state,
     run_with_state,
 )
-from memcfg.torch._kept_functions import drop_forward
+from memcfg.torch._kept_functions import drop_forward, held_bytes
 from memcfg.torch._lstm_layers import (
     add_workspaces,
     has_layers,
@@ -77,8 +77,9 @@ _BEGIN = "memcfg.begin"  # and what is called when it runs
 _TRIES = 8  # of limits from which on a policy has a plan
 SO_FAR, MISSED = "gradients so far", "not planned"  # bytes beside a graph
 STATE, WORKSPACES = "optimizer state", "cuBLAS workspaces"
+HELD = "held by functions"
 OF_LOSS = "loss and its gradient"  # the user's scalars, which outlive the op of a loss
-UNTIL_BACKWARD = (SO_FAR, MISSED)  # which have ended when the optimizer steps
+UNTIL_BACKWARD = (SO_FAR, MISSED, HELD)  # which have ended when the optimizer steps
 
 
 @dataclass(frozen=True)
@@ -290,6 +291,7 @@ class Planner:
             self.costs.prepare(source.nodes)
         if workspaces := workspace_bytes(source.nodes):
             self.beside = {**self.beside, WORKSPACES: workspaces}
+        self.beside = {**self.beside, HELD: held_bytes(source.nodes)}
         scalars = 0 if num_fwd_outputs is None else _scalar_bytes(source)
         self.beside = {**self.beside, OF_LOSS: 2 * scalars}
         store = None if self.stores is None else self.stores.of(_devices(source))

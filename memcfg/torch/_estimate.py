@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from memcfg.files import write_atomically
 from memcfg.torch._backend import (
     ALLOCATED,
+    HELD,
     SO_FAR,
     STATE,
     WORKSPACES,
@@ -140,7 +141,7 @@ def estimate(
         model,
         loss,
         *inputs,
-        state_bytes=step.beside[STATE] + step.beside.get(WORKSPACES, 0),
+        state_bytes=sum(step.beside.get(e, 0) for e in (STATE, WORKSPACES, HELD)),
         update_bytes=update_bytes(optimizer),
         measure=MeasuredCalls(costs) if isinstance(costs, MeasuredCosts) else None,
     )

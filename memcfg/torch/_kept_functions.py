@@ -27,12 +27,12 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from memcfg.torch._costs import peak_of_run, told_by
+from memcfg.torch._costs import bytes_of_run, told_by
 from memcfg.torch._same_numbers import same_numbers
 from memcfg.torch._traced import nbytes_of, rounded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from torch import fx
@@ -206,6 +206,8 @@ class _Call:
     results: tuple[_Layout | None, ...] = ()  # gradients of tensors that need one
     fresh: list[int] = field(default_factory=list)  # of `saved`, the first of its own
     measured: dict[str, tuple[float, int]] = field(default_factory=dict)
+    held_bytes: int = 0  # of what it makes and keeps where no plan sees it
+    _left_bytes: int = 0  # after forward
 
     @property
     def name(self) -> str:
@@ -374,6 +376,12 @@ class _Call:
             or _Layout.of(each).nbytes < nbytes_of(each)
         )
         self._learn_saved(run.packed, tensors, outputs)
+        made = {  # in storages that are known
+            each.untyped_storage()._cdata: nbytes_of(each)
+            for each in (*outputs, *run.packed)
+            if each.untyped_storage()._cdata not in storages
+        }
+        self.held_bytes = max(0, self._left_bytes - sum(made.values()))
         run.given = list(run.packed)
         ends = [each.made_up() for each in self.outputs]
         found = self._measured("backward", partial(self.gradients, run, ends))
@@ -418,8 +426,10 @@ class _Call:
         """Run, and note the seconds and the bytes allocated at the busiest time."""
         made: list[Any] = []
         began = time.perf_counter()
-        peak = peak_of_run(lambda: made.append(run()))
+        peak, left = bytes_of_run(lambda: made.append(run()))
         self.measured[phase] = time.perf_counter() - began, peak
+        if phase == "forward":
+            self._left_bytes = left
         return made.pop()
 
     def costs_of(self, phase: str) -> tuple[float, int]:
@@ -427,6 +437,7 @@ class _Call:
         seconds, peak = self.measured[phase]
         layouts = (*self.outputs, *self.own) if phase == "forward" else self.results
         made = sum(each.nbytes for each in layouts if each is not None)
+        made += self.held_bytes if phase == "forward" else 0
         copies = [self.outputs[at].nbytes for at in self.copied]
         return seconds, max(peak - made, sum(copies) if phase == "forward" else 0)
 
@@ -479,6 +490,15 @@ told_by[_OPS.forward.default] = lambda node: _calls[node.args[0]].costs_of("forw
 told_by[_OPS.backward.default] = lambda node: _calls[node.args[0]].costs_of("backward")
 torch.fx.node.has_side_effect(_OPS.forward.default)
 torch.fx.node.has_side_effect(_OPS.backward.default)
+
+
+def held_bytes(nodes: Iterable[fx.Node]) -> int:
+    """Return the bytes that functions in a graph keep from forward to backward.
+
+    They are those of tensors that they make and neither return nor save.
+    """
+    calls = (n.args[0] for n in nodes if n.target is _OPS.forward.default)
+    return sum(_calls[each].held_bytes for each in calls)
 
 
 def drop_forward(backward: fx.GraphModule, made: Collection[str]) -> None:

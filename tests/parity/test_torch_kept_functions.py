@@ -568,3 +568,54 @@ def test_threads_that_trace_functions_do_not_meet():
         for _, gradient in found.values()
     )
     assert torch.autograd.Function.__dict__["apply"].__func__ is before
+
+
+class Holding(torch.autograd.Function):
+    """Keeps what it makes as attributes, of which autograd knows nothing."""
+
+    @staticmethod
+    def forward(ctx, x):
+        seen.append("holds")
+        ctx.large = x.exp()
+        ctx.save_for_backward(x.sin())
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        seen.append("gives")
+        return gradient * ctx.large * ctx.saved_tensors[0]
+
+
+class Holders(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.outer = nn.Linear(16, 16), nn.Linear(16, 16)
+
+    def forward(self, x):
+        for _ in range(4):
+            x = nn.functional.gelu(self.outer(Holding.apply(self.inner(x))))
+        return x
+
+
+def test_what_functions_hold_beside_what_they_save_is_counted():
+    original, x = Holders(), torch.randn(2048, 16)
+
+    def step(run):
+        return lambda: run(x).square().mean().backward()
+
+    def measured(module, run):
+        step(run)()
+        module.zero_grad()
+        there = sum(rounded(each.nbytes) for each in (*module.parameters(), x))
+        return there + allocated_peak(step(run))
+
+    told = mt.estimate(original, (x,), loss=lambda out: out.square().mean())
+    assert 1 <= told.eager_bytes / measured(original, original) <= 1.01
+    assert told.by_role["held by functions"] == 4 * x.nbytes
+    for limit in (told.peak_bytes, told.floor_bytes):
+        torch._dynamo.reset()
+        module = copy.deepcopy(original)
+        run = mt.budget(module, limit, example=(x,))
+        found = measured(module, run)
+        assert found <= limit
+        assert 1 <= run.predicted_peak_bytes / found <= 1.01
