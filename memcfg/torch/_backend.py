@@ -401,14 +401,14 @@ class Planner:
         op = None if peak.op is None else graph.ops[peak.op]
         where, hint = "", "Raise the limit or lower the batch size."
         if op is not None and op.type == UPDATE:
-            where = f" What needs most is the {op.name}."
+            where = f"\nWhat needs most is the {op.name}."
             hint = (
                 "Raise the limit, or make the optimizer with fused=True if it can be."
             )
         elif op is not None:
             where = f" {op.name} ({op.type})"
             where += f" of module {op.group!r}" if op.group else ""
-            where = f" What needs most is{where}."
+            where = f"\nWhat needs most is{where}."
         floor = peak.nbytes + self.beside_bytes
         beside = format_bytes(self.beside_bytes)
         if not error.is_smallest:

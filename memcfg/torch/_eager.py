@@ -10,10 +10,9 @@ from torch._subclasses import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
 from memcfg._caller import outside
-from memcfg.torch._faked import faked, faked_module
+from memcfg.torch._faked import faked, faked_module, in_place_of, state_of
 from memcfg.torch._kept_functions import kept_in_eager
 from memcfg.torch._live_storages import LiveStorages, Measure
-from memcfg.torch._replaced import Replaced
 from memcfg.torch._same_numbers import same_numbers
 from memcfg.torch._traced import nbytes_of, rounded
 
@@ -41,6 +40,7 @@ def eager_bytes(
     training loop. Of a loss that is not known three times the outputs are counted, as
     in a plan. None, with a warning: the module cannot be copied, or not run so.
     """
+    gradients = [(each, each.grad) for each in module.parameters()]
     try:
         with same_numbers():
             peak = _peak(module, loss, args, kwargs, update_bytes or 0, measure)
@@ -53,6 +53,10 @@ def eager_bytes(
             stacklevel=outside("torch"),
         )
         return None
+    finally:
+        for each, gradient in gradients:
+            if each.grad is not gradient:
+                each.grad = gradient
     return state_bytes + peak
 
 
@@ -68,22 +72,18 @@ def _peak(
     twin = faked_module(mode, module)
     with kept_in_eager(), mode, torch.enable_grad():
         inputs, by_name = faked(mode, (tuple(args), dict(kwargs)))
-        given = [*_state(twin), *_tensors((inputs, by_name))]
+        given = [*state_of(twin), *_tensors((inputs, by_name))]
         leaves = [each for each in given if each.is_leaf and each.requires_grad]
         given += [each.grad for each in leaves if each.grad is not None]
         there = {each.untyped_storage()._cdata: nbytes_of(each) for each in given}
-        with LiveStorages(given, measure) as live:
+        watch = LiveStorages(given, measure, only_fake=True)
+        with in_place_of(module, twin), watch as live:
             made = twin(*inputs, **by_name)
-            with Replaced(zip(_state(module), _state(twin), strict=True)):
-                value = None if loss is None else loss(made)
+            value = None if loss is None else loss(made)
             _backward(live, made, value, leaves)
             live.add(update_bytes)
     peak: int = live.peak_bytes
     return sum(there.values()) + peak
-
-
-def _state(module: nn.Module) -> list[torch.Tensor]:
-    return [*module.parameters(), *module.buffers()]
 
 
 def _tensors(tree: Any) -> list[torch.Tensor]:

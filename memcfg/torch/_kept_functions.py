@@ -241,8 +241,10 @@ class _Call:
         if list(map(_version, given)) != before:
             raise RuntimeError(f"{self.name} writes to its inputs")
         run.single = not isinstance(made, (tuple, list))
+        gave = [made] if run.single else list(made)
+        run.nones = frozenset(at for at, each in enumerate(gave) if each is None)
         outputs = []
-        for each in [made] if run.single else made:
+        for each in gave:
             if isinstance(each, torch.Tensor):
                 outputs.append(each)
             elif each is not None:
@@ -250,8 +252,6 @@ class _Call:
                 raise TypeError(f"{self.name} gives a {kind} beside its tensors")
         for each in outputs:
             run.made_by.append(get_gradient_edge(each) if each.requires_grad else None)
-        if not run.single:
-            run.nones = frozenset(at for at, each in enumerate(made) if each is None)
         return run, [each.detach() for each in outputs]
 
     def forward(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:

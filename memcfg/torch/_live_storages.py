@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._subclasses import FakeTensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -36,12 +37,19 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[misc]
         Tells, of an op, its arguments, those by name and what it made, the bytes that
         it has in use only while it runs, and tensors like those it made, in storages
         as it really makes them. None: no bytes, and these tensors.
+    only_fake : bool, default False
+        Whether a change of a tensor that is not fake is a RuntimeError.
     """
 
     def __init__(
-        self, given: Iterable[torch.Tensor], measure: Measure | None = None
+        self,
+        given: Iterable[torch.Tensor],
+        measure: Measure | None = None,
+        *,
+        only_fake: bool = False,
     ) -> None:
         super().__init__()
+        self._only_fake = only_fake
         self._given = {each.untyped_storage()._cdata for each in given}
         self._alive: dict[int, tuple[StorageWeakRef, int]] = {}
         self._measure = measure
@@ -88,6 +96,12 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[misc]
         given = kwargs or {}
         if func.namespace == "prim":  # asks for a device
             return func(*args, **given)
+        if self._only_fake and func._schema.is_mutable:
+            changed = args[0] if args else None
+            if isinstance(changed, torch.Tensor) and not isinstance(
+                changed, FakeTensor
+            ):
+                raise RuntimeError("it changes a tensor that no copy of it has")
         if func is not _aten.copy_.default:  # which follows on what it fills
             self._settle()
         made = func(*args, **given)

@@ -257,3 +257,33 @@ def test_both_peaks_are_printed():
     assert "in PyTorch" in head
     assert floor.startswith("Smallest limit: ")
     assert len(head) <= 80
+
+
+class Closing(nn.Module):
+    """Runs a function that closes over the module, which no copy of it does."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm = nn.Linear(64, 64), nn.BatchNorm1d(64)
+        self.second = nn.Linear(64, 64)
+        self.rest = lambda x: self.second(self.norm(x)).relu()
+
+    def forward(self, x):
+        return self.rest(self.first(x))
+
+
+class ClosingAgain(Closing):
+    def forward(self, x):
+        return checkpoint(self.rest, self.first(x), use_reentrant=True)
+
+
+@pytest.mark.parametrize("kind", [Closing, ClosingAgain])
+def test_functions_that_close_over_a_module_leave_it_as_it_was(kind):
+    module, x = kind(), torch.randn(128, 64)
+    before = [each.clone() for each in module.buffers()]
+    told = mt.estimate(module, (x,), loss=lambda out: out.square().mean())
+    assert all(each.grad is None for each in module.parameters())
+    assert all(map(torch.equal, module.buffers(), before))
+    if kind is Closing:
+        found = measured(module, x, lambda out: out.square().mean())
+        assert 1 <= told.eager_bytes / found <= 1.01

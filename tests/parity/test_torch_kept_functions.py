@@ -619,3 +619,36 @@ def test_what_functions_hold_beside_what_they_save_is_counted():
         found = measured(module, run)
         assert found <= limit
         assert 1 <= run.predicted_peak_bytes / found <= 1.01
+
+
+class Note(torch.autograd.Function):
+    """Gives nothing at all."""
+
+    @staticmethod
+    def forward(ctx, x):
+        seen.append(float(x.sum()))
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise AssertionError("nothing comes back")
+
+
+class Noted(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(8, 8)
+
+    def forward(self, x):
+        x = self.inner(x)
+        Note.apply(x)
+        return x.tanh()
+
+
+def test_functions_that_give_nothing_run():
+    original, x = Noted(), torch.randn(4, 8)
+    eager, module = copy.deepcopy(original), copy.deepcopy(original)
+    wanted, told = trained(eager, eager, x)
+    found, planned = trained(module, mt.budget(module, "1MiB", example=(x,)), x)
+    assert torch.equal(found, wanted)
+    assert planned == told
+    assert same_bits(eager, module)
