@@ -518,10 +518,11 @@ def budget(
         model takes, `policy` no policy, or `spill_to` no path.
     ValueError
         If the limit is no number of bytes, times are of another kind, the optimizer has
-        none of the model's parameters, or keeps what cannot be tried, the model
-        does not run on the example, or it or the loss cannot be traced; if `spill_to`
-        is no folder, or nowhere that tensors of the device go; if there is a
-        `spill_limit` or a `lane_bandwidth` without it, or `inductor` with it.
+        none of the model's parameters, or keeps what cannot be tried, the model does
+        not run on the example, has lazy layers without shapes or sparse tensors, or it
+        or the loss cannot be traced; if `spill_to` is no folder, or nowhere that
+        tensors of the device go; if there is a `spill_limit` or a `lane_bandwidth`
+        without it, or `inductor` with it.
 
     Notes
     -----

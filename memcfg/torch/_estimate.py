@@ -122,9 +122,9 @@ def estimate(
         If the example is no sequence of inputs, `example_kwargs` no mapping, both are
         not what the model takes, or the optimizer is none of PyTorch's.
     ValueError
-        If times are of another kind, the model does not run on the example, or it or
-        the loss cannot be traced, or the optimizer has none of the model's parameters,
-        or keeps what cannot be tried.
+        If times are of another kind, the model does not run on the example, has lazy
+        layers without shapes or sparse tensors, or it or the loss cannot be traced, or
+        the optimizer has none of the model's parameters, or keeps what cannot be tried.
 
     Examples
     --------
