@@ -35,7 +35,7 @@ from memcfg.torch._generator_states import (
     run_and_save_state,
     run_with_state,
 )
-from memcfg.torch._kept_functions import drop_forward
+from memcfg.torch._kept_functions import drop_forward, held_bytes
 from memcfg.torch._lstm_layers import (
     add_workspaces,
     has_layers,
@@ -46,6 +46,7 @@ from memcfg.torch._lstm_layers import (
     stepped,
 )
 from memcfg.torch._peak_watch import WATCH, PeakWatch, meter_of
+from memcfg.torch._sparse import check_dense
 from memcfg.torch._stores import SpillRefusedError, Stores
 from memcfg.torch._swaps import STORE, register, swap_out
 from memcfg.torch._traced import (
@@ -76,8 +77,9 @@ _BEGIN = "memcfg.begin"  # and what is called when it runs
 _TRIES = 8  # of limits from which on a policy has a plan
 SO_FAR, MISSED = "gradients so far", "not planned"  # bytes beside a graph
 STATE, WORKSPACES = "optimizer state", "cuBLAS workspaces"
+HELD = "held by functions"
 OF_LOSS = "loss and its gradient"  # the user's scalars, which outlive the op of a loss
-UNTIL_BACKWARD = (SO_FAR, MISSED)  # which have ended when the optimizer steps
+UNTIL_BACKWARD = (SO_FAR, MISSED, HELD)  # which have ended when the optimizer steps
 
 
 @dataclass(frozen=True)
@@ -284,10 +286,12 @@ class Planner:
         """Plan a traced graph, or raise InfeasiblePlanError."""
         self.has_layers = has_layers(source)
         add_workspaces(source)
+        check_dense(source)
         if isinstance(self.costs, MeasuredCosts):
             self.costs.prepare(source.nodes)
         if workspaces := workspace_bytes(source.nodes):
             self.beside = {**self.beside, WORKSPACES: workspaces}
+        self.beside = {**self.beside, HELD: held_bytes(source.nodes)}
         scalars = 0 if num_fwd_outputs is None else _scalar_bytes(source)
         self.beside = {**self.beside, OF_LOSS: 2 * scalars}
         store = None if self.stores is None else self.stores.of(_devices(source))
@@ -397,14 +401,14 @@ class Planner:
         op = None if peak.op is None else graph.ops[peak.op]
         where, hint = "", "Raise the limit or lower the batch size."
         if op is not None and op.type == UPDATE:
-            where = f" What needs most is the {op.name}."
+            where = f"\nWhat needs most is the {op.name}."
             hint = (
                 "Raise the limit, or make the optimizer with fused=True if it can be."
             )
         elif op is not None:
             where = f" {op.name} ({op.type})"
             where += f" of module {op.group!r}" if op.group else ""
-            where = f" What needs most is{where}."
+            where = f"\nWhat needs most is{where}."
         floor = peak.nbytes + self.beside_bytes
         beside = format_bytes(self.beside_bytes)
         if not error.is_smallest:
@@ -448,7 +452,7 @@ class Planner:
         parts = partitioners._extract_fwd_bwd_modules(
             planned, list(emitter.saved), [], num_fwd_outputs=num_fwd_outputs
         )
-        drop_forward(parts[1])
+        drop_forward(parts[1], {node.name for node in emitter.early})
         watch, title = self._watch(step), Title(title_of(joint.graph.nodes))
         for part in parts:
             part.meta.update({WATCH: watch, _TITLE: title, STORE: step.store})

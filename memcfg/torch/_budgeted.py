@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.nn.parameter import is_lazy
 
 from memcfg._caller import outside
 from memcfg.errors import InfeasiblePlanError, MemcfgError
@@ -32,6 +33,7 @@ from memcfg.torch._beside import gradient_bytes, optimizer_bytes
 from memcfg.torch._kept_functions import run_keeping
 from memcfg.torch._loss import key_of, loss_bytes
 from memcfg.torch._module_tags import stands_for
+from memcfg.torch._sparse import SparseRefusedError
 from memcfg.torch._step_report import report_of
 from memcfg.torch._stores import SpillRefusedError
 from memcfg.torch._update_bytes import update_bytes
@@ -48,7 +50,8 @@ if TYPE_CHECKING:
 
 
 _TRACES, _ALL_TRACES = 64, 4096  # of a module, and of all
-_OWN = MemcfgError, StopAfterPlanning, SpillRefusedError, OSError  # not the compiler's
+_REFUSED = SpillRefusedError, SparseRefusedError
+_OWN = MemcfgError, StopAfterPlanning, *_REFUSED, OSError  # not the compiler's
 
 
 class BudgetedModule(nn.Module):  # type: ignore[misc]
@@ -406,6 +409,10 @@ def check_fits(
     optimizer: torch.optim.Optimizer | None = None,
 ) -> None:
     """Raise TypeError or ValueError for what is not the model's."""
+    if any(map(is_lazy, (*model.parameters(), *model.buffers()))):
+        raise ValueError(
+            "the model has lazy layers without shapes: run it once, then make the plan"
+        )
     if inputs is not None:
         args, kwargs = inputs
         try:
@@ -511,10 +518,11 @@ def budget(
         model takes, `policy` no policy, or `spill_to` no path.
     ValueError
         If the limit is no number of bytes, times are of another kind, the optimizer has
-        none of the model's parameters, or keeps what cannot be tried, the model
-        does not run on the example, or it or the loss cannot be traced; if `spill_to`
-        is no folder, or nowhere that tensors of the device go; if there is a
-        `spill_limit` or a `lane_bandwidth` without it, or `inductor` with it.
+        none of the model's parameters, or keeps what cannot be tried, the model does
+        not run on the example, has lazy layers without shapes or sparse tensors, or it
+        or the loss cannot be traced; if `spill_to` is no folder, or nowhere that
+        tensors of the device go; if there is a `spill_limit` or a `lane_bandwidth`
+        without it, or `inductor` with it.
 
     Notes
     -----

@@ -196,7 +196,7 @@ def _measure(nodes: dict[str, fx.Node]) -> _Costs:
     ):
         seconds = {key: _seconds(node) for key, node in nodes.items()}
         known = {key: node for key, node in nodes.items() if seconds[key] is not None}
-        peaks = _peaks({key: _ready(node) for key, node in known.items()})
+        peaks = _bytes({key: _ready(node) for key, node in known.items()})
     for key, node in nodes.items():
         time_of = seconds[key]
         if time_of is None:
@@ -211,7 +211,7 @@ def _measure(nodes: dict[str, fx.Node]) -> _Costs:
             for v in values_of(node)
             if v.untyped_storage()._cdata not in read
         }
-        found[key] = time_of, max(0, peaks.get(key, 0) - sum(made.values()))
+        found[key] = time_of, max(0, peaks.get(key, (0, 0))[0] - sum(made.values()))
     return found
 
 
@@ -285,19 +285,21 @@ def _ready(node: fx.Node) -> Callable[[], Callable[[], Any]]:
     return ready
 
 
-def peak_of_run(run: Callable[[], Any]) -> int:
-    """Return the most bytes beyond the start that a run has allocated.
+def bytes_of_run(run: Callable[[], Any]) -> tuple[int, int]:
+    """Return the most bytes beyond the start that a run has allocated, and the last.
 
     0 while somebody's profiler counts: there is one for a thread.
     """
     if torch.autograd._profiler_enabled():
         run()
-        return 0
-    return _peaks({"run": lambda: run})["run"]
+        return 0, 0
+    return _bytes({"run": lambda: run})["run"]
 
 
-def _peaks(runs: Mapping[str, Callable[[], Callable[[], Any]]]) -> dict[str, int]:
-    """Return the most bytes beyond the start that each of several runs allocates."""
+def _bytes(
+    runs: Mapping[str, Callable[[], Callable[[], Any]]],
+) -> dict[str, tuple[int, int]]:
+    """Return the most bytes that each of several runs allocates, and those it keeps."""
     records: list[Any] = []
     if torch.autograd._profiler_enabled():  # the user's: there is one for a thread
 
@@ -310,13 +312,13 @@ def _peaks(runs: Mapping[str, Callable[[], Callable[[], Any]]]) -> dict[str, int
         thread.join()
     else:
         records = _allocations(runs)
-    found: dict[str, int] = {}
+    found: dict[str, tuple[int, int]] = {}
     key, depth, now = "", 0, 0
     for record in records:
         kind, name = record.kind(), record.name()
         if kind == "push" and name.startswith(_MARK):
             key, depth, now = name[len(_MARK) :], 0, 0
-            found[key] = 0
+            found[key] = 0, 0
         elif kind == "push":
             depth += 1
         elif kind == "pop" and depth == 0:
@@ -326,7 +328,7 @@ def _peaks(runs: Mapping[str, Callable[[], Callable[[], Any]]]) -> dict[str, int
         elif kind == "memory_alloc" and key:
             now += _whole(record.cpu_memory_usage(), "cpu")
             now += _whole(record.cuda_memory_usage(), "cuda")
-            found[key] = max(found[key], now)
+            found[key] = max(found[key][0], now), now
     return found
 
 

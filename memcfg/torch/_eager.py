@@ -10,9 +10,10 @@ from torch._subclasses import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
 from memcfg._caller import outside
-from memcfg.torch._faked import faked, faked_module
+from memcfg.torch._faked import faked, faked_module, in_place_of, state_of
 from memcfg.torch._kept_functions import kept_in_eager
 from memcfg.torch._live_storages import LiveStorages, Measure
+from memcfg.torch._same_numbers import same_numbers
 from memcfg.torch._traced import nbytes_of, rounded
 
 if TYPE_CHECKING:
@@ -39,8 +40,10 @@ def eager_bytes(
     training loop. Of a loss that is not known three times the outputs are counted, as
     in a plan. None, with a warning: the module cannot be copied, or not run so.
     """
+    gradients = [(each, each.grad) for each in module.parameters()]
     try:
-        peak = _peak(module, loss, args, kwargs, update_bytes or 0, measure)
+        with same_numbers():
+            peak = _peak(module, loss, args, kwargs, update_bytes or 0, measure)
     except Exception as error:  # whatever the user's code raises
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         warnings.warn(
@@ -50,6 +53,10 @@ def eager_bytes(
             stacklevel=outside("torch"),
         )
         return None
+    finally:
+        for each, gradient in gradients:
+            if each.grad is not gradient:
+                each.grad = gradient
     return state_bytes + peak
 
 
@@ -65,11 +72,12 @@ def _peak(
     twin = faked_module(mode, module)
     with kept_in_eager(), mode, torch.enable_grad():
         inputs, by_name = faked(mode, (tuple(args), dict(kwargs)))
-        given = [*twin.parameters(), *twin.buffers(), *_tensors((inputs, by_name))]
+        given = [*state_of(twin), *_tensors((inputs, by_name))]
         leaves = [each for each in given if each.is_leaf and each.requires_grad]
         given += [each.grad for each in leaves if each.grad is not None]
         there = {each.untyped_storage()._cdata: nbytes_of(each) for each in given}
-        with LiveStorages(given, measure) as live:
+        watch = LiveStorages(given, measure, only_fake=True)
+        with in_place_of(module, twin), watch as live:
             made = twin(*inputs, **by_name)
             value = None if loss is None else loss(made)
             _backward(live, made, value, leaves)
@@ -99,4 +107,6 @@ def _backward(
         live.add(3 * sum(rounded(int(each.nbytes), each.device) for each in roots))
         gradients = [torch.empty_like(each) for each in roots]
     if roots and leaves:
-        torch.autograd.backward(roots, gradients, inputs=leaves)
+        others = live.watch(roots) - {id(each) for each in leaves}
+        # Within `inputs` a checkpoint that is reentrant does not run.
+        torch.autograd.backward(roots, gradients, inputs=leaves if others else None)

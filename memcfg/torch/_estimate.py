@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from memcfg.files import write_atomically
 from memcfg.torch._backend import (
     ALLOCATED,
+    HELD,
     SO_FAR,
     STATE,
     WORKSPACES,
@@ -121,9 +122,9 @@ def estimate(
         If the example is no sequence of inputs, `example_kwargs` no mapping, both are
         not what the model takes, or the optimizer is none of PyTorch's.
     ValueError
-        If times are of another kind, the model does not run on the example, or it or
-        the loss cannot be traced, or the optimizer has none of the model's parameters,
-        or keeps what cannot be tried.
+        If times are of another kind, the model does not run on the example, has lazy
+        layers without shapes or sparse tensors, or it or the loss cannot be traced, or
+        the optimizer has none of the model's parameters, or keeps what cannot be tried.
 
     Examples
     --------
@@ -140,7 +141,7 @@ def estimate(
         model,
         loss,
         *inputs,
-        state_bytes=step.beside[STATE] + step.beside.get(WORKSPACES, 0),
+        state_bytes=sum(step.beside.get(e, 0) for e in (STATE, WORKSPACES, HELD)),
         update_bytes=update_bytes(optimizer),
         measure=MeasuredCalls(costs) if isinstance(costs, MeasuredCosts) else None,
     )

@@ -9,6 +9,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeCopyMode
 from torch.utils._pytree import tree_map
 
+from memcfg.torch._replaced import Replaced
+
 if TYPE_CHECKING:
     from torch import nn
     from torch._subclasses import FakeTensorMode
@@ -41,3 +43,13 @@ def faked_module(mode: FakeTensorMode, module: nn.Module) -> nn.Module:
             with mode:
                 other.grad = torch.empty_like(other)
     return twin
+
+
+def state_of(module: nn.Module) -> list[torch.Tensor]:
+    """Return the parameters and buffers of a module."""
+    return [*module.parameters(), *module.buffers()]
+
+
+def in_place_of(module: nn.Module, twin: nn.Module) -> Replaced:
+    """Have a copy's tensors read where functions close over those of the module."""
+    return Replaced(zip(state_of(module), state_of(twin), strict=True))

@@ -27,11 +27,12 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from memcfg.torch._costs import peak_of_run, told_by
+from memcfg.torch._costs import bytes_of_run, told_by
+from memcfg.torch._same_numbers import same_numbers
 from memcfg.torch._traced import nbytes_of, rounded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from torch import fx
@@ -97,6 +98,11 @@ def _flat(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.as_strided((_elements(tensor),), (1,), 0)
 
 
+def _version(tensor: torch.Tensor) -> int:
+    """Return how often a tensor was written to; 0: nobody counts."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
 @dataclass(frozen=True)
 class _View:
     """A tensor as a view of a source, by its place among inputs, outputs and own."""
@@ -120,6 +126,8 @@ class _Run:
         self.end: torch.Tensor | None = None  # of no bytes: behind all outputs
         self.gradients: Sequence[torch.Tensor | None] = ()
         self.found: list[torch.Tensor | None] = []
+        self.single = True  # whether it gave a tensor and no tuple
+        self.nones: frozenset[int] = frozenset()  # places where it gave None
 
     def hooks(self) -> tuple[Callable[..., int], Callable[[int], torch.Tensor]]:
         """Return what packs and unpacks what is saved, and does not hold the run."""
@@ -176,7 +184,7 @@ class _End(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, run: _Run, *_outputs: torch.Tensor) -> torch.Tensor:
         ctx.run = run
-        return torch.empty(())
+        return torch.empty(0)
 
     @staticmethod
     def backward(ctx: Any, _: torch.Tensor) -> Any:
@@ -207,7 +215,8 @@ class _Call:
     autocast: tuple[str, bool, torch.dtype]
     number: int = -1
     outputs: tuple[_Layout, ...] = ()
-    single: bool = True  # whether it gives a tensor and no tuple
+    single: bool = True  # as of its run
+    nones: frozenset[int] = frozenset()
     copied: frozenset[int] = frozenset()  # outputs in memory of inputs, or of more
     copied_own: frozenset[int] = frozenset()  # places in `saved`, likewise
     differentiable: tuple[bool, ...] = ()
@@ -217,6 +226,8 @@ class _Call:
     results: tuple[_Layout | None, ...] = ()  # gradients of tensors that need one
     fresh: list[int] = field(default_factory=list)  # of `saved`, the first of its own
     measured: dict[str, tuple[float, int]] = field(default_factory=dict)
+    held_bytes: int = 0  # of what it makes and keeps where no plan sees it
+    _left_bytes: int = 0  # after forward
 
     @property
     def name(self) -> str:
@@ -243,24 +254,37 @@ class _Call:
                     tensor = _Source.apply(root, tensor, weakref.proxy(run), at)
                     run.found.append(None)
                 leaves[place] = tensor
+            given = [leaves[place] for place in self.places]
+            before = list(map(_version, given))
+            args, kwargs = tree_unflatten(leaves, self.spec)
             with hooks:
-                made = _apply(self.function, *tree_unflatten(leaves, self.spec))
-        outputs = [made] if isinstance(made, torch.Tensor) else list(made)
-        for each in outputs:
-            if not isinstance(each, torch.Tensor):
+                made = _apply(self.function, *args, **kwargs)
+        if list(map(_version, given)) != before:
+            raise RuntimeError(f"{self.name} writes to its inputs")
+        run.single = not isinstance(made, (tuple, list))
+        gave = [made] if run.single else list(made)
+        run.nones = frozenset(at for at, each in enumerate(gave) if each is None)
+        outputs = []
+        for each in gave:
+            if isinstance(each, torch.Tensor):
+                outputs.append(each)
+            elif each is not None:
                 kind = type(each).__name__
                 raise TypeError(f"{self.name} gives a {kind} beside its tensors")
         run.differentiable = [each.requires_grad for each in outputs]
         if any(run.differentiable):
             with torch._C._ForceDispatchKeyGuard(*_CLEAN), torch.enable_grad():
                 run.end = _End.apply(weakref.proxy(run), *outputs)
-        self.single = isinstance(made, torch.Tensor)
         return run, [each.detach() for each in outputs]
 
     def forward(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Return outputs, what is saved of its own, and the token of the run."""
         run, outputs = self.apply(tensors)
         self._check(outputs, self.outputs, "output")
+        if run.nones != self.nones:
+            raise RuntimeError(
+                f"{self.name} gives None in other places than when it was traced"
+            )
         if len(run.packed) != len(self.saved):
             raise RuntimeError(
                 f"{self.name} saved {len(run.packed)} tensors for backward, and "
@@ -324,7 +348,7 @@ class _Call:
         run.gradients = gradients
         try:
             with torch._C._ForceDispatchKeyGuard(*_CLEAN):
-                torch.autograd.backward(run.end, retain_graph=True)
+                torch.autograd.backward(run.end, torch.empty(0), retain_graph=True)
             return run.found
         finally:
             run.gradients, run.found = (), [None] * len(run.found)
@@ -358,6 +382,7 @@ class _Call:
         for one, other in zip(before, tensors, strict=True):
             if not torch.equal(one, other):
                 raise TypeError(f"{self.name} writes to its inputs")
+        self.single, self.nones = run.single, run.nones
         self.outputs = tuple(map(_Layout.of, outputs))
         self.differentiable = tuple(run.differentiable)
         storages = {each.untyped_storage()._cdata for each in tensors}
@@ -368,6 +393,12 @@ class _Call:
             or _Layout.of(each).nbytes < nbytes_of(each)
         )
         self._learn_saved(run.packed, tensors, outputs)
+        made = {  # in storages that are known
+            each.untyped_storage()._cdata: nbytes_of(each)
+            for each in (*outputs, *run.packed)
+            if each.untyped_storage()._cdata not in storages
+        }
+        self.held_bytes = max(0, self._left_bytes - sum(made.values()))
         run.given = list(run.packed)
         ends = [each.made_up() for each in self.outputs]
         found = self._measured("backward", partial(self.gradients, run, ends))
@@ -412,8 +443,10 @@ class _Call:
         """Run, and note the seconds and the bytes allocated at the busiest time."""
         made: list[Any] = []
         began = time.perf_counter()
-        peak = peak_of_run(lambda: made.append(run()))
+        peak, left = bytes_of_run(lambda: made.append(run()))
         self.measured[phase] = time.perf_counter() - began, peak
+        if phase == "forward":
+            self._left_bytes = left
         return made.pop()
 
     def costs_of(self, phase: str) -> tuple[float, int]:
@@ -421,6 +454,7 @@ class _Call:
         seconds, peak = self.measured[phase]
         layouts = (*self.outputs, *self.own) if phase == "forward" else self.results
         made = sum(each.nbytes for each in layouts if each is not None)
+        made += self.held_bytes if phase == "forward" else 0
         copies = [self.outputs[at].nbytes for at in self.copied]
         return seconds, max(peak - made, sum(copies) if phase == "forward" else 0)
 
@@ -475,13 +509,23 @@ torch.fx.node.has_side_effect(_OPS.forward.default)
 torch.fx.node.has_side_effect(_OPS.backward.default)
 
 
-def drop_forward(backward: fx.GraphModule) -> None:
-    """Take calls out of a backward graph that its forward graph has made.
+def held_bytes(nodes: Iterable[fx.Node]) -> int:
+    """Return the bytes that functions in a graph keep from forward to backward.
 
-    PyTorch leaves what has side effects in both.
+    They are those of tensors that they make and neither return nor save.
+    """
+    calls = (n.args[0] for n in nodes if n.target is _OPS.forward.default)
+    return sum(_calls[each].held_bytes for each in calls)
+
+
+def drop_forward(backward: fx.GraphModule, made: Collection[str]) -> None:
+    """Take out of a backward graph what its forward graph has made, where unused.
+
+    PyTorch leaves calls that have side effects in both, and so all that they read:
+    random ops among it would draw again.
     """
     for node in reversed(backward.graph.nodes):
-        if node.target is _OPS.forward.default and not node.users:
+        if node.name in made and node.op == "call_function" and not node.users:
             backward.graph.erase_node(node)
     backward.recompile()
 
@@ -516,7 +560,7 @@ class _Kept(torch.autograd.Function):  # type: ignore[misc]
 
 def applied(function: Function, *args: Any, **kwargs: Any) -> Any:
     """Do as the function's `apply` does, by ops that a traced graph has."""
-    leaves, spec = tree_flatten((args, kwargs) if kwargs else args)
+    leaves, spec = tree_flatten((args, kwargs))
     places = [at for at, e in enumerate(leaves) if isinstance(e, torch.Tensor)]
     tensors = [leaves[at] for at in places]
     rest = tuple(None if at in places else e for at, e in enumerate(leaves))
@@ -530,8 +574,11 @@ def applied(function: Function, *args: Any, **kwargs: Any) -> Any:
         tuple(torch.is_grad_enabled() and e.requires_grad for e in tensors),
         (device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)),
     )
-    made = _Kept.apply(_tried(call), *tensors)
-    return made[0] if _tried(call).single else made
+    call = _tried(call)
+    made = list(_Kept.apply(call, *tensors))
+    for at in sorted(call.nones):
+        made.insert(at, None)
+    return made[0] if call.single else tuple(made)
 
 
 class Keeping(local):
@@ -594,6 +641,7 @@ def run_keeping(run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
 
 _kept: weakref.WeakSet[Function] = weakref.WeakSet()
 _original: Callable[..., Any] | None = None  # PyTorch's, where it is replaced
+_in_eager = 0  # threads in which functions run on fake tensors
 
 
 def _look_into_functions() -> None:
@@ -642,27 +690,33 @@ def _op_of(function: Function) -> Callable[..., Any]:
     return kept
 
 
+def _apply_kept(cls: Function, *args: Any, **kwargs: Any) -> Any:
+    """Run a function, as an op where it is kept, or raises while a thread traces."""
+    if cls in _kept and keeping.is_tracing:
+        return applied(cls, *args, **kwargs)
+    try:
+        return _apply(cls, *args, **kwargs)
+    except Exception:  # such as `item()` of a tensor without data
+        if not keeping.is_tracing or cls.__module__.startswith(_OWN):
+            raise
+        return applied(cls, *args, **kwargs)
+
+
 @contextmanager
 def kept_in_eager() -> Iterator[None]:
     """Have functions run as ops on fake tensors where they are kept or raise."""
-
-    def apply(cls: Function, *args: Any, **kwargs: Any) -> Any:
-        if cls in _kept and keeping.is_tracing:
-            return applied(cls, *args, **kwargs)
-        try:
-            return _apply(cls, *args, **kwargs)
-        except Exception:  # such as `item()` of a tensor without data
-            if not keeping.is_tracing or cls.__module__.startswith(_OWN):
-                raise
-            return applied(cls, *args, **kwargs)
-
+    global _in_eager
     with _lock:
-        torch.autograd.Function.apply = classmethod(apply)
+        _in_eager += 1
+        torch.autograd.Function.apply = classmethod(_apply_kept)
     try:
         with keeping.tracing():
             yield
     finally:
-        torch.autograd.Function.apply = classmethod(_apply)
+        with _lock:
+            _in_eager -= 1
+            if not _in_eager:
+                torch.autograd.Function.apply = classmethod(_apply)
 
 
 def _tried(call: _Call) -> _Call:
@@ -675,7 +729,7 @@ def _tried(call: _Call) -> _Call:
         with (
             unset_fake_temporarily(),
             _disable_current_modes(),
-            torch.random.fork_rng(),
+            same_numbers(),
             torch.no_grad(),
         ):
             call.try_out()

@@ -8,9 +8,10 @@ import torch
 from torch._subclasses import FakeTensorMode
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from memcfg.torch._faked import faked, faked_module
+from memcfg.torch._faked import faked, faked_module, in_place_of
 from memcfg.torch._kept_functions import kept_in_eager
 from memcfg.torch._live_storages import LiveStorages
+from memcfg.torch._same_numbers import same_numbers
 from memcfg.torch._traced import nbytes_of
 
 if TYPE_CHECKING:
@@ -44,10 +45,11 @@ def loss_bytes(
     """
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     twin = faked_module(mode, module)
-    with kept_in_eager(), mode, torch.enable_grad():
+    with same_numbers(), kept_in_eager(), mode, torch.enable_grad():
         inputs, by_name = faked(mode, (tuple(args), dict(kwargs)))
         try:
-            leaves, spec = tree_flatten(twin(*inputs, **by_name))
+            with in_place_of(module, twin):
+                leaves, spec = tree_flatten(twin(*inputs, **by_name))
         except Exception as error:  # whatever the user's code raises
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise ValueError(

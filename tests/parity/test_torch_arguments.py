@@ -80,3 +80,14 @@ def test_another_error_of_a_loss_is_told_as_it_is():
     with pytest.raises(ValueError, match="no scalar") as caught:
         mt.estimate(torch.nn.Linear(4, 2), (torch.ones(3, 4),), loss=lambda out: out)
     assert "alone" not in str(caught.value)
+
+
+def test_what_is_sparse_or_lazy_is_refused():
+    sparse = torch.nn.Embedding(100, 16, sparse=True)
+    words = (torch.zeros(8, dtype=torch.long),)
+    lazy, x = torch.nn.LazyLinear(4), (torch.ones(2, 3),)
+    for call in (mt.estimate, lambda m, x: mt.budget(m, "1MiB", example=x)):
+        with pytest.raises(ValueError, match=r"sparse_coo .*sparse=False"):
+            call(sparse, words)
+        with pytest.raises(ValueError, match=r"lazy layers .* run it once"):
+            call(lazy, x)

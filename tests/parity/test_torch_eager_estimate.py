@@ -120,6 +120,75 @@ def test_checkpoints_are_run_again_within_backward():
     assert told[0] < 0.8 * told[1]
 
 
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoints_of_both_kinds_are_known(reentrant):
+    module = nn.Sequential(nn.Linear(64, 64), Checkpointed(reentrant))
+    x = torch.randn(512, 64)
+    check(module, x, lambda out: out.square().mean(), least=0.98)
+
+
+class Selected(nn.Module):
+    """Parts of one tensor, whose gradients autograd adds in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(96, 3 * 96)
+
+    def forward(self, x):
+        parts = self.inner(x).view(len(x), 3, -1).transpose(0, 1).contiguous()
+        return parts[0] * parts[1] + parts[2]
+
+
+@pytest.mark.parametrize("kind", ["selected", "attention"])
+def test_gradients_of_parts_are_added_in_place(kind):
+    module, x = Selected(), torch.randn(256, 96)
+    if kind == "attention":
+        module, x = Attention(), torch.randn(8, 12, 128)
+    check(module, x, lambda out: out.square().mean(), least=0.999)
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.MultiheadAttention(128, 4, batch_first=True)
+
+    def forward(self, x):
+        return self.inner(x, x, x)[0]
+
+
+def test_a_loss_may_read_the_models_parameters():
+    module = nn.Sequential(nn.Linear(128, 256), nn.ReLU(), nn.Linear(256, 128))
+
+    def loss(out):
+        decay = torch.stack([each.square().sum() for each in module.parameters()])
+        return out.square().mean() + 1e-3 * decay.sum()
+
+    x = torch.randn(16, 128)
+    check(module, x, loss)
+    module.zero_grad()
+    mt.estimate(module, (x,), loss=loss)
+    assert all(each.grad is None for each in module.parameters())
+
+
+@pytest.mark.parametrize("times", ["nominal", "measured"])
+def test_random_numbers_are_left_as_they_were(times):
+    module, x = Dropped(), torch.randn(8, 5, 16)
+    before = torch.get_rng_state()
+    mt.estimate(module, (x,), loss=torch.sum, times=times)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+class Dropped(nn.Module):
+    """Draws in recurrent layers, which do so in no op of their own."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.LSTM(16, 16, 2, dropout=0.2)
+
+    def forward(self, x):
+        return self.inner(x)[0]
+
+
 @pytest.mark.parametrize("foreach", [False, True])
 def test_the_optimizer_is_part_of_the_step(foreach):
     module = nn.Sequential(nn.Linear(256, 512), nn.Tanh(), nn.Linear(512, 300))
@@ -188,3 +257,33 @@ def test_both_peaks_are_printed():
     assert "in PyTorch" in head
     assert floor.startswith("Smallest limit: ")
     assert len(head) <= 80
+
+
+class Closing(nn.Module):
+    """Runs a function that closes over the module, which no copy of it does."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm = nn.Linear(64, 64), nn.BatchNorm1d(64)
+        self.second = nn.Linear(64, 64)
+        self.rest = lambda x: self.second(self.norm(x)).relu()
+
+    def forward(self, x):
+        return self.rest(self.first(x))
+
+
+class ClosingAgain(Closing):
+    def forward(self, x):
+        return checkpoint(self.rest, self.first(x), use_reentrant=True)
+
+
+@pytest.mark.parametrize("kind", [Closing, ClosingAgain])
+def test_functions_that_close_over_a_module_leave_it_as_it_was(kind):
+    module, x = kind(), torch.randn(128, 64)
+    before = [each.clone() for each in module.buffers()]
+    told = mt.estimate(module, (x,), loss=lambda out: out.square().mean())
+    assert all(each.grad is None for each in module.parameters())
+    assert all(map(torch.equal, module.buffers(), before))
+    if kind is Closing:
+        found = measured(module, x, lambda out: out.square().mean())
+        assert 1 <= told.eager_bytes / found <= 1.01

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import copy
 import gc
+import random
+import threading
 import weakref
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -415,3 +418,237 @@ def test_inductor_runs_them_as_they_are():
     del seen[:]
     run(x).sum().backward()
     assert seen == ["failing", "fails"]
+
+
+class Drawn(torch.autograd.Function):
+    """Draws from PyTorch's generator forward and backward."""
+
+    @staticmethod
+    def forward(ctx, x):
+        mask = torch.rand_like(x) > 0.3
+        seen.append(int(mask.sum()))
+        ctx.save_for_backward(mask)
+        return x * mask
+
+    @staticmethod
+    def backward(ctx, gradient):
+        seen.append(float(torch.rand(())))
+        return gradient * ctx.saved_tensors[0]
+
+
+class Branches(nn.Module):
+    """What backward reads makes the inputs of random ops, which are not drawn again."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.outer = nn.Linear(16, 16), nn.Linear(16, 16)
+
+    def forward(self, x):
+        drop = nn.functional.dropout
+        one = Drawn.apply(drop(self.inner(x), 0.3))
+        return self.outer(one) * Drawn.apply(drop(self.inner(x).tanh(), 0.3))
+
+
+def test_random_numbers_within_and_around_are_eagers():
+    original, x = Branches(), torch.randn(32, 16)
+    eager, module = copy.deepcopy(original), copy.deepcopy(original)
+    torch.manual_seed(5)
+    wanted, told = trained(eager, eager, x)
+    run = mt.budget(module, "1MiB", example=(x,))
+    torch.manual_seed(5)
+    found, planned = trained(module, run, x)
+    assert torch.equal(found, wanted)
+    assert planned == told
+    assert same_bits(eager, module)
+
+
+class Named(torch.autograd.Function):
+    """Takes arguments by name, and gives None beside its tensors."""
+
+    @staticmethod
+    def forward(x, scale=2.0, shift=1.0):
+        return x * scale + shift, None
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.scale = inputs[1]
+        seen.append(inputs[1:])
+
+    @staticmethod
+    def backward(ctx, gradient, nothing):
+        seen.append(nothing)
+        return gradient * ctx.scale, None, None
+
+
+class ByName(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(8, 8)
+
+    def forward(self, x):
+        out, nothing = Named.apply(self.inner(x), scale=3.0)
+        assert nothing is None
+        return Named.apply(out)[0]
+
+
+def test_arguments_by_name_and_outputs_of_none():
+    original, x = ByName(), torch.randn(4, 8)
+    eager, module = copy.deepcopy(original), copy.deepcopy(original)
+    wanted, told = trained(eager, eager, x)
+    found, planned = trained(module, mt.budget(module, "1MiB", example=(x,)), x)
+    assert torch.equal(found, wanted)
+    assert planned == told
+    assert same_bits(eager, module)
+
+
+class Lucky(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        seen.append((random.random(), float(np.random.rand())))  # noqa: NPY002
+        return x * seen[-1][0]
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+def test_trials_leave_pythons_and_numpys_numbers_as_they_were():
+    module, x = Calls(Lucky), torch.randn(4, 8)
+    del seen[:]
+    for run in (module, None):
+        random.seed(1)
+        np.random.seed(1)  # noqa: NPY002
+        run = run or mt.budget(module, "1MiB", example=(x,))
+        run(x)
+    assert seen[0] == seen[-1]
+
+
+class Later(torch.autograd.Function):
+    """Writes to its input, though not to made-up numbers."""
+
+    @staticmethod
+    def forward(ctx, x):
+        seen.append("later")
+        return x.mul_(2) if float(x.min()) < 0 else x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 2
+
+
+def test_writing_to_inputs_is_an_error_when_it_happens():
+    module, x = Calls(Later), torch.randn(4, 8)
+    run = mt.budget(module, "1MiB", example=(x,))
+    with pytest.raises(RuntimeError, match="Later writes to its inputs"):
+        run(x)
+
+
+def test_threads_that_trace_functions_do_not_meet():
+    original, x = Calls(Scaled), torch.randn(4, 8)
+    before = torch.autograd.Function.__dict__["apply"].__func__
+    found = {}
+
+    def work(at):
+        module = copy.deepcopy(original)
+        told = mt.estimate(module, (x,), loss=torch.sum, times="nominal")
+        run = mt.budget(module, "1MiB", example=(x,), loss=torch.sum, times="nominal")
+        run(x).sum().backward()
+        found[at] = told.eager_bytes, module.inner.weight.grad
+
+    threads = [threading.Thread(target=work, args=(at,)) for at in range(3)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    original(x).sum().backward()
+    assert len(found) == len(threads)
+    assert len({nbytes for nbytes, _ in found.values()}) == 1
+    assert all(
+        torch.equal(gradient, original.inner.weight.grad)
+        for _, gradient in found.values()
+    )
+    assert torch.autograd.Function.__dict__["apply"].__func__ is before
+
+
+class Holding(torch.autograd.Function):
+    """Keeps what it makes as attributes, of which autograd knows nothing."""
+
+    @staticmethod
+    def forward(ctx, x):
+        seen.append("holds")
+        ctx.large = x.exp()
+        ctx.save_for_backward(x.sin())
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        seen.append("gives")
+        return gradient * ctx.large * ctx.saved_tensors[0]
+
+
+class Holders(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.outer = nn.Linear(16, 16), nn.Linear(16, 16)
+
+    def forward(self, x):
+        for _ in range(4):
+            x = nn.functional.gelu(self.outer(Holding.apply(self.inner(x))))
+        return x
+
+
+def test_what_functions_hold_beside_what_they_save_is_counted():
+    original, x = Holders(), torch.randn(2048, 16)
+
+    def step(run):
+        return lambda: run(x).square().mean().backward()
+
+    def measured(module, run):
+        step(run)()
+        module.zero_grad()
+        there = sum(rounded(each.nbytes) for each in (*module.parameters(), x))
+        return there + allocated_peak(step(run))
+
+    told = mt.estimate(original, (x,), loss=lambda out: out.square().mean())
+    assert 1 <= told.eager_bytes / measured(original, original) <= 1.01
+    assert told.by_role["held by functions"] == 4 * x.nbytes
+    for limit in (told.peak_bytes, told.floor_bytes):
+        torch._dynamo.reset()
+        module = copy.deepcopy(original)
+        run = mt.budget(module, limit, example=(x,))
+        found = measured(module, run)
+        assert found <= limit
+        assert 1 <= run.predicted_peak_bytes / found <= 1.01
+
+
+class Note(torch.autograd.Function):
+    """Gives nothing at all."""
+
+    @staticmethod
+    def forward(ctx, x):
+        seen.append(float(x.sum()))
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise AssertionError("nothing comes back")
+
+
+class Noted(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(8, 8)
+
+    def forward(self, x):
+        x = self.inner(x)
+        Note.apply(x)
+        return x.tanh()
+
+
+def test_functions_that_give_nothing_run():
+    original, x = Noted(), torch.randn(4, 8)
+    eager, module = copy.deepcopy(original), copy.deepcopy(original)
+    wanted, told = trained(eager, eager, x)
+    found, planned = trained(module, mt.budget(module, "1MiB", example=(x,)), x)
+    assert torch.equal(found, wanted)
+    assert planned == told
+    assert same_bits(eager, module)
