@@ -98,8 +98,8 @@ In bfloat16, beside `torch.autocast`; memory is compared with PyTorch's in float
     text += "".join(row(each, floor(each)) for each in of["results"])
     text += f"""
 *floor*: the ratio of memory that weights and momentum, in float32, are alone.
-{where(of["environment"])}; geometric mean
-of the speeds: {mean(of["results"]):.2f}.
+{where(of["environment"])};
+geometric mean of the speeds: {mean(of["results"]):.2f}.
 
 With batch normalisation, activations, poolings and concatenations computed again
 (`replay_elementwise()`), beside `auto()` without a limit, in turns:
