@@ -8,16 +8,16 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 KINDS = ("predict1", "predict32")
 OTHER = "zoo_inference_other_processor.json"
-SIDES = "memcfg", "PyTorch", "speed", "there"
+SIDES = "memcfg", "PyTorch", "speed", "compiled", "there"
 
 
-def cells(result: dict | None, there: dict | None) -> list[str]:
+def cells(zoo: dict, result: dict | None, there: dict | None) -> list[str]:
     other = f"{there['speed']:.2f}" if there else ""
     if result is None:
-        return ["", "", "", other]
+        return ["", "", "", "", other]
     seconds, speed = result["seconds"], result["speed"]
     own, theirs = (f"{seconds[s] * 1e3:.2f}" for s in ("memcfg", result["peer"]))
-    return [own, theirs, f"**{speed:.2f}**", other]
+    return [own, theirs, f"**{speed:.2f}**", zoo["compiled"](result), other]
 
 
 def by_row(results: list[dict]) -> dict[tuple[str, str], dict]:
@@ -43,13 +43,14 @@ def table(folder: Path = HERE / "results") -> str:
         row = [
             cell
             for kind in KINDS
-            for cell in cells(found.get((name, kind)), there.get((name, kind)))
+            for cell in cells(zoo, found.get((name, kind)), there.get((name, kind)))
         ]
         text += f"| {' | '.join([name, *row])} |\n"
     return (
         text
         + f"""
-Milliseconds a batch, of one sample and of 32.
+Milliseconds a batch, of one sample and of 32. *compiled*: `torch.compile`'s time over
+memcfg's, where it was measured.
 
 - {zoo["where"](document["environment"])};
   geometric means of the speeds: {means(zoo, results)}.
