@@ -21,7 +21,16 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Rooms of one line never import each other. From the lowest to the highest.
 LAYERS = [
-    {"units", "files", "_cached", "_caller", "_checks", "_terminal", "_version"},
+    {
+        "units",
+        "files",
+        "_cached",
+        "_caller",
+        "_checks",
+        "_first_line",
+        "_terminal",
+        "_version",
+    },
     {"errors", "_html", "_tables"},  # errors speak of sizes, so they stand on units
     {"_core", "archives", "documents"},
     {"ops"},

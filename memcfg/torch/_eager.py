@@ -10,6 +10,7 @@ from torch._subclasses import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
 from memcfg._caller import outside
+from memcfg._first_line import first_line
 from memcfg.torch._faked import faked, faked_module, in_place_of, state_of
 from memcfg.torch._kept_functions import kept_in_eager
 from memcfg.torch._live_storages import LiveStorages, Measure
@@ -45,10 +46,9 @@ def eager_bytes(
         with same_numbers():
             peak = _peak(module, loss, args, kwargs, update_bytes or 0, measure)
     except Exception as error:  # whatever the user's code raises
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         warnings.warn(
             f"the peak of {type(module).__name__} in eager PyTorch is not known: it "
-            f"does not run on tensors without data: {reason}",
+            f"does not run on tensors without data: {first_line(error)}",
             RuntimeWarning,
             stacklevel=outside("torch"),
         )

@@ -9,6 +9,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeCopyMode
 from torch.utils._pytree import tree_map
 
+from memcfg._first_line import first_line
 from memcfg.torch._replaced import Replaced
 
 if TYPE_CHECKING:
@@ -35,9 +36,8 @@ def faked_module(mode: FakeTensorMode, module: nn.Module) -> nn.Module:
         with FakeCopyMode(mode):
             twin: nn.Module = copy.deepcopy(module)
     except Exception as error:  # whatever the user's objects raise
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         name = type(module).__name__
-        raise ValueError(f"the {name} cannot be copied: {reason}") from error
+        raise ValueError(f"the {name} cannot be copied: {first_line(error)}") from error
     for own, other in zip(module.parameters(), twin.parameters(), strict=True):
         if own.grad is not None:
             with mode:

@@ -27,6 +27,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from memcfg._first_line import first_line
 from memcfg.torch._costs import bytes_of_run, told_by
 from memcfg.torch._same_numbers import same_numbers
 from memcfg.torch._traced import nbytes_of, rounded
@@ -679,10 +680,9 @@ def _op_of(function: Function) -> Callable[..., Any]:
         try:
             return applied(function, *args, **kwargs)
         except Exception as error:  # whatever the user's code raises
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             keeping.failure = (
                 f"{function.__qualname__}, an autograd.Function with side effects, "
-                f"does not run on made-up numbers: {reason}"
+                f"does not run on made-up numbers: {first_line(error)}"
             )
             raise
 

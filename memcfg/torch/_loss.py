@@ -8,6 +8,7 @@ import torch
 from torch._subclasses import FakeTensorMode
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
+from memcfg._first_line import first_line
 from memcfg.torch._faked import faked, faked_module, in_place_of
 from memcfg.torch._kept_functions import kept_in_eager
 from memcfg.torch._live_storages import LiveStorages
@@ -51,9 +52,8 @@ def loss_bytes(
             with in_place_of(module, twin):
                 leaves, spec = tree_flatten(twin(*inputs, **by_name))
         except Exception as error:  # whatever the user's code raises
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise ValueError(
-                f"the model does not run on these inputs: {reason}"
+                f"the model does not run on these inputs: {first_line(error)}"
             ) from error
         given, storages = [], {}
         for at, each in enumerate(leaves):
@@ -67,10 +67,9 @@ def loss_bytes(
                 made = _gradients(loss, tree_unflatten(leaves, spec), given)
         except Exception as error:  # whatever the user's code raises
             shapes = ", ".join(str(tuple(each.shape)) for each in given)
-            reason = str(error).strip().split("\n")[0]
             raise ValueError(
-                f"the loss cannot be traced with outputs of shape {shapes}: {reason}"
-                f"{_hint(error)}"
+                f"the loss cannot be traced with outputs of shape {shapes}: "
+                f"{first_line(error)}{_hint(error)}"
             ) from error
     own = {each.untyped_storage()._cdata: nbytes_of(each) for each in made}
     planned: int = min(sum(own.values()), sum(storages.values()))

@@ -11,6 +11,7 @@ from torch.optim import optimizer as optimizers
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from memcfg._caller import outside
+from memcfg._first_line import first_line
 from memcfg.torch._beside import tensors_in, twin_of
 from memcfg.torch._live_storages import LiveStorages
 
@@ -43,10 +44,9 @@ def update_bytes(optimizer: torch.optim.Optimizer | None) -> int | None:
     try:
         return _traced(optimizer) + _WRAPPED
     except Exception as error:  # whatever a step of the user's own raises
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         warnings.warn(
             f"what a step of {type(optimizer).__name__} has in use for a while is not "
-            f"known, and not counted: {reason}",
+            f"known, and not counted: {first_line(error)}",
             RuntimeWarning,
             stacklevel=outside("torch"),
         )

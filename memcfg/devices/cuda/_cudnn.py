@@ -18,6 +18,7 @@ from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from memcfg._first_line import first_line
 from memcfg.devices._contract import OperandSpec
 from memcfg.devices._switch import asks_for_tf32
 from memcfg.devices.cuda._bound_launch import Bound, bind_source
@@ -506,7 +507,7 @@ def _describe(spec: ConvolutionSpec) -> str:
 
 def _line(error: Exception) -> str:
     """Return the first line of what the front end says."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+    return first_line(error)[:200]
 
 
 def _warn(reason: str) -> None:
