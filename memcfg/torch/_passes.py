@@ -75,19 +75,23 @@ class Passes:
     def read(self, index: int, record: Record) -> None:
         """Say that a storage is read; of an earlier pass it changes nothing here."""
         self._clock += 1
-        if index >= len(self.records) or self.records[index] is not record:
+        if not self._is_of_this_pass(index, record):
             return
         if record.read_at is None:
             self._order.append(index)
         record.read_at = self._clock
 
-    def weight(self, index: int, nbytes: int) -> tuple[int, int]:
+    def _is_of_this_pass(self, index: int, record: Record) -> bool:
+        return index < len(self.records) and self.records[index] is record
+
+    def weight(self, index: int, record: Record, nbytes: int) -> tuple[int, int]:
         """Rank what should go first: bytes times the time that they are held.
 
         In a pass that is not known, backward is the mirror of forward, and how long
-        that is nobody knows: the largest goes first, of equal ones the earliest.
+        that is nobody knows: the largest goes first, of equal ones the earliest. So it
+        is with what an earlier pass saved.
         """
-        if not self._known:
+        if not (self._known and self._is_of_this_pass(index, record)):
             return nbytes, -index
         last = self._last[index]
         end = last.read_at if last.read_at is not None else last.saved_at

@@ -519,7 +519,7 @@ class SavedTensors:
 
     def _offer(self, heap: _Heap, saved: SavedBytes, nbytes: int) -> None:
         assert saved.record is not None
-        weight, order = self._passes.weight(saved.record[0], nbytes)
+        weight, order = self._passes.weight(*saved.record, nbytes)
         heapq.heappush(heap, ((-weight, -order), next(self._count), ref(saved)))
 
     def _make_room(self, new: SavedBytes) -> None:

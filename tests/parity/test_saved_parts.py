@@ -107,7 +107,9 @@ def test_passes_know_lifetimes_orders_and_refusals_of_the_last_one():
     for number in range(3):
         passes.begin()
         records = [passes.add(nbytes) for nbytes in (10, 1000, 100)]
-        weights = [passes.weight(i, each.nbytes) for i, each in enumerate(records)]
+        weights = [
+            passes.weight(i, each, each.nbytes) for i, each in enumerate(records)
+        ]
         if number == 0:
             assert weights == [(10, 0), (1000, -1), (100, -2)]
             assert passes.next_after(2, 5) == [1, 0]
@@ -122,10 +124,22 @@ def test_passes_know_lifetimes_orders_and_refusals_of_the_last_one():
     passes.begin()
     passes.add(10)
     other = passes.add(999)  # from here on it is not known
-    assert passes.weight(1, 999) == (999, -1)
+    assert passes.weight(1, other, 999) == (999, -1)
     assert other.refused == set()
     passes.read(0, records[0])  # of an earlier pass
     assert not passes.was_read
+
+
+def test_what_an_earlier_pass_saved_has_no_known_lifetime():
+    passes = Passes()
+    earlier = [passes.add(10) for _ in range(3)]
+    for _ in range(2):
+        passes.read(0, passes.records[0])
+        passes.begin()
+        passes.add(10)
+    assert passes.weight(2, earlier[2], 10) == (10, -2)  # longer than the last pass
+    assert passes.weight(0, earlier[0], 30) == (30, 0)  # whose own first it is not
+    assert passes.weight(0, passes.records[0], 30) == (60, 0)
 
 
 def test_codecs_that_saved_too_little_are_tried_again_later():

@@ -807,6 +807,29 @@ def test_other_threads_read_and_other_threads_save(tmp_path):
     assert saver.peak_bytes <= saver.limit_bytes
 
 
+def test_what_a_longer_pass_saved_leaves_in_a_shorter_one(tmp_path):
+    """A pass of three tensors that is as the last one, with others held from before."""
+    saver = mt.saved_tensors("300KiB", spill_to=tmp_path, spill_limit="8MiB")
+
+    def forward(elements, count):
+        leaves = [torch.randn(elements, requires_grad=True) for _ in range(count)]
+        with saver:
+            return leaves, [leaf.exp().sum() for leaf in leaves]
+
+    held = [forward(10_000, 6)]
+    for _ in range(8):
+        leaves, (first, *others) = forward(2000, 3)
+        first.backward()
+        held.append((leaves[1:], others))
+    del first, others
+    for leaves, sums in held:
+        while sums:
+            sums.pop().backward()
+        assert all(torch.equal(leaf.grad, leaf.detach().exp()) for leaf in leaves)
+    assert saver.current_bytes == 0
+    assert saver.peak_bytes <= saver.limit_bytes
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
 def test_an_exception_in_forward_or_backward_leaves_nothing(error, tmp_path):
     def fail(*_):
