@@ -36,9 +36,10 @@ def row(result: dict, *after: str) -> str:
 
 def compiled(result: dict) -> str:
     """Return the speed beside `torch.compile`, where that ran."""
-    for side, seconds in result["seconds"].items():
+    found = result.get("compiled", result["seconds"])
+    for side, seconds in found.items():
         if side.endswith("compiled"):
-            return f"{seconds / result['seconds']['memcfg']:.2f}"
+            return f"{seconds / found['memcfg']:.2f}"
     return ""
 
 
@@ -94,8 +95,10 @@ In bfloat16, beside `torch.autocast`; memory is compared with PyTorch's in float
 
 """
     of = read(folder / "zoo_train_bfloat16.json")
-    text += head("network, batch", "memcfg", "PyTorch", "speed", "floor", *MEMORY)
-    text += "".join(row(each, floor(each)) for each in of["results"])
+    text += head(
+        *("network, batch", "memcfg", "PyTorch", "speed", "compiled", "floor"), *MEMORY
+    )
+    text += "".join(row(each, compiled(each), floor(each)) for each in of["results"])
     text += f"""
 *floor*: the ratio of memory that weights and momentum, in float32, are alone.
 {where(of["environment"])};

@@ -68,6 +68,17 @@ void check_enumerators(const Api& api) {
   }
 }
 
+// A format tag's number, which is another in other versions; 0 if there is none.
+int find_tag(const Api& api, const std::string& name) {
+  constexpr int kTags = 4096;  // no version has so many
+  for (int tag = onednn::kTagAny + 1; tag < kTags; ++tag) {
+    const std::string found = api.fmt_tag2str(tag);
+    if (found == name) return tag;
+    if (found.rfind("unknown", 0) == 0) break;
+  }
+  return 0;
+}
+
 }  // namespace
 
 OneDnn::State::~State() {
@@ -89,6 +100,7 @@ OneDnn::OneDnn(const std::string& path) : state_(std::make_shared<State>()) {
   check(api.engine_create(&state_->engine, kCpu, 0), "making the CPU engine");
   check(api.stream_create(&state_->stream, state_->engine, kInOrder),
         "making the stream");
+  state_->narrow_blocks = find_tag(api, "BA16a32b");
 }
 
 std::string OneDnn::version() const {

@@ -3,7 +3,8 @@
 For each network a process a turn and a library, taking turns: the same batch, threads
 and optimizer (SGD with momentum). PyTorch runs eagerly, in the first turn in both
 memory formats where there are images, then in the faster, which counts; ``--compile``
-adds `torch.compile` in that format, beside the ratios. A process reports the seconds of
+adds `torch.compile` in that format, beside the ratios, and ``--beside results.json``
+adds it to rows that lack it, in turns with memcfg. A process reports the seconds of
 a step and the most memory it ever had above what it had after its imports; weights are
 part of both. Of several turns the medians count. Ratios of time are PyTorch's over
 memcfg's, ratios of memory memcfg's over PyTorch's. With ``--dtype mixed_bfloat16`` both
@@ -221,6 +222,29 @@ def measure(name, kind, options) -> dict:
     }
 
 
+def measure_compiled(results, options) -> None:
+    """Add `torch.compile` to results without it, and memcfg in the same minute."""
+    names = options.networks.split(",") if options.networks else ()
+    for result in results:
+        found = result.get("compiled", result["seconds"])
+        if any(side in COMPILED for side in found) or (
+            (names and result["network"] not in names)
+            or result["kind"] not in options.kinds.split(",")
+        ):
+            continue
+        own, kind, batch = (result[key] for key in ("network", "kind", "batch"))
+        other = COMPILED[SIDES.index(result["peer"]) - 1]
+        taken = {
+            side: run(own, kind, side, batch, options) for side in ("memcfg", other)
+        }
+        if taken[other] is None:
+            continue
+        result["compiled"] = {side: one["seconds"] for side, one in taken.items()}
+        mine, theirs = result["compiled"].values()
+        print(f"{own:18} {kind:9} {batch:3} torch.compile {theirs / mine:5.2f}")
+        write(results, options)
+
+
 def row(result) -> str:
     own, other = (result["seconds"][s] for s in ("memcfg", result["peer"]))
     sides = "memcfg", result["memory_peer"]
@@ -260,6 +284,7 @@ def main() -> None:
     )
     parser.add_argument("--batch", type=int, default=0, help="the network's, if 0")
     parser.add_argument("--compile", action="store_true", help="and torch.compile")
+    parser.add_argument("--beside", type=Path, help="results that lack torch.compile")
     parser.add_argument("--output", type=Path)
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument(
@@ -269,6 +294,9 @@ def main() -> None:
     options = parser.parse_args()
     if options.worker:
         work(options)
+        return
+    if options.beside:
+        measure_compiled(json.loads(options.beside.read_text())["results"], options)
         return
     from zoo_peers import NETWORKS
 

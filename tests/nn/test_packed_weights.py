@@ -152,6 +152,35 @@ ACTS = {
 }
 
 
+@pytest.mark.parametrize("units", [40, 64, 100, 192, 300, 320, 970, 1024])
+def test_bits_do_not_depend_on_the_blocks_of_a_layout(units, plainly):
+    """oneDNN's blocks of 64 columns or of 32, which few rows and columns have."""
+    random = np.random.default_rng(units)
+    xs = [
+        random.standard_normal((rows, 784)).astype(np.float32)
+        for rows in (1, 2, 17, 32, 33)
+    ]
+
+    def run():
+        nn.set_random_seed(3)
+        model = nn.Sequential(
+            [nn.Input((784,)), nn.Dense(units, activation="relu", name="one")]
+        )
+        compiled(model)
+        found = [model.predict_on_batch(x) for x in xs]
+        bytes_ = [packed(model, size=len(x)).get("one/kernel packed") for x in xs]
+        model.close()
+        return found, bytes_
+
+    with_packed, bytes_ = run()
+    plainly()
+    without, none = run()
+    assert len(set(bytes_)) == 1  # of all, or of none on another processor
+    assert not any(none)
+    for a, b in zip(with_packed, without, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 @given(acts=st.lists(st.sampled_from(sorted(ACTS)), max_size=8))
 @settings(max_examples=25, deadline=None)
 def test_what_is_packed_is_never_old(acts, tmp_path_factory):

@@ -1,8 +1,8 @@
 // The part of oneDNN 3's C ABI that memcfg uses: opaque handles, the numbers of
 // the enumerators, the signatures. Written by hand because the binary package
 // ships no headers. Only what is the same in every 3.x stands here; the numbers of
-// format tags are not (memory is described by strides), and `OneDnn` checks the
-// others by name when it loads the library.
+// format tags are not (memory is described by strides, and tags are looked up by name),
+// and `OneDnn` checks the others by name when it loads the library.
 #pragma once
 
 #include <cstddef>

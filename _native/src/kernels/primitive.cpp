@@ -18,12 +18,19 @@ Owned<MemoryDesc> describe(const OneDnn& library,
   return {desc, library.api().memory_desc_destroy};
 }
 
-Owned<MemoryDesc> describe_any(const OneDnn& library, const Shape& dims, int type) {
+Owned<MemoryDesc> describe_tagged(const OneDnn& library,
+                                  const Shape& dims,
+                                  int tag,
+                                  int type) {
   MemoryDesc* desc = nullptr;
   const Status status = library.api().memory_desc_create_with_tag(
-      &desc, static_cast<int>(dims.size()), dims.data(), type, kTagAny);
+      &desc, static_cast<int>(dims.size()), dims.data(), type, tag);
   library.check(status, "describing an array");
   return {desc, library.api().memory_desc_destroy};
+}
+
+Owned<MemoryDesc> describe_any(const OneDnn& library, const Shape& dims, int type) {
+  return describe_tagged(library, dims, kTagAny, type);
 }
 
 Owned<Attributes> user_scratchpad(const OneDnn& library) {

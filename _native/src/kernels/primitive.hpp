@@ -33,6 +33,11 @@ Owned<MemoryDesc> describe(const OneDnn& library,
                            const Shape& dims,
                            const Shape& strides,
                            int type = data_type::f32);
+// An array in the layout of a format tag.
+Owned<MemoryDesc> describe_tagged(const OneDnn& library,
+                                  const Shape& dims,
+                                  int tag,
+                                  int type = data_type::f32);
 // An array whose layout the primitive chooses.
 Owned<MemoryDesc> describe_any(const OneDnn& library,
                                const Shape& dims,
