@@ -113,15 +113,17 @@ With batch normalisation, activations, poolings and concatenations computed agai
         *("network, batch", "memcfg", "PyTorch", "speed", "more time", "less memory"),
         *MEMORY,
     )
+    places: dict[str, list[str]] = {where(of["environment"]): []}
     for each in of["results"]:
         more, less = (
             each[k]["memcfg"] / each[k][AUTO] - 1 for k in ("seconds", "memory")
         )
         text += row(each, f"{more:.1%}", f"{-less:.0%}")
-    return (
-        text
-        + f"""
-*more time*, *less memory*: than under `auto()`.
-{where(of["environment"])}.
-"""
-    )
+        if "environment" in each:  # measured elsewhere
+            place = where(each["environment"])
+            places.setdefault(place, []).append(each["network"])
+    first, *others = places
+    text += f"\n*more time*, *less memory*: than under `auto()`.\n{first}"
+    for place in others:
+        text += f";\n{' and '.join(places[place])}: {place}"
+    return text + ".\n"

@@ -100,6 +100,7 @@ OneDnn::OneDnn(const std::string& path) : state_(std::make_shared<State>()) {
   check(api.engine_create(&state_->engine, kCpu, 0), "making the CPU engine");
   check(api.stream_create(&state_->stream, state_->engine, kInOrder),
         "making the stream");
+  state_->wide_blocks = find_tag(api, "BA16a64b");
   state_->narrow_blocks = find_tag(api, "BA16a32b");
 }
 

@@ -31,7 +31,8 @@ class OneDnn {
   const onednn::Api& api() const noexcept { return state_->api; }
   onednn::Engine* engine() const noexcept { return state_->engine; }
   onednn::Stream* stream() const noexcept { return state_->stream; }
-  // The tag of blocks of 16 rows by 32 columns, "BA16a32b"; 0 if the library has none.
+  // Tags of blocks of 16 rows by 64 and by 32 columns; 0 if the library has none.
+  int wide_blocks() const noexcept { return state_->wide_blocks; }
   int narrow_blocks() const noexcept { return state_->narrow_blocks; }
 
   // Throws std::runtime_error naming `what` unless status is success.
@@ -44,7 +45,7 @@ class OneDnn {
     onednn::Api api;
     onednn::Engine* engine = nullptr;
     onednn::Stream* stream = nullptr;
-    int narrow_blocks = 0;
+    int wide_blocks = 0, narrow_blocks = 0;
   };
   std::shared_ptr<State> state_;
 };

@@ -46,6 +46,16 @@ bool wants_narrow_blocks(const Matrix& left, const Matrix& right) {
          right.columns < kBlocksMany * kWide;
 }
 
+// Whether an array is in the layout of a tag, which the library may not have.
+bool has_layout(const OneDnn& library,
+                const MemoryDesc* array,
+                const Shape& dims,
+                int tag) {
+  if (tag == 0) return false;
+  const auto same = describe_tagged(library, dims, tag);
+  return library.api().memory_desc_equal(array, same.get()) != 0;
+}
+
 // Whether a product is one of oneDNN's blocks, which add an element's terms in an order
 // that does not depend on the right operand's layout. Its other family copies as it
 // goes, and gains nothing from packing.
@@ -140,12 +150,17 @@ Owned<MemoryDesc> packed_layout(const OneDnn& library,
   }
   const Matrix result{left.rows, right.columns, right.columns, 1};
   const auto plain = describe(library, right);
-  const int narrow = library.narrow_blocks();
-  const int tag = wants_narrow_blocks(left, right) && narrow != 0 ? narrow : kTagAny;
-  const auto any = describe_tagged(library, {right.rows, right.columns}, tag);
+  const Shape dims{right.rows, right.columns};
+  const auto any = describe_any(library, dims);
   const auto before = choose_product(library, left, plain.get(), result, epilogue);
-  const auto chosen = choose_product(library, left, any.get(), result, epilogue);
+  auto chosen = choose_product(library, left, any.get(), result, epilogue);
   const MemoryDesc* packed = layout(library, chosen.get(), query::weights);
+  if (wants_narrow_blocks(left, right) && library.narrow_blocks() != 0 &&
+      has_layout(library, packed, dims, library.wide_blocks())) {
+    const auto narrow = describe_tagged(library, dims, library.narrow_blocks());
+    chosen = choose_product(library, left, narrow.get(), result, epilogue);
+    packed = layout(library, chosen.get(), query::weights);
+  }
   if (api.memory_desc_equal(plain.get(), packed) != 0 ||
       !has_blocks(library, before.get()) || !has_blocks(library, chosen.get()) ||
       !is_dense(bytes, api.memory_desc_get_size(packed))) {
