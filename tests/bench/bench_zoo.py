@@ -4,9 +4,9 @@ For each network a process a turn and a library, taking turns: the same batch, t
 and optimizer (SGD with momentum). PyTorch runs eagerly, in the first turn in both
 memory formats where there are images, then in the faster, which counts; ``--compile``
 adds `torch.compile` in that format, beside the ratios, and ``--beside results.json``
-adds it to rows that lack it, in turns with memcfg. A process reports the seconds of
-a step and the most memory it ever had above what it had after its imports; weights are
-part of both. Of several turns the medians count. Ratios of time are PyTorch's over
+adds it to rows there that lack it, after a run of memcfg. A process reports the seconds
+of a step and the most memory it ever had above what it had after its imports; weights
+are part of both. Of several turns the medians count. Ratios of time are PyTorch's over
 memcfg's, ratios of memory memcfg's over PyTorch's. With ``--dtype mixed_bfloat16`` both
 compute in bfloat16, PyTorch under `torch.autocast`; ratios of memory are then over
 PyTorch's in float32. With another ``--policy`` than `auto`, `auto` takes turns, too:
@@ -222,10 +222,18 @@ def measure(name, kind, options) -> dict:
     }
 
 
-def measure_compiled(results, options) -> None:
-    """Add `torch.compile` to results without it, and memcfg in the same minute."""
+def measure_compiled(path, options) -> None:
+    """Add `torch.compile` to a file's results without it, and memcfg beside it."""
+    from bench_training import environment
+
+    document = json.loads(path.read_text())
+    place = document["environment"]
+    options.threads, options.policy = place["threads"], place["policy"]
+    options.dtype = place["dtype"]
+    if environment(options.threads)["processor"] != place["processor"]:
+        raise SystemExit(f"{path} was measured on another processor")
     names = options.networks.split(",") if options.networks else ()
-    for result in results:
+    for result in document["results"]:
         found = result.get("compiled", result["seconds"])
         if any(side in COMPILED for side in found) or (
             (names and result["network"] not in names)
@@ -237,12 +245,12 @@ def measure_compiled(results, options) -> None:
         taken = {
             side: run(own, kind, side, batch, options) for side in ("memcfg", other)
         }
-        if taken[other] is None:
+        if taken[other] is None:  # run() has said why
             continue
         result["compiled"] = {side: one["seconds"] for side, one in taken.items()}
         mine, theirs = result["compiled"].values()
         print(f"{own:18} {kind:9} {batch:3} torch.compile {theirs / mine:5.2f}")
-        write(results, options)
+        path.write_text(json.dumps(document, indent=1) + "\n")
 
 
 def row(result) -> str:
@@ -296,7 +304,7 @@ def main() -> None:
         work(options)
         return
     if options.beside:
-        measure_compiled(json.loads(options.beside.read_text())["results"], options)
+        measure_compiled(options.beside, options)
         return
     from zoo_peers import NETWORKS
 

@@ -37,13 +37,14 @@ constexpr Dim kWide = 64;
 constexpr Dim kRowsUndivided = 32;
 constexpr Dim kBlocksMany = 16;  // from these on half a block matters no more
 
-// Whether blocks half as wide, of as many bytes, are shared better. Of five blocks on
-// two threads one has three: 86 us instead of 72 for 32 x 784 x 300 (2 x Zen 4).
+// Whether blocks half as wide, of as many bytes, may be shared better; how many threads
+// there are is not asked, as programs outlive that. Of five blocks one of two threads
+// has three: 86 us instead of 72 for 32 x 784 x 300 (2 x Zen 4).
 bool wants_narrow_blocks(const Matrix& left, const Matrix& right) {
   const Dim rest = right.columns % kWide;
   const bool as_many_bytes = rest == 0 || rest > kWide / 2;
   return left.rows > 1 && left.rows <= kRowsUndivided && as_many_bytes &&
-         right.columns < kBlocksMany * kWide;
+         right.columns <= (kBlocksMany - 1) * kWide;
 }
 
 // Whether an array is in the layout of a tag, which the library may not have.
