@@ -125,5 +125,5 @@ With batch normalisation, activations, poolings and concatenations computed agai
     first, *others = places
     text += f"\n*more time*, *less memory*: than under `auto()`.\n{first}"
     for place in others:
-        text += f";\n{' and '.join(places[place])}:\n{place}"
+        text += f";\n{' and '.join(dict.fromkeys(places[place]))}:\n{place}"
     return text + ".\n"
