@@ -18,7 +18,6 @@ from memcfg._caller import outside
 from memcfg.files import read_file, write_atomically
 
 _NONE = "none"
-_LEFT = re.compile(r"\.memcfg-[0-9a-f]{16}")  # by a process that was killed
 _told: set[str] = set()  # warnings, in this process
 
 
@@ -106,7 +105,7 @@ class FileCache:
         found = []
         with os.scandir(self.folder) as entries:
             for entry in entries:
-                if ours.fullmatch(entry.name) or _LEFT.fullmatch(entry.name):
+                if ours.fullmatch(entry.name):
                     with suppress(FileNotFoundError):  # another process was faster
                         state = entry.stat(follow_symlinks=False)
                         found.append((state.st_mtime_ns, state.st_size, entry.path))

@@ -295,13 +295,14 @@ class Trace:
         OSError
             If it cannot be read.
         """
-        (version,) = read_arrays(path, _WHAT, ["memcfg_trace"]).values()
+        arrays = read_arrays(path, _WHAT)  # at once: of one file
         try:
+            version = arrays["memcfg_trace"]
             if int(version) != _VERSION:
                 raise ValueError(f"version {version} is none that is known")
-            arrays = read_arrays(path, _WHAT, ("names", *_COLUMNS))
-            names = read_json(arrays.pop("names").tobytes(), "trace")
-            return cls(tags=names["tags"], stacks=names["stacks"], **arrays)
+            names = read_json(arrays["names"].tobytes(), "trace")
+            columns = {name: arrays[name] for name in _COLUMNS}
+            return cls(tags=names["tags"], stacks=names["stacks"], **columns)
         except (
             AttributeError,
             KeyError,

@@ -12,17 +12,19 @@ import inspect
 import json
 import os
 import warnings
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from memcfg._caller import outside
 from memcfg._core import Counter
+from memcfg.documents import read_count, read_json
 from memcfg.errors import FormatError
 from memcfg.nn import optimizers
 from memcfg.nn._attributes import constructor_arguments
 from memcfg.nn._nested import Nested
-from memcfg.nn._weight_files import Entry, read_file, read_metadata, write_file
+from memcfg.nn._weight_files import Entry, WeightFile, write_file
 from memcfg.nn.initializers import Initializer
 from memcfg.nn.layers._layer import InputLayer, Layer, Place, inner_layers
 from memcfg.nn.losses import Loss
@@ -40,18 +42,19 @@ __all__ = [
     "FORMAT",
     "SAVED",
     "STATE",
+    "Backup",
     "backup",
     "class_name",
     "describe",
     "entries",
-    "epoch_of_backup",
     "is_ours",
+    "read_backup",
     "restore",
     "save",
     "set_values",
 ]
 
-FORMAT, BACKUP = "memcfg.model/1", "memcfg.backup/1"
+FORMAT, BACKUP = "memcfg.model/1", "memcfg.backup/2"
 SAVED = Layer, Loss, Metric, Initializer, Regularizer  # what is named by its class
 STATE = "optimizer/"  # before the keys of the optimizer's state
 KEPT = "state/"  # before those of what layers keep between batches
@@ -65,13 +68,16 @@ def save(model: Any, filepath: str | os.PathLike[str], overwrite: bool) -> None:
             f"models are written to files that end in '.memcfg', got {path!r}; weights "
             "alone: save_weights('x.weights.safetensors')"
         )
-    if not overwrite and os.path.exists(path):
-        raise FileExistsError(f"{path} is there, and overwrite is False")
     with model._lock.turn():
         model._gather()
         _, session = model._weights_and_session()
         metadata = {"format": FORMAT, "model": describe(model)}
-        write_file(path, entries(model), session.read, metadata)
+        weights = entries(model)
+        try:
+            write_file(path, weights, session.read, metadata, overwrite=overwrite)
+        except FileExistsError as error:
+            told = "it is there, and overwrite is False"
+            raise FileExistsError(error.errno, told, path) from None
 
 
 def describe(model: Any) -> str:
@@ -278,36 +284,47 @@ def _policy_name(policy: Any) -> str | None:
     return None
 
 
+@dataclass(frozen=True)
+class Backup:
+    """Where training goes on, and all values, of a file that may be closed."""
+
+    epoch: int
+    iterations: int
+    file: WeightFile
+
+
 def backup(model: Any, path: str, epoch: int) -> None:
     """Write all values, and the epoch to go on from."""
     with model._lock.turn():
         _, session = model._weights_and_session()
         steps = str(model.optimizer._iterations.value)
         metadata = {"format": BACKUP, "iterations": steps, "epoch": str(epoch)}
-        write_file(path, entries(model), session.read, metadata)
+        write_file(path, entries(model), session.read, metadata, checksum=True)
 
 
-def epoch_of_backup(path: str) -> int:
-    """Return the epoch that training goes on from."""
-    return _notes_of(path)[0]
+def read_backup(path: str) -> Backup:
+    """Read what `backup` wrote; FormatError if a byte of it is another one."""
+    try:
+        with WeightFile(path) as file:
+            if file.metadata.get("format") != BACKUP:
+                raise FormatError("its format is another one")
+            file.verify()
+    except FormatError as error:
+        raise FormatError(f"{path} is no backup of training: {error}") from None
+    epoch, steps = (
+        read_count(read_json(str(file.metadata.get(key)), key), f"{path}: {key}")
+        for key in ("epoch", "iterations")
+    )
+    return Backup(epoch, steps, file)
 
 
-def _notes_of(path: str) -> tuple[int, int]:
-    """Return the epoch and the number of steps that a backup notes."""
-    metadata = read_metadata(path)
-    epoch, steps = (str(metadata.get(key)) for key in ("epoch", "iterations"))
-    if metadata.get("format") != BACKUP or not (epoch + steps).isdecimal():
-        raise FormatError(f"{path} is no backup of training")
-    return int(epoch), int(steps)
-
-
-def restore(model: Any, path: str) -> None:
-    """Read what `backup` wrote into a model, all or nothing."""
-    _, steps = _notes_of(path)
+def restore(model: Any, saved: str | Backup) -> None:
+    """Put a backup, or that of a path, into a model, all or nothing."""
+    found = saved if isinstance(saved, Backup) else read_backup(saved)
     with model._lock.turn():
         wanted = entries(model)
-        values = read_file(path, wanted, whole=True)
-        set_values(model, zip(wanted, values, strict=True), steps)
+        values = found.file.read(wanted)
+        set_values(model, zip(wanted, values, strict=True), found.iterations)
 
 
 def entries(model: Any) -> Sequence[Entry]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import zlib
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,20 +21,21 @@ from memcfg.documents import (
     read_text,
 )
 from memcfg.errors import FormatError, WeightsError
-from memcfg.files import open_file, write_atomically
+from memcfg.files import open_file, remove_abandoned, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from io import BufferedReader
+    from typing import Self
 
     from memcfg.nn._network import Weight
 
 __all__ = [
     "Entry",
+    "WeightFile",
     "check_file_name",
     "check_list",
     "read_file",
-    "read_metadata",
     "write_file",
 ]
 
@@ -41,6 +44,7 @@ Floats = npt.NDArray[np.float32]
 _WEIGHTS = {"format": "memcfg.weights/1"}
 _MODEL = 2**26  # bytes of a whole model's header
 _METADATA = 2**20  # bytes of a header for what others note in it
+_CHECKSUM = "checksum"  # the key of a tensor; those of a model's have a "/"
 _FOREIGN = 8  # times as long as ours a header may be otherwise
 _DTYPES = {
     "F64": "float64",
@@ -133,20 +137,33 @@ def write_file(
     weights: Sequence[Weight | Entry],
     read: Callable[[str], Floats],
     metadata: Mapping[str, str] = _WEIGHTS,
+    *,
+    overwrite: bool = True,
+    checksum: bool = False,
 ) -> None:
-    """Write weights to a safetensors file, all or nothing, one at a time."""
+    """Write weights to a safetensors file, all or nothing, one at a time.
+
+    With a checksum, `WeightFile.verify` finds any byte that has changed since: the
+    last tensor is the CRC-32 of all bytes before it.
+    """
     ordered = sorted(weights, key=lambda weight: weight.key)
+    check = [Entry("", _CHECKSUM, (4,), "uint8")] if checksum else []
 
     def pieces() -> Iterator[bytes | memoryview]:
-        yield _header(ordered, metadata)
+        header = _header([*ordered, *check], metadata)
+        total = zlib.crc32(header)
+        yield header
         for weight in ordered:
-            yield (
-                np.ascontiguousarray(read(weight.name), _stored(weight))
-                .reshape(-1)
-                .data
-            )
+            values = np.ascontiguousarray(read(weight.name), _stored(weight))
+            data = values.reshape(-1).view(np.uint8).data
+            if check:
+                total = zlib.crc32(data, total)
+            yield data
+            del values, data  # before the next one is read
+        if check:
+            yield _checksum(total)
 
-    write_atomically(path, pieces())
+    write_atomically(path, pieces(), overwrite=overwrite)
 
 
 def _stored(weight: Weight | Entry) -> np.dtype[Any]:
@@ -172,56 +189,143 @@ def _header(
     return len(text).to_bytes(8, "little") + text
 
 
-def read_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read what a safetensors file notes beside its tensors."""
-    with open_file(path) as file:
+class WeightFile:
+    """A safetensors file that is open: all that is read of it is of one save.
+
+    Temporary files that others have left beside it are removed.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file.
+    header_bytes : int, default 2**23
+        About as many as its header should have; other writers' may be longer.
+
+    Attributes
+    ----------
+    where : str
+        The file, for messages.
+    metadata : dict
+        What it notes beside its tensors.
+
+    Raises
+    ------
+    OSError
+        If it cannot be read.
+    FormatError
+        If it has no header.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], header_bytes: int = _MODEL // _FOREIGN
+    ) -> None:
+        self.where = os.fspath(path)
+        self._file = open_file(path)
         try:
-            _, entries = _read_header(file, _MODEL // _FOREIGN)
+            remove_abandoned(path)
+            self._start, self._entries = _read_header(self._file, header_bytes)
+        except BaseException:
+            self._file.close()
+            raise
+        notes = self._entries.pop("__metadata__", {})
+        self.metadata: dict[str, Any] = notes if isinstance(notes, dict) else {}
+        self._held: dict[str, npt.NDArray[np.uint8]] = {}  # bytes that `verify` read
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def read(
+        self,
+        weights: Sequence[Weight | Entry],
+        key_of: Callable[[str], str | None] | None = None,
+    ) -> list[Floats]:
+        """Return a model's weights; WeightsError if these are others, or damaged.
+
+        `key_of` says the key that a name in the file stands for; None: it is passed
+        over.
+        """
+        names = {
+            name: name if key_of is None else key_of(name) for name in self._entries
+        }
+        try:
+            _check_names(names, weights, self.where)
+            read = self._tensors
+            found = {key: read[name] for name, key in names.items() if key is not None}
+            for weight in weights:
+                _check_entry(weight, found[weight.key], self.where)
+            return [
+                self._bytes(weight.key, *found[weight.key]["data_offsets"])
+                .view(_stored(weight))
+                .reshape(weight.shape)
+                .astype(weight.dtype, copy=False)
+                for weight in weights
+            ]
         except FormatError as error:
-            raise FormatError(f"{os.fspath(path)} holds no model: {error}") from None
-    found = entries.get("__metadata__", {})
-    return found if isinstance(found, dict) else {}
+            raise _damaged(self.where, error) from None
+
+    def verify(self) -> None:
+        """Read all bytes and compare their checksum; the file may be closed then.
+
+        FormatError if `write_file` did not write it, or not so, with a checksum.
+        """
+        spans = {key: each["data_offsets"] for key, each in self._tensors.items()}
+        self._file.seek(0)
+        check = zlib.crc32(self._file.read(self._start))
+        for key in sorted(spans, key=spans.__getitem__):
+            self._held[key] = self._bytes(key, *spans[key])
+            if key != _CHECKSUM:
+                check = zlib.crc32(self._held[key].data, check)
+        found = self._held.pop(_CHECKSUM, None)
+        if found is None or found.tobytes() != _checksum(check):
+            raise FormatError("it is not as it was written")
+        del self._entries[_CHECKSUM], self._tensors[_CHECKSUM]
+
+    @cached_property
+    def _tensors(self) -> dict[str, Any]:
+        """What the header says of each tensor, in agreement with the file's size."""
+        read = {
+            name: read_object(entry, repr(name), _ENTRY)
+            for name, entry in self._entries.items()
+        }
+        _check_offsets(read, os.fstat(self._file.fileno()).st_size - self._start)
+        return read
+
+    def _bytes(self, key: str, begin: int, end: int) -> npt.NDArray[np.uint8]:
+        """Return the bytes of a tensor."""
+        if key in self._held:
+            return self._held[key]
+        values = np.empty(end - begin, np.uint8)
+        self._file.seek(self._start + begin)
+        if values.size and self._file.readinto(values.data) < values.nbytes:
+            raise FormatError("it became shorter while it was read")
+        return values
 
 
 def read_file(
     path: str | os.PathLike[str],
     weights: Sequence[Weight | Entry],
-    *,
-    whole: bool = False,
     key_of: Callable[[str], str | None] | None = None,
 ) -> list[Floats]:
-    """Read a model's weights from a safetensors file; `whole`: of a whole model.
+    """Read weights alone from a safetensors file, as `WeightFile.read` does."""
+    try:
+        with WeightFile(path, len(_header(weights))) as file:
+            return file.read(weights, key_of)
+    except FormatError as error:
+        raise _damaged(os.fspath(path), error) from None
 
-    `key_of` says the key that a name in the file stands for; None: it is passed over.
-    """
-    where = os.fspath(path)
-    with open_file(path) as file:
-        try:
-            expected = _MODEL // _FOREIGN if whole else len(_header(weights))
-            start, entries = _read_header(file, expected)
-            entries.pop("__metadata__", None)
-            keys = {name: name if key_of is None else key_of(name) for name in entries}
-            _check_names(keys, weights, where)
-            read = {
-                name: read_object(entry, repr(name), _ENTRY)
-                for name, entry in entries.items()
-            }
-            _check_offsets(read, os.fstat(file.fileno()).st_size - start)
-            found = {key: read[name] for name, key in keys.items() if key is not None}
-            for weight in weights:
-                _check_entry(weight, found[weight.key], where)
-            offsets = [
-                start + found[weight.key]["data_offsets"][0] for weight in weights
-            ]
-            return [
-                _read_values(file, offset, weight)
-                for offset, weight in zip(offsets, weights, strict=True)
-            ]
-        except FormatError as error:
-            raise WeightsError(
-                f"{where} is damaged or not a safetensors file of float32 weights: "
-                f"{error}"
-            ) from None
+
+def _damaged(where: str, error: FormatError) -> WeightsError:
+    return WeightsError(
+        f"{where} is damaged or not a safetensors file of float32 weights: {error}"
+    )
+
+
+def _checksum(check: int) -> bytes:
+    """Return what the last tensor of a file with a checksum is."""
+    return check.to_bytes(4, "little")
 
 
 def _read_header(file: BufferedReader, expected: int) -> tuple[int, dict[str, Any]]:
@@ -289,14 +393,6 @@ def _check_entry(weight: Weight | Entry, entry: Mapping[str, Any], where: str) -
     begin, end = entry["data_offsets"]
     if end - begin != weight.nbytes:
         raise FormatError(f"{weight.key!r} has not as many bytes as its shape says")
-
-
-def _read_values(file: BufferedReader, offset: int, weight: Weight | Entry) -> Floats:
-    values = np.empty(weight.size, _stored(weight))
-    file.seek(offset)
-    if values.size and file.readinto(values.view(np.uint8).data) < values.nbytes:
-        raise FormatError("it became shorter while it was read")
-    return values.reshape(weight.shape).astype(weight.dtype, copy=False)
 
 
 def _read_span(value: Any, where: str) -> tuple[int, ...]:

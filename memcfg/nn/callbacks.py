@@ -21,7 +21,7 @@ from memcfg.errors import FormatError
 from memcfg.nn._argument_checks import integer, nonnegative, real
 from memcfg.nn._keras_arguments import takes_arguments
 from memcfg.nn._keras_names import absent
-from memcfg.nn._saving import backup, describe, epoch_of_backup, restore
+from memcfg.nn._saving import Backup, backup, describe, read_backup, restore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -668,7 +668,7 @@ class BackupAndRestore(Callback):
         training goes on with the epoch's beginning.
     double_checkpoint : bool, default False
         Whether to keep the backup before the last one, and take it if the last one is
-        damaged.
+        damaged: its length and a checksum of all its bytes are compared.
     delete_checkpoint : bool, default True
         Whether to delete the backup at the end of `fit`.
 
@@ -696,29 +696,34 @@ class BackupAndRestore(Callback):
         self.delete_checkpoint = delete_checkpoint
         self._saving = _Saving(save_freq)
         self._epoch = 0
-        self._found: str | None = None  # the backup that is read
+        self._found: Backup | None = None  # until training begins
         names = ("latest.safetensors", "before.safetensors")
         self._paths = [os.path.join(self.backup_dir, name) for name in names]
+        self._has_latest = False  # whether the last one is known to be whole
 
     def resumed_epoch(self) -> int:
-        """Return the epoch of the backup; 0 without one."""
-        self._found = None
+        """Read the backup, if there is one, and return its epoch; 0 without one."""
+        self._found, self._has_latest = None, False
+        damage: FormatError | None = None
         for path in self._paths:
-            if os.path.exists(path):
-                try:
-                    epoch = epoch_of_backup(path)
-                except FormatError:
-                    if path != self._paths[-1] and os.path.exists(self._paths[-1]):
-                        continue
-                    raise
-                self._found = path
-                return epoch
+            try:
+                self._found = read_backup(path)
+            except FileNotFoundError:
+                continue
+            except FormatError as error:
+                damage = damage or error
+                continue
+            self._has_latest = path == self._paths[0]
+            return self._found.epoch
+        if damage is not None:
+            raise damage
         return 0
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
-        """Read the backup, if there is one: values and the optimizer's state."""
-        if self._found is not None:
-            restore(self.model, self._found)
+        """Put what was read into the model: values and the optimizer's state."""
+        found, self._found = self._found, None
+        if found is not None:
+            restore(self.model, found)
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
         """Note which epoch it is."""
@@ -735,7 +740,6 @@ class BackupAndRestore(Callback):
 
     def on_train_end(self, logs: Logs | None = None) -> None:
         """Delete the backup: training has come to its end."""
-        self._found = None
         if self.delete_checkpoint:
             for path in self._paths:
                 with suppress(FileNotFoundError):
@@ -743,9 +747,11 @@ class BackupAndRestore(Callback):
 
     def _write(self, epoch: int) -> None:
         os.makedirs(self.backup_dir, exist_ok=True)
-        if self.double_checkpoint and os.path.exists(self._paths[0]):
+        if self.double_checkpoint and self._has_latest:
+            self._has_latest = False
             os.replace(*self._paths)
         backup(self.model, self._paths[0], epoch)
+        self._has_latest = True
 
 
 class LearningRateScheduler(Callback):

@@ -26,7 +26,7 @@ from memcfg.nn._saving import (
     set_values,
 )
 from memcfg.nn._sequential import Sequential
-from memcfg.nn._weight_files import Entry, read_file, read_metadata
+from memcfg.nn._weight_files import Entry, WeightFile
 from memcfg.nn.layers._attention import ATTENTION, Said
 from memcfg.nn.layers._layer import (
     InputLayer,
@@ -105,28 +105,38 @@ def load_model(
     TypeError, ValueError
         By a constructor, if an argument in the file has no meaning.
     """
-    metadata = read_metadata(filepath)
     where = os.fspath(filepath)
-    if metadata.get("format") != FORMAT or not isinstance(metadata.get("model"), str):
+    try:
+        file = WeightFile(filepath)
+    except FormatError as error:
+        raise FormatError(f"{where} holds no model: {error}") from None
+    with file:
+        return _loaded(file, custom_objects or {}, compiled=compile)
+
+
+def _loaded(file: WeightFile, custom: Mapping[str, Any], *, compiled: bool) -> Model:
+    """Make the model of an open file, with its values."""
+    notes, where = file.metadata, file.where
+    if notes.get("format") != FORMAT or not isinstance(notes.get("model"), str):
         raise FormatError(f"{where} holds weights and no whole model: use load_weights")
-    document = read_json(metadata["model"], "model")
-    reader = _Reader(custom_objects or {}, where)
+    document = read_json(notes["model"], "model")
+    reader = _Reader(custom, where)
     try:
         model = reader.read(document)
-        compiled = document["compile"] if compile else None
-        if compiled is not None:
-            reader.compile(model, compiled)
-        saved = [] if document["compile"] is None else document["compile"]["state"]
+        settings = document["compile"]
+        if compiled and settings is not None:
+            reader.compile(model, settings)
+        saved = [] if settings is None else settings["state"]
     except (KeyError, IndexError, AttributeError) as error:
         raise FormatError(f"{where}: its model is described badly: {error!r}") from None
     with model._lock.turn():
         wanted = entries(model)
         unread = [
             Entry("", STATE + key, tuple(shape), dtype)
-            for key, shape, dtype in (saved if compiled is None else ())
+            for key, shape, dtype in (() if compiled else saved)
         ]
-        values = read_file(filepath, [*wanted, *unread], whole=True)
-        steps = None if compiled is None else compiled["iterations"]
+        values = file.read([*wanted, *unread])
+        steps = settings["iterations"] if compiled and settings is not None else None
         set_values(model, zip(wanted, values, strict=False), steps)
     return model
 

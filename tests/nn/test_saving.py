@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import threading
 
 import numpy as np
 import pytest
@@ -251,6 +252,77 @@ def test_damaged_files_are_refused(tmp_path):
             models.load_model(path)
 
 
+def of_one_number(number, path):
+    """Save a model of which name, layer, steps and weights all tell a number."""
+    layer = nn.Dense(3, name=f"layer{number}")
+    model = nn.Sequential([nn.Input((4,)), layer], name=f"model{number}")
+    model.compile("sgd", "mse")
+    model.optimizer._iterations = type(model.optimizer._iterations)(number)
+    model.set_weights([np.full(w.shape, number) for w in model.get_weights()])
+    model.save(path)
+
+
+def numbers_of(model):
+    name = model.name.removeprefix("model"), model.layers[0].name.removeprefix("layer")
+    values = np.concatenate([w.ravel() for w in model.get_weights()])
+    return {*map(int, name), model.optimizer.iterations, *values.tolist()}
+
+
+class Flipping:
+    """Puts one of two files in place of a third, as fast as it can."""
+
+    def __init__(self, path, files):
+        self.path, self.files = path, files
+        self.flips = 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._flip)
+
+    def _flip(self):
+        while not self._over.is_set():
+            spare = f"{self.path}.spare"
+            os.link(self.files[self.flips % 2], spare)
+            os.replace(spare, self.path)
+            self.flips += 1
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._over.set()
+        self._thread.join()
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_read_as_one_of_the_two(tmp_path):
+    path = tmp_path / "m.memcfg"
+    files = [tmp_path / f"{number}.memcfg" for number in (1, 2)]
+    for number, file in enumerate(files, 1):
+        of_one_number(number, file)
+    os.link(files[1], path)
+    met = set()
+    with Flipping(path, files) as flipping:
+        for _ in range(60):
+            found = numbers_of(models.load_model(path))
+            assert len(found) == 1
+            met |= found
+    assert met == {1, 2}
+    assert flipping.flips > 60
+
+
+def test_a_file_that_comes_up_amid_a_save_is_not_overwritten(tmp_path, monkeypatch):
+    path, fsync = tmp_path / "m.memcfg", os.fsync
+
+    def of_another(handle):
+        path.write_bytes(b"another's")
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", of_another)
+    with pytest.raises(FileExistsError, match="overwrite is False") as caught:
+        functional().save(path, overwrite=False)
+    assert caught.value.filename == str(path)
+    assert path.read_bytes() == b"another's"
+
+
 class StopError(Exception):
     pass
 
@@ -300,6 +372,99 @@ def test_the_backup_before_the_last_one(tmp_path):
     (folder / "latest.safetensors").write_bytes(b"damaged")
     _, epochs = fitted(trained("late", "adam"), 5, backup)
     assert epochs == [3, 4]
+
+
+def damaged(data, how):
+    """Change a backup in a way that its header does not tell."""
+    found = bytearray(data)
+    start = 8 + int.from_bytes(data[:8], "little")
+    match how:
+        case "short":
+            del found[-100:]
+        case "empty":
+            found.clear()
+        case "long":
+            found += bytes(8)
+        case "weight":
+            found[start + 5] ^= 1
+        case "last byte":
+            found[-1] ^= 1
+        case "zeros":  # as after a power cut
+            found[start:] = bytes(len(found) - start)
+        case "epoch":
+            place = found.index(b'"epoch":"4"') + len(b'"epoch":"')
+            found[place : place + 1] = b"9"
+    assert found != data
+    return bytes(found)
+
+
+DAMAGE = ("short", "empty", "long", "weight", "last byte", "zeros", "epoch")
+
+
+@pytest.fixture(scope="module")
+def two_backups(tmp_path_factory):
+    """Bytes of the last backup, from which epoch 4 begins, and of the one before."""
+    folder = tmp_path_factory.mktemp("backups")
+    backup = cb.BackupAndRestore(folder, double_checkpoint=True)
+    with pytest.raises(StopError):
+        fitted(trained("late", "adam"), 5, backup, Crash(3))
+    return [(folder / f"{name}.safetensors").read_bytes() for name in NAMES]
+
+
+NAMES = ("latest", "before")
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_a_damaged_backup_gives_way_to_the_one_before_it(tmp_path, two_backups, how):
+    latest, before = (tmp_path / f"{name}.safetensors" for name in NAMES)
+    latest.write_bytes(two_backups[0])
+    before.write_bytes(two_backups[1])
+    backup = cb.BackupAndRestore(tmp_path, double_checkpoint=True)
+    assert backup.resumed_epoch() == 4
+    latest.write_bytes(damaged(two_backups[0], how))
+    assert backup.resumed_epoch() == 3
+    before.unlink()
+    with pytest.raises(FormatError, match=r"latest\.safetensors is no backup"):
+        backup.resumed_epoch()
+    before.write_bytes(damaged(two_backups[1], "short"))
+    with pytest.raises(FormatError, match=r"latest\.safetensors is no backup"):
+        backup.resumed_epoch()
+
+
+def test_a_damaged_backup_does_not_take_the_place_of_a_whole_one(tmp_path, two_backups):
+    """A crash right after it was found must find the whole one again."""
+    latest, before = (tmp_path / f"{name}.safetensors" for name in NAMES)
+    latest.write_bytes(damaged(two_backups[0], "weight"))
+    before.write_bytes(two_backups[1])
+    backup = cb.BackupAndRestore(tmp_path, double_checkpoint=True)
+    with pytest.raises(StopError):
+        fitted(trained("late", "adam"), 5, backup, Crash(3))
+    assert latest.read_bytes() == two_backups[0]
+    assert before.read_bytes() == two_backups[1]
+
+
+def test_a_backup_that_is_replaced_before_training_begins_is_the_one_that_was_read(
+    tmp_path,
+):
+    """The epoch is asked for before the values are put back."""
+    folders = tmp_path / "1", tmp_path / "2"
+    losses, _ = fitted(trained("late", "adam"), 5)
+    for epoch, folder in zip((1, 3), folders, strict=True):
+        with pytest.raises(StopError):
+            fitted(
+                trained("late", "adam"), 5, cb.BackupAndRestore(folder), Crash(epoch)
+            )
+
+    class Replace(cb.Callback):
+        def on_train_begin(self, logs=None):
+            name = "latest.safetensors"
+            os.replace(folders[1] / name, folders[0] / name)
+
+    rest, epochs = fitted(
+        trained("late", "adam"), 5, Replace(), cb.BackupAndRestore(folders[0])
+    )
+    assert epochs == [2, 3, 4]
+    assert rest == losses[2:]
 
 
 def test_a_backup_of_another_model_is_refused(tmp_path):
