@@ -9,13 +9,23 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from memcfg._caller import outside
-from memcfg.files import read_file, write_atomically
+from memcfg.files import (
+    make_private_folder,
+    open_private_file,
+    require_private_folder,
+    write_atomically,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from io import BufferedReader
 
 _NONE = "none"
 _told: set[str] = set()  # warnings, in this process
@@ -53,7 +63,8 @@ class FileCache:
 
     A file has another name until it is whole; one that is damaged is none. The oldest
     make way where they are more than the limit. What cannot be read or kept is made
-    again, and a folder that cannot be written to is told of once a process.
+    again, and a folder that cannot be written to is told of once a process; so is a
+    folder or file that others could have written, which is neither read nor written.
 
     Parameters
     ----------
@@ -69,33 +80,62 @@ class FileCache:
 
     def read(self, key: str) -> bytes | None:
         """Return data; None if there are none, or not as they were written."""
-        path = self._path(key)
-        try:
-            found = read_file(path, self.kind.limit)
-        except OSError:
-            return None
+        with self._opened(key) as file:
+            found = b"" if file is None else file.read(self.kind.limit + 1)
         magic = self.kind.magic
         start = len(magic) + sha256().digest_size
         data = found[start:]
         if found[:start] != magic + sha256(data).digest():
             return None
         with suppress(OSError):
-            os.utime(path)  # it is in use
+            os.utime(self._path(key))  # it is in use
         return data
 
     def has(self, key: str) -> bool:
-        """Whether there is a file, damaged or not."""
-        return self._path(key).exists()
+        """Whether there is a file that may be read, damaged or not."""
+        with self._opened(key) as file:
+            return file is not None
 
     def write(self, key: str, data: bytes) -> None:
         """Keep data, or warn."""
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private_folder(self.folder)
+            if not self._is_private():
+                return
             parts = (self.kind.magic, sha256(data).digest(), data)
-            write_atomically(self._path(key), parts)
+            write_atomically(self._path(key), parts, permissions=0o600)
             self._drop_oldest()
         except OSError as error:
             _warn(self.kind, f"{self.folder}: {error.strerror or error}")
+
+    @contextmanager
+    def _opened(self, key: str) -> Iterator[BufferedReader | None]:
+        """Open a file, or give None, with a warning if others could have written it."""
+        file = None
+        try:
+            if self._is_private():
+                file = open_private_file(self._path(key))
+        except PermissionError as error:
+            warn_once(
+                f"a file *.{self.kind.name} in {self.folder} is not read, but made "
+                f"again: {error.strerror}"
+            )
+        except OSError:
+            pass
+        try:
+            yield file
+        finally:
+            if file is not None:
+                file.close()
+
+    def _is_private(self) -> bool:
+        """Whether nobody else can put files into the folder; False with a warning."""
+        try:
+            require_private_folder(self.folder)
+        except PermissionError as error:
+            _warn(self.kind, f"{error.filename}: {error.strerror}")
+            return False
+        return True
 
     def _path(self, key: str) -> Path:
         return self.folder / f"{key}.{self.kind.name}"
@@ -154,6 +194,6 @@ def warn_once(text: str) -> None:
 
 def _warn(kind: CacheKind, reason: str) -> None:
     warn_once(
-        f"{kind.loss.format(reason=reason)}: let {kind.variable} name a folder that "
-        f"can be written to, or be {_NONE!r}"
+        f"{kind.loss.format(reason=reason)}: let {kind.variable} name a folder of your "
+        f"own that can be written to, or be {_NONE!r}"
     )

@@ -2,6 +2,19 @@
 
 from memcfg.files._atomic import write_atomically
 from memcfg.files._opening import open_file, read_file
+from memcfg.files._private import (
+    make_private_folder,
+    open_private_file,
+    require_private_folder,
+)
 from memcfg.files._temporary import remove_abandoned
 
-__all__ = ["open_file", "read_file", "remove_abandoned", "write_atomically"]
+__all__ = [
+    "make_private_folder",
+    "open_file",
+    "open_private_file",
+    "read_file",
+    "remove_abandoned",
+    "require_private_folder",
+    "write_atomically",
+]

@@ -135,7 +135,7 @@ def test_damaged_files_are_told_of_once_and_measured_anew(clock, folder):
 
 
 def test_a_full_disk_is_told_of_once_and_plans_go_on(clock, monkeypatch):
-    def full(path, parts):
+    def full(path, parts, **options):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
     monkeypatch.setattr(_file_cache, "write_atomically", full)

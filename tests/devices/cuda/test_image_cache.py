@@ -185,7 +185,8 @@ def test_a_folder_that_cannot_be_made_is_told_once(pycuda, folder):
 def test_the_oldest_make_way_and_nothing_else(pycuda, folder, monkeypatch):
     limit = 3 * BYTES + BYTES // 2
     monkeypatch.setattr(_nvcc, "IMAGES", replace(IMAGES, limit=limit))
-    folder.mkdir(parents=True)
+    for each in (folder.parent, folder):
+        each.mkdir(mode=0o700)
     other = folder / "thesis.tex"
     other.write_bytes(bytes(2 * BYTES))
     left = folder / f".memcfg-{'0' * 16}"  # by a process that was killed

@@ -1,0 +1,68 @@
+"""Folders and files that nobody but their user can change, as ssh asks of its own.
+
+What is not the user's or root's, or what a group or others can write, is refused with a
+PermissionError that says so. A folder lies safe if nobody else can put another one in
+its place: this is asked of the folders around it, too, up to the user's home or the
+root. Those may be writable by others if these cannot rename what is not theirs there.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from memcfg.files._opening import open_file
+
+if TYPE_CHECKING:
+    from io import BufferedReader
+
+__all__ = ["make_private_folder", "open_private_file", "require_private_folder"]
+
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def open_private_file(path: str | os.PathLike[str]) -> BufferedReader:
+    """Open a file to read it, if it is private; its folder is not looked at."""
+    file = open_file(path)
+    try:
+        _require_private(os.fstat(file.fileno()), os.fspath(path))
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def make_private_folder(folder: str | os.PathLike[str]) -> None:
+    """Make a folder, and those around it that are missing, 0700 whatever the umask."""
+    path = os.path.abspath(folder)
+    if not os.path.isdir(path):
+        make_private_folder(os.path.dirname(path))
+        with suppress(FileExistsError):  # another process was faster
+            os.mkdir(path, 0o700)
+            os.chmod(path, 0o700)
+
+
+def require_private_folder(folder: str | os.PathLike[str]) -> None:
+    """Refuse a folder in which others could put files, or in whose place a folder."""
+    path = os.path.realpath(folder)
+    home = os.path.realpath(os.path.expanduser("~"))
+    _require_private(os.stat(path), path)
+    while path not in (home, parent := os.path.dirname(path)):
+        path = parent
+        _require_private(os.stat(path), path, shared=True)
+
+
+def _require_private(state: os.stat_result, path: str, *, shared: bool = False) -> None:
+    """`shared`: whether others may write to a folder in which names stay their own."""
+    if state.st_uid not in (os.geteuid(), 0):
+        raise PermissionError(
+            errno.EPERM, f"it belongs to the user {state.st_uid}", path
+        )
+    sticky = shared and state.st_mode & stat.S_ISVTX
+    if state.st_mode & _OTHERS_WRITE and not sticky:
+        raise PermissionError(
+            errno.EPERM, "others can write it, unless you `chmod go-w` it", path
+        )
