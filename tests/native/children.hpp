@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <exception>
 
@@ -11,15 +12,17 @@
 
 namespace children {
 
+constexpr unsigned kTimeout = 60;  // seconds; far more than a child needs
+
 // Whether a child process does its work without a failed check, a crash or a wait for
-// something that never comes.
+// something that never comes. Prints how a child ended that does not.
 template <typename Work>
 bool child_does(Work work) {
   std::fflush(stdout);
   const pid_t child = fork();
   CHECK(child >= 0);
   if (child == 0) {
-    alarm(60);  // seconds; far more than it needs
+    alarm(kTimeout);
     int failed = 0;
     try {
       work();
@@ -32,7 +35,16 @@ bool child_does(Work work) {
   }
   int status = 0;
   CHECK(waitpid(child, &status, 0) == child);
-  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return true;
+  if (WIFEXITED(status)) {
+    std::printf("child %d exited with code %d\n", child, WEXITSTATUS(status));
+  } else if (WTERMSIG(status) == SIGALRM) {
+    std::printf("child %d was still waiting after %u s\n", child, kTimeout);
+  } else {
+    std::printf("child %d was ended by signal %d\n", child, WTERMSIG(status));
+  }
+  std::fflush(stdout);
+  return false;
 }
 
 }  // namespace children
