@@ -19,10 +19,10 @@ from memcfg.config._registry import registry  # `drop` has no public face
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started with nohup or `&`
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The same examples in every ordinary run; others each time, and more, in the soak.
+# Ordinary runs draw the same examples every time; a release draws new ones, and more.
 settings.register_profile("ordinary", derandomize=True, deadline=None, database=None)
-settings.register_profile("soak", max_examples=1000, deadline=None, database=None)
-settings.load_profile("ordinary")  # --hypothesis-profile=soak loads the other
+settings.register_profile("release", max_examples=1000, deadline=None, database=None)
+settings.load_profile("ordinary")  # --hypothesis-profile=release loads the other
 
 
 def pytest_collection_modifyitems(items):

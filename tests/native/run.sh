@@ -1,13 +1,27 @@
 #!/usr/bin/env bash
-# Builds the whole native core and every tests/native/test_*.cpp under sanitizers, and
-# runs them.   tests/native/run.sh [asan|tsan] [test_name...]   (all when none is named)
+# Builds tests of tests/native, with what they need of the native core, under sanitizers,
+# and runs them:
+#   tests/native/run.sh                        all
+#   tests/native/run.sh changed                those affected since all passed (passed.json)
+#   tests/native/run.sh record                 all, and writes passed.json if they pass
+#   tests/native/run.sh [asan|tsan] test_NAME.cpp...
 # CXX, CXXFLAGS and JOBS (how many compilers, then tests, at once) may be set.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 variants="asan tsan"
-case "${1:-}" in asan | tsan) variants="$1"; shift ;; esac
-[ $# -gt 0 ] || set -- $(cd tests/native && ls test_*.cpp)
+choice=all
+case "${1:-}" in
+  asan | tsan) variants="$1"; shift ;;
+  changed | record) choice="$1"; shift ;;
+esac
+files=$(python3 tests/native/select_tests.py "${choice/record/all}" "$@")
+set -- $(grep -o 'test_[a-z_]*\.cpp$' <<<"$files" || true)
+if [ $# -eq 0 ]; then
+  echo "nothing has changed since all tests passed"
+  echo "0 passed, 0 failed"
+  exit
+fi
 
 cxx=${CXX:-g++}
 if command -v ccache >/dev/null; then cxx="ccache $cxx"; fi
@@ -72,11 +86,15 @@ has_threads() { # file: of the core, or a test with threads, whose races are loo
   grep -qE 'thread|Lane|fork|conformance' "$1"
 }
 
+case $variants in # without such a test there is nothing for the thread sanitizer
+  *tsan*) grep -qE 'thread|Lane|fork|conformance' "${@/#/tests/native/}" || variants=asan ;;
+esac
 for variant in $variants; do mkdir "$build/$variant"; done
 # Both must do: a program that cannot be linked would be missing from the report.
-each $(find _native/src -name '*.cpp') "${@/#/tests/native/}" | at_once compile &&
+each $files | at_once compile &&
   printf '%s\n' $variants | at_once link_core ||
   { echo "0 passed, 1 failed"; exit 1; }
 (cd tests/native && each "$@") | at_once run_test | tee "$build/report" || true
 awk '/^[at]san .*: [0-9]+ passed, [0-9]+ failed$/ { ok += $3; bad += $5; programs++ }
   END { print ok + 0 " passed, " bad + 0 " failed"; exit bad > 0 }' "$build/report"
+[ "$choice" != record ] || python3 tests/native/select_tests.py record
