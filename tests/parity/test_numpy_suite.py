@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.parity
+pytestmark = [pytest.mark.parity, pytest.mark.slow]  # minutes; a release runs them
 
 MODULES = ("test_mem_policy", "test_multiarray", "test_umath")
 # Tests of NumPy's default allocator itself, by name and with the reason. None so far:
@@ -100,7 +100,6 @@ def test_the_same_are_skipped_in_both(reports):
     assert reports("pool")["outcomes"] == reports("workspace")["outcomes"]
 
 
-@pytest.mark.slow
 def test_none_is_skipped_that_runs_otherwise(reports):
     assert reports("none")["allocation_count"] == 0
     assert reports("pool")["outcomes"] == reports("none")["outcomes"]
