@@ -27,7 +27,7 @@ def seeds_of_keras(monkeypatch):
     monkeypatch.setattr(tf.random, "set_seed", lambda _: None)
 
 
-# A tenth of them, unlike each other; a release runs all, and tests/nn all without Keras.
+# A tenth of them. A release runs all; tests/nn runs all without Keras.
 GATE = {"digits_mlp", "subclassed_model", "transformer", "imbalanced_focal", "gan"}
 NAMES = [*PROGRAMS, *FILES]
 assert set(NAMES) > GATE
