@@ -107,18 +107,28 @@ def cupy_allocator(device: str = "/GPU:0") -> Callable[[int], Any]:
     """
     cuda = _library("cupy", "CuPy").cuda
     allocator = _allocator(device, "CuPy")
-    streams: dict[int, int] = {}  # by address: CuPy's pools, too, free on this one
+    # A stream goes with its object, and another may get its handle. So it is kept while
+    # there are blocks that were taken on it, which CuPy's pools, too, free there, and
+    # until all that were freed are the pool's again.
+    streams: dict[int, Any] = {}  # by address
+    behind: dict[int, Any] = {}  # by handle, of blocks that were freed
 
     def take(nbytes: int, ordinal: int) -> int:
         _require_gpu(allocator, ordinal, "CuPy")
-        stream = cuda.get_current_stream().ptr
-        address = allocator.allocate(nbytes, stream)
-        streams[address] = stream
+        stream = cuda.get_current_stream()
+        address = allocator.allocate(nbytes, stream.ptr)
+        if address:
+            streams[address] = stream
+        if behind and not allocator.waiting_bytes:
+            behind.clear()
         return address
 
     def free(address: int, ordinal: int) -> None:
         del ordinal
-        allocator.free(address, streams.pop(address, 0))
+        stream = streams.pop(address, None)
+        if stream is not None:
+            behind[stream.ptr] = stream
+        allocator.free(address, 0 if stream is None else stream.ptr)
 
     malloc: Callable[[int], Any] = cuda.PythonFunctionAllocator(take, free).malloc
     return malloc

@@ -32,6 +32,8 @@ constexpr Bytes kBlockAlignment = 512;
 
 // CU_STREAM_PER_THREAD: one handle for the default streams of all threads.
 cuda::Stream* const kPerThread = reinterpret_cast<cuda::Stream*>(2);
+// CU_STREAM_LEGACY, as null: its work follows that of all of these.
+cuda::Stream* const kOfAllThreads = nullptr;
 
 std::shared_ptr<CudaAllocator> find(int ordinal) {
   const std::lock_guard<std::mutex> lock(installed().mutex);
@@ -134,14 +136,37 @@ bool CudaAllocator::is_freed(const void* address) const noexcept {
   });
 }
 
-// The stream, and those that were recorded of the block.
+// A thread uses a block on a stream: which thread's, if that is not said by its handle.
+void CudaAllocator::note_thread(const void* address, cuda::Stream* stream) {
+  if (stream != kPerThread) return;
+  const auto self = std::this_thread::get_id();
+  const auto [place, first] = threads_.emplace(address, self);
+  if (!first && place->second != self) place->second = std::thread::id();
+}
+
+void CudaAllocator::forget(const void* address) noexcept {
+  recorded_.erase(address);
+  threads_.erase(address);
+}
+
+// The stream, and those that were recorded of the block, such as this thread names
+// them.
 CudaAllocator::Streams CudaAllocator::streams_of(const void* address,
                                                  cuda::Stream* first) const {
-  Streams streams{first};
+  const auto thread = threads_.find(address);
+  const bool apart =
+      thread != threads_.end() && thread->second != std::this_thread::get_id();
+  Streams streams;
+  const auto add = [&](cuda::Stream* stream) {
+    if (apart && stream == kPerThread) stream = kOfAllThreads;
+    if (std::find(streams.begin(), streams.end(), stream) == streams.end()) {
+      streams.push_back(stream);
+    }
+  };
+  add(first);
   const auto found = recorded_.find(address);
   if (found == recorded_.end()) return streams;
-  std::remove_copy(
-      found->second.begin(), found->second.end(), std::back_inserter(streams), first);
+  std::for_each(found->second.begin(), found->second.end(), add);
   return streams;
 }
 
@@ -149,7 +174,11 @@ CudaAllocator::Streams CudaAllocator::streams_of(const void* address,
 // be waited for.
 bool CudaAllocator::wait_for_streams(const void* address,
                                      cuda::Stream* first) const noexcept {
-  const auto wait = [this](cuda::Stream* stream) {
+  const auto thread = threads_.find(address);
+  const bool apart =
+      thread != threads_.end() && thread->second != std::this_thread::get_id();
+  const auto wait = [&](cuda::Stream* stream) {
+    if (apart && stream == kPerThread) stream = kOfAllThreads;
     return !capturing(stream) && context_->api().cuStreamSynchronize(stream) == 0;
   };
   const auto found = recorded_.find(address);
@@ -187,7 +216,17 @@ void* CudaAllocator::allocate(Bytes size, cuda::Stream* stream) {
     }
     give_back_done();
   }
-  return pool_->allocate(request);
+  void* const address = pool_->allocate(request);
+  if (stream == kPerThread) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    try {
+      note_thread(address, stream);
+    } catch (...) {
+      pool_->release(address);
+      throw;
+    }
+  }
+  return address;
 }
 
 bool CudaAllocator::record(void* address, cuda::Stream* stream) {
@@ -200,6 +239,7 @@ bool CudaAllocator::record(void* address, cuda::Stream* stream) {
     return false;
   }
   if (is_freed(address)) return false;
+  note_thread(address, stream);
   Streams& streams = recorded_[address];
   if (std::find(streams.begin(), streams.end(), stream) == streams.end()) {
     streams.push_back(stream);
@@ -215,16 +255,17 @@ bool CudaAllocator::free(void* address, cuda::Stream* stream) noexcept {
   if (is_freed(address)) return false;
   try {
     const Bytes size = pool_->size_of(address);
+    note_thread(address, stream);
     Events events = record_events(streams_of(address, stream));
     freed_.push_back({address, size, stream, std::move(events)});
-    recorded_.erase(address);
+    forget(address);
     give_back_done();
     return true;
   } catch (const bad_free&) {
     return false;
   } catch (...) {
     const bool done = wait_for_streams(address, stream);
-    recorded_.erase(address);
+    forget(address);
     return done ? pool_->release(address) : true;  // else it is lost
   }
 }

@@ -1,5 +1,6 @@
 #include "memcfg/cuda_stream.hpp"
 
+#include <mutex>
 #include <stdexcept>
 #include <utility>
 
@@ -89,11 +90,15 @@ CudaFunction::CudaFunction(std::shared_ptr<const CudaModule> module,
 
 void CudaFunction::allow_shared(unsigned nbytes) const {
   if (nbytes <= shared_) return;
+  // The driver keeps the last number: a smaller one would take back what another thread
+  // is about to launch with.
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (nbytes <= shared_) return;
   const CudaContext& context = module_->context();
   context.check(context.api().cuFuncSetAttribute(
                     handle_, cuda::kMaxDynamicSharedMemory, static_cast<int>(nbytes)),
                 "cuFuncSetAttribute");
-  shared_ = nbytes;  // of two threads the smaller may win: the other asks again
+  shared_ = nbytes;
 }
 
 CudaGraph::CudaGraph(std::shared_ptr<const CudaContext> context, cuda::Graph* recording)

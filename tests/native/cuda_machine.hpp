@@ -22,6 +22,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -167,6 +168,7 @@ struct Stream {
   bool began = false;                // the capture
   std::set<std::size_t> after = {};  // nodes that its next one follows
   bool blocking = false;             // the default stream waits for it
+  bool own = false;                  // the machine's: a default stream
 };
 
 struct Event {
@@ -233,6 +235,8 @@ struct Gpu {
   std::minstd_rand random;
   Status failure = 0;  // of work; every call that waits tells it
   std::map<Stream*, std::unique_ptr<Stream>> streams;
+  std::map<std::thread::id, Stream*> per_thread;  // default streams
+  Stream* legacy = nullptr;                       // the one of all threads
   std::set<Event*> events;
   std::set<Graph*> graphs;  // recorded
   std::map<Graph*, std::shared_ptr<Graph>> executables;
@@ -240,9 +244,11 @@ struct Gpu {
   std::map<Function*, std::unique_ptr<Function>> functions;
 
   bool all_back() const {
+    const auto own = [](const auto& row) { return row.second->own; };
     return used == 0 && retained == 0 && physical.empty() && mapped.empty() &&
-           reserved.empty() && blocks.empty() && pinned.empty() && streams.empty() &&
-           events.empty() && graphs.empty() && executables.empty() && modules.empty();
+           reserved.empty() && blocks.empty() && pinned.empty() &&
+           std::all_of(streams.begin(), streams.end(), own) && events.empty() &&
+           graphs.empty() && executables.empty() && modules.empty();
   }
 
   bool pending() const {
@@ -294,6 +300,17 @@ struct Gpu {
   void finish() {
     until([this] { return !pending(); });
     busy = false;
+  }
+
+  // Pre: a GPU is current.
+  Stream& default_stream(Stream*& place, int context) {
+    if (place == nullptr) {
+      auto made = std::make_unique<Stream>(Stream{context, 0});
+      made->own = true;
+      place = made.get();
+      streams.emplace(place, std::move(made));
+    }
+    return *place;
   }
 
   // Whether calls of a thread whose mode is not relaxed break a capture.

@@ -42,7 +42,16 @@ class Call {
   bool refused_;
 };
 
+// CU_STREAM_PER_THREAD: the caller's default stream.
+inline abi::Stream* const kPerThread = reinterpret_cast<abi::Stream*>(2);
+
 inline Stream& stream_of(abi::Stream* handle) {
+  if (handle == kPerThread) {
+    Stream*& place = gpu().per_thread[std::this_thread::get_id()];
+    Stream& stream = gpu().default_stream(place, current.back());
+    stream.blocking = true;
+    return stream;
+  }
   const auto found = gpu().streams.find(reinterpret_cast<Stream*>(handle));
   demand(found != gpu().streams.end(), "no such stream");
   demand(found->second->context == current.back(), "a stream of another context");
@@ -392,8 +401,11 @@ inline Status cuStreamDestroy_v2(abi::Stream* handle) {
 }
 inline Status cuStreamSynchronize(abi::Stream* handle) {
   const Call call;
-  if (handle == nullptr) {  // the default stream has no work that is late
+  if (handle == nullptr) {  // it has no work of its own that is late
     demand(!gpu().captures_blocking(), "a wait for the default stream amid a capture");
+    for (const auto& [thread, stream] : gpu().per_thread) {
+      gpu().until([each = stream] { return each->queue.empty(); });
+    }
     gpu().busy = false;
     return call.refused() ? abi::status::launch_failed : gpu().failure;
   }
@@ -430,13 +442,28 @@ inline Status cuEventDestroy_v2(abi::Event* handle) {
   delete event;
   return 0;
 }
+// The default stream has no work of its own that is late, and follows those of threads.
+inline Status record_behind_threads(Event& event) {
+  std::vector<std::shared_ptr<Mark>> marks;
+  for (const auto& [thread, stream] : gpu().per_thread) {
+    if (stream->queue.empty()) continue;
+    marks.push_back(std::make_shared<Mark>());
+    stream->queue.push_back(std::make_shared<Record>(marks.back()));
+  }
+  if (marks.empty()) return 0;
+  event.mark = std::make_shared<Mark>();
+  Stream& stream = gpu().default_stream(gpu().legacy, current.back());
+  for (auto& mark : marks) stream.queue.push_back(std::make_shared<Wait>(mark));
+  return submit(stream, std::make_shared<Record>(event.mark));
+}
 inline Status cuEventRecord(abi::Event* handle, abi::Stream* on) {
   const Call call;
   Event& event = event_of(handle);
-  if (on == nullptr) {  // the default stream has no work that is late
+  if (on == nullptr) {
+    if (call.refused()) return abi::status::invalid_value;
     event.capture = nullptr;
     event.mark = nullptr;
-    return call.refused() ? abi::status::invalid_value : 0;
+    return record_behind_threads(event);
   }
   Stream& stream = stream_of(on);
   if (call.refused()) return abi::status::invalid_value;

@@ -166,6 +166,44 @@ TEST(a_block_that_was_recorded_is_used_again_on_its_stream_when_the_others_are_d
   CHECK(m.allocator->allocate(kMiB, m.a.handle()) == block);
 }
 
+TEST(a_block_of_a_threads_default_stream_waits_for_that_thread) {
+  enum class Use { freed_elsewhere, recorded_elsewhere, freed_here };
+  for (const Use use :
+       {Use::freed_elsewhere, Use::recorded_elsewhere, Use::freed_here}) {
+    for (unsigned seed = 0; seed < 10; ++seed) {
+      gpu().random.seed(seed);
+      const Machine m(8 * kMiB);
+      auto* const own = cuda_stand_in::kPerThread;
+      const auto write = [&](void* block) {
+        const CudaContext::Current current(*m.context);
+        for (int i = 0; i < 40; ++i) {
+          CHECK(cuda_stand_in::cuMemsetD8Async(number(block), 1, 5 * kMiB, own) == 0);
+        }
+      };
+      void* const block = m.allocator->allocate(5 * kMiB, own);
+      const auto there = [&] {
+        if (use == Use::freed_elsewhere) {
+          CHECK(m.allocator->free(block, own));
+        } else if (use == Use::recorded_elsewhere) {
+          CHECK(m.allocator->record(block, own));
+          write(block);
+        }
+      };
+      if (use != Use::recorded_elsewhere) write(block);
+      std::thread(there).join();
+      if (use != Use::freed_elsewhere) CHECK(m.allocator->free(block, own));
+      void* const small = m.allocator->allocate(3 * kMiB, m.a.handle());  // all of it
+      CHECK(gpu().pending(number(block), 5 * kMiB));
+      CHECK(m.allocator->waiting() == 5 * kMiB);
+      void* const next = m.pool->allocate({5 * kMiB});
+      CHECK(!gpu().pending(number(next), 5 * kMiB));  // the work was waited for
+      m.pool->deallocate(next, 5 * kMiB);
+      CHECK(m.allocator->free(small, m.a.handle()));
+    }
+    CHECK(gpu().all_back());
+  }
+}
+
 TEST(what_is_no_block_is_not_recorded) {
   const Machine m(8 * kMiB);
   char* const block = static_cast<char*>(m.allocator->allocate(kMiB, nullptr));

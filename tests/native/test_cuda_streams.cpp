@@ -1,6 +1,7 @@
 // Work of a GPU that is none: its order, its graphs, and what fails.
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <random>
@@ -26,6 +27,7 @@ using memcfg::CudaModule;
 using memcfg::CudaStream;
 using memcfg::Pool;
 using memcfg::cuda::Address;
+using memcfg::cuda::Status;
 
 namespace {
 
@@ -405,6 +407,59 @@ TEST(modules_have_kernels) {
   CHECK(fails([&] { launch({1, 1, 1}, {1025, 1, 1}, 0); }, "cuLaunchKernel"));
   stream.synchronize();
   CHECK(*cuda_stand_in::bytes_at(y + 63, 1) == 2 * (2 * 3 + 1) + 1);
+}
+
+// Two threads ask at once, as far as they can: the smaller number is told behind the
+// larger one, before the thread of that one goes on.
+constexpr int kSmall = 100 << 10, kLarge = 200 << 10;
+std::atomic<int> told{0};
+Status tell_the_smaller_last(memcfg::cuda::Function* function, int which, int value) {
+  const auto pause = [](auto over) {
+    for (int i = 0; i < 40 && !over(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  };
+  if (value == kSmall) pause([] { return told == kLarge; });
+  const Status status = cuda_stand_in::cuFuncSetAttribute(function, which, value);
+  told = value;
+  if (value == kLarge) pause([] { return told == kSmall; });
+  return status;
+}
+
+TEST(threads_that_share_a_kernel_keep_the_most_shared_memory_of_all) {
+  told = 0;
+  gpu().kernels["scale_and_add"] = {scale_and_add, 3, kSizes};
+  memcfg::cuda::Api api = cuda_stand_in::api();
+  api.cuFuncSetAttribute = tell_the_smaller_last;
+  const auto context =
+      std::make_shared<CudaContext>(std::make_shared<CudaDriver>(api), 0);
+  Kernels kernels(context);
+  Memory memory(context);
+  Blocks device(memory.pool);
+  const Address y = device.take(64);
+  std::vector<std::thread> threads;
+  std::atomic<int> failed{0};
+  for (const int shared : {kSmall, kLarge}) {
+    threads.emplace_back([&, shared] {
+      if (shared == kLarge) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      CudaStream stream(context, 0);
+      Address block = y;
+      int a = 1;
+      void* arguments[] = {&block, &block, &a};
+      try {
+        stream.launch(kernels.function,
+                      {64, 1, 1},
+                      {1, 1, 1},
+                      static_cast<unsigned>(shared),
+                      arguments);
+      } catch (const memcfg::kernel_failure&) {
+        ++failed;
+      }
+      stream.synchronize();
+    });
+  }
+  for (std::thread& each : threads) each.join();
+  CHECK(failed == 0 && told == kLarge);
 }
 
 TEST(a_module_goes_when_its_work_is_done) {

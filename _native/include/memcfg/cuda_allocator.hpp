@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "memcfg/cuda.hpp"
@@ -23,6 +24,10 @@ namespace memcfg {
 // to the pool, and so to others, when what was queued on all of these before is done.
 // Until then it counts against the pool's limit. Any thread may use it. Blocks are
 // aligned to 512 bytes.
+//
+// CU_STREAM_PER_THREAD is another stream in each thread, and no thread can name that of
+// another. A block that several threads took, recorded or freed by that name goes back
+// behind the default stream of all threads, which follows each of theirs.
 //
 // What is freed while one of its streams is captured never comes back: the graph uses
 // it whenever it is launched.
@@ -65,8 +70,10 @@ class CudaAllocator final : public PendingFrees {
   bool is_freed(const void* address) const noexcept;
   bool capturing(cuda::Stream* stream) const noexcept;
   Events record_events(const Streams& streams);
+  void note_thread(const void* address, cuda::Stream* stream);
   Streams streams_of(const void* address, cuda::Stream* first) const;
   bool wait_for_streams(const void* address, cuda::Stream* first) const noexcept;
+  void forget(const void* address) noexcept;
 
   const std::shared_ptr<Pool> pool_;
   const std::shared_ptr<const CudaContext> context_;
@@ -74,6 +81,8 @@ class CudaAllocator final : public PendingFrees {
   mutable std::mutex mutex_;                 // never taken in a forked child
   std::list<Freed> freed_;                   // the oldest first
   std::map<const void*, Streams> recorded_;  // of blocks that are out
+  // Of blocks that are out, whose stream by CU_STREAM_PER_THREAD; no thread: several's.
+  std::map<const void*, std::thread::id> threads_;
   Events spare_;
 };
 

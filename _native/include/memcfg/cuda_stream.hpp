@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "memcfg/cuda.hpp"
@@ -56,7 +57,8 @@ class CudaFunction : private NoCopy {
  public:
   CudaFunction(std::shared_ptr<const CudaModule> module, const std::string& name);
 
-  // Lets a launch have so many bytes of dynamic shared memory. Pre: it is current.
+  // Lets launches have so many bytes of dynamic shared memory, or more. Pre: it is
+  // current.
   void allow_shared(unsigned nbytes) const;
 
   cuda::Function* handle() const noexcept { return handle_; }
@@ -64,6 +66,7 @@ class CudaFunction : private NoCopy {
  private:
   const std::shared_ptr<const CudaModule> module_;
   cuda::Function* const handle_;
+  mutable std::mutex mutex_;  // never taken in a forked child
   mutable std::atomic<unsigned> shared_{cuda::kSharedByDefault};  // bytes
 };
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import gc
 import sys
+import weakref
 from types import ModuleType, SimpleNamespace
 
 import gpus
 import numpy as np
 import pytest
-from cuda_stand_in import driver_path
+from cuda_stand_in import driver_path, late, reset
 
 import memcfg as mc
 from memcfg import config
-from memcfg._core import engine
+from memcfg._core import CudaStream, engine
 from memcfg.config import LogicalDeviceConfiguration as Configuration
 from memcfg.devices.cuda import _gpu
 from memcfg.errors import MissingDependencyError, ResourceExhaustedError
@@ -31,13 +32,15 @@ def gpu(monkeypatch):
     config.set_logical_device_configuration(
         found, [Configuration(memory_limit=limit) for limit in (4, 8)]
     )
+    yield
+    reset()
 
 
 def current(name):
     return config.get_memory_info(name)["current"]
 
 
-def cupy(monkeypatch, ordinal=0):
+def cupy(monkeypatch, ordinal=0, stream=lambda: SimpleNamespace(ptr=0)):
     """CuPy's allocator calls its functions with the current GPU's number."""
 
     class PythonFunctionAllocator:
@@ -53,9 +56,46 @@ def cupy(monkeypatch, ordinal=0):
     made = ModuleType("cupy")
     made.cuda = SimpleNamespace(
         PythonFunctionAllocator=PythonFunctionAllocator,
-        get_current_stream=lambda: SimpleNamespace(ptr=0),
+        get_current_stream=stream,
     )
     monkeypatch.setitem(sys.modules, "cupy", made)
+
+
+class OwnStream:
+    """CuPy's: it destroys its stream when it is garbage."""
+
+    def __init__(self, context):
+        self.stream = CudaStream(context)
+        self.ptr = self.stream.handle
+
+
+@pytest.mark.parametrize("freed_before", [False, True])
+def test_a_stream_of_cupys_outlives_the_arrays_that_were_made_on_it(
+    gpu, monkeypatch, freed_before
+):
+    late(1)
+    device = config.logical_device("/GPU:0")
+    current_one = [OwnStream(device.context)]
+    cupy(monkeypatch, stream=lambda: current_one[0])
+    take = mc.interop.cupy_allocator("/GPU:0")
+    gone = weakref.ref(current_one[0])
+    memory = take(3 * MIB)
+    for _ in range(40):
+        current_one[0].stream.fill(memory.ptr, 7, 3 * MIB)
+    if freed_before:
+        memory.free()
+    current_one[0] = SimpleNamespace(ptr=0)
+    gc.collect()
+    assert gone() is not None  # else its handle may be another's
+    if not freed_before:
+        memory.free()
+    assert gone() is not None
+    assert current("GPU:0") == 3 * MIB  # its work is queued
+    other = take(4 * MIB)  # waits for that work
+    take(0)
+    gc.collect()
+    assert gone() is None
+    other.free()
 
 
 def test_cupy_takes_and_frees_in_the_pool(gpu, monkeypatch):
