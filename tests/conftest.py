@@ -57,8 +57,9 @@ def _fresh_configuration(monkeypatch, tmp_path_factory):
     yield
     try:
         config.reset()
-    finally:
+    except BaseException:
         registry.drop()  # a leak fails its own test, not those that follow
+        raise
 
 
 @pytest.fixture(

@@ -318,7 +318,9 @@ def _size(value: Any, name: str) -> int | None:
     if hasattr(value, "__index__") and not isinstance(value, bool):
         value = index(value)  # NumPy's integers too
     try:
-        nbytes = parse_bytes(value, total_bytes=machine_bytes())
+        # The operating system is asked only what a share is of.
+        total_bytes = machine_bytes() if isinstance(value, str) else None
+        nbytes = parse_bytes(value, total_bytes=total_bytes)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name}: {error}") from None
     if nbytes > MAX_BYTES:
