@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from memcfg.config import DTypePolicy
     from memcfg.nn.initializers import Initializer
-    from memcfg.nn.layers._layer import Layer, Shape, SymbolicTensor, WeightSpec
+    from memcfg.nn.layers._layer import Layer, SymbolicTensor, WeightSpec
 
 __all__ = ["Network", "Weight", "summary_text"]
 
@@ -123,6 +123,7 @@ class Network:
                 [indices[each] for each in node.inputs],
                 [(output.sample_shape, output.sample_dtype) for output in node.outputs],
                 node.details,
+                node.in_operation,
             )
             for node in self.nodes
         ]
@@ -164,19 +165,20 @@ class Network:
 
 
 def _rejoined(
-    calls: Sequence[tuple[Layer, Sequence[int], Sequence[tuple[Shape, str]], Any]],
+    calls: Sequence[tuple[Any, ...]],
     specs: Sequence[tuple[Layer, tuple[WeightSpec, ...] | None]],
     ends: Sequence[Sequence[int]],
     takes: Structure,
     gives: Structure,
 ) -> Network:
-    """Make a network again of its calls."""
+    """Make a network again of its calls, as `Network.__reduce__` lists them."""
     for layer, each in specs:
         layer._weight_specs = each
     made: list[SymbolicTensor] = []
-    for layer, operands, results, details in calls:
+    for layer, operands, results, details, *in_operation in calls:
         inputs = tuple(made[i] for i in operands)
-        made += Node(layer, inputs, results, details).outputs
+        in_operation = in_operation or [False]  # older files do not say it
+        made += Node(layer, inputs, results, details, *in_operation).outputs
     starts, stops = ([made[i] for i in each] for each in ends)
     return Network(starts, stops, takes, gives)
 

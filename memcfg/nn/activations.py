@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from memcfg._checks import unknown
 from memcfg.nn._keras_names import absent
 from memcfg.nn.layers import Activation, ReLU
+from memcfg.nn.layers._layer import operation
 from memcfg.nn.layers._operators import Function
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ if not TYPE_CHECKING:  # a checker would take any name to be there
 def _named(function: Callable[..., Any]) -> Callable[..., Any]:
     """Let layers take a function of this module for its name."""
     function.activation = function.__name__  # type: ignore[attr-defined]
-    return function
+    return operation(function)
 
 
 @_named
@@ -231,7 +232,7 @@ def linear(x: SymbolicTensor) -> Any:
     SymbolicTensor
         Of the shape of x.
     """
-    return Activation("linear")(x)
+    return x
 
 
 @_named

@@ -1,7 +1,7 @@
 """Keras's ops that layers of one's own compute with, on symbolic tensors.
 
-Each is a layer, as an operator is. The first axis is the batch, and stays whole; masks
-are float32, 1 where something holds.
+Each is a layer, as an operator is. The first axis is the batch, and stays whole;
+results have no mask, as in Keras 3. Conditions are float32, 1 where something holds.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from memcfg.nn.activations import (
 )
 from memcfg.nn.layers import Concatenate, Permute, Reshape, SymbolicTensor
 from memcfg.nn.layers import _operators as operators
-from memcfg.nn.layers._layer import WeightTensor, in_loss
+from memcfg.nn.layers._layer import WeightTensor, in_loss, operation
 from memcfg.nn.layers._operators import (
     Function,
     Gather,
@@ -167,7 +167,7 @@ def _documented(function: Callable[..., Any]) -> Callable[..., Any]:
     names = inspect.signature(function).parameters
     lines = "\n".join(f"{name} : {_PARAMETERS[name]}" for name in names)
     function.__doc__ = f"{function.__doc__}\n\nParameters\n----------\n{lines}\n"
-    return takes_arguments(function)
+    return operation(takes_arguments(function))
 
 
 def _axis(x: SymbolicTensor, axis: Any, rank: int | None = None) -> int:

@@ -434,9 +434,10 @@ class Around(nn.Layer):
     def __init__(self):
         super().__init__()
         self.drop, self.counted = nn.Dropout(0.5), Counted()
+        self.double = nn.Rescaling(2.0)  # an operator would drop the mask
 
     def call(self, x):
-        return self.counted(self.drop(x) * 2)
+        return self.counted(self.double(self.drop(x)))
 
 
 def nested_embedding():

@@ -74,7 +74,7 @@ def nested(h):
 
 def masking_within(h):
     x = nn.Input((STEPS, FEATURES))
-    return nn.Model(x, nn.Dense(3)(nn.Masking()(x)))(h[:, ::-1])
+    return nn.Model(x, nn.Dense(3)(nn.Masking()(x)))(h[:, ::-1])  # masks anew
 
 
 RULES = {
@@ -87,7 +87,11 @@ RULES = {
         lambda h: nn.LayerNormalization()(nn.BatchNormalization()(h)),
         lambda a: a,
     ),
-    "numbers": (lambda h: 1 / (2 - abs(-h) ** 2 * 3), lambda a: a),
+    "numbers": (lambda h: 1 / (2 - abs(-h) ** 2 * 3), np.ones_like),
+    "ops": (lambda h: nn.ops.exp(h), np.ones_like),
+    "activation": (lambda h: nn.activations.relu(h), np.ones_like),
+    "activation layer": (lambda h: nn.Activation(nn.activations.relu)(h), lambda a: a),
+    "rescaled": (lambda h: nn.Rescaling(2.0)(h), lambda a: a),
     "distributed": (lambda h: nn.TimeDistributed(nn.Dense(2))(h), lambda a: a),
     "lstm": (lambda h: nn.LSTM(2, return_sequences=True)(h), lambda a: a),
     "backwards": (
@@ -106,10 +110,8 @@ RULES = {
         lambda h: nn.LSTM(4, return_sequences=True, return_state=True)(h)[0],
         lambda a: a,
     ),
-    "reversed": (lambda h: h[:, ::-1], lambda a: a[:, ::-1]),
-    "part": (lambda h: h[:, 3:0:-2], lambda a: a[:, 3:0:-2]),
-    "step": (lambda h: h[:, 1:2], lambda a: a[:, 1:2]),
-    "feature": (lambda h: h[:, :, 1:2], lambda a: a),
+    "part": (lambda h: h[:, 3:0:-2], lambda a: np.ones_like(a[:, 3:0:-2])),
+    "feature": (lambda h: h[:, :, 1:2], np.ones_like),
     "nested": (nested, lambda a: a),
     "masking within": (masking_within, lambda a: a[:, ::-1]),
     "passing": (lambda h: Passing()(h), lambda a: a[:, ::-1]),
@@ -131,8 +133,8 @@ MERGES = {
         kind: (lambda h, g, kind=kind: getattr(nn, kind)()([h, g]), np.logical_or)
         for kind in ("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum")
     },
-    "+": (lambda h, g: h + g, np.logical_or),
-    "/": (lambda h, g: h / (g + 9.0), np.logical_or),
+    "+": (lambda h, g: h + g, lambda a, b: np.ones_like(a)),
+    "/": (lambda h, g: h / (g + 9.0), lambda a, b: np.ones_like(a)),
     "concatenated": (lambda h, g: nn.Concatenate()([h, g]), np.logical_or),
     "in steps": (
         lambda h, g: nn.Concatenate(1)([h, g]),
@@ -205,7 +207,7 @@ def test_global_means_are_of_the_steps_that_count(keepdims):
     mask[0] = False
     x[0] = 0
     inputs = nn.Input(x.shape[1:])
-    h = nn.Masking()(inputs) + 0.0
+    h = nn.Masking()(inputs)
     model = nn.Model(inputs, nn.GlobalAveragePooling1D(keepdims=keepdims)(h))
     counts = np.maximum(mask.sum(1), 1)[:, None]
     wanted = x.sum(1) / counts
@@ -216,7 +218,7 @@ def test_global_means_are_of_the_steps_that_count(keepdims):
 def test_moments_are_of_the_steps_that_count():
     x, mask = sequences(0)
     inputs = nn.Input(x.shape[1:])
-    h = nn.Masking()(inputs) + 1.0  # what is masked is not 0
+    h = nn.Rescaling(1.0, 1.0)(nn.Masking()(inputs))  # what is masked is not 0
     model = nn.Model(inputs, nn.BatchNormalization(momentum=0.0)(h))
     model.compile(nn.SGD(0.1), "mse")
     y = np.random.default_rng(2).normal(size=x.shape).astype("f4")

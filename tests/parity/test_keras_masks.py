@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memcfg import nn
+from tests.nn.test_ops import CASES
 from tests.support.beside_keras import MARKS, OURS, keras
 
 pytestmark = MARKS
@@ -27,6 +28,8 @@ STEP = {
     "permute": lambda k, h: k.Reshape((STEPS, FEATURES))(k.Permute((2, 1))(h)),
     "conv": lambda k, h: k.Conv1D(FEATURES, 2, padding="causal")(h),
     "pool": lambda k, h: k.AveragePooling1D(2, 1, padding="same")(h),
+    "residual": lambda k, h: h + k.Dense(FEATURES)(h),
+    "scaled": lambda k, h: 0.5 * h,
 }
 MERGE = ("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum")
 END = {
@@ -91,7 +94,7 @@ def tokens(seed, batch=4):
 def test_chains(chain, end, seed):
     # What attention of heads gives for steps that are masked means nothing, and a
     # layer that ends the mask would count it.
-    ends_mask = {"permute", "conv", "pool"} & set(chain)
+    ends_mask = {"permute", "conv", "pool", "residual", "scaled"} & set(chain)
     if "heads" in chain and (ends_mask or end in ("greatest", "flat")):
         chain = [each for each in chain if each != "heads"]
 
@@ -184,3 +187,94 @@ def test_layers_of_users(supports, computes):
         return k.Dense(2)(kind(library, k)()(h))
 
     trained_alike(make, [tokens(5)])
+
+
+def shown(k):
+    """A layer whose result is the mask of its input, or sevens where there is none."""
+
+    class Shown(k.layers.Layer):
+        def call(self, x, mask=None):
+            if mask is None:
+                first = x if len(x.shape) == 2 else k.ops.max(x, axis=-1)
+                return first * 0.0 + 7.0
+            return k.ops.cast(mask, "float32")
+
+    return Shown()
+
+
+OPERATORS = {
+    "+": lambda k, h: h + h,
+    "1 -": lambda k, h: 1.0 - h,
+    "*": lambda k, h: h * 2.0,
+    "/": lambda k, h: h / 2.0,
+    "**": lambda k, h: h**2,
+    "negative": lambda k, h: -h,
+    "abs": lambda k, h: abs(h),
+    "@": lambda k, h: h @ k.ops.swapaxes(h, 1, 2),
+    "steps": lambda k, h: h[:, 1:4],
+    "all steps": lambda k, h: h[:, :],
+    "features": lambda k, h: h[..., 1:3],
+    "reshape": lambda k, h: k.ops.reshape(h, (-1, STEPS, FEATURES)),
+    "concatenate function": lambda k, h: k.layers.concatenate([h, h]),
+    "add function": lambda k, h: k.layers.add([h, h]),
+    **{
+        f"activations.{name}": lambda k, h, name=name: getattr(k.activations, name)(h)
+        for name in ("relu", "gelu", "softmax", "tanh", "leaky_relu", "linear")
+    },
+}
+LAYERS = {
+    "Dense": [3],
+    "Activation": ["relu"],
+    "ReLU": [],
+    "LeakyReLU": [],
+    "PReLU": [],
+    "ELU": [],
+    "Dropout": [0.5],
+    "SpatialDropout1D": [0.5],
+    "GaussianNoise": [0.5],
+    "GaussianDropout": [0.5],
+    "Rescaling": [2.0],
+    "Masking": [9.0],
+    "LayerNormalization": [],
+    "BatchNormalization": [],
+    "GroupNormalization": [2],
+    "Conv1D": [3, 1],
+    "SeparableConv1D": [3, 1],
+    "DepthwiseConv1D": [1],
+    "Conv1DTranspose": [3, 1],
+    "MaxPooling1D": [1],
+    "AveragePooling1D": [1],
+    "GlobalMaxPooling1D": [],
+    "GlobalAveragePooling1D": [],
+    "UpSampling1D": [1],
+    "ZeroPadding1D": [1],
+    "Cropping1D": [1],
+    "Flatten": [],
+    "Reshape": [(STEPS, FEATURES)],
+    "Permute": [(2, 1)],
+    "SimpleRNN": [3],
+}
+
+
+def masks_alike(compute):
+    found = []
+    for k in (nn, keras):
+        x = k.Input((STEPS,), dtype="int32")
+        h = k.layers.Embedding(6, FEATURES, "ones", mask_zero=True)(x)
+        found.append(k.Model(x, shown(k)(compute(k, h))).predict(tokens(5), verbose=0))
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_masks_after_operators(name):
+    masks_alike(lambda k, h: OPERATORS[name](k, h))
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != "reshape"])
+def test_masks_after_ops(name):
+    masks_alike(lambda k, h: CASES[name][0](k.ops, h, h))
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_masks_after_layers(name):
+    masks_alike(lambda k, h: getattr(k.layers, name)(*LAYERS[name])(h))

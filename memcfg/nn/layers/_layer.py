@@ -6,6 +6,7 @@ layer belongs to, since a model's arena is where they are trained.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
 import weakref
@@ -69,7 +70,22 @@ _OPERATORS = ("add", "subtract", "multiply", "divide", "power", "matmul", *COMPA
 
 call_mode: ContextVar[Any] = ContextVar("training", default=None)  # of a `call`
 in_loss: ContextVar[bool] = ContextVar("in_loss", default=False)
+_in_operation: ContextVar[bool] = ContextVar("in_operation", default=False)
 _order: Iterator[int] = itertools.count()  # calls of this process, in time
+
+
+def operation(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark what calls layers as an operator or op: their results have no masks."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        token = _in_operation.set(True)
+        try:
+            return function(*args, **options)
+        finally:
+            _in_operation.reset(token)
+
+    return call
 
 
 class SymbolicTensor(FixedAttributes):
@@ -206,7 +222,15 @@ class SymbolicTensor(FixedAttributes):
 class Node(FixedAttributes):
     """One call of a layer; `results` are shape and dtype of what it makes."""
 
-    __slots__ = ("batch_size", "details", "inputs", "layer", "order", "outputs")
+    __slots__ = (
+        "batch_size",
+        "details",
+        "in_operation",
+        "inputs",
+        "layer",
+        "order",
+        "outputs",
+    )
 
     batch_size: int | None
 
@@ -216,11 +240,16 @@ class Node(FixedAttributes):
         inputs: tuple[SymbolicTensor, ...],
         results: Sequence[tuple[Shape, str]],
         details: Any = None,
+        in_operation: bool | None = None,
     ) -> None:
         self.details = details  # what the layer was told beside tensors: args, options
         self.layer = layer
         self.inputs = inputs
         self.order = next(_order)
+        # Whether an operator or op made the call, which then drops masks.
+        self.in_operation = (
+            _in_operation.get() if in_operation is None else in_operation
+        )
         sizes = {tensor.node.batch_size for tensor in inputs} - {None}
         own: int | None = getattr(layer, "batch_size", None)
         self.batch_size = sizes.pop() if sizes else own
@@ -298,7 +327,9 @@ class Scope:
         for node in nodes:
             if node.outputs[0] not in values:
                 inner = self._inner(node)
-                inner.masks = [masks.get(tensor) for tensor in node.inputs]
+                # Operators and ops see no masks and drop them, as in Keras 3.
+                passed = () if node.in_operation else node.inputs
+                inner.masks = [masks.get(tensor) for tensor in passed]
                 made = inner.run(node.layer, [values[each] for each in node.inputs])
                 several = [made] if isinstance(made, int) else made
                 values |= zip(node.outputs, several, strict=True)

@@ -20,15 +20,14 @@ from memcfg.nn.layers._layer import (
     SymbolicTensor,
     WeightTensor,
     in_loss,
+    operation,
 )
-from memcfg.nn.layers._masking import either
 from memcfg.nn.layers._merge import (
     Add,
     Maximum,
     Minimum,
     Multiply,
     Subtract,
-    aligned_masks,
     broadcast,
 )
 from memcfg.nn.layers._reshape import Rescaling, reshape
@@ -115,7 +114,6 @@ class Pointwise(Layer):
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op."""
-        scope.mask = either(scope, aligned_masks(scope, inputs))
         return scope.apply(self.op, broadcast(scope, inputs))[0]
 
 
@@ -123,8 +121,6 @@ class Bound(Layer):
     """The greater or smaller of each element and a number."""
 
     __slots__ = ("number", "op")
-
-    supports_masking: ClassVar[bool] = True
 
     def __init__(self, op: str, number: float, *, name: str | None = None) -> None:
         self.op = op
@@ -170,8 +166,6 @@ class Absolute(Layer):
 
     __slots__ = ()
 
-    supports_masking: ClassVar[bool] = True
-
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the greater of each element and its negative."""
         (other,) = scope.apply("affine", inputs, {"factor": -1.0, "term": 0.0})
@@ -182,8 +176,6 @@ class OfWeight(Layer):
     """Combine tensors of which one is a weight of a user's layer."""
 
     __slots__ = ("op",)
-
-    supports_masking: ClassVar[bool] = True
 
     arity: ClassVar[int | None] = 2
 
@@ -196,9 +188,6 @@ class OfWeight(Layer):
         if self.op == "matmul":
             return scope.apply("matmul", inputs)[0]
         shapes = [scope.builder.shape(tensor) for tensor in inputs]
-        for mask, shape in zip(scope.masks, shapes, strict=False):
-            if mask is not None and len(shape) == max(map(len, shapes)):
-                scope.mask = mask
         try:
             common = np.broadcast_shapes(*shapes)
         except ValueError as error:
@@ -221,8 +210,6 @@ class Reciprocal(Layer):
 
     __slots__ = ("number",)
 
-    supports_masking: ClassVar[bool] = True
-
     def __init__(self, number: float = 1.0, *, name: str | None = None) -> None:
         self.number = real(number, "Reciprocal: number")
         super().__init__(name)
@@ -236,8 +223,6 @@ class Power(Layer):
     """Raise each element to a power; NaN below 0 where it is no whole number."""
 
     __slots__ = ("exponent",)
-
-    supports_masking: ClassVar[bool] = True
 
     def __init__(self, exponent: float, *, name: str | None = None) -> None:
         self.exponent = real(exponent, "Power: exponent")
@@ -289,7 +274,6 @@ class GetItem(Layer):
             "end": (shape[0], *self.end),
             "strides": (1, *self.strides),
         }
-        scope.mask = self._mask_of_part(scope, shape)
         if (part["begin"], part["end"]) != ((0,) * len(shape), shape) or any(
             step > 1 for step in self.strides
         ):
@@ -299,20 +283,6 @@ class GetItem(Layer):
         if scope.builder.shape(x)[1:] != self.target_shape:
             x = reshape(scope, x, *self.target_shape)
         return x
-
-    def _mask_of_part(self, scope: Scope, shape: Shape) -> int | None:
-        """Append the mask of the steps that are taken, where they stay an axis."""
-        mask = scope.masks[0] if scope.masks else None
-        first, last, step = self.begin[0], self.end[0], self.strides[0]
-        count = len(range(first, last, step))
-        if mask is None or len(self.target_shape) < 2 or self.target_shape[0] != count:
-            return None
-        if count < shape[1]:
-            ends = {"begin": (0, first), "end": (shape[0], last), "strides": (1, step)}
-            (mask,) = scope.apply("slice", (mask,), ends)
-        if 1 in self.reverse:
-            (mask,) = scope.apply("reverse", (mask,), {"axes": (1,)})
-        return mask
 
 
 _OF_TENSORS: dict[str, Callable[[], Layer]] = {
@@ -361,6 +331,7 @@ def _of_two(kind: str, a: SymbolicTensor, b: SymbolicTensor) -> Any:
     return _OF_TENSORS[kind]()([a, b])
 
 
+@operation
 def binary(kind: str, a: Any, b: Any) -> Any:
     """Return the result of an operator; one operand is a symbolic tensor."""
     if kind in COMPARISONS:
@@ -409,16 +380,19 @@ def _of_number(kind: str, number: float, reflected: bool) -> Layer | None:
     return None
 
 
+@operation
 def negative(tensor: SymbolicTensor) -> Any:
     """Return ``-tensor``."""
     return Rescaling(-1)(tensor)
 
 
+@operation
 def absolute(tensor: SymbolicTensor) -> Any:
     """Return ``abs(tensor)``."""
     return Absolute()(tensor)
 
 
+@operation
 def get_item(tensor: SymbolicTensor, key: Any) -> Any:
     """Return ``tensor[key]``; the batch stays whole."""
     rank = len(tensor.shape)
