@@ -120,7 +120,7 @@ def main(stub):
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         for name, gpu in GPUS.items():
-            library = Cudnn(context, Deviceless(module, gpu))
+            library = Cudnn(context, Deviceless(module, gpu), gpu["deviceVer"] // 10)
             for what, spec in specs():
                 found[f"{name}, {what}"] = [
                     (each.algorithm, each.plan.workspace_bytes, each.scratch_bytes)

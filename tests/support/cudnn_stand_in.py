@@ -301,6 +301,7 @@ class StandIn:
     """The module; `fails` names a function that shall fail."""
 
     __version__ = "1.28.0"
+    capability = 80  # of the GPU that it plans for
     cudnnGraphNotSupportedError = NotSupportedError  # noqa: N815
     data_type = SimpleNamespace(FLOAT="float32")
     heur_mode = SimpleNamespace(A="A", B="B", FALLBACK="FALLBACK")
@@ -360,4 +361,4 @@ class StandIn:
 
     def load(self, context):
         """Load it for a GPU of the stand-in."""
-        return Cudnn(context, self)
+        return Cudnn(context, self, self.capability)

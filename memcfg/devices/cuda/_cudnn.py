@@ -22,6 +22,7 @@ from memcfg._first_line import first_line
 from memcfg.devices._contract import OperandSpec
 from memcfg.devices._switch import asks_for_tf32
 from memcfg.devices.cuda._bound_launch import Bound, bind_source
+from memcfg.devices.cuda._convolution_ranks import ranked, workspace_limit
 from memcfg.devices.cuda._packaged_library import packaged_library
 from memcfg.devices.cuda._sources import CudaSource, cuda_source
 from memcfg.errors import KernelError, MissingDependencyError
@@ -38,7 +39,6 @@ _PACKAGES = {13: "nvidia-cudnn-cu13", 12: "nvidia-cudnn-cu12"}  # by the CUDA ve
 
 _LIBRARY = "libcudnn.so.9"
 
-_WORKSPACE = 64 << 20  # bytes that a plan may have; the same for every policy
 _ALIGNMENT = 256  # bytes; of a workspace, and of a kernel in scratch
 _PLANS = 8  # that are listed of a convolution, at most
 _DIVIDED = ((1, 8), (2, 256))  # how many of its plans are looked at, for how many parts
@@ -69,6 +69,8 @@ class Cudnn:
         The GPU's.
     module : module
         Its front end: `cudnn`.
+    capability : int
+        The GPU's: 90 is compute capability 9.0.
 
     Raises
     ------
@@ -76,14 +78,16 @@ class Cudnn:
         If it does not work with the GPU.
     """
 
-    def __init__(self, context: CudaContext, module: Any) -> None:
+    def __init__(self, context: CudaContext, module: Any, capability: int) -> None:
         self._context = context
         self._module = module
-        notes = _REFUSED if asks_for_tf32() else (*_REFUSED, *_REFUSED_IN_FLOAT32)
+        self._capability = capability
+        self._tf32 = asks_for_tf32()
+        notes = _REFUSED if self._tf32 else (*_REFUSED, *_REFUSED_IN_FLOAT32)
         self._refused = [getattr(module.numerical_note, name) for name in notes]
         self._modes = [getattr(module.heur_mode, name) for name in _MODES]
         self._lock = threading.Lock()  # never in a forked child: its context is refused
-        self._found: dict[ConvolutionSpec, _Found] = {}
+        self._found: dict[tuple[ConvolutionSpec, int], _Found] = {}
         self._stream: Callable[[], CudaStream | None] = _nowhere  # the handle's
         self._number = 0  # of that stream, which may have gone
         self.version: int = module.backend_version()  # 92801 is 9.28.1
@@ -96,16 +100,19 @@ class Cudnn:
         weakref.finalize(self, _destroy, *ends).atexit = False
 
     def choices(self, spec: ConvolutionSpec) -> Iterator[ChosenConvolution]:
-        """Yield the ways of a convolution, as cuDNN ranks them; once and for all.
+        """Yield the ways of a convolution, the first is the default; once and for all.
 
-        Where those that it prefers want more workspace than they may have, they come
-        first for a part of the batch at a time.
+        Where the first want more workspace than they may have, they come first for a
+        part of the batch at a time.
         """
         turned = _turned(spec)
-        images = self._context.call(partial(self._images, spec))
+        most = workspace_limit(spec)
+        images = self._context.call(partial(self._images, spec, most))
         for size in dict.fromkeys((images, spec.images)):
             for number in range(_PLANS):
-                plan = self._context.call(partial(self._plan, spec.of(size), number))
+                plan = self._context.call(
+                    partial(self._plan, spec.of(size), most, number)
+                )
                 if plan is None:
                     break
                 yield ChosenConvolution(self, spec, plan, size, turned)
@@ -151,13 +158,15 @@ class Cudnn:
         self._module.set_stream(self._handle, stream.handle)
         self._number, self._stream = stream.handle, weakref.ref(stream)
 
-    def _plan(self, spec: ConvolutionSpec, number: int) -> ConvolutionPlan | None:
+    def _plan(
+        self, spec: ConvolutionSpec, most: int, number: int
+    ) -> ConvolutionPlan | None:
         """Return one of the plans that work, the first is number 0; None behind all."""
         with self._lock:
-            return self._known(spec).plan(number)
+            return self._known(spec, most).plan(number)
 
-    def _images(self, spec: ConvolutionSpec) -> int:
-        """Return how many images a plan takes at a time that cuDNN prefers.
+    def _images(self, spec: ConvolutionSpec, most: int) -> int:
+        """Return how many images a plan takes at a time that is preferred.
 
         All of them, if its first plan has no more workspace than it may; else the most
         that divide them, such that it has, in few parts. Else the same of its first two
@@ -167,20 +176,20 @@ class Cudnn:
             for count, parts in _DIVIDED:
                 size: int | None = spec.images
                 while size is not None and spec.images // size <= parts:
-                    least = self._known(spec.of(size)).least_bytes(count)
+                    least = self._known(spec.of(size), most).least_bytes(count)
                     if least is None:
                         return spec.images
-                    if least <= _WORKSPACE:
+                    if least <= most:
                         return size
-                    size = _divisor(spec, size * _WORKSPACE // least)
+                    size = _divisor(spec, size * most // least)
             return spec.images
 
-    def _known(self, spec: ConvolutionSpec) -> _Found:
-        if spec not in self._found:
-            self._found[spec] = self._search(spec)
-        return self._found[spec]
+    def _known(self, spec: ConvolutionSpec, most: int) -> _Found:
+        if (spec, most) not in self._found:
+            self._found[spec, most] = self._search(spec, most)
+        return self._found[spec, most]
 
-    def _search(self, spec: ConvolutionSpec) -> _Found:
+    def _search(self, spec: ConvolutionSpec, most: int) -> _Found:
         """Ask for plans whose bits cannot change; there may be none."""
         kind = self._module.data_type.FLOAT
         kinds = ("io_data_type", "intermediate_data_type", "compute_data_type")
@@ -196,15 +205,16 @@ class Cudnn:
             count = graph.get_execution_plan_count()
             names = [graph.get_plan_name_at_index(index) for index in range(count)]
         except self._module.cudnnGraphNotSupportedError:
-            return _Found(None, (), [])
+            return _Found(None, (), [], most)
         except Exception as error:
             _warn(f"cuDNN refuses {_describe(spec)}: {_line(error)}.")
-            return _Found(None, (), [])
+            return _Found(None, (), [], most)
         first: dict[str, int] = {}
         for index, name in enumerate(names):
             if _may_run(name, spec):
                 first.setdefault(name, index)
-        return _Found(graph, tensors, list(first.items()))
+        order = ranked(first, spec, self._capability, tf32=self._tf32)
+        return _Found(graph, tensors, [(name, first[name]) for name in order], most)
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,6 +235,7 @@ class _Found:
     graph: Any
     tensors: tuple[Any, ...]
     left: list[tuple[str, int]]  # names and indices
+    most: int  # bytes of workspace
     best: list[ConvolutionPlan] | None = None  # the first, whatever their workspaces
     built: list[ConvolutionPlan] = field(default_factory=list)  # those within limits
 
@@ -245,7 +256,7 @@ class _Found:
             while len(self.best) < _DIVIDED[-1][0] and self.left:
                 self.best += filter(None, [self._build()])
             if self.left:
-                self.graph.deselect_workspace_greater_than(_WORKSPACE)
+                self.graph.deselect_workspace_greater_than(self.most)
         return self.best
 
     def _build(self) -> ConvolutionPlan | None:
@@ -256,7 +267,7 @@ class _Found:
         except Exception:  # deselected, or not for this GPU: it does not say which
             return None
         made = ConvolutionPlan(self.graph, self.tensors, index, name, size)
-        if size <= _WORKSPACE:
+        if size <= self.most:
             self.built.append(made)
         return made
 
@@ -370,7 +381,9 @@ def load_cudnn(context: CudaContext) -> Cudnn | None:
     if wanted == "none":
         return None
     try:
-        return Cudnn(context, find_cudnn(context.driver.version))
+        driver = context.driver
+        gpu = driver.info(context.ordinal)
+        return Cudnn(context, find_cudnn(driver.version), gpu.capability)
     except (KernelError, MissingDependencyError) as error:
         if wanted == "required":
             raise
@@ -530,7 +543,7 @@ def _destroy(
     context: CudaContext,
     module: Any,
     handle: Any,
-    found: dict[ConvolutionSpec, _Found],
+    found: dict[tuple[ConvolutionSpec, int], _Found],
 ) -> None:
     """Give back plans, and the handle last; not in the child of a fork."""
 

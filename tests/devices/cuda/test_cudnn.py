@@ -255,7 +255,7 @@ def convolutions(draw):
 @settings(max_examples=80, deadline=None)
 def test_any_convolution_is_that_of_numpy(shared, op, seed, first, limit):
     cuda_stand_in.late(seed)
-    with mock.patch.object(_cudnn, "_WORKSPACE", limit):
+    with mock.patch.object(_cudnn, "workspace_limit", lambda spec: limit):
         shared.kernels.modules.cudnn._found.clear()
         names = named(shared, op)
         found, values = convolve(shared, op, names[0 if first else -2], runs=2)
@@ -271,6 +271,10 @@ def shared():
 # -- parts of a batch ------------------------------------------------------------
 
 
+def limit_workspaces(monkeypatch, nbytes):
+    monkeypatch.setattr(_cudnn, "workspace_limit", lambda spec: nbytes)
+
+
 @pytest.mark.parametrize("kind", [*KINDS, "conv2d_bias"])
 @pytest.mark.parametrize("groups", [1, 2])
 def test_a_batch_is_divided_where_its_workspace_is_too_large(
@@ -283,7 +287,7 @@ def test_a_batch_is_divided_where_its_workspace_is_too_large(
     needed = {"conv2d_gradient_input": 5 * 6 * 4, "conv2d_gradient_kernel": 0}
     images = 4 * needed.get(kind, 5 * 6 * 8) + 40  # bytes of workspace of each
     rest = 4 * 3 * 3 * 4 // groups * 8 if kind == "conv2d_gradient_kernel" else 0
-    monkeypatch.setattr(_cudnn, "_WORKSPACE", rest + 2 * images)
+    limit_workspaces(monkeypatch, rest + 2 * images)
     made = device.kernels.algorithms(*op)
     bias = "+bias" if kind == "conv2d_bias" else ""
     first = f"cudnn:{whole[0]}/2{bias}"
@@ -306,12 +310,12 @@ def test_a_batch_is_divided_where_its_workspace_is_too_large(
 
 
 def test_a_batch_that_cannot_be_divided_takes_what_needs_less(device, monkeypatch):
-    monkeypatch.setattr(_cudnn, "_WORKSPACE", 1000)  # bytes, which one image needs
+    limit_workspaces(monkeypatch, 1000)  # bytes, which one image needs
     prime = op_of("conv2d", (7, 5, 6, 4), (3, 3, 4, 8), (1, 1), SAME)
     assert named(device, prime)[0] == f"cudnn:{STAGED}/1"
     odd = op_of("conv2d", (7, 5, 5, 3), (3, 3, 3, 8), (1, 1), SAME)
     assert named(device, odd)[0] == f"cudnn:{PLAIN}"  # an image has 300 bytes
-    monkeypatch.setattr(_cudnn, "_WORKSPACE", 999)
+    limit_workspaces(monkeypatch, 999)
     large = op_of("conv2d", (6, 5, 6, 4), (3, 3, 4, 8), (1, 1), SAME)
     assert named(device, large)[0] == f"cudnn:{PLAIN}"
 
