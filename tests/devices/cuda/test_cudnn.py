@@ -255,7 +255,7 @@ def convolutions(draw):
 @settings(max_examples=80, deadline=None)
 def test_any_convolution_is_that_of_numpy(shared, op, seed, first, limit):
     cuda_stand_in.late(seed)
-    with mock.patch.object(_cudnn, "workspace_limit", lambda spec: limit):
+    with mock.patch.object(_cudnn, "workspace_limit", return_value=limit):
         shared.kernels.modules.cudnn._found.clear()
         names = named(shared, op)
         found, values = convolve(shared, op, names[0 if first else -2], runs=2)
