@@ -57,6 +57,20 @@ __device__ inline void store_four(float* to, u64 place, const Four& value) {
   reinterpret_cast<Four*>(to)[place] = value;
 }
 
+// The same of one float or four, as columns allow.
+template <int W>
+struct alignas(4 * W) Pack {
+  float of[W];
+};
+template <int W>
+__device__ inline Pack<W> load_pack(const float* from, u64 place) {
+  return reinterpret_cast<const Pack<W>*>(from)[place];
+}
+template <int W>
+__device__ inline void store_pack(float* to, u64 place, const Pack<W>& value) {
+  reinterpret_cast<Pack<W>*>(to)[place] = value;
+}
+
 // Joins the values of `lanes` threads that are `stride` apart, a power of two of them,
 // in an order that lanes alone decide. All threads of the block call it.
 template <class T, class Join>
@@ -107,6 +121,62 @@ __device__ inline void reduce(Index results,
   }
   total = join_lanes(lanes, stride, total, join);
   if (lane == 0 && o < results) out(o, slice, total);
+}
+
+// What a thread does of a matrix: rows from `row` to `end`, each `lanes`-th, of a group
+// of columns. A block has `stride` groups side by side and a slice of the rows.
+template <class Index>
+struct Share {
+  __device__ Share(Index rows, Index groups, Index length, u32 lanes, u32 stride) {
+    const Index tiles = (groups + stride - 1) / stride;
+    slice = blockIdx.x / tiles;
+    group = blockIdx.x % tiles * stride + threadIdx.x % stride;
+    lane = threadIdx.x / stride;
+    const Index begin = slice * length;
+    row = begin + lane;
+    end = rows - begin < length ? rows : begin + length;
+  }
+  Index slice, group, row, end;
+  u32 lane;
+};
+
+// columns(g)(r) for each row r of each group of columns g.
+template <class Index, class Columns>
+__device__ inline void each_column(
+    Index rows, Index groups, Index length, u32 lanes, u32 stride, Columns columns) {
+  const Share<Index> own(rows, groups, length, lanes, stride);
+  if (own.group >= groups) return;
+  const auto row = columns(own.group);
+#pragma unroll 4
+  for (Index r = own.row; r < own.end; r += lanes) row(r);
+}
+
+// out(g, slice, what columns(g)(r, total) has added up), `sums` of each column of a
+// group. lanes * stride is kThreads.
+template <class Index, int sums, int wide, class Columns, class Out>
+__device__ inline void sum_each_column(Index rows,
+                                       Index groups,
+                                       Index length,
+                                       u32 lanes,
+                                       u32 stride,
+                                       Columns columns,
+                                       Out out) {
+  const Share<Index> own(rows, groups, length, lanes, stride);
+  double total[sums][wide] = {};
+  if (own.group < groups) {
+    const auto row = columns(own.group);
+#pragma unroll 4
+    for (Index r = own.row; r < own.end; r += lanes) row(r, total);
+  }
+#pragma unroll
+  for (int i = 0; i < sums; ++i) {
+#pragma unroll
+    for (int j = 0; j < wide; ++j) {
+      total[i][j] = join_lanes(
+          lanes, stride, total[i][j], [](double a, double b) { return a + b; });
+    }
+  }
+  if (own.lane == 0 && own.group < groups) out(own.group, own.slice, total);
 }
 
 // c(m, n, the sum of a(m, k) * b(k, n) for k from begin to end), a tile of a block.

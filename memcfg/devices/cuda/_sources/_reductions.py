@@ -9,6 +9,11 @@ from functools import partial
 from math import prod
 from typing import TYPE_CHECKING
 
+from memcfg.devices.cuda._sources._columns import (
+    Columns,
+    each_column,
+    sum_each_column,
+)
 from memcfg.devices.cuda._sources._prelude import THREADS
 from memcfg.devices.cuda._sources._writer import Writer, cut, f32, f64, u32
 
@@ -282,84 +287,126 @@ _FORWARD = {
     "relu": "value < 0.0f ? 0.0f : value",  # NaN stays NaN
     "relu6": "value < 0.0f ? 0.0f : value > 6.0f ? 6.0f : value",
 }
-_BACKWARD = {  # of what came out, or what went in, under the name value
-    "": "dy[i]",
-    "relu": "value > 0.0f ? dy[i] : 0.0f",
-    "relu6": "value > 0.0f && value < 6.0f ? dy[i] : 0.0f",
+_BACKWARD = {  # of what came out, or what went in, and the slope behind it
+    "": "slope",
+    "relu": "value > 0.0f ? slope : 0.0f",
+    "relu6": "value > 0.0f && value < 6.0f ? slope : 0.0f",
     # half way from 6 to the bfloat16 below it, 5.96875
-    "relu6, rounded": "value > 0.0f && value < 5.984375f ? dy[i] : 0.0f",
+    "relu6, rounded": "value > 0.0f && value < 5.984375f ? slope : 0.0f",
 }
 
 
 def _write_bias(writer: Writer, activation: str = "") -> None:
     writer.need(["float32"] * 2, ["float32"])
-    writer.loop(
-        f"""
-        const float value = x[i] + bias[i % channels];
-        y[i] = {_FORWARD[activation]};
-        """,
-        {
+    each_column(
+        writer,
+        _channels(writer.inputs[0].shape),
+        before="const memcfg::Pack<W> added = memcfg::load_pack<W>(bias, g);",
+        each=f"""
+          memcfg::Pack<W> all = memcfg::load_pack<W>(x, r * groups + g);
+#pragma unroll
+          for (int j = 0; j < W; ++j) {{
+            const float value = all.of[j] + added.of[j];
+            all.of[j] = {_FORWARD[activation]};
+          }}
+          memcfg::store_pack<W>(y, r * groups + g, all);""",
+        parameters={
             "const float* x": writer.operand(0),
             "const float* bias": writer.operand(1),
             "float* y": writer.output(),
-            "Index channels": writer.number(writer.inputs[1].size),
         },
-        writer.inputs[0].size,
     )
+
+
+def _channels(shape: Sequence[int], *pitches: int) -> Columns:
+    """Return an array as a matrix whose columns are its channels."""
+    return Columns.of(prod(shape[:-1]), shape[-1], *pitches)
 
 
 def _write_bias_gradient(writer: Writer) -> None:
     writer.need(["float32"], ["float32"])
-    _sum_channels(writer, writer.operand(0), writer.output())
+    sum_each_column(
+        writer,
+        _channels(writer.inputs[0].shape),
+        1,
+        before="",
+        each="""
+          const memcfg::Pack<W> all = memcfg::load_pack<W>(x, r * groups + g);
+#pragma unroll
+          for (int j = 0; j < W; ++j) total[0][j] += all.of[j];""",
+        parameters={"const float* x": writer.operand(0)},
+        out="y[o] = static_cast<float>(sum[0]);",
+        out_parameters={"float* y": writer.output()},
+    )
 
 
 def _write_bias_relu_gradient(writer: Writer) -> None:
     writer.need(["float32"] * 2, ["float32"] * 2)
-    _write_slope(writer, "relu", writer.operand(0), writer.operand(1), writer.output())
-    _sum_channels(writer, writer.output(), writer.output(1))
+    shape, place, lengths = _wide(writer)
+    sum_each_column(
+        writer,
+        shape,
+        1,
+        before="",
+        each=_SLOPES.format(place=place, slope=_BACKWARD["relu"])
+        + """
+#pragma unroll
+          for (int j = 0; j < W; ++j) total[0][j] += slopes.of[j];""",
+        parameters={
+            "const float* y": writer.operand(0),
+            "const float* dy": writer.operand(1),
+            "float* dz": writer.output(),
+            **lengths,
+        },
+        out="db[o] = static_cast<float>(sum[0]);",
+        out_parameters={"float* db": writer.output(1)},
+    )
 
 
 def _write_relu_gradient_at(writer: Writer) -> None:
     writer.need(["float32"] * 2, ["float32"])
-    _write_slope(writer, "relu", writer.operand(0), writer.operand(1), writer.output())
-
-
-def _write_slope(
-    writer: Writer, activation: str, y: Argument, dy: Argument, dz: Argument
-) -> None:
-    """Append the gradient before an activation, of all elements of dy."""
-    place, lengths = _place_of_wide(writer, writer.inputs[0].shape[-1])
-    writer.loop(
-        f"const float value = y[{place}]; dz[i] = {_BACKWARD[activation]};",
-        {"const float* y": y, "const float* dy": dy, "float* dz": dz, **lengths},
-        writer.inputs[1].size,
-    )
-
-
-def _place_of_wide(writer: Writer, wide: int) -> tuple[str, dict[str, Argument]]:
-    """Say where element i of dy is in an array with rows of more channels."""
-    channels = writer.inputs[1].shape[-1]
-    if wide == channels:
-        return "i", {}
-    return "i / narrow * wide + first + i % narrow", {
-        "Index narrow": writer.number(channels),
-        "Index wide": writer.number(wide),
-        "Index first": writer.number(writer.attributes["first"]),
-    }
-
-
-def _sum_channels(writer: Writer, x: Argument, out: Argument) -> None:
-    """Append the sum of each channel of the last input's shape."""
-    shape = writer.inputs[-1].shape
-    sum_columns(
+    shape, place, lengths = _wide(writer)
+    each_column(
         writer,
-        prod(shape[:-1]),
-        shape[-1],
-        value="return x[i];",
-        parameters={"const float* x": x},
-        out="sum[o] = static_cast<float>(total);",
-        out_parameters={"float* sum": out},
+        shape,
+        before="",
+        each=_SLOPES.format(place=place, slope=_BACKWARD["relu"]),
+        parameters={
+            "const float* y": writer.operand(0),
+            "const float* dy": writer.operand(1),
+            "float* dz": writer.output(),
+            **lengths,
+        },
     )
+
+
+# Slopes before an activation of y, which are kept.
+_SLOPES = """
+          const memcfg::Pack<W> values = memcfg::load_pack<W>(y, {place});
+          memcfg::Pack<W> slopes = memcfg::load_pack<W>(dy, r * groups + g);
+#pragma unroll
+          for (int j = 0; j < W; ++j) {{
+            const float value = values.of[j], slope = slopes.of[j];
+            slopes.of[j] = {slope};
+          }}
+          memcfg::store_pack<W>(dz, r * groups + g, slopes);"""
+
+
+def _wide(writer: Writer) -> tuple[Columns, str, dict[str, Argument]]:
+    """Return dy as a matrix, and where row r of it is in the first input.
+
+    That one may have more channels, among which those of dy begin at `first`.
+    """
+    shape, wide = writer.inputs[1].shape, writer.inputs[0].shape[-1]
+    if wide == shape[-1]:
+        return _channels(shape), "r * groups + g", {}
+    first = writer.attributes["first"]
+    made = _channels(shape, wide, first)
+    lengths: dict[str, Argument] = {
+        "Index pitch": writer.number(wide // made.width),
+        "Index first": writer.number(first // made.width),
+    }
+    return made, "r * pitch + first + g", lengths
 
 
 def _write_norm(writer: Writer) -> None:
@@ -450,30 +497,46 @@ def _write_over_factored_root(writer: Writer) -> None:
     )
 
 
+# Away from a channel's first value, of which no variance is lost beside a mean.
+_SHIFTED = """
+        float origin[W];
+#pragma unroll
+        for (int j = 0; j < W; ++j) {
+          const float first = rows ? x[g * W + j] : 0.0f;
+          origin[j] = fabsf(first) <= 3.4028235e38f ? first : 0.0f;
+        }"""
+
+
 def _write_batch_moments(writer: Writer) -> None:
     writer.need(["float32"], ["float32"] * 2)
     shape = writer.inputs[0].shape
-    rows, columns = prod(shape[:-1]), shape[-1]
-    x: dict[str, Argument] = {"const float* x": writer.operand(0)}
-    mean: dict[str, Argument] = {"const float* mean": writer.output()}
-    count = f64(rows)
-    sum_columns(
+    sum_each_column(
         writer,
-        rows,
-        columns,
-        value="return x[i];",
-        parameters=x,
-        out="mean[o] = static_cast<float>(total / count);",
-        out_parameters={"float* mean": writer.output(), "double count": count},
-    )
-    sum_columns(
-        writer,
-        rows,
-        columns,
-        value="const double away = x[i] - mean[o]; return away * away;",
-        parameters={**x, **mean},
-        out="variance[o] = static_cast<float>(total / count);",
-        out_parameters={"float* variance": writer.output(1), "double count": count},
+        _channels(shape),
+        2,
+        before=_SHIFTED,
+        each="""
+          const memcfg::Pack<W> all = memcfg::load_pack<W>(x, r * groups + g);
+#pragma unroll
+          for (int j = 0; j < W; ++j) {
+            const double away = static_cast<double>(all.of[j]) - origin[j];
+            total[0][j] += away;
+            total[1][j] += away * away;
+          }""",
+        parameters={"const float* x": writer.operand(0)},
+        out="""
+          const float first = rows ? x[o] : 0.0f;
+          const double origin = fabsf(first) <= 3.4028235e38f ? first : 0.0f;
+          const double away = sum[0] / count;
+          const double found = (sum[1] - sum[0] * away) / count;
+          mean[o] = static_cast<float>(origin + away);
+          variance[o] = static_cast<float>(found < 0 ? 0.0 : found);""",
+        out_parameters={
+            "const float* x": writer.operand(0),
+            "float* mean": writer.output(),
+            "float* variance": writer.output(1),
+            "double count": f64(prod(shape[:-1])),
+        },
     )
 
 
@@ -481,19 +544,33 @@ def _write_batch_normalization(
     writer: Writer, activation: str = "", *, adds: bool = False
 ) -> None:
     writer.need(["float32"] * (6 if adds else 5), ["float32"])
-    shape = writer.inputs[0].shape
     added: dict[str, Argument] = {}
     if adds:
         added["const float* other"] = writer.operand(5)
-    writer.loop(
-        f"""
-        const Index c = i % channels;
-        const float factor = gamma[c] / sqrtf(variance[c] + epsilon);
-        const float normalized = (x[i] - mean[c]) * factor + beta[c];
-        const float value = normalized{" + other[i]" if added else ""};
-        y[i] = {_FORWARD[activation]};
-        """,
-        {
+    more = "const memcfg::Pack<W> others = memcfg::load_pack<W>(other, r * groups + g);"
+    each_column(
+        writer,
+        _channels(writer.inputs[0].shape),
+        before="""
+        float factor[W], middle[W], shift[W];
+#pragma unroll
+        for (int j = 0; j < W; ++j) {
+          const Index c = g * W + j;
+          factor[j] = gamma[c] / sqrtf(variance[c] + epsilon);
+          middle[j] = mean[c];
+          shift[j] = beta[c];
+        }""",
+        each=f"""
+          memcfg::Pack<W> all = memcfg::load_pack<W>(x, r * groups + g);
+          {more if adds else ""}
+#pragma unroll
+          for (int j = 0; j < W; ++j) {{
+            const float normalized = (all.of[j] - middle[j]) * factor[j] + shift[j];
+            const float value = normalized{" + others.of[j]" if adds else ""};
+            all.of[j] = {_FORWARD[activation]};
+          }}
+          memcfg::store_pack<W>(y, r * groups + g, all);""",
+        parameters={
             "const float* x": writer.operand(0),
             "const float* gamma": writer.operand(1),
             "const float* beta": writer.operand(2),
@@ -502,121 +579,140 @@ def _write_batch_normalization(
             **added,
             "float* y": writer.output(),
             "float epsilon": f32(writer.attributes["epsilon"]),
-            "Index channels": writer.number(shape[-1]),
         },
-        writer.inputs[0].size,
     )
 
 
-def _write_batch_gradient(
-    writer: Writer, activation: str = "", *, keeps: bool = False
-) -> None:
-    """Write the gradient; see `_write_activated_gradient` for one that sees x alone.
+# Slopes behind the normalisation: those that are given, or that an activation lets
+# through, which sees x, or y and then keeps them.
+_GIVEN = """
+          const memcfg::Pack<W> slopes = memcfg::load_pack<W>(dy, r * groups + g);"""
+_LET_THROUGH = """
+          memcfg::Pack<W> slopes = memcfg::load_pack<W>(dy, r * groups + g);
+#pragma unroll
+          for (int j = 0; j < W; ++j) {{
+            const float value = (all.of[j] - middle[j]) * factor[j] + shift[j];
+            const float slope = slopes.of[j];
+            slopes.of[j] = {slope};
+          }}"""
+_OF_X = """
+          factor[j] = gamma[g * W + j] / sqrtf(variance[g * W + j] + epsilon);
+          shift[j] = beta[g * W + j];"""
 
-    Operands are x, dy, y where there is an activation, gamma, mean, variance.
-    """
-    inputs = 6 if keeps else 5
-    writer.need(["float32"] * inputs, ["float32"] * (4 if keeps else 3))
-    dy = writer.operand(1)
-    if keeps:
-        dy = writer.output(3)
-        _write_slope(writer, activation, writer.operand(2), writer.operand(1), dy)
-    gamma, mean, variance = range(inputs - 3, inputs)
-    _write_moments_gradient(writer, dy, (gamma, mean, variance), "dy[i]", {}, "i", {})
+
+def _write_batch_gradient(writer: Writer) -> None:
+    """Operands are x, dy, gamma, mean, variance."""
+    writer.need(["float32"] * 5, ["float32"] * 3)
+    _write_moments_gradient(writer, (2, 3, 4), _GIVEN, _GIVEN, {})
+
+
+def _write_added_gradient(writer: Writer) -> None:
+    """Operands are x, dy, y, gamma, mean, variance; the slopes are an output, too."""
+    writer.need(["float32"] * 6, ["float32"] * 4)
+    keeps = _SLOPES.format(place="r * groups + g", slope=_BACKWARD["relu"])
+    kept = _GIVEN.replace("dy", "dz")
+    more: dict[str, Argument] = {
+        "const float* y": writer.operand(2),
+        "float* dz": writer.output(3),
+    }
+    _write_moments_gradient(writer, (3, 4, 5), keeps, kept, more)
 
 
 def _write_activated_gradient(writer: Writer, activation: str) -> None:
     """Operands are x, dy, gamma, beta, mean, variance; x may have more channels."""
     writer.need(["float32"] * 6, ["float32"] * 3)
-    place, lengths = _place_of_wide(writer, writer.inputs[0].shape[-1])
-    channels = writer.inputs[1].shape[-1]
     rounds = activation == "relu6" and writer.attributes.get("rounds", False)
     slope = _BACKWARD["relu6, rounded" if rounds else activation]
-    let_through = f"""[&] {{
-          const Index c = i % let_channels;
-          const float factor = let_gamma[c] / sqrtf(variance[c] + epsilon);
-          const float value = (x[{place}] - mean[c]) * factor + beta[c];
-          return {slope};
-        }}()"""
+    let_through = _LET_THROUGH.format(slope=slope)
+    beta: dict[str, Argument] = {"const float* beta": writer.operand(3)}
     _write_moments_gradient(
-        writer,
-        writer.operand(1),
-        (2, 4, 5),
-        let_through,
-        {
-            "const float* let_gamma": writer.operand(2),
-            "const float* beta": writer.operand(3),
-            "Index let_channels": writer.number(channels),
-        },
-        place,
-        lengths,
+        writer, (2, 4, 5), let_through, let_through, beta, of_x=True
     )
 
 
 def _write_moments_gradient(
     writer: Writer,
-    dy: Argument,
     weights: tuple[int, int, int],
-    dz: str,
+    slopes: str,
+    again: str,
     more: dict[str, Argument],
-    place: str,
-    lengths: dict[str, Argument],
+    *,
+    of_x: bool = False,
 ) -> None:
-    """Append dx, dgamma and dbeta of dz, an expression; x lies at `place`."""
+    """Append dx, dgamma and dbeta; two passes, whose statements make the slopes."""
     gamma, mean, variance = weights
-    shape = writer.inputs[1].shape
-    rows, columns = prod(shape[:-1]), shape[-1]
+    shape, place, lengths = _wide(writer)
     operands: dict[str, Argument] = {
         "const float* x": writer.operand(0),
-        "const float* dy": dy,
+        "const float* dy": writer.operand(1),
+        "const float* gamma": writer.operand(gamma),
         "const float* mean": writer.operand(mean),
         "const float* variance": writer.operand(variance),
         "float epsilon": f32(writer.attributes["epsilon"]),
         **more,
         **lengths,
     }
-    slope = f"const float dz = {dz};"
-    sum_columns(
+    before = f"""
+        float middle[W], inverse[W], factor[W], shift[W];
+#pragma unroll
+        for (int j = 0; j < W; ++j) {{
+          middle[j] = mean[g * W + j];
+          inverse[j] = 1.0f / sqrtf(variance[g * W + j] + epsilon);
+          {_OF_X if of_x else ""}
+        }}"""
+    values = f"const memcfg::Pack<W> all = memcfg::load_pack<W>(x, {place});"
+    sum_each_column(
         writer,
-        rows,
-        columns,
-        value=f"""
-        {slope}
-        const float normalized =
-            (x[{place}] - mean[o]) / sqrtf(variance[o] + epsilon);
-        return dz * normalized;""",
+        shape,
+        2,
+        before=before,
+        each=f"""
+          {values}
+          {slopes}
+#pragma unroll
+          for (int j = 0; j < W; ++j) {{
+            total[0][j] += slopes.of[j];
+            total[1][j] += slopes.of[j] * ((all.of[j] - middle[j]) * inverse[j]);
+          }}""",
         parameters=operands,
-        out="dgamma[o] = static_cast<float>(total);",
-        out_parameters={"float* dgamma": writer.output(1)},
+        out="""
+          dbeta[o] = static_cast<float>(sum[0]);
+          dgamma[o] = static_cast<float>(sum[1]);""",
+        out_parameters={
+            "float* dgamma": writer.output(1),
+            "float* dbeta": writer.output(2),
+        },
     )
-    sum_columns(
+    each_column(
         writer,
-        rows,
-        columns,
-        value=f"{slope} return dz;",
-        parameters=operands if more else {"const float* dy": dy},
-        out="dbeta[o] = static_cast<float>(total);",
-        out_parameters={"float* dbeta": writer.output(2)},
-    )
-    writer.loop(
-        f"""
-        const Index c = i % channels;
-        {slope}
-        const float inverse = 1.0f / sqrtf(variance[c] + epsilon);
-        const float normalized = (x[{place}] - mean[c]) * inverse;
-        const float rest = dz - dbeta[c] / rows - normalized * (dgamma[c] / rows);
-        dx[i] = gamma[c] * inverse * rest;
-        """,
-        {
+        shape,
+        before=f"""
+        {before}
+        float scale[W], by[W], along[W];
+#pragma unroll
+        for (int j = 0; j < W; ++j) {{
+          scale[j] = gamma[g * W + j] * inverse[j];
+          by[j] = dbeta[g * W + j] / count;
+          along[j] = dgamma[g * W + j] / count;
+        }}""",
+        each=f"""
+          {values}
+          {again}
+          memcfg::Pack<W> made;
+#pragma unroll
+          for (int j = 0; j < W; ++j) {{
+            const float normalized = (all.of[j] - middle[j]) * inverse[j];
+            const float rest = slopes.of[j] - by[j] - normalized * along[j];
+            made.of[j] = scale[j] * rest;
+          }}
+          memcfg::store_pack<W>(dx, r * groups + g, made);""",
+        parameters={
             **operands,
-            "const float* gamma": writer.operand(gamma),
             "const float* dgamma": writer.output(1),
             "const float* dbeta": writer.output(2),
             "float* dx": writer.output(),
-            "float rows": f32(rows),
-            "Index channels": writer.number(columns),
+            "float count": f32(shape.rows),
         },
-        writer.inputs[1].size,
     )
 
 
@@ -637,9 +733,7 @@ FAMILY: dict[str, Callable[[Writer], None]] = {
     "over_factored_root": _write_over_factored_root,
     "batch_moments": _write_batch_moments,
     "batch_normalization_gradient": _write_batch_gradient,
-    "batch_normalization_add_relu_gradient": partial(
-        _write_batch_gradient, activation="relu", keeps=True
-    ),
+    "batch_normalization_add_relu_gradient": _write_added_gradient,
 }
 for _kind in ("batch_normalization", "batch_normalization_inference"):
     _write = _write_batch_normalization
