@@ -6,9 +6,12 @@ loads no kernel and training loads no command.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from memcfg._missing import MissingModules, refuse
+from memcfg._tensorflow_names import TOP
 from memcfg._version import __version__
 
 if TYPE_CHECKING:
@@ -152,8 +155,14 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "torch":  # not in __all__: `import *` would load PyTorch
+        try:
+            return import_module("memcfg.torch")
+        except ImportError as error:
+            refuse("memcfg", name, f": {error}")
     if name not in __all__:
-        raise AttributeError(f"module 'memcfg' has no attribute {name!r}")
+        why = TOP.get(name)
+        refuse("memcfg", name, f", which TensorFlow has: {why}" if why else "")
     if name in _SUBPACKAGES:
         return import_module(f"memcfg.{name}")
     for room in ("errors", "config", "workspaces"):  # the first loads the least
@@ -161,6 +170,9 @@ def __getattr__(name: str) -> Any:
         if name in module.__all__:
             return getattr(module, name)
     raise AssertionError(f"{name!r} is listed and not defined")
+
+
+sys.meta_path.append(MissingModules({"memcfg.keras": TOP["keras"]}))
 
 
 def __dir__() -> list[str]:

@@ -28,6 +28,8 @@ LAYERS = [
         "_caller",
         "_checks",
         "_first_line",
+        "_missing",
+        "_tensorflow_names",
         "_terminal",
         "_version",
     },

@@ -30,8 +30,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NoReturn
 
 from memcfg._core._environment import HostLimits
+from memcfg._missing import refuse
 from memcfg.config import experimental, optimizer, threading
-from memcfg.config._absent import AT_TOP, refusal
+from memcfg.config._absent import AT_TOP, explain
 from memcfg.config._dtype_policy import DTypePolicy, dtype_policy, set_dtype_policy
 from memcfg.config._dtype_policy import reset as _reset_dtype_policy
 from memcfg.config._host import get_host_memory_info, set_host_memory_limit
@@ -163,4 +164,4 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:  # a checker would take any name to be there
 
     def __getattr__(name: str) -> NoReturn:
-        raise refusal(__name__, AT_TOP, name)
+        refuse(__name__, name, explain(AT_TOP, name))

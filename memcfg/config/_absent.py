@@ -6,8 +6,6 @@ is silently ignored.
 
 from __future__ import annotations
 
-import sys
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -42,11 +40,6 @@ EXPERIMENTAL: Mapping[str, str] = {
 }
 
 
-def refusal(module: str, names: Mapping[str, str], name: str) -> AttributeError:
-    """Make the error for a name that a module does not have."""
-    text = f"module {module!r} has no attribute {name!r}"
-    if name in names:
-        text += f", which tf.config has: {names[name]}"
-    elif near := get_close_matches(name, sys.modules[module].__all__, 1):
-        text += f": did you mean {near[0]!r}?"
-    return AttributeError(text, name=name)
+def explain(names: Mapping[str, str], name: str) -> str:
+    """Return why a name of tf.config's is not here; empty for other names."""
+    return f", which tf.config has: {names[name]}" if name in names else ""

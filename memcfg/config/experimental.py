@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
-from memcfg.config._absent import EXPERIMENTAL, refusal
+from memcfg._missing import refuse
+from memcfg.config._absent import EXPERIMENTAL, explain
 from memcfg.config._logical import (
     get_memory_info,
     get_memory_usage,
@@ -117,4 +118,4 @@ def set_synchronous_execution(enable: bool | None) -> None:
 if not TYPE_CHECKING:  # a checker would take any name to be there
 
     def __getattr__(name: str) -> NoReturn:
-        raise refusal(__name__, EXPERIMENTAL, name)
+        refuse(__name__, name, explain(EXPERIMENTAL, name))

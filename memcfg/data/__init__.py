@@ -20,6 +20,10 @@ Examples
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NoReturn
+
+from memcfg._missing import refuse
+from memcfg._tensorflow_names import DATA
 from memcfg.data import experimental
 from memcfg.data._dataset import Dataset
 from memcfg.data._options import AutotuneOptions, Options, ThreadingOptions
@@ -84,3 +88,9 @@ __all__ = [
     "WorkspacesShieldDataSetIterator",
     "experimental",
 ]
+
+if not TYPE_CHECKING:  # a checker would take any name to be there
+
+    def __getattr__(name: str) -> NoReturn:
+        why = DATA.get(name)
+        refuse(__name__, name, f", which tf.data has: {why}" if why else "")

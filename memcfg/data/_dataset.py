@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, ParamSpec, Self
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Self
 
 import numpy as np
 
+from memcfg._tensorflow_names import DATASET
 from memcfg.data._options import Options
 from memcfg.data.elements._convert import as_element, as_result
 from memcfg.data.elements._spec import TensorSpec, spec_of
@@ -42,7 +43,22 @@ _MAX = 2**63 - 1  # a cardinality is an int64
 _ENOUGH = 2**62  # nobody counts so far
 
 
-class Dataset:
+class _SaysWhy(type):
+    """A class that says why a name of tf.data's is not there."""
+
+    if not TYPE_CHECKING:  # a checker would take any name to be there
+
+        def __getattr__(cls, name: str) -> NoReturn:
+            raise _no_attribute("type object 'Dataset'", name, cls)
+
+
+def _no_attribute(owner: str, name: str, value: object) -> AttributeError:
+    why = f", which tf.data has: {DATASET[name]}" if name in DATASET else ""
+    text = f"{owner} has no attribute {name!r}{why}"
+    return AttributeError(text, name=name, obj=value)
+
+
+class Dataset(metaclass=_SaysWhy):
     """Elements, and how they are made: tf.data's `Dataset`, of NumPy arrays.
 
     A dataset is made by `from_tensor_slices` and its like, and never changes: each
@@ -75,6 +91,11 @@ class Dataset:
     >>> [len(labels) for features, labels in data]
     [32, 32, 32, 4]
     """
+
+    if not TYPE_CHECKING:  # a checker would take any name to be there
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise _no_attribute("'Dataset' object", name, self)
 
     def __init__(self, node: Node, options: Options | None = None) -> None:
         if not isinstance(node, Node):

@@ -9,8 +9,10 @@ ValueError; nothing is ignored.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
+from memcfg._missing import MissingModules
 from memcfg.config import DTypePolicy
 from memcfg.nn import (
     activations,
@@ -25,7 +27,7 @@ from memcfg.nn import (
     regularizers,
     utils,
 )
-from memcfg.nn._keras_names import absent
+from memcfg.nn._keras_names import ABSENT, absent
 from memcfg.nn._model import Model
 from memcfg.nn._random import set_random_seed
 from memcfg.nn._sequential import Sequential
@@ -305,3 +307,6 @@ def __dir__() -> list[str]:
 
 if not TYPE_CHECKING:  # a checker would take any name to be there
     __getattr__ = absent(__name__)
+    sys.meta_path.append(
+        MissingModules({f"{__name__}.{name}": why for name, why in ABSENT[""].items()})
+    )

@@ -1,14 +1,14 @@
 """Names of Keras's that are not here, and what to do instead.
 
-Using such a name is an AttributeError that says why, so that ``hasattr`` tells the
-truth and nothing is silently ignored.
+Using or importing such a name is an error that says why: see `memcfg._missing`.
 """
 
 from __future__ import annotations
 
 import sys
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
+
+from memcfg._missing import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -201,12 +201,21 @@ _MODELS = {
 _UTILS = {
     **dict.fromkeys(
         (
-            *("array_to_img", "audio_dataset_from_directory"),
-            *("get_file", "image_dataset_from_directory", "img_to_array", "load_img"),
-            *("save_img", "split_dataset", "text_dataset_from_directory"),
-            *("timeseries_dataset_from_array", "FeatureSpace"),
+            *("audio_dataset_from_directory", "image_dataset_from_directory"),
+            "text_dataset_from_directory",
         ),
-        "memcfg.data makes datasets of arrays, files and generators",
+        "list the files and their folders, and read each in Dataset.map or in a "
+        "generator (Dataset.from_generator); Pillow reads images",
+    ),
+    **dict.fromkeys(
+        ("array_to_img", "img_to_array", "load_img", "save_img"),
+        "use Pillow and numpy.asarray",
+    ),
+    "FeatureSpace": _TEXT,
+    "get_file": "memcfg downloads nothing: use urllib.request",
+    "split_dataset": "use Dataset.take and Dataset.skip",
+    "timeseries_dataset_from_array": (
+        "use numpy.lib.stride_tricks.sliding_window_view and Dataset.from_tensor_slices"
     ),
     **dict.fromkeys(("PyDataset", "Sequence"), "use memcfg.data.Dataset"),
     **dict.fromkeys(
@@ -241,43 +250,100 @@ _UTILS = {
     "standardize_dtype": "use numpy.dtype",
 }
 
-_OTHER_OPS = """
-    adaptive_average_pool adaptive_max_pool all allclose angle any append arange
-    arccos arccosh arcsin arcsinh arctan arctan2 arctanh argmax argmin argpartition
-    argsort array array_split associative_scan average average_pool bartlett
-    batch_normalization binary_crossentropy bincount bitwise_and bitwise_invert
-    bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor
-    blackman broadcast_to categorical_crossentropy cbrt cdist ceil cholesky
-    cholesky_inverse cond conj conjugate conv conv_transpose convert_to_numpy
-    convert_to_tensor copy corrcoef correlate cos cosh count_nonzero cross
-    ctc_decode ctc_loss cumprod cumsum custom_gradient deg2rad depth_to_space
-    depthwise_conv det diag diagflat diagonal diff digitize divide_no_nan dot
-    dot_product_attention dsplit dstack dtype eig eigh einsum empty empty_like erf
-    erfc erfinv exp2 expm1 extract_sequences eye fabs fft fft2 fliplr flipud floor
-    floor_divide fmax fmin fmod fold fori_loop full full_like gcd geomspace glu
-    hamming hanning heaviside histogram hsplit hstack hypot i0 identity ifft2 imag
-    in_top_k inner inv irfft is_tensor isclose isfinite isin isinf isnan isneginf
-    isposinf isreal istft jvp kaiser kron layer_normalization lcm ldexp left_shift
-    linspace log10 log2 logaddexp logaddexp2 logdet logical_and logical_not
-    logical_or logical_xor logspace logsumexp lstsq lu_factor map matrix_rank
-    max_pool median meshgrid mod moments multi_hot nan_to_num nanargmax nanargmin
-    nancumprod nancumsum nanmax nanmean nanmedian nanmin nanpercentile nanprod
-    nanquantile nanstd nansum nanvar nextafter nonzero norm normalize ones ones_like
-    outer pad percentile pinv polar prod psnr ptp qr quantile rad2deg ravel real
-    rearrange repeat rfft right_shift rms_normalization roll rot90 round
-    saturate_cast scan scatter scatter_update searchsorted segment_max segment_min
-    segment_prod segment_sum select separable_conv sign signbit sin sinc sinh size
-    slice slice_update slogdet solve solve_triangular sort space_to_depth
-    sparse_categorical_crossentropy sparse_plus sparse_sigmoid sparsemax squareplus
-    stft stop_gradient svd switch take_along_axis tan tensordot threshold tile top_k
-    trace trapezoid tri tril triu trunc unfold unique unravel_index unstack vander
-    vdot vectorize vectorized_map view view_as_complex view_as_real vsplit vstack
-    while_loop zeros zeros_like
+_ELEMENTWISE = """
+    angle arccos arccosh arcsin arcsinh arctan arctan2 arctanh bitwise_and
+    bitwise_invert bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift
+    bitwise_xor cbrt ceil cos cosh deg2rad divide_no_nan erf erfc erfinv exp2 expm1
+    fabs floor floor_divide fmax fmin fmod gcd glu heaviside hypot i0 isclose isfinite
+    isinf isnan isneginf isposinf isreal lcm ldexp left_shift log10 log2 logaddexp
+    logaddexp2 logical_and logical_not logical_or logical_xor mod nan_to_num
+    nextafter polar rad2deg right_shift round sign signbit sin sinc sinh sparse_plus
+    sparse_sigmoid squareplus tan threshold trunc conj conjugate imag real
+    view_as_complex view_as_real
 """
-_OPS = dict.fromkeys(
-    _OTHER_OPS.split(),
-    "use other ops, layers, or an op of your own, one line (docs/ops.md)",
-)
+_MAKES_ARRAYS = """
+    arange array bartlett blackman empty empty_like eye full full_like geomspace
+    hamming hanning identity kaiser linspace logspace meshgrid multi_hot ones
+    ones_like tri vander zeros zeros_like convert_to_tensor copy dtype is_tensor
+    size
+"""
+_REDUCES = """
+    all allclose any argmax argmin argpartition argsort average bincount cdist
+    corrcoef correlate count_nonzero cumprod cumsum diff digitize histogram in_top_k
+    isin logsumexp median moments nanargmax nanargmin nancumprod nancumsum nanmax
+    nanmean nanmedian nanmin nanpercentile nanprod nanquantile nanstd nansum nanvar
+    nonzero norm percentile prod psnr ptp quantile ravel searchsorted segment_max
+    segment_min segment_prod segment_sum sort top_k trapezoid unique
+    convert_to_numpy
+"""
+_PRODUCTS = """
+    cross dot einsum inner kron outer tensordot vdot
+"""
+_ALGEBRA = """
+    cholesky cholesky_inverse det diag diagflat diagonal eig eigh inv logdet lstsq
+    lu_factor matrix_rank pinv qr slogdet solve solve_triangular svd trace tril triu
+    fft fft2 ifft2 irfft istft rfft stft extract_sequences unfold fold ctc_decode
+    ctc_loss
+"""
+_CONTROL = """
+    associative_scan cond fori_loop map scan switch vectorize vectorized_map
+    while_loop select
+"""
+_GRADIENTS = """
+    custom_gradient jvp stop_gradient
+"""
+_LAYER_OPS = """
+    adaptive_average_pool adaptive_max_pool average_pool batch_normalization
+    binary_crossentropy categorical_crossentropy conv conv_transpose depthwise_conv
+    dot_product_attention layer_normalization max_pool normalize rms_normalization
+    separable_conv sparse_categorical_crossentropy sparsemax saturate_cast
+"""
+_MOVES = """
+    append array_split broadcast_to depth_to_space dsplit dstack fliplr flipud
+    hsplit hstack pad rearrange repeat roll rot90 scatter scatter_update slice
+    slice_update space_to_depth take_along_axis tile unravel_index unstack view
+    vsplit vstack
+"""
+_OPS = {
+    **dict.fromkeys(
+        _ELEMENTWISE.split(),
+        "write it as an op of your own, one line: memcfg.ops.elementwise (docs/ops.md)",
+    ),
+    **dict.fromkeys(
+        _MAKES_ARRAYS.split(),
+        "make the array with NumPy, and feed it as an input or let "
+        "a layer have it as a weight",
+    ),
+    **dict.fromkeys(
+        _REDUCES.split(),
+        "compute it with NumPy from what predict returns, or write an op (docs/ops.md)",
+    ),
+    **dict.fromkeys(
+        _PRODUCTS.split(),
+        "use ops.matmul (@) with ops.reshape and ops.transpose",
+    ),
+    **dict.fromkeys(
+        _ALGEBRA.split(),
+        "there is no op for it: compute it with NumPy before or after training",
+    ),
+    **dict.fromkeys(
+        _CONTROL.split(),
+        "Python's if and for run while a layer is traced; ops.where chooses elements",
+    ),
+    **dict.fromkeys(
+        _GRADIENTS.split(),
+        "gradients are derived when a model is compiled; a layer "
+        "with trainable=False is a constant",
+    ),
+    **dict.fromkeys(
+        _LAYER_OPS.split(),
+        "use the layer or the loss of that name",
+    ),
+    **dict.fromkeys(
+        _MOVES.split(),
+        "use ops.reshape, transpose, concatenate, stack, split, flip and indexing",
+    ),
+}
 _TRACED = "models are traced by symbolic tensors: see Layer.call and Model.call"
 _KERAS = {
     **dict.fromkeys(("FloatDTypePolicy", "dtype_policies"), "use nn.DTypePolicy"),
@@ -292,7 +358,11 @@ _KERAS = {
         "compile's memory policies recompute: memory=memcfg.plan.auto()",
     ),
     **dict.fromkeys(("distribution", "distillation"), "a model is on one device"),
-    **dict.fromkeys(("applications", "wrappers"), "write it with layers"),
+    "applications": (
+        "memcfg.models has known networks by their papers' names, as in "
+        "memcfg.models.resnet50()"
+    ),
+    "wrappers": "write a class that calls fit and predict",
     **dict.fromkeys(("preprocessing", "tree"), "memcfg.data prepares data"),
     **dict.fromkeys(("export", "saving"), "use Model.save and models.load_model"),
     "InputSpec": "a layer says what it reads when it is called",
@@ -398,14 +468,12 @@ def absent(module: str) -> Callable[[str], NoReturn]:
     rooms = [ABSENT[room]] if room else [*ABSENT.values()]  # of "" the first
     known = {name: why for names in reversed(rooms) for name, why in names.items()}
 
-    def refuse(name: str) -> NoReturn:
-        text = f"module {module!r} has no attribute {name!r}"
+    def get(name: str) -> NoReturn:
+        why = ""
         if name in known:
-            text += f", which Keras has: {known[name]}"
+            why = f", which Keras has: {known[name]}"
         elif found := [each for each in ABSENT if each and name in _exported(each)]:
-            text += f": it is in {' and '.join(f'nn.{each}' for each in found)}"
-        elif near := get_close_matches(name, sys.modules[module].__all__, 1):
-            text += f": did you mean {near[0]!r}?"
-        raise AttributeError(text, name=name)
+            why = f": it is in {' and '.join(f'nn.{each}' for each in found)}"
+        refuse(module, name, why)
 
-    return refuse
+    return get

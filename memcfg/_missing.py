@@ -1,0 +1,62 @@
+"""Errors for names that another library has and memcfg does not.
+
+Using such a name is an AttributeError that says what to do instead, so that ``hasattr``
+tells the truth. ``from module import name`` would replace that error by one without a
+reason; there it is an ImportError with the same sentence.
+"""
+
+from __future__ import annotations
+
+import opcode
+import sys
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import FrameType
+    from typing import NoReturn
+
+__all__ = ["MissingModules", "refuse"]
+
+_IMPORT_FROM = opcode.opmap["IMPORT_FROM"]
+
+
+def _imports(frame: FrameType) -> bool:
+    """Whether a frame is amid ``from module import name``."""
+    return frame.f_lasti >= 0 and frame.f_code.co_code[frame.f_lasti] == _IMPORT_FROM
+
+
+def refuse(module: str, name: str, why: str = "") -> NoReturn:
+    """Raise the error of a module's ``__getattr__``, which calls this.
+
+    `why` follows the name, as in ``", which Keras has: use Dense"``; without it the
+    nearest name of the module's ``__all__`` is proposed.
+    """
+    if not why and (near := get_close_matches(name, sys.modules[module].__all__, 1)):
+        why = f": did you mean {near[0]!r}?"
+    if _imports(sys._getframe(2)):
+        raise ImportError(
+            f"cannot import name {name!r} from {module!r}{why}", name=name
+        )
+    raise AttributeError(f"module {module!r} has no attribute {name!r}{why}", name=name)
+
+
+class MissingModules:
+    """A finder that says why modules are missing, as ModuleNotFoundError.
+
+    Parameters
+    ----------
+    reasons : mapping of str to str
+        By full name of the module, what to do instead.
+    """
+
+    def __init__(self, reasons: Mapping[str, str]) -> None:
+        self.reasons = reasons
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        """Raise if the module is among those with a reason."""
+        if name in self.reasons:
+            raise ModuleNotFoundError(
+                f"No module named {name!r}: {self.reasons[name]}", name=name
+            )

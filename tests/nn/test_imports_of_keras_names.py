@@ -1,0 +1,102 @@
+"""Importing a name of Keras's or TensorFlow's gives it, or says what to do instead."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+
+import memcfg as mc
+from memcfg import _tensorflow_names
+
+NAMES = json.loads(
+    (Path(__file__).parents[1] / "support" / "keras_names.json").read_text()
+)
+NOT_MODULES = ("version", "Model", "calls", "Sequential", "defaults")
+ROOMS = [room for room in NAMES if room not in NOT_MODULES]
+
+
+def import_from(module, name):
+    exec(f"from {module} import {name}", found := {})
+    return found[name]
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_name_of_keras_can_be_imported_or_says_why_not(room):
+    module = f"memcfg.nn.{room}".rstrip(".")
+    for name in NAMES[room]:
+        if hasattr(importlib.import_module(module), name):
+            assert import_from(module, name) is not None
+            continue
+        with pytest.raises(ImportError, match=r"which Keras has: .{8}") as error:
+            import_from(module, name)
+        assert f"cannot import name {name!r} from {module!r}" in str(error.value)
+        assert error.value.name == name
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("from memcfg.nn.layers import RandomFlip", "Dataset.map"),
+        ("from memcfg.nn.applications import ResNet50", r"memcfg\.models\.resnet50"),
+        ("from memcfg.nn.applications.resnet import ResNet50", r"memcfg\.models"),
+        ("import memcfg.nn.mixed_precision", "set_dtype_policy"),
+        ("from memcfg.nn import datasets", "scikit-learn"),
+        ("from memcfg.nn.regularizers import l2", "use the class"),
+        ("from memcfg.nn.layers import Lambda", "write a Layer"),
+        ("from memcfg.nn.layers import Dence", "did you mean 'Dense'"),
+        ("from memcfg.nn.layers import Adam", r"it is in nn\.optimizers"),
+        ("from memcfg.nn.ops import arange", "with NumPy"),
+        ("from memcfg.nn.ops import einsum", r"ops\.matmul"),
+        ("from memcfg.nn.ops import erf", r"memcfg\.ops\.elementwise"),
+        ("from memcfg.nn.utils import image_dataset_from_directory", "from_generator"),
+        ("from memcfg import keras", r"from memcfg import nn as keras"),
+        ("from memcfg.keras import layers", r"from memcfg import nn as keras"),
+        ("from memcfg import GradientTape", r"Model\.fit"),
+        ("from memcfg import plann", "did you mean 'plan'"),
+        ("from memcfg.data import TFRecordDataset", "from_generator"),
+        ("from memcfg.data import Datset", "did you mean 'Dataset'"),
+        ("from memcfg.config import run_functions_eagerly", "remove the call"),
+        ("from memcfg.config import list_physical_device", "'list_physical_devices'"),
+    ],
+)
+def test_the_sentence_reaches_the_import(line, told):
+    with pytest.raises(ImportError, match=told):
+        exec(line, {})
+
+
+@pytest.mark.parametrize(
+    "name", ["GradientTape", "function", "distribute", "TensorSpec", "float32", "keras"]
+)
+def test_names_of_tensorflow_have_words(name):
+    with pytest.raises(AttributeError, match=f"{name}', which TensorFlow has: .{{8}}"):
+        getattr(mc, name)
+    assert not hasattr(mc, name)
+
+
+@pytest.mark.parametrize("name", _tensorflow_names.DATASET)
+def test_methods_of_tf_datas_have_words(name):
+    dataset = mc.data.Dataset.range(3)
+    for owner in (mc.data.Dataset, dataset):
+        with pytest.raises(AttributeError, match=r"which tf.data has: .{8}"):
+            getattr(owner, name)
+        assert not hasattr(owner, name)
+    with pytest.raises(AttributeError, match=r"has no attribute 'windw'$"):
+        _ = dataset.windw
+
+
+def test_a_name_that_nobody_has_is_an_import_error_without_advice():
+    with pytest.raises(ImportError, match=r"from 'memcfg\.nn\.layers'$"):
+        import_from("memcfg.nn.layers", "zzzzzz")
+
+
+def test_other_ways_to_ask_keep_their_errors():
+    with pytest.raises(AttributeError, match="RandomFlip"):
+        _ = mc.nn.layers.RandomFlip
+    assert getattr(mc.nn.layers, "RandomFlip", None) is None
+    with pytest.raises(
+        ModuleNotFoundError, match=r"No module named 'memcfg\.nothing'$"
+    ):
+        importlib.import_module("memcfg.nothing")
