@@ -7,7 +7,7 @@ import tempfile
 try:
     import torch
 except ImportError:
-    sys.exit("This example needs PyTorch: pip install memcfg[torch]")
+    sys.exit("This example needs PyTorch: pip install torch")
 
 from torch import nn
 from torch.nn import functional

@@ -5,7 +5,7 @@ import sys
 try:
     import torch
 except ImportError:
-    sys.exit("This example needs PyTorch: pip install memcfg[torch]")
+    sys.exit("This example needs PyTorch: pip install torch")
 
 from torch import nn
 

@@ -29,7 +29,7 @@ def load_digits() -> Digits:
     except ImportError as error:
         raise MissingDependencyError(
             "The demo's images come with scikit-learn, which is not installed; "
-            "install it with: pip install 'memcfg[demo]'"
+            "install it with: pip install scikit-learn"
         ) from error
     images, labels = datasets.load_digits(return_X_y=True)
     x = (images / 16).astype(np.float32).reshape(-1, 8, 8, 1)

@@ -1018,7 +1018,7 @@ class LambdaCallback(Callback):
 class TensorBoard(Callback):
     """Write the numbers of each epoch as scalars that TensorBoard shows.
 
-    Needs ``pip install "memcfg[tensorboard]"`` (tensorboardX writes the files).
+    Needs ``pip install tensorboardX``, which writes the files.
 
     Parameters
     ----------
@@ -1087,8 +1087,7 @@ def _tensorboard() -> Any:
         from tensorboardX import SummaryWriter
     except ImportError:
         raise ImportError(
-            'TensorBoard writes its files with tensorboardX: pip install "memcfg['
-            'tensorboard]"'
+            "TensorBoard writes its files with tensorboardX: pip install tensorboardX"
         ) from None
     return SummaryWriter
 

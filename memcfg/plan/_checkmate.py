@@ -35,7 +35,7 @@ def checkmate() -> Policy:
     Policy
         The policy. Without a limit it plans for the least peak; with one, for the
         least recomputation within it. It raises MissingDependencyError without HiGHS
-        (``pip install "memcfg[plan]"``), and PlanError for a graph of more than 48
+        (``pip install highspy``), and PlanError for a graph of more than 48
         ops, for which `checkmate_lp` or `auto` is meant.
 
     Notes
@@ -66,7 +66,7 @@ def checkmate_lp() -> Policy:
     Policy
         The policy. Without a limit it plans for the least peak; with one, for the
         least recomputation within it. It raises MissingDependencyError without HiGHS
-        (``pip install "memcfg[plan]"``), and PlanError for a graph of more than 96
+        (``pip install highspy``), and PlanError for a graph of more than 96
         ops.
 
     Notes

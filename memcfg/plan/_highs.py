@@ -35,7 +35,7 @@ def _highspy() -> Any:
     except ImportError:
         raise MissingDependencyError(
             "This method solves linear programs with HiGHS, which is not installed: "
-            "pip install 'memcfg[plan]'."
+            "pip install highspy."
         ) from None
 
 

@@ -23,7 +23,7 @@ def retention_intervals() -> Policy:
     Policy
         The policy. Without a limit it plans for the least peak; with one, for the
         least recomputation within it. It raises MissingDependencyError without HiGHS
-        (``pip install "memcfg[plan]"``), and PlanError for a graph of more than 48
+        (``pip install highspy``), and PlanError for a graph of more than 48
         ops.
 
     Notes

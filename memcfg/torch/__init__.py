@@ -1,6 +1,6 @@
 """PyTorch under a limit: ``import memcfg.torch as mt``.
 
-Needs PyTorch 2.8 or later, which `pip install memcfg[torch]` brings; the build for CPUs
+Needs PyTorch 2.8 or later, which `pip install torch` brings; the build for CPUs
 is enough. Nothing else of memcfg imports PyTorch, and importing memcfg does not import
 this. The page `docs/torch.md` is where PyTorch's users start.
 

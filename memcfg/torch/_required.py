@@ -16,14 +16,14 @@ def _require_torch() -> None:
         import torch
     except ImportError as error:
         raise MissingDependencyError(
-            f"memcfg.torch needs PyTorch {_TEXT} or later: `pip install memcfg[torch]` "
+            f"memcfg.torch needs PyTorch {_TEXT} or later: `pip install torch` "
             f"({error})"
         ) from None
     found = re.match(r"(\d+)\.(\d+)", torch.__version__)
     if found is None or (int(found[1]), int(found[2])) < _OLDEST:
         raise MissingDependencyError(
             f"memcfg.torch needs PyTorch {_TEXT} or later, and {torch.__version__} is "
-            "installed: `pip install --upgrade memcfg[torch]`"
+            "installed: `pip install --upgrade torch`"
         )
 
 

@@ -59,7 +59,7 @@ def test_without_scikit_learn_there_is_one_clear_sentence(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "sklearn", None)
     assert main(["demo"]) != 0
     message = capsys.readouterr().err.strip()
-    assert "pip install 'memcfg[demo]'" in message
+    assert "pip install scikit-learn" in message
     assert "\n" not in message
     assert "Traceback" not in message
 

@@ -197,7 +197,7 @@ def test_without_pycuda_there_is_none(monkeypatch):
             assert len(config.list_physical_devices("GPU")) == 1
             continue
         assert config.list_physical_devices("GPU") == []
-        with pytest.raises(ValueError, match=r"pycuda.*: `pip install memcfg\[cuda\]`"):
+        with pytest.raises(ValueError, match=r"pycuda.*: `pip install pycuda`"):
             config.logical_device("GPU:0")
 
 

@@ -193,7 +193,7 @@ def test_large_graphs_are_refused_in_words(policy):
 @by_name
 def test_without_highs_there_is_a_clear_sentence(policy, monkeypatch):
     monkeypatch.setitem(sys.modules, "highspy", None)
-    with pytest.raises(MissingDependencyError, match=r"pip install 'memcfg\[plan\]'"):
+    with pytest.raises(MissingDependencyError, match=r"pip install highspy"):
         policy(unit_chain(4), 192)
     assert policy(unit_chain(4), 64 * 6).peak_bytes == 384  # nothing is to be solved
 

@@ -415,7 +415,8 @@ def find_cudnn(cuda: int) -> Any:
         import cudnn
     except ImportError as error:
         raise MissingDependencyError(
-            f"cuDNN's front end was not found: `pip install memcfg[cuda]` ({error})."
+            "cuDNN's front end was not found: `pip install "
+            f"'nvidia-cudnn-frontend<1.29'` ({error})."
         ) from None
     except OSError:  # early front ends load the library at once
         cudnn = None

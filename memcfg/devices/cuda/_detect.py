@@ -65,7 +65,7 @@ def find_gpus() -> FoundGpus:
         return FoundGpus((), str(error))
     if not named and find_spec("pycuda") is None:
         return FoundGpus(
-            (), "pycuda, which it needs, is not installed: `pip install memcfg[cuda]`"
+            (), "pycuda, which it needs, is not installed: `pip install pycuda`"
         )
     from memcfg.devices.cuda._gpu import CudaHardware
 

@@ -53,7 +53,7 @@ def compile_with_nvcc(text: str, capability: int) -> bytes:
         from pycuda import compiler
     except ImportError as error:
         raise MissingDependencyError(
-            f"{missing}, by pycuda: `pip install memcfg[cuda]` ({error})"
+            f"{missing}, by pycuda: `pip install pycuda` ({error})"
         ) from None
     nvcc = find_nvcc()
     if nvcc is None:

@@ -684,7 +684,7 @@ def fails():
 @pytest.mark.parametrize(
     ("found", "words"),
     [
-        (ImportError("No module named 'cudnn'"), "pip install memcfg.cuda."),
+        (ImportError("No module named 'cudnn'"), "pip install 'nvidia-cudnn-frontend"),
         (OSError("libcudnn.so: no such file"), "pip install nvidia-cudnn-cu13`"),
         (SimpleNamespace(backend_version=fails), "pip install nvidia-cudnn-cu13`"),
     ],

@@ -262,7 +262,7 @@ def test_what_is_missing_is_told_in_a_sentence(monkeypatch, pycuda, tmp_path):
     with pytest.raises(MissingDependencyError, match=r"by nvcc, .* nor in .*/cuda: it"):
         compile_with_nvcc("", 90)
     monkeypatch.setitem(sys.modules, "pycuda", None)
-    with pytest.raises(MissingDependencyError, match=r"pip install memcfg\[cuda\]"):
+    with pytest.raises(MissingDependencyError, match=r"pip install pycuda"):
         compile_with_nvcc("", 90)
 
 
