@@ -69,7 +69,7 @@ from memcfg.nn.training._compile_config import (
     get_policy,
     get_times,
 )
-from memcfg.nn.training._objectives import check_goals, resolve
+from memcfg.nn.training._objectives import check_goals, resolve, warn_of_outputs
 from memcfg.nn.training._predictions import Predictions, check_workspace
 from memcfg.nn.training._progress import check_verbose
 from memcfg.nn.training._session import Session, device_of
@@ -1448,6 +1448,7 @@ class Model(FixedAttributes):
         if found is None:
             return Session(spec, get_policy(None), TIMES[0], PLANNED, None, *held)
         objectives = resolve(found.goals, network)
+        warn_of_outputs(objectives, network)
         frozen = found.frozen
         spec = TraceSpec(self.name, network, found.optimizer, objectives, frozen)
         return Session(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memcfg._cached import cached_property
+from memcfg._caller import outside
 from memcfg.nn._argument_checks import real
+from memcfg.nn.layers import Softmax
 from memcfg.nn.losses import get_loss
 from memcfg.nn.metrics import get_metric
 
@@ -15,10 +18,19 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from memcfg.nn._network import Network
+    from memcfg.nn.layers import Layer
     from memcfg.nn.losses import Loss, Target
     from memcfg.nn.metrics import Metric
 
-__all__ = ["Gauge", "Goals", "Objectives", "Term", "check_goals", "resolve"]
+__all__ = [
+    "Gauge",
+    "Goals",
+    "Objectives",
+    "Term",
+    "check_goals",
+    "resolve",
+    "warn_of_outputs",
+]
 
 
 class Goals(NamedTuple):
@@ -114,6 +126,41 @@ def _mapped(loss: Any) -> Any:
 def resolve(goals: Goals, network: Network) -> Objectives:
     """Find what the arguments of `compile` mean for a network."""
     return _Resolution(goals, network).objectives()
+
+
+def warn_of_outputs(objectives: Objectives, network: Network) -> None:
+    """Warn where a loss and the activation of its output do not fit, as Keras does."""
+    names = list(network.gives.names)
+    for term in objectives.terms:
+        tensor, name = network.outputs[term.output], names[term.output]
+        kind = _activation(tensor.node.layer)
+        text = ""
+        if kind == "softmax" and tensor.sample_shape[-1:] == (1,):
+            text = (
+                f"the output {name!r} is a softmax of one unit, which is always 1: "
+                "use activation='sigmoid'"
+            )
+        elif kind is not None and getattr(term.loss, "from_logits", False):
+            text = (
+                f"{type(term.loss).__name__} has from_logits=True, and the output "
+                f"{name!r} is that of a {kind}: use from_logits=False, or no activation"
+            )
+        if text:
+            warnings.warn(text, stacklevel=outside())
+
+
+def _activation(layer: Layer) -> str | None:
+    """Return "softmax" or "sigmoid" if that is what a layer ends with."""
+    if isinstance(layer, Softmax):
+        return "softmax"
+    for attribute in (
+        "activation",
+        "op",
+    ):  # of layers; of functions such as ops.softmax
+        kind = getattr(layer, attribute, None)
+        if kind in ("softmax", "sigmoid"):
+            return str(kind)
+    return None
 
 
 class _Resolution:
