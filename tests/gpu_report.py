@@ -145,15 +145,30 @@ def table(report):
             lines.append(f"| {name} | | | | **FAILED**: {why} |")
             continue
         lines += [row(name, goal) for goal in check["goals"]]
-    steps = report["checks"].get("steps", {}).get("notes", {}).get("steps", {})
-    if steps:
+    for check, found in report["checks"].items():
+        steps = found.get("notes", {}).get("steps", {})
+        if not steps:
+            continue
         columns = list(dict.fromkeys(key for each in steps.values() for key in each))
-        lines += ["", "| step | " + " | ".join(columns) + " |"]
+        lines += ["", f"| {check} | " + " | ".join(columns) + " |"]
         lines += ["| --- |" + " ---: |" * len(columns)]
         for name, each in steps.items():
             cells = [shown(each.get(column)) for column in columns]
             lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    for name, tables in report["checks"].get("profile", {}).get("notes", {}).items():
+        lines += profile_table(name, tables)
     return "\n".join(lines)
+
+
+def profile_table(name, tables):
+    """Milliseconds of a step by what its kernels do, ours beside PyTorch's."""
+    both = [tables[who] for who in ("memcfg", "torch")]
+    families = dict.fromkeys(family for each in both for family in each["families"])
+    lines = ["", f"| {name}, ms | memcfg | torch |", "| --- | ---: | ---: |"]
+    rows = [(family, *(e["families"].get(family) for e in both)) for family in families]
+    wholes = ("busy", "gaps", "milliseconds", "launches")
+    rows += [(what, *(each[what] for each in both)) for what in wholes]
+    return lines + [f"| {what} | {shown(a)} | {shown(b)} |" for what, a, b in rows]
 
 
 def row(check, goal):

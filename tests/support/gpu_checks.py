@@ -24,6 +24,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import gpu_networks
+import gpu_profile
 import numpy as np
 
 import memcfg as mc
@@ -96,8 +97,8 @@ def limit_to(mib):
     )
 
 
-def torch_on_gpu(*, use=True):
-    """PyTorch in float32 without TF32; None where it is not, or without a GPU.
+def torch_on_gpu(*, use=True, tf32=False):
+    """PyTorch in float32, or TF32; None where it is not, or without a GPU.
 
     Unless it is to `use` the GPU at once, it can still be given another allocator.
     """
@@ -109,7 +110,7 @@ def torch_on_gpu(*, use=True):
         return None
     if use:
         torch.cuda.init()  # `raw_alloc` does not do it
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = tf32
     return torch
 
 
@@ -856,25 +857,59 @@ def check_endurance():
 def check_steps():
     """Seconds of a step and peak memory beside PyTorch (eager, float32, no TF32).
 
-    Each step uploads its batch from the host and reads the loss. PyTorch's memory is
-    that of its default algorithms; its second time is that of `cudnn.benchmark`.
+    Each step uploads its batch from the host and reads the loss. PyTorch's algorithms
+    are its default's, and so is its memory.
     """
-    torch, found, rows = torch_on_gpu(), Found(), {}
-    for name in ("demo", "VGG-like", "ResNet-like"):
-        recipe = recipe_of(name)
-        rows[name] = row = compare_steps(torch, recipe)
+    names = ("demo", "VGG-like", "ResNet-like")
+    peers = {"torch": eager}
+    return compare_all_steps(torch_on_gpu(), names, peers, "PyTorch's eager", 1.0)
+
+
+def check_steps_tuned():
+    """The same beside `torch.compile`, with `cudnn.benchmark` from the first step on.
+
+    PyTorch keeps what it has chosen for a shape, so this takes a process of its own.
+    """
+    peers = {"torch.compile": lambda torch, net: torch.compile(net)}
+    peers["torch, cudnn.benchmark"] = eager
+    torch = torch_on_gpu()
+    if torch is not None:
+        torch.backends.cudnn.benchmark = True
+    names = ("VGG-like", "ResNet-like")
+    return compare_all_steps(torch, names, peers, "torch.compile", 0.9)
+
+
+def check_steps_tf32():
+    """The same in TF32, ours by MEMCFG_CUDA_TF32, which libraries read when loaded."""
+    os.environ["MEMCFG_CUDA_TF32"] = "1"
+    torch = torch_on_gpu(tf32=True)
+    names, peers = ("VGG-like", "ResNet-like"), {"torch": eager}
+    try:
+        return compare_all_steps(torch, names, peers, "PyTorch's eager, TF32", 1.0)
+    finally:
+        del os.environ["MEMCFG_CUDA_TF32"]
+
+
+def eager(torch, net):
+    del torch
+    return net
+
+
+def compare_all_steps(torch, names, peers, peer, wanted):
+    """Compare networks with PyTorch's; the first of the peers has the goals."""
+    found, rows, first = Found(), {}, next(iter(peers))
+    for name in names:
+        rows[name] = row = compare_steps(torch, recipe_of(name), peers)
         why = "" if torch else NO_TORCH
-        ratio, part = row.get("torch / memcfg"), row.get("memory, part of torch's")
-        found.time(
-            f"speed of {name}, of PyTorch's eager", ratio, ">=", 1.0, "x", why=why
-        )
+        ratio, part = row.get(f"{first} / memcfg"), row.get("memory, part of torch's")
+        found.time(f"speed of {name}, of {peer}", ratio, ">=", wanted, "x", why=why)
         what = f"peak memory of {name}, of PyTorch's reserved"
         found.goal(what, part, "<=", 0.8, "x", why=why)
     found.notes["steps"] = rows
     return found
 
 
-def compare_steps(torch, recipe):
+def compare_steps(torch, recipe, peers):
     """Times of interleaved steps in milliseconds, and peaks in MiB."""
     x, y = gpu_networks.data(recipe)
     pool = device().pool
@@ -882,18 +917,18 @@ def compare_steps(torch, recipe):
     pool.reset_peak()
     model = compiled(recipe, mc.plan.share())
     runs = {"memcfg": partial(model.train_on_batch, x, y)}
-    if torch is not None:
+    reserved = 0.0
+    for name, made in peers.items() if torch is not None else ():
         net = gpu_networks.theirs(recipe).cuda()
         count = sum(p.numel() for p in net.parameters() if p.requires_grad)
         own = sum(np.prod(each.shape) for each in model.trainable_weights)
         assert count == own, f"other networks: {count} and {own} weights"
-        step = gpu_networks.torch_step(torch, net, x, y)
-        runs["torch"] = partial(benchmarked, torch, False, step)
-        torch.cuda.reset_peak_memory_stats()
-        for _ in range(4):
-            runs["torch"]()
-        reserved = torch.cuda.max_memory_reserved() / MIB
-        runs["torch, cudnn.benchmark"] = partial(benchmarked, torch, True, step)
+        runs[name] = gpu_networks.torch_step(torch, made(torch, net), x, y)
+        if not reserved:
+            torch.cuda.reset_peak_memory_stats()
+            for _ in range(4):
+                runs[name]()
+            reserved = torch.cuda.max_memory_reserved() / MIB
     for run in runs.values():
         for _ in range(3):
             run()
@@ -907,18 +942,123 @@ def compare_steps(torch, recipe):
     row["memcfg, peak MiB"] = pool.stats().peak_reserved_bytes / MIB
     if torch is not None:
         row["torch, reserved MiB"] = reserved
-        row["torch / memcfg"] = middle["torch"] / middle["memcfg"]
+        row |= {f"{name} / memcfg": middle[name] / middle["memcfg"] for name in peers}
         row["memory, part of torch's"] = row["memcfg, peak MiB"] / reserved
-        del net, step, runs, run
+        del net, runs, run
         gc.collect()
         torch.cuda.empty_cache()
     model.close()
     return row
 
 
-def benchmarked(torch, on, step):
-    torch.backends.cudnn.benchmark = on
-    return step()
+def check_profile():
+    """Where steps' time goes, kernel by kernel, beside PyTorch's (eager, float32)."""
+    torch, found = torch_on_gpu(), Found()
+    if torch is None:
+        what = "gaps between kernels, of PyTorch's"
+        found.time(what, None, "<=", 1.0, "x", why=NO_TORCH)
+        return found
+    for name in ("VGG-like", "ResNet-like"):
+        recipe = recipe_of(name)
+        x, y = gpu_networks.data(recipe)
+        model = compiled(recipe, mc.plan.share())
+        net = gpu_networks.theirs(recipe).cuda()
+        runs = {
+            "memcfg": partial(model.train_on_batch, x, y),
+            "torch": gpu_networks.torch_step(torch, net, x, y),
+        }
+        found.notes[name] = tables = {}
+        for who, run in runs.items():
+            for _ in range(4):
+                run()
+            tables[who] = gpu_profile.profile(torch, run, 10)
+        tables["first plans"] = {
+            told_window(*of): device().kernels.algorithms(*convolution_of(*of))[0][0]
+            for of in windows_of(recipe)
+        }
+        for what in ("busy", "gaps"):
+            ratio = tables["memcfg"][what] / max(tables["torch"][what], 1e-3)
+            found.time(f"{what} of {name}, of PyTorch's", ratio, "<=", 1.0, "x")
+        model.close()
+        del net, runs, run
+        gc.collect()
+        torch.cuda.empty_cache()
+    return found
+
+
+def check_convolutions():
+    """Whether the plans that come first are the fastest of both networks' windows."""
+    found, kernels = Found(), device().kernels
+    for name in ("VGG-like", "ResNet-like"):
+        recipe = recipe_of(name)
+        first = best = 0.0
+        for (kind, x, y), count in windows_of(recipe).items():
+            rows = kernels.measure(*convolution_of(kind, x, y))
+            times = [time for *_, time in rows if time]
+            found.notes[told_window(kind, x, y)] = {
+                plan: 1e3 * time for plan, _, time in rows
+            }
+            if times:
+                first += count * times[0]
+                best += count * min(times)
+        found.time(
+            f"first plans of {name}'s convolutions, of the fastest",
+            first / best if best else None,
+            *("<=", 1.1, "x"),
+            why="" if best else "no memory to measure in",
+        )
+    return found
+
+
+def windows_of(recipe):
+    """How often a network has each convolution: its kind, and shapes of its images."""
+    counts = {}
+    height, width, channels = recipe.shape
+
+    def count(filters):
+        nonlocal channels
+        x, y = ((recipe.batch, height, width, each) for each in (channels, filters))
+        kinds = ["conv2d", "conv2d_gradient_kernel"]
+        if channels != recipe.shape[2]:
+            kinds.append("conv2d_gradient_input")
+        for kind in kinds:
+            counts[kind, x, y] = counts.get((kind, x, y), 0) + 1
+        channels = filters
+
+    for kind, *sizes in recipe.steps:
+        if kind == "conv":
+            count(sizes[0])
+        elif kind == "block":
+            count(sizes[0])
+            count(sizes[0])
+        elif kind == "pool":
+            height, width = height // 2, width // 2
+    return counts
+
+
+def told_window(kind, x, y):
+    return f"{kind} of {'x'.join(map(str, x))} to {y[3]}"
+
+
+def convolution_of(kind, x, y):
+    """Return the op, a window of 3 x 3, and its operands."""
+    kernel = (3, 3, x[3], y[3])
+    window = {
+        "strides": (1, 1),
+        "padding": ((1, 1), (1, 1)),
+        "dilation": (1, 1),
+        "groups": 1,
+    }
+    shapes = {
+        "conv2d": (x, kernel, y),
+        "conv2d_gradient_input": (kernel, y, x),
+        "conv2d_gradient_kernel": (x, y, kernel),
+    }[kind]
+    if kind != "conv2d":
+        of = "input" if kind.endswith("input") else "kernel"
+        window[f"{of}_shape"] = shapes[2]
+    *inputs, output = (OperandSpec(shape, "float32") for shape in shapes)
+    return kind, window, inputs, [output]
 
 
 def seconds(call):
@@ -1122,6 +1262,10 @@ ORDER = (  # what is short, and what others need, first
         "limit",
         "digits",
         "steps",
+        "steps_tf32",
+        "steps_tuned",
+        "profile",
+        "convolutions",
         "allocations",
     ),
     *("biases", "copies", "endurance", "tests"),

@@ -13,13 +13,14 @@ from pathlib import Path
 import cudnn_stand_in
 import gpu_checks
 import gpu_networks
+import gpu_profile
 import gpu_report
 import gpus
 import numpy as np
 import pytest
 from cuda_stand_in import driver_path
 
-from memcfg import config
+from memcfg import config, ops
 from memcfg.commands._digits import residual_network
 from memcfg.devices.cuda import _gpu
 
@@ -109,7 +110,7 @@ class TestTable:
             "| steps | pairs |  | ≤ 1 | not measured: no / PyTorch |",
             "| limit | | | | **FAILED**: last / line |",
             "",
-            "| step | batch | ms |",
+            "| steps | batch | ms |",
             "| --- | ---: | ---: |",
             "| demo | 2 | 1,234,567 |",
             "| VGG-like | 4 |  |",
@@ -261,3 +262,45 @@ def test_without_a_gpu_it_says_so_and_ends():
     )
     assert done.returncode in (0, 1), done.stderr
     assert "There is no GPU" in done.stdout or "| check |" in done.stdout
+
+
+class TestProfile:
+    def test_time_is_told_by_what_kernels_do_and_once_where_they_overlap(self):
+        kernels = [
+            ("memcfg_batch_moments_12ab", 0.0, 1.0),
+            ("sm80_xmma_wgrad_implicit_gemm_f32", 0.5, 2.0),
+            ("cudnn::nchwToNhwcKernel", 3.0, 3.5),
+            ("memcfg_batch_moments_12ab", 4.0, 4.5),
+            ("void unheard_of()", 4.5, 4.75),
+        ]
+        told = gpu_profile.table_of(kernels, 5.0, 2)
+        assert told["families"] == {
+            "normalisation": 750.0,
+            "convolutions": 750.0,
+            "turning images": 250.0,
+            "other": 125.0,
+        }
+        assert (told["milliseconds"], told["busy"], told["gaps"]) == (2500, 1625, 875)
+        assert told["launches"] == 2.5
+        assert told["kernels"][0] == ["memcfg_batch_moments_12ab", 1.0, 750.0]
+        table = gpu_report.profile_table("net", {"memcfg": told, "torch": told})
+        assert "| normalisation | 750 | 750 |" in table
+        assert "| gaps | 875 | 875 |" in table
+
+    def test_windows_are_those_of_the_network(self):
+        recipe = gpu_networks.RECIPES["ResNet-like"]._replace(batch=2)
+        windows = gpu_checks.windows_of(recipe)
+        model = gpu_networks.ours(recipe)
+        kernels = [w.shape for w in model.trainable_weights if len(w.shape) == 4]
+        found = [
+            (3, 3, x[3], y[3])
+            for (kind, x, y), count in windows.items()
+            if kind == "conv2d"
+            for _ in range(count)
+        ]
+        assert sorted(found) == sorted(map(tuple, kernels))
+        for of in windows:
+            op, attributes, inputs, outputs = gpu_checks.convolution_of(*of)
+            specs = [ops.Spec(each.shape, each.dtype) for each in inputs]
+            made = ops.op_type(op).infer(specs, attributes)
+            assert [tuple(made[0].shape)] == [tuple(each.shape) for each in outputs]
