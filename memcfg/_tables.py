@@ -35,6 +35,7 @@ def draw(table: Table) -> str:
         width=width(),
         color_system=None,
         force_terminal=False,
+        force_jupyter=False,  # or the table would be shown, and not written
         markup=False,
         emoji=False,
         highlight=False,

@@ -7,6 +7,7 @@ and marks, which have a likeness in ASCII.
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from contextlib import suppress
@@ -23,9 +24,9 @@ _ASCII = str.maketrans("─━│┃…█×µ", "--||~#xu")
 
 
 def width() -> int:
-    """Return the columns that there are: those of the terminal, 80 at most."""
+    """Return the columns that there are: COLUMNS, else the terminal's; 80 at most."""
     with suppress(AttributeError, ValueError):  # no standard output, or a closed one
-        if sys.stdout.isatty():
+        if "COLUMNS" in os.environ or sys.stdout.isatty():
             return max(min(shutil.get_terminal_size().columns, WIDTH), _LEAST)
     return WIDTH
 
@@ -113,3 +114,10 @@ def paragraph(start: str, words: Iterable[str]) -> str:
         lines[-1] += space + short
         used += len(space) + cell_len(short)
     return "\n".join(line.rstrip() for line in lines)
+
+
+def in_notebook() -> bool:
+    """Whether this is the kernel of a notebook, whose outputs can be replaced."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return type(shell).__name__ == "ZMQInteractiveShell"

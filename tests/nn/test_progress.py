@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 
 import pytest
+from rich.cells import cell_len
+from rich.text import Text
 
 import memcfg as mc
+from memcfg._terminal import width
+from memcfg.nn.training._progress import Progress
 
 
 def test_nothing_is_printed(dense, rows, capsys):
@@ -65,3 +69,28 @@ def test_an_interrupted_bar_is_closed(dense, rows):
     for _ in range(2):  # a second bar can start
         with pytest.raises(mc.errors.NonFiniteLossError):
             model.fit(x, y, verbose=1)
+
+
+def test_a_bar_of_many_numbers_is_two_lines_high(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    numbers = {f"output_{i}_loss": 0.125 for i in range(12)}
+    with Progress(1, 3, "Epoch 1/2", lambda: numbers) as bar:
+        for _ in range(3):
+            bar.step()
+    out = Text.from_ansi(capsys.readouterr().out).plain
+    lines = [line for line in out.splitlines() if line.strip()]
+    assert "3/3" in lines[-2]
+    assert "output_0_loss: 0.1250 - " in lines[-1]
+    assert " more" in lines[-1]
+    assert all(cell_len(line) <= 80 for line in lines)
+
+
+@pytest.mark.parametrize(("columns", "wanted"), [("60", 60), ("20", 50), ("200", 80)])
+def test_tables_obey_columns(monkeypatch, columns, wanted):
+    monkeypatch.setenv("COLUMNS", columns)
+    assert width() == wanted
+    model = mc.nn.Sequential([mc.nn.Input((4,)), mc.nn.Dense(3, name="d" * 70)])
+    lines = []
+    model.summary(print_fn=lines.append)
+    assert max(map(cell_len, "\n".join(lines).splitlines())) <= wanted

@@ -6,13 +6,19 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Self
 
+from rich.cells import cell_len
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as RichProgress
 from rich.table import Column
+from rich.text import Text
+
+from memcfg._terminal import in_notebook
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from rich.console import RenderableType
 
 __all__ = ["Progress", "check_verbose"]
 
@@ -23,15 +29,25 @@ _REFRESH_SECONDS = 0.1  # between two updates of a bar
 def check_verbose(verbose: Any) -> int:
     """Return 0, 1 or 2; ValueError for what means none of them."""
     if isinstance(verbose, str) and verbose == "auto":
-        return 1 if sys.stdout.isatty() else 2
+        return 1 if sys.stdout.isatty() or in_notebook() else 2
     if verbose not in (0, 1, 2):
         raise ValueError(f'verbose is "auto", 0, 1 or 2, not {verbose!r}')
     return int(verbose)
 
 
 def _whole(width: int) -> Column:
-    """Return a column that is never cut; the numbers beside it wrap instead."""
+    """Return a column that is never cut."""
     return Column(no_wrap=True, min_width=width)
+
+
+def _fitting(parts: Sequence[str], columns: int) -> str:
+    """Join as many parts as fit, and say how many are left out."""
+    for count in range(len(parts), 0, -1):
+        left = len(parts) - count
+        text = " - ".join([*parts[:count], f"{left} more"][: count + bool(left)])
+        if cell_len(text) <= columns:
+            return text
+    return ""
 
 
 class _Console(Console):
@@ -39,6 +55,63 @@ class _Console(Console):
 
     def on_broken_pipe(self) -> None:
         raise
+
+
+class _Bar(RichProgress):
+    """A bar with the time of a step, and below it one line of numbers."""
+
+    def __init__(self, title: str, total: int | None, wide: int) -> None:
+        self.numbers: Sequence[str] = ()
+        super().__init__(
+            TextColumn("{task.description}", table_column=_whole(cell_len(title))),
+            MofNCompleteColumn(table_column=_whole(wide)),
+            BarColumn(bar_width=_BAR, table_column=_whole(_BAR)),
+            TextColumn("{task.fields[rate]}", table_column=Column(no_wrap=True)),
+            console=_Console(file=sys.stdout),
+            auto_refresh=False,
+        )
+        self._task = self.add_task(title, total=total, rate="")
+        self._left = self.console.width - cell_len(title) - wide - _BAR - 3
+
+    def draw(self, done: int, rate: str, numbers: Sequence[str]) -> None:
+        """Show these numbers, beside the bar if they fit there."""
+        beside = " - ".join([rate, *numbers])
+        short = cell_len(beside) <= self._left
+        self.numbers = () if short else numbers
+        self.update(
+            self._task, completed=done, rate=beside if short else rate, refresh=True
+        )
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """Return the bar, and the line of numbers where there is one."""
+        yield from super().get_renderables()
+        if self.numbers:
+            line = _fitting(self.numbers, self.console.width)
+            yield Text(line, no_wrap=True, overflow="ellipsis")
+
+
+class _Output:
+    """A line in the output of a notebook's cell, which the next one replaces."""
+
+    def __init__(self, title: str, total: int | None) -> None:
+        from IPython.display import display  # there, since this is a notebook
+
+        self._start = f"{title} - " if title else ""
+        self._total = total
+        self._handle: Any = display(self._shown(""), raw=True, display_id=True)
+
+    def draw(self, done: int, rate: str, numbers: Sequence[str]) -> None:
+        """Show these numbers."""
+        steps = f"{done}" if self._total is None else f"{done}/{self._total}"
+        line = " - ".join([f"{self._start}{steps}", rate, *numbers])
+        self._handle.update(self._shown(line), raw=True)
+
+    def stop(self) -> None:
+        """Leave the last line."""
+
+    @staticmethod
+    def _shown(line: str) -> dict[str, str]:
+        return {"text/plain": line}
 
 
 class Progress:
@@ -57,21 +130,15 @@ class Progress:
         self._logs = logs  # the numbers so far
         self._done = 0
         self._started = self._stepped = self._shown = time.perf_counter()
-        self._bar: RichProgress | None = None
-        self._task = TaskID(0)
+        self._bar: _Bar | _Output | None = None
 
     def __enter__(self) -> Self:
-        if self._verbose == 1:
-            self._bar = RichProgress(
-                TextColumn("{task.description}", table_column=_whole(len(self._title))),
-                MofNCompleteColumn(table_column=_whole(2 * len(self._total) + 1)),
-                BarColumn(bar_width=_BAR, table_column=_whole(_BAR)),
-                TextColumn("{task.fields[numbers]}", table_column=Column()),
-                console=_Console(file=sys.stdout),
-                auto_refresh=False,
-            )
-            self._bar.start()
-            self._task = self._bar.add_task(self._title, total=self._steps, numbers="")
+        if self._verbose == 1 and in_notebook():
+            self._bar = _Output(self._title, self._steps)
+        elif self._verbose == 1:
+            wide = 2 * len(self._total) + 1
+            self._bar = bar = _Bar(self._title, self._steps, wide)
+            bar.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -79,7 +146,8 @@ class Progress:
             prefix = f"{self._title} - " if self._title else ""
             seconds = time.perf_counter() - self._started
             steps = f"{self._done}/{self._total} - {seconds:.1f}s"
-            print(f"{prefix}{steps} - {self._numbers()}")
+            numbers = " - ".join([self._rate(), *self._numbers()])
+            print(f"{prefix}{steps} - {numbers}")
         if self._bar is not None:
             self._draw()
             self._bar.stop()
@@ -103,13 +171,12 @@ class Progress:
 
     def _draw(self) -> None:
         if self._bar is not None:
-            self._bar.update(
-                self._task, completed=self._done, numbers=self._numbers(), refresh=True
-            )
+            self._bar.draw(self._done, self._rate(), self._numbers())
 
-    def _numbers(self) -> str:
+    def _rate(self) -> str:
         # Validation comes after the last step and does not count.
         milliseconds = 1e3 * (self._stepped - self._started) / max(1, self._done)
-        parts = [f"{milliseconds:.1f} ms/step"]
-        parts += [f"{name}: {value:.4f}" for name, value in self._logs().items()]
-        return " - ".join(parts)
+        return f"{milliseconds:.1f} ms/step"
+
+    def _numbers(self) -> list[str]:
+        return [f"{name}: {value:.4f}" for name, value in self._logs().items()]
