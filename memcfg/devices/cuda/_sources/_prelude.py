@@ -63,6 +63,10 @@ struct alignas(4 * W) Pack {
   float of[W];
 };
 template <int W>
+struct alignas(W) Bytes {
+  unsigned char of[W];
+};
+template <int W>
 __device__ inline Pack<W> load_pack(const float* from, u64 place) {
   return reinterpret_cast<const Pack<W>*>(from)[place];
 }
@@ -123,8 +127,9 @@ __device__ inline void reduce(Index results,
   if (lane == 0 && o < results) out(o, slice, total);
 }
 
-// What a thread does of a matrix: rows from `row` to `end`, each `lanes`-th, of a group
-// of columns. A block has `stride` groups side by side and a slice of the rows.
+// What a thread does of a matrix: `count` rows from `row` on, each `lanes`-th, of a
+// group of columns. A block has `stride` groups side by side and a slice of the rows.
+// Counted first, rows are read ahead of what is done with them.
 template <class Index>
 struct Share {
   __device__ Share(Index rows, Index groups, Index length, u32 lanes, u32 stride) {
@@ -133,10 +138,11 @@ struct Share {
     group = blockIdx.x % tiles * stride + threadIdx.x % stride;
     lane = threadIdx.x / stride;
     const Index begin = slice * length;
+    const Index end = rows - begin < length ? rows : begin + length;
     row = begin + lane;
-    end = rows - begin < length ? rows : begin + length;
+    count = row < end ? (end - row - 1) / lanes + 1 : 0;
   }
-  Index slice, group, row, end;
+  Index slice, group, row, count;
   u32 lane;
 };
 
@@ -148,7 +154,7 @@ __device__ inline void each_column(
   if (own.group >= groups) return;
   const auto row = columns(own.group);
 #pragma unroll 4
-  for (Index r = own.row; r < own.end; r += lanes) row(r);
+  for (Index i = 0; i < own.count; ++i) row(own.row + i * lanes);
 }
 
 // out(g, slice, what columns(g)(r, total) has added up), `sums` of each column of a
@@ -166,7 +172,7 @@ __device__ inline void sum_each_column(Index rows,
   if (own.group < groups) {
     const auto row = columns(own.group);
 #pragma unroll 4
-    for (Index r = own.row; r < own.end; r += lanes) row(r, total);
+    for (Index i = 0; i < own.count; ++i) row(own.row + i * lanes, total);
   }
 #pragma unroll
   for (int i = 0; i < sums; ++i) {

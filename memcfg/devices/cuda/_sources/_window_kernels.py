@@ -19,30 +19,43 @@ __all__ = ["FAMILY"]
 
 
 def _numbers(writer: Writer, x: Sequence[int], y: Sequence[int]) -> dict[str, Argument]:
-    a = writer.attributes
-    if prod(a["pool_size"]) > 256:
-        raise writer.fail("has windows of 256 places at most")
     numbers = {
         "height": x[1],
         "width": x[2],
-        "channels": x[3],
+        "groups": x[3] // _width(x),
         "out_height": y[1],
         "out_width": y[2],
-        "pool_height": a["pool_size"][0],
-        "pool_width": a["pool_size"][1],
-        "stride_h": a["strides"][0],
-        "stride_w": a["strides"][1],
-        "top": a["padding"][0][0],
-        "left": a["padding"][1][0],
+        "top": writer.attributes["padding"][0][0],
+        "left": writer.attributes["padding"][1][0],
     }
     return {f"Index {name}": writer.number(value) for name, value in numbers.items()}
 
 
-# For each place (p, q) of the window of output i that is not padding.
+def _width(x: Sequence[int]) -> int:
+    """Return how many channels a thread has."""
+    return 1 if x[3] % 4 else 4
+
+
+def _window(writer: Writer, x: Sequence[int]) -> str:
+    """Write what is known when a source is compiled, so that no loop has to ask."""
+    a = writer.attributes
+    if prod(a["pool_size"]) > 256:
+        raise writer.fail("has windows of 256 places at most")
+    (height, width), (down, right) = a["pool_size"], a["strides"]
+    return (
+        f"constexpr int W = {_width(x)};\n"
+        f"constexpr Index pool_height = {int(height)}, pool_width = {int(width)};\n"
+        f"constexpr Index stride_h = {int(down)}, stride_w = {int(right)};"
+    )
+
+
+# For each place (p, q) of the window of group i of outputs that is not padding.
 _FORWARD = """
-const Index c = i % channels, ow = i / channels % out_width;
-const Index oh = i / channels / out_width % out_height;
-const Index image = i / channels / out_width / out_height;
+{window}
+const Index g = i % groups, ow = i / groups % out_width;
+const Index oh = i / groups / out_width % out_height;
+const Index image = i / groups / out_width / out_height;
+bool none = true;
 {before}
 for (Index p = 0; p < pool_height; ++p) {{
   const Index h = oh * stride_h + p - top;
@@ -50,8 +63,14 @@ for (Index p = 0; p < pool_height; ++p) {{
   for (Index q = 0; q < pool_width; ++q) {{
     const Index w = ow * stride_w + q - left;
     if (w >= width) continue;
-    const float value = x[((image * height + h) * width + w) * channels + c];
-    {each}
+    const memcfg::u64 at = ((image * height + h) * width + w) * groups + g;
+    const memcfg::Pack<W> values = memcfg::load_pack<W>(x, at);
+#pragma unroll
+    for (int j = 0; j < W; ++j) {{
+      const float value = values.of[j];
+      {each}
+    }}
+    none = false;
   }}
 }}
 {after}"""
@@ -60,28 +79,35 @@ for (Index p = 0; p < pool_height; ++p) {{
 def _forward(
     writer: Writer, before: str, each: str, after: str, more: dict[str, Argument]
 ) -> None:
+    x = writer.inputs[0].shape
+    window = _window(writer, x)
     writer.loop(
-        _FORWARD.format(before=before, each=each, after=after),
+        _FORWARD.format(window=window, before=before, each=each, after=after),
         {
             "const float* x": writer.operand(0),
             "float* y": writer.output(),
             **more,
-            **_numbers(writer, writer.inputs[0].shape, writer.outputs[0].shape),
+            **_numbers(writer, x, writer.outputs[0].shape),
         },
-        writer.outputs[0].size,
+        writer.outputs[0].size // _width(x),
     )
 
 
 def _write_max_pool(writer: Writer) -> None:
     keeps = len(writer.outputs) > 1
     writer.need(["float32"], ["float32", "uint8"][: 1 + keeps])
+    places = """
+memcfg::Bytes<W> kept;
+for (int j = 0; j < W; ++j) kept.of[j] = static_cast<unsigned char>(place[j]);
+reinterpret_cast<memcfg::Bytes<W>*>(index)[i] = kept;"""
     _forward(
         writer,
-        "float most = 0.0f; Index place = 0; bool none = true;",
-        "const bool first_nan = value != value && most == most;\n"
-        "if (none || value > most || first_nan) {\n"
-        "  most = value; place = p * pool_width + q; none = false;\n}",
-        "y[i] = most;" + " index[i] = static_cast<unsigned char>(place);" * keeps,
+        "memcfg::Pack<W> most = {}; Index place[W] = {};",
+        "const float last = most.of[j];\n"
+        "const bool first_nan = value != value && last == last;\n"
+        "if (none || value > last || first_nan) {\n"
+        "  most.of[j] = value; place[j] = p * pool_width + q;\n}",
+        "memcfg::store_pack<W>(y, i, most);" + places * keeps,
         {"unsigned char* index": writer.output(1)} if keeps else {},
     )
 
@@ -90,19 +116,22 @@ def _write_average_pool(writer: Writer) -> None:
     writer.need(["float32"], ["float32"])
     _forward(
         writer,
-        "float total = 0.0f, places = 0.0f;",
-        "total += value; places += 1.0f;",
-        "y[i] = total / places;",
+        "memcfg::Pack<W> total = {}; float places[W] = {};",
+        "total.of[j] += value; places[j] += 1.0f;",
+        "for (int j = 0; j < W; ++j) total.of[j] /= places[j];\n"
+        "memcfg::store_pack<W>(y, i, total);",
         {},
     )
 
 
-# For each output o at (oh, ow) whose window has element i, at its place (p, q).
+# For each group of outputs at (oh, ow) whose window has group i of elements, at its
+# place (p, q).
 _BACKWARD = """
-const Index c = i % channels, w = i / channels % width;
-const Index h = i / channels / width % height;
-const Index image = i / channels / width / height;
-float total = 0.0f;
+{window}
+const Index g = i % groups, w = i / groups % width;
+const Index h = i / groups / width % height;
+const Index image = i / groups / width / height;
+memcfg::Pack<W> total = {{}};
 for (Index p = 0; p < pool_height; ++p) {{
   const Index down = h + top - p;
   if (down >= out_height * stride_h || down % stride_h != 0) continue;
@@ -111,22 +140,23 @@ for (Index p = 0; p < pool_height; ++p) {{
     const Index right = w + left - q;
     if (right >= out_width * stride_w || right % stride_w != 0) continue;
     const Index ow = right / stride_w;
-    const Index o = ((image * out_height + oh) * out_width + ow) * channels + c;
+    const Index o = ((image * out_height + oh) * out_width + ow) * groups + g;
     {each}
   }}
 }}
-dx[i] = total;"""
+memcfg::store_pack<W>(dx, i, total);"""
 
 
 def _backward(writer: Writer, each: str, operands: dict[str, Argument]) -> None:
+    x = writer.outputs[0].shape
     writer.loop(
-        _BACKWARD.format(each=each),
+        _BACKWARD.format(window=_window(writer, x), each=each),
         {
             **operands,
             "float* dx": writer.output(),
-            **_numbers(writer, writer.outputs[0].shape, writer.inputs[-1].shape),
+            **_numbers(writer, x, writer.inputs[-1].shape),
         },
-        writer.outputs[0].size,
+        writer.outputs[0].size // _width(x),
     )
 
 
@@ -134,7 +164,13 @@ def _write_max_pool_gradient(writer: Writer) -> None:
     writer.need(["uint8", "float32"], ["float32"])
     _backward(
         writer,
-        "if (index[o] == p * pool_width + q) total += dy[o];",
+        """
+    const auto kept = reinterpret_cast<const memcfg::Bytes<W>*>(index)[o];
+    const memcfg::Pack<W> slopes = memcfg::load_pack<W>(dy, o);
+#pragma unroll
+    for (int j = 0; j < W; ++j) {
+      if (kept.of[j] == p * pool_width + q) total.of[j] += slopes.of[j];
+    }""",
         {
             "const unsigned char* index": writer.operand(0),
             "const float* dy": writer.operand(1),
@@ -144,22 +180,26 @@ def _write_max_pool_gradient(writer: Writer) -> None:
 
 def _write_max_pool_at(writer: Writer) -> None:
     writer.need(["uint8", "float32"], ["float32"])
+    x = writer.inputs[1].shape
     writer.loop(
-        """
-const Index c = i % channels, ow = i / channels % out_width;
-const Index oh = i / channels / out_width % out_height;
-const Index image = i / channels / out_width / out_height;
-const Index place = index[i];
-const Index h = oh * stride_h + place / pool_width - top;
-const Index w = ow * stride_w + place % pool_width - left;
-y[i] = x[((image * height + h) * width + w) * channels + c];""",
+        _window(writer, x)
+        + """
+const Index g = i % groups, ow = i / groups % out_width;
+const Index oh = i / groups / out_width % out_height;
+const Index image = i / groups / out_width / out_height;
+for (int j = 0; j < W; ++j) {
+  const Index place = index[i * W + j];
+  const Index h = oh * stride_h + place / pool_width - top;
+  const Index w = ow * stride_w + place % pool_width - left;
+  y[i * W + j] = x[(((image * height + h) * width + w) * groups + g) * W + j];
+}""",
         {
             "const unsigned char* index": writer.operand(0),
             "const float* x": writer.operand(1),
             "float* y": writer.output(),
-            **_numbers(writer, writer.inputs[1].shape, writer.outputs[0].shape),
+            **_numbers(writer, x, writer.outputs[0].shape),
         },
-        writer.outputs[0].size,
+        writer.outputs[0].size // _width(x),
     )
 
 
@@ -171,7 +211,10 @@ def _write_average_pool_gradient(writer: Writer) -> None:
     Index high = 0, wide = 0;  // places of its window that are not padding
     for (Index k = 0; k < pool_height; ++k) high += oh * stride_h + k - top < height;
     for (Index k = 0; k < pool_width; ++k) wide += ow * stride_w + k - left < width;
-    total += dy[o] / static_cast<float>(high * wide);""",
+    const memcfg::Pack<W> slopes = memcfg::load_pack<W>(dy, o);
+    const float places = static_cast<float>(high * wide);
+#pragma unroll
+    for (int j = 0; j < W; ++j) total.of[j] += slopes.of[j] / places;""",
         {"const float* dy": writer.operand(0)},
     )
 
