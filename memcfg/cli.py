@@ -36,6 +36,7 @@ _COMMANDS = {  # module of memcfg.commands
     "devices": "_listing",
     "demo": "_demo",
 }
+_OPTIONS = ("-h", "--help", "--version")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -96,12 +97,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str]) -> int:
+    if words[:1] == ["help"]:  # of memcfg, or of the command that follows
+        words = [*words[1:2], "--help"]
     parser = _parser(words)
     if not words:
         parser.print_help(sys.stderr)
         return 2
     if not words[0].startswith("-") and words[0] not in _COMMANDS:
         parser.error(str(unknown("command", words[0], _COMMANDS)))
+    if words[0].startswith("-") and words[0] not in _OPTIONS:
+        parser.error(str(unknown("option", words[0], _OPTIONS)))
     args = parser.parse_args(_with_negative_values(words))
     run: Callable[[argparse.Namespace], int] = args.run
     try:

@@ -141,3 +141,25 @@ def test_without_a_command_the_help_is_an_error(capsys):
         main(["--help"])
     assert end.value.code == 0
     assert capsys.readouterr().out == err
+
+
+def test_help_is_a_command_too(capsys):
+    for words, wanted in (
+        (["help"], ["--help"]),
+        (["help", "plan"], ["plan", "--help"]),
+    ):
+        told = []
+        for each in (words, wanted):
+            with pytest.raises(SystemExit) as ended:
+                main(each)
+            assert ended.value.code == 0
+            told.append(capsys.readouterr().out)
+        assert told[0] == told[1]
+
+
+def test_an_unknown_option_is_named(capsys):
+    with pytest.raises(SystemExit):
+        main(["--versoin"])
+    assert "unknown option '--versoin': did you mean '--version'" in (
+        capsys.readouterr().err
+    )

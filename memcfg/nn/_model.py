@@ -40,7 +40,7 @@ from memcfg.nn._attributes import (
 from memcfg.nn._keras_arguments import takes_arguments
 from memcfg.nn._nested import Nested, Symbolic, symbolic
 from memcfg.nn._nesting import Structure
-from memcfg.nn._network import Network, summary_text
+from memcfg.nn._network import Network, from_inner, summary_text
 from memcfg.nn._saving import save
 from memcfg.nn._weight_files import check_file_name, check_list, read_file, write_file
 from memcfg.nn.callbacks import CallbackList, History, check_callbacks
@@ -61,6 +61,7 @@ from memcfg.nn.layers._layer import (
     call_mode,
     change_policy,
     sample_shape,
+    show_shape,
 )
 from memcfg.nn.training._compile_config import (
     PLANNED,
@@ -220,7 +221,7 @@ class Model(FixedAttributes):
             )
         starts, takes = symbolic(inputs, "inputs")
         ends, gives = symbolic(outputs, "outputs")
-        self._adopt(Network(starts, ends, takes, gives))
+        self._adopt(Network(*from_inner(starts, ends), takes, gives))
 
     def _begin(self, name: str | None, kind: str | None, dtype: Any) -> None:
         """Have no parts yet; steps of several threads follow one another."""
@@ -1652,7 +1653,7 @@ class Model(FixedAttributes):
         Raises
         ------
         RuntimeError
-            If the model is built already.
+            If the model is built for another shape.
         TypeError, ValueError
             If the shape is wrong or a layer cannot take it; the model is as it was.
         """
@@ -1668,11 +1669,19 @@ class Model(FixedAttributes):
                     "input_shape counts the batch, as (None, 28, 28, 1); not "
                     f"{input_shape}"
                 )
+        shapes = [sample_shape(tuple(each[1:])) for each in several]
         with self._lock.turn():
-            if self.built:
-                raise RuntimeError(f"{self.name!r} is built already")
+            if self._network is not None:
+                known = [each.sample_shape for each in self._network.inputs]
+                if known == shapes:
+                    return
+                raise RuntimeError(
+                    f"{self.name!r} is built for inputs of shape "
+                    f"{', '.join(map(show_shape, known))}, and not of "
+                    f"{', '.join(map(show_shape, shapes))}"
+                )
             try:
-                self._build([sample_shape(tuple(each[1:])) for each in several])
+                self._build(shapes)
             except BaseException:
                 self._unbuild()
                 raise

@@ -23,13 +23,13 @@ from memcfg.nn.layers._layer import InputLayer, Node, first_value, show_shape
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from memcfg.config import DTypePolicy
     from memcfg.nn.initializers import Initializer
     from memcfg.nn.layers._layer import Layer, SymbolicTensor, WeightSpec
 
-__all__ = ["Network", "Weight", "summary_text"]
+__all__ = ["Network", "Weight", "from_inner", "summary_text"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +164,33 @@ class Network:
             )
 
 
+def from_inner(
+    inputs: Sequence[SymbolicTensor], outputs: Sequence[SymbolicTensor]
+) -> tuple[list[SymbolicTensor], list[SymbolicTensor]]:
+    """Call again, on new inputs, what lies between inner tensors and outputs.
+
+    Inputs that are results of layers become inputs of their shape and dtype, as in
+    Keras; the layers are shared.
+    """
+    made: dict[SymbolicTensor, SymbolicTensor] = {}
+    for tensor in inputs:
+        made[tensor] = tensor
+        if not isinstance(tensor.node.layer, InputLayer):
+            shape, dtype = tensor.sample_shape, tensor.sample_dtype
+            start = InputLayer(shape, dtype, batch_size=tensor.node.batch_size)
+            made[tensor] = Node(start, (), [(shape, dtype)]).outputs[0]
+    nodes, _ = _traverse([output.node for output in outputs], set(inputs))
+    for node in sorted(nodes, key=lambda node: node.order):
+        called = tuple(made.get(each, each) for each in node.inputs)
+        if any(a is not b for a, b in zip(called, node.inputs, strict=True)):
+            results = [(each.sample_shape, each.sample_dtype) for each in node.outputs]
+            again = Node(node.layer, called, results, node.details, node.in_operation)
+            for old, new in zip(node.outputs, again.outputs, strict=True):
+                made.setdefault(old, new)
+    starts = [made[tensor] for tensor in inputs]
+    return starts, [made.get(tensor, tensor) for tensor in outputs]
+
+
 def _rejoined(
     calls: Sequence[tuple[Any, ...]],
     specs: Sequence[tuple[Layer, tuple[WeightSpec, ...] | None]],
@@ -183,8 +210,13 @@ def _rejoined(
     return Network(starts, stops, takes, gives)
 
 
-def _traverse(ends: Sequence[Node]) -> tuple[list[Node], tuple[Layer, ...]]:
-    """Return the calls that lead to `ends`, and the layers in Keras's order."""
+def _traverse(
+    ends: Sequence[Node], starts: Collection[SymbolicTensor] = ()
+) -> tuple[list[Node], tuple[Layer, ...]]:
+    """Return the calls that lead to `ends`, and the layers in Keras's order.
+
+    What leads to `starts` is left out.
+    """
     met: dict[Layer, int] = {}  # in the order in which they are met
     finished: dict[Node, None] = {}  # inputs before outputs
     stack = [(end, False) for end in reversed(ends)]
@@ -195,7 +227,11 @@ def _traverse(ends: Sequence[Node]) -> tuple[list[Node], tuple[Layer, ...]]:
         elif node not in finished:
             met.setdefault(node.layer, len(met))
             stack.append((node, True))
-            stack += [(tensor.node, False) for tensor in reversed(node.inputs)]
+            stack += [
+                (tensor.node, False)
+                for tensor in reversed(node.inputs)
+                if tensor not in starts
+            ]
     depths = _depths(list(finished))
     order = sorted(met, key=lambda layer: (-depths[layer], met[layer]))
     return list(finished), tuple(order)
