@@ -163,6 +163,10 @@ class _Writer:
                 ]
                 for node in network.nodes
             ],
+            # Places in `calls` of those by operators and ops, which drop masks.
+            "operations": [
+                i for i, node in enumerate(network.nodes) if node.in_operation
+            ],
             "inputs": [places[each] for each in network.inputs],
             "outputs": [places[each] for each in network.outputs],
             "takes": _describe_structure(network.takes),

@@ -35,6 +35,7 @@ from memcfg.nn.layers._layer import (
     Place,
     filled_in,
     inner_layers,
+    operation,
     sample_shape,
 )
 
@@ -239,9 +240,11 @@ class _Reader:
     def _joined(self, given: Any) -> Model:
         """Make a model between symbolic tensors."""
         tensors: list[SymbolicTensor] = []
-        for index, operands, details in given["calls"]:
+        operations = given.get("operations", ())  # older files have none
+        for i, (index, operands, details) in enumerate(given["calls"]):
             layer, inputs = self._layers[index], [tensors[i] for i in operands]
-            tensors += _called(layer, inputs, self._value(details)).outputs
+            call = operation(_called) if i in operations else _called
+            tensors += call(layer, inputs, self._value(details)).outputs
         starts, ends = (
             [tensors[i] for i in given[key]] for key in ("inputs", "outputs")
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import numpy as np
 import pytest
 
@@ -337,3 +339,23 @@ def test_every_policy_trains_to_the_same_bits(family):
         assert report.measured_peak_bytes == model.memory_plan.peak_bytes
         model.close()
     assert len(weights) == 1
+
+
+@pytest.mark.parametrize("copy", ["saved", "copied"])
+def test_operators_drop_masks_in_copies_too(copy, tmp_path):
+    ids = nn.Input((6,), dtype="int32")
+    h = nn.Embedding(5, 4, mask_zero=True)(ids)
+    dropped, kept = nn.Dense(2)(h + h), nn.Dense(2)(nn.Add()([h, h]))
+    model = nn.Model(ids, [dropped, kept])
+    model.compile("sgd", "mse")
+    if copy == "saved":
+        model.save(tmp_path / "model.memcfg")
+        again = nn.models.load_model(tmp_path / "model.memcfg")
+    else:
+        again = deepcopy(model)
+    x, y = np.array([[1, 2, 0, 0, 3, 0]]), [np.ones((1, 6, 2), "f4")] * 2
+    wanted = model.evaluate(x, y, verbose=0)
+    assert wanted[1] != wanted[2]
+    assert again.evaluate(x, y, verbose=0) == wanted
+    model.close()
+    again.close()
