@@ -1622,19 +1622,33 @@ class Model(FixedAttributes):
         if isinstance(given, dict):
             inputs = dict(zip(given, starts, strict=True))
         starts, takes = symbolic(inputs, "inputs")
-        options: dict[str, Any] = {}
-        if "training" in inspect.signature(self.call).parameters:
-            options["training"] = _Training()
-        before = call_mode.set(options.get("training"))
+        order = self._as_layer()._sublayers()
+
+        def network(training: Any = None, predicts: Network | None = None) -> Network:
+            ends, gives = self._call_in(inputs, training)
+            return Network(starts, ends, takes, gives, order, predicts)
+
+        if "training" not in inspect.signature(self.call).parameters:
+            found = network()
+        else:
+            try:
+                found = network(_Training())
+            except _Branches:
+                found = network(True, predicts=network(False))
+        self._adopt(found)
+
+    def _call_in(
+        self, inputs: Any, training: Any
+    ) -> tuple[list[SymbolicTensor], Structure]:
+        """Return what `call` makes of inputs in a mode; None if it takes none."""
+        options = {} if training is None else {"training": training}
+        before = call_mode.set(training)
         try:
             outputs = self.call(inputs, **options)
         finally:
             call_mode.reset(before)
         ends, gives = symbolic(outputs, f"what {type(self).__name__}.call returns")
-        if len(ends) == 1:
-            gives = Structure(None, ("output",))
-        order = self._as_layer()._sublayers()
-        self._adopt(Network(starts, ends, takes, gives, order))
+        return ends, Structure(None, ("output",)) if len(ends) == 1 else gives
 
     def _unbuild(self) -> None:
         """Undo `_build`."""
@@ -1710,15 +1724,15 @@ def _returned(
     return values[0] if len(values) == 1 else values
 
 
+class _Branches(BaseException):  # which no `except Exception` of a user's takes
+    """A model's `call` branches on ``training``."""
+
+
 class _Training:
-    """Stands for ``training`` while a model's `call` is traced once for both."""
+    """Stands for ``training`` while a model's `call` is traced once for both modes."""
 
     def __bool__(self) -> bool:
-        raise TypeError(
-            "a model's call is traced once, for training and for prediction: hand "
-            "training on to layers, as in self.dropout(x, training=training), and put "
-            "what branches on it into a Layer"
-        )
+        raise _Branches
 
 
 def _taken_over(network: Network, model: Model) -> dict[str, Floats]:

@@ -66,7 +66,7 @@ class Nested(Layer):
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int | Sequence[int]:
         """Append the ops of all layers."""
-        network = self.model._built_network()
+        network = self.model._built_network().of(scope.training)
         values = dict(zip(network.inputs, inputs, strict=True))
         masks = dict(zip(network.inputs, scope.masks, strict=False))
         scope.trace(network.nodes, values, masks)

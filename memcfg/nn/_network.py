@@ -79,7 +79,9 @@ class Network:
         takes: Structure | None = None,
         gives: Structure | None = None,
         order: Sequence[Layer] = (),  # of layers whose weights come first
+        predicts: Network | None = None,
     ) -> None:
+        self._predicts = predicts  # where `call` branches on training
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
         self.takes = takes or Structure(None, (self.inputs[0].name,))
@@ -95,6 +97,29 @@ class Network:
         self.weights, self.aliases = _weights(self.layers)
         self.names = {(each.layer, each.spec_name): each.name for each in self.weights}
         self.exchanged = tuple(w for w in self.weights if not w.hidden)
+        if predicts is not None:
+            self._check_predicts(predicts)
+
+    def of(self, training: bool) -> Network:
+        """Return what is traced in a mode: another network where `call` branches."""
+        return self if training or self._predicts is None else self._predicts
+
+    def _check_predicts(self, other: Network) -> None:
+        """Refuse branches whose outputs or weights differ."""
+        shapes = [
+            [(each.sample_shape, each.sample_dtype) for each in network.outputs]
+            for network in (self, other)
+        ]
+        if shapes[0] != shapes[1] or self.gives != other.gives:
+            raise ValueError(
+                "a model's call returns tensors of the same shapes and dtypes in "
+                f"training and in prediction, not {shapes[0]} and {shapes[1]}"
+            )
+        for layer, name in other.names.keys() - self.names.keys():
+            raise ValueError(
+                f"layer {layer.name!r} has a weight, {name!r}, and call reads it in "
+                "prediction only: call it in training, too"
+            )
 
     @property
     def leaves(self) -> list[Layer]:
@@ -115,7 +140,9 @@ class Network:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy the calls as a list: as deep as the network, Python could not go."""
-        tensors = [output for node in self.nodes for output in node.outputs]
+        other = self.of(training=False)
+        nodes = sorted({*self.nodes, *other.nodes}, key=lambda node: node.order)
+        tensors = [output for node in nodes for output in node.outputs]
         indices = {tensor: i for i, tensor in enumerate(tensors)}
         calls = [
             (
@@ -125,11 +152,14 @@ class Network:
                 node.details,
                 node.in_operation,
             )
-            for node in self.nodes
+            for node in nodes
         ]
         leaves = [leaf for layer in self.layers for _, leaf in layer._leaves()]
         specs = [(leaf, leaf.weight_specs) for leaf in leaves]
-        ends = [[indices[end] for end in each] for each in (self.inputs, self.outputs)]
+        ends = [
+            [indices[end] for end in each]
+            for each in (self.inputs, self.outputs, other.outputs)
+        ]
         return _rejoined, (calls, specs, ends, self.takes, self.gives)
 
     def _check_inputs(self) -> None:
@@ -206,8 +236,11 @@ def _rejoined(
         inputs = tuple(made[i] for i in operands)
         in_operation = in_operation or [False]  # older files do not say it
         made += Node(layer, inputs, results, details, *in_operation).outputs
-    starts, stops = ([made[i] for i in each] for each in ends)
-    return Network(starts, stops, takes, gives)
+    starts, *stops = ([made[i] for i in each] for each in ends)
+    predicts = None
+    if len(stops) > 1 and ends[1] != ends[2]:
+        predicts = Network(starts, stops[1], takes, gives)
+    return Network(starts, stops[0], takes, gives, (), predicts)
 
 
 def _traverse(

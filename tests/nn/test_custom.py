@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -169,13 +170,55 @@ class TestModels:
         other.build((None, 6))
         assert other.first.get_weights()[0].shape == (6, 7)
 
-    def test_a_branch_on_training_belongs_into_a_layer(self):
-        class Branches(Net):
-            def call(self, x, training=False):
-                return self.first(x) if training else self.second(x)
+    @pytest.mark.parametrize("copy", [False, True])
+    def test_a_call_may_branch_on_training(self, data, copy):
+        class Branches(nn.Model):
+            def __init__(self):
+                super().__init__()
+                self.dense = nn.Dense(2)
+                self.norm = nn.BatchNormalization(momentum=0.5)
 
-        with pytest.raises(TypeError, match="traced once"):
-            Branches().build((None, 6))
+            def call(self, x, training=False):
+                h = self.norm(self.dense(x))
+                if training:
+                    return h * 3.0
+                return nn.ops.softmax(h)
+
+        x, y = data[0], np.zeros((len(data[0]), 2), "f4")
+        model = Branches()
+        model.compile(nn.SGD(0.0), "mse")
+        if copy:
+            model.build((None, x.shape[1]))
+            model = deepcopy(model)
+        loss = float(model.train_on_batch(x, y))
+        kernel, bias, gamma, beta, mean, variance = model.get_weights()
+        h = x @ kernel + bias
+        np.testing.assert_allclose(mean, h.mean(0) / 2, 1e-4, 1e-6)  # once a step
+        normal = (h - h.mean(0)) / np.sqrt(h.var(0) + 1e-3)
+        assert loss == pytest.approx(((3 * normal) ** 2).mean(), rel=1e-4)
+        exponents = np.exp((h - mean) / np.sqrt(variance + 1e-3) * gamma + beta)
+        wanted = exponents / exponents.sum(1, keepdims=True)
+        np.testing.assert_allclose(model.predict(x, verbose=0), wanted, 1e-4, 1e-6)
+        start = nn.Input((x.shape[1],))
+        outer = nn.Model(start, model(start))
+        np.testing.assert_allclose(outer.predict(x, verbose=0), wanted, 1e-4, 1e-6)
+
+    def test_branches_have_the_same_outputs_and_weights(self):
+        class Weights(Net):
+            def call(self, x, training=False):
+                return self.first(x) if training else self.first(x) + self.other(x)
+
+        class Shapes(Net):
+            def call(self, x, training=False):
+                h = self.second(self.first(x))
+                return [h, h] if training else h
+
+        model = Weights()
+        model.other = nn.Dense(model.first.units)
+        with pytest.raises(ValueError, match="reads it in prediction only"):
+            model.build((None, 6))
+        with pytest.raises(ValueError, match="the same shapes"):
+            Shapes().build((None, 6))
 
     def test_models_in_models_share_their_weights(self, data):
         x = data[0]

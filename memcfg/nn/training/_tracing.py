@@ -173,7 +173,7 @@ class _Trace:
 
     def _forward(self) -> list[int]:
         """Trace the layers in the order in which they were called."""
-        network = self.spec.network
+        network = self.spec.network.of(self.training)
         aliases = {other: self.weights[name] for other, name in network.aliases.items()}
         scope = Scope(
             self.builder,
