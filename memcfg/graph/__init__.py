@@ -9,6 +9,7 @@ business of `memcfg.ops`.
 
 from __future__ import annotations
 
+from memcfg.graph._allowance import Allowance, allowed_ops, spend
 from memcfg.graph._builder import Builder
 from memcfg.graph._concatenations import (
     read_concatenations,
@@ -41,11 +42,13 @@ __all__ = [
     "ROLES",
     "TIMES",
     "Algorithm",
+    "Allowance",
     "Builder",
     "Graph",
     "Op",
     "Tensor",
     "Tier",
+    "allowed_ops",
     "drop_dead_ops",
     "fold_constants",
     "fuse_cross_entropy",
@@ -61,6 +64,7 @@ __all__ = [
     "read_concatenations",
     "read_wide_kernels",
     "spare_activations",
+    "spend",
     "split_convolution_gradients",
     "tile_updates",
     "update_order",

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from memcfg.errors import GraphError
+from memcfg.graph._allowance import spend
 from memcfg.graph._cost import nominal_seconds
 from memcfg.graph._graph import ROLES, Graph, Op, Tensor
 from memcfg.ops import OpType, Spec, op_type
@@ -54,6 +55,8 @@ class Builder:
         self._tensors: list[Tensor] = []
         self._ops: list[Op] = []
         self._names: set[str] = set()  # of tensors and ops
+        # By a name and the suffixes of outputs: the first number that may be free.
+        self._numbers: dict[tuple[str, ...], int] = {}
         self._losses: dict[int, None] = {}
         self._casts: dict[tuple[int, str, bool], int] = {}  # tensor, dtype, backward
         self._copies: dict[int, Op] = {}  # of parameters: what makes them
@@ -132,8 +135,10 @@ class Builder:
         Raises
         ------
         GraphError
-            If the type is unknown or does not accept these inputs.
+            If the type is unknown or does not accept these inputs, or no more ops are
+            allowed.
         """
+        spend()
         kind = op_type(type)
         if kind.arity is not None and len(inputs) != kind.arity:
             raise GraphError(f"{type} takes {kind.arity} inputs, not {len(inputs)}")
@@ -326,11 +331,15 @@ class Builder:
 
     def _unique(self, name: str, results: Sequence[Spec]) -> str:
         """Take a name that neither an op nor a tensor has, nor one of the results."""
-        label, number = name, 1
+        key = name, *(spec.suffix for spec in results)
+        number = self._numbers.get(key, 0)  # names stay: those below are taken still
+        label = f"{name}_{number}" if number else name
         while label in self._reserved or not self._names.isdisjoint(
             [label, *(_tensor_name(label, spec) for spec in results)]
         ):
-            label, number = f"{name}_{number}", number + 1
+            number += 1
+            label = f"{name}_{number}"
+        self._numbers[key] = number + 1
         self._names.add(label)
         return label
 

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from memcfg._tables import draw, new_table
 from memcfg._terminal import shorten, width
+from memcfg.graph import spend
 from memcfg.nn._nested import Nested
 from memcfg.nn._nesting import Structure
 from memcfg.nn.layers._layer import InputLayer, Node, first_value, show_shape
@@ -313,6 +314,8 @@ def _paths(
     """Yield all layers, inner ones too, with their names here and in files."""
     keys = _file_names(layers)
     for layer in layers:
+        # What is shared has a name for each way to it, which is as long as the way.
+        spend(0.1 + 0.1 * name.count("/"))
         own = f"{name}{layer.name}", f"{key}{keys[layer]}"
         yield *own, layer
         yield from _paths(layer._sublayers(), f"{own[0]}/", f"{own[1]}/")

@@ -6,11 +6,19 @@ import os
 from typing import TYPE_CHECKING, Any, cast
 
 from memcfg.config import DTypePolicy
-from memcfg.documents import read_json
+from memcfg.documents import (
+    read_count,
+    read_flag,
+    read_json,
+    read_list,
+    read_or_null,
+    read_text,
+)
 from memcfg.errors import FormatError
-from memcfg.graph import TIMES
+from memcfg.graph import TIMES, allowed_ops
 from memcfg.nn import optimizers
-from memcfg.nn._attributes import FixedAttributes
+from memcfg.nn._argument_checks import integer
+from memcfg.nn._attributes import FixedAttributes, check_name
 from memcfg.nn._keras_arguments import takes_arguments
 from memcfg.nn._keras_names import absent
 from memcfg.nn._model import Model
@@ -38,6 +46,7 @@ from memcfg.nn.layers._layer import (
     operation,
     sample_shape,
 )
+from memcfg.nn.training._tracing import trace_layers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -50,6 +59,8 @@ if not TYPE_CHECKING:  # a checker would take any name to be there
     __getattr__ = absent(__name__)
 
 _FLOAT32 = ("float32", False)  # of files that say no dtype policy
+_SHAPE = read_list(read_count)
+MAX_OPS = 100_000  # of a model in a file, as `predict` traces it: half a minute or so
 _CONTAINERS: dict[str, type] = {"list": list, "tuple": tuple, "dict": dict}
 
 
@@ -99,12 +110,14 @@ def load_model(
     OSError
         If the file cannot be read.
     FormatError
-        If it is damaged, holds no model, or a class or function that is not
-        known.
+        If it is damaged, holds no model, a class or function that is not known, or a
+        model of more than 100,000 ops.
     WeightsError
         If its tensors are not those of its model.
     TypeError, ValueError
-        By a constructor, if an argument in the file has no meaning.
+        By a constructor or a layer, if an argument in the file has no meaning.
+    MemoryError
+        If there is not enough memory for its weights.
     """
     where = os.fspath(filepath)
     try:
@@ -122,24 +135,40 @@ def _loaded(file: WeightFile, custom: Mapping[str, Any], *, compiled: bool) -> M
         raise FormatError(f"{where} holds weights and no whole model: use load_weights")
     document = read_json(notes["model"], "model")
     reader = _Reader(custom, where)
-    try:
-        model = reader.read(document)
-        settings = document["compile"]
-        if compiled and settings is not None:
-            reader.compile(model, settings)
-        saved = [] if settings is None else settings["state"]
-    except (KeyError, IndexError, AttributeError) as error:
-        raise FormatError(f"{where}: its model is described badly: {error!r}") from None
-    with model._lock.turn():
-        wanted = entries(model)
-        unread = [
-            Entry("", STATE + key, tuple(shape), dtype)
-            for key, shape, dtype in (() if compiled else saved)
-        ]
-        values = file.read([*wanted, *unread])
-        steps = settings["iterations"] if compiled and settings is not None else None
-        set_values(model, zip(wanted, values, strict=False), steps)
+    with allowed_ops(MAX_OPS) as allowance:
+        try:
+            model = reader.read(document)
+            settings = document["compile"]
+            if compiled and settings is not None:
+                reader.compile(model, settings)
+            steps, unread = _state_of(settings)
+            trace_layers(model._built_network())
+            with model._lock.turn():
+                wanted = entries(model)
+                values = file.read([*wanted, *(() if compiled else unread)])
+                set_values(
+                    model,
+                    zip(wanted, values, strict=False),
+                    steps if compiled else None,
+                )
+        except Exception as error:
+            if allowance.is_exceeded:
+                raise _too_many(where) from None
+            if isinstance(error, OSError | TypeError | ValueError | MemoryError):
+                raise
+            told = f"its model is described badly: {error!r}"
+            raise FormatError(f"{where}: {told}") from error
     return model
+
+
+def _state_of(settings: Any) -> tuple[int | None, list[Entry]]:
+    """Return how many steps an optimizer has made, and what it keeps in the file."""
+    if settings is None:
+        return None, []
+    return read_count(settings["iterations"], "iterations"), [
+        Entry("", STATE + read_text(key, "a key"), _SHAPE(shape, key), dtype)
+        for key, shape, dtype in settings["state"]
+    ]
 
 
 def _known_classes() -> dict[str, type]:
@@ -163,6 +192,7 @@ class _Reader:
         self._where = where
         self._layers: list[Layer] = []  # by their places
         self._marked: list[tuple[Layer | Model, Any]] = []  # what has layers inside
+        self._calls: dict[Layer, int] = {}  # that calls of models unfold to
 
     def read(self, document: Any) -> Model:
         """Make the model of a document."""
@@ -200,20 +230,21 @@ class _Reader:
     def _layer(self, given: Any) -> Layer:
         if "model" in given:
             layer: Any = self._model(given["model"])._as_layer()
-            object.__setattr__(layer, "_seed", given["seed"])
+            object.__setattr__(layer, "_seed", integer(given["seed"], "a seed", 0))
             return cast("Layer", layer)
         layer = self._object(given)
         if not isinstance(layer, Layer):
             raise FormatError(f"{self._where}: {given['class']!r} is no layer")
         found: Layer = layer
-        for name in ("name", "named"):
-            object.__setattr__(layer, name, given[name])
+        object.__setattr__(layer, "name", _name(given["name"]))
+        object.__setattr__(layer, "named", read_flag(given["named"], "named"))
         if given["call"] is not None and isinstance(layer, ATTENTION):
             object.__setattr__(layer, "_call", Said(*map(bool, given["call"])))
         for name, each in given["penalties"].items():
             layer._take(name, self._value(each))
-        object.__setattr__(layer, "_seed", given["seed"])
-        object.__setattr__(layer, "_trainable", given["trainable"])
+        object.__setattr__(layer, "_seed", integer(given["seed"], "a seed", 0))
+        trainable = read_flag(given["trainable"], "trainable")
+        object.__setattr__(layer, "_trainable", trainable)
         _set_policy(layer, given.get("dtype", _FLOAT32))
         if "inner" in given:
             self._marked.append((layer, given["inner"]))
@@ -222,19 +253,28 @@ class _Reader:
     def _model(self, given: Any) -> Model:
         kind = given["class"]
         if kind == "Sequential":
-            start, *stack = (self._layers[i] for i in given["layers"])
-            model: Model = Sequential([_started(start), *stack], name=given["name"])
+            places = [read_count(i, "a layer") for i in given["layers"]]
+            start, *stack = (self._layers[i] for i in places)
+            model: Model = Sequential(
+                [_started(start), *stack], name=_name(given["name"])
+            )
         elif kind == "Model":
             model = self._joined(given)
         else:
             model = self._own(given)
-        object.__setattr__(model, "_kind", given["kind"])
+        kind = read_or_null(read_text)(given["kind"], "a kind")
+        object.__setattr__(model, "_kind", kind)
         policy = given.get("dtype") and DTypePolicy(given["dtype"])
         object.__setattr__(model, "_policy", policy)
         if not given["trainable"]:
             object.__setattr__(model._as_layer(), "_trainable", False)
         if "inner" in given:
             self._marked.append((model, given["inner"]))
+        nodes = model._built_network().nodes
+        calls = sum(self._calls.get(node.layer, 1) for node in nodes)
+        if calls > MAX_OPS:  # it would take long to count them one by one
+            raise _too_many(self._where)
+        self._calls[model._as_layer()] = calls
         return model
 
     def _joined(self, given: Any) -> Model:
@@ -242,21 +282,23 @@ class _Reader:
         tensors: list[SymbolicTensor] = []
         operations = given.get("operations", ())  # older files have none
         for i, (index, operands, details) in enumerate(given["calls"]):
-            layer, inputs = self._layers[index], [tensors[i] for i in operands]
+            layer = self._layers[read_count(index, "a layer")]
+            inputs = [tensors[read_count(j, "an operand")] for j in operands]
             call = operation(_called) if i in operations else _called
             tensors += call(layer, inputs, self._value(details)).outputs
         starts, ends = (
-            [tensors[i] for i in given[key]] for key in ("inputs", "outputs")
+            [tensors[read_count(i, key)] for i in given[key]]
+            for key in ("inputs", "outputs")
         )
         takes, gives = (_structure(given[key]) for key in ("takes", "gives"))
-        return Model(takes.pack(starts), gives.pack(ends), name=given["name"])
+        return Model(takes.pack(starts), gives.pack(ends), name=_name(given["name"]))
 
     def _own(self, given: Any) -> Model:
         """Make a model of a user's class, built as it was."""
         model = self._object(given)
         if not isinstance(model, Model):
             raise FormatError(f"{self._where}: {given['class']!r} is no model")
-        object.__setattr__(model, "name", given["name"])
+        object.__setattr__(model, "name", _name(given["name"]))
         if not model.built:
             takes = _structure(given["takes"])
             names = dict.fromkeys(takes.names) if takes.kind is dict else None
@@ -288,9 +330,9 @@ class _Reader:
         if "dict" in given:
             return {key: self._value(each) for key, each in given["dict"].items()}
         if "place" in given:
-            return Place(given["place"])
+            return Place(read_count(given["place"], "a place"))
         if "layer" in given:
-            return self._layers[given["layer"]]
+            return self._layers[read_count(given["layer"], "a layer")]
         if "function" in given:
             return self._function(given["function"])
         return self._object(given)
@@ -305,6 +347,14 @@ class _Reader:
         return found
 
 
+def _too_many(where: str) -> FormatError:
+    return FormatError(f"{where}: its model has more than {MAX_OPS:,} ops")
+
+
+def _name(given: Any) -> str:
+    return check_name(read_text(given, "a name"))
+
+
 def _set_policy(layer: Layer, given: Any) -> None:
     """Give a layer its dtype policy, and whether it was said."""
     name, said = given
@@ -315,7 +365,7 @@ def _set_policy(layer: Layer, given: Any) -> None:
 def _mark(layers: Sequence[Layer], marks: Any) -> None:
     """Give layers that a constructor has made their seeds and flags."""
     for layer, (seed, trainable, inner, *policy) in zip(layers, marks, strict=True):
-        object.__setattr__(layer, "_seed", seed)
+        object.__setattr__(layer, "_seed", integer(seed, "a seed", 0))
         object.__setattr__(layer, "_trainable", bool(trainable))
         _set_policy(layer, policy[0] if policy else _FLOAT32)
         _mark(inner_layers(layer) if inner else (), inner)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
+from memcfg.graph import spend
 from memcfg.nn._argument_checks import activation_name, integer, unit_interval
 from memcfg.nn._random import derive_seed, fixed_seed
 from memcfg.nn.initializers import Initializer, get_initializer
@@ -240,6 +241,8 @@ class _Recurrent:
         fused = (
             self._is_fused() and dropped is None and not (given and mask is not None)
         )
+        if not fused:
+            spend(builder.shape(z)[1])  # before there are as many tensors
         trace = self._fused if fused else self._unrolled
         sequence, last, finals = trace(scope, z, states, mask, dropped, given)
         y = sequence() if self.return_sequences else last

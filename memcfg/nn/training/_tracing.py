@@ -37,7 +37,14 @@ if TYPE_CHECKING:
     from memcfg.nn.optimizers._optimizer import Slot
     from memcfg.nn.training._objectives import Objectives
 
-__all__ = ["KINDS", "ProgramKey", "TraceSpec", "input_names", "trace"]
+__all__ = [
+    "KINDS",
+    "ProgramKey",
+    "TraceSpec",
+    "input_names",
+    "trace",
+    "trace_layers",
+]
 
 KINDS = ("train", "evaluate", "predict")
 
@@ -104,6 +111,12 @@ def trace(
 ) -> Graph:
     """Trace one program of a model, for a device that `has` kernels of these types."""
     return _Trace(spec, key).graph(has)
+
+
+def trace_layers(network: Network) -> None:
+    """Trace the layers as `predict` does, for an error if they cannot be traced."""
+    size = network.inputs[0].node.batch_size or 1
+    _Trace(TraceSpec("", network), ProgramKey("predict", size))._forward()
 
 
 class _Trace:
