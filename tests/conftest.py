@@ -16,7 +16,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # as many processes as processors
 from memcfg import config
 from memcfg.config._registry import registry  # `drop` has no public face
 
-pytest_plugins = ["covering_cells", "pytester"]
+pytest_plugins = ["covering_cells", "fewer_examples", "pytester"]
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started with nohup or `&`
     signal.signal(signal.SIGINT, signal.default_int_handler)

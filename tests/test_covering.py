@@ -57,9 +57,18 @@ def selected(pytester, *options):
         @pytest.mark.parametrize("policy", "abcd")
         def test_pairs(device, one, two, policy): ...
 
+        @pytest.mark.parametrize(
+            "one, two, three", [(1, 1, 2), (1, 2, 1), (2, 1, 1), (1, 1, 1)]
+        )
+        def test_given_together(one, two, three): ...
+
         @pytest.mark.strength(1)
         @pytest.mark.parametrize("policy", "abcd")
         def test_singles(device, policy): ...
+
+        @pytest.mark.strength(1, unless=lambda its: its["device"] == its["kind"])
+        @pytest.mark.parametrize("kind", "xy")
+        def test_left_out(device, kind): ...
 
         @pytest.mark.strength(3)
         @pytest.mark.parametrize("op", "+-*")
@@ -77,12 +86,14 @@ def selected(pytester, *options):
 
 def test_an_ordinary_run_has_all_pairs_and_the_full_one_the_product(pytester):
     full = selected(pytester, "-m", "slow or not slow")
-    assert len(full) == 36 + 12 + 36 + 1
+    assert len(full) == 36 + 4 + 12 + 4 + 36 + 1
     few = selected(pytester, "-m", "not slow")
     assert set(few) < set(full)
     tests = [line.partition("::")[2].partition("[")[0] for line in few]
     assert 12 <= tests.count("test_pairs") <= 18
+    assert tests.count("test_given_together") == 4
     assert 4 <= tests.count("test_singles") <= 5
+    assert tests.count("test_left_out") == 3
     assert tests.count("test_all") == 36
     assert tests.count("test_plain") == 1
     (spare, *_) = set(full) - set(few)

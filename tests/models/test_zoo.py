@@ -11,11 +11,14 @@ import zlib
 
 import numpy as np
 import pytest
-from zoo_table import FAMILIES, PUBLISHED, SMALL, batch, make_small
+from zoo_table import PUBLISHED, SMALL, batch, make_small
 
 import memcfg as mc
 
 nn, models = mc.nn, mc.models
+slow = pytest.mark.slow
+DEEP = ["densenet121", "inception_v3", "mobilenet_v2", "resnet34", "resnet50"]
+DEEP += ["resnet101", "resnet152", "vgg19"]  # hundreds of ops; shallower ones are there
 PLAIN = ["alexnet", "vgg16", "vgg19"]  # deep, without normalisation
 FUNCTIONS = [name for name in models.__all__ if not name.startswith("load_")]
 
@@ -33,7 +36,15 @@ def test_every_network_is_in_both_tables():
 
 
 @pytest.mark.parametrize(
-    "published", PUBLISHED, ids=lambda each: "-".join([each.name, *each.options])
+    "published",
+    [
+        pytest.param(
+            each,
+            marks=[slow] if each.options.get("depth", 0) > 200 else [],
+            id="-".join([each.name, *map(str, each.options.values())]),
+        )
+        for each in PUBLISHED
+    ],
 )
 def test_parameters_and_outputs_are_those_published(published):
     model = getattr(models, published.name)(**published.options)
@@ -55,9 +66,19 @@ def run(model, policy, data, steps=2):
     return losses, weights, predicted
 
 
-@pytest.mark.parametrize("name", sorted(SMALL))
+@pytest.mark.strength(1)
+@pytest.mark.parametrize(
+    "policy", ["keep_all", "replay_elementwise", "sqrt_checkpoint"]
+)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(each, marks=[slow] if each in DEEP else [])
+        for each in sorted(SMALL)
+    ],
+)
 def test_a_step_trains_takes_what_is_planned_and_has_the_bits_of_any_plan(
-    name, monkeypatch
+    name, policy, monkeypatch
 ):
     nn.set_random_seed(7)
     model = make_small(name, monkeypatch)
@@ -67,12 +88,10 @@ def test_a_step_trains_takes_what_is_planned_and_has_the_bits_of_any_plan(
     assert np.all(np.diff(losses, axis=0) != 0)
     if name in PLAIN:  # logits are small where nothing was learned
         assert losses[0] == pytest.approx(math.log(model.output_shape[-1]), rel=0.01)
-    if name in FAMILIES:
-        for policy in ("keep_all", "replay_elementwise", "sqrt_checkpoint"):
-            model.set_weights(start)
-            found = run(model, policy, data)
-            assert found[:2] == (losses, weights)
-            assert (found[2] > peak) == (policy == "keep_all")
+    model.set_weights(start)
+    found = run(model, policy, data)
+    assert found[:2] == (losses, weights)
+    assert (found[2] > peak) == (policy == "keep_all")
     model.close()
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
+from covering import covering
 
 import memcfg as mc
 from memcfg.errors import GraphError, InfeasiblePlanError
@@ -114,33 +117,50 @@ def measured(model) -> int:
     return model.memory_report(verify=True).measured_peak_bytes
 
 
-@pytest.mark.parametrize("network", NETWORKS)
-def test_weights_are_bit_identical_and_peaks_as_predicted(network, cpu):
-    """After ten steps, without a limit, and within one or the smallest there is."""
+@cache
+def undisturbed(network):
+    """Losses, weights and the peak where everything is kept."""
     model, losses = trained(network, "keep_all")
-    expected, most = model.get_weights(), model.memory_plan.peak_bytes
+    found = losses, model.get_weights(), model.memory_plan.peak_bytes
     model.close()
-    for method in NETWORKS[network][2]:
-        for limit in (None, most * 2 // 5):
+    return found
+
+
+CELLS = [(network, method) for network in NETWORKS for method in NETWORKS[network][2]]
+# Each network and each method once; tests/plan validates plans of graphs of all kinds.
+ORDINARY = covering(CELLS, 1)
+
+
+@pytest.mark.parametrize(
+    ("network", "method"),
+    [
+        pytest.param(*cell, marks=[] if place in ORDINARY else [pytest.mark.slow])
+        for place, cell in enumerate(CELLS)
+    ],
+)
+def test_weights_are_bit_identical_and_peaks_as_predicted(network, method, cpu):
+    """After ten steps, without a limit, and within one or the smallest there is."""
+    losses, expected, most = undisturbed(network)
+    for limit in (None, most * 2 // 5):
+        mc.config.set_memory_limit(cpu, limit)
+        try:
+            model, found = trained(network, method)
+        except InfeasiblePlanError as refusal:
+            limit = refusal.smallest_limit_bytes
             mc.config.set_memory_limit(cpu, limit)
-            try:
-                model, found = trained(network, method)
-            except InfeasiblePlanError as refusal:
-                limit = refusal.smallest_limit_bytes
-                mc.config.set_memory_limit(cpu, limit)
-                model, found = trained(network, method)
-            weights = zip(expected, model.get_weights(), strict=True)
-            plan = model.memory_plan
-            if any(isinstance(a, Compute) and a.algorithm for a in plan.actions):
-                assert np.allclose(found, losses, rtol=1e-3)
-                assert all(np.allclose(a, b, rtol=0, atol=2e-3) for a, b in weights)
-            else:
-                assert found == losses
-                assert all(np.array_equal(a, b) for a, b in weights)
-            assert model.memory_plan.method == method or method.startswith("auto")
-            assert measured(model) == model.memory_plan.peak_bytes < most
-            assert limit is None or model.memory_plan.peak_bytes <= limit
-            model.close()
+            model, found = trained(network, method)
+        weights = zip(expected, model.get_weights(), strict=True)
+        plan = model.memory_plan
+        if any(isinstance(a, Compute) and a.algorithm for a in plan.actions):
+            assert np.allclose(found, losses, rtol=1e-3)
+            assert all(np.allclose(a, b, rtol=0, atol=2e-3) for a, b in weights)
+        else:
+            assert found == losses
+            assert all(np.array_equal(a, b) for a, b in weights)
+        assert model.memory_plan.method == method or method.startswith("auto")
+        assert measured(model) == model.memory_plan.peak_bytes < most
+        assert limit is None or model.memory_plan.peak_bytes <= limit
+        model.close()
 
 
 CHAINS = [
@@ -155,9 +175,7 @@ CHAINS = [
 
 @pytest.mark.parametrize("network", ["residual", "densely connected", "attention"])
 def test_chains_train_with_the_same_bits_and_the_predicted_peak(network):
-    model, losses = trained(network, "keep_all")
-    expected, most = model.get_weights(), model.memory_plan.peak_bytes
-    model.close()
+    losses, expected, most = undisturbed(network)
     for policy in CHAINS:
         model, found = trained(network, policy)
         assert found == losses

@@ -97,6 +97,7 @@ def watch(monkeypatch):
     return taken
 
 
+@pytest.mark.strength(1)
 @pytest.mark.parametrize("order", ["host, file", "file, host"])
 @pytest.mark.parametrize("name", METHODS)
 def test_what_has_no_room_on_the_first_tier_goes_to_the_next(

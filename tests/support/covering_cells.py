@@ -13,37 +13,56 @@ from covering import covering
 def pytest_configure(config):
     config.addinivalue_line(
         "markers",
-        "strength(t): so many parameters' values meet in an ordinary run, by default 2;"
-        " the whole product is slow",
+        "strength(t, unless): so many parameters' values meet in an ordinary run, by "
+        "default 2, and the whole product is slow; there is no cell whose parameters "
+        "`unless` takes and is true for",
     )
 
 
 @pytest.hookimpl(tryfirst=True)  # before marks are selected
-def pytest_collection_modifyitems(items):
-    tests: dict[str, list[pytest.Function]] = {}
+def pytest_collection_modifyitems(config, items):
+    left_out = [item for item in items if _is_left_out(item)]
+    config.hook.pytest_deselected(items=left_out)
+    gone = {*left_out}
+    items[:] = [item for item in items if item not in gone]
+    tests: dict[tuple[str, bool], list[pytest.Function]] = {}
     for item in items:
-        if hasattr(item, "callspec"):
-            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+        # What is slow anyway, or needs a GPU, covers nothing where that does not run.
+        if hasattr(item, "callspec") and not item.get_closest_marker("slow"):
+            name, needs_gpu = item.nodeid.partition("[")[0], "gpu" in item.keywords
+            tests.setdefault((name, needs_gpu), []).append(item)
     for cells in tests.values():
-        # What is slow anyway covers nothing in an ordinary run.
-        cells = [cell for cell in cells if not cell.get_closest_marker("slow")]
-        if cells:
-            _mark_spare_ones(cells)
+        mark = cells[0].get_closest_marker("strength")
+        strength = mark.args[0] if mark and mark.args else 2
+        chosen = {*covering(_rows(cells), strength)}
+        for place, cell in enumerate(cells):
+            if place not in chosen:
+                cell.add_marker(pytest.mark.slow)
 
 
-def _mark_spare_ones(cells):
-    mark = cells[0].get_closest_marker("strength")
-    chosen = {*covering(_rows(cells), mark.args[0] if mark else 2)}
-    for place, cell in enumerate(cells):
-        if place not in chosen:
-            cell.add_marker(pytest.mark.slow)
+def _is_left_out(item):
+    mark = item.get_closest_marker("strength")
+    unless = mark and mark.kwargs.get("unless")
+    return (
+        unless is not None
+        and hasattr(item, "callspec")
+        and unless(item.callspec.params)
+    )
 
 
 def _rows(cells):
     """Which value each cell has on each axis; arguments given together are one axis."""
-    columns = []
-    for name in cells[0].callspec.params:
-        numbers = {}  # a value is one object in all cells
-        values = [id(cell.callspec.params[name]) for cell in cells]
-        columns.append(tuple(numbers.setdefault(each, len(numbers)) for each in values))
-    return list(zip(*dict.fromkeys(columns), strict=True))
+    axes = {name: (name,) for name in cells[0].callspec.params}
+    for mark in cells[0].iter_markers("parametrize"):
+        names = mark.args[0]
+        if isinstance(names, str):
+            names = [name.strip() for name in names.split(",")]
+        axes |= dict.fromkeys(names, tuple(names))
+    # A value is one object in all cells.
+    return [
+        [
+            tuple(id(cell.callspec.params.get(name)) for name in names)
+            for names in dict.fromkeys(axes.values())
+        ]
+        for cell in cells
+    ]

@@ -56,7 +56,15 @@ def train(executor, graph, values, policy, steps=3):
     return losses
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(
+    "policy",
+    [
+        "share",
+        "swapping",
+        pytest.param("keep_all", marks=pytest.mark.slow),
+        pytest.param("sqrt_checkpoint", marks=pytest.mark.slow),
+    ],
+)
 def test_every_policy_gives_the_bits_that_pages_give(policy):
     """With batches of several sizes, so that larger arenas replace smaller ones."""
     found = []
@@ -124,12 +132,12 @@ def test_a_state_whose_arena_another_took_waits_on_the_host(device, monkeypatch)
     executor.close()
 
 
-def test_a_call_that_fails_while_it_is_replaced_loses_nothing(device):
+def test_a_call_that_fails_while_it_is_replaced_loses_nothing(device, tenths):
     values = random_values(LARGE)
     executor = Executor(device, name="model")
     train(executor, SMALL, random_values(SMALL), planning.share(), 1)
     before, told = state_of(executor), 0
-    for number in range(200):
+    for number in range(0, 200, 10 // tenths):
         cuda_stand_in.fail_calls(number)
         try:
             executor.load({"train": LARGE}, planning.share(), values)
@@ -141,7 +149,7 @@ def test_a_call_that_fails_while_it_is_replaced_loses_nothing(device):
         if "train" in executor.graphs and executor.graphs["train"] == LARGE:
             break
         executor.load({"train": SMALL}, planning.share(), values)
-    assert told > 3
+    assert told > 1
     executor.close()
     gc.collect()
     assert device.pool.stats().current_bytes == 0

@@ -61,6 +61,7 @@ def nothing_is_left(device):
     assert device.host_pool.stats().current_bytes == 0
 
 
+@pytest.mark.strength(1)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_call_that_fails_anywhere_is_an_error_and_the_next_try_works(
     device, policy, tenths
@@ -82,7 +83,7 @@ def test_a_call_that_fails_anywhere_is_an_error_and_the_next_try_works(
     count = cuda_stand_in.calls() - before
     assert count > 50
     told = 0
-    for number in range(0, count, 10 // tenths):
+    for number in range(0, count, 20 // tenths):
         cuda_stand_in.fail_calls(number)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("warnings.warn", lambda *text, **how: None)
