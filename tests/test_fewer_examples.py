@@ -8,7 +8,7 @@ import pytest
 @pytest.mark.parametrize(
     ("options", "counts"),
     [
-        ([], {"many": 30, "few": 8, "fewest": 3, "method": 25}),
+        ([], {"many": 30, "few": 5, "fewest": 3, "method": 25}),
         (
             ["--hypothesis-profile=full"],
             {"many": 120, "few": 20, "fewest": 3, "method": 200},

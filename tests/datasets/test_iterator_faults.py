@@ -156,6 +156,7 @@ def take(iterator, n):
 # The producer raises.
 
 
+@pytest.mark.strength(1)
 @pytest.mark.parametrize("n", [0, 1, 7])
 @pytest.mark.parametrize(
     "kind",

@@ -39,6 +39,7 @@ def state(resource: Resource) -> tuple[object, ...]:
     )
 
 
+@pytest.mark.strength(1)
 @pytest.mark.parametrize("alignment", [1, 64, 128, 4096, 2**21])
 @pytest.mark.parametrize("nbytes", [1, 64, 65, 100_000])
 def test_blocks_are_aligned_and_rounded(resource, nbytes, alignment):
@@ -86,6 +87,7 @@ def test_blocks_can_be_written_where_there_is_memory(resource):
     assert view.sum() == 7 * 1000
 
 
+@pytest.mark.strength(1)
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
@@ -110,6 +112,7 @@ def test_requests_that_are_none(resource, arguments, error):
     assert state(resource) == before
 
 
+@pytest.mark.strength(1)
 @pytest.mark.parametrize("nbytes", [2**60, 2**63 - 1, 2**64 - 1, 2**70])
 def test_more_than_there_is_is_refused(resource, nbytes):
     with resource.allocate(100, tag="held"):
@@ -168,6 +171,7 @@ def test_wrong_frees_raise_and_change_nothing(resource):
         resource.deallocate(address, 100)
 
 
+@pytest.mark.strength(1)
 @pytest.mark.parametrize("other", MAKERS)
 def test_a_block_of_another_is_foreign(resource, other):
     foreign = MAKERS[other]()

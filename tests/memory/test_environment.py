@@ -62,6 +62,7 @@ def test_the_resident_limit_does():
     assert "granted" not in refused
 
 
+@pytest.mark.strength(1)
 @pytest.mark.parametrize("make", ["Pool()", "system()", "Pool(memory.system())"])
 @pytest.mark.parametrize("variable", ["MEMCFG_MAX_BYTES", "MEMCFG_MAX_RSS_BYTES"])
 @pytest.mark.parametrize("text", ["much", "0", "-1", "0%", f"{2**63}"])

@@ -31,6 +31,7 @@ def array(path):
 KINDS = ["float64", "i4", "?", "<U3", "S5", "M8[s]", "c16", ">u2", "(3,)f4"]
 
 
+@pytest.mark.strength(1)
 @pytest.mark.parametrize("dtype", [*KINDS, [("a", "i4"), ("b", "f8", (2,))]])
 @pytest.mark.parametrize("shape", [(), 7, (7,), (2, 3), [4, 1, 5], np.int64(3)])
 def test_the_file_is_as_long_as_the_data(path, shape, dtype):

@@ -11,14 +11,12 @@ import zlib
 
 import numpy as np
 import pytest
-from zoo_table import PUBLISHED, SMALL, batch, make_small
+from zoo_table import DEEP, PUBLISHED, SMALL, batch, make_small
 
 import memcfg as mc
 
 nn, models = mc.nn, mc.models
 slow = pytest.mark.slow
-DEEP = ["densenet121", "inception_v3", "mobilenet_v2", "resnet34", "resnet50"]
-DEEP += ["resnet101", "resnet152", "vgg19"]  # hundreds of ops; shallower ones are there
 PLAIN = ["alexnet", "vgg16", "vgg19"]  # deep, without normalisation
 FUNCTIONS = [name for name in models.__all__ if not name.startswith("load_")]
 

@@ -7,7 +7,7 @@ import zlib
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
-from zoo_table import FAMILIES, batch, make_small
+from zoo_table import DEEP, FAMILIES, batch, make_small
 
 import memcfg as mc
 
@@ -28,8 +28,16 @@ def run(model, policy, data):
     return losses, weights
 
 
-@pytest.mark.parametrize("name", sorted(FAMILIES))
-def test_every_plan_of_a_family_has_the_same_bits(name, monkeypatch):
+@pytest.mark.strength(1)
+@pytest.mark.parametrize("policy", ["replay_elementwise", "sqrt_checkpoint"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name in DEEP))
+        for name in sorted(FAMILIES)
+    ],
+)
+def test_every_plan_of_a_family_has_the_same_bits(name, policy, monkeypatch):
     mc.config.set_dtype_policy("mixed_bfloat16")
     nn.set_random_seed(7)
     model = make_small(name, monkeypatch)
@@ -37,9 +45,8 @@ def test_every_plan_of_a_family_has_the_same_bits(name, monkeypatch):
     data = batch(model)
     start = model.get_weights()
     expected = run(model, "share", data)
-    for policy in ("replay_elementwise", "sqrt_checkpoint"):
-        model.set_weights(start)
-        assert run(model, policy, data) == expected
+    model.set_weights(start)
+    assert run(model, policy, data) == expected
     model.close()
 
 

@@ -82,6 +82,7 @@ def assert_same(first, second):
         assert np.array_equal(one, other)
 
 
+@pytest.mark.strength(1)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("kind", MODELS)
 def test_a_copy_goes_on_as_the_original_does(way, kind, optimizer, loss, images):

@@ -35,6 +35,7 @@ SOURCES = {
 }
 
 
+@pytest.mark.strength(1)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("source", SOURCES)
 def test_the_numbers_are_those_of_arrays(source, mode, dense, rows):

@@ -524,6 +524,7 @@ class TestWrongBatches:
 
     KINDS = tuple(f"{i}" for i in range(23))
 
+    @pytest.mark.strength(1)
     @pytest.mark.parametrize("place", [0, 2])
     @pytest.mark.parametrize("number", range(23))
     def test_it_is_told_and_no_step_is_made(self, number, place, rows):

@@ -65,6 +65,7 @@ def owned(pool, name):
     return sum(nbytes for owner, nbytes in pool.owners().items() if name in owner)
 
 
+@pytest.mark.strength(1)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("buffer", [None, 2, -1])
 def test_no_batch_of_a_ring_is_copied(buffer, mode, runs, pool):
@@ -80,6 +81,7 @@ def test_no_batch_of_a_ring_is_copied(buffer, mode, runs, pool):
     assert len(addresses) < 6  # blocks are used again
 
 
+@pytest.mark.strength(1)
 @pytest.mark.parametrize("kind", ["dataset", "mapped", "generator", "iterator"])
 @pytest.mark.parametrize("buffer", [1, 2, 4])
 def test_a_ring_has_two_blocks_more_than_batches_that_wait(kind, buffer, pool):
@@ -142,6 +144,7 @@ def test_a_batch_is_let_go_before_the_next_is_taken():
     assert watched.batch() is None
 
 
+@pytest.mark.strength(1)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("buffer", [1, 2, 4])
 def test_the_plan_leaves_room_for_the_ring(buffer, mode, pool):

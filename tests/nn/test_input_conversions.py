@@ -140,6 +140,7 @@ def all_of(model, x, y):
     return found, more, model.test_on_batch(x, y), model.predict(x, verbose=0).tobytes()
 
 
+@pytest.mark.strength(1)
 @pytest.mark.parametrize("built", [True, False])
 @pytest.mark.parametrize("kind", SAMPLES)
 def test_samples_of_any_kind(loss, whole, kind, built):

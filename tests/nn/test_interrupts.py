@@ -163,6 +163,7 @@ class Meddling(nn.SGD):
         nn.SGD.learning_rate.fset(self, value)
 
 
+@pytest.mark.strength(1)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     "use",
@@ -203,6 +204,7 @@ def test_what_would_overwrite_a_step_is_refused_amid_it(mode, use):
 
 @swallows
 @untraced
+@pytest.mark.strength(1)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("use", USES)
 def test_a_bytecode(mode, use, steps, tenths):
@@ -259,6 +261,7 @@ def test_a_bytecode_of_compile_with_another_optimizer(mode, tenths):
 
 @untraced
 @swallows
+@pytest.mark.strength(1)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("use", USES)
 def test_a_signal(mode, use, steps, tenths):
@@ -292,6 +295,7 @@ def test_a_signal_amid_the_first_fit(mode, steps, tenths):
 
 
 @swallows
+@pytest.mark.strength(1)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", SIGNALS)
 def test_signals_of_all_kinds(mode, kind, steps):

@@ -470,6 +470,7 @@ def test_a_plan_that_is_asked_for_is_guided(limit, clock):
     model.close()
 
 
+@pytest.mark.strength(1)
 @pytest.mark.parametrize("before", [True, False])
 @pytest.mark.parametrize(
     ("owner", "name", "call"),

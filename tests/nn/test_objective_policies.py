@@ -80,9 +80,10 @@ def trained(name, options):
     return numbers, weights
 
 
+@pytest.mark.strength(1)
+@pytest.mark.parametrize("options", OPTIONS[1:], ids=str)
 @pytest.mark.parametrize("name", CASES)
-def test_bits_are_the_same_and_peaks_as_planned(name):
+def test_bits_are_the_same_and_peaks_as_planned(name, options):
     expected = trained(name, OPTIONS[0])
     assert all(np.isfinite(each).all() for each in expected[0][0].values())
-    for options in OPTIONS[1:]:
-        assert trained(name, options) == expected
+    assert trained(name, options) == expected

@@ -153,6 +153,7 @@ ACTS = {
 }
 
 
+@pytest.mark.strength(1)
 @pytest.mark.parametrize("threads", [1, 2, 4])
 @pytest.mark.parametrize(
     ("inputs", "units"),

@@ -62,6 +62,7 @@ def trained(network, optimizer, policy, images, loss):
 POLICIES = ("share", "replay_elementwise", "sqrt_checkpoint", "look_ahead", "auto")
 
 
+@pytest.mark.strength(1)
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_weights_are_bit_identical_after_twenty_steps(network, optimizer, images, loss):
@@ -80,6 +81,7 @@ def test_weights_are_bit_identical_after_twenty_steps(network, optimizer, images
     assert max(peaks[2:5]) <= peaks[1]
 
 
+@pytest.mark.strength(1)
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_reports_agree_with_the_plan_and_change_no_weight(

@@ -34,6 +34,7 @@ SOURCES = {
 }
 
 
+@pytest.mark.strength(1)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("source", SOURCES)
 def test_the_outputs_are_those_of_arrays(source, mode, dense, rows):

@@ -663,6 +663,7 @@ def test_two_steps_and_two_more_are_four(family, tmp_path):
     assert fed(copied, 4, 6) == fed(other, 4, 6) == fed(model, 4, 6)
 
 
+@pytest.mark.strength(1)
 @pytest.mark.parametrize("more", [{}, {"use_ema": True}, {"use_ema": False}])
 @pytest.mark.parametrize(
     "kind",

@@ -78,6 +78,7 @@ def limited(nbytes):
     mc.config.set_logical_device_configuration(cpu, [wanted])
 
 
+@pytest.mark.strength(1)
 @pytest.mark.parametrize("tight", [False, True], ids=["a quarter", "the smallest"])
 @pytest.mark.parametrize("name", METHODS)
 def test_it_trains_to_the_same_bits(name, tight):

@@ -60,6 +60,7 @@ class Named(nn.ReLU):
         return scope.builder.apply("relu", inputs, name=self.op)[0]
 
 
+@pytest.mark.strength(1)
 @pytest.mark.parametrize("mode", ["enabled", "single"])
 @pytest.mark.parametrize(
     "name", ["loss", "correct_count", "output", "x", "y", "learning_rate", "step"]

@@ -145,6 +145,7 @@ def test_the_modes_may_differ(mode):
     assert found == planned("residual", "adam")
 
 
+@pytest.mark.strength(1)
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("mode", UNPLANNED, ids=str)
 def test_the_reported_peak_is_the_pools(network, mode):
@@ -180,6 +181,7 @@ def peaks(network, act):
     return found
 
 
+@pytest.mark.strength(1)
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize(
     "act",
@@ -259,6 +261,7 @@ def test_g1_gradients_and_score(mode):
         assert np.array_equal(first, second)
 
 
+@pytest.mark.strength(1)
 @pytest.mark.parametrize("other", MODES, ids=str)
 def test_g2_models_of_different_modes_do_not_meet(mode, other):
     x, _ = data()
@@ -393,6 +396,7 @@ CALLS = {
 }
 
 
+@pytest.mark.strength(1)
 @pytest.mark.parametrize(
     ("call", "which"),
     [(c, w) for c in CALLS for w in "xy" if w == "x" or "predict" not in c],
@@ -529,6 +533,7 @@ def test_compiling_again_changes_the_mode_and_keeps_all(mode):
 # Limits and faults
 
 
+@pytest.mark.strength(1)
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("mode", UNPLANNED, ids=str)
 def test_the_limit_is_real(cpu, network, mode):
@@ -593,6 +598,7 @@ def test_memory_that_others_take_between_steps(mode):
     assert model.train_on_batch(x, y) == expected.train_on_batch(x, y)
 
 
+@pytest.mark.strength(1)
 @pytest.mark.parametrize("mode", UNPLANNED, ids=str)
 @pytest.mark.parametrize("place", [0, 5, 12])
 def test_an_error_inside_a_step_closes_all_and_changes_nothing(mode, place):

@@ -76,6 +76,7 @@ def inner(layer):
     return [getattr(layer, "layer", layer)]
 
 
+@pytest.mark.strength(1)
 @pytest.mark.parametrize("accumulated", [None, 2])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_policies_have_the_same_bits_and_the_peak_that_they_say(family, accumulated):

@@ -65,6 +65,7 @@ def test_blocks_mean_what_the_whole_does(
     )
 
 
+@pytest.mark.strength(1)
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize(
     ("rows", "depth", "classes"),

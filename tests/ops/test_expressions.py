@@ -41,6 +41,7 @@ def new_op():
 ELEMENTWISE = [kind.name for kind in ops.op_types() if kind.formula is not None]
 
 
+@pytest.mark.strength(1)
 @pytest.mark.parametrize("count", [1, 7, 1000, 8192, 50001])
 @pytest.mark.parametrize("name", ELEMENTWISE)
 def test_compiled_loops_and_the_interpreter_have_the_same_bits(name, count):

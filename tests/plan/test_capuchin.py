@@ -195,6 +195,7 @@ def test_a_limit_holds_or_is_refused_by_the_least(resnet):
     assert capuchin()(resnet).predicted.moved_bytes == 0
 
 
+@pytest.mark.strength(1)
 @pytest.mark.parametrize("bandwidth", [5e9, 5e8, 5e7])
 @pytest.mark.parametrize(("name", "batch"), [("resnet18", 32), ("unet", 4)])
 def test_it_is_as_fast_as_vdnn_and_chen(name, batch, bandwidth):

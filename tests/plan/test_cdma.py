@@ -118,6 +118,7 @@ def activated(kind, depth=4, batch=4, size=6, width=4, classes=3):
     return trace.finish(trace.op("bias", x, trace.state["head/bias"]), labels)
 
 
+@pytest.mark.strength(1)
 @pytest.mark.parametrize("rate", [1e4, 1e6, 1e8, 1e9, 1e10, 1e12])
 @pytest.mark.parametrize("base", [vdnn_all(), vdnn_conv()])
 @pytest.mark.parametrize("kind", ["gelu", "tanh", "relu"])

@@ -89,6 +89,7 @@ def truth(device, network):
     return found
 
 
+@pytest.mark.strength(1)
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("network", NETWORKS)
 def test_it_trains_to_the_same_bits_in_the_bytes_it_says(network, policy, device):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from hypothesis import settings
 
-LEAST = 8  # which are drawn in any case
+LEAST = 5  # which are drawn in any case
 
 
 def pytest_collection_modifyitems(config, items):

@@ -188,6 +188,9 @@ SMALL = {
 }
 # Of each family one, for what takes several models' time.
 FAMILIES = sorted(SMALL.keys() - {"vgg19", "resnet34", "resnet101", "resnet152"})
+# Of hundreds of ops; shallower ones are of the same kinds.
+DEEP = ["densenet121", "inception_v3", "mobilenet_v2", "resnet34", "resnet50"]
+DEEP += ["resnet101", "resnet152", "vgg19"]
 
 
 def make_small(name, monkeypatch):

@@ -179,6 +179,7 @@ def test_an_op_is_what_it_means_on_float32_and_rounded(table, op_type):
             mixed.check(table)
 
 
+@pytest.mark.strength(1)
 @pytest.mark.parametrize(
     "op_type", [kind.name for kind in ops.op_types() if kind.formula is not None]
 )
