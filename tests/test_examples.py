@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("[0-9]*.py"))
+MARK = "@pytest.mark.alone\n"
 LONG_ON_NUMPY = ("25_regression", "26_unet")  # a minute, and half a minute
 
 
@@ -63,3 +64,10 @@ def test_half_of_pytorchs_memory_is_enough_in_full_size(network):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "of the peak" in done.stdout
+
+
+def test_what_runs_alone_is_here():
+    """`tox.ini` collects no other file for it."""
+    tests = Path(__file__).parent
+    marked = [path for path in tests.rglob("test_*.py") if MARK in path.read_text()]
+    assert marked == [Path(__file__)]
