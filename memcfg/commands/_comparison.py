@@ -10,14 +10,15 @@ from memcfg._terminal import width, write
 from memcfg.commands._at_work import GrowingTable, shown
 from memcfg.commands._measured import Measured, measure
 from memcfg.commands._method_facts import told_lossy
+from memcfg.commands._tasks import Task
 from memcfg.errors import InfeasiblePlanError, MemcfgError
 from memcfg.plan import NAMED_POLICIES, Plan, keep_all, lower_bound, share
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from memcfg.commands._tasks import Task
+    from memcfg.commands._tasks import OwnTask
     from memcfg.graph import Graph
     from memcfg.plan import Policy
 
@@ -45,17 +46,23 @@ class _Refusal(NamedTuple):
 
 
 def compare(
-    task: Task, graph: Graph, methods: Sequence[str], limit: int | None, steps: int
+    task: Task | OwnTask,
+    graph: Graph,
+    methods: Sequence[str],
+    limit: int | None,
+    steps: int,
 ) -> int:
-    """Plan by every method, write a row as each is done; 1 if none has a plan.
+    """Plan by every method and write a row for each; 1 if none has a plan.
 
-    With `steps` each plan trains so many steps.
+    Rows are sorted, the best first: within a limit the least time, without one the
+    smallest peak. With `steps` each plan trains so many, and rows come as they end.
     """
     write(_head(graph, limit))
     tiers = _tiers(graph)
     numbers, table = _table(methods, tiers, measured=steps > 0)
-    refused, unproven = [], []
-    lossy: dict[str, tuple[str, ...]] = {}
+    refused: list[_Refusal] = []
+    plans: dict[str, Plan] = {}
+    rows: dict[str, tuple[str, ...]] = {}
     for name in methods:
         policy = NAMED_POLICIES[name]()
         with shown(f"planning: {name}"):
@@ -63,26 +70,57 @@ def compare(
         if isinstance(found, _Refusal):
             refused.append(found)
             continue
-        lossy[name] = found.lossy
-        if is_unproven(found):
-            unproven.append(name)
         measured = None
-        if steps:
+        if steps and isinstance(task, Task):  # a model's file is not trained
             with shown(f"training: {name}"):
                 measured = measure(task, policy, limit, steps)
         cells = _cells(found, measured)
-        table.add(name, *(cells[each] for each in numbers), *_away(found, tiers))
-    planned = len(refused) < len(methods)
-    if unproven:
+        plans[name] = found
+        rows[name] = *(cells[each] for each in numbers), *_away(found, tiers)
+        if steps:
+            table.add(name, *rows[name])
+    best = _best(plans, limit)
+    if not steps:
+        for name in sorted(plans, key=lambda name: _rank(plans[name], limit)):
+            table.add(f"{name} *" if name in best else name, *rows[name])
+    _write_notes(plans, best if steps else [], refused, limit)
+    return 0 if plans else 1
+
+
+def _write_notes(
+    plans: Mapping[str, Plan],
+    best: Sequence[str],
+    refused: Sequence[_Refusal],
+    limit: int | None,
+) -> None:
+    """Write what the rows do not say: the best, what is unproven, lossy or refused."""
+    if len(plans) > 1:
+        what = "the smallest peak" if limit is None else "the least time"
+        told = f"Methods with {what}: {', '.join(best)}" if best else f"* {what}"
+        write("\n" + textwrap.fill(told, width(), subsequent_indent="  "))
+    if unproven := [name for name in plans if is_unproven(plans[name])]:
         write("\nNot proven the method's best, since its search ended first:")
         write("\n".join(f"  {name}" for name in unproven))
-    if told := told_lossy(lossy):
+    if told := told_lossy({name: plan.lossy for name, plan in plans.items()}):
         write("\n" + textwrap.fill(told, width(), subsequent_indent="  "))
     if refused:
         what = "No plan" if limit is None else f"No plan within {format_bytes(limit)}"
-        write(f"\n{what}:" if planned else f"{what}:")
+        write(f"\n{what}:" if plans else f"{what}:")
         write("\n".join(_refusals(refused)))
-    return 0 if planned else 1
+
+
+def _rank(plan: Plan, limit: int | None) -> tuple[float, float]:
+    """Return what plans are sorted by."""
+    seconds, peak = plan.elapsed_seconds, plan.peak_bytes
+    return (peak, seconds) if limit is None else (seconds, peak)
+
+
+def _best(plans: Mapping[str, Plan], limit: int | None) -> list[str]:
+    """Return the methods with the best lossless plan; none without a choice."""
+    ranks = {n: _rank(plan, limit) for n, plan in plans.items() if not plan.lossy}
+    if len(plans) < 2 or not ranks:
+        return []
+    return [name for name in ranks if ranks[name] == min(ranks.values())]
 
 
 def _table(
@@ -95,7 +133,7 @@ def _table(
     if tiers:  # a table has 80 columns
         without += ("Gap", "Extra work", "Planned in")
     numbers = [name for name in _WIDTHS if name not in without]
-    widths = [max(map(len, methods)), *(_WIDTHS[name] for name in numbers)]
+    widths = [max(map(len, methods)) + len(" *"), *(_WIDTHS[name] for name in numbers)]
     away = [f"On {tier}" for tier in tiers]
     if len(tiers) > _FEW:
         away = [away[0], "On others"]

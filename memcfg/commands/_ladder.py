@@ -13,6 +13,7 @@ from memcfg.commands._at_work import GrowingTable, shown
 from memcfg.commands._comparison import extra, gap, seconds, waits
 from memcfg.commands._measured import Measured, environment, measure
 from memcfg.commands._rungs import Rungs
+from memcfg.commands._tasks import Task
 from memcfg.files import write_atomically
 from memcfg.plan import NAMED_POLICIES, Plan, share
 from memcfg.units import format_bytes
@@ -20,7 +21,7 @@ from memcfg.units import format_bytes
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from memcfg.commands._tasks import Task
+    from memcfg.commands._tasks import OwnTask
     from memcfg.graph import Graph
 
 _BAR = 20, 6  # columns of the longest bar; beside measured columns
@@ -66,7 +67,9 @@ class _Ladder(NamedTuple):
         return max(map(self.delay, self.planned())) or 0.01
 
 
-def climb(task: Task, graph: Graph, method: str, steps: int, output: str | None) -> int:
+def climb(
+    task: Task | OwnTask, graph: Graph, method: str, steps: int, output: str | None
+) -> int:
     """Plan at ever lower limits, down to the floor; print, and draw into a file.
 
     With `steps` each plan trains so many steps, and its row is written then.
@@ -80,7 +83,7 @@ def climb(task: Task, graph: Graph, method: str, steps: int, output: str | None)
     ladder = _Ladder(graph, method, shared, rungs)
     table = _table(ladder, measured=steps > 0)
     for index, rung in enumerate(rungs):
-        if steps and rung.plan is not None:
+        if steps and rung.plan is not None and isinstance(task, Task):
             at = f"{format_bytes(rung.limit)}, {index + 1} of {len(rungs)}"
             with shown(f"training: {at}"):
                 measured = measure(task, policy, rung.limit, steps)

@@ -15,7 +15,7 @@ from memcfg.commands._comparison import compare
 from memcfg.commands._ladder import climb
 from memcfg.commands._places import add_places, configure, said_places, tiers_said
 from memcfg.commands._sizes import is_bare, size, warn_of_few
-from memcfg.commands._tasks import NETWORKS, Task, missing, read_setting
+from memcfg.commands._tasks import NETWORKS, OwnTask, Task, missing, read_setting
 from memcfg.commands._whole_numbers import positive
 from memcfg.errors import FormatError, GraphError
 from memcfg.files import read_file, write_atomically
@@ -53,7 +53,8 @@ class _Limit(NamedTuple):
 
 
 _BATCH, _STEPS = 32, 5  # what `plan` takes of a network if nothing else is said
-_STANDARD_OUTPUT = "-"  # as an --output
+_MODEL = ".memcfg"  # how files of models end
+_STANDARD = "-"  # standard input as a file to read, standard output as an --output
 _MAX_FILE = 2**28  # bytes; a graph of a million ops has about as many
 
 
@@ -65,11 +66,14 @@ def add_plan(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "network",
         nargs="?",
         metavar="NETWORK",
-        type=_one_of("network", NETWORKS),
-        help="a network of memcfg.models, such as resnet50",
+        type=_network,
+        help="a network of memcfg.models, such as resnet50, or a model's file, "
+        f"such as own{_MODEL}",
     )
     parser.add_argument(
-        "--graph", metavar="FILE", help="a graph as memcfg.graph/1 instead"
+        "--graph",
+        metavar="FILE",
+        help="a graph as memcfg.graph/1 instead; -: standard input",
     )
     parser.add_argument(
         "--batch", type=positive, metavar="N", help="samples a step (default: 32)"
@@ -142,17 +146,20 @@ def _plan(args: argparse.Namespace) -> int:
     else:
         if args.limit is not None and args.limit.is_bare:
             warn_of_few("--limit", args.limit.size)
-        task = Task(
-            args.network,
-            args.batch or _BATCH,
-            dict(args.set or ()),
-            args.times or TIMES[0],
-        )
-        if needed := missing(task.network, task.arguments.keys()):
-            args.parser.error(f"{task.network} needs an argument: {' '.join(needed)}")
+        task: Task | OwnTask
+        batch = args.batch or _BATCH
+        if args.network.endswith(_MODEL):
+            task = OwnTask(args.network, batch)
+        else:
+            arguments = dict(args.set or ())
+            task = Task(args.network, batch, arguments, args.times or TIMES[0])
+            if needed := missing(task.network, arguments.keys()):
+                args.parser.error(
+                    f"{task.network} needs an argument: {' '.join(needed)}"
+                )
         try:
             graph = task.graph()
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RuntimeError) as error:
             args.parser.error(str(error))
         steps = (args.steps or _STEPS) if args.train else 0
         if args.ladder:
@@ -162,7 +169,7 @@ def _plan(args: argparse.Namespace) -> int:
             limit = _bytes(args.limit, graph)
             return compare(task, graph, methods, limit, steps)
     plan = _plan_once(args, method, graph)
-    if args.output == _STANDARD_OUTPUT:
+    if args.output == _STANDARD:
         _print(plan.to_json() + "\n")
         return 0
     if args.output is not None:
@@ -211,10 +218,13 @@ def _check(args: argparse.Namespace) -> None:
     for_networks = bool(
         args.batch or args.set or args.ladder or args.train or args.times
     )
+    own = args.network is not None and args.network.endswith(_MODEL)
     wrong = {
         "plan takes a network or --graph FILE": of_graph == (args.network is not None),
         "--batch, --set, --times, --ladder and --run are for a network": of_graph
         and for_networks,
+        "--set, --times and --run are not for a model's file": own
+        and bool(args.set or args.train or args.times),
         "--time-limit is for one plan by auto": args.time_limit is not None
         and (many or args.ladder or args.method not in (None, "auto")),
         "--steps is for --run": args.steps is not None and not args.train,
@@ -262,7 +272,7 @@ def add_place(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
     """Add ``memcfg place`` to a parser."""
     text = "place buffers with fixed lifetimes (columns id,lower,upper,size)"
     parser = subparsers.add_parser("place", help=text, description=text)
-    parser.add_argument("buffers", help="the CSV file")
+    parser.add_argument("buffers", help="the CSV file; -: standard input")
     parser.add_argument(
         "--capacity",
         type=size,
@@ -288,7 +298,7 @@ def add_place(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
 def _place(args: argparse.Namespace) -> int:
     buffers = _read(args.buffers, read_buffers)
     placement = place(buffers, capacity=args.capacity, time_limit=args.time_limit)
-    if args.output == _STANDARD_OUTPUT:
+    if args.output == _STANDARD:
         _print(write_placement(buffers, placement))
         return 0
     if args.output is not None:
@@ -306,9 +316,13 @@ def _place(args: argparse.Namespace) -> int:
 
 
 def _read(path: str, parse: Callable[[str], _Value]) -> _Value:
-    """Read a text file and parse it; an error names the file."""
+    """Read a text file, or standard input, and parse it; an error names the file."""
     try:
-        return parse(read_file(path, _MAX_FILE).decode("utf-8-sig"))
+        if path == _STANDARD:
+            path, content = "standard input", sys.stdin.buffer.read(_MAX_FILE)
+        else:
+            content = read_file(path, _MAX_FILE)
+        return parse(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise FormatError(f"{path}: not UTF-8 text: {error}") from error
     except (FormatError, GraphError) as error:
@@ -345,6 +359,11 @@ def _bytes(limit: _Limit | None, graph: Graph) -> int | None:
     if isinstance(limit.size, Fraction):
         return max(1, int(limit.size * share()(graph).peak_bytes))
     return limit.size
+
+
+def _network(text: str) -> str:
+    """Read the name of a network, or of a model's file, on the command line."""
+    return text if text.endswith(_MODEL) else _one_of("network", NETWORKS)(text)
 
 
 def _one_of(what: str, known: Iterable[str]) -> Callable[[str], str]:

@@ -84,6 +84,22 @@ class Task:
         return tuple(self.batch if size is None else size for size in tensor.shape)
 
 
+@dataclass(frozen=True)
+class OwnTask:
+    """A training step of a model in a file, compiled as it was when it was saved."""
+
+    network: str  # the file
+    batch: int
+
+    def graph(self) -> Graph:
+        """Trace the training step; RuntimeError if the model was not compiled."""
+        model = nn.models.load_model(self.network)
+        try:
+            return model.graph(self.batch)
+        finally:
+            model.close()
+
+
 def missing(network: str, given: AbstractSet[str]) -> list[str]:
     """Return what a network needs and is not given, as ``--set`` takes it.
 

@@ -1,4 +1,4 @@
-"""Buffers as CSV files, in the format of MiniMalloc; ``offset`` is only written."""
+"""Buffers as CSV files, in the format of MiniMalloc; an ``offset`` is only written."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def read_buffers(text: str) -> list[Buffer]:
     FormatError
         If a column is missing, unknown or there twice, a field is missing, not a
         whole number of at most 18 digits or out of range, an id stands twice, or
-        the sizes sum to 2**62 or more. The message names the line.
+        the sizes sum to 2**62 or more, or if a buffer has an offset already: fixed
+        offsets are not supported. The message names the line.
 
     References
     ----------
@@ -85,6 +86,12 @@ def _buffer(row: list[str], columns: list[str], where: str) -> Buffer:
         raise FormatError(f"{where}: 'id' is empty")
     if lower >= upper:
         raise FormatError(f"{where}: the lifetime [{lower}, {upper}) is empty")
+    if fields.get("offset"):
+        raise FormatError(
+            f"{where}: buffer {fields['id']!r} has the offset {fields['offset']}, and "
+            "fixed offsets are not supported: leave the column out, and all buffers "
+            "are placed"
+        )
     if size < 0:
         raise FormatError(f"{where}: 'size' is negative: {size}")
     return Buffer(fields["id"], lower, upper, size)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import re
 from pathlib import Path
 
@@ -104,3 +105,29 @@ def test_an_output_in_a_missing_folder_is_named(small, tmp_path, capsys):
     assert main(["place", small, "--output", str(path)]) == 2
     error = capsys.readouterr().err
     assert error == f"memcfg: error: {path}: No such file or directory\n"
+
+
+def test_rows_come_from_standard_input(small, capsys, monkeypatch):
+    stdin = io.TextIOWrapper(io.BytesIO(SMALL.encode()))
+    monkeypatch.setattr("sys.stdin", stdin)
+    assert main(["place", "-", "--output", "-"]) == 0
+    piped = capsys.readouterr().out
+    assert main(["place", str(small), "--output", "-"]) == 0
+    assert capsys.readouterr().out == piped
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"id,lower\n")))
+    assert main(["place", "-"]) == 2
+    assert "standard input: line 1: column 'upper' is missing" in (
+        capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize("offset", ["0", "64", "-1", "x"])
+def test_fixed_offsets_are_refused(tmp_path, capsys, offset):
+    path = tmp_path / "fixed.csv"
+    path.write_text(f"id,lower,upper,size,offset\na,0,2,64,\nb,1,3,64,{offset}\n")
+    assert main(["place", str(path), "--output", "-"]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert f"line 3: buffer 'b' has the offset {offset}" in told.err
+    path.write_text("id,lower,upper,size,offset\na,0,2,64,\n")
+    assert main(["place", str(path), "--output", "-"]) == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -12,12 +13,13 @@ from xml.etree import ElementTree
 import pytest
 from tier_rules import bytes_by_tier
 
+import memcfg as mc
 from memcfg import config, models
 from memcfg.cli import main
 from memcfg.commands import _comparison, _ladder, _plans
 from memcfg.commands._tasks import NETWORKS, Task, missing, read_setting
 from memcfg.errors import InfeasiblePlanError
-from memcfg.plan import POLICIES, Plan, auto, share, validate
+from memcfg.plan import NAMED_POLICIES, POLICIES, Plan, auto, share, validate
 from memcfg.plan._highs import solve
 from memcfg.units import format_bytes
 
@@ -627,3 +629,64 @@ def test_a_terminal_gets_lines_that_fit(capsys, monkeypatch):
 def test_checkmate_does_not_name_what_refuses_too(capsys):
     assert main(["plan", "resnet50", "--batch", "1", "--method", "checkmate"]) == 2
     assert "Plan with auto()." in capsys.readouterr().err
+
+
+@pytest.fixture
+def own_file(tmp_path):
+    layers = [mc.nn.Input((16,)), *(mc.nn.Dense(64, "relu") for _ in range(6))]
+    model = mc.nn.Sequential([*layers, mc.nn.Dense(3)], name="own")
+    path = tmp_path / "own.memcfg"
+    model.compile("adam", mc.nn.SparseCategoricalCrossentropy(from_logits=True))
+    model.save(path)
+    graph = model.graph(8)
+    model.close()
+    return path, graph
+
+
+def test_a_model_in_a_file_is_planned(own_file, capsys):
+    path, graph = own_file
+    words = ["plan", str(path), "--batch", "8"]
+    assert main([*words, "--method", "share", "--output", "-"]) == 0
+    plan = Plan.from_json(capsys.readouterr().out)
+    validate(graph, plan)
+    assert plan.peak_bytes == share()(graph).peak_bytes
+    assert main([*words, "--ladder", "--method", "sqrt_checkpoint"]) == 0
+    assert "The smallest limit is" in capsys.readouterr().out
+    for wrong in (["--run"], ["--set", "a=1"], ["--times", "nominal"]):
+        with pytest.raises(SystemExit):
+            main([*words, *wrong])
+        assert "not for a model's file" in capsys.readouterr().err
+
+
+def test_a_file_of_a_model_that_was_not_compiled(tmp_path, capsys):
+    model = mc.nn.Sequential([mc.nn.Input((4,)), mc.nn.Dense(2)])
+    model.save(tmp_path / "plain.memcfg")
+    with pytest.raises(SystemExit):
+        main(["plan", str(tmp_path / "plain.memcfg")])
+    assert "compile" in capsys.readouterr().err
+    assert main(["plan", str(tmp_path / "none.memcfg")]) == 2
+    assert "none.memcfg: No such file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("limit", [None, "100%"])
+def test_rows_are_sorted_and_the_best_is_marked(own_file, capsys, limit, monkeypatch):
+    few = ("keep_all", "sqrt_checkpoint", "share", "auto", "gist_fp8")
+    monkeypatch.setattr(_plans, "POLICIES", few)
+    path, graph = own_file
+    words = ["plan", str(path), "--batch", "8"]
+    main(words if limit is None else [*words, "--limit", limit])
+    out = capsys.readouterr().out
+    names = re.findall(r"^ (\w+)( \*)? +[\d.]+ [KM]?i?B ", out, re.MULTILINE)
+    size = None if limit is None else share()(graph).peak_bytes
+    ranks = {}
+    for name in few:
+        with suppress(InfeasiblePlanError):
+            plan = NAMED_POLICIES[name]()(graph, size)
+            numbers = (plan.elapsed_seconds, plan.peak_bytes)
+            ranks[name] = (numbers if size else numbers[::-1], bool(plan.lossy))
+    assert [ranks[name][0] for name, _ in names] == sorted(r for r, _ in ranks.values())
+    best = min(rank for rank, lossy in ranks.values() if not lossy)
+    assert {name for name, mark in names if mark} == {
+        name for name, (rank, lossy) in ranks.items() if rank == best and not lossy
+    }
+    assert ("* the least time" if size else "* the smallest peak") in out
