@@ -139,6 +139,7 @@ def column_cases():
         (3, 65),
         (2, 300),
         (3000, 6),
+        (4200, 8),
         (2, 3, 4, 5),
     ):
         c, a = shape[-1:], {"epsilon": 1e-3}
@@ -160,6 +161,10 @@ def column_cases():
         yield from fused_cases(x, dy, gamma, beta)
         yield from activated_cases(x, dy, gamma, beta)
     yield moments(1000 + normal(500, 3))
+    for first in (1e6, np.nan):
+        far = 1000 + normal(4200, 8)
+        far[0, ::2] = far[7, 1] = first
+        yield case("batch_moments", [far])
 
 
 def moments(x):

@@ -61,6 +61,13 @@ def test_an_op_computes_what_it_means(table, op_type):
                 check(table, shared, exact=op_type in EXACT)
 
 
+def test_the_mean_of_an_infinity_is_one(table):
+    x = normal(70, 8)
+    x[0, :3] = x[5, 2:5] = np.inf
+    with np.errstate(invalid="ignore"):
+        check(table, case("batch_moments", [x]))
+
+
 @given(drawn=convolutions())
 @settings(max_examples=25, deadline=None)
 def test_convolutions(table, drawn):
