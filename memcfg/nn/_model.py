@@ -76,7 +76,7 @@ from memcfg.nn.training._progress import check_verbose
 from memcfg.nn.training._session import Session, device_of
 from memcfg.nn.training._tracing import ProgramKey, TraceSpec
 from memcfg.nn.training._trainer import Totals, Trainer, check_on_nan, non_finite
-from memcfg.workspaces import is_attached, scope_out
+from memcfg.workspaces import gc, is_attached, scope_out
 
 if TYPE_CHECKING:
     import os
@@ -757,18 +757,19 @@ class Model(FixedAttributes):
                     "steps": feed.steps,
                 }
                 listeners = CallbackList([*given, history], self, params)
-                return self._trainer.fit(
-                    session,
-                    found,
-                    feed,
-                    held_feed,
-                    numbers,
-                    validated,
-                    shown,
-                    guard,
-                    listeners,
-                    history,
-                )
+                with gc.while_fitting():
+                    return self._trainer.fit(
+                        session,
+                        found,
+                        feed,
+                        held_feed,
+                        numbers,
+                        validated,
+                        shown,
+                        guard,
+                        listeners,
+                        history,
+                    )
 
     @outside_workspaces
     def evaluate(

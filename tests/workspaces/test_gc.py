@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gc
+import itertools
+import os
 import subprocess
 import sys
 import threading
 import time
 import weakref
 
+import numpy as np
 import pytest
 
 import memcfg as mc
@@ -318,3 +321,241 @@ def test_forks(name):
 @pytest.mark.parametrize("name", ALONE)
 def test_alone_in_a_process(name):
     run(ALONE[name])
+
+
+@pytest.fixture
+def window():
+    yield control
+    control.set_auto_gc_window(None)
+    control.toggle_periodic_gc(True)
+
+
+@pytest.fixture
+def began():
+    """When automatic collections began, in seconds."""
+    times = []
+
+    def note(phase, info):
+        if phase == "start":
+            times.append(time.monotonic())
+
+    gc.callbacks.append(note)
+    yield times
+    gc.callbacks.remove(note)
+
+
+def litter(*_):
+    """Leave more behind than Python's collector waits for."""
+    for _ in range(2 * gc.get_threshold()[0]):
+        garbage()
+
+
+class Littering(mc.nn.callbacks.Callback):
+    """Leaves garbage behind in every batch, and spends some time."""
+
+    def __init__(self, seconds=0.0, act=lambda: None):
+        super().__init__()
+        self.seconds, self.act = seconds, act
+
+    def on_train_batch_end(self, batch, logs=None):
+        litter()
+        time.sleep(self.seconds)
+        self.act()
+
+    on_test_batch_end = on_train_batch_end
+
+
+@pytest.fixture
+def model():
+    made = mc.nn.Sequential([mc.nn.Input((2,)), mc.nn.Dense(1)])
+    made.compile("sgd", "mse")
+    yield made
+    made.close()
+
+
+def fit(model, *callbacks, batches=20, held=False):
+    x = np.ones((2 * batches, 2), np.float32)
+    y = np.ones((2 * batches, 1), np.float32)
+    validation = (x, y) if held else None
+    model.fit(
+        x, y, batch_size=2, verbose=0, callbacks=callbacks, validation_data=validation
+    )
+
+
+def test_settings_of_the_window_are_read_and_checked(window):
+    assert window.get_auto_gc_window() is None
+    assert window.set_auto_gc_window(100) is None
+    assert window.set_auto_gc_window(0) == 100
+    assert not window.is_periodic_gc_active()
+    window.set_auto_gc_window(0.5)
+    assert window.toggle_periodic_gc(False) is True
+    assert not window.is_periodic_gc_active()
+    assert window.toggle_periodic_gc(True) is False
+    assert window.is_periodic_gc_active()
+    for wrong in (-1, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match="finite and not negative"):
+            window.set_auto_gc_window(wrong)
+    for wrong in ("100", True, [1]):
+        with pytest.raises(TypeError, match="a number or None"):
+            window.set_auto_gc_window(wrong)
+    with pytest.raises(TypeError, match="True or False"):
+        window.toggle_periodic_gc(0)
+    assert window.get_auto_gc_window() == 0.5
+
+
+def test_without_a_window_python_collects_as_it_likes(model, began):
+    fit(model, Littering())
+    assert len(began) >= 20
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_at_most_one_collection_begins_in_a_window(model, began, window, held):
+    window.set_auto_gc_window(40)
+    inside = []
+
+    def act():
+        inside[:] = began
+
+    fit(model, Littering(0.01, act), held=held)
+    assert len(inside) >= 2
+    assert len(inside) < 15 * (1 + held)  # of 20 batches in which Python would
+    between = [later - before for before, later in itertools.pairwise(inside)]
+    assert min(between) >= 0.04
+    before = len(began)
+    litter()  # no model fits any more
+    assert len(began) > before
+
+
+@pytest.mark.parametrize(
+    "forbid",
+    [lambda: control.set_auto_gc_window(0), lambda: control.toggle_periodic_gc(False)],
+)
+def test_no_collection_begins_if_none_may(model, began, window, forbid):
+    control.set_auto_gc_window(1)
+    forbid()
+    left, counts = [], []
+
+    def act():
+        left.append(garbage())
+        counts.append(len(began))
+        assert not any(map(gone, left))
+
+    fit(model, Littering(0.001, act))
+    assert counts == counts[:1] * 20  # some time before the first step one may
+    assert gc.isenabled()
+    control.collect()
+    assert gone(*left)
+
+
+def test_what_a_caller_collects_begins_a_window(model, began, window):
+    window.set_auto_gc_window(10_000)
+    fit(model, Littering(act=control.collect), batches=5)
+    asked = 5
+    assert len(began) in (asked, asked + 1)  # one may begin before the first
+
+
+def test_a_window_holds_at_once_for_models_that_fit(model, began, window):
+    acts = [
+        *([lambda: None] * 3),
+        lambda: window.set_auto_gc_window(0),
+        *([lambda: None] * 3),
+        lambda: window.set_auto_gc_window(None),
+    ]
+    counts = []
+    each = iter(acts)
+
+    def act():
+        counts.append(len(began))
+        next(each)()
+
+    fit(model, Littering(act=act), batches=8)
+    assert counts[0] < counts[2] < counts[3]
+    assert counts[3] == counts[7]
+    assert len(began) > counts[7]
+
+
+def test_a_pause_of_ones_own_stays_one_in_a_window(model, began, window):
+    window.set_auto_gc_window(0.01)
+    with control.paused():
+        fit(model, Littering(0.001), batches=5)
+        assert control.is_paused()
+        assert began == []
+
+    def paused():
+        before = len(began)
+        with control.paused():
+            litter()
+            time.sleep(0.001)
+        assert len(began) == before
+        assert not control.is_paused()
+
+    fit(model, Littering(act=paused), batches=5)
+    gc.disable()
+    try:
+        before = len(began)
+        fit(model, Littering(0.001), batches=5)
+        assert len(began) == before
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_an_error_amid_fit_ends_the_window(model, window):
+    window.toggle_periodic_gc(False)
+
+    def fail():
+        assert not gc.isenabled()
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fit(model, Littering(act=fail))
+    assert gc.isenabled()
+    assert gc.callbacks == []
+
+
+def test_models_that_fit_in_several_threads_share_the_window(window):
+    window.toggle_periodic_gc(False)
+    inside, out = threading.Barrier(2), threading.Event()
+
+    def work():
+        own = mc.nn.Sequential([mc.nn.Input((2,)), mc.nn.Dense(1)])
+        own.compile("sgd", "mse")
+        fit(own, Littering(act=lambda: (inside.wait(10), out.wait(10))), batches=1)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    inside.wait(10)
+    other = mc.nn.Sequential([mc.nn.Input((2,)), mc.nn.Dense(1)])
+    other.compile("sgd", "mse")
+    fit(other, batches=1)
+    assert not gc.isenabled()  # the first fits still
+    out.set()
+    thread.join()
+    assert gc.isenabled()
+
+
+def test_the_child_of_a_fork_has_the_windows_of_its_thread_alone(model, window):
+    window.toggle_periodic_gc(False)
+    found = []
+
+    def child(check):
+        number = os.fork()
+        if number == 0:
+            os._exit(0 if check() else 1)
+        return os.waitstatus_to_exitcode(os.waitpid(number, 0)[1])
+
+    fit(model, Littering(act=lambda: found.append(child(lambda: not gc.isenabled()))))
+    inside, out = threading.Event(), threading.Event()
+
+    def elsewhere():
+        with control.while_fitting():
+            inside.set()
+            out.wait(10)
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    inside.wait(10)
+    found.append(child(gc.isenabled))
+    out.set()
+    thread.join()
+    assert set(found) == {0}

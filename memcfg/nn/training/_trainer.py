@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from memcfg.errors import NonFiniteLossError
 from memcfg.nn.training._progress import Progress
+from memcfg.workspaces import gc
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -182,6 +183,7 @@ class Trainer:
             for hook in begin:
                 hook(step, {})
             finished, values = session.step("train", batch, optimizer, guard=guard)
+            gc.between_steps()
             if finished:
                 totals.add(batch.size, values)
                 progress.step()
@@ -213,6 +215,7 @@ class Trainer:
             for hook in begin:
                 hook(step, {})
             totals.add(batch.size, session.step("evaluate", batch)[1])
+            gc.between_steps()
             if progress is not None:
                 progress.step()
             for hook in end:

@@ -1,0 +1,40 @@
+"""The table of garbage collection while a model fits, out of the committed results."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+RESULTS = Path(__file__).resolve().parent / "results" / "gc.json"
+HEAD = """| window | collections | all pauses, ms | longest pause, ms | median step, \
+µs | longest step, ms |
+| --- | ---: | ---: | ---: | ---: | ---: |
+"""
+
+
+def row(case: dict) -> str:
+    cells = [
+        case["setting"],
+        f"{case['collections']:,}",
+        f"{case['pauses_seconds'] * 1e3:,.0f}",
+        f"{case['longest_pause_seconds'] * 1e3:,.1f}",
+        f"{case['median_step_seconds'] * 1e6:,.0f}",
+        f"{case['longest_step_seconds'] * 1e3:,.1f}",
+    ]
+    return "| " + " | ".join(cells) + " |"
+
+
+def table(path: Path = RESULTS) -> str:
+    """Return the table of a file of results, as Markdown."""
+    document = json.loads(path.read_text(encoding="utf-8"))
+    machine = document["environment"]
+    facts = (
+        f"\n{machine['steps']:,} steps, of which each leaves {machine['cycles']} "
+        f"cycles behind, beside {machine['objects']:,} objects in lists of ten: "
+        f"{machine['processor']}, {machine['cores']} cores, {machine['date']}.\n"
+    )
+    return HEAD + "\n".join(map(row, document["cases"])) + "\n" + facts
+
+
+if __name__ == "__main__":
+    print(table())
