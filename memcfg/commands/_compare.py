@@ -284,13 +284,21 @@ def _row(cells: Sequence[Cell], steps: int) -> list[str]:
 
 
 def _refusals(cells: Sequence[Cell]) -> Iterable[str]:
-    """Write which networks methods do not plan at all, and the first reason of each."""
+    """Write why a row has dashes, and which networks methods do not plan at all.
+
+    A row has them where nothing fits: what the method needs. Of networks that are none
+    for a method the first reason is written.
+    """
     networks: dict[str, dict[str, str]] = {}  # method -> letter -> reason
     for cell in cells:
         found = cell.outcome()
         if not isinstance(found, Planned) and found.needs_bytes is None:
             own = networks.setdefault(cell.method, {})
             own.setdefault(cell.case.letter, found.reason)
+    for method, needed in _needs(cells).items():
+        letter, part = min(needed.items(), key=lambda item: item[1])
+        text = f"{method}: nothing fits; {letter} needs {part:.1%} of the peak of share"
+        yield textwrap.fill(text, width(), subsequent_indent="  ")
     alike: dict[tuple[str, str], list[str]] = {}
     for method, own in networks.items():
         told = "".join(own), next(iter(own.values()))
@@ -298,6 +306,20 @@ def _refusals(cells: Sequence[Cell]) -> Iterable[str]:
     for (letters, reason), methods in alike.items():
         text = f"{', '.join(methods)}: not {letters}: {reason}"
         yield textwrap.fill(text, width(), subsequent_indent="  ")
+
+
+def _needs(cells: Sequence[Cell]) -> dict[str, dict[str, float]]:
+    """Return what methods without any plan need, beside share, by network."""
+    planned = {cell.method for cell in cells if cell.plan() is not None}
+    found: dict[str, dict[str, float]] = {}
+    for cell in cells:
+        outcome = cell.outcome()
+        if cell.method in planned or isinstance(outcome, Planned):
+            continue
+        if outcome.needs_bytes is not None:
+            part = outcome.needs_bytes / cell.case.share_peak_bytes
+            found.setdefault(cell.method, {})[cell.case.letter] = part
+    return found
 
 
 def _codecs(cells: Sequence[Cell]) -> dict[str, set[str]]:

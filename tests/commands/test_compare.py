@@ -466,3 +466,15 @@ def test_times_may_be_measured(small, tmp_path):
     assert {each["times"] for each in nominal["networks"]} == {"nominal"}
     taken, stated = (each["networks"][0]["share_seconds"] for each in (found, nominal))
     assert taken != stated
+
+
+def test_a_row_of_dashes_has_its_reason(capsys):
+    methods = ("keep_all", "share", "auto", "bptt_mixed")
+    words = ["compare", "--networks", "lenet5", "--budgets", "60%,90%"]
+    assert main([*words, "--methods", ",".join(methods)]) == 0
+    head, _, reasons = capsys.readouterr().out.partition("keep_all: nothing fits")
+    dashed = [line.split()[0] for line in head.splitlines() if "–" in line]
+    assert dashed == [*methods]
+    for method in methods[1:]:
+        assert f"\n{method}: " in reasons
+    assert "share: nothing fits; L needs 100.0% of the peak of share" in reasons
