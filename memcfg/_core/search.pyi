@@ -50,11 +50,20 @@ class Step:
     @property
     def is_small(self) -> bool: ...
     def least_cost(
-        self, limit: int, *, effort: int
-    ) -> tuple[int, list[int], int, int]: ...
+        self,
+        limit: int,
+        *,
+        effort: int,
+        below: tuple[float, int] | None = None,
+        any: bool = False,  # noqa: A002
+    ) -> tuple[int, list[int], int, float, int]: ...
     def least_load(
-        self, sequence: Sequence[int], *, effort: int
-    ) -> tuple[list[int], int, int]: ...
+        self,
+        sequence: Sequence[int],
+        *,
+        effort: int,
+        any: bool = False,  # noqa: A002
+    ) -> tuple[list[int], int, int, int]: ...
     def descend(
         self, start: Sequence[int], goal: int, *, work: int
     ) -> list[list[int]]: ...

@@ -143,26 +143,47 @@ cdef extern from "memcfg/exact_schedule.hpp" namespace "memcfg::exact" nogil:
     cdef enum class Verdict "memcfg::exact::Verdict"(int32_t):
         pass
 
+    cdef enum class Sharing "memcfg::exact::Sharing"(uint8_t):
+        kGranted
+        kAny
+
+    cdef struct Cost "memcfg::exact::Cost":
+        double cost
+        int32_t again
+
+    cdef Cost never "memcfg::exact::kNever"
+
     cdef struct Found:
         Verdict verdict
         Sequence sequence
         int64_t next
-        int64_t states
+        Cost least
+        int64_t work
 
     cdef struct LeastLoad:
         Sequence sequence
         int64_t load
         int64_t floor
+        int64_t work
 
     cdef cppclass Model:
         @staticmethod
         cbool holds(const Arrays& step) except +
 
     Found search_cost "memcfg::exact::least_cost"(
-        const Arrays& step, int64_t limit, int64_t effort, const Stop& stop
+        const Arrays& step,
+        int64_t limit,
+        int64_t effort,
+        const Stop& stop,
+        Sharing sharing,
+        Cost below,
     ) except +
     LeastLoad search_load "memcfg::exact::least_load"(
-        const Arrays& step, const Sequence& known, int64_t effort, const Stop& stop
+        const Arrays& step,
+        const Sequence& known,
+        int64_t effort,
+        const Stop& stop,
+        Sharing sharing,
     ) except +
 
 
@@ -291,6 +312,11 @@ cdef Stop _stop(list asked):
     stop.ask = &_is_over
     stop.whom = <void*>asked
     return stop
+
+
+cdef Sharing _sharing(cbool any) noexcept nogil:
+    """Return which outputs lie in the buffers of inputs."""
+    return Sharing.kAny if any else Sharing.kGranted
 
 
 cdef int _raise(list asked) except -1:
@@ -459,35 +485,50 @@ cdef class Step:
         """Whether all schedules can be searched."""
         return Model.holds(self.arrays)
 
-    def least_cost(self, int64_t limit, *, int64_t effort):
+    def least_cost(self, int64_t limit, *, int64_t effort, below=None, cbool any=False):
         """Find the schedule of a small step with the least cost within a limit.
 
+        With `below`, a cost and a number of repetitions, only one that has less is
+        looked for. Bytes are those of `measure`; with `any` they are the fewest that a
+        plan of the schedule may need, so what is not found has no plan.
+
         Gives a verdict (0 found, 1 there is none, 2 unknown after `effort`), the
-        schedule, the bytes that any needs at least if there is none, and how many
-        states were looked at.
+        schedule, the bytes that any needs at least if there is none, the cost that no
+        schedule is below (whatever the verdict; that of `below` if there is none), and
+        how many states were compared.
         """
         cdef Found found
         cdef list asked = [self.is_over]
         cdef Stop stop = _stop(asked)
+        cdef Cost most = never
+        if below is not None:
+            most.cost, most.again = below
         with nogil:
-            found = search_cost(self.arrays, limit, effort, stop)
+            found = search_cost(
+                self.arrays, limit, effort, stop, _sharing(any), most
+            )
         _raise(asked)
-        return <int32_t>found.verdict, found.sequence, found.next, found.states
+        return (
+            <int32_t>found.verdict, found.sequence, found.next, found.least.cost,
+            found.work,
+        )
 
-    def least_load(self, sequence, *, int64_t effort):
+    def least_load(self, sequence, *, int64_t effort, cbool any=False):
         """Find the schedule of a small step with the lowest peak, from a known one.
 
-        Gives it, the bytes in use at its peak, and those that any schedule needs at
-        least; `effort` bounds the search of each limit, and four times that all.
+        Gives it, the bytes in use at its peak, those that any schedule needs at least,
+        and how many states were compared; `effort` bounds the search of each limit, and
+        four times that all. With `any` the bytes are those of `least_cost`, and the
+        second number is the lowest limit that was found to do.
         """
         cdef Sequence ops = sequence
         cdef LeastLoad found
         cdef list asked = [self.is_over]
         cdef Stop stop = _stop(asked)
         with nogil:
-            found = search_load(self.arrays, ops, effort, stop)
+            found = search_load(self.arrays, ops, effort, stop, _sharing(any))
         _raise(asked)
-        return found.sequence, found.load, found.floor
+        return found.sequence, found.load, found.floor, found.work
 
     def descend(self, start, int64_t goal, *, int64_t work):
         """Find schedules that need less and less, from one without fault on.

@@ -16,7 +16,7 @@ from memcfg.plan._algorithm_policies import workspace_performance
 from memcfg.plan._algorithms import algorithms as listed
 from memcfg.plan._capuchin import capuchin
 from memcfg.plan._cdma import cdma
-from memcfg.plan._exact import Exact
+from memcfg.plan._exact import Exact, fastest
 from memcfg.plan._full_tiers import limits_of, within_tiers
 from memcfg.plan._gist import gist
 from memcfg.plan._layrub_migration import layrub_migration
@@ -36,7 +36,7 @@ from memcfg.plan._time_bound import beats_recomputation, may_leave, with_gap
 from memcfg.plan._ucudnn import ucudnn_wr
 from memcfg.plan._vdnn import vdnn_all, vdnn_conv, vdnn_dyn
 from memcfg.plan._vdnn_pp import vdnn_pp
-from memcfg.plan._watch import Watch
+from memcfg.plan._watch import Watch, check_time_limit
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
@@ -210,6 +210,11 @@ class _Plans:
         return best.elapsed_seconds <= once * (1 + _ROUNDING)
 
     @property
+    def computing(self) -> Plan | None:
+        """The fastest that fits of those that only compute."""
+        return fastest(self._all)
+
+    @property
     def lowest(self) -> Plan:
         """The one of the smallest peak; of equal ones the first."""
         return min(self._all, key=lambda plan: plan.peak_bytes)
@@ -282,14 +287,14 @@ def _search(request: Request, plans: _Plans) -> None:
     ops, limit = len(request.graph.ops), request.limit_bytes or 0
     effort = next((each for most, each in (_SURE, _FEW) if ops <= most), None)
     if effort is not None and plans.begin("exact"):
-        plans.add(Exact(effort=effort).within(request, limit)[0])
+        plans.add(Exact(effort=effort).within(request, limit, plans.computing)[0])
     looks = plans.best is None and request.below == math.inf
     if looks and plans.begin("exact"):
         search = Exact(effort=max(effort or 0, _LAST[1]))
-        found = search.lowest(request, plans.lowest)
+        found, _ = search.lowest(request, plans.lowest)
         plans.add(found)
         if found.peak_bytes < limit:
-            plans.add(search.within(request, limit)[0])
+            plans.add(search.within(request, limit, plans.computing)[0])
 
 
 def _is_ended(request: Request) -> bool:
@@ -358,8 +363,8 @@ def auto(
     best plan so far. Then, unless that is below `time_lower_bound`,
     `look_ahead`, `sqrt_checkpoint`, `replay_elementwise` and `repeated_blocks` plan for
     the least recomputation that fits, and the fastest plan is taken. In graphs of up to
-    24 ops `exact` plans, too: with at most 8 ops nothing is faster, and no lower limit
-    has a plan. Up to 48 ops it looks for lower peaks where no other method fits. For a
+    24 ops `exact` plans, too: with at most 8 ops nothing is faster unless the gap says
+    so. Up to 48 ops it looks for lower peaks where no other method fits. For a
     graph of more than 2,000 ops, whose planning takes long, the plan of the first of
     them that has one is taken, which is `repeated_blocks` where blocks repeat.
 
@@ -371,11 +376,7 @@ def auto(
     if algorithms not in _ALGORITHMS:
         known = " or ".join(map(repr, _ALGORITHMS))
         raise ValueError(f"algorithms is {known}, not {algorithms!r}")
-    number = isinstance(time_limit, int | float) and not isinstance(time_limit, bool)
-    if time_limit is not None and not number:
-        raise TypeError(f"a time limit is a number of seconds, not {time_limit!r}")
-    if time_limit is not None and not time_limit > 0:
-        raise ValueError(f"a time limit must be positive, not {time_limit}")
+    check_time_limit(time_limit)
     for name, asked in (("cancel", cancel), ("progress", progress)):
         if asked is not None and not callable(asked):
             raise TypeError(f"{name} is called, which {asked!r} cannot be")

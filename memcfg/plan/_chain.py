@@ -284,6 +284,8 @@ def articulated(request: Request) -> list[list[int]]:
     """
     graph = request.graph
     order = forward_ops(graph)
+    if not order:
+        return []
     fine = Chain(request, [[op] for op in order])
     stages: list[list[int]] = [[]]
     for op, crossing in zip(order, fine.crossing, strict=True):

@@ -207,8 +207,13 @@ def _repaired(stages: Stages, kept: Collection[tuple[int, int]]) -> Again:
         before = stage - 1
         if maker < before and (before, tensor) not in kept:
             again.add((before, maker))
-    for stage in range(len(graph.ops)):
-        waiting = [stage, *(op for s, op in again if s == stage)]
+    ends = {(stages.last, tensor) for tensor in graph.keep} - {*kept}
+    for stage, tensor in ends:  # what is kept is there then, or computed again
+        maker = made[tensor]
+        if maker is not None and (stage, maker) in stages.again:
+            again.add((stage, maker))
+    for stage in range(stages.last + 1):
+        waiting = [*stages.first_runs(stage), *(op for s, op in again if s == stage)]
         while waiting:
             for tensor in graph.ops[waiting.pop()].inputs:
                 maker = made[tensor]

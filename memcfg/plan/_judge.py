@@ -444,6 +444,10 @@ class _Judge:
         self.where += f" (compute {_quoted(op.name)})"
         if action.op in self.computed and not op.replayable:
             self.blame("the op is computed again but is not replayable")
+        elif action.op in self.computed:
+            kept = {*self.graph.losses} & {*self.graph.keep}
+            for tensor in sorted(kept.intersection(op.outputs)):
+                self.blame(f"{self.name(tensor)} is a loss and is computed again")
         self.check_scratch(op, action)
         self.pairs = set(op.in_place)
         for tensor in dict.fromkeys(op.inputs):

@@ -130,15 +130,15 @@ class Request:
     def repeatable(self) -> frozenset[int]:
         """The ops that a schedule may compute more than once.
 
-        Losses are read after the step where they were first computed.
+        A loss that is kept stays where it was first computed, and what was overwritten
+        with a new state cannot be read again.
         """
         graph = self.graph
-        fixed = {*graph.keep, *graph.losses}
+        fixed = {*graph.losses} & {*graph.keep} | {*state_updates(graph)}
         return frozenset(
             index
             for index, op in enumerate(graph.ops)
             if op.replayable
-            and op.phase != "update"
             and fixed.isdisjoint(op.outputs)
             and (self.replayed is None or index in self.replayed)
         )
@@ -449,8 +449,11 @@ def make_step(
 ) -> search.Step:
     """Turn a graph into numbers, whose searches end when ``is_over()`` says so.
 
-    Costs are seconds; in a graph that states none, each op costs 1.
+    Costs are seconds; in a graph that states none, each op costs 1. Of the pairs of an
+    op, those that update the state come first: an output that could go in the place of
+    another input, too, has to overwrite the state.
     """
+    updates = state_updates(graph)
     keep = set(graph.keep)
     persistent = set(graph.persistent)
     timed = any(op.seconds for op in graph.ops)
@@ -469,7 +472,11 @@ def make_step(
         (
             op.inputs,
             op.outputs,
-            [tensor for pair in op.in_place for tensor in pair],
+            [
+                tensor
+                for pair in sorted(op.in_place, key=lambda p: updates.get(p[1]) != p[0])
+                for tensor in pair
+            ],
             align_up(op.scratch_bytes),
             _PHASES[op.phase],
             op.seconds if timed else 1.0,

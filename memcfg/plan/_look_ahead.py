@@ -346,9 +346,10 @@ def look_ahead() -> Policy:
     the given order, and what is found is then put in the order of the lowest peak and
     searched again, as long as that helps; and so is what fits once placed. Then parts
     of that are planned anew: some ops are open, and the search of `exact` finds their
-    best order and repetitions among the others, which stay. Any but updates and those
-    that make what is to be kept may run again, in the backward phase as well. The work
-    is counted, so the same graph and limit give the same plan.
+    best order and repetitions among the others, which stay. Any op that can be replayed
+    may run again, in the backward phase as well, and also if what it makes is kept: it
+    is dropped until the end. Updates of the state and losses that are kept run once.
+    The work is counted, so the same graph and limit give the same plan.
 
     References
     ----------

@@ -1,7 +1,8 @@
 """Checkmate's formulation: which op runs in which stage, as a linear program.
 
 Stage t computes op t for the first time, and before it whatever is to be computed
-again, in the graph's order. Columns, all within 0 and 1 but the load:
+again, in the graph's order. Where something that is kept can be computed again, one
+more stage does that behind the last op. Columns, all within 0 and 1 but the load:
 
 * R[t, i]: stage t computes op i; R[t, t] is 1;
 * S[t, v]: tensor v is there when stage t begins;
@@ -92,7 +93,7 @@ class Stages:
         self.unit = max((s for s in self._sizes), default=0) or 1
         self._choose_again()
         self._choose_resident()
-        for stage in range(len(self.graph.ops)):
+        for stage in range(self.last + 1):
             self._add_stage(stage)
         if times is not None:
             self._bound_times(times)
@@ -119,9 +120,8 @@ class Stages:
             maker = self.graph.producer[output]
             assert maker is not None
             ends[source] = maker
-        last = len(self.graph.ops) - 1
         return [
-            min((ends.get(t, last) for t in op.inputs), default=last)
+            min((ends.get(t, self.last) for t in op.inputs), default=self.last)
             for op in self.graph.ops
         ]
 
@@ -140,7 +140,7 @@ class Stages:
         ops = self.graph.ops
         wanted = [-1] * len(self.graph.tensors)
         for tensor in self.graph.keep:
-            wanted[tensor] = len(ops)
+            wanted[tensor] = self.last + 1
         for index in reversed(range(len(ops))):
             stage = index
             if index in self.request.repeatable:
@@ -154,12 +154,15 @@ class Stages:
         for tensor, maker in enumerate(self.graph.producer):
             if maker is None or self._sizes[tensor] == 0:
                 continue
-            for stage in range(maker + 1, min(self._wanted[tensor], self._last) + 1):
+            for stage in range(maker + 1, min(self._wanted[tensor], self.last) + 1):
                 self.resident[stage, tensor] = self._column(whole=True)
 
-    @property
-    def _last(self) -> int:
-        return len(self.graph.ops) - 1
+    @cached_property
+    def last(self) -> int:
+        """The last stage."""
+        makers = {self.graph.producer[tensor] for tensor in self.graph.keep}
+        again = not makers.isdisjoint(self.request.repeatable)
+        return len(self.graph.ops) - (not again)
 
     # -- rows --------------------------------------------------------------------
 
@@ -181,7 +184,8 @@ class Stages:
         return {} if column is None else {column: 1.0}
 
     def _add_stage(self, stage: int) -> None:
-        runs = [op for op in range(stage) if (stage, op) in self.again] + [stage]
+        runs = [op for op in range(stage) if (stage, op) in self.again]
+        runs += self.first_runs(stage)
         self._add_needs(stage, runs)
         self._add_residence(stage)
         self._add_memory(stage, runs)
@@ -212,8 +216,9 @@ class Stages:
                 terms[column] = -1.0
             if one == 0.0:
                 self._at_most(0.0, terms.items())
-            if stage == self._last and tensor in set(self.graph.keep):
-                self._row(1.0, 1.0, there)
+            if stage == self.last and tensor in set(self.graph.keep):
+                again, _ = self._ran(stage, maker)
+                self._row(1.0, 2.0, {**there, **again})
 
     def _add_memory(self, stage: int, runs: Sequence[int]) -> None:
         readers: dict[int, list[int]] = {}  # by tensor: ops that run in the stage
@@ -248,7 +253,7 @@ class Stages:
         ):
             if later:
                 self._at_most(1.0, [(column, 1.0), *((c, 1.0) for c in later)])
-        kept_at_end = stage == self._last and tensor in self.graph.keep
+        kept_at_end = stage == self.last and tensor in self.graph.keep
         if (stage in readers and op < stage) or kept_at_end:
             self.columns[column].upper = 0.0
         return column
@@ -320,12 +325,9 @@ class Stages:
         values = {column: float(key in chosen) for key, column in self.again.items()}
         values |= dict.fromkeys(self.resident.values(), 0.0)
         read: set[int] = set(self.graph.keep)  # by what comes later in the order
-        place = len(self.graph.ops)
-        for stage in reversed(range(place)):
-            for op in (
-                stage,
-                *sorted((o for s, o in chosen if s == stage), reverse=True),
-            ):
+        for stage in reversed(range(self.last + 1)):
+            repeated = sorted((o for s, o in chosen if s == stage), reverse=True)
+            for op in (*self.first_runs(stage), *repeated):
                 read.difference_update(self.graph.ops[op].outputs)
                 read.update(self.graph.ops[op].inputs)
             for tensor in read:
@@ -335,7 +337,15 @@ class Stages:
 
     def sequence(self, again: Iterable[tuple[int, int]]) -> list[int]:
         """Return the schedule that computes ops again in these stages."""
-        rows: list[list[int]] = [[] for _ in self.graph.ops]
+        rows: list[list[int]] = [[] for _ in range(self.last + 1)]
         for stage, op in sorted(again):
             rows[stage].append(op)
-        return [op for stage, row in enumerate(rows) for op in (*row, stage)]
+        return [
+            op
+            for stage, row in enumerate(rows)
+            for op in (*row, *self.first_runs(stage))
+        ]
+
+    def first_runs(self, stage: int) -> tuple[int, ...]:
+        """Return the op that a stage computes for the first time, if it has one."""
+        return (stage,) if stage < len(self.graph.ops) else ()

@@ -79,7 +79,7 @@ def _bound(
     efforts: tuple[int, int] = _EFFORT,
 ) -> float:
     check(graph, limit_bytes)
-    once = sum(_costs(graph))
+    once = sum(costs(graph))
     if limit_bytes is None or (is_over is not None and is_over()):
         return once
     replayable = frozenset(i for i, op in enumerate(graph.ops) if op.replayable)
@@ -112,28 +112,31 @@ def with_gap(
     tensors may leave the device, no bound is known but each op once.
     """
     leaves = may_leave(graph)
-    if plan.gap == 0 and not leaves:
+    proven = None if leaves else plan.gap
+    if proven == 0:
         return plan
     began = time.perf_counter()
-    costs = _costs(graph)
+    each = costs(graph)
     taken = 0.0
     computed = 0
     for action in plan.actions:
         if isinstance(action, Compute) and action.algorithm is None:
-            taken += costs[action.op]
+            taken += each[action.op]
             computed += 1
         elif isinstance(action, Compute):
             return plan
         elif not isinstance(action, Alloc | Alias | Free):
             leaves = True
     if leaves and not any(op.seconds for op in graph.ops):
-        return plan  # waits are seconds, and ops have none
+        predicted = replace(plan.predicted, optimality_gap=None)
+        return replace(plan, predicted=predicted)  # waits are seconds; ops have none
     gap = 0.0
-    if computed > len(costs) or leaves:
+    if computed > len(each) or leaves:
         taken += plan.elapsed_seconds - plan.predicted.seconds
         limit = None if leaves else plan.limit_bytes
         least = _bound(graph, limit, is_over)
         gap = max(0.0, taken / least - 1.0) if least else 0.0
+        gap = gap if proven is None else min(gap, proven)
     seconds = plan.predicted.planning_seconds + time.perf_counter() - began
     predicted = replace(plan.predicted, optimality_gap=gap, planning_seconds=seconds)
     return replace(plan, predicted=predicted)
@@ -144,7 +147,7 @@ def may_leave(graph: Graph) -> bool:
     return any(tier.is_stated for tier in graph.tiers)
 
 
-def _costs(graph: Graph) -> list[float]:
+def costs(graph: Graph) -> list[float]:
     """Return the seconds of each op; 1 in a graph that states none."""
     timed = any(op.seconds for op in graph.ops)
     return [op.seconds if timed else 1.0 for op in graph.ops]

@@ -42,3 +42,13 @@ class Watch:
             cancelled = self.cancel is not None and bool(self.cancel())
             self.is_ended = cancelled or now >= self.until
         return self.is_ended
+
+
+def check_time_limit(seconds: object) -> None:
+    """Refuse a time limit that is no positive number, nor None."""
+    if seconds is None:
+        return
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise TypeError(f"a time limit is a number of seconds, not {seconds!r}")
+    if not seconds > 0:
+        raise ValueError(f"a time limit must be positive, not {seconds}")

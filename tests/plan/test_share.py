@@ -3,14 +3,16 @@ from __future__ import annotations
 import pytest
 from training_graphs import Sketch, chain, random_step
 
-from memcfg.errors import GraphError
+from memcfg.errors import GraphError, InfeasiblePlanError
 from memcfg.graph import Graph, Op, Tensor
 from memcfg.plan import (
     Alias,
     Compute,
     Free,
     auto,
+    exact,
     keep_all,
+    look_ahead,
     share,
     simulate,
     sqrt_checkpoint,
@@ -171,3 +173,39 @@ def test_scratch_lives_while_its_op_runs():
     plan = share()(graph)
     validate(graph, plan)
     assert plan.peak_bytes == 192
+
+
+def test_a_state_is_overwritten_where_another_input_could_be_too():
+    """The pair of the gradient stands first, and both have the size of the result."""
+    tensors = (
+        Tensor("state", 64, "optimizer_state"),
+        Tensor("x", 64, "input"),
+        Tensor("gradient", 64, "gradient"),
+        Tensor("new", 64, "optimizer_state"),
+    )
+    pairs = ((2, 3), (0, 3))
+    ops = (
+        Op("make", "f", "backward", (0, 1), (2,)),
+        Op("update", "f", "update", (2, 0), (3,), in_place=pairs),
+    )
+    graph = Graph("update", tensors, ops, (3,))
+    for policy in (share(), auto(), exact(), look_ahead()):
+        validate(graph, policy(graph))
+
+
+def test_a_graph_without_a_forward_phase_is_planned():
+    tensors = (
+        Tensor("x", 64, "input"),
+        Tensor("a", 640, "activation"),
+        Tensor("b", 64, "output"),
+        Tensor("c", 640, "output"),
+    )
+    ops = (
+        Op("one", "f", "backward", (0,), (1,), seconds=1.0),
+        Op("two", "f", "backward", (1,), (2,), seconds=1.0),
+        Op("three", "f", "backward", (0, 2), (3,), seconds=1.0),
+    )
+    graph = Graph("backward", tensors, ops, (1, 2, 3))
+    with pytest.raises(InfeasiblePlanError):
+        auto()(graph, 64 * 20)
+    validate(graph, auto()(graph, 64 * 22))

@@ -289,6 +289,9 @@ class _Machine:
         for tensor in op.inputs:
             self.expect(tensor)
         run = self.runs[index] = self.runs.get(index, -1) + 1
+        kept = {*self.graph.keep} & {*self.graph.losses}
+        if run and not kept.isdisjoint(op.outputs):
+            self.wrong("a loss is computed again")
         for p, output in enumerate(op.outputs):
             value = made(self.graph, op, p, self.values, self.step, run)
             self.write(where[output], value)

@@ -135,11 +135,11 @@ def least_over_orders(graph: Graph) -> int:
     return max(least(frozenset()), base + ends)
 
 
-def least_costs(graph: Graph, repeatable, cost) -> Iterator[tuple[int, float]]:
+def least_costs(graph: Graph, cost) -> Iterator[tuple[int, float]]:
     """Every limit at which a schedule gets cheaper, and its extra cost: brute force.
 
-    A state is what has run, what is resident and the most bytes so far; each value may
-    be dropped after the op that reads or makes it.
+    A state is what has run, what is resident and the most bytes so far; each value, of
+    what is kept as well, may be dropped after the op that reads or makes it.
     """
     state = state_of(graph)
     size = [rounded(t.nbytes) for t in graph.tensors]
@@ -161,7 +161,7 @@ def least_costs(graph: Graph, repeatable, cost) -> Iterator[tuple[int, float]]:
             lowest = peak
             yield peak, extra
         for index in range(len(graph.ops)):
-            if index in done and index not in repeatable:
+            if index in done and not graph.ops[index].replayable:
                 continue
             if not may_run(graph, done, index, state):
                 continue
@@ -182,7 +182,7 @@ def _runs(
     here = resident | makes
     need = sum(rounded(graph.tensors[t].nbytes) for t in here)
     need += rounded(op.scratch_bytes)
-    choices = sorted((reads | makes) - set(graph.keep))
+    choices = sorted(reads | makes)
     for bits in range(2 ** len(choices)):
         gone = {t for k, t in enumerate(choices) if bits >> k & 1}
         yield need - taken_over(graph, index, gone & reads, state), here - gone

@@ -52,6 +52,7 @@ class _Search:
         self.room = limit - self.bytes(self.state)  # for all else
         self.forward = {i for i, op in enumerate(graph.ops) if op.phase == "forward"}
         self.keep = frozenset(graph.keep)
+        self.losses = self.keep & frozenset(graph.losses)
 
     def bytes(self, tensors) -> int:
         return sum(self.sizes[t] for t in tensors)
@@ -78,7 +79,9 @@ class _Search:
 
     def computed(self, at: State, index: int, op: Op) -> Iterator[State]:
         """Yield what can be after an op."""
-        if index in at.done and not op.replayable:
+        if index in at.done and not (
+            op.replayable and self.losses.isdisjoint(op.outputs)
+        ):
             return
         if not set(op.inputs) <= at.resident | at.state:
             return

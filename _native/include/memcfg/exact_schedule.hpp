@@ -3,8 +3,9 @@
 //
 // A state is which ops have run and which values are resident. Running an op may need
 // room: then a least set of values is dropped, and an input that is dropped with the op
-// may give its buffer to an output, by the rule of grant_in_place. A value that nothing
-// can want any more is dropped at once. The cost still to come is bounded by the ops
+// may give its buffer to an output (`Sharing`). A value that is kept to the end may be
+// dropped, too, if it can be computed again. A value that nothing can want any more is
+// dropped at once. The cost still to come is bounded by the ops
 // that must run again, since a value that is wanted is gone (A*: Hart, Nilsson, Raphael
 // 1968); a state in which another one's values are all resident, at no more cost and
 // with the same ops run, makes that one needless.
@@ -93,6 +94,12 @@ struct Cost {
 };
 inline constexpr Cost kNever{std::numeric_limits<double>::infinity(), 0};
 
+// Which outputs lie in the buffers of inputs that end.
+enum class Sharing : std::uint8_t {
+  kGranted,  // by the rule of grant_in_place: of the same size, the first pair first
+  kAny,      // whatever a plan may do: smaller ones, too, and the best choice of pairs
+};
+
 // A step in sets of bits, or a part of a schedule (`Window`). Of a part some ops are
 // fixed: they run once, one after the other, and what is held beside the values depends
 // on how many of them have run.
@@ -128,7 +135,10 @@ class Model {
 
   Model() = default;
 
-  explicit Model(const Step& step) : ops(step.ops()), bytes(step.bytes) {
+  // With `kAny` it needs no more bytes than any plan of the step: what it has no
+  // schedule for has no plan.
+  explicit Model(const Step& step, Sharing rule = Sharing::kGranted)
+      : ops(step.ops()), bytes(step.bytes), sharing(rule) {
     const auto count = static_cast<Index>(step.ops());
     const auto overwriter = schedule::overwriters(step);
     std::vector<std::uint8_t> state(step.tensors(), 0);
@@ -149,10 +159,13 @@ class Model {
       if (step.keep[t]) kept = kept | Values::one(t), end += step.bytes[t];
     }
     held = {base};
-    pinned = kept;
     ends = base + std::max(start, end);
     maker.resize(step.tensors());
-    for (std::size_t t = 0; t < step.tensors(); ++t) maker[t] = step.producer[t];
+    for (std::size_t t = 0; t < step.tensors(); ++t) {
+      const Index from = maker[t] = step.producer[t];
+      if (!kept.has(t) || (from >= 0 && step.repeatable[at(from)])) continue;
+      pinned = pinned | Values::one(t);
+    }
     for (Index o = 0; o < count; ++o) {
       Op& op = ops[at(o)];
       op.scratch = step.scratch[at(o)];
@@ -173,8 +186,9 @@ class Model {
       for (const Index* pair = step.pairs[o].first; pair != step.pairs[o].last;
            pair += 2) {
         const std::size_t from = at(pair[0]), to = at(pair[1]);
-        if (state[from] || state[to] || step.keep[from]) continue;
-        if (bytes[from] == bytes[to] && bytes[to] > 0)
+        if (state[from] || state[to] || pinned.has(from) || bytes[to] == 0) continue;
+        const bool smaller = sharing == Sharing::kAny && bytes[to] < bytes[from];
+        if (bytes[from] == bytes[to] || smaller)
           op.pairs.push_back({from, Values::one(from) | Values::one(to), bytes[to]});
       }
     }
@@ -200,15 +214,7 @@ class Model {
 
   // Bytes of outputs in buffers of inputs that end with the op.
   Extent in_place(const Op& op, Values ending) const {
-    Extent sum = 0;
-    Values taken;
-    for (const auto& [from, both, size] : op.pairs) {
-      if (from != kNoValue && !ending.has(from)) continue;
-      if ((taken & both).any()) continue;
-      taken = taken | both;
-      sum += size;
-    }
-    return sum;
+    return in_place(op, ending, 0, {});
   }
 
   bool may_repeat(std::size_t op, Ops done) const {
@@ -220,7 +226,8 @@ class Model {
 
   std::vector<Op> ops;
   std::vector<Extent> bytes;  // by value; the values of a step are its tensors
-  std::vector<Index> maker;   // by value
+  Sharing sharing = Sharing::kGranted;
+  std::vector<Index> maker;  // by value
   Values initial;
   Values kept;    // that are there at the end
   Values pinned;  // of those, the ones that stay once they are there
@@ -229,6 +236,21 @@ class Model {
   Ops fixed = 0;             // ops that run in their order
   std::vector<Extent> held;  // by number of fixed ops that have run
   Extent ends = 0;           // bytes at the start, or at the end if they are more
+
+ private:
+  // The same of the pairs from one on, without values that others have taken.
+  Extent in_place(const Op& op, Values ending, std::size_t from, Values taken) const {
+    Extent most = 0;
+    for (std::size_t k = from; k < op.pairs.size(); ++k) {
+      const Pair& pair = op.pairs[k];
+      if (pair.from != kNoValue && !ending.has(pair.from)) continue;
+      if ((taken & pair.both).any()) continue;
+      most =
+          std::max(most, pair.bytes + in_place(op, ending, k + 1, taken | pair.both));
+      if (sharing == Sharing::kGranted) break;
+    }
+    return most;
+  }
 };
 
 enum class Verdict : std::int32_t {
@@ -241,6 +263,7 @@ struct Found {
   Verdict verdict = Verdict::kUnknown;
   Sequence sequence;
   Extent next = 0;          // of kNone: no schedule needs fewer bytes than this
+  Cost least = kNever;      // no schedule costs less, whatever the verdict
   std::int64_t states = 0;  // that were looked at
   std::int64_t work = 0;    // states that were compared
 };
@@ -268,8 +291,7 @@ class Search {
     if (model_.ends > limit_) next_ = model_.ends;
     bar_ = {std::numeric_limits<double>::max(), 0};
     if (model_.ends <= limit_) push(model_.initial, model_.started, {0, 0}, -1, -1);
-    while (!queue_.empty() && work_ < effort_ && nodes_.size() < kMostStates &&
-           !watch_.is_over(work_)) {
+    while (!queue_.empty() && !is_over()) {
       const std::size_t index = queue_.top().node;
       bar_ = queue_.top().least;
       queue_.pop();
@@ -282,14 +304,17 @@ class Search {
           found.sequence.push_back(nodes_[Model::at(n)].op);
         std::reverse(found.sequence.begin(), found.sequence.end());
         found.verdict = Verdict::kFound;
+        found.least = nodes_[index].cost;
         found.work = work_;
         return found;
       }
       above_ = kNever;
       expand(index);
+      if (over_) above_ = bar_;  // not all that follows was seen
       if (above_ < kNever) enter(above_, index);
     }
     if (queue_.empty()) found.verdict = Verdict::kNone;
+    found.least = queue_.empty() ? below_ : std::min(queue_.top().least, below_);
     found.next = next_;
     found.work = work_;
     return found;
@@ -322,6 +347,13 @@ class Search {
     std::unordered_map<Values, Cost, Hash> known;  // by resident values: the least
     std::vector<Index> nodes;
   };
+
+  // Whether the work is done. Once it is, it stays so.
+  bool is_over() {
+    over_ = over_ || work_ >= effort_ || nodes_.size() >= kMostStates ||
+            watch_.is_over(work_);
+    return over_;
+  }
 
   Frontier& frontier(Ops done) {
     const auto [place, added] = frontiers_.try_emplace(done);
@@ -497,6 +529,7 @@ class Search {
                             Extent over,
                             Extent left,
                             Extent smallest) -> void {
+        if (is_over()) return;
         if (over <= 0) {  // least, if the smallest is not dropped in vain
           if (smallest > 0 && over + smallest <= 0) return;
           push((node.resident - dropped - given) | op.makes, done, cost, parent, index);
@@ -527,6 +560,7 @@ class Search {
   const Cost below_;
   Watch watch_;
   std::int64_t work_ = 0;
+  bool over_ = false;
   Extent next_ = 0;
   Cost bar_{0, 0};    // states that take more are put off
   Cost above_{0, 0};  // the least of those that were
@@ -535,38 +569,46 @@ class Search {
   std::unordered_map<Ops, Frontier> frontiers_;
 };
 
-// The least cost within a limit. Pre: Model::holds(step).
+// The least cost within a limit, of schedules that cost less than `below`. Pre:
+// Model::holds(step).
 inline Found least_cost(const Step& step,
                         Extent limit,
                         std::int64_t effort,
-                        const Stop& stop = {}) {
-  return Search(Model(step), limit, true, effort, stop).run();
+                        const Stop& stop = {},
+                        Sharing sharing = Sharing::kGranted,
+                        Cost below = kNever) {
+  return Search(Model(step, sharing), limit, true, effort, stop, below).run();
 }
 
 struct LeastLoad {
   Sequence sequence;
-  Extent load;   // of the sequence
-  Extent floor;  // no schedule needs less: proven if it is the load
+  Extent load;        // of the sequence
+  Extent floor;       // no schedule needs less: proven if it is the load
+  std::int64_t work;  // states that were compared
 };
 
 // The schedule that needs the fewest bytes; `known` is one without fault. Whether that
 // is the lowest is asked first. A limit that a search of so much effort does not decide
 // is taken for too low, which proves nothing; all of them together take four times the
-// effort at most. Pre: Model::holds(step).
+// effort at most. With `kAny` the load is not that of the sequence but the least limit
+// that was found to do. Pre: Model::holds(step).
 inline LeastLoad least_load(const Step& step,
                             const Sequence& known,
                             std::int64_t effort,
-                            const Stop& stop = {}) {
-  const Model model(step);
-  LeastLoad result{known, schedule::score(step, known).load, model.ends};
+                            const Stop& stop = {},
+                            Sharing sharing = Sharing::kGranted) {
+  const Model model(step, sharing);
+  LeastLoad result{known, schedule::score(step, known).load, model.ends, 0};
   Extent low = result.floor, limit = result.load - 1;
-  std::int64_t left = 4 * effort;
-  while (low < result.load && left > 0 && !stop.now()) {
-    Found found = Search(model, limit, false, std::min(effort, left), stop).run();
-    left -= found.work;
+  while (low < result.load && result.work < 4 * effort && !stop.now()) {
+    const std::int64_t left = std::min(effort, 4 * effort - result.work);
+    Found found = Search(model, limit, false, left, stop).run();
+    result.work += found.work;
     if (found.verdict == Verdict::kFound) {
       result.sequence = std::move(found.sequence);
-      result.load = schedule::score(step, result.sequence).load;
+      result.load = sharing == Sharing::kAny
+                        ? limit
+                        : schedule::score(step, result.sequence).load;
     } else {
       low = limit + 1;
       if (found.verdict == Verdict::kNone)

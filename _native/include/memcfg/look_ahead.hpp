@@ -172,7 +172,8 @@ class Search {
     return true;
   }
 
-  // Every gap between two uses of an instance that spans a moment above the goal.
+  // Every gap between two uses of an instance that spans a moment above the goal. The
+  // end uses what is kept.
   void list_candidates() {
     sum_up();
     const Measure& m = *now_;
@@ -188,6 +189,9 @@ class Search {
         if (since >= 0 && since + 1 < s) add_candidate(m.lives[life].tensor, since, s);
       }
     }
+    for (std::size_t life = 0; life < m.lives.size(); ++life)  // what is kept
+      if (m.lives[life].end == m.steps() && used_[life] + 1 < m.steps())
+        add_candidate(m.lives[life].tensor, used_[life], m.steps());
   }
 
   void add_candidate(Index tensor, Index since, Index step) {
