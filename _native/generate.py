@@ -31,7 +31,7 @@ HEAD = """// Written by _native/generate.py from memcfg/ops: do not change it he
 namespace memcfg {
 namespace {
 """
-_OF_ONE = ("absolute", "exp", "log", "tanh", "sigmoid", "erf")
+_OF_ONE = ("absolute", "exp", "expm1", "log", "log1p", "tanh", "sigmoid", "erf")
 # Chains that most networks have: what ends a residual block in inference.
 CHAINS = {"add_relu": (Link("add", {}, (0, 1)), Link("relu", {}, (-1,)))}
 FORMS = {
@@ -46,7 +46,7 @@ FORMS = {
     "select": "blend({}, {}, {})",
     "sqrt": "std::sqrt({})",
     **{kind: f"{kind}_of({{}})" for kind in _OF_ONE},
-    **{kind: f"{kind}_of({{}}, {{}})" for kind in ("maximum", "minimum")},
+    **{kind: f"{kind}_of({{}}, {{}})" for kind in ("maximum", "minimum", "power")},
 }
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = [
     "activation_name",
     "check_channels_last",
+    "constant",
     "integer",
     "nonnegative",
     "numbers",
@@ -101,6 +102,13 @@ def real(value: Any, what: str) -> float:
     if not -_LARGEST <= number <= _LARGEST:  # NaN is not, either
         raise ValueError(f"{what} must be finite in float32, got {value!r}")
     return float(number)
+
+
+def constant(value: Any, what: str) -> float:
+    """Return a number as `real` does; infinity and NaN are constants as well."""
+    if isinstance(value, float | np.floating) and not np.isfinite(value):
+        return float(value)
+    return real(value, what)
 
 
 def nonnegative(value: Any, what: str) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import os
 import warnings
 from dataclasses import dataclass
@@ -217,10 +218,10 @@ class _Writer:
         return {name: self._value(each) for name, each in found.items()}
 
     def _value(self, value: Any) -> Any:
-        if value is None or isinstance(value, bool | int | float | str):
+        if isinstance(value, float | np.integer | np.floating):
+            return _number(value)
+        if value is None or isinstance(value, bool | int | str):
             return value
-        if isinstance(value, np.integer | np.floating):
-            return value.item()
         if isinstance(value, np.ndarray) and value.dtype.kind in "fiub":
             return value.tolist()
         if isinstance(value, Place):
@@ -255,6 +256,12 @@ class _Writer:
         if self._functions.setdefault(name, value) is not value:
             raise TypeError(f"two functions {name!r} cannot be saved: rename one")
         return name
+
+
+def _number(value: Any) -> Any:
+    """Return a number; JSON has none that is infinite or NaN."""
+    number = value.item() if isinstance(value, np.generic) else value
+    return number if math.isfinite(number) else {"float": str(number)}
 
 
 def _describe_structure(structure: Structure) -> list[Any]:

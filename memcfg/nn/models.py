@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import TYPE_CHECKING, Any, cast
 
@@ -61,6 +62,7 @@ if not TYPE_CHECKING:  # a checker would take any name to be there
 _FLOAT32 = ("float32", False)  # of files that say no dtype policy
 _SHAPE = read_list(read_count)
 MAX_OPS = 100_000  # of a model in a file, as `predict` traces it: half a minute or so
+_NOT_FINITE = {str(number): number for number in (math.inf, -math.inf, math.nan)}
 _CONTAINERS: dict[str, type] = {"list": list, "tuple": tuple, "dict": dict}
 
 
@@ -329,6 +331,8 @@ class _Reader:
             return given
         if "dict" in given:
             return {key: self._value(each) for key, each in given["dict"].items()}
+        if "float" in given:
+            return _NOT_FINITE[str(given["float"])]
         if "place" in given:
             return Place(read_count(given["place"], "a place"))
         if "layer" in given:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memcfg.nn import activations
-from memcfg.nn._argument_checks import integer
+from memcfg.nn._argument_checks import constant, integer
 from memcfg.nn._keras_arguments import takes_arguments
 from memcfg.nn._keras_names import absent
 from memcfg.nn.activations import (
@@ -294,7 +294,7 @@ def sqrt(x: Any) -> Any:
 @_documented
 def rsqrt(x: Any) -> Any:
     """Return ``1 / sqrt(x)``."""
-    return Function("inverse_root", {"least": 0.0})(x)
+    return Function("reciprocal_root", {})(x)
 
 
 @_documented
@@ -312,13 +312,13 @@ def exp(x: Any) -> Any:
 @_documented
 def log(x: Any) -> Any:
     """Return the natural logarithm of each element."""
-    return Function("logarithm", {"term": 0.0})(x)
+    return Function("logarithm", {"term": -0.0})(x)
 
 
 @_documented
 def log1p(x: Any) -> Any:
     """Return the natural logarithm of ``1 + x``."""
-    return Function("logarithm", {"term": 1.0})(x)
+    return Function("log1p", {})(x)
 
 
 @_documented
@@ -330,7 +330,13 @@ def gelu(x: Any, approximate: bool = True) -> Any:
 @_documented
 def clip(x: Any, x_min: float, x_max: float) -> Any:
     """Return x between two numbers."""
-    return minimum(maximum(x, x_min), x_max)
+    if isinstance(x_min, SymbolicTensor) or isinstance(x_max, SymbolicTensor):
+        return minimum(maximum(x, x_min), x_max)
+    bounds = {
+        "low": constant(x_min, "clip: x_min"),
+        "high": constant(x_max, "clip: x_max"),
+    }
+    return Function("clip", bounds)(x)
 
 
 @_documented
@@ -372,12 +378,17 @@ def less_equal(x1: Any, x2: Any) -> Any:
 @_documented
 def where(condition: Any, x1: Any, x2: Any) -> Any:
     """Return x1 where a condition holds, else x2."""
-    mask = Function("unequal", {"to": 0.0})(condition)
-    x1, x2 = (
-        each if isinstance(each, SymbolicTensor) else mask * 0.0 + each
-        for each in (x1, x2)
-    )
-    return Pointwise("choose")([mask, x1, x2])
+    match isinstance(x1, SymbolicTensor), isinstance(x2, SymbolicTensor):
+        case True, True:
+            return Pointwise("where")([condition, x1, x2])
+        case True, False:
+            other = {"other": constant(x2, "where: x2")}
+            return Pointwise("where_or", other)([condition, x1])
+        case False, True:
+            value = {"value": constant(x1, "where: x1")}
+            return Pointwise("where_not", value)([condition, x2])
+    both = {"value": constant(x1, "where: x1"), "other": constant(x2, "where: x2")}
+    return Function("where_numbers", both)(condition)
 
 
 @_documented

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Expression",
     "attribute",
+    "clip",
     "count_flops",
     "derivative",
     "equal",
@@ -29,10 +30,12 @@ __all__ = [
     "evaluate",
     "evaluate_over",
     "exp",
+    "expm1",
     "floor",
     "instructions",
     "leaves",
     "log",
+    "log1p",
     "maximum",
     "minimum",
     "number",
@@ -57,6 +60,12 @@ def _erf(x: Any) -> Any:
     return np.vectorize(math.erf, otypes=[np.float64])(x)
 
 
+def _pow(x: Any, exponent: Any) -> Any:
+    """Raise to a power as `pow` of C; NumPy takes the root for one exponent 0.5."""
+    several = np.ndim(x) > 0 and np.ndim(exponent) == 0
+    return np.power(x, np.full_like(x, exponent) if several else exponent)
+
+
 def _sigmoid(x: Any) -> Any:
     with np.errstate(over="ignore"):  # 0 then
         return 1 / (1 + np.exp(-x))
@@ -79,11 +88,13 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], int]] = {
     "minimum": (np.minimum, 1),
     "sqrt": (np.sqrt, 1),
     "exp": (np.exp, 15),
+    "expm1": (np.expm1, 40),
     "log": (np.log, 20),
+    "log1p": (np.log1p, 24),
     "tanh": (np.tanh, 30),
     "sigmoid": (_sigmoid, 18),
     "erf": (_erf, 40),
-    "power": (np.power, 1),
+    "power": (_pow, 60),
     "floor": (np.floor, 1),
     "select": (np.where, 1),
     **{kind: (meaning, 1) for kind, meaning in _COMPARISONS.items()},
@@ -94,10 +105,11 @@ class Expression:
     """A node; operators and the functions beside it make others of it.
 
     Supported are ``+ - * /``, ``**``, ``abs`` and the comparisons ``< <= > >=``, whose
-    results `select` reads. Elements are raised to whole numbers from 1 to 16, their
-    negatives, or a half. A product with the constant 0 is 0 and a sum with it the other
-    term, also where that is NaN or infinite. A quotient by 1 + exp(-x) is a product
-    with sigmoid(x), whose slope is finite where exp(-x) is not.
+    results `select` reads. Comparisons are IEEE 754's, and powers those of `pow` in C
+    and NumPy; ``x**0.5`` is the square root, and whole exponents from 1 to 16 are
+    products. A product with the constant 0 is 0 and a sum with it the other term, also
+    where that is NaN or infinite. A quotient by 1 + exp(-x) is a product with
+    sigmoid(x), whose slope is finite where exp(-x) is not.
     """
 
     __slots__ = ("__weakref__", "arguments", "kind", "uniform", "value")
@@ -260,10 +272,10 @@ def _multiply(a: Expression, b: Expression) -> Expression:
 
 
 def _is_slope(node: Expression) -> bool:
-    """Whether it is -1, 0 or 1, by conditions."""
+    """Whether it is 0, a half or 1, or one of their negatives, by conditions."""
     if node.kind == "select":
         return all(map(_is_slope, node.arguments[1:]))
-    return _is(node, -1, 0, 1)
+    return _is(node, -1, -0.5, 0, 0.5, 1)
 
 
 def _divide(a: Expression, b: Expression) -> Expression:
@@ -279,15 +291,18 @@ def _divide(a: Expression, b: Expression) -> Expression:
 def _power(a: Expression, b: Expression) -> Expression:
     if a.uniform and b.uniform:
         return _node("power", a, b)
+    if _is(b, 0):
+        return number(1)
     if _is(b, 0.5):
         return sqrt(a)
-    whole = int(b.value) if b.kind == "constant" and float(b.value).is_integer() else 0
-    if not 0 < abs(whole) <= 16:
-        raise TypeError("elements are raised to 1 to 16, -1 to -16 or a half")
+    if _is(b, -1):
+        return 1 / a
+    if not _is(b, *range(1, 17)):
+        return _node("power", a, b)
     result = a
-    for bit in bin(abs(whole))[3:]:
+    for bit in bin(int(b.value))[3:]:
         result = result * result * (a if bit == "1" else 1)
-    return result if whole > 0 else 1 / result
+    return result
 
 
 def _select(condition: Expression, yes: Expression, no: Expression) -> Expression:
@@ -328,6 +343,38 @@ def log(x: Expression | Number) -> Expression:
         The logarithm; -inf for 0, NaN below.
     """
     return _public("log", x)
+
+
+def expm1(x: Expression | Number) -> Expression:
+    """Compute exp(x) - 1, also near 0.
+
+    Parameters
+    ----------
+    x : Expression or float
+        The exponent.
+
+    Returns
+    -------
+    Expression
+        The power less 1.
+    """
+    return _public("expm1", x)
+
+
+def log1p(x: Expression | Number) -> Expression:
+    """Compute log(1 + x), also near 0.
+
+    Parameters
+    ----------
+    x : Expression or float
+        What is added to 1.
+
+    Returns
+    -------
+    Expression
+        The logarithm; -inf for -1, NaN below.
+    """
+    return _public("log1p", x)
 
 
 def sqrt(x: Expression | Number) -> Expression:
@@ -494,8 +541,22 @@ def select(
     return _select(condition, yes, no)
 
 
+def clip(
+    x: Expression, low: Expression | Number, high: Expression | Number
+) -> Expression:
+    """Bound x from below, then from above; where it is a bound its slope stays 1."""
+    raised = select(x < low, low, x)
+    return select(raised > high, high, raised)
+
+
 def derivative(node: Expression, wrt: Expression) -> Expression:
-    """Differentiate; where a function has a kink, one of its one-sided slopes."""
+    """Differentiate; at kinks as PyTorch does.
+
+    A `select` has the slope of what it chooses, so that the comparison of a formula
+    with a kink says which side the kink belongs to. abs has slope 0 at 0, and where
+    the operands of maximum or minimum are equal each has half of the slope. Where an
+    operand is NaN a comparison does not hold, and the slope is that of what is chosen.
+    """
     found: dict[Expression, Expression] = {}
     for each in _ordered([node]):
         same = (each.kind, each.value) == (wrt.kind, wrt.value)  # of any thread
@@ -521,7 +582,9 @@ _SLOPES: dict[str, Callable[[Expression, Expression], Expression]] = {
     "absolute": lambda a, _y: select(a < 0, -1, select(a > 0, 1, 0)),
     "sqrt": lambda _a, y: 0.5 / y,
     "exp": lambda _a, y: y,
+    "expm1": lambda a, _y: exp(a),
     "log": lambda a, _y: 1 / a,
+    "log1p": lambda a, _y: 1 / (1 + a),
     "tanh": lambda _a, y: 1 - y * y,
     "sigmoid": lambda _a, y: y * (1 - y),
     "erf": lambda a, _y: 2 / math.sqrt(math.pi) * exp(-(a * a)),
@@ -543,14 +606,31 @@ def _slope_of_several(node: Expression, slopes: Sequence[Expression]) -> Express
         case "divide":
             return (da - node * db) / b
         case "maximum":
-            return select(b <= a, da, db)
+            return _slope_at_tie(a, b, _select(b < a, da, db), da, db)
         case "minimum":
-            return select(a <= b, da, db)
+            return _slope_at_tie(a, b, _select(a < b, da, db), da, db)
         case "select":
             return _select(a, slopes[1], slopes[2])
-    if not _is(db, 0):  # power
-        return node * (db * log(a) + da * b / a)
-    return da if _is(da, 0) else da * b * a ** (b - 1)
+    return da * _slope_of_base(a, b) + db * _slope_of_exponent(a, b, node)  # power
+
+
+def _slope_at_tie(
+    a: Expression, b: Expression, other: Expression, da: Expression, db: Expression
+) -> Expression:
+    return other if da is db else _select(equal(a, b), 0.5 * (da + db), other)
+
+
+def _slope_of_base(a: Expression, b: Expression) -> Expression:
+    """Differentiate a**b by a: 0 where b is 0, also where a is 0 or NaN."""
+    slope = b * a ** (b - 1)
+    return slope if b.kind == "constant" else _select(equal(b, 0), number(0), slope)
+
+
+def _slope_of_exponent(a: Expression, b: Expression, power: Expression) -> Expression:
+    """Differentiate a**b by b: 0 where a is 0 and b is not negative."""
+    slope = power * log(a)
+    at_zero = select(b < 0, slope, 0)
+    return _select(equal(a, 0), at_zero, slope)
 
 
 def _ordered(outputs: Sequence[Expression]) -> list[Expression]:

@@ -1,6 +1,10 @@
 """Activations as Keras has them, and element-wise parts of layers.
 
-Where ``slope`` is given, backward reads the output instead of the input.
+Where ``slope`` is given, backward reads the output instead of the input. A kink belongs
+to one of its sides, the one that PyTorch chooses: where relu, relu6, hard_tanh,
+hard_sigmoid, soft_shrink and hard_shrink begin or cease to be constant the slope is 0,
+leaky_relu, prelu, rectified, elu, selu and celu have the slope of below 0 at 0, and
+hard_silu has 0 at -3 and 1 at 3.
 """
 
 from __future__ import annotations
@@ -9,11 +13,14 @@ import math
 from typing import TYPE_CHECKING
 
 from memcfg.ops._expression import (
+    clip,
+    equal,
     erf,
     exp,
+    expm1,
     log,
+    log1p,
     maximum,
-    minimum,
     number,
     select,
     sigmoid,
@@ -28,33 +35,20 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 
-def _log1p(z: Expression) -> Expression:
-    """Logarithm of 1 + z for z >= 0, also where 1 + z is rounded (Kahan)."""
-    u = 1 + z
-    return select(u <= 1, z, log(u) * z / (u - 1))
-
-
-def _expm1(x: Expression) -> Expression:
-    """Return exp(x) - 1 for x <= 0, also near 0 (Kahan)."""
-    u = exp(x)
-    small = select(u >= 1, x, (u - 1) * x / log(u))
-    return select(x < -0.5, u - 1, small)
-
-
 def _softplus(x: Expression) -> Expression:
-    return maximum(x, 0) + _log1p(exp(-abs(x)))
+    return maximum(x, 0) + log1p(exp(-abs(x)))
+
+
+def _below_zero(x: Expression) -> Expression:
+    return select(x > 0, 0, x)  # has slope 1 at 0, and minimum a half
 
 
 def _elu(x: Expression, alpha: Expression | Number) -> Expression:
-    return select(x > 0, x, alpha * _expm1(minimum(x, 0)))
-
-
-def _clipped(x: Expression, low: Number, high: Number) -> Expression:
-    return select(x < low, low, select(x > high, high, x))  # NaN stays NaN
+    return select(x > 0, x, alpha * expm1(_below_zero(x)))
 
 
 def _hard_sigmoid(x: Expression) -> Expression:
-    return _clipped(x * (1 / 6) + 0.5, 0, 1)
+    return clip(x * (1 / 6) + 0.5, 0, 1)
 
 
 def _gelu(x: Expression, *, approximate: bool = False) -> Expression:
@@ -71,7 +65,9 @@ def _rectified(
     threshold: Expression,
 ) -> Expression:
     above = select(x > max_value, max_value, x)
-    return select(x < threshold, negative_slope * (x - threshold), above)
+    flat = select(x <= threshold, 0, x)  # infinity times 0 is NaN, and NaN stays NaN
+    sloped = negative_slope * (x - threshold)
+    return select(x > threshold, above, select(equal(negative_slope, 0), flat, sloped))
 
 
 _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772, 1.0507009873554805
@@ -84,12 +80,12 @@ elementwise(  # NaN stays NaN
 )
 elementwise(
     "relu6",
-    lambda x: _clipped(x, 0, 6),
+    lambda x: clip(x, 0, 6),
     slope=lambda y: select(y > 0, select(y < 6, 1, 0), 0),
 )
 elementwise(
     "leaky_relu",
-    lambda x, *, negative_slope=0.2: select(x < 0, negative_slope * x, x),
+    lambda x, *, negative_slope=0.2: select(x > 0, x, negative_slope * x),
 )
 elementwise("rectified", _rectified)
 elementwise(
@@ -104,16 +100,16 @@ elementwise(
 )
 elementwise(
     "celu",
-    lambda x, *, alpha=1.0: select(x > 0, x, alpha * _expm1(minimum(x, 0) / alpha)),
+    lambda x, *, alpha=1.0: select(x > 0, x, alpha * expm1(_below_zero(x) / alpha)),
 )
 elementwise("gelu", _gelu)
 elementwise("silu", lambda x: x * sigmoid(x))
 elementwise("tanh", lambda x: tanh(x), slope=lambda y: 1 - y * y)
 elementwise("exponential", lambda x: exp(x), slope=lambda y: y)
-elementwise("softplus", _softplus, slope=lambda y: -_expm1(-y))
+elementwise("softplus", _softplus, slope=lambda y: -expm1(-y))
 elementwise("softsign", lambda x: x / (1 + abs(x)))
 elementwise("mish", lambda x: x * tanh(_softplus(x)))
-elementwise("log_sigmoid", lambda x: -_softplus(-x), slope=lambda y: -_expm1(y))
+elementwise("log_sigmoid", lambda x: -_softplus(-x), slope=lambda y: -expm1(y))
 elementwise(
     "hard_sigmoid",
     _hard_sigmoid,
@@ -121,11 +117,11 @@ elementwise(
 )
 elementwise(
     "hard_silu",
-    lambda x: select(x < -3, 0, select(x > 3, x, x * (x * (1 / 6) + 0.5))),
+    lambda x: select(x <= -3, 0, select(x >= 3, x, x * (x * (1 / 6) + 0.5))),
 )
 elementwise(
     "hard_tanh",
-    lambda x: _clipped(x, -1, 1),
+    lambda x: clip(x, -1, 1),
     slope=lambda y: select(y > -1, select(y < 1, 1, 0), 0),
 )
 elementwise("tanh_shrink", lambda x: x - tanh(x))

@@ -31,6 +31,10 @@ ATTRIBUTES = {
     "clip_threshold": 1.0,
     "number": 2.5,
     "exponent": 1.5,
+    "low": -1.25,
+    "high": 2.5,
+    "value": 3.0,
+    "other": -0.75,
     "least": 0.125,
     "stddev": 0.5,
     "to": 0.5,
@@ -75,7 +79,7 @@ def operands_of(kind, count, dtype=np.float32):
 
 # These subtract near numbers, or take powers: their last bits are those of `log`.
 ROUGH = (
-    *("squared_log_error", "log_cosh", "poisson", "power"),
+    *("squared_log_error", "log_cosh", "poisson"),
     *("gelu", "mish", "silu", "tanh_shrink"),
     *("divide_by_local_response", "gaussian"),
     *("binary_cross", "binary_focal", "categorical_focal"),

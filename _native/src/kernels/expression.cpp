@@ -41,7 +41,9 @@ enum class Code {
   minimum,
   sqrt,
   exp,
+  expm1,
   log,
+  log1p,
   tanh,
   sigmoid,
   erf,
@@ -82,7 +84,9 @@ constexpr Name kNames[] = {
     MEMCFG_NAME(minimum, 2, a < b || std::isnan(a) ? a : b),
     MEMCFG_NAME(sqrt, 1, std::sqrt(a)),
     MEMCFG_NAME(exp, 1, std::exp(a)),
+    MEMCFG_NAME(expm1, 1, std::expm1(a)),
     MEMCFG_NAME(log, 1, std::log(a)),
+    MEMCFG_NAME(log1p, 1, std::log1p(a)),
     MEMCFG_NAME(tanh, 1, std::tanh(a)),
     MEMCFG_NAME(sigmoid, 1, 1 / (1 + std::exp(-a))),
     MEMCFG_NAME(erf, 1, std::erf(a)),
@@ -264,10 +268,9 @@ class Parser {
       if (is_condition(argument.code) != wanted) malformed("mixes conditions, numbers");
       made.uniform = made.uniform && argument.uniform;
     }
-    const bool uniform_only = made.code == Code::power || made.code == Code::floor ||
-                              made.code == Code::rounded;
+    const bool uniform_only = made.code == Code::floor || made.code == Code::rounded;
     if (uniform_only && !made.uniform)
-      malformed("raises or rounds elements, not uniform numbers");
+      malformed("rounds elements, not uniform numbers");
   }
 
   bool is_read_by_elements(std::size_t place) const {
@@ -439,6 +442,7 @@ MEMCFG_VECTORIZED void run_block(Code code,
     MEMCFG_BINARY(divide, x / y);
     MEMCFG_BINARY(maximum, maximum_of(x, y));
     MEMCFG_BINARY(minimum, minimum_of(x, y));
+    MEMCFG_BINARY(power, power_of(x, y));
     MEMCFG_BINARY(less, float_of(mask_of(x < y)));
     MEMCFG_BINARY(less_equal, float_of(mask_of(x <= y)));
     MEMCFG_BINARY(equal, float_of(mask_of(x == y)));
@@ -446,7 +450,9 @@ MEMCFG_VECTORIZED void run_block(Code code,
     MEMCFG_UNARY(absolute, absolute_of(x));
     MEMCFG_UNARY(sqrt, std::sqrt(x));
     MEMCFG_UNARY(exp, exp_of(x));
+    MEMCFG_UNARY(expm1, expm1_of(x));
     MEMCFG_UNARY(log, log_of(x));
+    MEMCFG_UNARY(log1p, log1p_of(x));
     MEMCFG_UNARY(tanh, tanh_of(x));
     MEMCFG_UNARY(sigmoid, sigmoid_of(x));
     MEMCFG_UNARY(erf, erf_of(x));

@@ -8,6 +8,7 @@
 
 #include "kernels/function_kernel.hpp"
 #include "kernels/functions.hpp"
+#include "kernels/powers.hpp"
 
 namespace memcfg {
 

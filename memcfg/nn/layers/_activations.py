@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, ClassVar
-
-import numpy as np
 
 from memcfg.nn._argument_checks import activation_name, integer, nonnegative, real
 from memcfg.nn._keras_arguments import taken
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ELU", "Activation", "LeakyReLU", "PReLU", "ReLU", "Softmax"]
 
-_NO_CEILING = float(np.finfo(np.float32).max)
+_NO_CEILING = math.inf
 _LOW = -1e9  # the scores of what is masked, as in Keras
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from memcfg.errors import GraphError
-from memcfg.nn._argument_checks import integer, real
+from memcfg.nn._argument_checks import constant, integer
 from memcfg.nn.layers._layer import (
     COMPARISONS,
     Layer,
@@ -31,6 +31,7 @@ from memcfg.nn.layers._merge import (
     broadcast,
 )
 from memcfg.nn.layers._reshape import Rescaling, reshape
+from memcfg.ops._dtypes import BFLOAT16, round_to_bfloat16, widen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,6 +43,7 @@ __all__ = [
     "GetItem",
     "Matmul",
     "OfBatch",
+    "OfNumber",
     "OfWeight",
     "Pointwise",
     "Power",
@@ -101,12 +103,19 @@ class OfBatch(Layer):
 class Pointwise(Layer):
     """An op of several tensors; lengths of 1 are broadcast."""
 
-    __slots__ = ("op",)
+    __slots__ = ("attributes", "op")
 
     arity: ClassVar[int | None] = None
 
-    def __init__(self, op: str, *, name: str | None = None) -> None:
+    def __init__(
+        self,
+        op: str,
+        attributes: dict[str, Any] | None = None,
+        *,
+        name: str | None = None,
+    ) -> None:
         self.op = op
+        self.attributes = attributes
         super().__init__(name)
 
     def _called(self) -> str:
@@ -114,27 +123,34 @@ class Pointwise(Layer):
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op."""
-        return scope.apply(self.op, broadcast(scope, inputs))[0]
+        return scope.apply(self.op, broadcast(scope, inputs), self.attributes)[0]
 
 
-class Bound(Layer):
-    """The greater or smaller of each element and a number."""
+class OfNumber(Layer):
+    """An op of each element and a number, which is the second operand."""
 
     __slots__ = ("number", "op")
 
     def __init__(self, op: str, number: float, *, name: str | None = None) -> None:
         self.op = op
-        self.number = real(number, f"{op}: a number")
+        self.number = constant(number, f"{op}: a number")
         super().__init__(name)
 
     def _called(self) -> str:
         return self.op
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the op."""
-        shape = scope.builder.shape(inputs[0])
-        value = {"shape": shape, "value": self.number, "dtype": "float32"}
-        return scope.apply(self.op, (*inputs, *scope.apply("fill", (), value)))[0]
+        """Append the op; the number is rounded to the dtype that it computes in."""
+        number, builder = self.number, scope.builder
+        if (builder.compute_dtype or builder.dtype(inputs[0])) == BFLOAT16:
+            number = float(widen(round_to_bfloat16(np.array(number, np.float32))))
+        return scope.apply(f"{self.op}_number", inputs, {"number": number})[0]
+
+
+class Bound(OfNumber):
+    """A maximum or minimum; files of models name the class."""
+
+    __slots__ = ()
 
 
 class Gather(Layer):
@@ -167,9 +183,8 @@ class Absolute(Layer):
     __slots__ = ()
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the greater of each element and its negative."""
-        (other,) = scope.apply("affine", inputs, {"factor": -1.0, "term": 0.0})
-        return scope.apply("maximum", (*inputs, other))[0]
+        """Append the op."""
+        return scope.apply("absolute", inputs)[0]
 
 
 class OfWeight(Layer):
@@ -211,7 +226,7 @@ class Reciprocal(Layer):
     __slots__ = ("number",)
 
     def __init__(self, number: float = 1.0, *, name: str | None = None) -> None:
-        self.number = real(number, "Reciprocal: number")
+        self.number = constant(number, "Reciprocal: number")
         super().__init__(name)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
@@ -220,29 +235,26 @@ class Reciprocal(Layer):
 
 
 class Power(Layer):
-    """Raise each element to a power; NaN below 0 where it is no whole number."""
+    """Raise each element to a power, as `numpy.power` does."""
 
     __slots__ = ("exponent",)
 
     def __init__(self, exponent: float, *, name: str | None = None) -> None:
-        self.exponent = real(exponent, "Power: exponent")
+        self.exponent = constant(exponent, "Power: exponent")
         super().__init__(name)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append products for whole numbers up to 16, and else a root or a power."""
+        """Append the op; squares and cubes are products."""
         (x,), exponent = inputs, self.exponent
-        whole = int(abs(exponent))
         if exponent == 0.5:
-            return scope.apply("root", (x,), {"term": 0.0})[0]
-        if whole != abs(exponent) or not 0 < whole <= 16:
+            return scope.apply("root", (x,), {"term": -0.0})[0]
+        if exponent == -1:
+            return scope.apply("quotient", (x,), {"number": 1.0})[0]
+        if exponent not in (1, 2, 3):
             return scope.apply("power", (x,), {"exponent": exponent})[0]
         y = x
-        for bit in bin(whole)[3:]:
-            (y,) = scope.apply("multiply", (y, y))
-            if bit == "1":
-                (y,) = scope.apply("multiply", (y, x))
-        if exponent < 0:
-            (y,) = scope.apply("quotient", (y,), {"number": 1.0})
+        for _ in range(int(exponent) - 1):
+            (y,) = scope.apply("multiply", (y, x))
         return y
 
 
@@ -293,27 +305,46 @@ _OF_TENSORS: dict[str, Callable[[], Layer]] = {
     "matmul": Matmul,
     "maximum": Maximum,
     "minimum": Minimum,
+    **{
+        kind: partial(Pointwise, kind)
+        for kind in ("less", "less_equal", "equal", "not_equal")
+    },
 }
 
 
-_OPPOSITES = {"equal": "not_equal", "greater_equal": "less", "less_equal": "greater"}
-
-
-def _compare(kind: str, a: Any, b: Any) -> Any:
-    """Return 1 where a comparison holds, else 0; one operand is a symbolic tensor."""
-    if kind in _OPPOSITES:
-        holds_not = _compare(_OPPOSITES[kind], a, b)
-        return holds_not if holds_not is NotImplemented else 1 - holds_not
-    a, b = (float(x) if isinstance(x, bool | np.bool_) else x for x in (a, b))
-    difference = binary("subtract", *((b, a) if kind == "less" else (a, b)))
-    if difference is NotImplemented:
-        return difference
-    if kind != "not_equal":
-        difference = Function("relu", {})(difference)
-    return Function("unequal", {"to": 0.0})(difference)
+# The comparison of the operands in the other order.
+_SWAPPED = {
+    "equal": "equal",
+    "not_equal": "not_equal",
+    "less": "greater",
+    "less_equal": "greater_equal",
+    "greater": "less",
+    "greater_equal": "less_equal",
+}
+# Makers of the layer of an operator and a number. A product adds -0.0, which changes no
+# bit: a sum with 0.0 would turn -0.0 into 0.0.
+_OF_NUMBER: dict[str, Callable[[float], Layer]] = {
+    "add": lambda number: Rescaling(1, number),
+    "subtract": lambda number: Rescaling(1, -number),
+    "multiply": lambda number: Rescaling(number, -0.0),
+    "divide": partial(OfNumber, "divide"),
+    "maximum": partial(Bound, "maximum"),
+    "minimum": partial(Bound, "minimum"),
+    "power": Power,
+    **{kind: partial(OfNumber, kind) for kind in _SWAPPED},
+}
+# The same where the number is the left operand.
+_OF_LEFT_NUMBER: dict[str, Callable[[float], Layer]] = {
+    "subtract": lambda number: Rescaling(-1, number),
+    "divide": Reciprocal,
+    **{kind: _OF_NUMBER[kind] for kind in ("add", "multiply", "maximum", "minimum")},
+    **{kind: _OF_NUMBER[swapped] for kind, swapped in _SWAPPED.items()},
+}
 
 
 def _of_two(kind: str, a: SymbolicTensor, b: SymbolicTensor) -> Any:
+    if kind in ("greater", "greater_equal"):
+        kind, a, b = _SWAPPED[kind], b, a
     if kind not in _OF_TENSORS:
         return NotImplemented
     if isinstance(a, WeightTensor) or isinstance(b, WeightTensor):
@@ -334,8 +365,6 @@ def _of_two(kind: str, a: SymbolicTensor, b: SymbolicTensor) -> Any:
 @operation
 def binary(kind: str, a: Any, b: Any) -> Any:
     """Return the result of an operator; one operand is a symbolic tensor."""
-    if kind in COMPARISONS:
-        return _compare(kind, a, b)
     if isinstance(a, SymbolicTensor) and isinstance(b, SymbolicTensor):
         return _of_two(kind, a, b)
     if isinstance(a, SymbolicTensor):
@@ -350,40 +379,20 @@ def binary(kind: str, a: Any, b: Any) -> Any:
             f"an array of shape {np.shape(other)}: feed it as an input, or write a "
             "layer with a weight"
         )
+    if kind in COMPARISONS and isinstance(other, bool | np.bool_):
+        other = float(other)
     if isinstance(other, bool) or not isinstance(
         other, int | float | np.integer | np.floating
     ):
         return NotImplemented
-    found = _of_number(kind, float(other), reflected)
-    return NotImplemented if found is None else found(tensor)
-
-
-def _of_number(kind: str, number: float, reflected: bool) -> Layer | None:
-    """Return the layer of an operator and a number, the left operand if `reflected`."""
-    match kind, reflected:
-        case "add", _:
-            return Rescaling(1, number)
-        case "multiply", _:
-            return Rescaling(number)
-        case "subtract", False:
-            return Rescaling(1, -number)
-        case "subtract", True:
-            return Rescaling(-1, number)
-        case "divide", False:
-            return Rescaling(1 / number)
-        case "divide", True:
-            return Reciprocal(number)
-        case "maximum" | "minimum", _:
-            return Bound(kind, number)
-        case "power", False:
-            return Power(number)
-    return None
+    found = (_OF_LEFT_NUMBER if reflected else _OF_NUMBER).get(kind)
+    return NotImplemented if found is None else found(float(other))(tensor)
 
 
 @operation
 def negative(tensor: SymbolicTensor) -> Any:
     """Return ``-tensor``."""
-    return Rescaling(-1)(tensor)
+    return Rescaling(-1, -0.0)(tensor)
 
 
 @operation

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from memcfg.nn._argument_checks import (
     check_channels_last,
+    constant,
     integer,
     pair,
-    real,
     sides,
 )
 from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec, show_shape
@@ -456,8 +456,8 @@ class Rescaling(Layer):
     def __init__(
         self, scale: float, offset: float = 0.0, *, name: str | None = None
     ) -> None:
-        self.scale = real(scale, "Rescaling: scale")
-        self.offset = real(offset, "Rescaling: offset")
+        self.scale = constant(scale, "Rescaling: scale")
+        self.offset = constant(offset, "Rescaling: offset")
         super().__init__(name)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
