@@ -1,8 +1,10 @@
 """What training minimises: the losses of Keras.
 
 A loss of each sample, weighted and reduced to one number. Probabilities are clipped to
-``[1e-7, 1 - 1e-7]``, as Keras does; those that a softmax or sigmoid of the model makes
-are not: their logarithm is computed from what it reads, and nothing is clipped.
+``[1e-7, 1 - 1e-7]``, as Keras does, and have no gradient beyond. Those that a softmax
+or sigmoid of the model makes are not clipped: cross-entropies, focal ones too, and the
+Kullback-Leibler divergence are computed from what it reads, so that a gradient is left
+however wrong an answer is.
 """
 
 from __future__ import annotations
@@ -52,6 +54,7 @@ if not TYPE_CHECKING:  # a checker would take any name to be there
 _MEANS = ("sum_over_batch_size", "mean")
 _REDUCTIONS = (*_MEANS, "sum", "mean_with_sample_weight")
 _LINEAR = ("dense", "bias", "conv2d")  # ops whose results are no probabilities
+_LOGARITHMS = {"softmax": "log_softmax", "sigmoid": "log_sigmoid"}
 
 
 class Target(NamedTuple):
@@ -113,23 +116,30 @@ class Terms:
         ops = reversed(self.builder.ops)
         return next((op for op in ops if tensor in op.outputs), None)
 
-    def logits(self, y_pred: int, kind: str, loss: Loss) -> int | None:
+    def read_by(self, y_pred: int, kind: str) -> int | None:
         """Return what the softmax or sigmoid read that made a tensor, or None."""
-        op = self.producer(y_pred)
-        if op is not None and op.type == "cast":  # of what was made in bfloat16
-            op = self.producer(op.inputs[0])
-        if op is None:
+        op, last = self._activation(y_pred), (-1, len(self.shape(y_pred)) - 1)
+        if op is None or op.type != kind or op.attributes.get("axis", -1) not in last:
             return None
-        last = (-1, len(self.shape(y_pred)) - 1)
-        if op.type == kind and op.attributes.get("axis", -1) in last:
-            return op.inputs[0]
-        if op.type in _LINEAR:
+        return op.inputs[0]
+
+    def logits(self, y_pred: int, kind: str, loss: Loss) -> int | None:
+        """Return `read_by`; ValueError if the model ends without an activation."""
+        op = self._activation(y_pred)
+        if op is not None and op.type in _LINEAR:
             raise ValueError(
                 f"{type(loss).__name__} reads probabilities, and the model's output is "
                 f"that of a layer without activation: pass from_logits=True, or let "
                 f"the model end with activation={kind!r}"
             )
-        return None
+        return self.read_by(y_pred, kind)
+
+    def _activation(self, y_pred: int) -> Op | None:
+        """Return what made a tensor, before a cast of bfloat16."""
+        op = self.producer(y_pred)
+        if op is not None and op.type == "cast":
+            op = self.producer(op.inputs[0])
+        return op
 
     def weighted(self, values: int, weight: int, how: str = "mean") -> int:
         """Append the values times their weights; a weight may be of several values."""
@@ -699,7 +709,12 @@ class KLDivergence(Loss):
     def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
         """Append the numbers of the samples."""
         terms = Terms(builder, self.name)
-        return terms.reduce("sum", terms("kl_divergence", (y_true, y_pred)), (-1,))
+        kind, read = "kl_divergence", y_pred
+        for activation, logarithm in _LOGARITHMS.items():
+            logits = terms.read_by(y_pred, activation)
+            if logits is not None:
+                kind, read = "kl_divergence_log", terms(logarithm, (logits,))
+        return terms.reduce("sum", terms(kind, (y_true, read)), (-1,))
 
 
 class CosineSimilarity(Loss):
@@ -872,17 +887,17 @@ class BinaryFocalCrossentropy(Loss):
     def elements(self, builder: Builder, y_true: int, y_pred: int) -> int:
         """Append the numbers of the elements."""
         terms = Terms(builder, self.name)
-        if self.from_logits:
-            y_pred = terms("sigmoid", (y_pred,))
-        else:
-            terms.logits(y_pred, "sigmoid", self)
         attributes = {
             "smoothing": self.label_smoothing,
             "alpha": self.alpha,
             "gamma": self.gamma,
             "balanced": self.apply_class_balancing,
         }
-        return terms("binary_focal_cross_entropy", (y_true, y_pred), attributes)
+        logits = y_pred if self.from_logits else terms.logits(y_pred, "sigmoid", self)
+        if logits is None:
+            return terms("binary_focal_cross_entropy", (y_true, y_pred), attributes)
+        kind = "binary_focal_cross_entropy_logits"
+        return terms(kind, (y_true, logits), attributes)
 
 
 class CategoricalCrossentropy(Loss):
@@ -1009,14 +1024,15 @@ class CategoricalFocalCrossentropy(Loss):
     def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
         """Append the numbers of the samples."""
         terms = Terms(builder, self.name)
-        if self.from_logits:
-            y_pred = terms("softmax", (y_pred,), {"axis": -1})
-        else:
-            terms.logits(y_pred, "softmax", self)
         attributes = _spread(terms, y_pred, self.label_smoothing)
         attributes |= {"alpha": self.alpha, "gamma": self.gamma}
         kind = "categorical_focal_cross_entropy"
-        return _categorical(terms, y_true, y_pred, attributes, kind)
+        logits = y_pred if self.from_logits else terms.logits(y_pred, "softmax", self)
+        if logits is None:
+            return _categorical(terms, y_true, y_pred, attributes, kind)
+        logarithms = terms("log_softmax", (logits,), {"axis": -1})
+        each = terms(f"{kind}_log", (y_true, logarithms), attributes)
+        return terms.reduce("sum", each, (-1,))
 
 
 class SparseCategoricalCrossentropy(Loss):

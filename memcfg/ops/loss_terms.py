@@ -1,7 +1,8 @@
 """What losses and metrics compute element by element, of a target t and an output p.
 
-As Keras has them: probabilities are clipped to ``[EPSILON, 1 - EPSILON]``. No gradient
-flows into targets.
+As Keras has them: probabilities are clipped to ``[EPSILON, 1 - EPSILON]``, and beyond
+have no gradient. Terms of logits, or of logarithms of probabilities, are not clipped.
+No gradient flows into targets.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from memcfg.ops._expression import (
     Expression,
+    clip,
     equal,
     exp,
+    expm1,
     log,
+    log1p,
     maximum,
-    minimum,
     select,
+    sigmoid,
     sqrt,
 )
 from memcfg.ops._formula import elementwise
@@ -36,7 +40,7 @@ def _term(name: str, formula: Callable[..., Expression]) -> None:
 
 
 def _clip(p: Expression, most: float = 1 - EPSILON) -> Expression:
-    return minimum(maximum(p, EPSILON), most)
+    return clip(p, EPSILON, most)
 
 
 def _huber(t: Expression, p: Expression, *, delta: _Setting = 1.0) -> Expression:
@@ -49,11 +53,11 @@ def _huber(t: Expression, p: Expression, *, delta: _Setting = 1.0) -> Expression
 
 def _log_cosh(t: Expression, p: Expression) -> Expression:
     size = abs(p - t)
-    return size + log(1 + exp(-2 * size)) - math.log(2)
+    return size + log1p(exp(-2 * size)) - math.log(2)
 
 
 def _squared_log_error(t: Expression, p: Expression) -> Expression:
-    difference = log(maximum(p, EPSILON) + 1) - log(maximum(t, EPSILON) + 1)
+    difference = log1p(maximum(p, EPSILON)) - log1p(maximum(t, EPSILON))
     return difference * difference
 
 
@@ -69,13 +73,16 @@ def _binary(t: Expression, p: Expression) -> Expression:
 def _binary_logits(
     t: Expression, x: Expression, *, smoothing: _Setting = 0.0
 ) -> Expression:
-    """Take a half of x + |x|, whose slope at 0 is a half, and not the maximum."""
-    size = abs(x)
-    return 0.5 * (x + size) - x * _smooth(t, smoothing) + log(1 + exp(-size))
+    return maximum(x, 0) - x * _smooth(t, smoothing) + log1p(exp(-abs(x)))
 
 
-def _power(x: Expression, exponent: _Setting) -> Expression:
-    return exp(exponent * log(maximum(x, 1e-30)))
+def _focus(miss: Expression, gamma: _Setting) -> Expression:
+    """Return miss**gamma; the bound keeps its slope finite for gamma below 1."""
+    return maximum(miss, 1e-30) ** gamma
+
+
+def _balance(t: Expression, alpha: _Setting, balanced: bool) -> Expression | float:
+    return t * alpha + (1 - t) * (1 - alpha) if balanced else 1
 
 
 def _binary_focal(
@@ -88,9 +95,23 @@ def _binary_focal(
     balanced: bool = False,
 ) -> Expression:
     t = _smooth(t, smoothing)
-    hit = t * p + (1 - t) * (1 - p)
-    value = _power(1 - hit, gamma) * _binary(t, p)
-    return (t * alpha + (1 - t) * (1 - alpha)) * value if balanced else value
+    miss = t * (1 - p) + (1 - t) * p
+    return _balance(t, alpha, balanced) * (_focus(miss, gamma) * _binary(t, p))
+
+
+def _binary_focal_logits(
+    t: Expression,
+    x: Expression,
+    *,
+    smoothing: _Setting = 0.0,
+    alpha: _Setting = 0.25,
+    gamma: _Setting = 2.0,
+    balanced: bool = False,
+) -> Expression:
+    t = _smooth(t, smoothing)
+    miss = t * sigmoid(-x) + (1 - t) * sigmoid(x)
+    value = _focus(miss, gamma) * _binary_logits(t, x)
+    return _balance(t, alpha, balanced) * value
 
 
 def _categorical(
@@ -116,12 +137,29 @@ def _categorical_focal(
     gamma: _Setting = 2.0,
 ) -> Expression:
     p = _clip(p / total)
-    return _power(1 - p, gamma) * alpha * (-(t * (1 - smoothing) + share) * log(p))
+    return _focus(1 - p, gamma) * alpha * (-(t * (1 - smoothing) + share) * log(p))
+
+
+def _categorical_focal_log(
+    t: Expression,
+    p: Expression,
+    *,
+    smoothing: _Setting = 0.0,
+    share: _Setting = 0.0,
+    alpha: _Setting = 0.25,
+    gamma: _Setting = 2.0,
+) -> Expression:
+    weight = t * (1 - smoothing) + share
+    return _focus(-expm1(p), gamma) * alpha * -(weight * p)
 
 
 def _kl(t: Expression, p: Expression) -> Expression:
     t, p = _clip(t, 1), _clip(p, 1)
     return t * log(t / p)
+
+
+def _kl_log(t: Expression, p: Expression) -> Expression:
+    return t * (log(_clip(t, 1)) - p)
 
 
 def _signed(t: Expression, odd: Expression) -> Expression:
@@ -169,14 +207,17 @@ _term("huber", _huber)
 _term("log_cosh", _log_cosh)
 _term("poisson", lambda t, p: p - t * log(p + EPSILON))
 _term("kl_divergence", _kl)
+_term("kl_divergence_log", _kl_log)  # of logarithms of probabilities
 _term(
     "binary_cross_entropy",
     lambda t, p, *, smoothing=0.0: _binary(_smooth(t, smoothing), p),
 )
 _term("binary_cross_entropy_logits", _binary_logits)
 _term("binary_focal_cross_entropy", _binary_focal)
+_term("binary_focal_cross_entropy_logits", _binary_focal_logits)
 _term("categorical_cross_entropy", _categorical)
 _term("categorical_focal_cross_entropy", _categorical_focal)
+_term("categorical_focal_cross_entropy_log", _categorical_focal_log)
 _term(
     "categorical_cross_entropy_log",  # of logarithms of probabilities
     lambda t, p, *, smoothing=0.0, share=0.0: -(t * (1 - smoothing) + share) * p,

@@ -340,6 +340,174 @@ def test_extreme_outputs_have_finite_losses_and_gradients(name, real):
         assert np.isfinite(slopes).all()
 
 
+FAR = np.array([-1e4, -100, -20, -3, 0, 3, 20, 100, 1e4])
+FOCAL = [  # gamma, label smoothing
+    *((0.0, 0.0), (0.5, 0.0), (2.0, 0.0), (5.0, 0.0)),
+    *((0.0, 0.1), (0.5, 0.1), (2.0, 0.1)),
+]
+FORMS = ("logits", "activation")  # of what a loss reads
+
+
+def far_loss(loss, form, activation, t, x):
+    """The loss and its gradient by logits, in float32."""
+    through = activation if form == "activation" else None
+    object.__setattr__(loss, "from_logits", through is None)
+    return Traced(loss, t, x, through=through).loss(np.float32)
+
+
+def sigmoid_of(x):
+    return np.exp(-np.logaddexp(0, -x))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("balanced", [False, True])
+@pytest.mark.parametrize(("gamma", "smoothing"), FOCAL)
+def test_binary_focal_losses_of_far_logits(gamma, smoothing, balanced, form):
+    """Beside the formula in long double, whose exponential of 1e4 is finite."""
+    t, logits = (each.reshape(-1, 1) for each in np.meshgrid([0.0, 1.0], FAR))
+    x = logits.astype(np.longdouble)
+    soft = oracle.smoothed(t, smoothing)
+    right, wrong = sigmoid_of(x), sigmoid_of(-x)
+    miss = soft * wrong + (1 - soft) * right
+    entropy = np.logaddexp(0, x) - soft * x
+    weight = soft * 0.3 + (1 - soft) * 0.7 if balanced else 1
+    values = weight * miss**gamma * entropy
+    slopes = right - soft + gamma * (1 - 2 * soft) * right * wrong / miss * entropy
+    slopes *= miss**gamma
+    loss = losses.BinaryFocalCrossentropy(
+        balanced, 0.3, gamma, label_smoothing=smoothing
+    )
+    found, gradient = far_loss(loss, form, "sigmoid", t, logits)
+    assert found == pytest.approx(float(values.mean()), rel=1e-5)
+    expected = (weight * slopes).astype(float) / len(t)
+    np.testing.assert_allclose(gradient, expected, rtol=2e-4, atol=1e-8)
+    certain = (abs(logits) > 3) & ((logits > 0) != (t == 1))  # and wrong
+    assert (gradient * (1 - 2 * t))[certain].min() > 0.01
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("gamma", "smoothing"), FOCAL)
+def test_categorical_focal_losses_of_far_logits(gamma, smoothing, form):
+    rows = [(x, 0, -x / 2) for x in FAR] + [(x, x, 0) for x in FAR]
+    logits = np.repeat(np.array(rows), 3, axis=0)
+    t = np.tile(np.eye(3), (len(rows), 1))
+    x = logits.astype(np.longdouble)
+    log_p = x - np.logaddexp.reduce(x, axis=-1, keepdims=True)
+    p, soft = np.exp(log_p), oracle.smoothed(t, smoothing, 3)
+    miss = np.maximum(-np.expm1(log_p), 1e-30)
+    values = -0.3 * (miss**gamma * soft * log_p).sum(-1)
+    by_log = -0.3 * soft * (miss**gamma - gamma * miss ** (gamma - 1) * p * log_p)
+    slopes = by_log - p * by_log.sum(-1, keepdims=True)
+    loss = losses.CategoricalFocalCrossentropy(0.3, gamma, label_smoothing=smoothing)
+    found, gradient = far_loss(loss, form, "softmax", t, logits)
+    assert found == pytest.approx(float(values.mean()), rel=1e-5)
+    expected = slopes.astype(float) / len(rows) / 3
+    np.testing.assert_allclose(gradient, expected, rtol=5e-4, atol=2e-8)
+    certain = (t * p).sum(-1) < 1e-6  # and wrong
+    assert certain.sum() > 10
+    assert (gradient * t).sum(-1)[certain].max() < -0.01 / len(t)
+
+
+@pytest.mark.parametrize("activation", ["softmax", "sigmoid"])
+def test_a_divergence_of_far_logits(activation):
+    rows = np.array([(x, 0, -x / 2) for x in FAR])
+    t = np.array([[0.2, 0.8, 0], [0, 0, 1], [1 / 3, 1 / 3, 1 / 3]])[np.arange(9) % 3]
+    x = rows.astype(np.longdouble)
+    log_p = -np.logaddexp(0, -x)
+    if activation == "softmax":
+        log_p = x - np.logaddexp.reduce(x, axis=-1, keepdims=True)
+    values = (t * np.log(np.where(t, t, 1)) - t * log_p).sum(-1)
+    slopes = np.exp(log_p) * t.sum(-1, keepdims=True) - t
+    if activation == "sigmoid":
+        slopes = -t * sigmoid_of(-x)
+    found, gradient = Traced(losses.KLDivergence(), t, rows, through=activation).loss(
+        np.float32
+    )
+    assert found == pytest.approx(float(values.mean()), rel=1e-5)
+    np.testing.assert_allclose(gradient, slopes.astype(float) / 9, 2e-5, 1e-8)
+
+
+def test_losses_of_far_outputs_point_to_the_target():
+    p, t = FAR.reshape(-1, 1), np.full((9, 1), 1.5)
+    for loss in (
+        losses.MeanSquaredError(),
+        losses.MeanAbsoluteError(),
+        losses.MeanAbsolutePercentageError(),
+        losses.Huber(),
+        losses.LogCosh(),
+    ):
+        found, slopes = Traced(loss, t, p).loss(np.float32)
+        assert np.isfinite(found)
+        assert (slopes * (p - t) > 0).all()
+    for loss in (losses.Hinge(), losses.SquaredHinge()):
+        for sign in (1.0, -1.0):
+            found, slopes = Traced(loss, np.full((9, 1), sign), p).loss(np.float32)
+            assert np.isfinite(found)
+            np.testing.assert_array_equal(np.sign(slopes), -sign * (sign * p < 1))
+    ends = np.array([[0.0, 1.0]] * 9 + [[1.0, 0.0]] * 9)
+    rows = np.tile(np.hstack([p, -p]), (2, 1))
+    for loss, activation in (
+        (losses.BinaryCrossentropy(), "sigmoid"),
+        (losses.CategoricalCrossentropy(), "softmax"),
+    ):
+        for form in FORMS:
+            found, slopes = far_loss(copy.copy(loss), form, activation, ends, rows)
+            assert np.isfinite(found)
+            wrong = (rows[:, 0] > rows[:, 1]) != (ends[:, 0] > 0.5)
+            assert (slopes * (1 - 2 * ends))[wrong].min() > 1e-3
+            assert (slopes * (1 - 2 * ends)).min() >= 0
+    labels, rows = np.int32(np.arange(9) % 2), np.hstack([p, -p])
+    for form in FORMS:
+        loss = losses.SparseCategoricalCrossentropy()
+        found, slopes = far_loss(loss, form, "softmax", labels, rows)
+        assert np.isfinite(found)
+        assert (slopes[np.arange(9), labels] <= 0).all()
+
+
+METRICS = [
+    *("MeanSquaredError", "RootMeanSquaredError", "MeanAbsoluteError"),
+    *("MeanAbsolutePercentageError", "MeanSquaredLogarithmicError", "LogCoshError"),
+    *("CosineSimilarity", "Hinge", "SquaredHinge", "CategoricalHinge"),
+    *("BinaryAccuracy", "CategoricalAccuracy", "AUC"),
+    *("BinaryCrossentropy", "CategoricalCrossentropy", "KLDivergence", "Precision"),
+    "R2Score",
+]
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_metrics_of_far_outputs_are_finite(name):
+    metric = getattr(mc.nn.metrics, name)
+    metric = metric(from_logits=True) if "Cross" in name else metric()
+    far = FAR.astype(np.float32)
+    x, y = (
+        np.stack([far, -far, far / 2], 1),
+        np.eye(3, dtype=np.float32)[FAR.size * [1]],
+    )
+    model = mc.nn.Sequential([mc.nn.Input((3,)), mc.nn.Activation("linear")])
+    model.compile("sgd", "mse", metrics=[metric])
+    assert np.isfinite(model.evaluate(x, y, batch_size=9, verbose=0)).all()
+
+
+@pytest.mark.parametrize("end", [None, "sigmoid", "softmax"])
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_a_model_leaves_a_wrong_answer_of_a_far_logit(end, policy):
+    """Trained by the focal loss, a weight moves however far its answer is."""
+    focal = losses.CategoricalFocalCrossentropy if end == "softmax" else None
+    loss = (focal or losses.BinaryFocalCrossentropy)(from_logits=end is None)
+    for far in (20, 100, 1e4):
+        x = mc.nn.Input((2,))
+        model = mc.nn.Model(x, mc.nn.Dense(2, end, use_bias=False, dtype=policy)(x))
+        model.compile(mc.nn.SGD(1.0), loss)
+        kernel = np.float32([[far, -far], [0, 0]])
+        model.set_weights([kernel])
+        value = model.train_on_batch(np.float32([[1, 0]]), np.float32([[0, 1]]))
+        assert np.isfinite(value)
+        step = model.get_weights()[0][0] - kernel[0]
+        assert step[0] < -0.05
+        assert step[1] > 0.05
+        model.close()
+
+
 @pytest.mark.parametrize("name", sorted(losses._LOSSES))
 def test_every_name_means_a_loss(name):
     loss = get_loss(name)
