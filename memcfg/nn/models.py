@@ -63,6 +63,7 @@ _FLOAT32 = ("float32", False)  # of files that say no dtype policy
 _SHAPE = read_list(read_count)
 MAX_OPS = 100_000  # of a model in a file, as `predict` traces it: half a minute or so
 _NOT_FINITE = {str(number): number for number in (math.inf, -math.inf, math.nan)}
+_RENAMED = {"layers.Bound": "layers.OfNumber"}  # classes that older files name
 _CONTAINERS: dict[str, type] = {"list": list, "tuple": tuple, "dict": dict}
 
 
@@ -182,7 +183,7 @@ def _known_classes() -> dict[str, type]:
         left += type.__subclasses__(kind)
         if is_ours(kind) and kind is not Nested:
             found[class_name(kind)] = kind
-    return found
+    return found | {old: found[new] for old, new in _RENAMED.items()}
 
 
 class _Reader:

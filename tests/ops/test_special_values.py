@@ -21,8 +21,8 @@ from special_values import (
 
 import memcfg as mc
 from memcfg import ops as op_types
-from memcfg.nn import ops
-from memcfg.nn.layers._operators import Bound, Function, Pointwise
+from memcfg.nn import _saving, ops
+from memcfg.nn.layers._operators import Function, OfNumber, Pointwise
 
 nn = mc.nn
 DTYPES = ("float32", "bfloat16")
@@ -301,11 +301,17 @@ def test_a_model_keeps_constants_that_are_not_finite(tmp_path):
         np.testing.assert_array_equal(each.predict(values, verbose=0), expected)
 
 
-def test_a_file_with_comparisons_of_differences_is_still_read(tmp_path):
+def test_a_file_with_comparisons_of_differences_is_still_read(tmp_path, monkeypatch):
     """As models were saved whose comparisons were rectified differences."""
+    named = _saving.class_name
+    monkeypatch.setattr(
+        _saving,
+        "class_name",
+        lambda kind: "layers.Bound" if kind is OfNumber else named(kind),
+    )
     x, y = nn.Input((4,)), nn.Input((4,))
     greater = Function("unequal", {"to": 0.0})(Function("relu", {})(x - y))
-    chosen = Pointwise("choose")([greater, x, Bound("maximum", 0.5)(y)])
+    chosen = Pointwise("choose")([greater, x, OfNumber("maximum", 0.5)(y)])
     root = Function("inverse_root", {"least": 0.0})(nn.Rescaling(2.0)(chosen))
     model = nn.Model([x, y], root)
     model.save(tmp_path / "older.memcfg")

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 __all__ = [
-    "Bound",
     "Function",
     "Gather",
     "GetItem",
@@ -145,12 +144,6 @@ class OfNumber(Layer):
         if (builder.compute_dtype or builder.dtype(inputs[0])) == BFLOAT16:
             number = float(widen(round_to_bfloat16(np.array(number, np.float32))))
         return scope.apply(f"{self.op}_number", inputs, {"number": number})[0]
-
-
-class Bound(OfNumber):
-    """A maximum or minimum; files of models name the class."""
-
-    __slots__ = ()
 
 
 class Gather(Layer):
@@ -327,11 +320,11 @@ _OF_NUMBER: dict[str, Callable[[float], Layer]] = {
     "add": lambda number: Rescaling(1, number),
     "subtract": lambda number: Rescaling(1, -number),
     "multiply": lambda number: Rescaling(number, -0.0),
-    "divide": partial(OfNumber, "divide"),
-    "maximum": partial(Bound, "maximum"),
-    "minimum": partial(Bound, "minimum"),
     "power": Power,
-    **{kind: partial(OfNumber, kind) for kind in _SWAPPED},
+    **{
+        kind: partial(OfNumber, kind)
+        for kind in ("divide", "maximum", "minimum", *_SWAPPED)
+    },
 }
 # The same where the number is the left operand.
 _OF_LEFT_NUMBER: dict[str, Callable[[float], Layer]] = {
