@@ -82,7 +82,7 @@ ROUGH = (
     *("squared_log_error", "log_cosh", "poisson"),
     *("gelu", "mish", "silu", "tanh_shrink"),
     *("divide_by_local_response", "gaussian"),
-    *("binary_cross", "binary_focal", "categorical_focal"),
+    *("binary_cross", "binary_focal", "categorical_focal", "kl_divergence_log"),
 )
 
 
