@@ -328,7 +328,7 @@ def gelu(x: Any, approximate: bool = True) -> Any:
 
 
 @_documented
-def clip(x: Any, x_min: float, x_max: float) -> Any:
+def clip(x: Any, x_min: Any, x_max: Any) -> Any:
     """Return x between two numbers."""
     if isinstance(x_min, SymbolicTensor) or isinstance(x_max, SymbolicTensor):
         return minimum(maximum(x, x_min), x_max)
@@ -378,16 +378,15 @@ def less_equal(x1: Any, x2: Any) -> Any:
 @_documented
 def where(condition: Any, x1: Any, x2: Any) -> Any:
     """Return x1 where a condition holds, else x2."""
-    match isinstance(x1, SymbolicTensor), isinstance(x2, SymbolicTensor):
-        case True, True:
-            return Pointwise("where")([condition, x1, x2])
-        case True, False:
-            other = {"other": constant(x2, "where: x2")}
-            return Pointwise("where_or", other)([condition, x1])
-        case False, True:
-            value = {"value": constant(x1, "where: x1")}
-            return Pointwise("where_not", value)([condition, x2])
-    both = {"value": constant(x1, "where: x1"), "other": constant(x2, "where: x2")}
+    if isinstance(x1, SymbolicTensor) and isinstance(x2, SymbolicTensor):
+        return Pointwise("where")([condition, x1, x2])
+    if isinstance(x1, SymbolicTensor):
+        other = {"other": constant(x2, "where: x2")}
+        return Pointwise("where_or", other)([condition, x1])
+    value = {"value": constant(x1, "where: x1")}
+    if isinstance(x2, SymbolicTensor):
+        return Pointwise("where_not", value)([condition, x2])
+    both = value | {"other": constant(x2, "where: x2")}
     return Function("where_numbers", both)(condition)
 
 
