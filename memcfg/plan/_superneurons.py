@@ -209,6 +209,14 @@ def superneurons_memory() -> Policy:
         `superneurons_speed`. A segment of s layers is computed in s (s + 1) / 2 steps,
         and nothing of it stays.
 
+    Notes
+    -----
+    Without offloading, the outputs of all checkpoints are there when the backward phase
+    begins. So the peak is below that of `superneurons_speed` only where a segment at
+    the peak is larger than what a backward op needs, as in a chain of products with six
+    element-wise ops behind one. AlexNet, VGG-16 and ResNet-50 have none here, where
+    ReLUs work in place and batch normalisation is one op with its ReLU.
+
     References
     ----------
     .. [1] L. Wang et al., "SuperNeurons: Dynamic GPU Memory Management for Training

@@ -121,3 +121,17 @@ def test_without_a_large_segment_cost_is_speed():
     speed, _, cost = (policy(graph) for policy in METHODS)
     assert cost.actions == speed.actions
     assert again(graph, speed) == 6
+
+
+@pytest.mark.slow
+def test_where_segments_are_trivial_the_three_have_one_peak():
+    """ReLUs work in place, and the peak of AlexNet is where all checkpoints are."""
+    model = mc.models.alexnet()
+    loss = mc.nn.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(mc.nn.SGD(0.1), loss)
+    graph = model.graph(8)
+    speed, memory, cost = (policy(graph) for policy in METHODS)
+    assert memory.peak_bytes == cost.peak_bytes == speed.peak_bytes
+    assert cost.actions == speed.actions
+    assert len(memory.actions) > len(cost.actions)
+    assert speed.peak_bytes > share()(graph).peak_bytes
