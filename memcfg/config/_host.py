@@ -48,8 +48,8 @@ def set_host_memory_limit(
     Parameters
     ----------
     tracked : int, str or None, optional
-        The maximum of bytes in use in all pools of host memory together: a
-        number, a string with its unit, or a percentage of the machine's memory
+        The maximum of bytes in use in all pools of host memory together, and of each
+        GPU: a number, a string with its unit, or a percentage of the machine's memory
         (``"50%"``). None is no limit; left out, it stays as it is.
     rss : int, str or None, optional
         The maximum of bytes that the process has resident, other libraries' included.
@@ -66,7 +66,8 @@ def set_host_memory_limit(
     TypeError
         If a limit is of no such type, or a bool.
     ValueError
-        If a limit is not positive or no size.
+        If a limit is not positive or no size, or logical devices that share a GPU may
+        take more together.
     FormatError
         If a variable of the environment cannot be read.
     ResourceExhaustedError
@@ -81,7 +82,9 @@ def set_host_memory_limit(
     -----
     ``MEMCFG_MAX_BYTES`` and ``MEMCFG_MAX_RSS_BYTES`` are the limits from the first
     resource or device on, until this function is called with an argument. A call that
-    raises changes nothing.
+    raises changes nothing. As with ND4J's ``maxbytes``, no GPU takes more than
+    `tracked`: the limit of its device is lowered, and stays when `tracked` is raised,
+    until `set_memory_limit` raises it.
     """
     with registry.lock:
         total = registry.host_bytes
@@ -92,6 +95,12 @@ def set_host_memory_limit(
         )
         if tracked is not ... or rss is not ...:
             registry.host.replace(wanted)
+            try:
+                if wanted.tracked is not None:
+                    registry.lower_limits(wanted.tracked)
+            except BaseException:
+                registry.host.replace(before)
+                raise
         return before
 
 

@@ -30,6 +30,7 @@ from memcfg.config._specify import (
     MemorySpec,
     Settings,
     Specification,
+    process_limit,
     specify,
 )
 from memcfg.config._types import DeviceName, LogicalDevice, PhysicalDevice
@@ -83,10 +84,11 @@ class Made:
     @cached_property
     def device(self) -> Device:
         """The device."""
-        memory = self.specification.memory
+        memory, limit = self.specification.memory, process_limit(self.hardware)
+        bounds = [each for each in (memory.limit_bytes, limit) if each is not None]
         return self.hardware.make(
             self.logical.name,
-            limit_bytes=memory.limit_bytes,
+            limit_bytes=min(bounds, default=None),
             growth=memory.growth,
             priority=self.specification.priority,
             spill=self.specification.spill,
@@ -213,8 +215,8 @@ class Registry:
                 limited = any(kind == "GPU" for kind, _ in limits)
                 machine = self.machine("GPU" if limited else wanted)
                 overrides = EnvironmentOverrides.read(machine, limits)
+                self.host.apply()  # it bounds GPUs, too
                 specifications = specify(machine, self.settings, overrides)
-                self.host.apply()
                 self._made = _make(specifications, machine)
                 self._overrides = overrides
             self.machine(wanted)
@@ -240,6 +242,35 @@ class Registry:
             bounds.check([MemorySpec(limit_bytes, memory.growth), *others])
             bounds.warn_of_much([limit_bytes])
             return made.device.pool.set_limit(limit_bytes)
+
+    def lower_limits(self, most: int) -> None:
+        """Let no device whose memory is not the host's take more, or change nothing.
+
+        ValueError if its hardware is divided, and the parts come to more;
+        ResourceExhaustedError if more is in use.
+        """
+        parts: dict[PhysicalDevice, list[Made]] = {}
+        for made in self._made or ():
+            if made.hardware.space != "host":
+                parts.setdefault(made.specification.physical, []).append(made)
+        lowered: list[tuple[Made, int | None]] = []
+        try:
+            for physical, group in parts.items():
+                limits = [made.limit_bytes for made in group]
+                if None not in limits and sum(filter(None, limits)) <= most:
+                    continue
+                if len(group) > 1:
+                    raise ValueError(
+                        f"the logical devices of {physical.name} may take more than "
+                        "that together: lower their limits by set_memory_limit first"
+                    )
+                if "device" in vars(group[0]):  # else it is made with this limit
+                    pool = group[0].device.pool
+                    lowered.append((group[0], pool.set_limit(most)))
+        except BaseException:
+            for made, before in reversed(lowered):
+                made.device.pool.set_limit(before)
+            raise
 
     def use_threads(self, count: int) -> None:
         """Let a kernel use so many threads; 0 is the number before the first call."""

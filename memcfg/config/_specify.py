@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg._caller import outside
+from memcfg._core import get_host_limits
 from memcfg.config._types import LogicalDeviceConfiguration, PhysicalDevice
 from memcfg.config._variables import LIMITS
 from memcfg.devices import Spill
@@ -45,6 +46,14 @@ class MemorySpec(NamedTuple):
     growth: bool  # whether it allocates as needed, else its whole limit at once
 
 
+def process_limit(hardware: Hardware) -> int | None:
+    """Return what the process may take of hardware whose memory is not the host's.
+
+    As ND4J's ``maxbytes`` does, the limit on the pools of the host bounds each GPU.
+    """
+    return None if hardware.space == "host" else get_host_limits()[0]
+
+
 @dataclass(frozen=True)
 class Bounds:
     """What bounds the logical devices of one piece of hardware."""
@@ -53,6 +62,7 @@ class Bounds:
     memory_bytes: int | None  # the hardware's own; None for a CPU
     machine_bytes: int | None  # a CPU's memory, which bounds nothing; else None
     ceiling_bytes: int | None  # the environment's, on all together; None: none
+    process_bytes: int | None  # that of the process, on all together; None: none
 
     @classmethod
     def of(
@@ -60,9 +70,10 @@ class Bounds:
     ) -> Bounds:
         """Collect the bounds of a piece of hardware."""
         nbytes, ceiling = hardware.memory_bytes, overrides.ceilings.get(device)
+        process = process_limit(hardware)
         if hardware.bounded:
-            return cls(device.name, nbytes, None, ceiling)
-        return cls(device.name, None, nbytes, ceiling)
+            return cls(device.name, nbytes, None, ceiling, process)
+        return cls(device.name, None, nbytes, ceiling, process)
 
     def max_limit(self, growth: bool, others: Sequence[MemorySpec]) -> int | None:
         """Return the largest limit beside what others have; None without a bound."""
@@ -70,13 +81,13 @@ class Bounds:
         if self.memory_bytes is not None:
             used = 0 if growth else _total(spec for spec in others if not spec.growth)
             bounds.append(self.memory_bytes - used)
-        if self.ceiling_bytes is not None:
-            bounds.append(self.ceiling_bytes - _total(others))
+        ceilings = self.ceiling_bytes, self.process_bytes
+        bounds += [each - _total(others) for each in ceilings if each is not None]
         return min(bounds, default=None)
 
     def check(self, specs: Sequence[MemorySpec]) -> None:
         """Raise ValueError if limits do not go with the bounds."""
-        has, allowed = self.memory_bytes, self.ceiling_bytes
+        has = self.memory_bytes
         largest = max((spec.limit_bytes or 0 for spec in specs), default=0)
         used = _total(spec for spec in specs if not spec.growth)
         if has is not None and largest > has:
@@ -89,9 +100,18 @@ class Bounds:
                 f"the logical devices of {self.name} take {_exact(used)} at once, and "
                 f"it has {_exact(has)}: lower a memory limit, or let them grow"
             )
-        if allowed is None:
-            return
-        ceiling = f"{LIMITS} allows {_exact(allowed)} on {self.name}"
+        for allowed, what in (
+            (self.ceiling_bytes, LIMITS),
+            (self.process_bytes, "the limit of the process, MEMCFG_MAX_BYTES,"),
+        ):
+            if allowed is not None:
+                self._check_ceiling(specs, allowed, what)
+
+    def _check_ceiling(
+        self, specs: Sequence[MemorySpec], allowed: int, what: str
+    ) -> None:
+        """Raise ValueError if limits together are above a ceiling."""
+        ceiling = f"{what} allows {_exact(allowed)} on {self.name}"
         if any(spec.limit_bytes is None for spec in specs):
             raise ValueError(f"{ceiling}: give each logical device a memory limit")
         if _total(specs) > allowed:
