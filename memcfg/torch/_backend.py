@@ -6,6 +6,7 @@ import math
 import operator
 import os
 import warnings
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import partitioners
+from torch._guards import TracingContext
 
 from memcfg import plan as plans
 from memcfg._caller import outside
@@ -258,6 +260,9 @@ class Planner:
     last : list of Step
         The step that was planned or ran last, one that trains if any did; planners of
         a module share it.
+    planned : Counter
+        How many steps were planned, by whether they train; planners of a backend share
+        it.
     """
 
     limit_bytes: int | None
@@ -270,9 +275,9 @@ class Planner:
     stores: Stores | None = None
     update_bytes: int | None = None
     last: list[Step] = field(default_factory=list)
+    planned: Counter[bool] = field(default_factory=Counter)
     steps: list[Step] = field(default_factory=list)
     parameters: frozenset[int] = frozenset()
-    told: bool = False
     known: list[Step] = field(default_factory=list)
     has_layers: bool = False  # of nn.LSTM, in the last graph
     missed_bytes: int = 0  # what a step above the limit had in use beyond its plan
@@ -301,9 +306,10 @@ class Planner:
             store.reserve(step.spill_bytes)
         self.steps.append(step)
         self._begin(step)()
-        alike = [each for each in self.steps if each.is_training == step.is_training]
-        if len(alike) == 2 and not self.told and not self.only_plan:
-            self.told = True
+        kind = step.is_training
+        self.planned[kind] += 1
+        again = self.planned[kind] == 2 and self.planned[not kind] < 2
+        if again and not self.only_plan:
             warnings.warn(
                 "a step is traced and planned anew: its inputs have another shape, a "
                 "number among them another value, or the model another mode",
@@ -528,7 +534,8 @@ class Planner:
         return self.compile(module, inputs, PeakWatch.forward)
 
     def backward(self, module: fx.GraphModule, inputs: Any) -> Any:
-        """Compile the backward graph of a step."""
+        """Compile the backward graph of a step, which may run again (retain_graph)."""
+        _keep_what_is_saved()
         return self.compile(module, inputs, PeakWatch.backward)
 
     def compile(
@@ -552,12 +559,8 @@ class Planner:
             run._boxed_call = True
         return _begun(begin, run)
 
-    def __repr__(self) -> str:  # PyTorch quotes it
-        limit = None if self.limit_bytes is None else format_bytes(self.limit_bytes)
-        return f"memcfg.torch.backend({limit!r})"
-
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Any:
-        """Compile what was traced: the backend that `torch.compile` calls."""
+        """Compile what was traced."""
         if any(isinstance(each, torch.SymInt) for each in inputs):
             raise ValueError("shapes are static: pass torch.compile(dynamic=False)")
         reason = getattr(module, "compile_subgraph_reason", None)
@@ -644,6 +647,13 @@ def _made(make: Any, module: fx.GraphModule, inputs: Sequence[Any]) -> Any:
         return make(module, inputs)
     except MemcfgError as error:  # PyTorch's frames say nothing of it
         raise error.with_traceback(None) from None
+
+
+def _keep_what_is_saved() -> None:
+    """Let no saved tensor be donated: PyTorch refuses to run such a graph again."""
+    context = TracingContext.try_get()
+    if context is not None and context.fw_metadata is not None:
+        context.fw_metadata.bw_donated_idxs = []
 
 
 def _begun(begin: Callable[[], None] | None, run: Any) -> Any:
@@ -780,6 +790,51 @@ def _kept_outputs(
     return lambda index: index not in updates
 
 
+@dataclass(eq=False, repr=False)
+class Backend:
+    """What `torch.compile` takes. Made by `backend`.
+
+    PyTorch keeps it until it is reset, so it holds nothing that was traced: each graph
+    has a planner of its own, which lives as long as what was compiled.
+
+    Parameters
+    ----------
+    limit_bytes : int or None
+        The limit; None: no limit.
+    policy : Policy
+        The method that plans.
+    costs : callable
+        Seconds and scratch bytes of a node.
+    inductor : bool
+        Whether inductor compiles the two graphs.
+    stores : Stores or None
+        Where tensors may go; None: nowhere.
+    """
+
+    limit_bytes: int | None
+    policy: Policy
+    costs: Costs
+    inductor: bool
+    stores: Stores | None
+    planned: Counter[bool] = field(default_factory=Counter)
+
+    def __repr__(self) -> str:  # PyTorch quotes it
+        limit = None if self.limit_bytes is None else format_bytes(self.limit_bytes)
+        return f"memcfg.torch.backend({limit!r})"
+
+    def __call__(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Any:
+        """Compile what was traced."""
+        planner = Planner(
+            self.limit_bytes,
+            policy=self.policy,
+            costs=self.costs,
+            inductor=self.inductor,
+            stores=self.stores,
+            planned=self.planned,
+        )
+        return planner(module, inputs)
+
+
 def backend(
     limit: int | str | None,
     *,
@@ -789,7 +844,7 @@ def backend(
     spill_to: str | os.PathLike[str] | None = None,
     spill_limit: int | str | None = None,
     lane_bandwidth: int | str | None = None,
-) -> Planner:
+) -> Backend:
     """Make a backend of `torch.compile` that keeps a step within a limit.
 
     Parameters
@@ -811,7 +866,7 @@ def backend(
 
     Returns
     -------
-    Planner
+    Backend
         What ``torch.compile(model, backend=..., dynamic=False)`` takes.
 
     Raises
@@ -823,7 +878,7 @@ def backend(
         go there.
     """
     spill = spill_of(spill_to, spill_limit, lane_bandwidth, inductor=inductor)
-    return Planner(
+    return Backend(
         None if limit is None else parse_bytes(limit),
         policy=checked_policy(policy),
         costs=costs_of(times),

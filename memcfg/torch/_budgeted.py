@@ -8,7 +8,6 @@ import inspect
 import re
 import warnings
 from collections.abc import Mapping
-from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -33,6 +32,7 @@ from memcfg.torch._beside import gradient_bytes, optimizer_bytes
 from memcfg.torch._kept_functions import run_keeping
 from memcfg.torch._loss import key_of, loss_bytes
 from memcfg.torch._module_tags import stands_for
+from memcfg.torch._planned_call import PlannedCall
 from memcfg.torch._sparse import SparseRefusedError
 from memcfg.torch._step_report import report_of
 from memcfg.torch._stores import SpillRefusedError
@@ -109,7 +109,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         """Forget what was planned."""
         self._stores = stores_of(self._spill, self._settings[2])
         self._planners: dict[bool, Planner] = {}
-        self._runs: dict[bool, Callable[..., Any]] = {}
+        self._runs: dict[bool, PlannedCall] = {}
         self._last: list[Step] = []  # the one that the plan and the report are of
         self._loss_bytes: dict[str, int] = {}  # by inputs
         self._is_recurrent = any(
@@ -155,7 +155,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         fresh.beside[MISSED] = planner.beside.get(MISSED, 0) + missed
         fresh.loss_bytes = planner.loss_bytes
         self._planners[accumulates] = fresh
-        self._runs[accumulates] = compiled(self.module, fresh)
+        self._runs[accumulates] = PlannedCall(self.module, fresh)
         try:
             return unwrapped(self._runs[accumulates], args, kwargs)
         except InfeasiblePlanError as error:
@@ -176,12 +176,12 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         """Allow many shapes, and recurrent layers to be traced where there are any."""
         return tracing(self._is_recurrent)
 
-    def _compiled(self, accumulates: bool) -> Callable[..., Any]:
+    def _compiled(self, accumulates: bool) -> PlannedCall:
         planner = self._planner(accumulates)
         if accumulates in self._planners:  # for an example
             planner.known = self._planners[accumulates].known
         self._planners[accumulates] = planner
-        return compiled(self.module, planner)
+        return PlannedCall(self.module, planner)
 
     def _planner(self, accumulates: bool) -> Planner:
         limit_bytes, policy, times, inductor = self._settings
@@ -328,28 +328,6 @@ def tracing(is_recurrent: bool) -> AbstractContextManager[object]:
     return made
 
 
-def compiled(run: Any, planner: Planner) -> Callable[..., Any]:
-    """Compile a module or function with a planner, for static shapes.
-
-    PyTorch counts traces by code objects, which modules of a class share: each of
-    these has one of its own.
-    """
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return run(*args, **kwargs)
-
-    own = FunctionType(
-        call.__code__.replace(co_name="step"),
-        call.__globals__,
-        "step",
-        None,
-        call.__closure__,
-    )
-    made: Callable[..., Any]
-    made = torch.compile(own, backend=planner, fullgraph=True, dynamic=False)
-    return made
-
-
 def unwrapped(run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Run what is compiled, or raise what says what is wrong.
 
@@ -433,7 +411,7 @@ def planned_only(
 ) -> None:
     """Trace and plan, and run nothing."""
     try:
-        unwrapped(compiled(run, planner), args, kwargs)
+        unwrapped(PlannedCall(run, planner), args, kwargs)
     except StopAfterPlanning:
         return
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
@@ -117,6 +118,8 @@ class SpillRefusedError(ValueError):
 class Stores:
     """The stores of a module's steps, by the device that they run on.
 
+    A store, with its threads, lives as long as a step that was planned with it.
+
     Parameters
     ----------
     spill : SpillPlace
@@ -128,7 +131,7 @@ class Stores:
     def __init__(self, spill: SpillPlace, *, measured: bool) -> None:
         self.spill = spill
         self._measured = measured
-        self._made: dict[torch.device, Store] = {}
+        self._made: WeakValueDictionary[torch.device, Store] = WeakValueDictionary()
 
     @property
     def nbytes(self) -> int:
@@ -156,10 +159,11 @@ class Stores:
         if others:
             names = ", ".join(sorted(map(str, {device, *others})))
             raise SpillRefusedError(f"spill_to is for one device, not {names}")
-        if device not in self._made:
-            self._made[device] = (
-                PageLockedStore(self.spill, device, measured=self._measured)
-                if device.type == "cuda"
-                else FileStore(self.spill)
-            )
-        return self._made[device]
+        store = self._made.get(device)
+        if store is None:
+            if device.type == "cuda":
+                store = PageLockedStore(self.spill, device, measured=self._measured)
+            else:
+                store = FileStore(self.spill)
+            self._made[device] = store
+        return store

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
+
+# PyTorch's compiler logs all that it traces for its own tools; pytest would keep it.
+logging.getLogger("torch.__trace").addFilter(lambda _: False)
 
 
 @pytest.fixture

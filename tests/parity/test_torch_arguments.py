@@ -44,7 +44,7 @@ def test_policies_and_functions_that_plan_are_taken():
     for policy in (None, auto(), planned):
         run = mt.budget(model, "1MiB", example=(x,), policy=policy, times="nominal")
         assert 0 < run.predicted_peak_bytes <= 2**20
-        assert mt.backend("1MiB", policy=policy, times="nominal").steps == []
+        assert "1.00 MiB" in repr(mt.backend("1MiB", policy=policy, times="nominal"))
 
 
 @pytest.mark.parametrize(

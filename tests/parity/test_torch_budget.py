@@ -420,8 +420,12 @@ def test_shapes_that_depend_on_data_are_refused_in_a_sentence():
         mt.budget(Masked(8, 8), None, times="nominal")(torch.ones(2, 8))
 
 
-def test_a_graph_that_is_retained_gives_the_same_gradients_twice():
+@pytest.mark.parametrize("plain_steps", [0, 1])  # by which backward is compiled
+def test_a_graph_that_is_retained_gives_the_same_gradients_twice(plain_steps):
     original, run, x, y = budgeted()
+    for _ in range(plain_steps):
+        step(original, run, x, y)
+        original.zero_grad()
     loss = F.cross_entropy(run(x), y)
     loss.backward(retain_graph=True)
     first = [each.grad.clone() for each in original.parameters()]
