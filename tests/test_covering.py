@@ -39,6 +39,11 @@ def test_pairs_take_few_rows():
         assert len(covering(rows, 1)) <= max(sizes) + 1
 
 
+def test_values_are_chosen_about_equally_often():
+    chosen = covering(list(product(range(20), range(5))), 1)
+    assert [[place % 5 for place in chosen].count(n) for n in range(5)] == [4] * 5
+
+
 def test_rows_that_are_too_short_are_all_chosen():
     assert covering([(1,), (2,), (2,)], 2) == [0, 1, 2]
     assert covering([], 2) == []

@@ -39,7 +39,16 @@ def _rounded(nbytes: int) -> int:
     return (nbytes + 63) // 64 * 64
 
 
-@pytest.mark.parametrize("seeds", [range(k, k + 100) for k in range(0, 1000, 100)])
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        range(150),
+        *(
+            pytest.param(range(k, k + 170), marks=pytest.mark.slow)
+            for k in range(150, 1000, 170)
+        ),
+    ],
+)
 def test_a_thousand_steps_are_planned_right(seeds):
     for seed in seeds:
         graph = random_step(seed, 2 + seed % 14)

@@ -172,7 +172,13 @@ def resnet(depth: int, version: int, side: int = 16) -> Graph:
     return model.graph(8)
 
 
-@pytest.mark.parametrize(("depth", "version"), [(8, 1), (20, 1), (29, 2)])
+@pytest.mark.parametrize(
+    ("depth", "version"),
+    [
+        *((8, 1), (11, 2)),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in ((20, 1), (29, 2))),
+    ],
+)
 def test_residual_networks_take_little_more_than_by_the_search(depth, version):
     graph = resnet(depth, version)
     most = share()(graph).peak_bytes

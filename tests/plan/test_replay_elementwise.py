@@ -268,8 +268,8 @@ def test_a_graph_from_a_file_gets_the_same_plan():
     ("make", "batch", "part", "time"),
     [
         (models.resnet50, 16, 0.65, 0.05),
-        (models.densenet121, 16, 0.44, 0.1),
-        (models.inception_v3, 16, 0.59, 0.05),
+        pytest.param(models.densenet121, 16, 0.44, 0.1, marks=pytest.mark.slow),
+        pytest.param(models.inception_v3, 16, 0.59, 0.05, marks=pytest.mark.slow),
         (models.mobilenet, 16, 0.60, 0.1),
     ],
 )
@@ -289,19 +289,16 @@ def test_networks_with_batch_normalisation_take_far_less_memory(
 # -- beside other policies -----------------------------------------------------------
 
 
-def test_auto_is_as_fast_as_the_fastest_that_recomputes():
-    for make in (models.resnet18, models.mobilenet):
-        graph = compiled(make(), 8)
-        least, most = replay_elementwise()(graph).peak_bytes, share()(graph).peak_bytes
-        for quarter in (1, 2, 3):
-            limit = least + (most - least) * quarter // 4
-            chosen, *others = (
-                policy(graph, limit)
-                for policy in (
-                    *(auto(), sqrt_checkpoint(), replay_elementwise(), look_ahead()),
-                )
-            )
-            validate(graph, chosen)
-            best = min(other.predicted.seconds for other in others)
-            assert chosen.predicted.seconds == best
-            assert chosen.summary.chosen_by == "auto"
+@pytest.mark.strength(1)
+@pytest.mark.parametrize("make", [models.resnet18, models.mobilenet])
+@pytest.mark.parametrize("quarter", [1, 2, 3])
+def test_auto_is_as_fast_as_the_fastest_that_recomputes(make, quarter):
+    graph = compiled(make(), 8)
+    least, most = replay_elementwise()(graph).peak_bytes, share()(graph).peak_bytes
+    limit = least + (most - least) * quarter // 4
+    policies = auto(), sqrt_checkpoint(), replay_elementwise(), look_ahead()
+    chosen, *others = (policy(graph, limit) for policy in policies)
+    validate(graph, chosen)
+    best = min(other.predicted.seconds for other in others)
+    assert chosen.predicted.seconds == best
+    assert chosen.summary.chosen_by == "auto"

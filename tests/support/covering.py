@@ -14,8 +14,9 @@ def covering(rows: Sequence[Sequence[Hashable]], strength: int) -> list[int]:
     """Choose rows that hold every combination of `strength` values that `rows` hold.
 
     Greedy, and the same for the same rows: of the combination that is left and met by
-    the fewest rows, the row that brings the most new ones. Rows of fewer values than
-    `strength` are all chosen.
+    the fewest rows, the row that brings the most new ones, and of those the one whose
+    values were chosen least so far. Rows of fewer values than `strength` are all
+    chosen.
 
     Parameters
     ----------
@@ -42,14 +43,19 @@ def covering(rows: Sequence[Sequence[Hashable]], strength: int) -> list[int]:
         for each in row:
             holders.setdefault(each, []).append(place)
     left = dict.fromkeys(sorted(met, key=met.__getitem__))
-    chosen = []
+    chosen: list[int] = []
+    uses: Counter[object] = Counter()
     for rarest in list(left):
         if rarest in left:
             best = max(
                 holders[rarest],
-                key=lambda place: sum(each in left for each in holds[place]),
+                key=lambda place: (
+                    sum(each in left for each in holds[place]),
+                    -sum(uses[each] for each in enumerate(rows[place])),
+                ),
             )
             chosen.append(best)
+            uses.update(enumerate(rows[best]))
             for each in holds[best]:
                 left.pop(each, None)
     return sorted(chosen)
