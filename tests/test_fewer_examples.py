@@ -26,6 +26,7 @@ def test_a_quarter_is_drawn_but_never_next_to_none(pytester, options, counts):
         from collections import Counter
         from hypothesis import given, settings
         from hypothesis import strategies as st
+        from hypothesis.stateful import RuleBasedStateMachine, rule
 
         drawn = Counter()
 
@@ -45,8 +46,14 @@ def test_a_quarter_is_drawn_but_never_next_to_none(pytester, options, counts):
             @given(st.integers())
             def test_method(self, number): drawn["method"] += 1
 
+        class Machine(RuleBasedStateMachine):
+            @rule()
+            def step(self): pass
+
+        TestMachine = Machine.TestCase  # whose settings are its own
+
         def test_counts(): print("drawn:", sorted(drawn.items()))
     """)
     result = pytester.runpytest("-p", "fewer_examples", "-q", "-s", *options)
-    result.assert_outcomes(passed=5)
+    result.assert_outcomes(passed=6)
     assert f"drawn: {sorted(counts.items())}\n" in result.stdout.str()

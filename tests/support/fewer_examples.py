@@ -17,9 +17,10 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         test = getattr(item, "obj", None)
         test = getattr(test, "__func__", test)
-        if getattr(test, "is_hypothesis_test", False) and test not in done:
+        # Hypothesis has no public way to change the settings of a test. A state
+        # machine has its own, which are left as they are.
+        full = getattr(test, "_hypothesis_internal_use_settings", None)
+        if full is not None and test not in done:
             done.add(test)
-            # Hypothesis has no public way to change the settings of a test.
-            full = test._hypothesis_internal_use_settings or settings()
             count = max(full.max_examples // 4, min(LEAST, full.max_examples))
             test._hypothesis_internal_use_settings = settings(full, max_examples=count)
