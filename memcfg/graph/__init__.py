@@ -31,6 +31,7 @@ from memcfg.graph._graph import PHASES, ROLES, TIMES, Algorithm, Graph, Op, Tens
 from memcfg.graph._kept_activations import spare_activations
 from memcfg.graph._narrow_updates import narrow_updates
 from memcfg.graph._reshapes import keep_one_shape
+from memcfg.graph._slices import join_padded, slice_again
 from memcfg.graph._tiled_updates import tile_updates
 from memcfg.graph._updates import hoist_updates, update_order
 from memcfg.graph._wide_kernels import read_wide_kernels
@@ -56,6 +57,7 @@ __all__ = [
     "fuse_products",
     "gradients",
     "hoist_updates",
+    "join_padded",
     "keep_one_shape",
     "memory_seconds",
     "merge_duplicates",
@@ -63,6 +65,7 @@ __all__ = [
     "nominal_seconds_of",
     "read_concatenations",
     "read_wide_kernels",
+    "slice_again",
     "spare_activations",
     "spend",
     "split_convolution_gradients",

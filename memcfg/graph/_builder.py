@@ -58,6 +58,7 @@ class Builder:
         # By a name and the suffixes of outputs: the first number that may be free.
         self._numbers: dict[tuple[str, ...], int] = {}
         self._losses: dict[int, None] = {}
+        self._makers: dict[int, Op] = {}
         self._casts: dict[tuple[int, str, bool], int] = {}  # tensor, dtype, backward
         self._copies: dict[int, Op] = {}  # of parameters: what makes them
         self._remade: dict[int, int] = {}  # the same copies, for the backward phase
@@ -176,6 +177,7 @@ class Builder:
             group=label if self.group is None else self.group,
         )
         self._ops.append(made)
+        self._makers.update(dict.fromkeys(outputs, made))
         if phase == "forward" and type in _COPYING and self._is_parameter(inputs[0]):
             self._copies[outputs[0]] = made
         return outputs
@@ -283,6 +285,21 @@ class Builder:
             A NumPy dtype name.
         """
         return self._spec(tensor).dtype
+
+    def maker(self, tensor: int) -> Op | None:
+        """Return the op that makes a tensor.
+
+        Parameters
+        ----------
+        tensor : int
+            Its id.
+
+        Returns
+        -------
+        Op or None
+            None for inputs and state.
+        """
+        return self._makers.get(tensor)
 
     def build(self, keep: Sequence[int]) -> Graph:
         """Finish the graph.

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from memcfg.graph import Graph
 
 _LEAST = 3  # cells of a net that counts as unrolled
+_WHOLE = ("simple_rnn", "gru", "lstm")  # ops that compute all steps of a sequence
 
 
 class Unrolled(NamedTuple):
@@ -35,9 +36,12 @@ def find_cells(graph: Graph) -> Unrolled:
     forward = forward_ops(graph)
     anchors = max(_rows(graph, forward), key=len, default=[])
     if len(anchors) < _LEAST:
+        whole = any(op.type in _WHOLE for op in graph.ops)
+        advice = "; its recurrent layers are one op each without unroll=True"
         raise GraphError(
-            f"graph {graph.name!r} has no repeated cells: its forward phase "
-            f"has no parameter that {_LEAST} ops of one type read, each behind the last"
+            f"graph {graph.name!r} has no repeated cells: its forward phase has no "
+            f"parameter that {_LEAST} ops of one type read, each behind the last"
+            f"{advice if whole else ''}"
         )
     number = {op: place for place, op in enumerate(anchors, 1)}
     level: dict[int, int] = {}
@@ -61,10 +65,18 @@ def find_cells(graph: Graph) -> Unrolled:
 
 
 def _rows(graph: Graph, forward: Sequence[int]) -> list[list[int]]:
-    """For each parameter its readers, where each depends on the one before."""
+    """For each parameter its readers, where each depends on the one before.
+
+    What is made of parameters alone, such as a part of one or a cast, counts as one.
+    """
     inside = set(forward)
+    weights = dict.fromkeys(graph.persistent)
+    for index in forward:
+        op = graph.ops[index]
+        if op.inputs and all(tensor in weights for tensor in op.inputs):
+            weights.update(dict.fromkeys(op.outputs))
     rows = []
-    for tensor in graph.persistent:
+    for tensor in weights:
         readers = [op for op in graph.consumers[tensor] if op in inside]
         kinds = {graph.ops[op].type for op in readers}
         if len(readers) >= _LEAST and len(kinds) == 1 and _is_row(graph, readers):

@@ -47,7 +47,8 @@ class Chain:
     backward : list of tuple of int
         For each stage the ops that run when all later stages are done and it is not.
         What an earlier stage made and a later one reads is there until the later one
-        is done, so an op that reads nothing else runs before.
+        is done, so an op that reads nothing else runs before. One that reads only what
+        no op makes runs with its first reader.
     """
 
     def __init__(self, request: Request, stages: Iterable[Sequence[int]]) -> None:
@@ -86,7 +87,6 @@ class Chain:
         return crossing
 
     def _backward(self) -> list[tuple[int, ...]]:
-        rows: list[list[int]] = [[] for _ in self.stages]
         label: dict[int, int] = {}
         for index, op in enumerate(self.graph.ops):
             if index in self._number or index in self._late:
@@ -99,6 +99,14 @@ class Chain:
                 elif maker is not None:
                     stage = min(stage, self._last[tensor])
             label[index] = stage
+        for index in reversed(label):
+            op = self.graph.ops[index]
+            if all(self.graph.producer[tensor] is None for tensor in op.inputs):
+                readers = {r for t in op.outputs for r in self.graph.consumers[t]}
+                found = [label[reader] for reader in readers if reader in label]
+                label[index] = max(found, default=label[index])
+        rows: list[list[int]] = [[] for _ in self.stages]
+        for index, stage in label.items():
             rows[stage].append(index)
         return [tuple(row) for row in rows]
 

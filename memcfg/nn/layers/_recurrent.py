@@ -7,6 +7,7 @@ that a policy may recompute single steps.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from memcfg.graph import spend
@@ -14,10 +15,9 @@ from memcfg.nn._argument_checks import activation_name, integer, unit_interval
 from memcfg.nn._random import derive_seed, fixed_seed
 from memcfg.nn.initializers import Initializer, get_initializer
 from memcfg.nn.layers._layer import Layer, Scope, Shape, SymbolicTensor, WeightSpec
-from memcfg.nn.layers._masking import spread
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy as np
 
@@ -205,20 +205,14 @@ class _Recurrent:
         )
 
     def trace(self: Any, scope: Scope, inputs: Sequence[int]) -> Any:
-        """Append the input's product, the steps, and what is taken of them."""
+        """Append the input's products, the steps, and what is taken of them."""
         x, *states = inputs
         builder = scope.builder
         batch, _, features = builder.shape(x)
         mask = scope.masks[0] if scope.masks else None
-        if self.go_backwards:
-            x = _apply(scope, "reverse", x, axes=(1,))
-            mask = None if mask is None else _apply(scope, "reverse", mask, axes=(1,))
+        if self.go_backwards and mask is not None:
+            mask = _apply(scope, "reverse", mask, axes=(1,))
         scope.mask = mask if self.return_sequences else None
-        drops = scope.training and scope.step is not None
-        if drops and self.dropout:
-            ones = self._dropped(scope, (batch, 1, features), self.dropout, 0)
-            wide = _apply(scope, "broadcast_to", ones, shape=builder.shape(x))
-            (x,) = scope.apply("multiply", (x, wide))
         given = bool(states) or self.stateful
         if self.stateful and not states:
             states = [scope.weights[f"state_{i}"] for i in range(self._states)]
@@ -231,25 +225,29 @@ class _Recurrent:
         if not given:
             zeros = _filled(scope, (batch, self.units), 0.0)
             states = [zeros] * self._states
-        dropped: int | None = None
-        if drops and self.recurrent_dropout:
-            dropped = self._dropped(
-                scope, (batch, self.units), self.recurrent_dropout, 1
+        masked, dropped = (
+            self._dropped(scope, (batch, length), rate, use)
+            for use, (length, rate) in enumerate(
+                ((features, self.dropout), (self.units, self.recurrent_dropout))
             )
-        (z,) = scope.apply("dense", (x, scope.weights["kernel"]))
-        z = self._biased(scope, z)
-        fused = (
-            self._is_fused() and dropped is None and not (given and mask is not None)
         )
-        if not fused:
-            spend(builder.shape(z)[1])  # before there are as many tensors
-        trace = self._fused if fused else self._unrolled
-        sequence, last, finals = trace(scope, z, states, mask, dropped, given)
+        if self._is_fused() and dropped is None and not (given and mask is not None):
+            made = self._fused(scope, x, masked, states, mask)
+        else:
+            spend(builder.shape(x)[1])  # before there are as many tensors
+            made = self._unrolled(scope, x, masked, states, mask, dropped, given)
+        sequence, last, finals = made
         y = sequence() if self.return_sequences else last
         if self.stateful:
             for i, state in enumerate(finals()):
                 scope.move(f"state_{i}", state, 0.0)
         return (y, *finals()) if self.return_state else y
+
+    def _product(self: Any, scope: Scope, x: int) -> int:
+        """Append the input's product with the kernel, and the bias."""
+        (z,) = scope.apply("dense", (x, scope.weights["kernel"]))
+        biased: int = self._biased(scope, z)
+        return biased
 
     def _biased(self: Any, scope: Scope, z: int) -> int:
         if not self.use_bias:
@@ -258,9 +256,10 @@ class _Recurrent:
 
     def _dropped(
         self: Any, scope: Scope, shape: tuple[int, ...], rate: float, use: int
-    ) -> int:
-        """Append what dropout makes of ones: one mask for all steps."""
-        assert scope.step is not None
+    ) -> int | None:
+        """Append what dropout makes of ones, one for all steps; None: nothing drops."""
+        if not rate or not scope.training or scope.step is None:
+            return None
         key = derive_seed(self.seed, scope.call, use)
         operands = (_filled(scope, shape, 1.0), scope.step())
         return scope.apply("dropout", operands, {"rate": rate, "key": key})[0]
@@ -272,13 +271,19 @@ class _Recurrent:
     def _fused(
         self: Any,
         scope: Scope,
-        z: int,
+        x: int,
+        masked: int | None,
         states: Sequence[int],
         mask: int | None,
-        _dropped: int | None,
-        _given: bool,
     ) -> tuple[Any, int, Any]:
-        batch, steps, _ = scope.builder.shape(z)
+        shape = batch, steps, features = scope.builder.shape(x)
+        if self.go_backwards:
+            x = _apply(scope, "reverse", x, axes=(1,))
+        if masked is not None:
+            column = _apply(scope, "reshape", masked, shape=(batch, 1, features))
+            wide = _apply(scope, "broadcast_to", column, shape=shape)
+            (x,) = scope.apply("multiply", (x, wide))
+        z = self._product(scope, x)
         masks = [] if mask is None else [mask]
         outputs = scope.apply(
             self.kind_of_op,
@@ -301,42 +306,56 @@ class _Recurrent:
     def _unrolled(
         self: Any,
         scope: Scope,
-        z: int,
+        x: int,
+        masked: int | None,
         states: Sequence[int],
         mask: int | None,
         dropped: int | None,
         given: bool,
     ) -> tuple[Any, int, Any]:
-        batch, steps, _ = scope.builder.shape(z)
-        parts = _steps(scope, z)
-        masks: Sequence[int] = ()
-        if mask is not None:
-            masks = _steps(scope, spread(scope, mask, (batch, steps, self.units)))
-        output = _filled(scope, (batch, self.units), 0.0) if given else states[0]
-        outputs = []
-        for t, part in enumerate(parts):
-            h = states[0]
-            if dropped is not None:
-                (h,) = scope.apply("multiply", (h, dropped))
-            new = self._step(scope, part, h, states)
+        """Append the steps; each computes what it needs, so that it can do so again.
+
+        Tensors of a step are [batch, 1, features], as they are in a sequence.
+        """
+        batch = scope.builder.shape(x)[0]
+
+        def narrow(step: int) -> int:
+            return _apply(scope, "reshape", step, shape=(batch, self.units))
+
+        steps, masks = _steps(scope, x), _masks(scope, mask, self.units)
+        if self.go_backwards:
+            steps.reverse()
+        masked, dropped = (
+            None if each is None else _as_step(scope, each)
+            for each in (masked, dropped)
+        )
+        output = _filled(scope, (batch, 1, self.units), 0.0)
+        begin = [_as_step(scope, each) for each in states] if given else [output] * 2
+        states, outputs = begin[: len(states)], []
+        for t, step in enumerate(steps):
+            part = _times(scope, step(), masked)
+            h = _times(scope, states[0], dropped)
+            new = self._step(scope, self._product(scope, part), h, states)
             made = unmasked = new[0]
             if masks:
+                keep = masks[t]()
                 kept = zip(new, states, strict=True)
-                new = [scope.apply("choose", (masks[t], *pair))[0] for pair in kept]
+                new = [scope.apply("choose", (keep, *pair))[0] for pair in kept]
                 made = new[0]
                 if given:  # whose first output is zeros where it is masked
-                    (made,) = scope.apply("choose", (masks[t], unmasked, output))
+                    (made,) = scope.apply("choose", (keep, unmasked, output))
             states, output = new, made
             outputs.append(made)
+        y = -1 if self.return_sequences else narrow(output)
 
         def sequence() -> int:
-            rows = [
-                _apply(scope, "reshape", each, shape=(batch, 1, self.units))
-                for each in outputs
-            ]
-            return scope.apply("concatenate", rows, {"axis": 1})[0]
+            return scope.apply("concatenate", outputs, {"axis": 1})[0]
 
-        return sequence, output, lambda: tuple(states)
+        def finals() -> tuple[int, ...]:
+            first = narrow(states[0]) if y < 0 or given else y
+            return (first, *map(narrow, states[1:]))
+
+        return sequence, y, finals
 
     @property
     def kind_of_op(self: Any) -> str:
@@ -385,13 +404,51 @@ def _split(scope: Scope, tensor: int, parts: int, axis: int = -1) -> tuple[int, 
     return scope.apply("split", (tensor,), {"axis": axis, "lengths": (length,) * parts})
 
 
-def _steps(scope: Scope, tensor: int) -> list[int]:
-    """Take a tensor [batch, steps, features] apart into its steps."""
-    batch, steps, features = scope.builder.shape(tensor)
-    return [
-        _apply(scope, "reshape", part, shape=(batch, features))
-        for part in _split(scope, tensor, steps, 1)
-    ]
+def _as_step(scope: Scope, tensor: int) -> int:
+    """Append the shape of a step [batch, 1, features]."""
+    batch, features = scope.builder.shape(tensor)
+    return _apply(scope, "reshape", tensor, shape=(batch, 1, features))
+
+
+def _times(scope: Scope, x: int, factors: int | None) -> int:
+    return x if factors is None else scope.apply("multiply", (x, factors))[0]
+
+
+def _masks(scope: Scope, mask: int | None, units: int) -> list[Callable[[], int]]:
+    """Return what gives each step of a mask for so many units; empty: there is none."""
+    if mask is None:
+        return []
+    batch, steps = scope.builder.shape(mask)
+    column = _apply(scope, "reshape", mask, shape=(batch, steps, 1))
+    shape = batch, 1, units
+
+    def wide(step: Callable[[], int]) -> int:
+        return _apply(scope, "broadcast_to", step(), shape=shape)
+
+    return [partial(wide, step) for step in _steps(scope, column)]
+
+
+def _steps(scope: Scope, x: int) -> list[Callable[[], int]]:
+    """Return what gives each step [batch, 1, features] of a tensor, when it is called.
+
+    Steps that were concatenated are there: layer after layer, each step reads the one
+    before, and none waits for a whole sequence.
+    """
+    batch, steps, features = scope.builder.shape(x)
+    maker = scope.builder.maker(x)
+    if (
+        maker is not None
+        and maker.type == "concatenate"
+        and maker.attributes["axis"] == 1
+        and len(maker.inputs) == steps
+    ):
+        return [partial(int, part) for part in maker.inputs]
+
+    def step(t: int) -> int:
+        ends = {"begin": (0, t, 0), "end": (batch, t + 1, features)}
+        return _apply(scope, "slice", x, **ends)
+
+    return [partial(step, t) for t in range(steps)]
 
 
 class SimpleRNN(_Recurrent, Layer):

@@ -19,10 +19,12 @@ from memcfg.graph import (
     fuse_products,
     gradients,
     hoist_updates,
+    join_padded,
     keep_one_shape,
     merge_duplicates,
     narrow_updates,
     read_concatenations,
+    slice_again,
     spare_activations,
     split_convolution_gradients,
 )
@@ -160,7 +162,8 @@ class _Trace:
         updated = self._updates(loss=keep[0]) if self.training else self._move()
         built = self.builder.build(keep=[*keep, *updated])
         graph = fold_constants(merge_duplicates(drop_dead_ops(built)))
-        graph = keep_one_shape(narrow_updates(graph))
+        graph = slice_again(join_padded(narrow_updates(graph)))
+        graph = keep_one_shape(graph)
         if not self.training:
             graph = fuse_products(graph, has)
         graph = fuse_ops(split_convolution_gradients(spare_activations(graph)))
