@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from memcfg.config._specify import Configurations
-    from memcfg.devices import Hardware
+    from memcfg.devices import Hardware, Spill
 
 T = TypeVar("T")
 
@@ -340,14 +340,19 @@ def set_logical_device_configuration(
         ordinal is given for a CPU, a device has no memory limit and needs one, or
         growth is the opposite of what `set_memory_growth` was given.
     RuntimeError
-        If a device was used already and the configuration is not the present one.
+        If a device was used already and the configuration differs from the present one
+        in more than where tensors spill to, or in that while memory of a device that
+        it is about is in use.
     TypeError, ValueError, FormatError
         What `get_memory_growth` raises.
 
     Notes
     -----
     A call that raises changes nothing. Until the first use of a device a later call
-    replaces an earlier one. The limits are real on a CPU.
+    replaces an earlier one; after it, `spill_to`, `spill_limit`, `lane_bandwidth` and
+    `lane_timeout` may still be changed of devices that hold nothing. The other
+    settings are to be as they were given before; limits that `set_memory_limit` changed
+    meanwhile stay. The limits are real on a CPU.
     """
     with registry.lock:
         found = physical_device(device)
@@ -358,7 +363,21 @@ def set_logical_device_configuration(
         logical = registry.settings.logical
         if registry.used and _same(hardware, configurations, logical.get(found)):
             return
-        registry.check_unused(f"The logical devices of {found.name}")
+        if registry.used and _spills_alone(
+            hardware, configurations, logical.get(found)
+        ):
+            registry.respill(
+                found,
+                [
+                    item.spill_on(hardware.memory_bytes)
+                    for item in sorted(
+                        configurations or DEFAULT,
+                        key=lambda item: item.experimental_device_ordinal or 0,
+                    )
+                ],
+            )
+        else:
+            registry.check_unused(f"The logical devices of {found.name}")
         if configurations is None:
             logical.pop(found, None)
         else:
@@ -369,6 +388,24 @@ def _same(
     hardware: Hardware, first: Configurations | None, second: Configurations | None
 ) -> bool:
     """Compare by effect: 48 and "48MiB" are one limit."""
+    return _spills_alone(hardware, first, second) and (
+        _spills(hardware, first) == _spills(hardware, second)
+    )
+
+
+def _spills(hardware: Hardware, configurations: Configurations | None) -> list[Spill]:
+    """Return where each logical device spills to, in the order in which they stand."""
+    items = sorted(
+        configurations or DEFAULT,
+        key=lambda item: item.experimental_device_ordinal or 0,
+    )
+    return [item.spill_on(hardware.memory_bytes) for item in items]
+
+
+def _spills_alone(
+    hardware: Hardware, first: Configurations | None, second: Configurations | None
+) -> bool:
+    """Whether configurations differ at most in where tensors spill to."""
 
     def values(configurations: Configurations | None) -> list[tuple[object, ...]]:
         return [
@@ -377,7 +414,6 @@ def _same(
                 item.experimental_priority,
                 item.experimental_device_ordinal,
                 item.growth,
-                item.spill_on(hardware.memory_bytes),
             )
             for item in configurations or DEFAULT
         ]

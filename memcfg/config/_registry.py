@@ -1,10 +1,10 @@
 """What was configured, and the devices made from it: the one registry of a process.
 
 Before first use it holds settings only. The first question that needs a device makes
-all of them, and from then on only a limit may change. GPUs are looked for when more
-than a CPU is asked for, since that initializes CUDA, which a process that forks may
-not want. One re-entrant lock guards it all; a setter holds it from its check to its
-change.
+all of them, and from then on only limits may change, and where devices spill to that
+hold nothing. GPUs are looked for when more than a CPU is asked for, since that
+initializes CUDA, which a process that forks may not want. One re-entrant lock guards it
+all; a setter holds it from its check to its change.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import gc
 import os
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from memcfg._cached import cached_property
@@ -47,7 +47,9 @@ from memcfg.devices.cuda import find_gpus
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
-    from memcfg.devices import Device, Hardware
+    from collections.abc import Iterable, Sequence
+
+    from memcfg.devices import Device, Hardware, Spill
 
 
 @dataclass
@@ -272,6 +274,38 @@ class Registry:
                 made.device.pool.set_limit(before)
             raise
 
+    def respill(self, physical: PhysicalDevice, spills: Sequence[Spill]) -> None:
+        """Have used logical devices spill elsewhere, in the order of their settings.
+
+        RuntimeError if one of those that change holds memory.
+        """
+        with self.lock:
+            drop_ended()
+            own = [
+                made
+                for made in self._made or ()
+                if made.specification.physical == physical
+            ]
+            known = zip(own, spills, strict=False)  # there are none of what is hidden
+            pairs = [
+                (made, spill)
+                for made, spill in known
+                if made.specification.spill != spill
+            ]
+            changed = [made for made, _ in pairs]
+            if self._live(changed):
+                gc.collect()  # a model that is only kept by a reference cycle
+            live = self._live(changed)
+            if live:
+                raise RuntimeError(
+                    "Where tensors spill to cannot be modified while memory is in "
+                    f"use: {'; '.join(live)}. Delete what holds it, or close it."
+                )
+            for made, spill in pairs:
+                made.specification = replace(made.specification, spill=spill)
+                if "device" in vars(made):
+                    made.device.use_spill(spill)
+
     def use_threads(self, count: int) -> None:
         """Let a kernel use so many threads; 0 is the number before the first call."""
         if count > 0:
@@ -287,9 +321,9 @@ class Registry:
         """Drop all settings and devices, unless memory of a device is in use."""
         with self.lock:
             drop_ended()
-            if self._live():
+            if self._live(self._made or ()):
                 gc.collect()  # a model that is only kept by a reference cycle
-            live = self._live()
+            live = self._live(self._made or ())
             if live:
                 raise RuntimeError(
                     "The devices are still in use: "
@@ -298,10 +332,10 @@ class Registry:
                 )
             self.drop()
 
-    def _live(self) -> list[str]:
+    def _live(self, devices: Iterable[Made]) -> list[str]:
         return [
             f"{owner} holds {format_bytes(nbytes)} on {made.logical.name}"
-            for made in self._made or ()
+            for made in devices
             for owner, nbytes in made.owners().items()
         ]
 

@@ -254,6 +254,8 @@ class Device(Protocol):
         touch it, else memory of the host, which the device's limit does not count.
     space : Space
         What kind of memory the pool hands out; on ``"addresses"`` nothing runs.
+    tier_kinds : mapping of str to Space
+        The tiers that such devices have, ``"host"`` and ``"file"``.
     tiers : mapping of str to Space
         The spaces that tensors can be swapped to, in the order in which they are taken,
         and of what kind they are.
@@ -284,6 +286,7 @@ class Device(Protocol):
     pool: Pool
     host_pool: Pool
     space: Space
+    tier_kinds: Mapping[str, Space]
     tiers: Mapping[str, Space]
     spill: Spill
     tier_limit: TierLimit
@@ -380,6 +383,18 @@ class Device(Protocol):
         ResourceExhaustedError
             If the host has not the memory.
         """
+
+    def use_spill(self, spill: Spill) -> None:
+        """Send tensors that leave elsewhere from now on.
+
+        Parameters
+        ----------
+        spill : Spill
+            Where. No program has memory of the device, or of a tier.
+        """
+        self.spill = spill
+        self.tier_limit = TierLimit(self.name, spill)
+        self.tiers = spill.of(self.tier_kinds)
 
     def copy_rate(self, tier: str) -> float:
         """Return how fast lanes copy to a tier and back, whatever they were told.

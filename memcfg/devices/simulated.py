@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Never
 from memcfg._cached import cached_property
 from memcfg._core import codec_bounds
 from memcfg.devices._contract import Device, Hardware
-from memcfg.devices._tiers import ANYWHERE, Spill, TierLimit
+from memcfg.devices._tiers import ANYWHERE, Spill
 from memcfg.devices.cpu import kernel_table
 from memcfg.memory import Pool, simulated
 
@@ -20,11 +20,6 @@ if TYPE_CHECKING:
     from memcfg.memory import Resource
 
 __all__ = ["SimulatedDevice", "SimulatedHardware"]
-
-
-_TIERS: Mapping[str, Space] = MappingProxyType(
-    {"host": "addresses", "file": "addresses"}
-)
 
 
 class SimulatedDevice(Device):
@@ -66,6 +61,9 @@ class SimulatedDevice(Device):
     page_bytes = 1
     codecs = tuple(codec_bounds(0))
     takes_overflow = True
+    tier_kinds: Mapping[str, Space] = MappingProxyType(
+        {"host": "addresses", "file": "addresses"}
+    )
     coded_tiers: tuple[str, ...] = ("host",)
 
     def __init__(
@@ -80,9 +78,7 @@ class SimulatedDevice(Device):
         takes_bfloat16: bool = True,
     ) -> None:
         self.name = name
-        self.spill = spill
-        self.tier_limit = TierLimit(name, spill)
-        self.tiers: Mapping[str, Space] = spill.of(_TIERS)
+        self.use_spill(spill)
         self.takes_bfloat16 = takes_bfloat16
         self.priority = priority
         self.pool = Pool(addresses, limit=limit_bytes, growth=growth, name=name)

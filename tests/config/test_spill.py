@@ -313,6 +313,53 @@ def test_what_cannot_be_is_refused(options, error, words):
         Configuration(**options)
 
 
+def test_places_change_on_a_used_device_that_holds_nothing(tmp_path):
+    found = device(memory_limit="64MiB")
+    expected = train(load(found, "host"))
+    gc.collect()
+    mc.config.set_memory_limit("CPU:0", "32MiB")
+    for target, tier in (("host", "host"), (tmp_path, "file"), ("host", "host")):
+        again = device(memory_limit="64MiB", spill_to=target)
+        assert again is found
+        assert set(found.tiers) == {tier}
+        assert found.pool.limit == 32 << 20
+        executor = load(found, tier)
+        assert train(executor) == expected
+        del executor
+    device(memory_limit="64MiB")
+    assert set(found.tiers) == {"host", "file"}
+
+
+def test_places_stay_while_memory_is_in_use():
+    found = device(memory_limit="64MiB")
+    executor = load(found, "host")
+    with pytest.raises(RuntimeError, match=r"in use: model model holds .*CPU:0"):
+        device(memory_limit="64MiB", spill_to="host")
+    assert set(found.tiers) == {"host", "file"}
+    (cpu,) = mc.config.list_physical_devices("CPU")
+    assert mc.config.get_logical_device_configuration(cpu) == [
+        Configuration(memory_limit="64MiB")
+    ]
+    executor.close()
+    device(memory_limit="64MiB", spill_to="host")
+    for other in ({"memory_limit": "32MiB"}, {"memory_limit": "64MiB", "growth": True}):
+        with pytest.raises(RuntimeError, match="after first use"):
+            device(**other)
+
+
+def test_only_a_device_that_changes_must_hold_nothing():
+    (cpu,) = mc.config.list_physical_devices("CPU")
+    plain = Configuration(memory_limit="64MiB")
+    mc.config.set_logical_device_configuration(cpu, [plain, plain])
+    executor = load(mc.config.logical_device("CPU:0"), "host")
+    spilling = replace(plain, spill_to="host")
+    mc.config.set_logical_device_configuration(cpu, [plain, spilling])
+    assert set(mc.config.logical_device("CPU:1").tiers) == {"host"}
+    with pytest.raises(RuntimeError, match="in use"):
+        mc.config.set_logical_device_configuration(cpu, [spilling, spilling])
+    executor.close()
+
+
 def test_a_folder_must_be_there(tmp_path):
     with pytest.raises(ValueError, match="there is no folder"):
         device(spill_to=tmp_path / "none")

@@ -16,7 +16,7 @@ from memcfg._core._machine import machine_bytes
 from memcfg.devices._algorithm_times import AlgorithmTimes
 from memcfg.devices._contract import Device, Hardware
 from memcfg.devices._copy_times import copy_rate, filesystem_of
-from memcfg.devices._tiers import ANYWHERE, Spill, TierLimit
+from memcfg.devices._tiers import ANYWHERE, Spill
 from memcfg.devices.cpu._onednn_library import find_onednn
 from memcfg.devices.cpu._processor import processor_facts, processor_name
 from memcfg.devices.cpu._table import kernel_table
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from memcfg._core import Arena
     from memcfg.devices._contract import KernelTable
     from memcfg.devices._tiers import Space
-
-
-_TIERS: Mapping[str, Space] = MappingProxyType({"host": "host", "file": "file"})
 
 
 class CpuDevice(Device):
@@ -65,6 +62,7 @@ class CpuDevice(Device):
     page_bytes = 1
     codecs = tuple(codec_bounds(0))
     takes_overflow = True
+    tier_kinds: Mapping[str, Space] = MappingProxyType({"host": "host", "file": "file"})
     coded_tiers: tuple[str, ...] = ("host",)
 
     def __init__(
@@ -76,13 +74,15 @@ class CpuDevice(Device):
         spill: Spill = ANYWHERE,
     ) -> None:
         self.name = name
-        self.spill = spill
-        self.tiers: Mapping[str, Space] = spill.of(_TIERS)
         self._host: Pool | None = None
-        self.tier_limit = TierLimit(name, spill)
+        self.use_spill(spill)
+        self.pool = self.host_pool = Pool(limit=limit_bytes, growth=growth, name=name)
+
+    def use_spill(self, spill: Spill) -> None:
+        """Send what leaves elsewhere, over other lanes, which nobody has measured."""
+        super().use_spill(spill)
         self._lanes: dict[tuple[str, str], Lane] = {}  # by tier and direction
         self._copy_times = AlgorithmTimes()
-        self.pool = self.host_pool = Pool(limit=limit_bytes, growth=growth, name=name)
 
     def _folder(self, tier: str) -> str:
         """Return where the file of a tier lies."""

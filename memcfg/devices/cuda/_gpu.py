@@ -13,7 +13,7 @@ from memcfg._cached import cached_property
 from memcfg._core import CudaContext, CudaStream
 from memcfg.devices._contract import Device, Hardware
 from memcfg.devices._copy_times import copy_rate
-from memcfg.devices._tiers import ANYWHERE, Spill, TierLimit
+from memcfg.devices._tiers import ANYWHERE, Spill
 from memcfg.devices.cuda._codec_sources import CODECS
 from memcfg.devices.cuda._cublaslt import load_cublaslt
 from memcfg.devices.cuda._cuda_kernels import CudaKernels, CudaModules
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
         LoadCublasLt,
         LoadCudnn,
     )
-
-
-_TIERS: Mapping[str, Space] = MappingProxyType({"host": "pinned", "file": "file"})
 
 
 class CudaDevice(Device):
@@ -75,6 +72,9 @@ class CudaDevice(Device):
     fallible = False  # a kernel that fails takes the context with it, and all memory
     spares_scratch = True  # libraries take up to 64 MiB
     takes_bfloat16 = False
+    tier_kinds: Mapping[str, Space] = MappingProxyType(
+        {"host": "pinned", "file": "file"}
+    )
     codecs = tuple(dict.fromkeys(name for name, _ in CODECS))
 
     def __init__(
@@ -89,9 +89,7 @@ class CudaDevice(Device):
         spill: Spill = ANYWHERE,
     ) -> None:
         self.name = name
-        self.spill = spill
-        self.tiers: Mapping[str, Space] = spill.of(_TIERS)
-        self.tier_limit = TierLimit(name, spill)
+        self.use_spill(spill)
         self.context = modules.context
         self.priority = priority
         self._modules = modules
