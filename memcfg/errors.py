@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 __all__ = [
     "FormatError",
@@ -162,6 +162,19 @@ class InfeasiblePlanError(ResourceExhaustedError):
     is_smallest : bool, default True
         Whether no smaller limit would do; else `smallest_limit_bytes` is the smallest
         that was found so far.
+    largest_batch : int or None, default None
+        The samples of the largest batch that fits the limit; 0: none does; None: it was
+        not searched, or the batch has one sample or a fixed size. If `unsearched` has
+        ``"larger batches"``, it fits, and perhaps a larger one does.
+    accumulation : (int, int) or None, default None
+        The `gradient_accumulation_steps` and the batch size that make the same update
+        within the limit, the largest batch of those; None: none does, or it was not
+        searched.
+    limits_with : mapping of str to int, optional
+        Settings that need less, such as ``'spill_to="host"'``, and the smallest limit
+        in bytes with each.
+    unsearched : sequence of str, optional
+        What was not looked for, since it would have taken too long.
     **fields
         The attributes of `ResourceExhaustedError`.
     """
@@ -171,6 +184,10 @@ class InfeasiblePlanError(ResourceExhaustedError):
         "smallest_limit_bytes",
         "lower_bound_bytes",
         "is_smallest",
+        "largest_batch",
+        "accumulation",
+        "limits_with",
+        "unsearched",
     )
 
     def __init__(
@@ -180,22 +197,53 @@ class InfeasiblePlanError(ResourceExhaustedError):
         smallest_limit_bytes: int,
         lower_bound_bytes: int,
         is_smallest: bool = True,
+        largest_batch: int | None = None,
+        accumulation: tuple[int, int] | None = None,
+        limits_with: Mapping[str, int] | None = None,
+        unsearched: Sequence[str] = (),
         **fields: Any,
     ) -> None:
         self.smallest_limit_bytes = smallest_limit_bytes
         self.lower_bound_bytes = lower_bound_bytes
         self.is_smallest = is_smallest
+        self.largest_batch = largest_batch
+        self.accumulation = accumulation
+        self.limits_with = dict(limits_with or {})
+        self.unsearched = tuple(unsearched)
         super().__init__(message, **fields)
 
     def _text(self) -> str:
         missing = self.smallest_limit_bytes - (self.limit_bytes or 0)
         above = "" if self.limit_bytes is None else f", {format_bytes(missing)} more"
         what = "that would do" if self.is_smallest else "found so far, not proven"
-        return (
-            f"{super()._text()}\nSmallest limit {what}: "
-            f"{_exact(self.smallest_limit_bytes)}{above}.\nLower bound for any policy: "
-            f"{_exact(self.lower_bound_bytes)}."
-        )
+        lines = [
+            super()._text(),
+            f"Smallest limit {what}: {_exact(self.smallest_limit_bytes)}{above}.",
+            f"Lower bound for any policy: {_exact(self.lower_bound_bytes)}.",
+            *self._ways_out(),
+        ]
+        return "\n".join(lines)
+
+    def _ways_out(self) -> Iterator[str]:
+        """Say what else would do, and from where on."""
+        for setting, limit in self.limits_with.items():
+            yield f"With {setting}: from {_exact(limit)} on."
+        if self.largest_batch:
+            larger = "larger batches" in self.unsearched
+            what = "A smaller batch" if larger else "The largest batch"
+            yield f"{what} that fits: batch_size={self.largest_batch}."
+        elif self.largest_batch is not None:
+            yield "No smaller batch fits."
+        if self.accumulation is not None:
+            steps, batch = self.accumulation
+            yield (
+                f"The same update fits with gradient_accumulation_steps={steps} and "
+                f"batch_size={batch}."
+            )
+        if self.unsearched:
+            yield (
+                f"Not searched, since it would take long: {', '.join(self.unsearched)}."
+            )
 
 
 class InvalidFreeError(MemcfgError, ValueError):

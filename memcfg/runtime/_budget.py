@@ -38,6 +38,7 @@ class Budget:
     margin: int = 0
     times: str = "nominal"  # of ops, as policies are given them
     took: Mapping[object, float] = field(default_factory=dict)  # as of `Kernels`
+    lowest: bool = False  # whether all is refused, to be told the smallest limit
 
     @property
     def nbytes(self) -> int | None:
@@ -46,6 +47,8 @@ class Budget:
         Policies want a positive limit, and no model fits one byte.
         """
         limit = self.device.pool.limit
+        if self.lowest:
+            return 1
         if limit is None:
             return None
         whole = limit - limit % self.device.page_bytes

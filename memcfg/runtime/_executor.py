@@ -8,6 +8,7 @@ training, evaluation and prediction see the same weights.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -15,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from memcfg._core import Lock, trim_heap
-from memcfg.errors import ResourceExhaustedError
+from memcfg.errors import InfeasiblePlanError, PlanError, ResourceExhaustedError
+from memcfg.plan import lower_bound
 from memcfg.runtime._adaptation import Adaptation
 from memcfg.runtime._budget import Budget, ends_of_pages
 from memcfg.runtime._kernels import Kernels
@@ -26,6 +28,7 @@ from memcfg.runtime._program_specs import (
     ProgramSpec,
     contending,
     lessons_of,
+    planned_spec,
     program_specs,
     without_lessons,
 )
@@ -238,6 +241,72 @@ class Executor:
             policy = without_lessons(policy)
             specs = program_specs({"": graph}, policy, {}, self._budget(), {})
             return cast("PlannedSpec", specs[""]).plan
+
+    def fits(self, graph: Graph, policy: PolicyLike, promised: int = 0) -> bool:
+        """Tell whether a graph has a plan under the device's budget.
+
+        Parameters
+        ----------
+        graph : Graph
+            A traced step.
+        policy : Policy
+            Plans it.
+        promised : int, default 0
+            As of `load`.
+        """
+        with self.lock.turn():
+            if not self.may_fit(graph, promised):
+                return False
+            budget = self._budget(promised)
+            try:
+                planned_spec(graph, without_lessons(policy), budget)
+            except (InfeasiblePlanError, PlanError):  # or a tier is full
+                return False
+            return True
+
+    def may_fit(self, graph: Graph, promised: int = 0) -> bool:
+        """Tell whether a graph's lower bound is within the device's budget.
+
+        Parameters
+        ----------
+        graph : Graph
+            A traced step.
+        promised : int, default 0
+            As of `load`.
+        """
+        with self.lock.turn():
+            left = self._budget(promised).nbytes
+            return left is None or lower_bound(graph) <= left
+
+    def smallest_limit(
+        self, graph: Graph, policy: PolicyLike, promised: int = 0
+    ) -> int | None:
+        """Return the smallest limit of the device with which a graph has a plan.
+
+        Parameters
+        ----------
+        graph : Graph
+            A traced step.
+        policy : Policy
+            Plans it.
+        promised : int, default 0
+            As of `load`.
+
+        Returns
+        -------
+        int or None
+            Bytes, others' included. None if the policy has not proven it.
+        """
+        with self.lock.turn():
+            budget = replace(self._budget(promised), lowest=True)
+            try:
+                planned_spec(graph, without_lessons(policy), budget)
+            except InfeasiblePlanError as error:
+                found = budget.refusal("", error)
+                return found.smallest_limit_bytes if found.is_smallest else None
+            except PlanError:
+                pass
+            return None
 
     def load(
         self,

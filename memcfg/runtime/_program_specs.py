@@ -127,7 +127,7 @@ def _planned_all(
             specs[name] = old
             continue
         try:
-            specs[name] = _planned(source, policy, budget)
+            specs[name] = planned_spec(source, policy, budget)
         except InfeasiblePlanError as error:
             failures.append((name, error))
     if failures:
@@ -173,7 +173,7 @@ def without_lessons(policy: PolicyLike) -> PolicyLike:
     return replace(policy, learns=None) if isinstance(policy, Method) else policy
 
 
-def _planned(source: Graph, policy: PolicyLike, budget: Budget) -> PlannedSpec:
+def planned_spec(source: Graph, policy: PolicyLike, budget: Budget) -> PlannedSpec:
     """Plan a program; the first step alone, if the policy learns from that."""
     try:
         kernels = Kernels(source, budget.device, budget.times, budget.took)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import numpy.typing as npt
 
 from memcfg import config
 from memcfg._cached import cached_property
-from memcfg.errors import ResourceExhaustedError
+from memcfg.errors import InfeasiblePlanError, ResourceExhaustedError
 from memcfg.graph import fuse_cross_entropy, read_wide_kernels, tile_updates
 from memcfg.nn.inputs._array_checks import Field
 from memcfg.nn.inputs._samples import Wanted
@@ -22,6 +23,7 @@ from memcfg.nn.training._tracing import (
     input_names,
     trace,
 )
+from memcfg.nn.training._ways_out import with_ways_out
 from memcfg.nn.training._workspace_modes import execution_mode
 from memcfg.runtime import Executor
 from memcfg.workspaces import WorkspaceMode
@@ -342,9 +344,13 @@ class Session:
             self.lock.require_no_step()
             self._check_planned(key)
             training = self._training or key.kind == "train"
-            return self.executor.plan(
-                self._trace(self._spec_for(training), key), self._policy
-            )
+            graph = self._trace(self._spec_for(training), key)
+            began = time.thread_time()
+            try:
+                return self.executor.plan(graph, self._policy)
+            except InfeasiblePlanError as error:
+                refusal = self._ways_out(error, [key], training, 0, began)
+            raise refusal
 
     def graph(self, key: ProgramKey) -> Graph:
         """Return a program's graph as policies are given it, with kernels' scratch."""
@@ -392,13 +398,47 @@ class Session:
             others.remove(lead)
             others.insert(0, lead)
         others = others[: max(0, _KEPT - len(wanted))]
+        refusal: ResourceExhaustedError
         for keys in ([*wanted, *others], wanted):
+            began = time.thread_time()
             try:
                 self._load_exactly(keys, training, promised)
-                break
-            except ResourceExhaustedError:
-                if len(keys) == len(wanted):
+            except ResourceExhaustedError as error:
+                if len(keys) > len(wanted):
+                    continue
+                if not isinstance(error, InfeasiblePlanError):
                     raise
+                refusal = self._ways_out(error, wanted, training, promised, began)
+            else:
+                return
+        raise refusal
+
+    def _ways_out(
+        self,
+        error: InfeasiblePlanError,
+        wanted: Sequence[ProgramKey],
+        training: bool,
+        promised: int,
+        began: float,
+    ) -> InfeasiblePlanError:
+        """Say what else would do for the program that is refused, if it is planned."""
+        planned = [key for key in wanted if key.kind not in self._unplanned]
+        named = [key for key in planned if f": {key.label} needs" in error.message]
+        if len(planned) == 1 and not named:
+            named = planned
+        if not named:
+            return error
+        key = named[0]
+        return with_ways_out(
+            error,
+            self.executor,
+            self._policy,
+            self._trace,
+            self._spec_for(training),
+            key,
+            promised,
+            time.thread_time() - began,
+        )
 
     def _load_exactly(
         self, keys: Sequence[ProgramKey], training: bool, promised: int

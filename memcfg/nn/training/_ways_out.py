@@ -1,0 +1,255 @@
+"""What would do where a step does not fit: another setting, or a smaller batch.
+
+Each figure is that of a plan: with the setting and the limit, or the batch, that are
+named there is a plan, and with a byte less, or a sample more, there is none.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from copy import copy
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from memcfg.errors import InfeasiblePlanError
+from memcfg.graph import NOMINAL_COPY, Tier
+from memcfg.plan import auto, share
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from memcfg.graph import Graph
+    from memcfg.nn.training._tracing import ProgramKey, TraceSpec
+    from memcfg.plan import Plan, Policy
+    from memcfg.runtime import Executor
+
+__all__ = ["with_ways_out"]
+
+_SECONDS = 2.0  # of processor time that the searches take at most, or
+_TIMES = 4.0  # as many times that of the refused plan, if it is more
+_LARGER = "larger batches"
+_WHOLE = {"simple_rnn": "SimpleRNN", "gru": "GRU", "lstm": "LSTM"}
+
+
+class _Search:
+    """Plans of a program that does not fit, with one thing changed."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        policy: Policy,
+        trace: Callable[[TraceSpec, ProgramKey], Graph],
+        spec: TraceSpec,
+        key: ProgramKey,
+        promised: int,
+        seconds: float,
+    ) -> None:
+        self.executor = executor
+        self.policy = policy
+        self.trace = trace
+        self.spec = spec
+        self.key = key
+        self.promised = promised
+        self._end = time.thread_time() + max(_SECONDS, _TIMES * seconds)
+        if executor.times == "measured":  # each batch size would be measured
+            self._end = -math.inf
+        self._refusal = seconds  # one that looks for the smallest limit, and
+        self._longest = 0.0  # the longest so far that looks at one limit
+
+    def has_time(self, *, for_limit: bool = False) -> bool:
+        """Whether one more plan ends in time, if it takes no longer than others."""
+        seconds = self._refusal if for_limit else self._longest
+        return time.thread_time() + seconds <= self._end
+
+    def smallest_limit(self, policy: Policy) -> int | None:
+        """Return the smallest limit that another policy needs; None: not proven."""
+        graph = self.trace(self.spec, self.key)
+        return self.executor.smallest_limit(graph, policy, self.promised)
+
+    def fits(self, batch: int, steps: int | None = None) -> bool:
+        """Whether a smaller batch fits, perhaps with accumulated gradients."""
+        graph = self._graph(batch, steps)
+        began = time.thread_time()
+        found = self.executor.fits(graph, self.policy, self.promised)
+        self._longest = max(self._longest, time.thread_time() - began)
+        return found
+
+    def _graph(self, batch: int, steps: int | None = None) -> Graph:
+        spec = self.spec
+        if steps is not None:
+            optimizer = copy(spec.optimizer)
+            assert optimizer is not None
+            object.__setattr__(optimizer, "gradient_accumulation_steps", steps)
+            spec = replace(spec, optimizer=optimizer)
+        return self.trace(spec, self.key._replace(batch_size=batch))
+
+    def batches(self) -> tuple[int, int]:
+        """Return a batch that fits, or 0, and one that does not, in little time.
+
+        `auto` takes the plan of `share` where it fits, and nothing is below the bound.
+        """
+        low, high = 0, self.key.batch_size
+        for plan in (share(),) if _is_auto(self.policy) else ():
+            end = high
+            while end - low > 1 and self.has_time():
+                middle = (low + end) // 2
+                if self.executor.fits(self._graph(middle), plan, self.promised):
+                    low = middle
+                else:
+                    end = middle
+        while high - low > 1 and self.has_time():
+            middle = (low + high + 1) // 2
+            if self.executor.may_fit(self._graph(middle), self.promised):
+                break
+            high = middle
+        return low, high
+
+    def largest_batch(self, low: int, high: int, guess: int) -> tuple[int, bool]:
+        """Return the largest batch that fits, 0: none does; and whether it is that.
+
+        Between one that fits and one that does not, first the guess is tried, then its
+        neighbour, then by halves.
+        """
+        tried = 0
+        while high - low > 1:
+            if not self.has_time():
+                return low, False
+            middle = (low + high) // 2 if tried > 1 else guess
+            middle = min(max(middle, low + 1), high - 1)
+            tried += 1
+            if self.fits(middle):
+                low, guess = middle, middle + 1
+            else:
+                high, guess = middle, middle - 1
+        return low, True
+
+    def guess(self, error: InfeasiblePlanError) -> int:
+        """Return a batch whose smallest limit is about the limit, were it a line."""
+        graph = self.trace(self.spec, self.key)
+        state = sum(graph.tensors[t].nbytes for t in graph.persistent)
+        needed = error.smallest_limit_bytes - error.in_use_bytes - state
+        there = (error.limit_bytes or 0) - error.in_use_bytes - state
+        return self.key.batch_size * there // max(needed, 1)
+
+    def accumulation(self, most: int) -> tuple[tuple[int, int] | None, bool]:
+        """Return steps and the largest batch of the same update; whether none is left.
+
+        What accumulates keeps more beside the step, so no larger batch fits.
+        """
+        whole = self.key.batch_size
+        for batch in range(most, 0, -1):
+            if whole % batch == 0:
+                if not self.has_time():
+                    return None, False
+                if self.fits(batch, whole // batch):
+                    return (whole // batch, batch), True
+        return None, True
+
+
+def _is_auto(policy: Policy) -> bool:
+    return policy.name.startswith("auto")
+
+
+def with_ways_out(
+    error: InfeasiblePlanError,
+    executor: Executor,
+    policy: Policy,
+    trace: Callable[[TraceSpec, ProgramKey], Graph],
+    spec: TraceSpec,
+    key: ProgramKey,
+    promised: int,
+    seconds: float,
+) -> InfeasiblePlanError:
+    """Return a refusal that says what else would do.
+
+    Parameters
+    ----------
+    error : InfeasiblePlanError
+        The refusal.
+    executor : Executor
+        That of the model.
+    policy : Policy
+        The model's.
+    trace : callable
+        Traces a program of a spec.
+    spec : TraceSpec
+        Of the program.
+    key : ProgramKey
+        The program.
+    promised : int
+        Bytes that others are to have.
+    seconds : float
+        Processor time that the refused plan took.
+
+    Returns
+    -------
+    InfeasiblePlanError
+        The same, with what was found in a bounded time.
+    """
+    search = _Search(executor, policy, trace, spec, key, promised, seconds)
+    limits: dict[str, int] = {}
+    unsearched: list[str] = []
+    several = key.batch_size > 1
+    several &= not any(node.batch_size for node in spec.network.nodes)
+    low, high = search.batches() if several else (0, 1)
+    for setting, other in _settings(executor, policy):
+        if not search.has_time(for_limit=True):
+            unsearched.append(setting)
+            continue
+        found = search.smallest_limit(other)
+        if found is not None and found < error.smallest_limit_bytes:
+            limits[setting] = found
+    largest = accumulation = None
+    if several:
+        largest, is_largest = search.largest_batch(low, high, search.guess(error))
+        if not is_largest:
+            unsearched.append(_LARGER if largest else "smaller batches")
+            largest = largest or None
+    accumulates = getattr(spec.optimizer, "gradient_accumulation_steps", None)
+    if largest and key.kind == "train" and accumulates is None:
+        accumulation, is_known = search.accumulation(largest)
+        if not is_known:
+            unsearched.append("gradient accumulation")
+    fields = {name: getattr(error, name) for name in error._fields}
+    whole = [op.type for op in trace(spec, key).ops if op.type in _WHOLE]
+    if whole and key.kind == "train":
+        fields["hint"] += (
+            f"\nunroll=True lets policies recompute steps of {_WHOLE[whole[0]]}, which "
+            "is one op here."
+        )
+    fields |= {
+        "limits_with": limits,
+        "largest_batch": largest,
+        "accumulation": accumulation,
+        "unsearched": unsearched,
+    }
+    return InfeasiblePlanError(error.message, **fields)
+
+
+def _settings(executor: Executor, policy: Policy) -> list[tuple[str, Policy]]:
+    """List settings that need no other model, by how they are written."""
+    found: list[tuple[str, Policy]] = []
+    before = ""
+    if not _is_auto(policy):
+        before, policy = 'memory="auto" and ', auto()
+        found.append(('memory="auto"', policy))
+    device = executor.device
+    if not device.spill.places and "host" in device.tiers:
+        found.append((f'{before}spill_to="host"', _Spilling(policy)))
+    return found
+
+
+class _Spilling:
+    """A policy on a device that spills to the host's memory."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.name = policy.name
+        self._policy = policy
+
+    def __call__(self, graph: Graph, limit_bytes: int | None = None) -> Plan:
+        """Plan as where ``spill_to="host"`` was configured."""
+        known = {tier.name: tier for tier in graph.tiers}
+        host = known.get("host", Tier("host", NOMINAL_COPY["host"]))
+        graph = replace(graph, tiers=(replace(host, is_stated=True),))
+        return self._policy(graph, limit_bytes=limit_bytes)

@@ -1,0 +1,165 @@
+"""What a refusal says that would do instead does, and with a little less nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import memcfg as mc
+from memcfg.errors import InfeasiblePlanError
+from memcfg.nn.training import _ways_out
+
+nn = mc.nn
+BATCH = 24
+Configuration = mc.config.LogicalDeviceConfiguration
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch):
+    """Search everything, however slow the machine is."""
+    monkeypatch.setattr(_ways_out, "_SECONDS", 1000.0)
+
+
+def dense():
+    return [nn.Dense(24, "tanh"), nn.Dense(24, "tanh"), nn.Dense(24, "tanh")]
+
+
+def normalized():
+    return [nn.Dense(16), nn.BatchNormalization(), nn.ReLU(), nn.Dense(16, "tanh")]
+
+
+def network(layers, policy="auto", steps=None):
+    nn.set_random_seed(0)
+    model = nn.Sequential([nn.Input((8,)), *layers(), nn.Dense(3)], name="net")
+    optimizer = nn.SGD(0.1, gradient_accumulation_steps=steps)
+    model.compile(optimizer, "mse", memory=policy)
+    return model
+
+
+def limit(nbytes):
+    mc.config.set_memory_limit("CPU:0", nbytes)
+
+
+def refusal(model, batch=BATCH):
+    with pytest.raises(InfeasiblePlanError) as caught:
+        model.plan(batch)
+    return caught.value
+
+
+def fits(model, batch=BATCH):
+    try:
+        model.plan(batch)
+    except InfeasiblePlanError:
+        return False
+    return True
+
+
+def spilling(given):
+    """Spill to the host, on a device that was used and holds nothing."""
+    (cpu,) = mc.config.list_physical_devices("CPU")
+    mc.config.set_logical_device_configuration(
+        cpu, [Configuration(spill_to="host")] if given else None
+    )
+
+
+@pytest.mark.parametrize(
+    ("layers", "policy", "part"),
+    [(dense, "auto", 0.45), (normalized, "share", 0.45), (dense, "keep_all", 0.3)],
+)
+def test_each_figure_of_a_refusal_is_true(layers, policy, part):
+    limit(None)
+    model = network(layers, policy)
+    most = int(model.plan(BATCH).peak_bytes * part)
+    limit(most)
+    error = refusal(model)
+    assert not error.unsearched
+    largest = error.largest_batch
+    assert largest is not None
+    assert largest < BATCH
+    assert largest == 0 or fits(model, largest)
+    assert not fits(model, largest + 1)
+    if error.accumulation is not None:
+        steps, batch = error.accumulation
+        assert steps * batch == BATCH
+        assert fits(network(layers, policy, steps), batch)
+        larger = [b for b in range(batch + 1, BATCH) if BATCH % b == 0]
+        for each in larger[:1]:
+            assert not fits(network(layers, policy, BATCH // each), each)
+    assert error.limits_with or policy == "auto"
+    for setting, enough in error.limits_with.items():
+        assert enough < error.smallest_limit_bytes
+        other = network(layers, "auto" if "auto" in setting else policy)
+        spilling("spill_to" in setting)
+        limit(enough)
+        assert fits(other)
+        limit(enough - 1)
+        assert not fits(other)
+        spilling(given=False)
+    limit(error.smallest_limit_bytes)
+    assert fits(model)
+
+
+def test_the_words_name_settings_as_they_are_written():
+    limit(None)
+    model = network(normalized, "share")
+    limit(model.plan(BATCH).peak_bytes * 3 // 4)
+    text = str(refusal(model))
+    assert 'With memory="auto": from ' in text
+    assert 'With memory="auto" and spill_to="host": from ' in text
+    assert "The largest batch that fits: batch_size=" in text
+    assert "fits with gradient_accumulation_steps=" in text
+    assert max(map(len, text.splitlines())) < 90
+
+
+def test_fit_says_what_would_do_and_that_does():
+    limit(None)
+    model = network(dense, "share")
+    x, y = np.ones((BATCH, 8), "f4"), np.ones((BATCH, 3), "f4")
+    limit(model.plan(BATCH).peak_bytes - 1)
+    with pytest.raises(InfeasiblePlanError) as caught:
+        model.fit(x, y, batch_size=BATCH, verbose=0)
+    found = caught.value.largest_batch
+    assert found
+    model.fit(x, y, batch_size=found, verbose=0)
+
+
+def test_what_was_not_searched_is_said(monkeypatch):
+    limit(None)
+    model = network(dense)
+    limit(model.plan(BATCH).peak_bytes // 3)
+    monkeypatch.setattr(_ways_out, "_SECONDS", 0.0)
+    monkeypatch.setattr(_ways_out, "_TIMES", 0.0)
+    error = refusal(model)
+    assert error.unsearched == ('spill_to="host"', "smaller batches")
+    assert error.largest_batch is None
+    assert "Not searched, since it would take long: " in str(error)
+
+
+def test_nothing_is_measured_for_a_refusal():
+    """With times="measured" each batch size would be."""
+    limit("1KiB")
+    model = nn.Sequential([nn.Input((8,)), nn.Dense(16), nn.Dense(3)])
+    model.compile("sgd", "mse", times="measured")
+    assert refusal(model).unsearched == ('spill_to="host"', "smaller batches")
+
+
+def test_a_batch_of_a_fixed_size_has_no_smaller_one():
+    nn.set_random_seed(0)
+    x = nn.Input((8,), batch_size=BATCH)
+    model = nn.Model(x, nn.Dense(3)(x))
+    model.compile("sgd", "mse")
+    limit("512B")
+    error = refusal(model)
+    assert error.largest_batch is error.accumulation is None
+    assert not error.unsearched
+
+
+def test_a_recurrent_layer_of_one_op_says_how_to_unroll_it():
+    x = nn.Input((8, 4))
+    model = nn.Model(x, nn.Dense(3)(nn.LSTM(8)(x)))
+    model.compile("sgd", "mse")
+    limit("4KiB")
+    assert "unroll=True lets policies recompute steps of LSTM" in str(refusal(model, 4))
+    model.compile("sgd", "mse", memory=mc.plan.bptt_mixed())
+    with pytest.raises(mc.errors.GraphError, match="without unroll=True"):
+        model.plan(4)
