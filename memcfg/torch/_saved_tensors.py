@@ -12,6 +12,7 @@ import os
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 from weakref import ReferenceType, WeakSet, WeakValueDictionary, ref
@@ -24,9 +25,9 @@ from memcfg._caller import outside
 from memcfg._checks import unknown
 from memcfg._core import codec_bounds, encode_bytes
 from memcfg._core._machine import machine_bytes
-from memcfg.errors import ResourceExhaustedError
 from memcfg.torch._account import AHEAD, ENCODED, KEPT, Account
 from memcfg.torch._codes import Code, Encoder, decode, is_lossless, split
+from memcfg.torch._out_of_memory import OutOfMemoryError
 from memcfg.torch._passes import Passes
 from memcfg.torch._saved_bytes import Ahead, SavedBytes, SavedTensor, Spilled
 from memcfg.torch._saved_report import SavedCodingEntry, SavedTensorsReport
@@ -104,7 +105,7 @@ def saved_tensors(
 
     Notes
     -----
-    Inside, the operation that saves too much raises `ResourceExhaustedError`, with the
+    Inside, the operation that saves too much raises `OutOfMemoryError`, with the
     numbers and what to try; then everything that was held is released.
 
     What counts is the storages that are held for backward, whole ones, and codes, and
@@ -303,21 +304,24 @@ class SavedTensors:
         OSError
             If the disk has not the file's bytes.
         """
-        hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
-        with self._lock:
-            if not self._entered:
-                self._open_file()
-                self._modules.clear()  # their tensors may have moved
-                if self._hook is not None:  # an interrupt left it, or its name
-                    self._hook.remove()
-                self._hook = register_module_forward_pre_hook(self._note)
-            try:
+        # A function of this entry's own, by which its hooks are found again.
+        hooks = torch.autograd.graph.saved_tensors_hooks(
+            partial(self._pack), self._unpack
+        )
+        try:
+            with self._lock:
+                if not self._entered:
+                    self._open_file()
+                    self._modules.clear()  # their tensors may have moved
+                    if self._hook is not None:  # an interrupt left it, or its name
+                        self._hook.remove()
+                    self._hook = register_module_forward_pre_hook(self._note)
+                self._entered.append(hooks)
                 hooks.__enter__()
-            except BaseException:
-                self._leave_modules()
-                raise
-            self._entered.append(hooks)
-        return self
+            return self
+        except BaseException:
+            self._drop_entry(hooks)
+            raise
 
     def __exit__(
         self,
@@ -326,8 +330,24 @@ class SavedTensors:
         trace: TracebackType | None,
     ) -> None:
         """Leave what is saved from now on to others; what was saved stays packed."""
+        hooks: Any = None
+        try:
+            hooks = self._innermost()
+            self._drop_entry(hooks)
+        except BaseException:  # an interrupt: nobody calls this again
+            self._drop_entry(hooks or self._innermost())
+            raise
+
+    def _innermost(self) -> Any:
+        """Return the hooks of this thread's last entry."""
+        return next(filter(_is_on_top, self._entered), self._entered[-1])
+
+    def _drop_entry(self, hooks: Any) -> None:
+        """Undo what is left of an entry: whoever was interrupted calls it again."""
+        if _is_on_top(hooks):
+            hooks.__exit__()
         with self._lock:
-            self._entered.pop().__exit__(kind, error, trace)
+            self._entered = [each for each in self._entered if each is not hooks]
             self._leave_modules()
 
     def _leave_modules(self) -> None:
@@ -717,13 +737,14 @@ class SavedTensors:
         held = {kind: n for kind, n in self._account.by_kind.items() if n}
         in_use = self._account.total
         self._release()
-        raise ResourceExhaustedError(
-            f"Saved tensors do not fit the limit: {what} is one too many. All that "
-            "were saved in this context have been released.",
+        name = "CPU" if device.type == "cpu" else str(device)
+        raise OutOfMemoryError(
+            f"{name} out of memory. Saved tensors do not fit the limit: {what} is one "
+            "too many. All that were saved in this context have been released.",
             requested_bytes=nbytes,
             in_use_bytes=in_use,
             limit_bytes=self.limit_bytes,
-            device="CPU" if device.type == "cpu" else str(device),
+            device=name,
             owners=held,
             hint=self._hint(device),
         )
@@ -847,6 +868,12 @@ def _remake(
     limit: int | str, codecs: Sequence[str] | None, spill_to: Any, spill_limit: Any
 ) -> SavedTensors:
     return SavedTensors(limit, codecs, spill_to=spill_to, spill_limit=spill_limit)
+
+
+def _is_on_top(hooks: Any) -> bool:
+    """Whether these are the innermost hooks of this thread."""
+    top = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    return top is not None and top[0] is hooks.pack_hook
 
 
 def _size(value: int | str, what: str) -> int:

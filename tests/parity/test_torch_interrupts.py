@@ -149,17 +149,18 @@ class _Ends:
     Python looks for signals at calls, so none comes between `with` and what it takes.
     """
 
-    def __init__(self, line):
+    def __init__(self, line, files=_OURS):
         self.left = line
+        self._files = files
 
     def __call__(self, frame, event, _value):
         name = frame.f_code.co_name
         if name == "__del__" or not any(
-            each in frame.f_code.co_filename for each in _OURS
+            each in frame.f_code.co_filename for each in self._files
         ):
             return None
         text = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
-        if event == "line" and not text.lstrip().startswith("with "):
+        if event == "line" and not text.lstrip().startswith(("with ", "try:")):
             self.left -= 1
             if self.left == 0:
                 raise KeyboardInterrupt
@@ -224,3 +225,54 @@ def test_files_that_an_interrupt_lets_go_of_are_not_counted(tmp_path):
         assert store.nbytes == sum(each.nbytes for each in store.free), line
         line += 1
     assert line > 10
+
+
+def hooks_there():
+    """PyTorch's hooks on saved tensors of this thread, and on all modules."""
+    top = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    return top, len(torch.nn.modules.module._global_forward_pre_hooks)
+
+
+class _EndsBehindCalls(_Ends):
+    """Leaves out what a function begins with: it has done nothing, as its caller."""
+
+    def __call__(self, frame, event, value):
+        if event == "call":
+            return _EndsBehindCalls._first(self)
+        return super().__call__(frame, event, value)
+
+    def _first(self):
+        return lambda frame, event, value: self
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_an_interrupt_of_entering_or_leaving_saved_tensors_leaves_no_hooks(
+    depth, tmp_path
+):
+    files = "/memcfg/torch/_saved_tensors.py", "/torch/autograd/graph.py"
+    saved = mt.saved_tensors("1MiB", spill_to=tmp_path)
+    x = torch.ones(64, 64, requires_grad=True)
+
+    def nested(left):
+        with saved:
+            if left > 1:
+                nested(left - 1)
+            else:
+                (x * x).sum()
+
+    before = hooks_there()
+    line, ended = 1, True
+    while ended:
+        sys.settrace(_EndsBehindCalls(line, files))
+        try:
+            nested(depth)
+            ended = False
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(None)
+        assert hooks_there() == before, line
+        line += 1
+    assert line > 15
+    nested(depth)
+    assert hooks_there() == before
