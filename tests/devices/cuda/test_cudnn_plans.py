@@ -62,8 +62,9 @@ def test_every_convolution_has_plans_within_the_limit(folder):
     for name in GPUS:
         for what, spec in specs.items():
             plans = answer["plans"][f"{name}, {what}"]
-            few = spec.lopsided and spec.op_type == "conv2d_bias"  # it is added behind
-            assert 1 - few <= len(plans) <= 8, (name, what)
+            # None of some, for which a generated kernel is left.
+            assert len(plans) <= 2 * 8, (name, what)  # of parts, and of the whole batch
+            assert plans or what != "conv2d, common"
             names = [each for each, _, _ in plans]
             assert len(set(names)) == len(names)
             assert all(each.startswith("cudnn:eng") for each in names)
