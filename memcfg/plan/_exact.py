@@ -143,6 +143,10 @@ class Exact:
                 plans = (request.scheduled(sequence), known)
                 plan = min(plans, key=lambda each: each.peak_bytes)
         assert plan is not None
+        lower = None if _grants_all(request.graph) else plan
+        while lower is not None:  # smaller outputs in place may be placed lower
+            plan = lower
+            lower, _ = self.within(request, plan.peak_bytes - 1)
         is_lowest = plan.peak_bytes <= floor
         # What was proven of its time was so for its peak, not for the limit.
         return _told(plan, None, unproven=not is_lowest), is_lowest
