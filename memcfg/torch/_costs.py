@@ -2,7 +2,9 @@
 
 Scratch is what an op has allocated at its busiest beyond what it gives back, by the
 allocator's own events, which are exact. Inputs are random, in the layout of the traced
-ones; integers are zeros, which are legal as indices.
+ones, conjugate and negative views among them; integers are zeros, which are legal as
+indices. Of an op whose scratch depends on numbers, such as `matrix_exp`, these are of
+the kind that need most.
 """
 
 from __future__ import annotations
@@ -124,7 +126,10 @@ def _key_of(node: fx.Node) -> str:
         if not isinstance(each, fx.Node):
             return repr(each)
         return [
-            (str(v.dtype), tuple(v.shape), v.stride(), v.device.type)
+            (
+                (str(v.dtype), tuple(v.shape), v.stride(), v.device.type),
+                (v.is_conj(), v.is_neg()),
+            )
             if isinstance(v, torch.Tensor)
             else repr(v)
             for v in [each.meta.get("val")]
@@ -175,11 +180,13 @@ def _made_up(node: fx.Node) -> Any:
         )
         count = real.untyped_storage().nbytes() // real.element_size()
         flat = real.as_strided((count,), (1,), 0)  # elements may share a place
-        if value.dtype.is_floating_point:
-            flat.uniform_(0.1, 0.9)
+        if value.dtype.is_floating_point or value.dtype.is_complex:
+            parts = torch.view_as_real(flat) if value.dtype.is_complex else flat
+            parts.uniform_(0.1, 0.9)
         else:
             flat.zero_()
-        return real
+        real = real.conj() if value.is_conj() else real  # which many ops resolve
+        return torch._neg_view(real) if value.is_neg() else real
 
     return tree_map(like, node.meta["val"])
 
