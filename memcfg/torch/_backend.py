@@ -37,7 +37,9 @@ from memcfg.torch._generator_states import (
     run_and_save_state,
     run_with_state,
 )
+from memcfg.torch._guarded import guard, unguard
 from memcfg.torch._kept_functions import drop_forward, held_bytes
+from memcfg.torch._live_passes import LivePasses
 from memcfg.torch._lstm_layers import (
     add_workspaces,
     has_layers,
@@ -47,6 +49,8 @@ from memcfg.torch._lstm_layers import (
     set_lstm,
     stepped,
 )
+from memcfg.torch._needs import Needs
+from memcfg.torch._no_room import OTHERS, NoRoomError, Room
 from memcfg.torch._peak_watch import WATCH, PeakWatch, meter_of
 from memcfg.torch._sparse import check_dense
 from memcfg.torch._stores import SpillRefusedError, Stores
@@ -75,7 +79,7 @@ if TYPE_CHECKING:
 # An allocator gives each tensor its own bytes: there is no arena in which holes count.
 ALLOCATED = Auto(places=False)
 _TITLE = "memcfg.title"  # where a traced graph has the name of its module
-_BEGIN = "memcfg.begin"  # and what is called when it runs
+_TELLER = "memcfg.teller"  # and what is told when it runs
 _TRIES = 8  # of limits from which on a policy has a plan
 SO_FAR, MISSED = "gradients so far", "not planned"  # bytes beside a graph
 STATE, WORKSPACES = "optimizer state", "cuBLAS workspaces"
@@ -159,6 +163,8 @@ class Step:
         What could have been planned: with replays of random ops, and without.
     store : Store or None, default None
         Where tensors go that the plan has leave; None: none may.
+    room : Room, optional
+        What other passes have beside the step.
     """
 
     traced: Traced
@@ -168,6 +174,7 @@ class Step:
     limit_bytes: int | None = None
     ways: tuple[Traced, ...] = ()
     store: Store | None = None
+    room: Room = field(default_factory=Room)
 
     @cached_property
     def spill_bytes(self) -> int:
@@ -223,6 +230,11 @@ class Step:
         return with_beside(self.traced.graph, self.plan, self.beside, whole)
 
     @cached_property
+    def needs(self) -> Needs:
+        """What its phases need beside what other passes have."""
+        return Needs.of(self.traced, self.plan, self.beside, self.room)
+
+    @cached_property
     def peak(self) -> Peak:
         """The busiest time of its plan."""
         return peak_of(self.traced, self.plan)
@@ -276,6 +288,8 @@ class Planner:
     update_bytes: int | None = None
     last: list[Step] = field(default_factory=list)
     planned: Counter[bool] = field(default_factory=Counter)
+    passes: LivePasses = field(default_factory=LivePasses)
+    room: Room = field(default_factory=Room)
     steps: list[Step] = field(default_factory=list)
     parameters: frozenset[int] = frozenset()
     known: list[Step] = field(default_factory=list)
@@ -297,6 +311,10 @@ class Planner:
         if workspaces := workspace_bytes(source.nodes):
             self.beside = {**self.beside, WORKSPACES: workspaces}
         self.beside = {**self.beside, HELD: held_bytes(source.nodes)}
+        others = self.room.others
+        if num_fwd_outputs is None:  # nothing tells when it sets its variable
+            others += self.room.stale
+        self.beside = {**self.beside, OTHERS: others}
         scalars = 0 if num_fwd_outputs is None else _scalar_bytes(source)
         self.beside = {**self.beside, OF_LOSS: 2 * scalars}
         store = None if self.stores is None else self.stores.of(_devices(source))
@@ -305,7 +323,7 @@ class Planner:
             _check_room(step, store)
             store.reserve(step.spill_bytes)
         self.steps.append(step)
-        self._begin(step)()
+        _show(step, self.last)
         kind = step.is_training
         self.planned[kind] += 1
         again = self.planned[kind] == 2 and self.planned[not kind] < 2
@@ -336,6 +354,7 @@ class Planner:
                 loss_bytes=self.loss_bytes,
                 states=states,
                 update_bytes=self._left_to_update(),
+                room=self.room,
             )
             traced = tracer.trace()
             if store is None:
@@ -377,7 +396,9 @@ class Planner:
                 continue
             _check_actions(plan, store)
             is_training = traced.boundary is not None
-            step = Step(traced, plan, self.beside, is_training, limit, ways, store)
+            step = Step(
+                traced, plan, self.beside, is_training, limit, ways, store, self.room
+            )
             self.known.append(step)
             return step
         raise min(refused, key=lambda each: each.smallest_limit_bytes or 0) from None
@@ -419,6 +440,8 @@ class Planner:
         beside = format_bytes(self.beside_bytes)
         if not error.is_smallest:
             hint = error.hint
+        if self.room.others or self.room.stale:
+            hint = NoRoomError.WAYS
         return InfeasiblePlanError(
             f"The {graph.name} does not fit "
             f"{format_bytes(self.limit_bytes or 0, exact=True)}, {beside} of which are "
@@ -459,24 +482,22 @@ class Planner:
             planned, list(emitter.saved), [], num_fwd_outputs=num_fwd_outputs
         )
         drop_forward(parts[1], {node.name for node in emitter.early})
+        guard(parts[1].graph)
         watch, title = self._watch(step), Title(title_of(joint.graph.nodes))
         for part in parts:
             part.meta.update({WATCH: watch, _TITLE: title, STORE: step.store})
-        parts[0].meta[_BEGIN] = self._begin(step)
+        inputs = _inputs_at(step, parts[0].graph)
+        teller = self._teller(step, inputs, num_fwd_outputs)
+        for part in parts:
+            part.meta[_TELLER] = teller
         return parts
 
-    def _begin(self, step: Step) -> Callable[[], None]:
-        """Return what says that a step runs; a function, of which there are no copies.
+    def _teller(self, step: Step, inputs: Sequence[int], outputs: int) -> _Teller:
+        """Return what is told of the runs of a step.
 
         It holds no planner, so that none lives longer by it.
         """
-        last = self.last
-
-        def begin() -> None:
-            if step.is_training or not any(each.is_training for each in last):
-                last[:] = [step]
-
-        return begin
+        return _Teller(step, self.last, self.passes, self.limit_bytes, inputs, outputs)
 
     def _replays(self) -> tuple[Any, Any]:
         """Return what runs a random op first, and what runs it again."""
@@ -510,7 +531,7 @@ class Planner:
 
         known = step.beside.get(MISSED, 0) + step.beside[OF_LOSS]
         added = step.passes_bytes - there + known
-        return PeakWatch(meter, added, tell)
+        return PeakWatch(meter, added, tell, self.passes)
 
     def infer(self, module: fx.GraphModule, _inputs: Any) -> Any:
         """Plan a graph without backward."""
@@ -525,8 +546,10 @@ class Planner:
         )
         planned = fx.GraphModule(module, emitter.emit())
         title = Title(title_of(module.graph.nodes))
-        begin = self._begin(step)
-        planned.meta.update({_BEGIN: begin, _TITLE: title, STORE: step.store})
+        output = next(node for node in planned.graph.nodes if node.op == "output")
+        inputs = _inputs_at(step, planned.graph)
+        teller = self._teller(step, inputs, len(output.args[0]))
+        planned.meta.update({_TELLER: teller, _TITLE: title, STORE: step.store})
         return self.compile(planned, _inputs)
 
     def forward(self, module: fx.GraphModule, inputs: Any) -> Any:
@@ -536,28 +559,32 @@ class Planner:
     def backward(self, module: fx.GraphModule, inputs: Any) -> Any:
         """Compile the backward graph of a step, which may run again (retain_graph)."""
         _keep_what_is_saved()
-        return self.compile(module, inputs, PeakWatch.backward)
+        unguard(module.graph)
+        return self.compile(module, inputs, PeakWatch.backward, is_forward=False)
 
     def compile(
         self,
         module: fx.GraphModule,
         inputs: Any,
         watched: Callable[[PeakWatch, Any], Any] | None = None,
+        *,
+        is_forward: bool = True,
     ) -> Any:
         """Compile a graph."""
-        begin = module.meta.get(_BEGIN)
+        teller = module.meta[_TELLER]
+        told = teller.forward if is_forward else teller.backward
         if self.inductor:
             from torch._inductor import config
             from torch._inductor.compile_fx import compile_fx_inner
 
             with config.patch(fallback_random=True):  # numbers as eager draws them
-                return _begun(begin, compile_fx_inner(module, inputs))
+                return told(compile_fx_inner(module, inputs))
         watch = module.meta.get(WATCH)
         run = boxed(module, module.meta[_TITLE])
         if watch is not None and watched is not None:
             run = watched(watch, run)
             run._boxed_call = True
-        return _begun(begin, run)
+        return told(run)
 
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Any:
         """Compile what was traced."""
@@ -656,17 +683,52 @@ def _keep_what_is_saved() -> None:
         context.fw_metadata.bw_donated_idxs = []
 
 
-def _begun(begin: Callable[[], None] | None, run: Any) -> Any:
-    """Return a graph that says when it runs; None: it says nothing."""
-    if begin is None:
-        return run
+@dataclass(frozen=True)
+class _Teller:
+    """Has the passes of a module, and its reports, know of the runs of a step."""
 
-    def call(arguments: list[Any]) -> Any:
-        begin()
-        return run(arguments)
+    step: Step
+    last: list[Step]
+    passes: LivePasses
+    limit: int | None
+    inputs: Sequence[int]
+    outputs: int
 
-    call._boxed_call = True  # type: ignore[attr-defined]
-    return call
+    def __deepcopy__(self, _memo: dict[int, Any]) -> _Teller:
+        return self  # AOTAutograd copies a backward graph
+
+    def forward(self, run: Any) -> Any:
+        """Return a forward graph that tells of itself."""
+        step, last = self.step, self.last
+
+        def shown(arguments: list[Any]) -> Any:
+            _show(step, last)
+            return run(arguments)
+
+        return self.passes.forward(step, self.limit, self.inputs, self.outputs, shown)
+
+    def backward(self, run: Any) -> Any:
+        """Return a backward graph that tells of itself."""
+        return self.passes.backward(self.step, run)
+
+
+def _show(step: Step, last: list[Step]) -> None:
+    """Have a step be the last one, unless another one trains and it does not."""
+    if step.is_training or not any(each.is_training for each in last):
+        last[:] = [step]
+
+
+def _inputs_at(step: Step, graph: fx.Graph) -> list[int]:
+    """Return the places of what a forward graph is given beside parameters."""
+    traced = step.traced
+    state = {
+        node.name
+        for node in traced.sources
+        if node in traced.storage_of
+        and traced.graph.tensors[traced.storage_of[node]].role == "parameter"
+    }
+    sources = [node for node in graph.nodes if node.op == "placeholder"]
+    return [at for at, node in enumerate(sources) if node.name not in state]
 
 
 def lowest_plan(policy: Policy, graph: Graph) -> Plan:

@@ -9,11 +9,13 @@ import re
 import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 import torch
 from torch import nn
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.nn.parameter import is_lazy
+from torch.utils._pytree import tree_leaves
 
 from memcfg._caller import outside
 from memcfg.errors import InfeasiblePlanError, MemcfgError
@@ -28,15 +30,18 @@ from memcfg.torch._backend import (
     spill_of,
     stores_of,
 )
-from memcfg.torch._beside import gradient_bytes, optimizer_bytes
+from memcfg.torch._beside import gradient_bytes
+from memcfg.torch._faked import state_of
 from memcfg.torch._kept_functions import run_keeping
+from memcfg.torch._live_passes import LivePasses
 from memcfg.torch._loss import key_of, loss_bytes
 from memcfg.torch._module_tags import stands_for
-from memcfg.torch._planned_call import PlannedCall
+from memcfg.torch._no_room import OTHERS, NoRoomError, Room
+from memcfg.torch._planned_call import SETTINGS, PlannedCall, UntracedError
 from memcfg.torch._sparse import SparseRefusedError
 from memcfg.torch._step_report import report_of
 from memcfg.torch._stores import SpillRefusedError
-from memcfg.torch._update_bytes import update_bytes
+from memcfg.torch._update_bytes import optimizer_bytes, stepped_by, update_bytes
 from memcfg.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
@@ -49,9 +54,13 @@ if TYPE_CHECKING:
     from memcfg.torch._backend import Step
 
 
+_OUTER = "a budgeted model is compiled by memcfg, as planned"
 _TRACES, _ALL_TRACES = 64, 4096  # of a module, and of all
 _REFUSED = SpillRefusedError, SparseRefusedError
 _OWN = MemcfgError, StopAfterPlanning, *_REFUSED, OSError  # not the compiler's
+
+
+_Key = bool | tuple[bool, str]
 
 
 class BudgetedModule(nn.Module):  # type: ignore[misc]
@@ -65,11 +74,10 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         The model.
     limit_bytes : int or None
         The limit of a step, in bytes.
-    optimizer_bytes : int
-        Bytes of the state of its optimizer, which are counted: copies and what is
-        pickled count them, too.
-    update_bytes : int or None
-        Bytes that a step of its optimizer has in use for a while; None: not known.
+    optimizer : torch.optim.Optimizer or None
+        The optimizer, whose state is counted, and what its step has in use for a while:
+        copies and what is pickled count as many bytes. TypeError or ValueError where
+        these are not known.
     policy : Policy
         The method that plans.
     times : str
@@ -87,8 +95,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         module: nn.Module,
         limit_bytes: int | None,
         *,
-        optimizer_bytes: int,
-        update_bytes: int | None,
+        optimizer: torch.optim.Optimizer | None,
         policy: Policy,
         times: str,
         inductor: bool,
@@ -99,8 +106,10 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         self.module = module
         self.training = module.training
         self._settings = (limit_bytes, policy, times, inductor)
-        self._optimizer_bytes = optimizer_bytes
-        self._update_bytes = update_bytes
+        self._optimizer_bytes = optimizer_bytes(optimizer)
+        self._update_bytes = update_bytes(optimizer)
+        self._optimizer = None if optimizer is None else ref(optimizer)
+        self._stepped = [] if optimizer is None else stepped_by(optimizer)
         self._loss = loss
         self._spill = spill
         self._start()
@@ -108,16 +117,22 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
     def _start(self) -> None:
         """Forget what was planned."""
         self._stores = stores_of(self._spill, self._settings[2])
-        self._planners: dict[bool, Planner] = {}
-        self._runs: dict[bool, PlannedCall] = {}
+        # By whether gradients are there; those with other passes beside come after.
+        self._planners: dict[_Key, Planner] = {}
+        self._runs: dict[_Key, PlannedCall] = {}
+        self._passes = LivePasses()
         self._last: list[Step] = []  # the one that the plan and the report are of
         self._loss_bytes: dict[str, int] = {}  # by inputs
         self._is_recurrent = any(
             isinstance(each, nn.RNNBase) for each in self.module.modules()
         )
 
+    @torch.compiler.disable(reason=_OUTER)  # type: ignore[untyped-decorator]
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model, planned; what is traced anew is planned anew.
+
+        `torch.compile` around the module, or around what calls it, leaves this call to
+        memcfg.
 
         Parameters
         ----------
@@ -133,19 +148,79 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         ------
         InfeasiblePlanError
             If no plan of the step fits the limit; nothing has run.
+        RuntimeError
+            If PyTorch did not run the plan, such as under
+            ``TORCHDYNAMO_DISABLE=1`` or ``torch.compiler.set_stance``.
         ValueError
             If the model does not run on these inputs or cannot be traced as one
             graph, or the loss with what it returns; or at the 65th trace, of other
             shapes or numbers.
         """
+        self._follow_optimizer()
         accumulates = any(each.grad is not None for each in self.module.parameters())
         if accumulates not in self._runs:
             self._runs[accumulates] = self._compiled(accumulates)
         self._measure_loss(self._planners[accumulates], args, kwargs)
         with self._tracing():
-            if self._planners[accumulates].missed_bytes:
-                return self._planned_again(accumulates, args, kwargs)
-            return unwrapped(self._runs[accumulates], args, kwargs)
+            try:
+                if self._planners[accumulates].missed_bytes:
+                    return self._planned_again(accumulates, args, kwargs)
+                return self._checked(accumulates, args, kwargs)
+            except NoRoomError as error:
+                if not error.is_own:
+                    raise
+                room = error.room
+            return self._beside_others(accumulates, room, args, kwargs)
+
+    def _beside_others(
+        self, accumulates: bool, room: Room, args: Any, kwargs: Any
+    ) -> Any:
+        """Run with a plan that leaves room for what other passes have."""
+        alone, key = self._planners[accumulates], (accumulates, OTHERS)
+        known = self._planners.get(key, alone)
+        missed = known.beside.get(MISSED, 0) + known.missed_bytes
+        if known is not alone and not known.missed_bytes and known.room.covers(room):
+            known.loss_bytes = alone.loss_bytes
+            try:
+                return self._checked(key, args, kwargs)
+            except InfeasiblePlanError:  # of another shape, beside more than there is
+                pass
+        planner = self._planner(accumulates)
+        planner.room, planner.loss_bytes = room, alone.loss_bytes
+        planner.beside[MISSED] = missed
+        self._planners[key] = planner
+        self._runs[key] = PlannedCall(self.module, planner)
+        return self._checked(key, args, kwargs)
+
+    def _follow_optimizer(self) -> None:
+        """Forget plans, and count anew, where the optimizer has other parameters."""
+        optimizer = None if self._optimizer is None else self._optimizer()
+        if optimizer is None or stepped_by(optimizer) == self._stepped:
+            return
+        self._optimizer_bytes = optimizer_bytes(optimizer)
+        self._update_bytes = update_bytes(optimizer)
+        self._stepped = stepped_by(optimizer)
+        self._planners.clear()
+        self._runs.clear()
+
+    def _checked(self, key: _Key, args: Any, kwargs: Any) -> Any:
+        """Run what is compiled, and check that it was a planned step."""
+        before = self._passes.count
+        try:
+            made = unwrapped(self._runs[key], args, kwargs)
+        except UntracedError:  # PyTorch may never trace this code again
+            del self._runs[key]
+            raise
+        if self._passes.count == before and not self._is_given(made, (args, kwargs)):
+            raise RuntimeError(f"the model ran, and no planned step of it: {SETTINGS}")
+        return made
+
+    def _is_given(self, made: Any, given: Any) -> bool:
+        """Whether all tensors that the model returned are its inputs or its state."""
+        known = {id(each) for each in tree_leaves(given)}
+        known |= {id(each) for each in state_of(self.module)}
+        tensors = [each for each in tree_leaves(made) if torch.is_tensor(each)]
+        return all(id(each) in known for each in tensors)
 
     def _planned_again(self, accumulates: bool, args: Any, kwargs: Any) -> Any:
         """Run with a plan that leaves room for what the last one missed."""
@@ -157,7 +232,9 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         self._planners[accumulates] = fresh
         self._runs[accumulates] = PlannedCall(self.module, fresh)
         try:
-            return unwrapped(self._runs[accumulates], args, kwargs)
+            return self._checked(accumulates, args, kwargs)
+        except NoRoomError:
+            raise
         except InfeasiblePlanError as error:
             smallest = error.smallest_limit_bytes or 0
         self._planners[accumulates], self._runs[accumulates] = planner, run
@@ -170,7 +247,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
             RuntimeWarning,
             stacklevel=outside("torch"),
         )
-        return unwrapped(run, args, kwargs)
+        return self._checked(accumulates, args, kwargs)
 
     def _tracing(self) -> AbstractContextManager[object]:
         """Allow many shapes, and recurrent layers to be traced where there are any."""
@@ -198,6 +275,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
             stores=self._stores,
             update_bytes=self._update_bytes,
             last=self._last,
+            passes=self._passes,
         )
 
     def plan(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -285,8 +363,16 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__() if hasattr(super(), "__getstate__") else {}
         state = dict(state or self.__dict__)
-        for name in ("_planners", "_runs", "_last", "_loss_bytes", "_stores"):
+        for name in (
+            "_planners",
+            "_runs",
+            "_last",
+            "_loss_bytes",
+            "_stores",
+            "_passes",
+        ):
             state.pop(name, None)
+        state["_optimizer"] = None
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -298,14 +384,15 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         made = BudgetedModule(
             copy.deepcopy(self.module, memo),
             limit_bytes,
-            optimizer_bytes=self._optimizer_bytes,
-            update_bytes=self._update_bytes,
+            optimizer=None,
             policy=policy,
             times=times,
             inductor=inductor,
             loss=self._loss,
             spill=self._spill,
         )
+        made._optimizer_bytes = self._optimizer_bytes
+        made._update_bytes = self._update_bytes
         memo[id(self)] = made
         return made
 
@@ -450,7 +537,8 @@ def budget(
         comes.
     optimizer : torch.optim.Optimizer or None, default None
         Its state is counted, as it will be after a step, and the tensors that its step
-        has in use for a while; parameters that are added to it later are not.
+        has in use for a while. Where it has other parameters later, steps are planned
+        anew.
     policy : Policy or None, default None
         The method that plans; None: as `memcfg.plan.auto`, for bytes in use, since
         PyTorch's allocator has no arena with holes.
@@ -521,8 +609,7 @@ def budget(
     made = BudgetedModule(
         model,
         limit_bytes,
-        optimizer_bytes=optimizer_bytes(optimizer),
-        update_bytes=update_bytes(optimizer),
+        optimizer=optimizer,
         policy=checked_policy(policy),
         times=times,
         inductor=inductor,

@@ -16,14 +16,14 @@ from memcfg.torch._backend import (
     Planner,
     costs_of,
 )
-from memcfg.torch._beside import gradient_bytes, optimizer_bytes
+from memcfg.torch._beside import gradient_bytes
 from memcfg.torch._budgeted import check_fits, checked_example, planned_only, tracing
 from memcfg.torch._costs import MeasuredCosts
 from memcfg.torch._eager import eager_bytes
 from memcfg.torch._loss import loss_bytes
 from memcfg.torch._measured_calls import MeasuredCalls
 from memcfg.torch._step_report import by_module, by_role, table_of
-from memcfg.torch._update_bytes import update_bytes
+from memcfg.torch._update_bytes import optimizer_bytes, update_bytes
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:

@@ -11,8 +11,10 @@ from memcfg.torch import _cpu_limit
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from memcfg.torch._live_passes import LivePasses
+
 WATCH = "memcfg.watch"  # where a traced graph has what watches it
-_RUN = 2  # the one that is watched: by then libraries have what they keep
+_RUN = 2  # the first that may be watched: by then libraries have what they keep
 
 
 class Meter(Protocol):
@@ -75,6 +77,9 @@ def meter_of(device: torch.device) -> Meter | None:
 class PeakWatch:
     """Watches one step: from the begin of its forward to the end of its backward graph.
 
+    That is the first, after the one that is the first of all, that no other pass of the
+    module overlaps.
+
     Parameters
     ----------
     meter : Meter
@@ -83,15 +88,24 @@ class PeakWatch:
         The most that the plan adds to what is there when the step begins.
     tell : callable
         Is told once how many bytes more there were; 0: none.
+    passes : LivePasses
+        The passes of the module.
     """
 
     def __init__(
-        self, meter: Meter, planned_bytes: int, tell: Callable[[int], None]
+        self,
+        meter: Meter,
+        planned_bytes: int,
+        tell: Callable[[int], None],
+        passes: LivePasses,
     ) -> None:
         self._meter = meter
         self._planned = planned_bytes
         self._tell = tell
+        self._passes = passes
+        self._count = 0  # of passes when it began
         self._begun = 0
+        self._has_told = False
         self._start = 0
         self._is_open = False
 
@@ -103,8 +117,11 @@ class PeakWatch:
 
         def call(arguments: list[Any]) -> Any:
             self._begun += 1
-            self._is_open = self._begun == _RUN
+            self._is_open = (
+                self._begun >= _RUN and not self._has_told and self._passes.is_alone
+            )
             if self._is_open:
+                self._count = self._passes.count
                 self._start = self._meter.current()
                 self._meter.reset()
             return run(arguments)
@@ -116,8 +133,8 @@ class PeakWatch:
 
         def call(arguments: list[Any]) -> Any:
             made = run(arguments)
-            if self._is_open:
-                self._is_open = False
+            if self._is_open and self._passes.count == self._count:
+                self._is_open, self._has_told = False, True
                 most = self._meter.peak() - self._start
                 self._tell(max(0, most - self._planned))
             return made

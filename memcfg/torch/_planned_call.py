@@ -23,6 +23,19 @@ if TYPE_CHECKING:
     from memcfg.torch._backend import Planner
 
 
+SETTINGS = (
+    "torch.compile is switched off, or has another backend, by TORCHDYNAMO_DISABLE, "
+    "torch._dynamo.config or torch.compiler.set_stance"
+)
+
+
+class UntracedError(RuntimeError):
+    """PyTorch was to run a model without tracing it."""
+
+    def __init__(self) -> None:
+        super().__init__(f"a budgeted model does not run untraced: {SETTINGS}")
+
+
 class _Running(threading.local):
     """The planner of the call that a thread is in."""
 
@@ -47,10 +60,17 @@ class PlannedCall:
         What is compiled.
     planner : Planner
         What plans its steps.
+
+    Raises
+    ------
+    UntracedError
+        If PyTorch compiles nothing, or, in a call, was to run this untraced.
     """
 
     def __init__(self, run: Callable[..., Any], planner: Planner) -> None:
         def call(*args: Any, **kwargs: Any) -> Any:
+            if not torch.compiler.is_dynamo_compiling():  # it is while this is traced
+                raise UntracedError
             return run(*args, **kwargs)
 
         # PyTorch counts traces by code objects, which modules of a class share.
@@ -66,6 +86,8 @@ class PlannedCall:
         self._compiled = torch._dynamo.optimize(
             memcfg_planned, nopython=True, dynamic=False
         )(own)
+        if self._compiled is own:
+            raise UntracedError
         weakref.finalize(self, reset_code, own.__code__).atexit = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

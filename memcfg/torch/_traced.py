@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_leaves
 from memcfg.graph import Graph, Op, Tensor, memory_seconds
 from memcfg.graph._graph import DTYPES
 from memcfg.plan import Compute
+from memcfg.torch._no_room import STALE, Room
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
@@ -191,9 +192,11 @@ class Tracer:
         loss_bytes: int | None = None,
         states: Mapping[fx.Node, fx.Node] | None = None,
         update_bytes: int | None = None,
+        room: Room = Room(),  # noqa: B008 - which never changes
     ) -> None:
         self._source = source
         self._update_bytes = update_bytes
+        self._room = room
         self._states = states or {}
         self._fwd = num_fwd_outputs
         self._name = name
@@ -227,6 +230,7 @@ class Tracer:
             if node.op == "call_function":
                 self._call(node, phase)
             if index == last and self._fwd is not None:
+                self._end_forward(fwd)
                 boundary = self._loss(fwd, tangents)
                 phase = "backward"
         self._update(bwd)
@@ -362,6 +366,28 @@ class Tracer:
         self._tensors.append(Tensor(name, 0, "activation"))
         return len(self._tensors) - 1
 
+    def _end_forward(self, fwd: Iterable[Any]) -> None:
+        """Let go of what a variable of the user's holds until it is set anew."""
+        if not self._room.stale:
+            return
+        inputs = sorted(self._read(fwd))
+        if self._token is not None:
+            inputs.append(self._token)
+        inputs.append(len(self._tensors))
+        self._tensors.append(Tensor(STALE, self._room.stale, "input"))
+        self._token = self._chain()
+        op = Op(
+            f"end of {STALE}",
+            STALE,
+            "forward",
+            tuple(inputs),
+            (self._token,),
+            0.0,
+            0,
+            replayable=False,
+        )
+        self._append(op, None, [])
+
     def _loss(self, fwd: Iterable[Any], tangents: Sequence[fx.Node]) -> int:
         outputs = [
             self._new(node.name, value, "activation_gradient")
@@ -384,7 +410,7 @@ class Tracer:
                 tuple(inputs),
                 (*outputs, after),
                 0.0,
-                self._loss_bytes(fwd),
+                self._loss_bytes(fwd) + self._room.loss,
                 replayable=False,
             ),
             None,

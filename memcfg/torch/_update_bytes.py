@@ -1,22 +1,29 @@
-"""What the step of an optimizer has in use for a while, by a twin on fake tensors."""
+"""What an optimizer keeps, and what its step has in use for a while, by a twin."""
 
 from __future__ import annotations
 
+import copy
 import warnings
-from typing import Any
+from collections import OrderedDict, defaultdict
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._subclasses import FakeTensorMode
 from torch.optim import optimizer as optimizers
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from memcfg._caller import outside
 from memcfg._first_line import first_line
-from memcfg.torch._beside import tensors_in, twin_of
 from memcfg.torch._live_storages import LiveStorages
+from memcfg.torch._traced import nbytes_of, rounded
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 _WRAPPED = 128  # bytes of numbers that ops wrap as tensors, which no mode is told of
 _STEPS = 100  # that a counter says: a step that is none of the first few
+_ELEMENTS = 7  # of the parameter that an optimizer is tried with: like nothing else
 
 
 class _Counters(TorchDispatchMode):  # type: ignore[misc]
@@ -31,6 +38,122 @@ class _Counters(TorchDispatchMode):  # type: ignore[misc]
                 return False
             return float(_STEPS) if dtype.is_floating_point else _STEPS
         return func(*args, **(kwargs or {}))
+
+
+def optimizer_bytes(optimizer: torch.optim.Optimizer | None) -> int:
+    """Return the bytes of the state of an optimizer once it has stepped.
+
+    Raises
+    ------
+    TypeError
+        If it is no optimizer.
+    ValueError
+        If it has not stepped, and what it makes cannot be tried.
+    """
+    if optimizer is None:
+        return 0
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        kind = type(optimizer).__name__
+        raise TypeError(f"optimizer is a torch.optim.Optimizer, not {kind}")
+    total = 0
+    for group in optimizer.param_groups:
+        own = [each for each in group["params"] if each.requires_grad]
+        fresh: dict[Any, list[torch.Tensor]] = {}  # by all that state depends on
+        for each in own:
+            if held := optimizer.state.get(each):
+                total += sum(map(nbytes_of, tensors_in(held)))
+            else:
+                like = each.shape, each.stride(), each.dtype, each.device
+                fresh.setdefault(like, []).append(each)
+        alike = list(fresh.values())
+        made = _tried(optimizer, group, [each[0] for each in alike]) if alike else []
+        total += sum(
+            len(each) * nbytes for each, nbytes in zip(alike, made, strict=True)
+        )
+    return total
+
+
+def _tried(
+    optimizer: torch.optim.Optimizer,
+    group: dict[str, Any],
+    parameters: Sequence[torch.Tensor],
+) -> list[int]:
+    """Return the bytes of state that a step makes for each of some parameters.
+
+    A twin steps with fake ones. What does not run so is tried with real ones of a few
+    elements, and state like these is as large as a parameter.
+    """
+    group = {**group, "params": list(parameters)}
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    try:
+        with mode, _Counters():
+            faked = _faked(mode, group)
+            twin = twin_of(optimizer, [faked])
+            twin.step()
+        return [
+            sum(map(nbytes_of, tensors_in(twin.state[each])))
+            for each in faked["params"]
+        ]
+    except Exception:  # whatever a step of the user's own raises
+        return [_tried_small(optimizer, group, each) for each in parameters]
+
+
+def _tried_small(
+    optimizer: torch.optim.Optimizer, group: dict[str, Any], like: torch.Tensor
+) -> int:
+    with torch.enable_grad():
+        small = torch.zeros(_ELEMENTS, dtype=like.dtype, device=like.device)
+        small.requires_grad_().grad = torch.zeros_like(small)
+    name = type(optimizer).__name__
+    fused = {"fused": None} if "fused" in group else {}
+    try:
+        twin = twin_of(optimizer, [{**group, "params": [small], **fused}])
+        twin.step()
+    except Exception as error:
+        raise ValueError(
+            f"what {name} keeps cannot be tried ({first_line(error)}): let it step "
+            "once before"
+        ) from error
+    return sum(
+        nbytes_of(each)
+        if each.numel() != _ELEMENTS
+        else rounded(like.numel() * each.itemsize, like.device)
+        for each in tensors_in(twin.state[small])
+    )
+
+
+def twin_of(
+    optimizer: torch.optim.Optimizer, groups: list[dict[str, Any]]
+) -> torch.optim.Optimizer:
+    """Return an optimizer without state that may step, of other parameters.
+
+    ValueError where that would let another optimizer step.
+    """
+    held = vars(optimizer)
+    if any(isinstance(each, torch.optim.Optimizer) for each in held.values()):
+        name = type(optimizer).__name__
+        raise ValueError(f"{name} holds another optimizer")
+    twin = object.__new__(type(optimizer))
+    twin.__dict__.update((key, copy.copy(each)) for key, each in held.items())
+    twin.__dict__.pop("step", None)  # a scheduler's, which steps the optimizer itself
+    twin.__dict__.update((key, OrderedDict()) for key in held if key.endswith("_hooks"))
+    twin.state = defaultdict(dict)
+    twin.param_groups = groups
+    return twin
+
+
+def tensors_in(state: Mapping[Any, Any]) -> list[torch.Tensor]:
+    """List the tensors of a parameter's state."""
+    leaves = tree_leaves(list(state.values()))
+    return [each for each in leaves if isinstance(each, torch.Tensor)]
+
+
+def stepped_by(optimizer: torch.optim.Optimizer) -> list[tuple[int, int]]:
+    """Tell which parameters a step works on, by their numbers in each group."""
+    return [
+        (len(group["params"]), sum(each.requires_grad for each in group["params"]))
+        for group in optimizer.param_groups
+    ]
 
 
 def update_bytes(optimizer: torch.optim.Optimizer | None) -> int | None:

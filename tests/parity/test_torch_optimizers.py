@@ -14,12 +14,13 @@ from torch_allocations import allocated_peak, rounded  # noqa: E402
 
 import memcfg.torch as mt  # noqa: E402
 from memcfg.errors import InfeasiblePlanError  # noqa: E402
-from memcfg.torch._update_bytes import update_bytes  # noqa: E402
+from memcfg.torch._update_bytes import optimizer_bytes, update_bytes  # noqa: E402
 
 optim = torch.optim
 pytestmark = [
     pytest.mark.usefixtures("fresh_torch"),
     pytest.mark.filterwarnings("ignore:.*:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:Complex modules"),
 ]
 
 
@@ -204,3 +205,92 @@ def test_an_optimizer_that_cannot_be_traced_is_said_and_not_counted():
     with pytest.warns(RuntimeWarning, match="step of LBFGS"):
         told = mt.estimate(module, (x,), optimizer=lbfgs, times="nominal")
     assert told.by_role["optimizer state"] > 0
+
+
+STATES = {**KINDS, "Muon": partial(optim.Muon, lr=0.1)}
+DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.complex64]
+
+
+class Third(optim.Optimizer):
+    """One of another library's, whose step no fake tensor takes."""
+
+    def __init__(self, params):
+        super().__init__(params, {"lr": 0.1})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for each in self.param_groups[0]["params"]:
+            assert not each.detach().cpu().resolve_conj().isnan().any()
+            own = self.state[each]
+            own["nested"] = [torch.zeros_like(each), torch.zeros(3)]
+
+
+STATES["Third"] = Third
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_state_is_that_of_each_parameters_own_dtype(name):
+    """Beside one another: for one optimizer of all, state as it is after a step."""
+    module = torch.nn.Linear(33, 9, bias=name != "Muon")
+    twins = {each: copy.deepcopy(module).to(each) for each in DTYPES}
+    if name in ("Muon", "Rprop", "Adafactor", "NAdam"):  # which refuse complex numbers
+        del twins[torch.complex64]
+    own = [each for twin in twins.values() for each in twin.parameters()]
+    optimizer = STATES[name](own)
+    before = str(optimizer.state)
+    told = optimizer_bytes(optimizer)
+    assert str(optimizer.state) == before
+    for each in own:
+        each.grad = torch.ones_like(each)
+    optimizer.step()
+    made = torch.utils._pytree.tree_leaves(list(map(dict, optimizer.state.values())))
+    made = [each for each in made if isinstance(each, torch.Tensor)]
+    assert told == sum(rounded(each.untyped_storage().nbytes()) for each in made)
+    assert optimizer_bytes(optimizer) == told
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.complex64])
+def test_a_limit_holds_with_the_state_of_another_dtype(dtype):
+    def loss(out):
+        return out.abs().square().mean()
+
+    layers = torch.nn.Linear(64, 128), torch.nn.Tanh(), torch.nn.Linear(128, 32)
+    mt.limit_cpu("1GiB", tag_modules=False)
+    before = mt.get_memory_info()["current"]
+    try:
+        module = torch.nn.Sequential(*layers).to(dtype)
+        x = torch.randn(16, 64, dtype=dtype)
+        optimizer = optim.AdamW(module.parameters())
+        told = mt.estimate(module, (x,), loss=loss, optimizer=optimizer)
+        limit = told.floor_bytes
+        run = mt.budget(module, limit, loss=loss, optimizer=optimizer)
+        peaks = []
+        for _ in range(3):
+            gc.collect()  # a state of the generator, from planning
+            mt.reset_memory_stats()
+            optimizer.zero_grad()
+            found = loss(run(x))
+            found.backward()
+            optimizer.step()
+            del found
+            peaks.append(mt.get_memory_info()["peak"] - before)
+    finally:
+        mt.limit_cpu(None)
+    assert 0.97 * limit <= peaks[-1] <= limit
+
+
+def test_parameters_that_an_optimizer_gets_later_are_counted():
+    module, x = network(), torch.randn(8, 256)
+    module[0].requires_grad_(False)
+    adam = optim.Adam(module[2].parameters(), foreach=False)
+    run = mt.budget(module, None, optimizer=adam, times="nominal")
+    run(x).sum().backward()
+    first = run.predicted_peak_bytes
+    module[0].requires_grad_(True)
+    adam.add_param_group({"params": list(module[0].parameters())})
+    run(x).sum().backward()
+    added = sum(rounded(each.nbytes) for each in module[0].parameters())
+    assert run.predicted_peak_bytes >= first + 3 * added
+    tight = mt.budget(module, first + added, optimizer=adam, times="nominal")
+    with pytest.raises(InfeasiblePlanError):
+        tight(x)

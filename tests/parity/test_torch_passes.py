@@ -1,0 +1,175 @@
+"""Several passes of a budgeted model at a time: within the limit, or refused."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch_allocations import rounded  # noqa: E402
+
+import memcfg.torch as mt  # noqa: E402
+from memcfg.errors import InfeasiblePlanError  # noqa: E402
+
+nn, F = torch.nn, torch.nn.functional
+pytestmark = [
+    pytest.mark.usefixtures("fresh_torch"),
+    pytest.mark.filterwarnings("ignore"),  # PyTorch's own, of its internals
+]
+
+
+@pytest.fixture(autouse=True)
+def pooled():
+    mt.limit_cpu("1GiB", tag_modules=False)
+    yield
+    mt.limit_cpu(None)
+
+
+def network(outputs=64):
+    layers = [each for _ in range(4) for each in (nn.Linear(64, 64), nn.GELU())]
+    return nn.Sequential(*layers, nn.Linear(64, outputs))
+
+
+def siamese(run, x, y):
+    (run(x) - run(y)).square().mean().backward()
+
+
+def first_then_second(run, x, y):
+    losses = [run(each).square().mean() for each in (x, y)]
+    for each in losses:
+        each.backward()
+
+
+def second_then_first(run, x, y):
+    losses = [run(each).square().mean() for each in (x, y)]
+    for each in reversed(losses):
+        each.backward()
+
+
+def triplet(run, x, y):
+    F.triplet_margin_loss(run(x), run(y), run(x)).backward()
+
+
+def targets_without_gradients(run, x, y):
+    out = run(x)
+    with torch.no_grad():
+        target = run(y)
+    (out - target).square().mean().backward()
+
+
+def dropped(run, x, y):
+    out = run(x)
+    out = run(y)
+    out.square().mean().backward()
+
+
+def accumulated(run, x, y):
+    run(x).square().mean().backward()
+    run(y).square().mean().backward()
+
+
+def held_bytes(module, x, y):
+    return sum(rounded(each.nbytes) for each in (*module.parameters(), x, y))
+
+
+def peaks_of(step, limit, module, x, y, count=2):
+    """The most bytes in use in each of some steps; and the gradients of the last."""
+    run = mt.budget(module, limit, times="nominal")
+    peaks = []
+    for _ in range(count):
+        for each in module.parameters():
+            each.grad = None
+        gc.collect()
+        before = mt.get_memory_info()["current"]
+        mt.reset_memory_stats()
+        step(run, x, y)
+        added = mt.get_memory_info()["peak"] - before
+        peaks.append(added + held_bytes(module, x, y))
+    return peaks
+
+
+def smallest_limit(step, module, x, y):
+    """The limit from which on a step runs, as refusals name them; and its peaks."""
+    limits = [mt.estimate(module, (x,), times="nominal").floor_bytes]
+    for _ in range(12):
+        torch._dynamo.reset()
+        try:
+            return limits, peaks_of(step, limits[-1], module, x, y)
+        except InfeasiblePlanError as error:
+            limits.append(error.smallest_limit_bytes)
+    raise AssertionError("each limit that a refusal names is refused again")
+
+
+@pytest.mark.parametrize(
+    ("step", "times"),
+    [
+        (siamese, 2.0),
+        (first_then_second, 2.0),
+        (second_then_first, 2.0),
+        (triplet, 3.0),
+        (targets_without_gradients, 1.3),
+        (dropped, 2.0),
+        (accumulated, 1.0),
+    ],
+)
+def test_passes_that_live_at_a_time_are_within_the_limit(step, times):
+    module, x, y = network(), torch.randn(256, 64), torch.randn(256, 64)
+    told = mt.estimate(module, (x,), times="nominal")
+    limit = int(times * told.peak_bytes)
+    beside = rounded(y.nbytes) if step is accumulated else 0  # the user's, of no pass
+    peaks = peaks_of(step, limit, module, x, y)
+    assert max(peaks) - beside <= limit
+    wanted = [each.grad for each in module.parameters()]
+    for each in module.parameters():
+        each.grad = None
+    step(module, x, y)
+    assert all(map(torch.equal, wanted, (each.grad for each in module.parameters())))
+
+
+@pytest.mark.parametrize("step", [siamese, targets_without_gradients])
+def test_passes_without_room_are_refused_and_the_refusal_says_from_where_on(step):
+    module, x, y = network(), torch.randn(256, 64), torch.randn(256, 64)
+    limits, peaks = smallest_limit(step, module, x, y)
+    assert len(limits) > 1
+    assert limits == sorted(set(limits))
+    assert max(peaks) <= limits[-1]
+
+
+def test_a_pass_that_was_refused_leaves_the_one_before_as_it_was():
+    module, x, y = network(), torch.randn(256, 64), torch.randn(256, 64)
+    told = mt.estimate(module, (x,), times="nominal")
+    run = mt.budget(module, told.peak_bytes, times="nominal")
+    out = run(x)
+    with pytest.raises(InfeasiblePlanError, match="one pass before the next"):
+        run(y)
+    out.square().mean().backward()
+    assert all(each.grad is not None for each in module.parameters())
+    module.zero_grad()
+    del out
+    run(y).square().mean().backward()
+
+
+@pytest.mark.parametrize("part", [0.0, 0.5])
+def test_outputs_of_the_step_before_have_room_until_forward_ends(part):
+    """A loop holds them in a variable, which it sets when the next forward has run."""
+
+    def loss(out):
+        return out.square().mean()
+
+    module, x = network(256), torch.randn(256, 64)
+    told = mt.estimate(module, (x,), loss=loss, times="nominal")
+    limit = int(told.floor_bytes + part * (told.peak_bytes - told.floor_bytes))
+    run = mt.budget(module, limit, loss=loss, times="nominal")
+    gc.collect()
+    before = mt.get_memory_info()["current"] - held_bytes(module, x, x[:0])
+    for _ in range(3):
+        module.zero_grad()
+        mt.reset_memory_stats()
+        out = run(x)
+        found = loss(out)
+        found.backward()
+        peak = mt.get_memory_info()["peak"] - before
+    assert peak <= limit
+    assert out.requires_grad
