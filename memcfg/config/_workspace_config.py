@@ -82,12 +82,15 @@ class ResetPolicy(Word):
 
 
 class MirroringPolicy(Word):
-    """Whether a device's memory is mirrored on the host; a CPU's is the host's."""
+    """Whether a workspace has a page on its device as well as on the host.
+
+    The arrays of a workspace are NumPy's, which lie in host memory.
+    """
 
     FULL = "full"
-    """There is a mirror."""
+    """Both. On a CPU they are the same page; for a GPU it is refused."""
     HOST_ONLY = "host_only"
-    """There is host memory only."""
+    """On the host only."""
 
 
 class LocationPolicy(Word):
@@ -151,8 +154,9 @@ class WorkspaceConfig:
         "fail".
     reset : ResetPolicy or str, default "block_left"
         "block_left", or "end_of_buffer" for a ring.
-    mirroring : MirroringPolicy or str, default "full"
-        "full" or "host_only". On a CPU they are the same.
+    mirroring : MirroringPolicy or str, default "host_only"
+        "host_only", or "full" for a page on the device too. They are the same on a CPU.
+        No workspace has a page on a GPU, so `Workspace` refuses "full" there.
     location : LocationPolicy or str, default "ram"
         "ram", or "mmap" for a page that is the whole of a mapped file, and exactly as
         long as `initial_size` says.
@@ -189,7 +193,8 @@ class WorkspaceConfig:
     * of a ring, learned: `ring_blocks` blocks of ``int(cycle * 1.3)`` bytes, rounded up
       beyond the next multiple of 64, within `min_size` and `max_size` too.
 
-    The policies are those of ND4J's WorkspaceConfiguration (Deeplearning4j 1.0.0-M1).
+    The policies are those of ND4J's WorkspaceConfiguration (Deeplearning4j 1.0.0-M1),
+    whose default for `mirroring` is "full".
 
     Examples
     --------
@@ -229,7 +234,7 @@ class WorkspaceConfig:
         learning: LearningPolicy | str = LearningPolicy.FIRST_LOOP,
         spill: SpillPolicy | str = SpillPolicy.EXTERNAL,
         reset: ResetPolicy | str = ResetPolicy.BLOCK_LEFT,
-        mirroring: MirroringPolicy | str = MirroringPolicy.FULL,
+        mirroring: MirroringPolicy | str = MirroringPolicy.HOST_ONLY,
         location: LocationPolicy | str = LocationPolicy.RAM,
         path: str | PathLike[str] | None = None,
         overwrite: bool = False,

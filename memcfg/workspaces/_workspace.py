@@ -21,12 +21,13 @@ import numpy as np
 
 from memcfg._caller import outside
 from memcfg._checks import count
-from memcfg._core import Scope, WorkspaceMemory, placement_of, scope_out
+from memcfg._core import CudaResource, Scope, WorkspaceMemory, placement_of, scope_out
 from memcfg._core._live import Living
 from memcfg.config import (
     AllocationPolicy,
     EscapePolicy,
     LocationPolicy,
+    MirroringPolicy,
     WorkspaceConfig,
     get_debug_mode,
     get_default_workspace_config,
@@ -166,8 +167,8 @@ class Workspace(Scope):
     ValueError
         If the name is empty, or the resource has no memory (a simulated device).
     WorkspaceConfigError
-        If this thread has a workspace of this name, or the file's length contradicts
-        `initial_size`.
+        If this thread has a workspace of this name; the file's length contradicts
+        `initial_size`; or mirroring is "full" and the resource serves a GPU.
     ResourceExhaustedError
         If a page of `initial_size` cannot be allocated.
     OSError
@@ -228,6 +229,7 @@ class Workspace(Scope):
             raise TypeError(
                 f"resource is a Resource of memcfg.memory, not {resource!r}"
             )
+        _check_mirroring(self._config, name, resource)
         self._file = _map_file(self._config, name)
         memory = WorkspaceMemory(
             resource,
@@ -579,6 +581,21 @@ def checked_config(config: WorkspaceConfig | None) -> WorkspaceConfig:
     if not isinstance(config, WorkspaceConfig):
         raise TypeError(f"config is a WorkspaceConfig or None, not {config!r}")
     return config
+
+
+def _check_mirroring(config: WorkspaceConfig, name: str, resource: Resource) -> None:
+    """Refuse a mirror on a GPU: pages are host memory, whatever they are made for."""
+    if config.mirroring is MirroringPolicy.HOST_ONLY:
+        return
+    source: Resource | None = resource
+    while source is not None:
+        if isinstance(source, CudaResource):
+            raise WorkspaceConfigError(
+                f"workspace {name!r} cannot have mirroring='full' in {resource!r}: its "
+                "arrays lie in host memory, and nothing mirrors them on the GPU. Write "
+                "mirroring='host_only'."
+            )
+        source = source.upstream
 
 
 def _map_file(config: WorkspaceConfig, name: str) -> MappedFile | None:

@@ -19,7 +19,12 @@ from memcfg import config
 from memcfg.cli import main
 from memcfg.config import LogicalDeviceConfiguration as Configuration
 from memcfg.devices.cuda import _gpu
-from memcfg.errors import MissingDependencyError, ResourceExhaustedError
+from memcfg.errors import (
+    MissingDependencyError,
+    ResourceExhaustedError,
+    WorkspaceConfigError,
+)
+from memcfg.memory import LimitingResource
 
 MIB = 2**20
 NONE = "/nonexistent/libcuda.so.1"
@@ -336,6 +341,23 @@ def test_arrays_of_a_workspace_lie_in_page_locked_memory(gpu):
         assert workspace.memory.upstream is config.logical_device().host_pool
         del array
     mc.workspaces.destroy_all_workspaces()
+
+
+def test_no_workspace_is_mirrored_on_a_gpu(gpu):
+    full = mc.WorkspaceConfig(mirroring="full", initial_size=64)
+    pinned = config.logical_device("GPU:0").host_pool
+    for resource in (None, pinned, LimitingResource(pinned, 4096)):
+        with (
+            mc.device("/GPU:0"),
+            pytest.raises(WorkspaceConfigError, match=r"'full'.*mirroring='host_only'"),
+        ):
+            mc.Workspace(full, "mirrored", resource=resource)
+    assert mc.list_workspaces() == []
+    assert pinned.stats().current_bytes == 0
+    with mc.device("/GPU:0"):
+        mc.Workspace(full.replace(mirroring="host_only"), "mirrored").destroy()
+    with mc.device("/CPU:0"):  # its memory is the host's
+        mc.Workspace(full, "mirrored").destroy()
 
 
 def test_several_gpus(gpu):

@@ -30,7 +30,7 @@ POLICIES = {
 }
 
 
-def test_the_defaults_are_nd4js_and_escapes_retire():
+def test_defaults_are_nd4js_but_for_escapes_and_mirroring():
     assert mc.WorkspaceConfig().to_dict() == {
         "initial_size": 0,
         "min_size": 0,
@@ -40,7 +40,7 @@ def test_the_defaults_are_nd4js_and_escapes_retire():
         "learning": "first_loop",
         "spill": "external",
         "reset": "block_left",
-        "mirroring": "full",
+        "mirroring": "host_only",
         "location": "ram",
         "path": None,
         "overwrite": False,
