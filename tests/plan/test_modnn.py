@@ -151,6 +151,7 @@ def test_less_time_with_more_memory_and_never_more():
     assert seconds[-1] == pytest.approx(sum(op.seconds for op in graph.ops))
 
 
+@pytest.mark.strength(1)
 @pytest.mark.parametrize("bandwidth", [5e9, 5e8])
 @pytest.mark.parametrize(
     ("name", "batch"), [("resnet18", 32), ("unet", 4), ("alexnet", 32)]

@@ -244,6 +244,7 @@ def test_auto_swaps_only_where_it_was_said_where_to(resnet):
     assert plan.gap < 1e-6
 
 
+@pytest.mark.strength(1)
 @pytest.mark.parametrize("rate", [2e8, 1e9, 1e10])
 @pytest.mark.parametrize("percent", [80, 50])
 def test_auto_is_as_fast_as_the_fastest_that_fits(resnet, rate, percent):
