@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from pathlib import Path
 
 RESULTS = Path(__file__).resolve().parent / "results" / "gc.json"
@@ -28,12 +29,14 @@ def table(path: Path = RESULTS) -> str:
     """Return the table of a file of results, as Markdown."""
     document = json.loads(path.read_text(encoding="utf-8"))
     machine = document["environment"]
-    facts = (
-        f"\n{machine['steps']:,} steps, of which each leaves {machine['cycles']} "
+    facts = textwrap.fill(
+        f"{machine['steps']:,} steps, of which each leaves {machine['cycles']} "
         f"cycles behind, beside {machine['objects']:,} objects in lists of ten: "
-        f"{machine['processor']}, {machine['cores']} cores, {machine['date']}.\n"
+        f"{machine['processor']}, {machine['cores']} cores, {machine['date']}.",
+        88,
     )
-    return HEAD + "\n".join(map(row, document["cases"])) + "\n" + facts
+    rows = "\n".join(map(row, document["cases"]))
+    return f"{HEAD}{rows}\n\n{facts}\n"
 
 
 if __name__ == "__main__":
