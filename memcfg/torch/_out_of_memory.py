@@ -22,12 +22,14 @@ _HINT = (
 
 
 class OutOfMemoryError(ResourceExhaustedError, torch.OutOfMemoryError):  # type: ignore[misc]
-    """A tensor does not fit the limit of `limit_cpu`; nothing was allocated.
+    """A tensor does not fit the limit of `limit_cpu` or `saved_tensors`.
 
-    It is both a `ResourceExhaustedError`, whose attributes it has, and PyTorch's own
-    error, so that code which knows only PyTorch handles it, too. PyTorch makes it from
-    a text that names the refusal; where another library than PyTorch hands the text
-    over, it arrives as a RuntimeError.
+    Nothing was allocated. It is both a `ResourceExhaustedError`, whose attributes it
+    has, and PyTorch's own error, so that code which knows only PyTorch handles it, too.
+    Its text has the words by which helpers such as accelerate's
+    ``find_executable_batch_size`` know that a smaller batch may do. PyTorch makes it
+    from a text that names the refusal; where another library than PyTorch hands the
+    text over, it arrives as a RuntimeError.
 
     Parameters
     ----------

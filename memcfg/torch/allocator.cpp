@@ -42,7 +42,8 @@ std::atomic<bool> enabled{false};
 
 // The GIL need not be held here, and waiting for it could be waiting for ever: the
 // Python exception is made where PyTorch hands this one over. Its last words are the
-// number under which memcfg has the rest.
+// number under which memcfg has the rest; its first ones are those by which libraries
+// such as accelerate and Lightning know that a smaller batch may do.
 class OutOfMemory final : public torch::PyTorchError {
  public:
   explicit OutOfMemory(const memcfg_refusal& refusal)
@@ -51,7 +52,8 @@ class OutOfMemory final : public torch::PyTorchError {
 
  private:
   static std::string text(const memcfg_refusal& refusal) {
-    std::string text = std::string(refusal.sentence) + "\nRequested " +
+    std::string text = std::string("CPU out of memory. ") + refusal.sentence +
+                       " (DefaultCPUAllocator: can't allocate memory)\nRequested " +
                        std::to_string(refusal.requested) + " B; in use " +
                        std::to_string(refusal.in_use) + " B; ";
     text += refusal.limit == SIZE_MAX ? "no limit"

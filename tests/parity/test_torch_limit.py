@@ -245,6 +245,60 @@ class TestLimit:
         text = "Caught OutOfMemoryError in DataLoader worker process 0.\nTraceback"
         assert str(mt.OutOfMemoryError(text)) == text
 
+    def test_helpers_that_look_for_a_batch_size_know_it(self, limit):
+        errors = [_raised(lambda: torch.empty(32 * MIB))]
+        x = torch.ones(2**16, requires_grad=True)
+        with mt.saved_tensors("64KiB", []):
+            errors.append(_raised(x.exp))  # which saves its output
+        errors.append(pickle.loads(pickle.dumps(errors[0])))
+        for error in errors:
+            assert isinstance(error, mt.OutOfMemoryError)
+            assert _accelerate_reduces(error)
+            assert isinstance(error, torch.OutOfMemoryError)
+        assert _lightning_reduces(errors[0])
+        assert not _accelerate_reduces(RuntimeError("a shape does not fit"))
+
+    def test_a_helper_halves_the_batch_until_it_fits(self, limit):
+        sizes = []
+
+        def train(rows):
+            sizes.append(rows)
+            model = torch.nn.Linear(256, 256)
+            model(torch.ones(rows, 256)).square().mean().backward()
+
+        rows = 2**17
+        while True:  # as accelerate's find_executable_batch_size
+            try:
+                train(rows)
+                break
+            except Exception as error:
+                if not _accelerate_reduces(error):
+                    raise
+                rows //= 2
+        assert len(sizes) > 1
+        assert rows >= 2**12
+
+
+def _raised(run):
+    try:
+        run()
+    except Exception as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def _accelerate_reduces(error):
+    """Whether accelerate 1.15 tries a smaller batch (utils/memory.py)."""
+    words = (" out of memory.", "DefaultCPUAllocator: can't allocate memory")
+    found = isinstance(error, RuntimeError) and len(error.args) == 1
+    return found and any(each in error.args[0] for each in words)
+
+
+def _lightning_reduces(error):
+    """Whether Lightning 2 does where there is no GPU (utilities/memory.py)."""
+    words = "DefaultCPUAllocator: can't allocate memory"
+    return isinstance(error, RuntimeError) and words in error.args[0]
+
 
 class TestThreads:
     def test_tensors_pass_between_threads(self, limit):
