@@ -80,6 +80,11 @@ class Replay:
         self.dropped = {op for op in cheap if not self._crosses(op)}
         self.order = order
         self.checkpoints = {op for op in order if op not in self.dropped}
+        self._sums: dict[int, int] = {}  # bytes by segment
+        for op in self.dropped:
+            nbytes = (align_up(graph.tensors[t].nbytes) for t in graph.ops[op].outputs)
+            segment = self.segment[op]
+            self._sums[segment] = self._sums.get(segment, 0) + sum(nbytes)
 
     def _crosses(self, op: int) -> bool:
         """Whether a later segment reads an output inside it, not at its checkpoint."""
@@ -135,15 +140,12 @@ class Replay:
                 there.update(each for each in again if self.segment[each] in whole)
         return self.chain.finished(found)
 
+    def thresholds(self) -> list[int]:
+        """List the sizes of segments, and -1, below which all of them are large."""
+        return [-1, *sorted({*self._sums.values()})]
+
     def _whole(self, segment_bytes: float) -> set[int]:
-        sums: dict[int, int] = {}
-        for op in self.dropped:
-            nbytes = (
-                align_up(self.graph.tensors[t].nbytes)
-                for t in self.graph.ops[op].outputs
-            )
-            sums[self.segment[op]] = sums.get(self.segment[op], 0) + sum(nbytes)
-        return {each for each, nbytes in sums.items() if nbytes <= segment_bytes}
+        return {each for each, nbytes in self._sums.items() if nbytes <= segment_bytes}
 
     def _needed(self, ops: Iterable[int], there: set[int]) -> list[int]:
         """List the dropped ops whose values some ops need, in order."""
@@ -162,13 +164,43 @@ def _speed(request: Request) -> Plan:
     return plan_cheapest(request, [Replay(request).sequence(float("inf"))])
 
 
+class _Lowest(NamedTuple):
+    """A plan of the lowest peak."""
+
+    cost: float  # of what is computed again
+    again: int  # computations beyond the first of each op
+    plan: Plan
+
+
+def _lowest(request: Request) -> list[_Lowest]:
+    """Make the plans of the lowest peak of all thresholds, and of dropping nothing.
+
+    They are in the order of their thresholds; the plan of `share` is the last.
+    """
+    replay = Replay(request)
+    rows = dict.fromkeys(
+        tuple(request.arranged(replay.sequence(each))) for each in replay.thresholds()
+    )
+    kept = request.ordered(range(len(request.graph.ops)))
+    found: dict[tuple[int, ...], _Lowest] = {}
+    least = kept.peak_bytes
+    measured = [(*request.step.measure(row), row) for row in rows]
+    for load, cost, again, row in sorted(measured, key=lambda each: each[0]):
+        if load > least:
+            break
+        found[row] = _Lowest(cost, again, request.scheduled(row))
+        least = min(least, found[row].plan.peak_bytes)
+    made = [found[row] for row in rows if row in found]
+    made.append(_Lowest(0.0, 0, kept))
+    return [each for each in made if each.plan.peak_bytes == least]
+
+
 def _memory(request: Request) -> Plan:
-    return plan_cheapest(request, [Replay(request).sequence(-1)])
+    return _lowest(request)[0].plan
 
 
 def _cost(request: Request) -> Plan:
-    replay = Replay(request)
-    return plan_cheapest(request, [replay.sequence(replay.working())])
+    return min(_lowest(request), key=lambda each: each[:2]).plan
 
 
 _OTHER = "auto(), which takes the best of several methods"
@@ -200,22 +232,23 @@ def superneurons_speed() -> Policy:
 
 
 def superneurons_memory() -> Policy:
-    """Compute cheap ops again for each backward op, from the checkpoint on.
+    """Compute cheap ops again for each backward op, where that lowers the peak.
 
     Returns
     -------
     Policy
         The policy: the memory-centric recomputation of [1]_, with the checkpoints of
-        `superneurons_speed`. A segment of s layers is computed in s (s + 1) / 2 steps,
-        and nothing of it stays.
+        `superneurons_speed`. There is one plan for a graph, whatever the limit. Its
+        peak is no higher than that of `superneurons_speed` or `share`.
 
     Notes
     -----
-    Without offloading, the outputs of all checkpoints are there when the backward phase
-    begins. So the peak is below that of `superneurons_speed` only where a segment at
-    the peak is larger than what a backward op needs, as in a chain of products with six
-    element-wise ops behind one. AlexNet, VGG-16 and ResNet-50 have none here, where
-    ReLUs work in place and batch normalisation is one op with its ReLU.
+    A segment of s layers is computed in s (s + 1) / 2 steps, and nothing of it stays.
+    In a chain whose layers write no output over their input, that has the lowest peak.
+    Where they do, as ReLUs here, a checkpoint that is kept cannot be overwritten, and
+    what is computed again may take more than it frees. So segments up to some size are
+    computed once, as for speed, or nothing is dropped, as by `share`, where the peak is
+    lower then; of several such sizes the smallest is taken.
 
     References
     ----------
@@ -232,8 +265,14 @@ def superneurons_cost() -> Policy:
     -------
     Policy
         The policy: the cost-aware recomputation of [1]_, with the checkpoints of
-        `superneurons_speed`. A segment is small if its bytes are no more than the
-        busiest backward op needs, so that it does not raise the peak of a chain.
+        `superneurons_speed` and the peak of `superneurons_memory`. Of the schedules
+        with that peak, by the size up to which a segment is small and where nothing is
+        dropped, it is the one that computes the least again.
+
+    Notes
+    -----
+    In the paper a segment is small if its bytes are no more than the busiest backward
+    op needs, which does not raise the peak of a chain without in-place layers.
 
     References
     ----------

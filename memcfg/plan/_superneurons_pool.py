@@ -113,10 +113,11 @@ def superneurons() -> Policy:
 
     Notes
     -----
-    The unified tensor pool of [1]_, with the recomputation of `superneurons_cost` and
-    then of `superneurons_memory`, in the graph's order. Checkpoints are convolutions
-    there; here they are the ops that `replay_elementwise` does not take for cheap, and
-    those that `superneurons_cost` keeps as several segments read what they make. Bytes
+    The unified tensor pool of [1]_, with its cost-aware and then its memory-centric
+    recomputation, in the graph's order: a segment is small if its bytes are no more
+    than the busiest backward op needs. Checkpoints are convolutions there; here they
+    are the ops that `replay_elementwise` does not take for cheap, and those that
+    `superneurons_speed` keeps as several segments read what they make. Bytes
     are free when a copy has ended; ops wait for that where the limit would not hold.
 
     References

@@ -45,10 +45,10 @@ from memcfg.plan import (
 
 RECOMPUTING = (
     *("chen_sqrt", "chen_mirror", "chen_budget", "chen_recursive", "revolve", "rotor"),
-    *("superneurons_speed", "superneurons_memory", "superneurons_cost"),
-    *("kusumoto_pruned_time", "kusumoto_pruned_memory"),
+    *("superneurons_speed", "kusumoto_pruned_time", "kusumoto_pruned_memory"),
 )  # in the order of the graph
 ANY = (
+    *("superneurons_memory", "superneurons_cost"),  # that of `share` if it is lower
     *(*RECOMPUTING, "auto", "share", "look_ahead", "sqrt_checkpoint", "mxnet"),
     "meng_attention",
 )
