@@ -35,7 +35,7 @@ class Step:
 class Cost:
     """How a step ended, and what it took."""
 
-    status: int  # of its process; None stands for a step that did not run
+    status: int  # of its process
     processor_seconds: float
     seconds: float
 

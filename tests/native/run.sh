@@ -16,7 +16,7 @@ case "${1:-}" in
   changed | record) choice="$1"; shift ;;
 esac
 files=$(python3 tests/native/select_tests.py "${choice/record/all}" "$@")
-set -- $(grep -o 'test_[a-z_]*\.cpp$' <<<"$files" || true)
+set -- $(grep -o 'test_[^/]*\.cpp$' <<<"$files" || true)
 if [ $# -eq 0 ]; then
   echo "nothing has changed since all tests passed"
   echo "0 passed, 0 failed"
@@ -87,7 +87,7 @@ has_threads() { # file: of the core, or a test with threads, whose races are loo
 }
 
 case $variants in # without such a test there is nothing for the thread sanitizer
-  *tsan*) grep -qE 'thread|Lane|fork|conformance' "${@/#/tests/native/}" || variants=asan ;;
+  "asan tsan") grep -qE 'thread|Lane|fork|conformance' "${@/#/tests/native/}" || variants=asan ;;
 esac
 for variant in $variants; do mkdir "$build/$variant"; done
 # Both must do: a program that cannot be linked would be missing from the report.

@@ -7,7 +7,7 @@
 Prints a path a line: tests, then sources of the core. A test depends on what it
 includes, on the sources whose headers those are, and so on; a source that has no header
 registers itself, and belongs to whoever includes the registry. The record holds a hash
-of each test with all that it depends on.
+of each test with all that it depends on; of the compiler it says nothing.
 """
 
 from __future__ import annotations
