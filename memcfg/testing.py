@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memcfg.workspaces import (
+    Workspace,
     current_workspace,
     generation_of,
     is_valid,
@@ -16,8 +17,6 @@ from memcfg.workspaces import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from memcfg.workspaces import Workspace
 
 __all__ = [
     "assert_current",
@@ -134,7 +133,7 @@ def _arrays(value: Any) -> Iterator[np.ndarray[Any, Any]]:
 
 def _found(workspace: Workspace | str | None) -> Workspace | None:
     if isinstance(workspace, str):
-        return next((w for w in list_workspaces() if w.name == workspace), None)
+        return next((w for w in _here() if w.name == workspace), None)
     return workspace
 
 
@@ -148,4 +147,9 @@ def _failure(message: str, what: str) -> AssertionError:
 
 
 def _open_names() -> list[str]:
-    return [each.name for each in list_workspaces() if each.is_open]
+    return [each.name for each in _here() if each.is_open]
+
+
+def _here() -> list[Workspace]:
+    """List the workspaces of this thread without those of models."""
+    return [each for each in list_workspaces() if isinstance(each, Workspace)]

@@ -685,6 +685,26 @@ class Executor:
             self._settled = program
         return program
 
+    @property
+    def kept(self) -> dict[str, int]:
+        """Bytes of the buffers that are kept for the next step, by name.
+
+        No turn is taken: they are those of one moment.
+        """
+        found = self._settled
+        return {} if found is None else found.kept
+
+    @property
+    def is_amid_step(self) -> bool:
+        """Whether a step that is not planned has begun; no turn is taken."""
+        found = self._settled
+        return found is not None and found.is_amid_step
+
+    def free_kept(self) -> None:
+        """Free the buffers that are kept for the next step, which takes them again."""
+        with self.lock.turn():
+            self._settle()
+
     def _settle(self) -> None:
         """Have nothing beside the arena."""
         if self._settled is not None:

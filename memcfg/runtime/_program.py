@@ -97,6 +97,9 @@ class Program:
         self._unguarded = set(spec.graph.losses)
         self._spaces: list[int] = []  # of the buffers
         self._begun = self._ran = False  # of a step in buffers
+        self._holds = (
+            False  # whether it may have buffers that are kept for the next step
+        )
         self._alignment = 64
         readers = Readers(spec.graph)
         try:
@@ -359,6 +362,7 @@ class Program:
         try:
             if not self._begun:
                 if self._scheduled.layout.kept:
+                    self._holds = True
                     for space in self._spaces:  # another one for what arrays keep
                         self._loop.take(space, shared=False)
                 self._begun = True
@@ -409,12 +413,27 @@ class Program:
         self.finish()
         if self._spaces:
             self._loop.drop_buffers()
+        self._holds = False
+
+    @property
+    def is_amid_step(self) -> bool:
+        """Whether a step in buffers has begun and not been finished."""
+        return self._begun
+
+    @property
+    def kept(self) -> dict[str, int]:
+        """Bytes of the buffers that it keeps for its next step, by name."""
+        if not self._holds:
+            return {}
+        layout = self._scheduled.layout
+        return dict(zip(layout.names, layout.sizes, strict=True))
 
     def close(self) -> None:
         """Let go of the arena and of all buffers; the program cannot be used again.
 
         Errors that somebody keeps refer to the program by their frames.
         """
+        self._holds = False
         del self._loop
         self._packer = None
         if self._packed.program is self:

@@ -28,6 +28,11 @@ from memcfg.workspaces._layer_workspaces import (
     WorkspaceMode,
     WorkspaceSource,
 )
+from memcfg.workspaces._model_workspaces import (
+    ModelWorkspace,
+    WorkspaceHolder,
+    workspace_holders,
+)
 from memcfg.workspaces._moves import (
     current_workspace,
     generation_of,
@@ -60,10 +65,12 @@ from memcfg.workspaces._workspace import (
 __all__ = [
     "ArrayType",
     "LayerWorkspaceMgr",
+    "ModelWorkspace",
     "OwnedWorkspace",
     "PingPong",
     "RingWorkspace",
     "Workspace",
+    "WorkspaceHolder",
     "WorkspaceMode",
     "WorkspaceSource",
     "WorkspaceStats",
@@ -86,5 +93,6 @@ __all__ = [
     "summary",
     "workspace",
     "workspace_exists",
+    "workspace_holders",
     "workspace_of",
 ]

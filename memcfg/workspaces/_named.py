@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from memcfg._terminal import paragraph, shorten
 from memcfg.errors import WorkspaceConfigError, WorkspaceError
 from memcfg.units import format_bytes
+from memcfg.workspaces._model_workspaces import ModelWorkspace, workspace_holders
 from memcfg.workspaces._workspace import (
     DEFAULT_NAME,
     Workspace,
@@ -18,6 +19,7 @@ from memcfg.workspaces._workspace import (
 if TYPE_CHECKING:
     from memcfg.config import WorkspaceConfig
     from memcfg.memory import Resource
+    from memcfg.workspaces._model_workspaces import WorkspaceHolder
 
 
 def workspace(
@@ -105,9 +107,20 @@ def workspace_exists(name: str, *, is_open: bool = False) -> bool:
     return found is not None and (found.is_open or not is_open)
 
 
-def list_workspaces() -> list[Workspace]:
-    """List the workspaces of this thread in the order they were made in."""
-    return list(names_here().values())
+def list_workspaces() -> list[Workspace | ModelWorkspace]:
+    """List the workspaces of this thread, and of models that it ran last.
+
+    Returns
+    -------
+    list of Workspace or ModelWorkspace
+        Those of the thread in the order they were made in. Then, as read-only
+        descriptions, those that models in mode "single" or "separate" keep for their
+        next step, if this thread ran their last one.
+    """
+    found: list[Workspace | ModelWorkspace] = [*names_here().values()]
+    for holder in workspace_holders.alive():
+        found += holder.workspaces(of_this_thread=True)
+    return found
 
 
 def destroy_all_workspaces(thread: str = "current") -> None:
@@ -116,21 +129,26 @@ def destroy_all_workspaces(thread: str = "current") -> None:
     Parameters
     ----------
     thread : str, default "current"
-        "current": those of this thread; open ones are closed. "all": those of all
-        threads.
+        "current": those of this thread, which `list_workspaces` lists; open ones are
+        closed. "all": those of all threads.
 
     Raises
     ------
     ValueError
         If it is neither.
     WorkspaceError
-        If a workspace of another thread is open. Nothing is destroyed then.
+        If a workspace of another thread is open, or a model whose workspaces are to go
+        is in the middle of a step. Nothing is destroyed then.
     OSError
         If a mapped file cannot be flushed or removed. The others are destroyed.
+    RuntimeError
+        If another thread was using a model when this process was forked. The others are
+        destroyed.
 
     Notes
     -----
-    Arrays that are alive keep their pages, and what is in them.
+    Arrays that are alive keep their pages, and what is in them. A model takes memory
+    for its workspaces again in its next step, which computes the same bits.
     """
     if thread not in ("current", "all"):
         raise ValueError(f"thread is 'current' or 'all', not {thread!r}")
@@ -144,14 +162,37 @@ def destroy_all_workspaces(thread: str = "current") -> None:
         raise WorkspaceError(
             f"{shown} open: only that thread can leave it. Wait until it has."
         )
-    failures: list[OSError] = []
+    holders = _holders_to_free(of_this_thread=thread == "current")
+    failures: list[OSError | RuntimeError] = []
     for each in [each for names in doomed for each in reversed(list(names.values()))]:
         try:
             each.destroy()
         except OSError as error:
             failures.append(error)
+    for holder in holders:
+        try:
+            holder.free_workspaces()
+        except RuntimeError as error:
+            failures.append(error)
     if failures:
         raise failures[0]
+
+
+def _holders_to_free(*, of_this_thread: bool) -> list[WorkspaceHolder]:
+    """Find the models that keep workspaces; none of them may be amid a step."""
+    found = []
+    for holder in workspace_holders.alive():
+        kept = holder.workspaces(of_this_thread=of_this_thread)
+        if not kept:
+            continue
+        if kept[0].is_open:
+            raise WorkspaceError(
+                f"model {kept[0].model!r} is in the middle of a step of thread "
+                f"{kept[0].thread_id}, which uses its workspaces. Call this between "
+                "two steps."
+            )
+        found.append(holder)
+    return found
 
 
 def summary() -> str:
@@ -162,7 +203,8 @@ def summary() -> str:
     str
         A line that counts them, and one line each: the name, whether it is open, the
         cycles, and the bytes of its page, of what did not fit it, and of what did not
-        fit a ring's block. Lines of more than 80 columns go on in the next one.
+        fit a ring's block; or the name, its model, whether it is open, and its bytes.
+        Lines of more than 80 columns go on in the next one.
 
     Examples
     --------
@@ -178,9 +220,12 @@ def summary() -> str:
     return "\n".join([f"{count} of this thread", *map(_line, found)])
 
 
-def _line(each: Workspace) -> str:
-    stats = each.stats()
+def _line(each: Workspace | ModelWorkspace) -> str:
     state = "open" if each.is_open else "closed"
+    if isinstance(each, ModelWorkspace):
+        title = f"{shorten(each.name, 30)} of model {shorten(each.model, 30)}: "
+        return paragraph(title, (f"{state};", _both(each.nbytes)))
+    stats = each.stats()
     plural = "" if stats.cycles == 1 else "s"
     facts = (
         f"{state},",

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import functools
 import gc
+import os
+import signal
 import threading
 
 import numpy as np
@@ -27,6 +29,7 @@ from memcfg.errors import (
     WorkspaceLeakWarning,
     WorkspaceStaleError,
 )
+from memcfg.nn.inputs._batches import Batch
 
 nn = mc.nn
 MODES = list(mc.WorkspaceMode)
@@ -237,13 +240,229 @@ def test_with_none_only_weights_and_optimizer_stay():
     assert in_use() == sum(sizes)
 
 
-def test_no_workspace_of_a_model_is_among_the_threads(mode):
-    model = make(**both(mode))
-    model.fit(*data(), verbose=0)
+KEEPING = ["single", "separate"]
+
+
+def pool_owners():
+    return mc.config.logical_device().pool.owners()
+
+
+def train(model):
+    return model.train_on_batch(*data())
+
+
+def listed():
+    """The workspaces of models that are listed, as the pool names them."""
+    found = {
+        f"model {each.model}: {each.name}": each.nbytes for each in mc.list_workspaces()
+    }
+    assert not any(each.is_open for each in mc.list_workspaces())
+    assert {each.thread_id for each in mc.list_workspaces()} <= {threading.get_ident()}
+    return found
+
+
+def in_a_thread(act):
+    found = []
+    thread = threading.Thread(target=lambda: found.append(act()))
+    thread.start()
+    thread.join(60)
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        train,
+        lambda model: model.predict(data()[0], verbose=0).tobytes(),
+        lambda model: model.evaluate(*data(), verbose=0),
+    ],
+    ids=["train", "predict", "evaluate"],
+)
+def test_workspaces_of_a_model_are_listed_and_destroyed_between_steps(mode, act):
+    expected, model = make(), make(**both(mode))
     assert mc.list_workspaces() == []
+    wanted = [act(expected) for _ in range(3)]
+    expected.close()
+    found = []
+    for _ in range(3):
+        found.append(act(model))
+        owners = pool_owners()
+        arena = {name: size for name, size in owners.items() if ": " not in name}
+        assert listed() == {n: size for n, size in owners.items() if ": " in n}
+        assert bool(listed()) == (mode in KEEPING)
+        mc.destroy_all_workspaces()
+        assert mc.list_workspaces() == []
+        assert pool_owners() == arena
+    assert found == wanted
     assert mc.current_workspace() is None
-    mc.destroy_all_workspaces(thread="all")
-    model.fit(*data(), verbose=0)
+    model.close()
+    assert in_use() == 0
+
+
+def test_workspaces_of_a_model_are_in_the_summary():
+    model = make("mlp", training_workspace_mode="single")
+    train(model)
+    (each,) = mc.list_workspaces()
+    assert each.name == "LOOP_EXTERNAL"
+    lines = mc.summary().splitlines()
+    assert lines[0] == "1 workspace of this thread"
+    assert f"LOOP_EXTERNAL of model {each.model}: closed; " in lines[1]
+    assert f"({each.nbytes} B)" in lines[1]
+    assert not mc.workspace_exists("LOOP_EXTERNAL")
+    mc.testing.assert_no_workspaces_open()
+
+
+@pytest.mark.parametrize("mode", KEEPING)
+def test_workspaces_of_models_are_of_the_thread_that_ran_them_last(mode):
+    here, there = make("mlp", **both(mode)), make("mlp", **both(mode))
+    train(here)
+    in_a_thread(lambda: train(there))
+    mine = listed()
+    assert mine
+    kept = in_use()
+    assert in_a_thread(mc.list_workspaces) == []
+    in_a_thread(mc.destroy_all_workspaces)  # they may have the dead thread's number
+    assert listed() == mine
+    mc.destroy_all_workspaces()
+    assert listed() == {}
+    assert in_use() < kept
+    train(there)
+    kept = in_use()
+    in_a_thread(lambda: mc.destroy_all_workspaces("all"))
+    assert listed() == {}
+    assert in_use() < kept
+
+
+@pytest.mark.parametrize("mode", KEEPING)
+def test_models_that_are_closed_or_gone_have_no_workspaces(mode):
+    model = make("mlp", **both(mode))
+    train(model)
+    model.close()
+    assert mc.list_workspaces() == []
+    train(model)
+    assert mc.list_workspaces() != []
+    del model
+    gc.collect()
+    assert mc.list_workspaces() == []
+    mc.destroy_all_workspaces("all")
+
+
+@pytest.mark.parametrize("thread", ["current", "all"])
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["here", "elsewhere"])
+def test_a_model_amid_a_step_keeps_its_workspaces(thread, elsewhere, monkeypatch):
+    """Of another thread's step, "current" takes no notice."""
+    x, y = data()
+    model, expected = make(**both("single")), make()
+    model.train_on_batch(x, y)
+    other = mc.workspace("other")
+    seen = []
+
+    def destroy():
+        try:
+            mc.destroy_all_workspaces(thread)
+        except WorkspaceError as error:
+            seen.append(str(error))
+            assert mc.workspace_exists("other") is not elsewhere or thread == "all"
+
+    write = Batch.write
+
+    def amid(batch, *args):
+        write(batch, *args)
+        in_a_thread(destroy) if elsewhere else destroy()
+
+    monkeypatch.setattr(Batch, "write", amid)
+    found = model.train_on_batch(x, y)
+    monkeypatch.undo()
+    if elsewhere and thread == "current":
+        assert seen == []
+    else:
+        (message,) = seen
+        assert f"step of thread {threading.get_ident()}" in message
+    assert mc.workspace("other") is other
+    assert [expected.train_on_batch(x, y) for _ in range(2)][1] == found
+    mc.destroy_all_workspaces(thread)
+    assert model.train_on_batch(x, y) == expected.train_on_batch(x, y)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="POSIX processes")
+def test_the_child_of_a_fork_destroys_its_models_workspaces():
+    model = make("mlp", **both("separate"))
+    train(model)
+    kept = listed()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)  # ends a child that hangs
+        code = 1
+        try:
+            assert listed() == kept
+            mc.destroy_all_workspaces("all")
+            assert listed() == {}
+            train(model)
+            assert listed() == kept
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert listed() == kept
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="POSIX processes")
+def test_the_child_of_a_fork_amid_a_step_destroys_all_other_workspaces(monkeypatch):
+    model, other = make("mlp", **both("single")), make("mlp", **both("single"))
+    train(other)
+    ready, go = threading.Event(), threading.Event()
+    write = Batch.write
+
+    def amid(batch, *args):
+        write(batch, *args)
+        ready.set()
+        assert go.wait(30)
+
+    monkeypatch.setattr(Batch, "write", amid)
+    thread = threading.Thread(target=train, args=[model])
+    thread.start()
+    assert ready.wait(30)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)  # ends a child that hangs
+        code = 1
+        try:
+            mc.workspace("here")
+            with pytest.raises(RuntimeError, match="fork"):
+                mc.destroy_all_workspaces("all")
+            assert mc.list_workspaces() == []
+            assert [n for n in pool_owners() if ": " in n and other.name in n] == []
+            code = 0
+        finally:
+            os._exit(code)
+    with pytest.raises(WorkspaceError, match="in the middle of a step"):
+        mc.destroy_all_workspaces("all")
+    go.set()
+    thread.join(60)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    mc.destroy_all_workspaces("all")
+    assert [name for name in pool_owners() if ": " in name] == []
+
+
+def test_a_step_without_memory_for_its_workspaces_changes_nothing():
+    model, expected = make(**both("single")), make()
+    assert train(model) == train(expected)
+    expected_next = train(expected)
+    expected.close()
+    (each,) = mc.list_workspaces()
+    mc.destroy_all_workspaces()
+    before = [weight.tobytes() for weight in model.get_weights()]
+    pool = mc.config.logical_device().pool
+    device = mc.config.list_logical_devices("CPU")[0]
+    mc.config.set_memory_limit(
+        device.name, pool.stats().current_bytes + each.nbytes // 2
+    )
+    with pytest.raises(ResourceExhaustedError):
+        train(model)
+    assert mc.list_workspaces() == []
+    assert [weight.tobytes() for weight in model.get_weights()] == before
+    mc.config.set_memory_limit(device.name, None)
+    assert train(model) == expected_next
 
 
 # DL4J's network tests

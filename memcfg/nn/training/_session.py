@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +28,7 @@ from memcfg.nn.training._tracing import (
 from memcfg.nn.training._ways_out import with_ways_out
 from memcfg.nn.training._workspace_modes import execution_mode
 from memcfg.runtime import Executor
-from memcfg.workspaces import WorkspaceMode
+from memcfg.workspaces import ModelWorkspace, WorkspaceMode, workspace_holders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -112,6 +114,9 @@ class Session:
         self._lead: ProgramKey | None = None
         self._executor: Executor | None = None
         self._debug_mode = config.get_debug_mode()  # when programs were loaded
+        # The thread that ran the last step: an object, since numbers are used again.
+        self._user: ref[threading.Thread] | None = None
+        workspace_holders.add(self)
 
     # What is loaded is the executor's to say: it changes in one act, also when an
     # interrupt ends a call at the wrong moment.
@@ -276,6 +281,42 @@ class Session:
         with self.lock.turn():
             self.known_values()
             self.close()
+
+    def workspaces(self, *, of_this_thread: bool = False) -> list[ModelWorkspace]:
+        """List the workspaces that are kept for the next step; no turn is taken."""
+        executor = self._executor
+        kept = {} if executor is None else executor.kept
+        if executor is None or not kept:
+            return []
+        thread = None if self._user is None else self._user()
+        if thread is threading.current_thread():
+            is_open = self._is_amid_step()
+        elif of_this_thread:
+            return []
+        else:  # no other thread goes on in the child of a fork
+            running = thread is not None and thread.is_alive()
+            is_open = running and executor.is_amid_step
+        number = None if thread is None else thread.ident
+        return [
+            ModelWorkspace(name, self._owner, nbytes, number, is_open)
+            for name, nbytes in kept.items()
+        ]
+
+    def _is_amid_step(self) -> bool:
+        """Whether the running thread is amid a step."""
+        try:
+            self.lock.require_no_step()
+        except RuntimeError:
+            return True
+        return False
+
+    def free_workspaces(self) -> None:
+        """Free what `workspaces` lists; RuntimeError amid a step of this thread."""
+        with self.lock.turn():
+            self.lock.require_no_step()
+            self._end_step()
+            if self._executor is not None:
+                self._executor.free_kept()
 
     def supersede(self) -> None:
         """Close for good: calls of other threads that still run on this end."""
@@ -467,6 +508,7 @@ class Session:
     def memory_report(self, key: ProgramKey, *, verify: bool) -> MemoryReport:
         """Measure a loaded program; the caller has the lock, and is amid no step."""
         self._active = None
+        self._user = ref(threading.current_thread())
         return self.executor.memory_report(key.label, verify=verify)
 
     # Steps
@@ -534,6 +576,7 @@ class Session:
     def _activate(self, key: ProgramKey) -> _Ready:
         """Load a program if need be; the one before frees what it kept for itself."""
         self._active = None
+        self._user = ref(threading.current_thread())
         self._ensure(key)
         program = self.executor.prepare(key.label)
         ready = self._ready.get(key)
