@@ -144,10 +144,13 @@ def limit_cpu(
     Notes
     -----
     Each tensor counts rounded up to 64 bytes, as they are aligned. One that does not
-    fit raises `OutOfMemoryError`, with the modules that hold most, and nothing has
-    changed. Not in the pool are tensors over memory of others (`torch.from_numpy`),
-    shared memory (``share_memory_()``, what the workers of a DataLoader send), mapped
-    files, pinned memory, and what oneDNN and the like take while they compute.
+    fit raises `OutOfMemoryError`, with the modules that hold most, and nothing is
+    allocated. An optimizer of PyTorch's that meets it in its step may have updated some
+    parameters, and have made the state of others in part; ``optimizer.state.clear()``
+    drops such a state. Not in the pool are tensors over memory of others
+    (`torch.from_numpy`), shared memory (``share_memory_()``, what the workers of a
+    DataLoader send), mapped files, pinned memory, and what oneDNN and the like take
+    while they compute.
 
     ``cpu_pool().owners()`` and `memcfg.memory.snapshot` have the names of holders:
     that of the innermost module whose forward pass runs, else what `tag` says, else
