@@ -166,6 +166,8 @@ class InfeasiblePlanError(ResourceExhaustedError):
         The samples of the largest batch that fits the limit; 0: none does; None: it was
         not searched, or the batch has one sample or a fixed size. If `unsearched` has
         ``"larger batches"``, it fits, and perhaps a larger one does.
+    program : str, default ""
+        The name of the program that was refused, where several were planned.
     accumulation : (int, int) or None, default None
         The `gradient_accumulation_steps` and the batch size that make the same update
         within the limit, the largest batch of those; None: none does, or it was not
@@ -174,7 +176,8 @@ class InfeasiblePlanError(ResourceExhaustedError):
         Settings that need less, such as ``'spill_to="host"'``, and the smallest limit
         in bytes with each.
     unsearched : sequence of str, optional
-        What was not looked for, since it would have taken too long.
+        What was not searched to the end, because it would have taken too long or a
+        layer or policy raised an error for another batch or setting.
     **fields
         The attributes of `ResourceExhaustedError`.
     """
@@ -184,6 +187,7 @@ class InfeasiblePlanError(ResourceExhaustedError):
         "smallest_limit_bytes",
         "lower_bound_bytes",
         "is_smallest",
+        "program",
         "largest_batch",
         "accumulation",
         "limits_with",
@@ -197,6 +201,7 @@ class InfeasiblePlanError(ResourceExhaustedError):
         smallest_limit_bytes: int,
         lower_bound_bytes: int,
         is_smallest: bool = True,
+        program: str = "",
         largest_batch: int | None = None,
         accumulation: tuple[int, int] | None = None,
         limits_with: Mapping[str, int] | None = None,
@@ -206,6 +211,7 @@ class InfeasiblePlanError(ResourceExhaustedError):
         self.smallest_limit_bytes = smallest_limit_bytes
         self.lower_bound_bytes = lower_bound_bytes
         self.is_smallest = is_smallest
+        self.program = program
         self.largest_batch = largest_batch
         self.accumulation = accumulation
         self.limits_with = dict(limits_with or {})
@@ -227,7 +233,7 @@ class InfeasiblePlanError(ResourceExhaustedError):
     def _ways_out(self) -> Iterator[str]:
         """Say what else would do, and from where on."""
         for setting, limit in self.limits_with.items():
-            yield f"With {setting}: from {_exact(limit)} on."
+            yield f"With {setting}: at least {_exact(limit)}."
         if self.largest_batch:
             larger = "larger batches" in self.unsearched
             what = "A smaller batch" if larger else "The largest batch"
@@ -241,9 +247,7 @@ class InfeasiblePlanError(ResourceExhaustedError):
                 f"batch_size={batch}."
             )
         if self.unsearched:
-            yield (
-                f"Not searched, since it would take long: {', '.join(self.unsearched)}."
-            )
+            yield f"Not searched to the end: {', '.join(self.unsearched)}."
 
 
 class InvalidFreeError(MemcfgError, ValueError):

@@ -105,6 +105,7 @@ class Budget:
             ),
             lower_bound_bytes=bound + self._others,
             is_smallest=is_smallest,
+            program=program,
             requested_bytes=arena + self.aside,
             in_use_bytes=self.elsewhere,
             limit_bytes=limit,

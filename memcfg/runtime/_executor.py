@@ -16,7 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from memcfg._core import Lock, trim_heap
-from memcfg.errors import InfeasiblePlanError, PlanError, ResourceExhaustedError
+from memcfg.errors import (
+    GraphError,
+    InfeasiblePlanError,
+    PlanError,
+    ResourceExhaustedError,
+)
 from memcfg.plan import lower_bound
 from memcfg.runtime._adaptation import Adaptation
 from memcfg.runtime._budget import Budget, ends_of_pages
@@ -260,8 +265,8 @@ class Executor:
             budget = self._budget(promised)
             try:
                 planned_spec(graph, without_lessons(policy), budget)
-            except (InfeasiblePlanError, PlanError):  # or a tier is full
-                return False
+            except (InfeasiblePlanError, PlanError, GraphError):
+                return False  # a tier may be full, or the graph too large for a policy
             return True
 
     def may_fit(self, graph: Graph, promised: int = 0) -> bool:
@@ -304,7 +309,7 @@ class Executor:
             except InfeasiblePlanError as error:
                 found = budget.refusal("", error)
                 return found.smallest_limit_bytes if found.is_smallest else None
-            except PlanError:
+            except (PlanError, GraphError):
                 pass
             return None
 

@@ -8,6 +8,7 @@ import pytest
 import memcfg as mc
 from memcfg.errors import InfeasiblePlanError
 from memcfg.nn.training import _ways_out
+from memcfg.plan._exact import Exact
 
 nn = mc.nn
 BATCH = 24
@@ -18,6 +19,7 @@ Configuration = mc.config.LogicalDeviceConfiguration
 def _patient(monkeypatch):
     """Search everything, however slow the machine is."""
     monkeypatch.setattr(_ways_out, "_SECONDS", 1000.0)
+    monkeypatch.setattr(_ways_out, "_MOST", 1000.0)
 
 
 def dense():
@@ -104,8 +106,8 @@ def test_the_words_name_settings_as_they_are_written():
     model = network(normalized, "share")
     limit(model.plan(BATCH).peak_bytes * 3 // 4)
     text = str(refusal(model))
-    assert 'With memory="auto": from ' in text
-    assert 'With memory="auto" and spill_to="host": from ' in text
+    assert 'With memory="auto": at least ' in text
+    assert 'With memory="auto" and spill_to="host": at least ' in text
     assert "The largest batch that fits: batch_size=" in text
     assert "fits with gradient_accumulation_steps=" in text
     assert max(map(len, text.splitlines())) < 90
@@ -132,7 +134,92 @@ def test_what_was_not_searched_is_said(monkeypatch):
     error = refusal(model)
     assert error.unsearched == ('spill_to="host"', "smaller batches")
     assert error.largest_batch is None
-    assert "Not searched, since it would take long: " in str(error)
+    assert 'Not searched to the end: spill_to="host", ' in str(error)
+
+
+def test_a_search_has_a_limit_however_long_the_refused_plan_took(monkeypatch):
+    limit(None)
+    model = network(dense)
+    limit(model.plan(BATCH).peak_bytes // 3)
+    monkeypatch.setattr(_ways_out, "_MOST", 0.0)
+    assert refusal(model).unsearched == ('spill_to="host"', "smaller batches")
+
+
+class Eights(nn.Layer):
+    """Takes multiples of 8 samples; one sample is its shape's."""
+
+    def trace(self, scope, inputs):
+        samples = scope.builder.shape(inputs[0])[0]
+        if samples > 1 and samples % 8:
+            raise ValueError("not a multiple of 8 samples")
+        return scope.apply("tanh", inputs)[0]
+
+
+def test_a_batch_that_a_layer_rejects_does_not_replace_the_refusal():
+    def layers():
+        return [Eights(), *dense()]
+
+    limit(None)
+    model = network(layers)
+    limit(model.plan(BATCH).peak_bytes // 2)
+    error = refusal(model)
+    what = "larger batches" if error.largest_batch else "smaller batches"
+    assert what in error.unsearched
+    assert error.largest_batch != 0  # it is not known that no batch fits
+    assert error.largest_batch is None or fits(model, error.largest_batch)
+
+
+class Rejecting:
+    """A policy that raises an error for all graphs but the first."""
+
+    name = "rejecting"
+
+    def __init__(self, error):
+        self.error, self.graph = error, None
+
+    def __call__(self, graph, limit_bytes=None):
+        self.graph = self.graph or graph.name
+        if graph.name != self.graph:
+            raise self.error
+        return mc.plan.share()(graph, limit_bytes=limit_bytes)
+
+
+@pytest.mark.parametrize("kind", [KeyError, MemoryError])
+def test_an_error_of_a_policy_does_not_replace_the_refusal(kind):
+    limit(None)
+    model = network(lambda: [nn.Dense(24, "tanh")], Rejecting(kind("unknown")))
+    limit(model.plan(BATCH).peak_bytes // 2)
+    error = refusal(model)
+    assert error.unsearched == ("smaller batches",)
+    assert error.largest_batch is error.accumulation is None
+
+
+def test_a_graph_too_large_for_the_policy_is_no_way_out():
+    """The step has few enough ops for exact(); with accumulation it has too many."""
+
+    def layers():
+        return [nn.Dense(8, "tanh") for _ in range(6)]
+
+    limit(None)
+    hasty = Exact(effort=200)
+    model = network(layers, hasty)
+    with pytest.raises(mc.errors.GraphError, match="up to 64 ops"):
+        network(layers, hasty, 2).plan(BATCH // 2)
+    limit("1KiB")
+    limit(refusal(model).smallest_limit_bytes - 1)
+    error = refusal(model)
+    assert error.largest_batch >= BATCH // 2
+    assert error.accumulation is None
+    assert not error.unsearched
+
+
+def test_a_refusal_names_its_program():
+    limit("1KiB")
+    model = network(dense)
+    with pytest.raises(InfeasiblePlanError) as caught:
+        model.fit(np.ones((4, 8), "f4"), np.ones((4, 3), "f4"), batch_size=4, verbose=0)
+    assert caught.value.program in str(caught.value)
+    assert "batch 4" in caught.value.program
 
 
 def test_nothing_is_measured_for_a_refusal():
@@ -159,7 +246,8 @@ def test_a_recurrent_layer_of_one_op_says_how_to_unroll_it():
     model = nn.Model(x, nn.Dense(3)(nn.LSTM(8)(x)))
     model.compile("sgd", "mse")
     limit("4KiB")
-    assert "unroll=True lets policies recompute steps of LSTM" in str(refusal(model, 4))
+    told = "With unroll=True a policy can recompute single steps of LSTM"
+    assert told in str(refusal(model, 4))
     model.compile("sgd", "mse", memory=mc.plan.bptt_mixed())
     with pytest.raises(mc.errors.GraphError, match="without unroll=True"):
         model.plan(4)

@@ -463,13 +463,11 @@ class Session:
         began: float,
     ) -> InfeasiblePlanError:
         """Say what else would do for the program that is refused, if it is planned."""
-        planned = [key for key in wanted if key.kind not in self._unplanned]
-        named = [key for key in planned if f": {key.label} needs" in error.message]
-        if len(planned) == 1 and not named:
-            named = planned
-        if not named:
+        by_label = {key.label: key for key in wanted}
+        key = by_label.get(error.program, wanted[0])
+        is_known = key.label == error.program or len(wanted) == 1
+        if not is_known or key.kind in self._unplanned:
             return error
-        key = named[0]
         return with_ways_out(
             error,
             self.executor,

@@ -1,7 +1,9 @@
 """What would do where a step does not fit: another setting, or a smaller batch.
 
 Each figure is that of a plan: with the setting and the limit, or the batch, that are
-named there is a plan, and with a byte less, or a sample more, there is none.
+named there is a plan. With a byte less, or with one sample more, the policy has none;
+it may have one for a batch that is larger still, if its peaks do not grow with the
+batch. What fails while it is tried never replaces the refusal.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ import math
 import time
 from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from memcfg.errors import InfeasiblePlanError
 from memcfg.graph import NOMINAL_COPY, Tier
@@ -27,9 +30,11 @@ if TYPE_CHECKING:
 __all__ = ["with_ways_out"]
 
 _SECONDS = 2.0  # of processor time that the searches take at most, or
-_TIMES = 4.0  # as many times that of the refused plan, if it is more
+_TIMES = 4.0  # as many times that of the refused plan, if it is more,
+_MOST = 30.0  # but no more seconds than this
 _LARGER = "larger batches"
 _WHOLE = {"simple_rnn": "SimpleRNN", "gru": "GRU", "lstm": "LSTM"}
+_T = TypeVar("_T")
 
 
 class _Search:
@@ -51,16 +56,29 @@ class _Search:
         self.spec = spec
         self.key = key
         self.promised = promised
-        self._end = time.thread_time() + max(_SECONDS, _TIMES * seconds)
+        self._end = time.thread_time() + min(max(_SECONDS, _TIMES * seconds), _MOST)
         if executor.times == "measured":  # each batch size would be measured
             self._end = -math.inf
         self._refusal = seconds  # one that looks for the smallest limit, and
-        self._longest = 0.0  # the longest so far that looks at one limit
+        self._longest: float | None = None  # so far of those that look at one limit
+        self.has_failed = False  # whether an attempt raised an error
 
     def has_time(self, *, for_limit: bool = False) -> bool:
         """Whether one more plan ends in time, if it takes no longer than others."""
-        seconds = self._refusal if for_limit else self._longest
-        return time.thread_time() + seconds <= self._end
+        is_first = for_limit or self._longest is None
+        seconds = self._refusal if is_first else self._longest
+        return time.thread_time() + (seconds or 0.0) <= self._end
+
+    def attempt(self, find: Callable[[], _T]) -> _T | None:
+        """Return what is found; None, which `has_failed` notes, if that fails.
+
+        Layers and policies of users may raise anything for another batch.
+        """
+        try:
+            return find()
+        except Exception:
+            self.has_failed = True
+            return None
 
     def smallest_limit(self, policy: Policy) -> int | None:
         """Return the smallest limit that another policy needs; None: not proven."""
@@ -69,11 +87,25 @@ class _Search:
 
     def fits(self, batch: int, steps: int | None = None) -> bool:
         """Whether a smaller batch fits, perhaps with accumulated gradients."""
-        graph = self._graph(batch, steps)
         began = time.thread_time()
-        found = self.executor.fits(graph, self.policy, self.promised)
-        self._longest = max(self._longest, time.thread_time() - began)
+        found = self._fits(batch, self.policy, steps)
+        self._longest = max(self._longest or 0.0, time.thread_time() - began)
         return found
+
+    def _fits(self, batch: int, policy: Policy, steps: int | None = None) -> bool:
+        def find() -> bool:
+            graph = self._graph(batch, steps)
+            return self.executor.fits(graph, policy, self.promised)
+
+        return bool(self.attempt(find))
+
+    def _may_fit(self, batch: int) -> bool:
+        """Whether the lower bound allows it, as far as that is known."""
+
+        def find() -> bool:
+            return self.executor.may_fit(self._graph(batch), self.promised)
+
+        return self.attempt(find) is not False
 
     def _graph(self, batch: int, steps: int | None = None) -> Graph:
         spec = self.spec
@@ -94,13 +126,13 @@ class _Search:
             end = high
             while end - low > 1 and self.has_time():
                 middle = (low + end) // 2
-                if self.executor.fits(self._graph(middle), plan, self.promised):
+                if self._fits(middle, plan):
                     low = middle
                 else:
                     end = middle
         while high - low > 1 and self.has_time():
             middle = (low + high + 1) // 2
-            if self.executor.may_fit(self._graph(middle), self.promised):
+            if self._may_fit(middle):
                 break
             high = middle
         return low, high
@@ -109,7 +141,7 @@ class _Search:
         """Return the largest batch that fits, 0: none does; and whether it is that.
 
         Between one that fits and one that does not, first the guess is tried, then its
-        neighbour, then by halves.
+        neighbour, then by halves. It is not known where a batch failed that was tried.
         """
         tried = 0
         while high - low > 1:
@@ -122,7 +154,7 @@ class _Search:
                 low, guess = middle, middle + 1
             else:
                 high, guess = middle, middle - 1
-        return low, True
+        return low, not self.has_failed
 
     def guess(self, error: InfeasiblePlanError) -> int:
         """Return a batch whose smallest limit is about the limit, were it a line."""
@@ -137,6 +169,7 @@ class _Search:
 
         What accumulates keeps more beside the step, so no larger batch fits.
         """
+        self.has_failed = False
         whole = self.key.batch_size
         for batch in range(most, 0, -1):
             if whole % batch == 0:
@@ -144,7 +177,7 @@ class _Search:
                     return None, False
                 if self.fits(batch, whole // batch):
                     return (whole // batch, batch), True
-        return None, True
+        return None, not self.has_failed
 
 
 def _is_auto(policy: Policy) -> bool:
@@ -185,7 +218,9 @@ def with_ways_out(
     Returns
     -------
     InfeasiblePlanError
-        The same, with what was found in a bounded time.
+        The same, with what was found in a bounded time. An error of a layer or policy
+        for another batch or setting is not raised: what it left unknown is among
+        `unsearched`.
     """
     search = _Search(executor, policy, trace, spec, key, promised, seconds)
     limits: dict[str, int] = {}
@@ -193,16 +228,23 @@ def with_ways_out(
     several = key.batch_size > 1
     several &= not any(node.batch_size for node in spec.network.nodes)
     low, high = search.batches() if several else (0, 1)
+    failed = search.has_failed
     for setting, other in _settings(executor, policy):
         if not search.has_time(for_limit=True):
             unsearched.append(setting)
             continue
-        found = search.smallest_limit(other)
-        if found is not None and found < error.smallest_limit_bytes:
+        search.has_failed = False
+        found = search.attempt(partial(search.smallest_limit, other))
+        if search.has_failed:
+            unsearched.append(setting)
+        elif found is not None and found < error.smallest_limit_bytes:
             limits[setting] = found
     largest = accumulation = None
     if several:
-        largest, is_largest = search.largest_batch(low, high, search.guess(error))
+        search.has_failed |= failed
+        guess = search.attempt(partial(search.guess, error))
+        guess = (low + high) // 2 if guess is None else guess
+        largest, is_largest = search.largest_batch(low, high, guess)
         if not is_largest:
             unsearched.append(_LARGER if largest else "smaller batches")
             largest = largest or None
@@ -212,11 +254,12 @@ def with_ways_out(
         if not is_known:
             unsearched.append("gradient accumulation")
     fields = {name: getattr(error, name) for name in error._fields}
-    whole = [op.type for op in trace(spec, key).ops if op.type in _WHOLE]
+    graph = search.attempt(partial(trace, spec, key))
+    whole = [op.type for op in graph.ops if op.type in _WHOLE] if graph else []
     if whole and key.kind == "train":
         fields["hint"] += (
-            f"\nunroll=True lets policies recompute steps of {_WHOLE[whole[0]]}, which "
-            "is one op here."
+            "\nWith unroll=True a policy can recompute single steps of "
+            f"{_WHOLE[whole[0]]}; without it the layer is one op."
         )
     fields |= {
         "limits_with": limits,
