@@ -15,7 +15,6 @@ import re
 import secrets
 import stat
 from contextlib import suppress
-from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -130,7 +129,6 @@ def _place_of(folder: str | Path) -> str | None:
     return sha256(text.encode()).hexdigest()[:16]
 
 
-@cache
 def _kernel() -> str | None:
     """Return what the kernel drew when it was started; None where it does not tell."""
     try:
