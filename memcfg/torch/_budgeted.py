@@ -193,13 +193,15 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         return self._checked(key, args, kwargs)
 
     def _follow_optimizer(self) -> None:
-        """Forget plans, and count anew, where the optimizer has other parameters."""
+        """Count and plan anew where the parameters of the optimizer have changed."""
         optimizer = None if self._optimizer is None else self._optimizer()
-        if optimizer is None or stepped_by(optimizer) == self._stepped:
+        stepped = [] if optimizer is None else stepped_by(optimizer)
+        if optimizer is None or stepped == self._stepped:
             return
         self._optimizer_bytes = optimizer_bytes(optimizer)
         self._update_bytes = update_bytes(optimizer)
-        self._stepped = stepped_by(optimizer)
+        self._stepped = stepped
+        self._loss_bytes.clear()  # of outputs, whose dtype may be another
         self._planners.clear()
         self._runs.clear()
 
@@ -537,8 +539,8 @@ def budget(
         comes.
     optimizer : torch.optim.Optimizer or None, default None
         Its state is counted, as it will be after a step, and the tensors that its step
-        has in use for a while. Where it has other parameters later, steps are planned
-        anew.
+        has in use for a while. Steps are planned anew once its parameters are others,
+        or have another dtype, shape, device or `requires_grad`.
     policy : Policy or None, default None
         The method that plans; None: as `memcfg.plan.auto`, for bytes in use, since
         PyTorch's allocator has no arena with holes.

@@ -24,6 +24,16 @@ if TYPE_CHECKING:
 _WRAPPED = 128  # bytes of numbers that ops wrap as tensors, which no mode is told of
 _STEPS = 100  # that a counter says: a step that is none of the first few
 _ELEMENTS = 7  # of the parameter that an optimizer is tried with: like nothing else
+_SWITCHES = (  # options that decide which tensors there are: None, or off where false
+    "amsgrad",
+    "centered",
+    "differentiable",
+    "foreach",
+    "fused",
+    "momentum",
+    "nesterov",
+    "weight_decay",
+)
 
 
 class _Counters(TorchDispatchMode):  # type: ignore[misc]
@@ -55,14 +65,13 @@ def optimizer_bytes(optimizer: torch.optim.Optimizer | None) -> int:
     if not isinstance(optimizer, torch.optim.Optimizer):
         kind = type(optimizer).__name__
         raise TypeError(f"optimizer is a torch.optim.Optimizer, not {kind}")
-    total = 0
+    # Also of parameters that are frozen or were replaced since.
+    total = sum(map(nbytes_of, tensors_in(optimizer.state)))
     for group in optimizer.param_groups:
         own = [each for each in group["params"] if each.requires_grad]
         fresh: dict[Any, list[torch.Tensor]] = {}  # by all that state depends on
         for each in own:
-            if held := optimizer.state.get(each):
-                total += sum(map(nbytes_of, tensors_in(held)))
-            else:
+            if not optimizer.state.get(each):
                 like = each.shape, each.stride(), each.dtype, each.device
                 fresh.setdefault(like, []).append(each)
         alike = list(fresh.values())
@@ -143,17 +152,31 @@ def twin_of(
 
 
 def tensors_in(state: Mapping[Any, Any]) -> list[torch.Tensor]:
-    """List the tensors of a parameter's state."""
+    """List the tensors of a state."""
     leaves = tree_leaves(list(state.values()))
     return [each for each in leaves if isinstance(each, torch.Tensor)]
 
 
-def stepped_by(optimizer: torch.optim.Optimizer) -> list[tuple[int, int]]:
-    """Tell which parameters a step works on, by their numbers in each group."""
+def stepped_by(optimizer: torch.optim.Optimizer) -> list[tuple[Any, ...]]:
+    """Return what the bytes of a step depend on: each group's parameters and options.
+
+    A key that is equal means that they are the same.
+    """
     return [
-        (len(group["params"]), sum(each.requires_grad for each in group["params"]))
+        (
+            *((key, _switch(group[key])) for key in _SWITCHES if key in group),
+            *map(_key_of, group["params"]),
+        )
         for group in optimizer.param_groups
     ]
+
+
+def _switch(value: Any) -> bool | None:
+    return None if value is None else bool(value)
+
+
+def _key_of(each: torch.Tensor) -> tuple[Any, ...]:
+    return id(each), each.requires_grad, each.dtype, each.shape, each.device
 
 
 def update_bytes(optimizer: torch.optim.Optimizer | None) -> int | None:

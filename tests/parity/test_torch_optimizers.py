@@ -294,3 +294,82 @@ def test_parameters_that_an_optimizer_gets_later_are_counted():
     tight = mt.budget(module, first + added, optimizer=adam, times="nominal")
     with pytest.raises(InfeasiblePlanError):
         tight(x)
+
+
+def to_double(module, _, x):
+    module.double()
+    return x.double()
+
+
+def replaced(module, optimizer, x):
+    """Swap a parameter for a larger one, whose number is the same."""
+    module[2] = torch.nn.Linear(512, 2000)
+    optimizer.param_groups[0]["params"][2:] = list(module[2].parameters())
+    return x
+
+
+def another_one_frozen(module, optimizer, x):
+    """Train a large layer in place of a small one; the state of both stays."""
+    module[0].requires_grad_(True)
+    module[2].requires_grad_(False)
+    return x
+
+
+def with_amsgrad(_module, optimizer, x):
+    optimizer.param_groups[0]["amsgrad"] = True
+    return x
+
+
+@pytest.mark.parametrize("foreach", [True, False])
+@pytest.mark.parametrize(
+    "change", [to_double, replaced, another_one_frozen, with_amsgrad]
+)
+def test_parameters_that_change_after_a_budget_are_counted(change, foreach):
+    """The peak as the pool sees it is within the limit that is named then."""
+
+    def loss(out):
+        return out.square().mean()
+
+    def made():
+        module = network()
+        module[0].requires_grad_(change is not another_one_frozen)
+        optimizer = optim.AdamW(module.parameters(), foreach=foreach)
+        return module, optimizer, torch.randn(8, 256)
+
+    def budgeted(limit, module, optimizer, x):
+        options = {"optimizer": optimizer, "loss": loss, "times": "nominal"}
+        run = mt.budget(module, limit, example=(x,), **options)
+        if change is another_one_frozen:
+            loop(run, optimizer, x)  # so that there is state
+        return run
+
+    module, optimizer, x = made()
+    limit = mt.estimate(
+        module, (x,), optimizer=optimizer, loss=loss, times="nominal"
+    ).peak_bytes
+    run = budgeted(limit, module, optimizer, x)
+    x = change(module, optimizer, x)
+    optimizer.zero_grad()
+    with pytest.raises(InfeasiblePlanError) as refused:
+        run(x)
+    limit = refused.value.smallest_limit_bytes
+    del run, module, optimizer, x
+    gc.collect()
+    torch._dynamo.reset()
+    mt.limit_cpu("1GiB", tag_modules=False)
+    before = mt.get_memory_info()["current"]
+    try:
+        module, optimizer, x = made()
+        run = budgeted(limit, module, optimizer, x)
+        x = change(module, optimizer, x)
+        peaks = []
+        for _ in range(2):
+            gc.collect()
+            mt.reset_memory_stats()
+            optimizer.zero_grad()
+            loss(run(x)).backward()
+            optimizer.step()
+            peaks.append(mt.get_memory_info()["peak"] - before)
+    finally:
+        mt.limit_cpu(None)
+    assert 0.95 * limit <= peaks[-1] <= limit
