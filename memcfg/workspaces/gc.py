@@ -339,6 +339,7 @@ def _after_fork_in_child() -> None:
 
 
 _window = _Window()
+window = _window  # loops look at `due` before they call `between_steps`
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=_before_fork,

@@ -120,7 +120,6 @@ class TestSummary:
         plain = memory.summary(memory.Pool(limit="1MiB"))
         for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "CLICOLOR_FORCE"):
             monkeypatch.setenv(name, "1")
-        monkeypatch.setenv("COLUMNS", "20")
         assert memory.summary(memory.Pool(limit="1MiB")) == plain
         assert "\x1b" not in plain
 

@@ -293,7 +293,7 @@ def test_what_an_error_says(number):
 
 def assert_short(error):
     text = str(error)
-    assert max(map(len, text.splitlines())) < 300
+    assert max(map(len, text.splitlines())) < 320
     assert not re.search(r"(?<![\w'])_[a-z]\w*|object at 0x", text)
 
 

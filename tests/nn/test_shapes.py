@@ -263,7 +263,6 @@ def test_operators_that_mean_nothing(call, error, message):
         (lambda: nn.UpSampling2D(0), "must be positive"),
         (lambda: nn.UpSampling2D(interpolation="bicubic"), "not 'bicubic'"),
         (lambda: nn.UpSampling2D(2, "channels_first"), "channels_last"),
-        (lambda: nn.Rescaling(float("nan")), "must be finite"),
         (lambda: nn.Dot((1, 2, 3)), "one integer or two"),
         (lambda: nn.dot([nn.Input((3,)), nn.Input((4,))]), "axes of one length"),
         (lambda: nn.dot([nn.Input((3,))] * 2, axes=0), "axis of a sample"),

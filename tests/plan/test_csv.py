@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import csv
+import io
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,11 +22,12 @@ def test_files_are_read_in_order():
     assert read_buffers("id,lower,upper,size\n") == []
 
 
-def test_offsets_are_added_and_read_over():
+def test_offsets_are_added_and_not_read():
     buffers = read_buffers(GOOD)
     text = write_placement(buffers, place(buffers))
     assert text == "id,lower,upper,size,offset\nb1,0,3,4,0\nb2,3,9,4,0\n"
-    assert read_buffers(text) == buffers
+    with pytest.raises(FormatError, match="line 2: buffer 'b1' has the offset 0"):
+        read_buffers(text)
 
 
 @settings(deadline=None)
@@ -36,7 +40,10 @@ def test_offsets_are_added_and_read_over():
 )
 def test_any_name_survives_the_journey(names):
     buffers = [Buffer(name, 0, 1, 1) for name in names]
-    assert read_buffers(write_placement(buffers, place(buffers))) == buffers
+    rows = csv.reader(io.StringIO(write_placement(buffers, place(buffers))))
+    text = io.StringIO()
+    csv.writer(text).writerows(row[:-1] for row in rows)  # without the offsets
+    assert read_buffers(text.getvalue()) == buffers
 
 
 @pytest.mark.parametrize(

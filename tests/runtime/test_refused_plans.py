@@ -125,7 +125,7 @@ def moved_loss(graph, plan, actions):
         (promised_early, "not allocated at the top"),
         (unaligned, "not a positive multiple of 64"),
         (other_algorithm, "no algorithm 'winograd'"),
-        (moved_loss, "is a loss and was moved"),
+        (moved_loss, "is a loss and is computed again"),
     ],
 )
 def test_a_plan_that_would_train_wrongly_is_refused(alter, words, device):

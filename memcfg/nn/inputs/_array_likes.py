@@ -51,9 +51,10 @@ def as_array(given: Any, what: str) -> Any:
     if isinstance(given, np.ndarray):
         return given
     if not is_array(given) and not holds_numbers(given):
+        kind = "type" if isinstance(given, type) else type(given).__name__
         raise TypeError(
             f"{what} is an array, or what gives one, as lists of numbers, DataFrames "
-            f"and tensors do, not {type(given).__name__}" + _hint(given, what)
+            f"and tensors do, not {kind}{_hint(given, what)}"
         )
     try:
         if hasattr(given, "iloc"):

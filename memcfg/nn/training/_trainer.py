@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
 from memcfg.errors import NonFiniteLossError
@@ -183,7 +184,8 @@ class Trainer:
             for hook in begin:
                 hook(step, {})
             finished, values = session.step("train", batch, optimizer, guard=guard)
-            gc.between_steps()
+            if gc.window.due < inf:  # without a window there is no call
+                gc.between_steps()
             if finished:
                 totals.add(batch.size, values)
                 progress.step()
@@ -215,7 +217,8 @@ class Trainer:
             for hook in begin:
                 hook(step, {})
             totals.add(batch.size, session.step("evaluate", batch)[1])
-            gc.between_steps()
+            if gc.window.due < inf:  # without a window there is no call
+                gc.between_steps()
             if progress is not None:
                 progress.step()
             for hook in end:
