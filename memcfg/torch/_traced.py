@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,7 +24,7 @@ from memcfg.torch._no_room import STALE, Room
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from memcfg.plan import Plan
 
@@ -99,6 +99,17 @@ def is_random(node: fx.Node) -> bool:
 def _mutates(node: fx.Node) -> bool:
     schema = getattr(node.target, "_schema", None)
     return schema is not None and bool(schema.is_mutable)
+
+
+def _fixed(ops: Sequence[Op], keep: Collection[int]) -> tuple[Op, ...]:
+    """Compute nothing again that PyTorch holds to the end: that frees nothing."""
+    held = frozenset(keep)
+    return tuple(
+        replace(op, replayable=False)
+        if op.outputs and held.issuperset(op.outputs)
+        else op
+        for op in ops
+    )
 
 
 def _is_kept(node: fx.Node) -> bool:
@@ -254,7 +265,10 @@ class Tracer:
                     tensor.name, tensor.nbytes, "output", tensor.shape, tensor.dtype
                 )
         graph = Graph(
-            self._name, tuple(self._tensors), tuple(self._ops), tuple(sorted(keep))
+            self._name,
+            tuple(self._tensors),
+            _fixed(self._ops, keep),
+            tuple(sorted(keep)),
         )
         states = {
             op: self._states[node]

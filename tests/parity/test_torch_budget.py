@@ -660,7 +660,9 @@ def test_a_refusal_is_shown_without_the_frames_of_pytorchs_compiler():
     )
     for call in calls:
         text, error = shown(call)
-        assert "_dynamo" not in text
+        # One frame of PyTorch's keeps an outer compiler out of the model.
+        frames = [line for line in text.splitlines() if "eval_frame.py" not in line]
+        assert "_dynamo" not in "".join(frames)
         assert "_functorch" not in text
         assert len(text.splitlines()) < 40
         cause = error.__context__  # for debugging: with all frames
