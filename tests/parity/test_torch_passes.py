@@ -109,7 +109,7 @@ def smallest_limit(step, module, x, y):
         (first_then_second, 2.0),
         (second_then_first, 2.0),
         (triplet, 3.0),
-        (targets_without_gradients, 1.3),
+        (targets_without_gradients, 1.6),
         (dropped, 2.0),
         (accumulated, 1.0),
     ],
