@@ -162,12 +162,12 @@ class InfeasiblePlanError(ResourceExhaustedError):
     is_smallest : bool, default True
         Whether no smaller limit would do; else `smallest_limit_bytes` is the smallest
         that was found so far.
+    program : str, default ""
+        The name of the program that was refused, where several were planned.
     largest_batch : int or None, default None
         The samples of the largest batch that fits the limit; 0: none does; None: it was
         not searched, or the batch has one sample or a fixed size. If `unsearched` has
         ``"larger batches"``, it fits, and perhaps a larger one does.
-    program : str, default ""
-        The name of the program that was refused, where several were planned.
     accumulation : (int, int) or None, default None
         The `gradient_accumulation_steps` and the batch size that make the same update
         within the limit, the largest batch of those; None: none does, or it was not
