@@ -717,8 +717,8 @@ def test_one_in_a_cycle_ends_with_the_collection(pool):
     node.node = node
     node.iterator = AsyncDataSetIterator(Base(10), 2, resource=pool)
     del node
-    gc.collect()
-    assert eventually(lambda: not data_threads())
+    # A collection returns at once while another thread is in one.
+    assert eventually(lambda: gc.collect() >= 0 and not data_threads())
 
 
 def test_a_batch_outlives_its_iterator(pool):

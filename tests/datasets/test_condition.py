@@ -105,3 +105,16 @@ def test_an_interrupt_at_any_point_ends_the_threads(name, interrupts, tenths):
                 interrupts(0)
         del iterator
         assert settle(lambda: not data_threads())
+
+
+def test_what_a_finalizer_notifies_while_the_predicate_is_called_is_not_lost():
+    condition, changed = Condition(threading.RLock()), []
+
+    def predicate():
+        seen = bool(changed)
+        if not seen:
+            changed.append(True)
+            condition.notify_all()
+        return seen
+
+    assert condition.wait_for(predicate, 5.0)

@@ -69,16 +69,16 @@ class Condition:
         with each notification; a negative one never ends.
         """
         while True:
+            waiter = threading.Lock()
+            waiter.acquire()
             with self._lock:
-                if predicate():
-                    return True
-                waiter = threading.Lock()
-                waiter.acquire()
+                # First, since a finalizer may notify while the predicate is called.
                 self._waiters.append(waiter)
-            if not waiter.acquire(timeout=timeout):
+                holds = bool(predicate())
+            if holds or not waiter.acquire(timeout=timeout):
                 with self._lock, suppress(ValueError):
                     self._waiters.remove(waiter)
-                return False
+                return holds
 
 
 def raise_failure(holder: Any) -> None:
