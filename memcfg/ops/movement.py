@@ -2,7 +2,8 @@
 
 ``slice`` {begin, end, strides} takes elements, ``pad`` {before, after, value, strides}
 puts them between others; without strides one by one. Each is the other's gradient.
-Shapes and places are of all axes, the batch among them.
+Shapes and places are of all axes, the batch among them. Each op is a copy between two
+strided views, so all five share one kernel, and layers are composed of them.
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from memcfg.plan._simulate import Simulation
     from memcfg.plan._walk import Walked
 
+# A lower goal leaves room for copies back, so its schedule may be faster once placed.
 _GOALS = 8  # within a limit, of which the fastest schedule is taken
 _STEP = 0.05  # of what is no state, from one goal to the next
 _PLACED = 3  # times that a schedule is placed, with fewer bytes in use

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from memcfg.plan._plan import Plan
     from memcfg.plan._policy import Policy
 
+# Steps that recomputed cheap ops took 0.91 to 0.98 of those that kept everything, where
+# 1.01 to 1.03 was predicted; steps that copied took 1.02 to 1.07 where 1.00 was.
 _SPREAD = 0.15  # of the time: how far real steps were from what ops take alone
 _MOST = 6  # plans that real steps judge
 _SMALL = 2_000  # ops of a graph for which several methods are tried

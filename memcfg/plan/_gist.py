@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from memcfg.plan._plan import Plan
     from memcfg.plan._policy import Policy
 
+# Planned at 0.5, 125 of 240 codes of a small VGG did not fit in the first 48 steps; at
+# 0.6 it was 15.
 RECTIFIED = 0.6  # of a ReLU's results: half of sums of either sign are 0, or nearly so
 _MAP = 2  # dimensions that a feature map has at least; statistics have fewer
 _OTHER = "share(), which encodes nothing, or auto()"

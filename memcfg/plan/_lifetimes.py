@@ -71,7 +71,8 @@ class Request:
     watch: Watch | None = None  # None: nobody ends it
     # Seconds: instead of a plan that takes longer, one may be given that fits nothing.
     below: float = math.inf
-    # What was found out about the graph, whoever asked.
+    # What was found out about the graph, whoever asked: `auto` has several methods plan
+    # one graph, and each would place the same schedules again.
     known: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @staticmethod

@@ -30,6 +30,8 @@ _PLACED = 2  # schedules that are placed after each of them
 _STATES = 200_000, 1_000  # compared for parts anew: of any graph, or by op if more
 _PARTS = 2  # such searches, the second one lower
 _WORTH = 0.001  # of what is computed again: after a smaller gain there is no other one
+# All limits in a cell share a start, so a higher limit seldom costs more time. That it
+# never does is not proven.
 _CELLS = 24  # of the range of limits: within the lower end of one is searched before
 
 
@@ -278,7 +280,7 @@ def _is_too_low(
 ) -> bool:
     """Whether a schedule is placed below the limit that a refusal names.
 
-    A lower limit is refused, so what needs less than that is not taken (247).
+    A lower limit is refused, so what needs less than that is not taken.
     """
     peak = request.peak_in_order(found)
     if peak >= request.peak_in_order(before):

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from memcfg.plan._policy import Policy
     from memcfg.plan._tensor_moves import Event
 
+# Goals do not depend on the limit, so a larger limit has every schedule of a smaller
+# one, and more memory never costs time.
 _LEVELS = 48  # goals between all that is needed at once and the least that is
 _TRIED = 32  # values that may leave, of which the cheapest is looked for
 _ROUNDS = 8  # times that what outputs in place free or take is counted anew

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from memcfg.plan._lifetimes import Request
     from memcfg.plan._plan import Plan
 
+# Work by op keeps the bound useful for large graphs: with a fixed effort the bound of
+# resnet(1001), 11,687 ops, was 0.
 # Of the search, in numbers looked at: of any graph, or by op if more; a second or two.
 _EFFORT = 150_000_000, 50_000
 _QUICK = 15_000_000, 5_000  # where it decides what is searched for

@@ -36,6 +36,8 @@
 namespace memcfg {
 namespace {
 
+// Blocks are multiplied by loops of our own: a call into oneDNN for each would take as
+// long as the block.
 constexpr Count kBlock = 64;     // queries, and keys, of a block
 constexpr float kMasked = 1e9F;  // subtracted from the score of what is masked
 constexpr float kLowest = std::numeric_limits<float>::lowest();

@@ -3,7 +3,8 @@
 // The products with the input's kernel come in as z[batch, steps, width]; a step is one
 // product with the recurrent kernel on oneDNN, and then a pass over rows. Backward goes
 // from the last step to the first, on a copy of the recurrent kernel that is transposed
-// once, and takes the gradient of that kernel as one product at the end. Gates have
+// once (oneDNN would do so in every product, which then took ten times as long with two
+// threads), and takes the gradient of that kernel as one product at the end. Gates have
 // Keras's order: i, f, c, o and z, r, h.
 //
 // A step whose mask is 0 keeps the state; `carry` is what a state's gradient hands to

@@ -1,4 +1,8 @@
-"""The NumPy reference as a table of kernels: each runs what its op type means."""
+"""The NumPy reference as a table of kernels: each runs what its op type means.
+
+They are the oracle of all other kernels, so they are plain. Their temporaries lie in
+the heap, outside of the pool; every other promise holds.
+"""
 
 from __future__ import annotations
 

@@ -45,8 +45,9 @@ _PIXELWISE = {  # which product a convolution is whose windows are pixels
     "conv2d_gradient_kernel": "dense_gradient_kernel",
     "conv2d_gradient_input": "dense_gradient_input",
 }
-# Bytes that an algorithm may have, the same for every policy: what NVIDIA recommends
-# for cuBLAS, on GPUs of compute capability 9.0 and newer, and on older ones.
+# Bytes that an algorithm may have, the same for every policy, so that neither a policy
+# nor an address changes a bit: what NVIDIA recommends for cuBLAS, on GPUs of compute
+# capability 9.0 and newer, and on older ones.
 _WORKSPACE, _WORKSPACE_BEFORE_HOPPER = 32 << 20, 4 << 20
 _ALIGNMENT = 16  # bytes; of operands
 _WORKSPACE_ALIGNMENT = 256  # bytes

@@ -55,7 +55,9 @@ _LOPSIDED = {
 _WIDE, _MANY = "eng67", 4  # of fewer channels it takes 4 to 18 times as long as others
 _DIRECT = "eng0"  # a loop: 7 to 100 times slower than others, unless there are groups
 
-_MODES = ("A", "B", "FALLBACK")  # heuristics, in this order
+# Heuristics, in this order. Mode A alone names no plan for some forward passes on an
+# H100 without TF32.
+_MODES = ("A", "B", "FALLBACK")
 _REFUSED = ("NONDETERMINISTIC", "REDUCED_PRECISION_REDUCTION")  # numerical notes
 _REFUSED_IN_FLOAT32 = ("DOWN_CONVERT_INPUTS", "TENSOR_CORE")
 
@@ -499,6 +501,8 @@ def _described(shape: tuple[int, ...]) -> tuple[list[int], list[int]]:
     return [n, c, h, w], [h * w * c, 1, w * c, c]
 
 
+# Strides cannot replace this copy: cuDNN accepts any packed strides of a kernel, but
+# plans and computes as if they were those of [O, KH, KW, C].
 def _turned(spec: ConvolutionSpec) -> CudaSource | None:
     """Return what transposes the kernel, for cuDNN or back; None if it is the same."""
     *window, units = spec.kernel

@@ -1,4 +1,8 @@
-"""The GPUs of this machine, if it has a driver: found when they are first asked for."""
+"""The GPUs of this machine, if it has a driver: found when they are first asked for.
+
+`cuInit` takes a part of a second, and a process that is forked behind it cannot use
+CUDA. A program that uses the CPU alone is spared both.
+"""
 
 from __future__ import annotations
 
