@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["read_concatenations", "split_convolution_gradients"]
 
+# Makers do not write their parts into the whole, since plans have no tensors inside of
+# tensors: one copy is left in the forward phase, whose source ends at once.
 _OF_PARTS = {  # ops by what reads their first input as channels of a wider array
     "relu_gradient": "relu_gradient_at",
     "bias_relu_gradient": "bias_relu_gradient_at",

@@ -126,6 +126,7 @@ class Terms:
     def logits(self, y_pred: int, kind: str, loss: Loss) -> int | None:
         """Return `read_by`; ValueError if the model ends without an activation."""
         op = self._activation(y_pred)
+        # Keras clips whatever it is given, and would train on noise in silence.
         if op is not None and op.type in _LINEAR:
             raise ValueError(
                 f"{type(loss).__name__} reads probabilities, and the model's output is "

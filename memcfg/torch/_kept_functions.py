@@ -3,7 +3,8 @@
 An `autograd.Function` whose Python has side effects cannot be traced. It becomes one op
 forward and one backward, whose kernels call the function itself with real tensors: each
 once, in its place among what has effects. What it saves for backward is an output of
-the one and an input of the other, so that a plan has its bytes.
+the one and an input of the other, so that a plan has its bytes. `allow_in_graph` of
+PyTorch would trace the function's ops and lose its effects.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""What a loss outside of a module needs, by running it alone on fake tensors."""
+"""What a loss outside of a module needs, by running it alone on fake tensors.
+
+A plan of its traced graph is too low: for a mean of squares it gave 4 times the outputs
+where eager holds 5, since backward formulas in C++ keep what a graph lets go.
+"""
 
 from __future__ import annotations
 

@@ -399,6 +399,8 @@ class Optimizer(FixedAttributes):
         new: list[int] = []
         found = dict(gradients)
         steps = self.gradient_accumulation_steps
+        # Ops choose by the number of the step whether they add or update, so that a
+        # step stays one program, with the same bits in every mode.
         for name in weights if steps is not None else ():
             place = state[f"{self.kind}/{name}/gradient_accumulator"]
             (found[name],) = builder.apply(
