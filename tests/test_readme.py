@@ -24,7 +24,7 @@ from modules import HAS_TORCH
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
-PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 GATE = ROOT / ".ci" / "gate.toml"
 BLOCK = re.compile(
     r"^```(python|bash|text|text measured)\n(.*?)^```$", re.DOTALL | re.MULTILINE

@@ -1,7 +1,7 @@
 """The same programs in TensorFlow's tf.data and in memcfg, element for element.
 
 Values, dtypes, shapes, structure, specs, cardinalities, and whether it fails. What
-differs on purpose, and why, stands in DESIGN.md.
+differs on purpose, and why, is in docs/decisions/0019-datasets-reproduce-tf-data.md.
 """
 
 from __future__ import annotations
