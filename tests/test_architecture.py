@@ -112,3 +112,15 @@ def test_decisions_are_numbered_and_listed():
     for path in DECISIONS:
         text = path.read_text(encoding="utf-8")
         assert re.findall(r"^## (.*)$", text, re.MULTILINE) == parts, path.name
+
+
+def test_code_cites_decisions_that_are_there():
+    cited = re.compile(r"docs/decisions/([\w-]+\.md)")
+    names = {
+        name
+        for folder in ("memcfg", "tests")
+        for path in (ROOT / folder).rglob("*.py")
+        for name in cited.findall(path.read_text(encoding="utf-8"))
+    }
+    assert len(names) > 10
+    assert names <= {path.name for path in DECISIONS}

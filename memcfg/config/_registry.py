@@ -5,6 +5,8 @@ all of them, and from then on only limits may change, and where devices spill to
 hold nothing. GPUs are looked for when more than a CPU is asked for, since that
 initializes CUDA, which a process that forks may not want. One re-entrant lock guards it
 all; a setter holds it from its check to its change.
+
+See docs/decisions/0011-config-follows-tensorflow.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""`Dataset`: a pipeline as a value, with tf.data's names."""
+"""`Dataset`: a pipeline as a value, with tf.data's names.
+
+See docs/decisions/0019-datasets-reproduce-tf-data.md.
+"""
 
 from __future__ import annotations
 

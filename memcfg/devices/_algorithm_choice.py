@@ -1,6 +1,8 @@
 """Which of an op's algorithms is the default: the library's, the fastest, the smallest.
 
 A choice holds for the process, so that all plans and policies compute the same bits.
+
+See docs/decisions/0025-default-algorithms-first.md.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Williams et al., "Roofline", CACM 2009. It is the same everywhere, so that plans do not
 depend on how busy a machine is; measured times are the runtime's business.
+
+See docs/decisions/0002-plans-count-work.md.
 """
 
 from __future__ import annotations

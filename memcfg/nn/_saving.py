@@ -4,6 +4,8 @@ The file's metadata say how to build the model, as names of classes and argument
 their constructors; `memcfg.nn.models.load_model` runs nothing but these constructors.
 Layers are in one list, each behind those inside of it; what calls or holds a layer has
 its place there, so that what is shared stays so.
+
+See docs/decisions/0018-files-hold-no-code.md.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ A loss of each sample, weighted and reduced to one number. Probabilities are cli
 or sigmoid of the model makes are not clipped: cross-entropies, focal ones too, and the
 Kullback-Leibler divergence are computed from what it reads, so that a gradient is left
 however wrong an answer is.
+
+See docs/decisions/0012-keras-names.md.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ What depends on no array is *uniform*: it is computed once, in double precision,
 rounded to the arrays' dtype where it meets an element. Equal expressions are one
 object, so that a common part is computed once. The text of an expression is what the
 C++ core evaluates (``_native/src/kernels/expression.cpp``).
+
+See docs/decisions/0007-elementwise-expressions.md.
 """
 
 from __future__ import annotations

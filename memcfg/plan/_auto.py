@@ -1,4 +1,7 @@
-"""The fastest method that fits."""
+"""The fastest method that fits.
+
+See docs/decisions/0023-auto-swaps-only-where-told.md.
+"""
 
 from __future__ import annotations
 

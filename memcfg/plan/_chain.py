@@ -3,6 +3,8 @@
 Published methods speak of chains: layers one after another, each with its backward
 layer. Here a stage is any part of the forward phase between two cuts of its order, and
 a checkpoint is all that crosses a cut, so the methods hold for any graph.
+
+See docs/decisions/0022-published-methods-plan-any-graph.md.
 """
 
 from __future__ import annotations

@@ -10,6 +10,8 @@ over a graph that states times.
 How many buffers share a byte with a new one is counted without looking at them: all,
 but for those that end before it starts, and those that start behind its end. They are
 searched only if there are any.
+
+See docs/decisions/0003-independent-validator.md.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Owns layouts, and the mode in which every tensor has a buffer of its own. Refuses to
 take memory: a program allocates what a layout says.
+
+See docs/decisions/0014-workspace-modes-are-layouts.md.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Owns the tensors that packed weights are, and how many of them a budget has. Refuses to
 take memory and to pack: a program does, when the weights have changed.
+
+See docs/decisions/0026-packed-weights-are-tensors.md.
 """
 
 from __future__ import annotations

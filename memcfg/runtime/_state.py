@@ -1,6 +1,8 @@
 """The state of a model: what its programs must agree on, and the arena that has it.
 
 Owns the arena, where each state tensor lies in it, and the checks before a load.
+
+See docs/decisions/0001-one-arena-a-model.md.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Owns how it is compiled, and where what was compiled is kept: by the file, PyTorch's
 version, Python's ABI and the compiler that ``CXX`` names.
+
+See docs/decisions/0030-pytorch-reaches-the-pool-by-functions.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The backend of `torch.compile` that plans each traced step within a limit."""
+"""The backend of `torch.compile` that plans each traced step within a limit.
+
+See docs/decisions/0031-pytorch-steps-are-graphs-of-storages.md.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 Owns when what is packed, and where it goes. Refuses to encode or to copy: codecs and
 lanes are the core's. Works on what PyTorch's hooks see, so that a model need not be
 traced: whatever saves a tensor, saves it here.
+
+See docs/decisions/0032-saved-tensors-packed-late.md.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Pages, cycles and NumPy's hooks are those of the core's `Scope`, whose methods enter and
 leave it, so that a ``with`` block costs no Python.
+
+See docs/decisions/0013-workspaces-as-in-nd4j.md.
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ Framework. Proceedings of the VLDB Endowment 14(12). Its autotuner climbs hills 
 model of the pipeline's latency, within a budget of cores and bytes, and doubles a
 buffer that was full and is found empty. Here nothing is modelled: a change is tried,
 and kept if the waiting that is measured gets less.
+
+See docs/decisions/0020-rings-and-measured-autotune.md.
 """
 
 from __future__ import annotations

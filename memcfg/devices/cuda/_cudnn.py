@@ -3,6 +3,8 @@
 The front end is imported, and finds the library, when a GPU has its first convolution.
 Images lie as [N, H, W, C] on both sides. Kernels lie as [KH, KW, C / groups, O] here,
 and cuDNN knows [O, KH, KW, C / groups]: a generated kernel transposes them in scratch.
+
+See docs/decisions/0028-cuda-libraries-by-hand.md.
 """
 
 from __future__ import annotations
