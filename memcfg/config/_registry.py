@@ -265,8 +265,9 @@ class Registry:
                     continue
                 if len(group) > 1:
                     raise ValueError(
-                        f"the logical devices of {physical.name} may take more than "
-                        "that together: lower their limits by set_memory_limit first"
+                        f"the logical devices of {physical.name} may together take "
+                        f"more than {most} B: lower their limits with set_memory_limit "
+                        "first"
                     )
                 if "device" in vars(group[0]):  # else it is made with this limit
                     pool = group[0].device.pool

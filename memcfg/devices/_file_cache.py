@@ -117,7 +117,7 @@ class FileCache:
                 file = open_private_file(self._path(key))
         except PermissionError as error:
             warn_once(
-                f"a file *.{self.kind.name} in {self.folder} is not read, but made "
+                f"ignoring a *.{self.kind.name} file in {self.folder} and making it "
                 f"again: {error.strerror}"
             )
         except OSError:

@@ -58,11 +58,9 @@ def require_private_folder(folder: str | os.PathLike[str]) -> None:
 def _require_private(state: os.stat_result, path: str, *, shared: bool = False) -> None:
     """`shared`: whether others may write to a folder in which names stay their own."""
     if state.st_uid not in (os.geteuid(), 0):
-        raise PermissionError(
-            errno.EPERM, f"it belongs to the user {state.st_uid}", path
-        )
+        raise PermissionError(errno.EPERM, f"it is owned by user {state.st_uid}", path)
     sticky = shared and state.st_mode & stat.S_ISVTX
     if state.st_mode & _OTHERS_WRITE and not sticky:
         raise PermissionError(
-            errno.EPERM, "others can write it, unless you `chmod go-w` it", path
+            errno.EPERM, "it is writable by others: run `chmod go-w` on it", path
         )

@@ -79,7 +79,7 @@ def save(model: Any, filepath: str | os.PathLike[str], overwrite: bool) -> None:
         try:
             write_file(path, weights, session.read, metadata, overwrite=overwrite)
         except FileExistsError as error:
-            told = "it is there, and overwrite is False"
+            told = "the file exists and overwrite is False"
             raise FileExistsError(error.errno, told, path) from None
 
 
@@ -316,11 +316,11 @@ def backup(model: Any, path: str, epoch: int) -> None:
 
 
 def read_backup(path: str) -> Backup:
-    """Read what `backup` wrote; FormatError if a byte of it is another one."""
+    """Read what `backup` wrote; FormatError if any byte differs."""
     try:
         with WeightFile(path) as file:
             if file.metadata.get("format") != BACKUP:
-                raise FormatError("its format is another one")
+                raise FormatError("unknown format")
             file.verify()
     except FormatError as error:
         raise FormatError(f"{path} is no backup of training: {error}") from None

@@ -269,7 +269,7 @@ class WeightFile:
     def verify(self) -> None:
         """Read all bytes and compare their checksum; the file may be closed then.
 
-        FormatError if `write_file` did not write it, or not so, with a checksum.
+        FormatError if the checksum is missing or does not match.
         """
         spans = {key: each["data_offsets"] for key, each in self._tensors.items()}
         self._file.seek(0)
@@ -280,7 +280,7 @@ class WeightFile:
                 check = zlib.crc32(self._held[key].data, check)
         found = self._held.pop(_CHECKSUM, None)
         if found is None or found.tobytes() != _checksum(check):
-            raise FormatError("it is not as it was written")
+            raise FormatError("its checksum is missing or does not match")
         del self._entries[_CHECKSUM], self._tensors[_CHECKSUM]
 
     @cached_property

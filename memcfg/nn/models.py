@@ -159,7 +159,7 @@ def _loaded(file: WeightFile, custom: Mapping[str, Any], *, compiled: bool) -> M
                 raise _too_many(where) from None
             if isinstance(error, OSError | TypeError | ValueError | MemoryError):
                 raise
-            told = f"its model is described badly: {error!r}"
+            told = f"the description of its model is malformed: {error!r}"
             raise FormatError(f"{where}: {told}") from error
     return model
 

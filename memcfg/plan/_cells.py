@@ -37,7 +37,7 @@ def find_cells(graph: Graph) -> Unrolled:
     anchors = max(_rows(graph, forward), key=len, default=[])
     if len(anchors) < _LEAST:
         whole = any(op.type in _WHOLE for op in graph.ops)
-        advice = "; its recurrent layers are one op each without unroll=True"
+        advice = "; pass unroll=True: without it a recurrent layer is a single op"
         raise GraphError(
             f"graph {graph.name!r} has no repeated cells: its forward phase has no "
             f"parameter that {_LEAST} ops of one type read, each behind the last"

@@ -118,7 +118,10 @@ class Exact:
             plan = request.scheduled(sequence)
             if plan.peak_bytes <= limit:
                 return _proven(request, plan, least), ""
-            why = "schedules that need as little were placed higher"
+            why = (
+                "schedules with this peak exist, but none could be placed within "
+                "the limit"
+            )
             if not free or _grants_all(request.graph):
                 load, _, _ = step.measure(sequence)
                 goal = min(goal - (plan.peak_bytes - limit), load - 1)
@@ -243,9 +246,9 @@ def exact(*, time_limit: float | None = None) -> Policy:
     The search starts from the best plan of `share`, `look_ahead`, `sqrt_checkpoint` and
     `replay_elementwise`, so it is never slower than these. It goes from state to state:
     which ops have run, and which values are resident [1]_. Whatever can be computed
-    again may be dropped, what is kept to the end as well. The search is complete, so
-    where it ends the plan is the best, and its `optimality_gap` is 0. Where its work or
-    time ends first, the gap is what was proven by then, and the plan is `unproven`.
+    again may be dropped, what is kept to the end as well. If the search completes, the
+    plan is the best, and its `optimality_gap` is 0. If the search stops early, `gap` is
+    the bound proven so far and the plan is marked `unproven`.
 
     Bytes are those in use at the busiest moment, for the best choice of outputs in the
     buffers of inputs. Placement may need more; then schedules that need less are

@@ -594,7 +594,7 @@ def _check_mirroring(config: WorkspaceConfig, name: str, resource: Resource) -> 
         if isinstance(source, CudaResource):
             raise WorkspaceConfigError(
                 f"workspace {name!r} cannot have mirroring='full' in {resource!r}: its "
-                "arrays lie in host memory, and nothing mirrors them on the GPU. Write "
+                "arrays lie in host memory, and nothing mirrors them on the GPU. Use "
                 "mirroring='host_only'."
             )
         source = source.upstream

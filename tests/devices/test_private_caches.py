@@ -78,7 +78,9 @@ def test_folders_are_0700_and_files_0600_whatever_the_umask(
 @pytest.mark.parametrize("bits", [0o020, 0o002, 0o1002])
 def test_a_folder_that_others_can_write_is_refused(cache, bits):
     cache.folder.chmod(0o700 | bits)
-    refused(cache, rf"\({cache.folder}: others can write it.*{cache.kind.variable}")
+    refused(
+        cache, rf"\({cache.folder}: it is writable by others.*{cache.kind.variable}"
+    )
     cache.folder.chmod(0o755)  # others may read
     assert cache.read(KEY) == DATA
 
@@ -87,7 +89,7 @@ def test_a_folder_that_others_can_write_is_refused(cache, bits):
 def test_a_folder_that_others_could_replace_is_refused(cache, bits):
     around = cache.folder.parent
     around.chmod(0o700 | bits)
-    refused(cache, rf"\({around}: others can write it")
+    refused(cache, rf"\({around}: it is writable by others")
     around.chmod(0o1777)  # as /tmp: they cannot rename what is not theirs
     assert cache.read(KEY) == DATA
 
@@ -97,7 +99,7 @@ def test_a_folder_that_others_could_replace_is_refused(cache, bits):
 def test_a_folder_of_another_user_is_refused(cache, whose):
     folder = {"folder": cache.folder, "around": cache.folder.parent}[whose]
     os.chown(folder, NOBODY, -1)
-    refused(cache, rf"\({folder}: it belongs to the user {NOBODY}\)")
+    refused(cache, rf"\({folder}: it is owned by user {NOBODY}\)")
 
 
 def test_what_a_link_leads_to_counts(monkeypatch, tmp_path):
@@ -109,14 +111,14 @@ def test_what_a_link_leads_to_counts(monkeypatch, tmp_path):
     cache.write(KEY, DATA)
     assert cache.read(KEY) == DATA
     there.chmod(0o702)
-    refused(cache, rf"\({there}: others")
+    refused(cache, rf"\({there}: it is writable by others")
 
 
 @pytest.mark.parametrize("bits", [0o020, 0o002])
 def test_a_file_that_others_can_write_is_not_read_and_made_again(cache, bits):
     (path,) = cache.folder.iterdir()
     path.chmod(0o600 | bits)
-    with pytest.warns(RuntimeWarning, match="others can write it"):
+    with pytest.warns(RuntimeWarning, match="it is writable by others"):
         assert cache.read(KEY) is None
     assert not cache.has(KEY)
     cache.write(KEY, DATA)
@@ -128,7 +130,7 @@ def test_a_file_that_others_can_write_is_not_read_and_made_again(cache, bits):
 def test_a_file_of_another_user_is_not_read(cache):
     (path,) = cache.folder.iterdir()
     os.chown(path, NOBODY, -1)
-    with pytest.warns(RuntimeWarning, match=f"it belongs to the user {NOBODY}"):
+    with pytest.warns(RuntimeWarning, match=f"it is owned by user {NOBODY}"):
         assert cache.read(KEY) is None
     cache.write(KEY, DATA)
     assert path.stat().st_uid == os.geteuid()
@@ -172,4 +174,4 @@ def test_folders_above_the_home_are_not_looked_at(monkeypatch, tmp_path):
     cache.write(KEY, DATA)
     assert cache.read(KEY) == DATA
     monkeypatch.setenv("HOME", "/nowhere")
-    refused(cache, rf"\({tmp_path}: others can write it")
+    refused(cache, rf"\({tmp_path}: it is writable by others")

@@ -275,7 +275,7 @@ class _Recurrent:
         masked: int | None,
         states: Sequence[int],
         mask: int | None,
-    ) -> tuple[Any, int, Any]:
+    ) -> tuple[Any, int | None, Any]:
         shape = batch, steps, features = scope.builder.shape(x)
         if self.go_backwards:
             x = _apply(scope, "reverse", x, axes=(1,))
@@ -296,10 +296,10 @@ class _Recurrent:
             part = _apply(scope, "slice", sequence, begin=begin, end=end)
             return _apply(scope, "reshape", part, shape=(batch, self.units))
 
-        y = -1 if self.return_sequences else last(outputs[0])
+        y = None if self.return_sequences else last(outputs[0])
 
         def finals() -> tuple[int, ...]:
-            return (last(outputs[0]) if y < 0 else y, *map(last, outputs[1:]))
+            return (last(outputs[0]) if y is None else y, *map(last, outputs[1:]))
 
         return lambda: outputs[0], y, finals
 
@@ -312,7 +312,7 @@ class _Recurrent:
         mask: int | None,
         dropped: int | None,
         given: bool,
-    ) -> tuple[Any, int, Any]:
+    ) -> tuple[Any, int | None, Any]:
         """Append the steps; each computes what it needs, so that it can do so again.
 
         Tensors of a step are [batch, 1, features], as they are in a sequence.
@@ -346,13 +346,13 @@ class _Recurrent:
                     (made,) = scope.apply("choose", (keep, unmasked, output))
             states, output = new, made
             outputs.append(made)
-        y = -1 if self.return_sequences else narrow(output)
+        y = None if self.return_sequences else narrow(output)
 
         def sequence() -> int:
             return scope.apply("concatenate", outputs, {"axis": 1})[0]
 
         def finals() -> tuple[int, ...]:
-            first = narrow(states[0]) if y < 0 or given else y
+            first = narrow(states[0]) if y is None or given else y
             return (first, *map(narrow, states[1:]))
 
         return sequence, y, finals
