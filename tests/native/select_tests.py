@@ -2,19 +2,23 @@
 
     python tests/native/select_tests.py changed            those not in the record
     python tests/native/select_tests.py all [test_NAME.cpp...]
-    python tests/native/select_tests.py record             write it: all tests passed
+    python tests/native/select_tests.py digests            what the record would be
 
 Prints a path a line: tests, then sources of the core. A test depends on what it
 includes, on the sources whose headers those are, and so on; a source that has no header
-registers itself, and belongs to whoever includes the registry. The record holds a hash
-of each test with all that it depends on; of the compiler it says nothing.
+registers itself, and belongs to whoever includes the registry. The record, passed.json,
+holds a hash of each test with all that it depends on: files, run.sh, the version of
+the compiler (CXX) and CXXFLAGS.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
+import shlex
+import subprocess
 import sys
 from functools import cache
 from pathlib import Path
@@ -76,9 +80,18 @@ def needed(test: Path) -> set[Path]:
     return found
 
 
+@cache
+def toolchain() -> bytes:
+    """Return the compiler's version and the flags that run.sh does not hold."""
+    command = shlex.split(os.environ.get("CXX") or "g++")
+    flags = [*command[1:], *shlex.split(os.environ.get("CXXFLAGS", ""))]
+    version = subprocess.check_output([*command, "--version"]).partition(b"\n")[0]
+    return b"\0".join([version, *map(str.encode, flags)])
+
+
 def digest(paths: set[Path]) -> str:
     """Return a hash of the names and contents of files, and of what builds them."""
-    total = hashlib.sha256()
+    total = hashlib.sha256(toolchain() + b"\0")
     for path in sorted({*paths, HERE / "run.sh"}):
         total.update(path.relative_to(ROOT).as_posix().encode() + b"\0")
         total.update(path.read_bytes() + b"\0")
@@ -86,11 +99,11 @@ def digest(paths: set[Path]) -> str:
 
 
 def main(choice: str, *names: str) -> None:
-    """Print what was asked for, or write the record."""
+    """Print what was asked for."""
     tests = [HERE / name for name in names] or sorted(HERE.glob("test_*.cpp"))
-    if choice == "record":
+    if choice == "digests":
         hashes = {test.name: digest(needed(test)) for test in tests}
-        RECORD.write_text(json.dumps(hashes, indent=1) + "\n", encoding="utf-8")
+        print(json.dumps(hashes, indent=1))
         return
     if choice == "changed" and RECORD.is_file():
         passed = json.loads(RECORD.read_text(encoding="utf-8"))
