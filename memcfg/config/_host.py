@@ -67,7 +67,7 @@ def set_host_memory_limit(
         If a limit is of no such type, or a bool.
     ValueError
         If a limit is not positive or no size, or logical devices that share a GPU may
-        take more together.
+        take more together; before devices are used, the first use of one raises it.
     FormatError
         If a variable of the environment cannot be read.
     ResourceExhaustedError

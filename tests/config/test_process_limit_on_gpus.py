@@ -77,6 +77,13 @@ def test_logical_devices_that_come_to_more_are_refused():
         pool_of("/GPU:0")
 
 
+def test_logical_devices_that_are_not_made_yet_are_refused_at_their_first_use():
+    divide(1024, 512)
+    mc.config.set_host_memory_limit(tracked="1GiB")
+    with pytest.raises(ValueError, match=r"allows 1073741824 B"):
+        pool_of("/GPU:0")
+
+
 def test_what_cannot_be_lowered_leaves_all_as_it_was():
     divide(1024, 512)
     assert limit("/GPU:0") == GIB
