@@ -54,6 +54,7 @@ from memcfg.torch._lstm_layers import (
 )
 from memcfg.torch._needs import Needs
 from memcfg.torch._no_room import OTHERS, NoRoomError, Room
+from memcfg.torch._pass_token import add_token
 from memcfg.torch._peak_watch import WATCH, PeakWatch, meter_of
 from memcfg.torch._sparse import check_dense
 from memcfg.torch._stores import SpillRefusedError, Stores
@@ -485,6 +486,7 @@ class Planner:
             planned, list(emitter.saved), [], num_fwd_outputs=num_fwd_outputs
         )
         drop_forward(parts[1], {node.name for node in emitter.early})
+        add_token(parts[0].graph, parts[1].graph, num_fwd_outputs)
         guard(parts[1].graph)
         watch, title = self._watch(step), Title(title_of(joint.graph.nodes))
         for part in parts:
@@ -712,7 +714,7 @@ class _Teller:
 
     def backward(self, run: Any) -> Any:
         """Return a backward graph that tells of itself."""
-        return self.passes.backward(self.step, run)
+        return self.passes.backward(run)
 
 
 def _show(step: Step, last: list[Step]) -> None:

@@ -1,9 +1,9 @@
-"""Passes of one model that live at a time, and what each leaves the others.
+"""Passes of one model that are alive at a time, and what each leaves the others.
 
-A second forward pass before the first one's backward, as of two branches that share
-their weights, has beside it what the first one saved, what it gave, and the gradients
-of that; and whichever backward phase is second, the parameters' gradients of the first.
-So has a pass beside it what somebody still holds of an earlier one.
+A second forward pass before the first backward, as in a siamese network, runs beside
+what the first pass saved, its outputs, and their gradients. The backward phase that
+runs second has the parameters' gradients of the first beside it. What is still held of
+earlier passes counts as well.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
-    from collections.abc import Set as AbstractSet
 
     from memcfg.torch._needs import Needs
 
@@ -57,9 +56,6 @@ class _Storages:
         """Return the bytes of those that live."""
         return sum(self._held[key][1] for key in self.keys() if key not in without)
 
-    def __bool__(self) -> bool:
-        return bool(self._held)
-
 
 @dataclass(eq=False)
 class _Pass:
@@ -69,25 +65,25 @@ class _Pass:
     inputs: _Storages  # without parameters
     outputs: _Storages
     saved: _Storages  # what else is kept for its backward phase
-    ended: bool = False  # whether that has run, or there is none
+    token: _Storages  # what backward is given of this pass alone; none without one
+    ended: bool = False  # whether backward has run
+
+    @property
+    def waits(self) -> bool:
+        """Whether its backward phase may come."""
+        return not self.ended and bool(self.token.keys())
 
     @property
     def lives(self) -> bool:
         """Whether anything of it does."""
-        if self.outputs.nbytes() or self.saved.nbytes():
-            return True
-        return not self.ended and not self.saved and bool(self.inputs.nbytes())
+        return self.waits or bool(self.outputs.nbytes() or self.saved.nbytes())
 
     def nbytes(self, without: Collection[int]) -> tuple[int, int]:
         """Return living bytes: those that go with its backward phase, and outputs."""
         saved = self.saved.nbytes(without)
-        if not self.ended:
+        if self.waits:
             saved += self.inputs.nbytes(without) + self.step.needs.tangents
         return saved, self.outputs.nbytes(without)
-
-    def read_by(self, keys: AbstractSet[int]) -> tuple[int, int]:
-        """Count what a backward phase reads of what this one saved, and was given."""
-        return len(self.saved.keys() & keys), len(self.inputs.keys() & keys)
 
 
 @dataclass(eq=False)
@@ -100,7 +96,7 @@ class LivePasses:
     @property
     def is_alone(self) -> bool:
         """Whether no earlier pass waits for its backward phase."""
-        return all(each.ended for each in self._living())
+        return not any(each.waits for each in self._living())
 
     def forward(
         self,
@@ -112,8 +108,8 @@ class LivePasses:
     ) -> Callable[[list[Any]], Any]:
         """Return a forward graph that tells of itself, or raises NoRoomError.
 
-        `inputs` are the places of what it is given beside parameters, and of what it
-        makes the first are its `outputs`.
+        `inputs` are the places of what it is given beside parameters. It makes so many
+        `outputs` first, then, if it trains, a token, then what else is saved.
         """
 
         def call(arguments: list[Any]) -> Any:
@@ -126,25 +122,24 @@ class LivePasses:
             known = given.keys()
             shown = _Storages(made[:outputs], known)
             saved = _Storages(made[outputs:], known | shown.keys())
-            ended = not step.is_training
-            self._passes = [*self._living(), _Pass(step, own, shown, saved, ended)]
+            token = _Storages(made[outputs : outputs + 1])
+            self._passes = [*self._living(), _Pass(step, own, shown, saved, token)]
             return made
 
         call._boxed_call = True  # type: ignore[attr-defined]
         return call
 
     def backward(
-        self, step: Planned, run: Callable[[list[Any]], Any]
+        self, run: Callable[[list[Any]], Any]
     ) -> Callable[[list[Any]], Any]:
         """Return a backward graph that says when it ends."""
 
         def call(arguments: list[Any]) -> Any:
             keys = _Storages(arguments).keys()
-            alike = [e for e in self._passes if e.step is step and not e.ended]
-            own = max(alike, key=lambda each: each.read_by(keys), default=None)
+            own = [each for each in self._passes if each.token.keys() & keys]
             made = run(arguments)
-            if own is not None:
-                own.ended = True
+            for each in own:
+                each.ended = True
             return made
 
         call._boxed_call = True  # type: ignore[attr-defined]
@@ -162,7 +157,7 @@ class LivePasses:
         held = stale = 0
         for each in self._passes:
             saved, outputs = each.nbytes(given)
-            if not each.ended:
+            if each.waits:
                 waits.append((each, (saved, outputs)))
             elif each.step.is_training:  # a loop's variable, until it is set anew
                 held, stale = held + saved, stale + outputs

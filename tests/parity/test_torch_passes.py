@@ -32,6 +32,14 @@ def network(outputs=64):
     return nn.Sequential(*layers, nn.Linear(64, outputs))
 
 
+def linear():
+    return nn.Linear(64, 64)
+
+
+def embedding():
+    return nn.Embedding(64, 16)
+
+
 def siamese(run, x, y):
     (run(x) - run(y)).square().mean().backward()
 
@@ -68,6 +76,28 @@ def dropped(run, x, y):
 def accumulated(run, x, y):
     run(x).square().mean().backward()
     run(y).square().mean().backward()
+
+
+def skipped(run, x, _):
+    for is_bad in (True, True, False):
+        loss = run(x).square().mean()
+        if is_bad:
+            del loss
+            continue
+        loss.backward()
+
+
+def deleted(run, x, _):
+    for _ in range(2):
+        out = run(x)
+        del out
+    run(x).square().mean().backward()
+
+
+def evaluated(run, x, _):
+    for _ in range(2):
+        run(x).square().mean().item()
+    run(x).square().mean().backward()
 
 
 def held_bytes(module, x, y):
@@ -128,13 +158,27 @@ def test_passes_that_live_at_a_time_are_within_the_limit(step, times):
     assert all(map(torch.equal, wanted, (each.grad for each in module.parameters())))
 
 
-@pytest.mark.parametrize("step", [siamese, targets_without_gradients])
-def test_passes_without_room_are_refused_and_the_refusal_says_from_where_on(step):
-    module, x, y = network(), torch.randn(256, 64), torch.randn(256, 64)
+@pytest.mark.parametrize(
+    ("step", "make"),
+    [(siamese, network), (targets_without_gradients, network), (siamese, linear)],
+)
+def test_passes_without_room_are_refused_and_the_refusal_says_from_where_on(step, make):
+    module, x, y = make(), torch.randn(256, 64), torch.randn(256, 64)
     limits, peaks = smallest_limit(step, module, x, y)
     assert len(limits) > 1
     assert limits == sorted(set(limits))
     assert max(peaks) <= limits[-1]
+
+
+@pytest.mark.parametrize("step", [skipped, deleted, evaluated])
+@pytest.mark.parametrize("make", [network, linear, embedding])
+def test_a_pass_whose_graph_is_gone_takes_no_room(step, make):
+    """Its input lives on, and the limit is the smallest of a single pass."""
+    module, x = make(), torch.randn(256, 64)
+    if make is embedding:
+        x = torch.randint(64, (256,))
+    limit = mt.estimate(module, (x,), times="nominal").floor_bytes
+    assert max(peaks_of(step, limit, module, x, x[:0])) <= limit
 
 
 def test_a_pass_that_was_refused_leaves_the_one_before_as_it_was():
