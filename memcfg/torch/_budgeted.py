@@ -64,7 +64,7 @@ _Key = bool | tuple[bool, str]
 
 
 class BudgetedModule(nn.Module):  # type: ignore[misc]
-    """A module that runs as planned, and is otherwise the module that it was made of.
+    """A module that runs as planned, and otherwise behaves as the module that it wraps.
 
     Its parameters, buffers and state dict are those of `module`, under the same names.
 
@@ -75,9 +75,9 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
     limit_bytes : int or None
         The limit of a step, in bytes.
     optimizer : torch.optim.Optimizer or None
-        The optimizer, whose state is counted, and what its step has in use for a while:
-        copies and what is pickled count as many bytes. TypeError or ValueError where
-        these are not known.
+        The optimizer. Its state is counted, and the tensors that its step has in use
+        for a while; copies and unpickled models count the same number of bytes.
+        TypeError or ValueError if these are not known.
     policy : Policy
         The method that plans.
     times : str
@@ -117,11 +117,11 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
     def _start(self) -> None:
         """Forget what was planned."""
         self._stores = stores_of(self._spill, self._settings[2])
-        # By whether gradients are there; those with other passes beside come after.
+        # By whether there are gradients; with OTHERS: leaving room for other passes.
         self._planners: dict[_Key, Planner] = {}
         self._runs: dict[_Key, PlannedCall] = {}
         self._passes = LivePasses()
-        self._last: list[Step] = []  # the one that the plan and the report are of
+        self._last: list[Step] = []  # the step of `memory_plan` and `memory_report`
         self._loss_bytes: dict[str, int] = {}  # by inputs
         self._is_recurrent = any(
             isinstance(each, nn.RNNBase) for each in self.module.modules()
@@ -129,10 +129,9 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
 
     @torch.compiler.disable(reason=_OUTER)  # type: ignore[untyped-decorator]
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the model, planned; what is traced anew is planned anew.
+        """Run the model as planned; each new trace is planned.
 
-        `torch.compile` around the module, or around what calls it, leaves this call to
-        memcfg.
+        `torch.compile` of the module, or of its caller, leaves this call to memcfg.
 
         Parameters
         ----------
@@ -149,8 +148,8 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         InfeasiblePlanError
             If no plan of the step fits the limit; nothing has run.
         RuntimeError
-            If PyTorch did not run the plan, such as under
-            ``TORCHDYNAMO_DISABLE=1`` or ``torch.compiler.set_stance``.
+            If PyTorch did not run the plan, as under ``TORCHDYNAMO_DISABLE=1`` or
+            ``torch.compiler.set_stance``.
         ValueError
             If the model does not run on these inputs or cannot be traced as one
             graph, or the loss with what it returns; or at the 65th trace, of other
@@ -175,7 +174,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
     def _beside_others(
         self, accumulates: bool, room: Room, args: Any, kwargs: Any
     ) -> Any:
-        """Run with a plan that leaves room for what other passes have."""
+        """Run with a plan that leaves room for what other passes hold."""
         alone, key = self._planners[accumulates], (accumulates, OTHERS)
         known = self._planners.get(key, alone)
         missed = known.beside.get(MISSED, 0) + known.missed_bytes
@@ -183,7 +182,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
             known.loss_bytes = alone.loss_bytes
             try:
                 return self._checked(key, args, kwargs)
-            except InfeasiblePlanError:  # of another shape, beside more than there is
+            except InfeasiblePlanError:  # of another shape, for more than others hold
                 pass
         planner = self._planner(accumulates)
         planner.room, planner.loss_bytes = room, alone.loss_bytes
@@ -193,7 +192,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         return self._checked(key, args, kwargs)
 
     def _follow_optimizer(self) -> None:
-        """Count and plan anew where the parameters of the optimizer have changed."""
+        """Count and plan again if the parameters of the optimizer have changed."""
         optimizer = None if self._optimizer is None else self._optimizer()
         stepped = [] if optimizer is None else stepped_by(optimizer)
         if optimizer is None or stepped == self._stepped:
@@ -206,7 +205,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         self._runs.clear()
 
     def _checked(self, key: _Key, args: Any, kwargs: Any) -> Any:
-        """Run what is compiled, and check that it was a planned step."""
+        """Run the compiled model, and check that it ran a planned step."""
         before = self._passes.count
         try:
             made = unwrapped(self._runs[key], args, kwargs)
@@ -214,7 +213,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
             del self._runs[key]
             raise
         if self._passes.count == before and not self._is_given(made, (args, kwargs)):
-            raise RuntimeError(f"the model ran, and no planned step of it: {SETTINGS}")
+            raise RuntimeError(f"the model ran without its plan: {SETTINGS}")
         return made
 
     def _is_given(self, made: Any, given: Any) -> bool:
@@ -225,7 +224,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         return all(id(each) in known for each in tensors)
 
     def _planned_again(self, accumulates: bool, args: Any, kwargs: Any) -> Any:
-        """Run with a plan that leaves room for what the last one missed."""
+        """Run with a plan that leaves room for the bytes that the last one missed."""
         planner, run = self._planners[accumulates], self._runs[accumulates]
         missed, planner.missed_bytes = planner.missed_bytes, 0
         fresh = self._planner(accumulates)
@@ -241,7 +240,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
             smallest = error.smallest_limit_bytes or 0
         self._planners[accumulates], self._runs[accumulates] = planner, run
         del fresh
-        gc.collect()  # what was traced is in cycles, and has tensors
+        gc.collect()  # cycles of the trace hold tensors
         warnings.warn(
             f"a step has {format_bytes(missed)} more in use than planned, and no plan "
             f"has room for them: raise the limit to at least "
@@ -252,7 +251,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         return self._checked(accumulates, args, kwargs)
 
     def _tracing(self) -> AbstractContextManager[object]:
-        """Allow many shapes, and recurrent layers to be traced where there are any."""
+        """Allow traces of many shapes, and of recurrent layers if there are any."""
         return tracing(self._is_recurrent)
 
     def _compiled(self, accumulates: bool) -> PlannedCall:
@@ -281,7 +280,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         )
 
     def plan(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Plan a step of these inputs, and run nothing; InfeasiblePlanError."""
+        """Plan a step of these inputs, and run nothing; raise InfeasiblePlanError."""
         planner = self._planner(False)
         planner.only_plan = True
         self._planners[False] = planner
@@ -292,7 +291,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
     def _measure_loss(
         self, planner: Planner, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> None:
-        """Tell a planner what the loss needs for these inputs."""
+        """Tell a planner the bytes that the loss needs for these inputs."""
         if self._loss is None or not torch.is_grad_enabled():
             return
         key = key_of(args, kwargs)

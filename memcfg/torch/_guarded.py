@@ -1,7 +1,7 @@
 """A backward graph that runs as memcfg compiles it, or not at all.
 
-PyTorch's compiled autograd copies the backward graphs of what it finds into one of its
-own, where nothing frees, drops or computes again as planned.
+PyTorch's compiled autograd copies backward graphs into a graph of its own, which frees,
+drops and recomputes nothing as planned.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 def runs_as_planned(_: torch.Tensor) -> torch.Tensor:
-    """Stand where a graph is memcfg's to compile; RuntimeError if it runs."""
+    """Mark a graph that memcfg compiles; raise RuntimeError if the mark runs."""
     raise RuntimeError(
-        "the backward phase of a planned step was compiled by another than memcfg: "
-        "switch torch._dynamo.compiled_autograd off"
+        "compiled autograd replaced the planned backward phase: disable "
+        "torch._dynamo.compiled_autograd"
     )
 
 
 def guard(graph: fx.Graph) -> None:
-    """Let a graph raise RuntimeError when it runs, before it computes."""
+    """Make a graph raise RuntimeError before it computes."""
     sources = [node for node in graph.nodes if node.op == "placeholder"]
     read = next((node for node in sources if node.users), None)
     if read is None:
@@ -34,7 +34,7 @@ def guard(graph: fx.Graph) -> None:
 
 
 def unguard(graph: fx.Graph) -> None:
-    """Let a graph run that was guarded."""
+    """Let a guarded graph run."""
     for node in list(graph.nodes):
         if node.target is runs_as_planned:
             node.replace_all_uses_with(node.args[0])

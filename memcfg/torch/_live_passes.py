@@ -33,11 +33,11 @@ class Planned(Protocol):
 
     @property
     def needs(self) -> Needs:
-        """What its phases need."""
+        """The bytes that its phases need."""
 
 
 class _Storages:
-    """Storages that are not kept alive, and their bytes."""
+    """Weak references to storages, and their bytes."""
 
     def __init__(self, tensors: Iterable[Any], without: Collection[int] = ()) -> None:
         self._held: dict[int, tuple[StorageWeakRef, int]] = {}
@@ -49,11 +49,11 @@ class _Storages:
                     self._held[storage._cdata] = held
 
     def keys(self) -> set[int]:
-        """Return what tells those apart that live."""
+        """Return the keys of the storages that live."""
         return {key for key, held in self._held.items() if not held[0].expired()}
 
     def nbytes(self, without: Collection[int] = ()) -> int:
-        """Return the bytes of those that live."""
+        """Return the bytes of the storages that live."""
         return sum(self._held[key][1] for key in self.keys() if key not in without)
 
 
@@ -64,22 +64,22 @@ class _Pass:
     step: Planned
     inputs: _Storages  # without parameters
     outputs: _Storages
-    saved: _Storages  # what else is kept for its backward phase
-    token: _Storages  # what backward is given of this pass alone; none without one
+    saved: _Storages  # kept for its backward phase, without inputs and outputs
+    token: _Storages  # freed with its autograd graph; empty if it has none
     ended: bool = False  # whether backward has run
 
     @property
     def waits(self) -> bool:
-        """Whether its backward phase may come."""
+        """Whether its backward phase may still run."""
         return not self.ended and bool(self.token.keys())
 
     @property
     def lives(self) -> bool:
-        """Whether anything of it does."""
+        """Whether anything of it is still held."""
         return self.waits or bool(self.outputs.nbytes() or self.saved.nbytes())
 
     def nbytes(self, without: Collection[int]) -> tuple[int, int]:
-        """Return living bytes: those that go with its backward phase, and outputs."""
+        """Return the bytes that its backward phase frees, and those of its outputs."""
         saved = self.saved.nbytes(without)
         if self.waits:
             saved += self.inputs.nbytes(without) + self.step.needs.tangents
@@ -88,7 +88,7 @@ class _Pass:
 
 @dataclass(eq=False)
 class LivePasses:
-    """The passes of a module that live, and how many have begun."""
+    """The passes of a module that are alive, and the count of all that began."""
 
     count: int = 0
     _passes: list[_Pass] = field(default_factory=list)
@@ -106,10 +106,11 @@ class LivePasses:
         outputs: int,
         run: Callable[[list[Any]], Any],
     ) -> Callable[[list[Any]], Any]:
-        """Return a forward graph that tells of itself, or raises NoRoomError.
+        """Return a forward graph that records its pass, or raises NoRoomError.
 
-        `inputs` are the places of what it is given beside parameters. It makes so many
-        `outputs` first, then, if it trains, a token, then what else is saved.
+        `inputs` are the places of its arguments that are no parameters. It returns
+        `outputs` tensors for the user, then, if it trains, the token of the pass and
+        the tensors that are saved.
         """
 
         def call(arguments: list[Any]) -> Any:
@@ -129,10 +130,8 @@ class LivePasses:
         call._boxed_call = True  # type: ignore[attr-defined]
         return call
 
-    def backward(
-        self, run: Callable[[list[Any]], Any]
-    ) -> Callable[[list[Any]], Any]:
-        """Return a backward graph that says when it ends."""
+    def backward(self, run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+        """Return a backward graph that records its end."""
 
         def call(arguments: list[Any]) -> Any:
             keys = _Storages(arguments).keys()
@@ -152,14 +151,16 @@ class LivePasses:
     def _check(
         self, step: Planned, limit: int, given: Collection[int], inputs: _Storages
     ) -> None:
-        """Raise NoRoomError where this pass, or one before, would be above a limit."""
+        """Raise NoRoomError if this pass, or one that waits, would exceed the limit."""
         waits: list[tuple[_Pass, tuple[int, int]]] = []
         held = stale = 0
         for each in self._passes:
             saved, outputs = each.nbytes(given)
             if each.waits:
                 waits.append((each, (saved, outputs)))
-            elif each.step.is_training:  # a loop's variable, until it is set anew
+            elif (
+                each.step.is_training
+            ):  # held by a loop's variable, which is assigned again
                 held, stale = held + saved, stale + outputs
             else:
                 held += saved + outputs
@@ -168,7 +169,7 @@ class LivePasses:
         room = Room(others, stale, sum(each.step.needs.loss for each, _ in waits))
         needed = step.needs.in_room(room)
         if needed > limit:
-            raise _refusal("this pass", needed, limit, room, is_own=True)
+            raise _refusal(needed, limit, room, is_own=True)
         for each, _ in waits:
             resident = step.needs.resident + inputs.nbytes(each.inputs.keys())
             new = resident, step.needs.outputs
@@ -179,16 +180,19 @@ class LivePasses:
             found = Room(others, loss=losses)
             needed = each.step.needs.from_loss(found)
             if needed > limit:
-                which = "an earlier pass, whose backward is to come,"
-                raise _refusal(which, needed, limit, found, is_own=False)
+                raise _refusal(needed, limit, found, is_own=False)
 
 
-def _refusal(
-    which: str, needed: int, limit: int, room: Room, *, is_own: bool
-) -> NoRoomError:
+def _refusal(needed: int, limit: int, room: Room, *, is_own: bool) -> NoRoomError:
+    held = format_bytes(room.others + room.stale)
+    why = (
+        "The limit has no room for another pass of the model: earlier passes hold "
+        if is_own
+        else "An earlier pass would exceed the limit in its backward phase: the other "
+        "passes hold "
+    )
     return NoRoomError(
-        f"Passes of a model do not fit the limit together: beside {which} others have "
-        f"{format_bytes(room.others + room.stale)}.",
+        f"{why}{held}.",
         room=room,
         is_own=is_own,
         smallest_limit_bytes=needed,
@@ -201,10 +205,10 @@ def _refusal(
 
 
 def _beside(others: Sequence[tuple[int, int]], gradients: int) -> int:
-    """Return the most that other passes have beside one, in any order of backward.
+    """Return the most bytes that other passes hold, in any order of backward.
 
-    Each has bytes that go with its backward phase, and outputs that stay. Once one has
-    ended there are gradients of parameters.
+    `others` has, for each pass, the bytes that its backward phase frees, and those of
+    its outputs, which stay. The first backward phase that ends leaves `gradients`.
     """
     if not others:
         return 0

@@ -1,4 +1,4 @@
-"""What other passes of a model have beside one, and what says that it is too much."""
+"""The bytes that other passes of a model hold, and the error if they are too many."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from typing import Any, ClassVar
 
 from memcfg.errors import InfeasiblePlanError
 
-OTHERS = "other passes"  # bytes beside a graph
-STALE = "outputs of the pass before"  # a tensor of it
+OTHERS = "other passes"  # a name of bytes beside a graph
+STALE = "outputs of the pass before"  # the name of a tensor
 
 
 @dataclass(frozen=True)
 class Room:
-    """Bytes that other passes have beside one.
+    """Bytes that other passes hold while a pass runs.
 
     Parameters
     ----------
     others : int, default 0
-        Those that live during the whole step.
+        Bytes that are held during the whole step.
     stale : int, default 0
-        Outputs of a pass that has ended, which a loop's variable holds until it is set
-        anew: when forward has ended.
+        Outputs of a pass that has ended. A loop's variable holds them until it is
+        assigned again, at the end of forward.
     loss : int, default 0
-        What a loss of all passes needs for the outputs of others.
+        Bytes that a loss of all passes needs for the outputs of the others.
     """
 
     others: int = 0
@@ -31,7 +31,7 @@ class Room:
     loss: int = 0
 
     def covers(self, other: Room) -> bool:
-        """Whether what fits beside this one fits beside another."""
+        """Whether a plan that leaves this room leaves the other as well."""
         return (
             self.others >= other.others
             and self.stale >= other.stale
@@ -40,24 +40,24 @@ class Room:
 
 
 class NoRoomError(InfeasiblePlanError):
-    """A plan leaves no room for what other passes have; nothing has run.
+    """A plan leaves too little room for other passes; nothing has run.
 
     Parameters
     ----------
     message : str
-        What there is no room for.
+        The pass that does not fit.
     room : Room
-        What others have.
+        The bytes that the other passes hold.
     is_own : bool
-        Whether another plan of the pass that was to begin might leave room.
+        Whether another plan of the refused pass might leave enough room.
     **fields
         The attributes of `InfeasiblePlanError`.
     """
 
     WAYS: ClassVar[str] = (
-        "Run backward of one pass before the next, or both batches in one pass; passes "
-        "of which no gradient is wanted under torch.no_grad; delete outputs that are "
-        "not needed; or raise the limit."
+        "Run each backward before the next forward, run both batches in one pass, run "
+        "passes that need no gradient under torch.no_grad(), delete outputs that are "
+        "no longer needed, or raise the limit."
     )
     _fields = (*InfeasiblePlanError._fields, "room", "is_own")
 

@@ -1,8 +1,8 @@
-"""A function that PyTorch compiles with a planner, and of which it keeps nothing.
+"""A function that PyTorch compiles with a planner, and keeps nothing of.
 
-PyTorch keeps each backend until it is reset, or for the life of the process if it has
-raised, and what it has compiled for a function as long. So all functions have the same
-backend, and what was compiled for one is dropped when that is garbage-collected.
+PyTorch keeps each backend, and the code compiled with it, until it is reset, or for the
+life of the process if the backend has raised. So all functions share one backend, and
+the code compiled for a function is dropped when that is garbage-collected.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
 
 SETTINGS = (
-    "torch.compile is switched off, or has another backend, by TORCHDYNAMO_DISABLE, "
-    "torch._dynamo.config or torch.compiler.set_stance"
+    "torch.compile is disabled or uses another backend (TORCHDYNAMO_DISABLE, "
+    "torch._dynamo.config or torch.compiler.set_stance)"
 )
 
 
 class UntracedError(RuntimeError):
-    """PyTorch was to run a model without tracing it."""
+    """PyTorch tried to run a model without tracing it."""
 
     def __init__(self) -> None:
-        super().__init__(f"a budgeted model does not run untraced: {SETTINGS}")
+        super().__init__(f"a budgeted model runs only as planned: {SETTINGS}")
 
 
 class _Running(threading.local):
-    """The planner of the call that a thread is in."""
+    """The planner of the call that this thread is in."""
 
     planner: Planner | None = None
 
@@ -57,23 +57,24 @@ class PlannedCall:
     Parameters
     ----------
     run : callable
-        What is compiled.
+        The module or function.
     planner : Planner
-        What plans its steps.
+        Plans its steps.
 
     Raises
     ------
     UntracedError
-        If PyTorch compiles nothing, or, in a call, was to run this untraced.
+        If PyTorch compiles nothing. A call raises it if PyTorch tries to run `run`
+        untraced.
     """
 
     def __init__(self, run: Callable[..., Any], planner: Planner) -> None:
         def call(*args: Any, **kwargs: Any) -> Any:
-            if not torch.compiler.is_dynamo_compiling():  # it is while this is traced
+            if not torch.compiler.is_dynamo_compiling():  # it is during tracing
                 raise UntracedError
             return run(*args, **kwargs)
 
-        # PyTorch counts traces by code objects, which modules of a class share.
+        # PyTorch counts traces per code object, which modules of a class share.
         own = FunctionType(
             call.__code__.replace(co_name="step"),
             call.__globals__,
@@ -82,7 +83,7 @@ class PlannedCall:
             call.__closure__,
         )
         self._planner = planner
-        # As `torch.compile`, which has a wrapper of its own for each backend.
+        # As `torch.compile`, which makes a new wrapper of the backend in each call.
         self._compiled = torch._dynamo.optimize(
             memcfg_planned, nopython=True, dynamic=False
         )(own)
@@ -91,7 +92,7 @@ class PlannedCall:
         weakref.finalize(self, reset_code, own.__code__).atexit = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run what is compiled; what is traced anew is planned anew."""
+        """Run the compiled function; each new trace is planned."""
         before, _running.planner = _running.planner, self._planner
         try:
             return self._compiled(*args, **kwargs)

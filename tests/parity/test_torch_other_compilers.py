@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch_allocations import pool_peak, rounded  # noqa: E402
+from torch_allocations import pool_peak  # noqa: E402
 
 import memcfg.torch as mt  # noqa: E402
 from memcfg.errors import InfeasiblePlanError  # noqa: E402
@@ -96,9 +96,7 @@ def test_an_outer_compiler_leaves_the_plan_and_its_peak_alone(pooled, way):
     wanted = [each.grad for each in run.parameters()]
     step = way(run, x)
     peaks = [pool_peak(run, x, step) for _ in range(2)]
-    # A whole step's frame holds the gradient that its own, other loss has made.
-    held = rounded(4 * len(x)) if way is of_a_whole_step else 0
-    assert max(peaks) <= limit + held
+    assert max(peaks) <= limit
     assert run.predicted_peak_bytes == limit
     assert all(map(torch.equal, (each.grad for each in run.parameters()), wanted))
 
@@ -125,7 +123,7 @@ def test_a_model_without_its_plan_is_an_error_before_it_runs(pooled, switched_of
     run, x, _ = pooled
     called = []
     run.module[0].register_forward_hook(lambda *_: called.append(1))
-    with switched_off(), pytest.raises(RuntimeError, match="does not run untraced"):
+    with switched_off(), pytest.raises(RuntimeError, match="runs only as planned"):
         run(x)
     assert not called
     run(x).sum().backward()  # as planned
@@ -144,7 +142,7 @@ def test_another_backend_is_an_error(pooled):
     run, x, _ = pooled
     with (
         stance("default", force_backend="eager"),
-        pytest.raises(RuntimeError, match="no planned step"),
+        pytest.raises(RuntimeError, match="ran without its plan"),
     ):
         run(x)
 
@@ -153,14 +151,14 @@ def test_what_is_compiled_is_run_as_planned_or_not_at_all(pooled):
     run, x, _ = pooled
     with torch.no_grad():
         run(x)
-    no_plan = pytest.raises(RuntimeError, match="does not run untraced")
+    no_plan = pytest.raises(RuntimeError, match="runs only as planned")
     with torch.no_grad(), stance("force_eager"), no_plan:
         run(x)
     with torch.no_grad():
         run(x)
     with torch.no_grad(), stance("eager_on_recompile"):
         run(x)
-        with pytest.raises(RuntimeError, match="does not run untraced"):
+        with pytest.raises(RuntimeError, match="runs only as planned"):
             run(x[:7])
 
 
@@ -176,7 +174,10 @@ def test_a_backward_phase_is_memcfgs_or_an_error(pooled):
     run, x, _ = pooled
     loss = run(x).sum()
     other = torch._dynamo.compiled_autograd._enable(torch.compile(backend="eager"))
-    with other, pytest.raises(RuntimeError, match="compiled by another than memcfg"):
+    with (
+        other,
+        pytest.raises(RuntimeError, match="replaced the planned backward phase"),
+    ):
         loss.backward()
     assert all(each.grad is None for each in run.parameters())
 
