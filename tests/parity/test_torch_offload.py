@@ -196,7 +196,7 @@ def test_a_second_pass_without_room_is_refused_and_takes_no_bytes(small):
     for each in (small.module, small.plain):
         each.zero_grad()
     first = small.run(small.x)
-    with pytest.raises(ResourceExhaustedError, match="one pass before the next"):
+    with pytest.raises(ResourceExhaustedError, match="each backward before the next"):
         small.run(small.x.flip(0))
     assert small.run.spill_bytes == most
     F.cross_entropy(first, small.y).backward()
@@ -204,6 +204,64 @@ def test_a_second_pass_without_room_is_refused_and_takes_no_bytes(small):
     assert same_bits(small.module, small.plain)
     del first
     assert right(small)
+
+
+def leanest(graph, *, limit_bytes):
+    """Plan with as little memory as there is a plan for, whatever the limit."""
+    with pytest.raises(InfeasiblePlanError) as caught:
+        out_of_core()(graph, limit_bytes=1)
+    assert caught.value.smallest_limit_bytes <= limit_bytes
+    return out_of_core()(graph, limit_bytes=caught.value.smallest_limit_bytes)
+
+
+@pytest.fixture
+def roomy(tmp_path):
+    """A network whose tensors leave under a limit with room for two passes."""
+    layers = [
+        part for _ in range(4) for part in (torch.nn.Linear(64, 64), torch.nn.Tanh())
+    ]
+    module, x = torch.nn.Sequential(*layers), torch.randn(256, 64)
+    limit = 2 * mt.estimate(module, (x,), times="nominal").peak_bytes
+    options = {"spill_to": tmp_path, "policy": leanest, "times": "nominal"}
+    run = mt.budget(module, limit, **options)
+    run(x).sum().backward()
+    most = run.spill_bytes
+    assert most > 0
+    module.zero_grad()
+    return SimpleNamespace(
+        module=module, run=run, x=x, limit=limit, most=most, options=options
+    )
+
+
+def test_two_forward_passes_before_backward_have_bytes_of_their_own(roomy):
+    plain = copy.deepcopy(roomy.module)
+
+    def both(run):
+        first, second = run(roomy.x), run(roomy.x.flip(0))
+        (first.square().sum() + second.square().sum()).backward()
+
+    both(plain)
+    used = allocated_peak(lambda: both(roomy.run))
+    assert same_bits(roomy.module, plain)
+    assert roomy.run.spill_bytes == 2 * roomy.most
+    held = sum(rounded(each.nbytes) for each in (*plain.parameters(), roomy.x))
+    assert used + held <= roomy.limit
+
+
+def test_a_second_pass_is_refused_if_spill_limit_has_no_room_for_it(roomy):
+    module, plain = copy.deepcopy(roomy.module), copy.deepcopy(roomy.module)
+    torch._dynamo.reset()
+    options = {**roomy.options, "spill_limit": 2 * roomy.most - 64}
+    run = mt.budget(module, roomy.limit, **options)
+    first = run(roomy.x)
+    with pytest.raises(ResourceExhaustedError, match="Run backward before the next"):
+        run(roomy.x.flip(0))
+    first.sum().backward()
+    plain(roomy.x).sum().backward()
+    assert same_bits(module, plain)
+    del first
+    run(roomy.x.flip(0)).sum().backward()
+    assert run.spill_bytes == roomy.most
 
 
 def test_a_graph_that_is_retained_gives_the_same_gradients_twice(small):

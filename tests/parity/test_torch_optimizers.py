@@ -367,7 +367,8 @@ def test_parameters_that_change_after_a_budget_are_counted(change, foreach):
             gc.collect()
             mt.reset_memory_stats()
             optimizer.zero_grad()
-            loss(run(x)).backward()
+            out = run(x)  # held until the next one is assigned
+            loss(out).backward()
             optimizer.step()
             peaks.append(mt.get_memory_info()["peak"] - before)
     finally:
