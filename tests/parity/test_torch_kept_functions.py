@@ -92,7 +92,7 @@ class Network(nn.Module):
 
     def __init__(self, width=64):
         super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(6))
+        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(4))
         self.scale = nn.Parameter(torch.linspace(0.5, 1.5, width))
         self.unused = nn.Parameter(torch.ones(1))
 
@@ -130,11 +130,7 @@ def test_each_runs_once_in_its_place_to_eagers_bits_within_the_limit():
     wanted, told = trained(eager, eager, x)
     estimate = mt.estimate(copy.deepcopy(original), (x,))
     assert estimate.floor_bytes < 0.8 * estimate.peak_bytes
-    for limit in (
-        estimate.peak_bytes,
-        (estimate.peak_bytes + estimate.floor_bytes) // 2,
-        estimate.floor_bytes,
-    ):
+    for limit in (estimate.peak_bytes, estimate.floor_bytes):
         torch._dynamo.reset()
         module = copy.deepcopy(original)
         run = mt.budget(module, limit, example=(x,))
@@ -163,7 +159,8 @@ def test_estimates_of_eager_have_their_bytes():
     used = allocated_peak(lambda: module(x).square().mean().backward())
     there = [*module.parameters(), x]
     measured = used + sum(rounded(each.nbytes) for each in there)
-    assert 1 <= told / measured <= 1.04  # what `Same` gives back is copied here
+    # What `Same` gives back, as large as `x`, is copied here.
+    assert 0 <= told - measured <= x.nbytes + 2048
 
 
 def test_evaluation_between_steps_and_gradients_that_add_up():
