@@ -21,6 +21,7 @@ from memcfg.plan._bound import check_graph, lower_bound
 from memcfg.plan._place import PLAN_EFFORT
 from memcfg.plan._plan import Group, Plan, Predicted, Summary
 from memcfg.plan._simulate import Simulation, simulate
+from memcfg.plan._watch import check_planning_time
 from memcfg.units import ALIGNMENT, align_up
 
 if TYPE_CHECKING:
@@ -109,6 +110,7 @@ class Request:
     def once(self, key: Hashable, make: Callable[[], _Made]) -> _Made:
         """Make what depends on the graph and a key alone, if no method has."""
         if key not in self.known:
+            check_planning_time()
             self.known[key] = make()
         made: _Made = self.known[key]
         return made

@@ -4,13 +4,47 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 _PERIOD = 0.05  # seconds between two questions
+_end = ContextVar("_end", default=math.inf)  # of planning, on the thread's clock
+
+
+class PlanningTimeError(Exception):
+    """A policy needs more time than its caller gives it.
+
+    It is no PlanError: a policy that tries several methods must not take it for the
+    failure of one.
+    """
+
+
+@contextmanager
+def planning_until(end: float) -> Iterator[None]:
+    """Have policies of memcfg raise PlanningTimeError soon after a time.
+
+    Parameters
+    ----------
+    end : float
+        Seconds on the clock of `time.thread_time`. Policies look at it between two
+        searches, each of which takes some tenths of a second in a large graph.
+    """
+    token = _end.set(end)
+    try:
+        yield
+    finally:
+        _end.reset(token)
+
+
+def check_planning_time() -> None:
+    """Raise PlanningTimeError once the time of `planning_until` is over."""
+    if time.thread_time() > _end.get():
+        raise PlanningTimeError("planning takes longer than its caller waits")
 
 
 @dataclass

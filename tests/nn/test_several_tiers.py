@@ -40,7 +40,7 @@ METHODS: dict[str, Policy] = {
 
 def network():
     nn.set_random_seed(1)
-    layers = [nn.Conv2D(16, 3, padding="same", activation="relu") for _ in range(24)]
+    layers = [nn.Conv2D(16, 3, padding="same", activation="relu") for _ in range(16)]
     ends = [nn.GlobalAveragePooling2D(), nn.Dense(5)]
     model = nn.Sequential([nn.Input((16, 16, 3)), *layers, *ends])
     loss = nn.SparseCategoricalCrossentropy(from_logits=True)
@@ -111,11 +111,10 @@ def test_what_has_no_room_on_the_first_tier_goes_to_the_next(
     device(limit, "host")
     away = trained(METHODS[name])[0].summary.by_tier["host"]
     device(limit, places, [away // 3, None])
-    with pytest.raises(InfeasiblePlanError):
-        trained(share())
     taken = watch(monkeypatch)
     plan, graph, weights, report = trained(METHODS[name])
     validate(graph, plan)
+    assert share()(graph).peak_bytes > limit
     assert broken(graph, plan, graph.tiers) == []
     there = bytes_by_tier(graph, plan)
     assert plan.summary.by_tier == there

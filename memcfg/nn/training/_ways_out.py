@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 from memcfg.errors import InfeasiblePlanError
 from memcfg.graph import NOMINAL_COPY, Tier
 from memcfg.plan import auto, share
+from memcfg.plan._watch import planning_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +33,7 @@ __all__ = ["with_ways_out"]
 _SECONDS = 2.0  # of processor time that the searches take at most, or
 _TIMES = 4.0  # as many times that of the refused plan, if it is more,
 _MOST = 30.0  # but no more seconds than this
+_PART = 0.5  # of the time that is left, for each setting; batches have the rest
 _LARGER = "larger batches"
 _WHOLE = {"simple_rnn": "SimpleRNN", "gru": "GRU", "lstm": "LSTM"}
 _T = TypeVar("_T")
@@ -59,23 +61,24 @@ class _Search:
         self._end = time.thread_time() + min(max(_SECONDS, _TIMES * seconds), _MOST)
         if executor.times == "measured":  # each batch size would be measured
             self._end = -math.inf
-        self._refusal = seconds  # one that looks for the smallest limit, and
-        self._longest: float | None = None  # so far of those that look at one limit
         self.has_failed = False  # whether an attempt raised an error
 
-    def has_time(self, *, for_limit: bool = False) -> bool:
-        """Whether one more plan ends in time, if it takes no longer than others."""
-        is_first = for_limit or self._longest is None
-        seconds = self._refusal if is_first else self._longest
-        return time.thread_time() + (seconds or 0.0) <= self._end
+    def has_time(self) -> bool:
+        """Whether there is time for one more plan."""
+        return time.thread_time() < self._end
 
-    def attempt(self, find: Callable[[], _T]) -> _T | None:
+    def attempt(self, find: Callable[[], _T], part: float = 1.0) -> _T | None:
         """Return what is found; None, which `has_failed` notes, if that fails.
 
-        Layers and policies of users may raise anything for another batch.
+        It takes at most a part of the time that is left.
+
+        Layers and policies of users may raise anything for another batch, and a policy
+        that takes too long raises PlanningTimeError.
         """
         try:
-            return find()
+            now = time.thread_time()
+            with planning_until(now + part * (self._end - now)):
+                return find()
         except Exception:
             self.has_failed = True
             return None
@@ -85,14 +88,9 @@ class _Search:
         graph = self.trace(self.spec, self.key)
         return self.executor.smallest_limit(graph, policy, self.promised)
 
-    def fits(self, batch: int, steps: int | None = None) -> bool:
+    def fits(self, batch: int, policy: Policy, steps: int | None = None) -> bool:
         """Whether a smaller batch fits, perhaps with accumulated gradients."""
-        began = time.thread_time()
-        found = self._fits(batch, self.policy, steps)
-        self._longest = max(self._longest or 0.0, time.thread_time() - began)
-        return found
 
-    def _fits(self, batch: int, policy: Policy, steps: int | None = None) -> bool:
         def find() -> bool:
             graph = self._graph(batch, steps)
             return self.executor.fits(graph, policy, self.promised)
@@ -126,7 +124,7 @@ class _Search:
             end = high
             while end - low > 1 and self.has_time():
                 middle = (low + end) // 2
-                if self._fits(middle, plan):
+                if self.fits(middle, plan):
                     low = middle
                 else:
                     end = middle
@@ -150,7 +148,7 @@ class _Search:
             middle = (low + high) // 2 if tried > 1 else guess
             middle = min(max(middle, low + 1), high - 1)
             tried += 1
-            if self.fits(middle):
+            if self.fits(middle, self.policy):
                 low, guess = middle, middle + 1
             else:
                 high, guess = middle, middle - 1
@@ -175,7 +173,7 @@ class _Search:
             if whole % batch == 0:
                 if not self.has_time():
                     return None, False
-                if self.fits(batch, whole // batch):
+                if self.fits(batch, self.policy, whole // batch):
                     return (whole // batch, batch), True
         return None, not self.has_failed
 
@@ -230,20 +228,20 @@ def with_ways_out(
     low, high = search.batches() if several else (0, 1)
     failed = search.has_failed
     for setting, other in _settings(executor, policy):
-        if not search.has_time(for_limit=True):
+        if not search.has_time():
             unsearched.append(setting)
             continue
         search.has_failed = False
-        found = search.attempt(partial(search.smallest_limit, other))
+        found = search.attempt(partial(search.smallest_limit, other), _PART)
         if search.has_failed:
             unsearched.append(setting)
         elif found is not None and found < error.smallest_limit_bytes:
             limits[setting] = found
     largest = accumulation = None
     if several:
-        search.has_failed |= failed
         guess = search.attempt(partial(search.guess, error))
         guess = (low + high) // 2 if guess is None else guess
+        search.has_failed = failed
         largest, is_largest = search.largest_batch(low, high, guess)
         if not is_largest:
             unsearched.append(_LARGER if largest else "smaller batches")
