@@ -95,7 +95,7 @@ KINDS = (
 )
 
 
-@pytest.mark.parametrize("count", [20, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [10, pytest.param(200, marks=pytest.mark.slow)])
 def test_models_that_die_leave_no_descriptor_thread_file_or_object(count, tmp_path):
     for kind in KINDS:  # what is made once
         kind(tmp_path)
