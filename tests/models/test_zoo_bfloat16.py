@@ -13,6 +13,8 @@ import memcfg as mc
 
 nn = mc.nn
 EPOCHS, BATCH, SEEDS = 12, 32, (1, 2, 3)
+# Their ops are those of others, in float32 in the gate as well.
+LARGE = {"googlenet", "nin", "resnet18", "unet", "vgg16"}
 
 
 def run(model, policy, data):
@@ -33,7 +35,7 @@ def run(model, policy, data):
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.slow] * (name in DEEP))
+        pytest.param(name, marks=[pytest.mark.slow] * (name in {*DEEP, *LARGE}))
         for name in sorted(FAMILIES)
     ],
 )
@@ -69,14 +71,16 @@ def accuracy(policy, seed, digits):
     return found
 
 
-def test_lenet5_tells_digits_apart_as_in_float32():
+def test_lenet5_tells_digits_apart_as_in_float32(tenths):
+    """Of three seeds; a gate has one, and three more digits of 600 may be wrong."""
+    whole = 3 if tenths == 10 else 1
     digits = load_digits()
     x = (digits.images / 16).astype(np.float32)[..., None]
     order = np.random.default_rng(0).permutation(len(x))
     parts = [(x[part], digits.target[part]) for part in (order[:1200], order[1200:])]
     means = [
-        np.mean([accuracy(policy, seed, parts) for seed in SEEDS])
+        np.mean([accuracy(policy, seed, parts) for seed in SEEDS[:whole]])
         for policy in ("float32", "mixed_bfloat16")
     ]
     assert means[0] >= 0.975
-    assert means[1] >= means[0] - 0.005
+    assert means[1] >= means[0] - (0.005 if whole == 3 else 0.01)

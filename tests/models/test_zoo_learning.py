@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from sklearn.datasets import load_digits
 
 import memcfg as mc
@@ -11,6 +12,7 @@ nn = mc.nn
 EPOCHS, BATCH = 20, 32
 
 
+@pytest.mark.slow  # test_zoo_bfloat16 has a shorter one in the gate
 def test_lenet5_tells_digits_apart():
     digits = load_digits()
     x = (digits.images / 16).astype(np.float32)[..., None]

@@ -12,11 +12,19 @@ from calls import data_threads, eventually
 from runs import Runs
 
 import memcfg as mc
+from memcfg.nn.training import _ways_out
 
 
 @pytest.fixture(autouse=True)
 def _seeded():
     mc.nn.set_random_seed(1234)
+
+
+@pytest.fixture(autouse=True)
+def _brief_refusals(monkeypatch):
+    """Let a refusal search for no seconds for what else would do; see test_ways_out."""
+    monkeypatch.setattr(_ways_out, "_SECONDS", 0.05)
+    monkeypatch.setattr(_ways_out, "_TIMES", 0.0)
 
 
 @pytest.fixture

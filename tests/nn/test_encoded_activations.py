@@ -263,24 +263,29 @@ def rebuilding(seed, memory, codec=None):
     return np.mean(history.history["loss"][-5:]), codecs
 
 
-def test_rounding_is_worse_where_the_forward_phase_reads_it(rounding):
+def test_rounding_is_worse_where_the_forward_phase_reads_it(rounding, tenths):
     """Gist (Jain et al. 2018) delays it: 8 bits wait, and the next layer reads 32.
 
     From maps of 8 bits throughout, a network cannot tell numbers as finely as from
     exact ones, which gradients of rounded maps train nearly as well. In 16 bits the
     same op does no harm, so it is the bits that do. Other kernels round otherwise, and
     change the loss of a seed by some 10 %: hence the room.
+
+    A gate has one seed, and compares the two of 8 bits.
     """
     found = []
-    for seed in range(3):
-        exact, codecs = rebuilding(seed, planning.share())
-        assert not codecs
+    for seed in range(3 if tenths == 10 else 1):
         delayed, codecs = rebuilding(seed, planning.gist("fp8"))
         assert codecs == {"fp8"}
         through, _ = rebuilding(seed, planning.share(), "fp8")
-        fine, _ = rebuilding(seed, planning.share(), "fp16")
         assert through > 1.4 * delayed
-        found.append((exact, delayed, through, fine))
+        if tenths == 10:
+            exact, codecs = rebuilding(seed, planning.share())
+            assert not codecs
+            fine, _ = rebuilding(seed, planning.share(), "fp16")
+            found.append((exact, delayed, through, fine))
+    if not found:
+        return
     exact, delayed, through, fine = np.mean(found, axis=0)
     print(f"{exact:.6f}, fp8 {delayed:.6f}, through {through:.6f}, fp16 {fine:.6f}")
     assert through > 1.6 * delayed
