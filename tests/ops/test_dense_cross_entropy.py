@@ -192,7 +192,10 @@ def trained(monkeypatch, made, policy="share", *, fuses=True):
     return losses, weights, peak
 
 
-@pytest.mark.parametrize("options", [{}, {"tied": False}, {"tied": False, "biased": 0}])
+OTHERS = {"tied": False}, {"tied": False, "biased": 0}
+
+
+@pytest.mark.parametrize("options", [{}, *OTHERS])
 def test_models_learn_what_they_learn_from_whole_logits(monkeypatch, options):
     losses, weights, peak = trained(monkeypatch, model(**options))
     wanted, others, most = trained(monkeypatch, model(**options), fuses=False)
@@ -212,7 +215,10 @@ def test_models_learn_what_they_learn_from_whole_logits(monkeypatch, options):
 MIXED = "mixed_bfloat16"
 
 
-@pytest.mark.parametrize("options", [{}, {"tied": False}, {"tied": False, "biased": 0}])
+@pytest.mark.parametrize(
+    "options",
+    [{}, *(pytest.param(each, marks=pytest.mark.slow) for each in OTHERS)],
+)
 def test_models_in_bfloat16_learn_so_too(monkeypatch, options):
     """As from whole logits, and as in float32, within bfloat16's digits."""
     options["dtype"] = MIXED

@@ -355,7 +355,13 @@ def zoo(name: str) -> Graph:
     return model.graph(8)
 
 
-@pytest.mark.parametrize("name", ["resnet18", "mobilenet", "unet", "lstm_lm"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("resnet18", "lstm_lm"),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("mobilenet", "unet")),
+    ],
+)
 def test_networks_take_no_more_work_than_by_segments(name):
     """At every tenth of the way; and the more memory, the less work."""
     graph = zoo(name)

@@ -88,7 +88,7 @@ def test_no_more_leaves_than_must(resnet):
 @pytest.mark.parametrize("trigger", ["in_time", "at_once", "on_demand"])
 def test_what_a_limit_can_be_is_no_matter_of_the_lane(resnet, trigger):
     needs = {}
-    for rate in (1e12, 1e9, 1e7):
+    for rate in (1e12, 1e7):
         graph = replace(resnet, tiers=(Tier("host", rate),))
         with pytest.raises(InfeasiblePlanError) as refused:
             meng_swap(trigger)(graph, 64)

@@ -154,7 +154,12 @@ def test_less_time_with_more_memory_and_never_more():
 @pytest.mark.strength(1)
 @pytest.mark.parametrize("bandwidth", [5e9, 5e8])
 @pytest.mark.parametrize(
-    ("name", "batch"), [("resnet18", 32), ("unet", 4), ("alexnet", 32)]
+    ("name", "batch"),
+    [
+        ("resnet18", 32),
+        ("alexnet", 32),
+        pytest.param("unet", 4, marks=pytest.mark.slow),
+    ],
 )
 def test_it_is_as_fast_as_vdnn_at_every_budget(name, batch, bandwidth):
     graph = step(name, batch, bandwidth)

@@ -110,10 +110,11 @@ def test_an_op_is_replayed_with_all_that_it_reads():
     assert time_lower_bound(graph, 64 * 33) == 14.0
 
 
-def test_no_plan_is_faster():
+def test_no_plan_is_faster(tenths):
     policies: list[Policy] = [sqrt_checkpoint(), replay_elementwise(), auto()]
     recomputed = 0
-    for seed in range(60):
+    seeds = range(60 if tenths == 10 else 20)
+    for seed in seeds:
         graph = random_step(seed)
         peak = share()(graph).peak_bytes
         for policy in policies:
@@ -128,7 +129,7 @@ def test_no_plan_is_faster():
                     plan.predicted.seconds / bound - 1, abs=1e-12
                 )
                 recomputed += plan.predicted.recompute_seconds > 0
-    assert recomputed > 15
+    assert recomputed > len(seeds) // 4
 
 
 def test_what_takes_less_than_the_bound_beats_all_that_is_computed_again():
