@@ -16,7 +16,9 @@ def read(number: int, length: int) -> np.ndarray:
     return np.cumsum(np.sin(np.arange(length) * (number + 1.0)))
 
 
-def picture(before: mc.WorkspaceStats, after: mc.WorkspaceStats) -> str:
+def picture(
+    before: mc.workspaces.WorkspaceStats, after: mc.workspaces.WorkspaceStats
+) -> str:
     """Draw the blocks of the ring, and mark the one that a cycle has written."""
     block = before.offset // after.block_size % ring.slots
     same = before.block_size == after.block_size  # else it is another ring
@@ -25,7 +27,9 @@ def picture(before: mc.WorkspaceStats, after: mc.WorkspaceStats) -> str:
     return f"[{marks}] × {after.block_size / KIB:4.1f} KiB"
 
 
-def happened(before: mc.WorkspaceStats, after: mc.WorkspaceStats) -> str:
+def happened(
+    before: mc.workspaces.WorkspaceStats, after: mc.workspaces.WorkspaceStats
+) -> str:
     """Say what was out of the ordinary in a cycle."""
     if after.block_size > before.block_size:
         return "the ring is built for longer ones" if before.size else "learned"

@@ -7,6 +7,7 @@ loads no kernel and training loads no command.
 from __future__ import annotations
 
 import sys
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -33,54 +34,20 @@ if TYPE_CHECKING:
         workspaces,
     )
     from memcfg.config import (
-        AllocationPolicy,
-        DebugMode,
-        EscapePolicy,
-        LearningPolicy,
-        LocationPolicy,
-        MirroringPolicy,
-        ResetPolicy,
-        SpillPolicy,
         WorkspaceConfig,
         device,
     )
-    from memcfg.errors import (
-        NoSuchWorkspaceError,
-        WorkspaceConfigError,
-        WorkspaceError,
-        WorkspaceFullError,
-        WorkspaceLeakError,
-        WorkspaceLeakWarning,
-        WorkspaceSpillWarning,
-        WorkspaceStaleError,
-        WorkspaceWarning,
-    )
     from memcfg.workspaces import (
-        ArrayType,
-        LayerWorkspaceMgr,
-        PingPong,
         RingWorkspace,
         Workspace,
         WorkspaceMode,
-        WorkspaceStats,
-        current_workspace,
         destroy_all_workspaces,
         detach,
         gc,
-        generation_of,
-        get_workspace,
         is_attached,
-        is_in_scope,
-        is_valid,
-        leverage,
-        leverage_or_detach,
-        leverage_to,
         list_workspaces,
-        migrate,
         scope_out,
-        summary,
         workspace,
-        workspace_exists,
         workspace_of,
     )
 
@@ -89,35 +56,64 @@ _SUBPACKAGES = (
     *("nn", "ops", "plan", "runtime", "testing", "units", "workspaces"),
 )
 
+# Where names are that were on top until 0.1; they warn, and go in 1.0.
+_MOVED = {
+    **dict.fromkeys(
+        (
+            "AllocationPolicy",
+            "DebugMode",
+            "EscapePolicy",
+            "LearningPolicy",
+            "LocationPolicy",
+            "MirroringPolicy",
+            "ResetPolicy",
+            "SpillPolicy",
+        ),
+        "config",
+    ),
+    **dict.fromkeys(
+        (
+            "NoSuchWorkspaceError",
+            "WorkspaceConfigError",
+            "WorkspaceError",
+            "WorkspaceFullError",
+            "WorkspaceLeakError",
+            "WorkspaceLeakWarning",
+            "WorkspaceSpillWarning",
+            "WorkspaceStaleError",
+            "WorkspaceWarning",
+        ),
+        "errors",
+    ),
+    **dict.fromkeys(
+        (
+            "ArrayType",
+            "LayerWorkspaceMgr",
+            "PingPong",
+            "WorkspaceStats",
+            "current_workspace",
+            "generation_of",
+            "get_workspace",
+            "is_in_scope",
+            "is_valid",
+            "leverage",
+            "leverage_or_detach",
+            "leverage_to",
+            "migrate",
+            "summary",
+            "workspace_exists",
+        ),
+        "workspaces",
+    ),
+}
+
 __all__ = [
-    "AllocationPolicy",
-    "ArrayType",
-    "DebugMode",
-    "EscapePolicy",
-    "LayerWorkspaceMgr",
-    "LearningPolicy",
-    "LocationPolicy",
-    "MirroringPolicy",
-    "NoSuchWorkspaceError",
-    "PingPong",
-    "ResetPolicy",
     "RingWorkspace",
-    "SpillPolicy",
     "Workspace",
     "WorkspaceConfig",
-    "WorkspaceConfigError",
-    "WorkspaceError",
-    "WorkspaceFullError",
-    "WorkspaceLeakError",
-    "WorkspaceLeakWarning",
     "WorkspaceMode",
-    "WorkspaceSpillWarning",
-    "WorkspaceStaleError",
-    "WorkspaceStats",
-    "WorkspaceWarning",
     "__version__",
     "config",
-    "current_workspace",
     "data",
     "destroy_all_workspaces",
     "detach",
@@ -125,30 +121,20 @@ __all__ = [
     "devices",
     "errors",
     "gc",
-    "generation_of",
-    "get_workspace",
     "graph",
     "interop",
     "is_attached",
-    "is_in_scope",
-    "is_valid",
-    "leverage",
-    "leverage_or_detach",
-    "leverage_to",
     "list_workspaces",
     "memory",
-    "migrate",
     "models",
     "nn",
     "ops",
     "plan",
     "runtime",
     "scope_out",
-    "summary",
     "testing",
     "units",
     "workspace",
-    "workspace_exists",
     "workspace_of",
     "workspaces",
 ]
@@ -160,6 +146,14 @@ def __getattr__(name: str) -> Any:
             return import_module("memcfg.torch")
         except ImportError as error:
             refuse("memcfg", name, f": {error}")
+    if name in _MOVED:
+        place = f"memcfg.{_MOVED[name]}"
+        warnings.warn(
+            f"memcfg.{name} goes in 1.0: use {place}.{name}",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return getattr(import_module(place), name)
     if name not in __all__:
         why = TOP.get(name)
         refuse("memcfg", name, f", which TensorFlow has: {why}" if why else "")

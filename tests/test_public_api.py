@@ -149,3 +149,11 @@ def test_dir_lists_what_is_public(name):
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="nothing_like_it"):
         memcfg.nothing_like_it  # noqa: B018 - the look-up is the test
+
+
+@pytest.mark.parametrize(("name", "room"), memcfg._MOVED.items())
+def test_a_name_that_moved_warns_and_is_the_same(name, room):
+    with pytest.warns(DeprecationWarning, match=rf"use memcfg\.{room}\.{name}$"):
+        found = getattr(memcfg, name)
+    assert found is getattr(importlib.import_module(f"memcfg.{room}"), name)
+    assert name not in dir(memcfg)

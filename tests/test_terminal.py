@@ -140,7 +140,7 @@ class TestEightyColumns:
         with mc.workspace(name):
             np.ones(2**20)
         try:
-            assert widest(mc.summary()) <= 80
+            assert widest(mc.workspaces.summary()) <= 80
         finally:
             mc.destroy_all_workspaces()
 
@@ -219,7 +219,7 @@ class TestNarrowOutput:
             print(a_plan(name))
             print(a_report(name))
             with mc.workspace(name), pool.allocate(2**20, tag=name):
-                print(mc.summary())
+                print(mc.workspaces.summary())
                 print(mc.memory.summary(pool))
                 print(mc.memory.occupancy(pool))
                 print(mc.memory.list_live(pool)[0])

@@ -197,7 +197,8 @@ class LayerWorkspaceMgr:
         configured; by those that make or move arrays and by `borrow`, of one whose
         workspace is not open; by the settings, of a manager that cannot be changed.
     WorkspaceLeakError, WorkspaceStaleError
-        By what reads an array whose bytes may be another's; see `memcfg.is_valid`.
+        By what reads an array whose bytes may be another's; see
+        `memcfg.workspaces.is_valid`.
     ResourceExhaustedError
         Where there is no memory for an array.
 
@@ -208,8 +209,8 @@ class LayerWorkspaceMgr:
     Examples
     --------
     >>> import memcfg as mc
-    >>> kinds = mc.ArrayType
-    >>> manager = mc.LayerWorkspaceMgr().set(kinds.ACTIVATIONS, "activations")
+    >>> kinds, manager = mc.workspaces.ArrayType, mc.workspaces.LayerWorkspaceMgr()
+    >>> manager = manager.set(kinds.ACTIVATIONS, "activations")
     >>> manager = manager.default_workspace("working memory")
     >>> with manager.enter(kinds.ACTIVATIONS, kinds.FF_WORKING_MEM):
     ...     y = manager.zeros(kinds.FF_WORKING_MEM, (2, 3))

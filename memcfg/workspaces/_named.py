@@ -210,7 +210,7 @@ def summary() -> str:
     --------
     >>> import memcfg as mc
     >>> _ = mc.workspace("loop", mc.WorkspaceConfig(initial_size=1000))
-    >>> print(mc.summary())
+    >>> print(mc.workspaces.summary())
     1 workspace of this thread
     loop: closed, 0 cycles; page 1.27 KiB (1300 B), spilled 0 B, pinned 0 B
     >>> mc.destroy_all_workspaces()

@@ -104,7 +104,7 @@ class PingPong:
     >>> import numpy as np
     >>> import memcfg as mc
     >>> x = np.ones((2, 3))
-    >>> act = mc.PingPong("act")
+    >>> act = mc.workspaces.PingPong("act")
     >>> with act:
     ...     for layer in range(5):
     ...         workspace = act.turn()

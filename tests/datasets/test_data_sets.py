@@ -20,7 +20,7 @@ from memcfg.errors import FormatError
 @pytest.fixture(autouse=True)
 def _without_workspaces():
     yield
-    assert mc.current_workspace() is None
+    assert mc.workspaces.current_workspace() is None
     mc.destroy_all_workspaces()
 
 

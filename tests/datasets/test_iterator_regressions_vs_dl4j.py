@@ -192,9 +192,9 @@ def test_12_a_batch_that_the_ring_has_gone_past_is_not_overwritten(pool):
                 kept[number] = batch
             for before, each in kept.items():
                 assert (each.features == before).all()
-                assert mc.is_valid(each.features)
+                assert mc.workspaces.is_valid(each.features)
     for number, batch in kept.items():
         assert (batch.features == number).all()
-        assert mc.is_valid(batch.features)
+        assert mc.workspaces.is_valid(batch.features)
     kept.clear()
     del batch, each

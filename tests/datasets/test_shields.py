@@ -30,7 +30,7 @@ SHIELDS = pytest.mark.parametrize(
 @pytest.fixture(autouse=True)
 def _without_workspaces():
     yield
-    assert mc.current_workspace() is None
+    assert mc.workspaces.current_workspace() is None
     mc.destroy_all_workspaces()
 
 

@@ -294,7 +294,7 @@ def test_workspaces_of_a_model_are_listed_and_destroyed_between_steps(mode, act)
         assert mc.list_workspaces() == []
         assert pool_owners() == arena
     assert found == wanted
-    assert mc.current_workspace() is None
+    assert mc.workspaces.current_workspace() is None
     model.close()
     assert in_use() == 0
 
@@ -304,11 +304,11 @@ def test_workspaces_of_a_model_are_in_the_summary():
     train(model)
     (each,) = mc.list_workspaces()
     assert each.name == "LOOP_EXTERNAL"
-    lines = mc.summary().splitlines()
+    lines = mc.workspaces.summary().splitlines()
     assert lines[0] == "1 workspace of this thread"
     assert f"LOOP_EXTERNAL of model {each.model}: closed; " in lines[1]
     assert f"({each.nbytes} B)" in lines[1]
-    assert not mc.workspace_exists("LOOP_EXTERNAL")
+    assert not mc.workspaces.workspace_exists("LOOP_EXTERNAL")
     mc.testing.assert_no_workspaces_open()
 
 
@@ -362,7 +362,10 @@ def test_a_model_amid_a_step_keeps_its_workspaces(thread, elsewhere, monkeypatch
             mc.destroy_all_workspaces(thread)
         except WorkspaceError as error:
             seen.append(str(error))
-            assert mc.workspace_exists("other") is not elsewhere or thread == "all"
+            assert (
+                mc.workspaces.workspace_exists("other") is not elsewhere
+                or thread == "all"
+            )
 
     write = Batch.write
 
@@ -564,7 +567,7 @@ def test_g9_g10_the_output_goes_into_the_callers_workspace(mode, config):
             assert ws.stats().spilled_count == (number == 0)
             assert ws.stats().cycle_bytes == -(-expected.nbytes // 64) * 64
             assert mc.workspace_of(found) is ws
-            assert mc.is_in_scope(found)
+            assert mc.workspaces.is_in_scope(found)
             assert np.array_equal(found, expected)
             assert ws.is_open
             del found
@@ -688,7 +691,10 @@ def test_a_workspace_that_is_full_refuses_the_output(mode):
     x, _ = data()
     model = make(training_workspace_mode=mode)
     config = mc.WorkspaceConfig(initial_size=64, allocation="strict", spill="fail")
-    with mc.workspace("output", config) as ws, pytest.raises(mc.WorkspaceFullError):
+    with (
+        mc.workspace("output", config) as ws,
+        pytest.raises(mc.errors.WorkspaceFullError),
+    ):
         model.predict(x, verbose=0, workspace=ws)
     assert model.predict(x, verbose=0).shape == (40, 5)
 
@@ -831,7 +837,7 @@ def test_an_error_inside_a_step_closes_all_and_changes_nothing(mode, place):
     with pytest.raises(KernelError, match="fault") as caught:
         model.train_on_batch(x, y)
     program._loop.fail_at(None)
-    assert mc.current_workspace() is None
+    assert mc.workspaces.current_workspace() is None
     assert in_use() == held
     assert model.optimizer.iterations == 1
     for first, second in zip(before, model.get_weights(), strict=True):
@@ -854,7 +860,7 @@ def test_a_loss_that_is_not_finite(mode):
     for first, second in zip(before, model.get_weights(), strict=True):
         assert np.array_equal(first, second)
     assert np.isnan(model.train_on_batch(x, y, on_nan="ignore")[0])
-    assert mc.current_workspace() is None
+    assert mc.workspaces.current_workspace() is None
 
 
 def test_two_threads_use_one_model(mode):

@@ -13,7 +13,7 @@ from memcfg import memory
 @pytest.fixture(autouse=True)
 def _without_workspaces():
     yield
-    assert mc.current_workspace() is None
+    assert mc.workspaces.current_workspace() is None
     mc.destroy_all_workspaces(thread="all")
 
 

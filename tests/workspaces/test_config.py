@@ -20,13 +20,13 @@ from memcfg import config
 from memcfg.errors import FormatError, WorkspaceConfigError
 
 POLICIES = {
-    "allocation": mc.AllocationPolicy,
-    "learning": mc.LearningPolicy,
-    "spill": mc.SpillPolicy,
-    "reset": mc.ResetPolicy,
-    "mirroring": mc.MirroringPolicy,
-    "location": mc.LocationPolicy,
-    "on_escape": mc.EscapePolicy,
+    "allocation": mc.config.AllocationPolicy,
+    "learning": mc.config.LearningPolicy,
+    "spill": mc.config.SpillPolicy,
+    "reset": mc.config.ResetPolicy,
+    "mirroring": mc.config.MirroringPolicy,
+    "location": mc.config.LocationPolicy,
+    "on_escape": mc.config.EscapePolicy,
 }
 
 
@@ -81,7 +81,7 @@ def test_policies_are_members_or_words(field):
 def test_a_ring_has_two_names():
     for word in ("end_of_buffer", "ENDOFBUFFER_REACHED", "END_OF_BUFFER"):
         made = mc.WorkspaceConfig(reset=word, overallocation=2.9)
-        assert made.reset is mc.ResetPolicy.ENDOFBUFFER_REACHED
+        assert made.reset is mc.config.ResetPolicy.ENDOFBUFFER_REACHED
         assert (made.circular, made.ring_blocks) == (True, 3)
     assert mc.WorkspaceConfig(overallocation=2.9).ring_blocks == 1
     strict = mc.WorkspaceConfig(reset="end_of_buffer", allocation="strict")
@@ -147,7 +147,7 @@ def test_an_unknown_setting_is_an_error():
 
 def test_it_is_frozen_and_compares_by_value():
     first = mc.WorkspaceConfig(initial_size="1KiB", spill="fail")
-    second = mc.WorkspaceConfig(initial_size=1024, spill=mc.SpillPolicy.FAIL)
+    second = mc.WorkspaceConfig(initial_size=1024, spill=mc.config.SpillPolicy.FAIL)
     assert first == second
     assert hash(first) == hash(second)
     assert first != mc.WorkspaceConfig(initial_size=1024)
@@ -230,7 +230,7 @@ def test_a_reset_puts_settings_back():
     config.reset()
     assert config.get_scope_checks() == "error"
     assert config.get_default_workspace_config() == mc.WorkspaceConfig()
-    assert config.get_debug_mode() is mc.DebugMode.DISABLED
+    assert config.get_debug_mode() is mc.config.DebugMode.DISABLED
 
 
 def test_a_reset_ends_the_debug_mode_in_the_core(pool):
@@ -252,16 +252,16 @@ def test_the_environment_sets_the_debug_mode(monkeypatch, pool):
     with ws:
         ws.empty(8)
         assert (ws.stats().offset, ws.stats().spilled_bytes) == (0, 64)
-    assert config.get_debug_mode() is mc.DebugMode.SPILL_EVERYTHING
-    assert config.set_debug_mode("disabled") is mc.DebugMode.SPILL_EVERYTHING
-    assert config.get_debug_mode() is mc.DebugMode.DISABLED
+    assert config.get_debug_mode() is mc.config.DebugMode.SPILL_EVERYTHING
+    assert config.set_debug_mode("disabled") is mc.config.DebugMode.SPILL_EVERYTHING
+    assert config.get_debug_mode() is mc.config.DebugMode.DISABLED
 
 
 def test_a_variable_that_cannot_be_read_makes_no_workspace(monkeypatch, pool):
     monkeypatch.setenv("MEMCFG_WORKSPACE_DEBUG", "BYPASS")
     with pytest.raises(FormatError, match=r"MEMCFG_.*='BYPASS'.*bypass_ev"):
         mc.workspace("one", resource=pool)
-    assert not mc.workspace_exists("one")
+    assert not mc.workspaces.workspace_exists("one")
     with pytest.raises(FormatError):
         config.set_debug_mode("disabled")
     with pytest.raises(ValueError, match="'spill_everything'"):

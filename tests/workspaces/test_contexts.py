@@ -20,7 +20,7 @@ from memcfg.errors import WorkspaceError, WorkspaceFullError, WorkspaceLeakError
 def pool():
     pool = memory.Pool(limit="8MiB")
     yield pool
-    assert mc.current_workspace() is None
+    assert mc.workspaces.current_workspace() is None
     assert not mc.is_attached(np.empty(1))
     gc.collect()
     pool.check()
@@ -40,7 +40,7 @@ def ws(pool):
 
 def test_a_task_that_enters_after_its_parent_has_left(ws):
     async def late():
-        assert mc.current_workspace() is None
+        assert mc.workspaces.current_workspace() is None
         with ws:
             assert ws.parent is None
             return mc.detach(ws.array([1, 2, 3]))
@@ -70,7 +70,7 @@ def test_two_workspaces_in_a_copied_context(pool, ws):
 def test_what_a_task_makes_in_a_cycle_of_before_is_outside(ws):
     def late():
         array = np.empty(10)
-        return mc.is_attached(array), mc.is_valid(array)
+        return mc.is_attached(array), mc.workspaces.is_valid(array)
 
     with ws:
         context = contextvars.copy_context()
@@ -84,7 +84,9 @@ def test_two_tasks_in_one_workspace_leave_their_own_entry(ws):
             first.set()
             await second.wait()
             assert mc.is_attached(np.empty(3))
-        seen.append((mc.current_workspace(), mc.is_attached(np.empty(3)), ws.is_open))
+        seen.append(
+            (mc.workspaces.current_workspace(), mc.is_attached(np.empty(3)), ws.is_open)
+        )
 
     async def main():
         seen = []
@@ -134,7 +136,7 @@ def test_it_may_be_destroyed_inside_its_block(pool, ws):
     with ws:
         kept = np.ones(3)
         ws.destroy()
-        assert mc.current_workspace() is None
+        assert mc.workspaces.current_workspace() is None
     assert kept.sum() == 3
     del kept
     assert pool.stats().current_bytes == 0
@@ -154,7 +156,7 @@ def test_a_callback_cannot_open_what_is_being_opened(pool):
     with ws:
         for _ in range(2):
             np.empty(3000, np.uint8)
-    with pytest.warns(mc.WorkspaceSpillWarning):
+    with pytest.warns(mc.errors.WorkspaceSpillWarning):
         ws.open()
     ws.close()
     assert told == [7820]

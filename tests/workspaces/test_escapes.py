@@ -49,7 +49,7 @@ def test_a_variable_is_named(ws):
         "message has the lines they are of."
     )
     assert not ws.is_open
-    assert mc.current_workspace() is None
+    assert mc.workspaces.current_workspace() is None
 
 
 @dataclass
@@ -246,7 +246,7 @@ def test_the_array_stays_as_it_is(ws):
         with ws:
             ws.full(1000, -1.0)
     assert (kept == 7).all()
-    assert mc.is_valid(kept)
+    assert mc.workspaces.is_valid(kept)
 
 
 def test_spilled_arrays_are_named_too(pool):

@@ -56,7 +56,7 @@ def test_an_exception_closes_every_scope(make, config, kind):
     for _ in range(3):
         with pytest.raises(kind):
             fails()
-        assert mc.current_workspace() is None
+        assert mc.workspaces.current_workspace() is None
         assert not outer.is_open
         assert not inner.is_open
         assert inner.enabled
@@ -95,7 +95,7 @@ def test_escapes_are_told_after_all_is_safe(make):
     with pytest.raises(WorkspaceLeakError, match="one"):
         ws.close()
     assert not ws.is_open
-    assert mc.current_workspace() is None
+    assert mc.workspaces.current_workspace() is None
     with ws:
         other = ws.zeros(10)
         assert (kept == 1).all()
@@ -122,7 +122,7 @@ def test_destruction_leaves_arrays_alone(make, pool, config):
     for array, step in kept:
         assert (array == step).all()
         array += 1
-        assert not mc.is_in_scope(array)
+        assert not mc.workspaces.is_in_scope(array)
         assert mc.detach(array).sum() == 1000 * (step + 1)
     assert pool.stats().current_bytes >= 12 * 8000
     del array, others
@@ -137,12 +137,12 @@ def test_destruction_inside_the_scope(make):
         ws.open()
         array = ws.ones(10)
         mc.destroy_all_workspaces()
-        assert mc.current_workspace() is None
+        assert mc.workspaces.current_workspace() is None
         assert not outer.is_open
         assert not mc.is_attached(np.ones(3))
         assert array.sum() == 10
         outer.open()
-    assert mc.current_workspace() is None
+    assert mc.workspaces.current_workspace() is None
 
 
 def test_a_thread_dies_with_its_scopes_open(pool):
@@ -161,8 +161,8 @@ def test_a_thread_dies_with_its_scopes_open(pool):
     assert pool.stats().current_bytes >= 4 * 8000
     for array in kept:
         assert (array == 3).all()
-        assert mc.is_valid(array)
-    assert not mc.is_in_scope(kept[0])
+        assert mc.workspaces.is_valid(array)
+    assert not mc.workspaces.is_in_scope(kept[0])
     assert mc.detach(kept[0]).sum() == 3000
     assert mc.list_workspaces() == []
     kept.clear()
@@ -242,11 +242,11 @@ def test_tasks_that_go_on_behind_the_scope(make, pool):
     kept = []
 
     async def work(gate, number):
-        assert mc.current_workspace() is ws
+        assert mc.workspaces.current_workspace() is ws
         kept.append(np.full(1000, number))
         assert mc.workspace_of(kept[-1]) is ws
         await gate.wait()
-        assert mc.current_workspace() is None
+        assert mc.workspaces.current_workspace() is None
         late = np.full(1000, -number)
         assert not mc.is_attached(late)
         assert memory.owner_of(late) is not None
@@ -262,7 +262,7 @@ def test_tasks_that_go_on_behind_the_scope(make, pool):
             tasks = [asyncio.create_task(work(gate, number)) for number in (1, 2, 3)]
             await asyncio.sleep(0)
             assert ws.is_open
-        assert mc.current_workspace() is None
+        assert mc.workspaces.current_workspace() is None
         gate.set()
         await asyncio.gather(*tasks)
         assert not mc.is_attached(np.ones(3))

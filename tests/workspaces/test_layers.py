@@ -29,7 +29,7 @@ class Source:
         self.pool = pool
 
     def get(self, name):
-        return mc.workspace(name) if mc.workspace_exists(name) else None
+        return mc.workspace(name) if mc.workspaces.workspace_exists(name) else None
 
     def make(self, name, config):
         return mc.workspace(name, config, resource=self.pool)
@@ -107,7 +107,7 @@ def test_l2_nothing_is_made_in_a_closed_workspace(manager, pool, act, known):
         WorkspaceError, match="'act' for array type ACTIVATIONS is not open"
     ):
         act(manager)
-    assert mc.workspace_exists("act") == known
+    assert mc.workspaces.workspace_exists("act") == known
 
 
 def test_l3_a_detached_array_stays_itself(manager):
@@ -187,7 +187,7 @@ def test_l4_an_array_of_an_earlier_cycle_is_not_in_the_right_place(manager):
         with pytest.raises(WorkspaceError, match="cycle 1, which has ended"):
             manager.validate_array_location(ACTIVATIONS, a)
         again = manager.validate_array_location(ACTIVATIONS, a, True)
-        assert mc.generation_of(again) == 2
+        assert mc.workspaces.generation_of(again) == 2
 
 
 @pytest.mark.parametrize("act", ["dup", "cast_to", "leverage_to", "validate"])
@@ -266,19 +266,19 @@ def test_arrays_are_made_where_their_type_lives(manager):
 def test_entering_opens_each_workspace_once_and_closes_all(manager):
     manager.set(INPUT, "act")
     with manager.enter(ACTIVATIONS, INPUT, WORKING):
-        assert mc.current_workspace().name == "work"
+        assert mc.workspaces.current_workspace().name == "work"
         assert mc.workspace("act").is_open
     assert not mc.workspace("act").is_open
     assert mc.workspace("act").stats().cycles == 1
-    assert mc.current_workspace() is None
+    assert mc.workspaces.current_workspace() is None
 
 
 def test_entering_a_type_without_workspace_is_outside_of_all(manager):
     with manager.enter(ACTIVATIONS):
         with manager.enter(GRADIENT):
-            assert mc.current_workspace() is None
+            assert mc.workspaces.current_workspace() is None
             assert not mc.is_attached(np.ones(3))
-        assert mc.current_workspace().name == "act"
+        assert mc.workspaces.current_workspace().name == "act"
 
 
 def test_notify_scope_entered_opens_at_once(manager):
@@ -289,7 +289,7 @@ def test_notify_scope_entered_opens_at_once(manager):
     scopes.close()
     assert not mc.workspace("act").is_open
     with manager.notify_scope_entered(ACTIVATIONS):
-        assert mc.current_workspace().name == "act"
+        assert mc.workspaces.current_workspace().name == "act"
     assert not mc.workspace("act").is_open
     assert mc.workspace("act").stats().cycles == 2
 
@@ -309,7 +309,7 @@ def test_a_workspace_that_cannot_be_opened_leaves_none_open(pool):
     with pool.allocate(500 << 20), pytest.raises(ResourceExhaustedError):
         scopes.open()
     assert not mc.workspace("act").is_open
-    assert mc.current_workspace() is None
+    assert mc.workspaces.current_workspace() is None
     scopes.open().close()
     assert mc.workspace("act").stats().cycles == 2
 
@@ -317,12 +317,12 @@ def test_a_workspace_that_cannot_be_opened_leaves_none_open(pool):
 def test_borrowing(manager):
     with manager.enter(ACTIVATIONS, WORKING):
         with manager.borrow(ACTIVATIONS):
-            assert mc.current_workspace().name == "act"
+            assert mc.workspaces.current_workspace().name == "act"
             with pytest.raises(WorkspaceError, match="Can't borrow from borrowed"):
                 manager.borrow(ACTIVATIONS).__enter__()
-        assert mc.current_workspace().name == "work"
+        assert mc.workspaces.current_workspace().name == "work"
         with manager.borrow(GRADIENT):
-            assert mc.current_workspace() is None
+            assert mc.workspaces.current_workspace() is None
 
 
 def test_assertions(manager):

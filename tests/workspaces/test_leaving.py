@@ -31,17 +31,17 @@ def test_d1_detach(make):
     with make() as ws:
         a = five(ws)
         assert mc.is_attached(a)
-        assert mc.is_in_scope(a)
+        assert mc.workspaces.is_in_scope(a)
         assert ws.stats().offset == FIVE
         b = mc.detach(a)
         assert ws.stats().offset == FIVE
         assert b is not a
         assert not np.shares_memory(a, b)
         assert not mc.is_attached(b)
-        assert mc.is_in_scope(b)
+        assert mc.workspaces.is_in_scope(b)
         del a
     assert b.sum() == 15
-    assert mc.is_in_scope(b)
+    assert mc.workspaces.is_in_scope(b)
     assert mc.detach(b) is b
 
 
@@ -67,18 +67,18 @@ def test_d3_leverage_to_the_parent(make):
         with make("inner") as inner:
             a = five(inner)
             assert [ws.stats().offset for ws in (outer, inner)] == [0, FIVE]
-            b = mc.leverage(a)
+            b = mc.workspaces.leverage(a)
             assert [ws.stats().offset for ws in (outer, inner)] == [FIVE, FIVE]
             assert mc.workspace_of(b) is outer
             del a
         assert b.sum() == 15
-        assert mc.is_in_scope(b)
+        assert mc.workspaces.is_in_scope(b)
         del b
 
 
 def test_d3_leverage_without_a_parent_detaches(make):
     with make() as ws:
-        b = mc.leverage(five(ws))
+        b = mc.workspaces.leverage(five(ws))
         assert not mc.is_attached(b)
     assert b.sum() == 15
 
@@ -89,11 +89,11 @@ def test_d3_leverage_to_a_name(make):
         with make("inner") as inner:
             b = five(inner)
             assert outer.stats().offset == FIVE
-            c = mc.leverage_to(b, "outer")
-            d = mc.leverage_to(b, outer)
+            c = mc.workspaces.leverage_to(b, "outer")
+            d = mc.workspaces.leverage_to(b, outer)
             assert outer.stats().offset == 3 * FIVE
             assert inner.stats().offset == FIVE
-            assert mc.leverage_to(c, outer) is c
+            assert mc.workspaces.leverage_to(c, outer) is c
             del b
         assert c.sum() == d.sum() == 15
         del a, c, d
@@ -104,7 +104,7 @@ def test_d4_leverage_to_a_cold_workspace(make):
         inner = make("inner")
         with inner:
             a = five(inner)
-            b = mc.leverage_to(a, outer)
+            b = mc.workspaces.leverage_to(a, outer)
             a += 1
             assert outer.stats().size == 0
             del a
@@ -120,7 +120,7 @@ def test_d4_of_a_view_only_what_it_shows(make):
         with make("inner") as inner:
             whole = inner.ones((32, 1, 40))
             view = whole[3]
-            b = mc.leverage(view)
+            b = mc.workspaces.leverage(view)
             assert outer.stats().offset == up(40 * 8)
             assert b.shape == (1, 40)
             del whole, view
@@ -138,7 +138,7 @@ def test_d5_attached_inside_only(make, config):
     b = np.empty(100)
     assert not mc.is_attached(b)
     with make("other"):
-        assert mc.leverage_to(b, "other") is b
+        assert mc.workspaces.leverage_to(b, "other") is b
         assert not mc.is_attached(b)
 
 
@@ -146,26 +146,26 @@ def test_d5_a_workspace_that_nobody_knows(make):
     with make() as ws:
         a = five(ws)
         with pytest.raises(NoSuchWorkspaceError, match="nobody"):
-            mc.leverage_to(a, "nobody")
+            mc.workspaces.leverage_to(a, "nobody")
         del a
 
 
 def test_d6_in_scope_until_it_is_closed(make):
     with make() as ws:
         a = five(ws)
-        assert mc.is_in_scope(a)
-    assert not mc.is_in_scope(a)
+        assert mc.workspaces.is_in_scope(a)
+    assert not mc.workspaces.is_in_scope(a)
     with ws:
-        assert not mc.is_in_scope(a)
+        assert not mc.workspaces.is_in_scope(a)
 
 
 WAYS = {
-    "leverage": mc.leverage,
-    "leverage_to": lambda a: mc.leverage_to(a, "other"),
-    "leverage_or_detach": lambda a: mc.leverage_or_detach(a, "other"),
+    "leverage": mc.workspaces.leverage,
+    "leverage_to": lambda a: mc.workspaces.leverage_to(a, "other"),
+    "leverage_or_detach": lambda a: mc.workspaces.leverage_or_detach(a, "other"),
     "detach": mc.detach,
-    "migrate": mc.migrate,
-    "migrate, else detach": lambda a: mc.migrate(a, detach=True),
+    "migrate": mc.workspaces.migrate,
+    "migrate, else detach": lambda a: mc.workspaces.migrate(a, detach=True),
 }
 
 
@@ -175,7 +175,7 @@ def test_d7_out_of_a_scope_that_is_closed(make, way):
     for step in range(10):
         with ws:
             last = ws.full(10, step)
-    assert not mc.is_valid(last)
+    assert not mc.workspaces.is_valid(last)
     other = make("other")
     for _ in range(2):
         with pytest.raises(WorkspaceLeakError, match=r"one[\s\S]*detach"):
@@ -193,7 +193,7 @@ def test_d8_out_of_an_earlier_cycle(make, way):
     for step in range(4):
         with ws:
             if step == 3:
-                assert not mc.is_valid(a)  # noqa: F821
+                assert not mc.workspaces.is_valid(a)  # noqa: F821
                 with pytest.raises(WorkspaceStaleError, match=r"3[\s\S]*4"):
                     way(a)  # noqa: F821
                 with other, pytest.raises(WorkspaceStaleError):
@@ -202,7 +202,7 @@ def test_d8_out_of_an_earlier_cycle(make, way):
                     way(a)  # noqa: F821
                 break
             a = ws.full(10, step)
-    assert mc.generation_of(a) == 3
+    assert mc.workspaces.generation_of(a) == 3
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
@@ -214,14 +214,14 @@ def test_d7_d8_by_default_the_same_arrays_are_whole(make, way):
             kept.append(ws.full(10, step))
     with other:
         for step, a in enumerate(kept):
-            assert mc.is_valid(a)
+            assert mc.workspaces.is_valid(a)
             assert (a == step).all()
             b = way(a)
             assert (b == step).all()
             assert not np.shares_memory(a, b)
             del b
     for step, a in enumerate(kept):
-        assert not mc.is_in_scope(a)
+        assert not mc.workspaces.is_in_scope(a)
         b = mc.detach(a)
         assert not mc.is_attached(b)
         assert (b == step).all()
@@ -234,7 +234,7 @@ def test_d9_the_dtype_is_kept(make, dtype):
         with make("inner") as inner:
             a = inner.zeros((10, 10), dtype)
             assert a.dtype == dtype
-            b, c = mc.leverage(a), mc.detach(a)
+            b, c = mc.workspaces.leverage(a), mc.detach(a)
             assert (b.dtype, c.dtype) == (a.dtype, a.dtype)
             assert mc.workspace_of(b) is outer
             assert not mc.is_attached(c)
@@ -262,17 +262,17 @@ def test_d10_a_view_detaches_into_an_array_of_its_own(make):
 def test_d11_migrate_into_the_current_workspace(make):
     a = np.array([1, 2], np.int64)
     with make() as ws:
-        b = mc.migrate(a)
+        b = mc.workspaces.migrate(a)
         assert mc.workspace_of(b) is ws
         assert (b.dtype, b.tolist()) == (np.int64, [1, 2])
-        assert mc.migrate(b) is b
+        assert mc.workspaces.migrate(b) is b
         del b
-    assert mc.migrate(a) is a
+    assert mc.workspaces.migrate(a) is a
     with make() as ws:
         c = ws.array([1, 2])
         with mc.scope_out():
-            assert mc.migrate(c) is c
-            d = mc.migrate(c, detach=True)
+            assert mc.workspaces.migrate(c) is c
+            d = mc.workspaces.migrate(c, detach=True)
         assert not mc.is_attached(d)
         del c
 
@@ -293,17 +293,22 @@ def test_leverage_or_detach_asks_whether_it_is_open(make):
     other = make("other")
     with make() as ws:
         a = five(ws)
-        b = mc.leverage_or_detach(a, "other")
+        b = mc.workspaces.leverage_or_detach(a, "other")
         assert not mc.is_attached(b)
         with other, ws.borrow():
-            c = mc.leverage_or_detach(a, other)
+            c = mc.workspaces.leverage_or_detach(a, other)
             assert mc.workspace_of(c) is other
             del c
         del a
 
 
 def test_only_arrays_leave(make):
-    for question in mc.is_attached, mc.is_valid, mc.is_in_scope, mc.workspace_of:
+    for question in (
+        mc.is_attached,
+        mc.workspaces.is_valid,
+        mc.workspaces.is_in_scope,
+        mc.workspace_of,
+    ):
         with make(), pytest.raises(TypeError, match="not an array"):
             question("no array")
     with pytest.raises(TypeError, match="an array is needed"):

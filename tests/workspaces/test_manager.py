@@ -35,7 +35,7 @@ def in_a_thread(function):
 def test_a_name_is_one_workspace_of_the_thread(pool):
     ws = mc.workspace("loop", PAGE, resource=pool)
     assert mc.workspace("loop") is ws
-    assert mc.get_workspace("loop", PAGE, resource=pool) is ws
+    assert mc.workspaces.get_workspace("loop", PAGE, resource=pool) is ws
     assert mc.workspace("loop", PAGE.replace()) is ws
     assert (ws.name, ws.config, ws.resource) == ("loop", PAGE, pool)
     assert ws.thread_id == threading.get_ident()
@@ -47,7 +47,7 @@ def test_a_configuration_is_one(pool):
     with pytest.raises(TypeError, match="is a WorkspaceConfig or None"):
         mc.workspace("loop", {"initial_size": 1})
     with pytest.raises(TypeError, match="detach is True or False"):
-        mc.migrate(np.ones(3), detach="x")
+        mc.workspaces.migrate(np.ones(3), detach="x")
     with pytest.raises(TypeError, match="neither an array nor a container"):
         mc.testing.assert_valid(3)
 
@@ -55,7 +55,7 @@ def test_a_configuration_is_one(pool):
 def test_the_default_name(pool):
     ws = mc.workspace(resource=pool)
     assert ws.name == "DefaultWorkspace"
-    assert mc.get_workspace() is ws
+    assert mc.workspaces.get_workspace() is ws
     with pytest.raises(WorkspaceConfigError, match="'DefaultWorkspace' already"):
         mc.Workspace()
 
@@ -106,7 +106,7 @@ def test_a_page_that_does_not_fit_makes_nothing(pool):
     small = memory.Pool(limit="63KiB")
     with pytest.raises(ResourceExhaustedError):
         mc.workspace("loop", PAGE.replace(initial_size="64KiB"), resource=small)
-    assert not mc.workspace_exists("loop")
+    assert not mc.workspaces.workspace_exists("loop")
     assert small.owners() == {}
     with mc.workspace("loop", PAGE, resource=pool):
         pass
@@ -148,15 +148,17 @@ def test_a_workspace_of_a_dropped_device_is_replaced():
 
 def test_exists_and_list(pool):
     assert mc.list_workspaces() == []
-    assert not mc.workspace_exists("one")
+    assert not mc.workspaces.workspace_exists("one")
     one = mc.workspace("one", resource=pool)
     two = mc.workspace("two", resource=pool)
     assert mc.list_workspaces() == [one, two]
-    assert mc.workspace_exists("one")
-    assert not mc.workspace_exists("one", is_open=True)
+    assert mc.workspaces.workspace_exists("one")
+    assert not mc.workspaces.workspace_exists("one", is_open=True)
     with one:
-        assert mc.workspace_exists("one", is_open=True)
-    assert in_a_thread(lambda: (mc.list_workspaces(), mc.workspace_exists("one"))) == (
+        assert mc.workspaces.workspace_exists("one", is_open=True)
+    assert in_a_thread(
+        lambda: (mc.list_workspaces(), mc.workspaces.workspace_exists("one"))
+    ) == (
         [],
         False,
     )
@@ -169,9 +171,9 @@ def test_destroy_forgets_everything_but_the_object(pool):
     assert ws.stats().size > 0
     ws.destroy()
     assert pool.owners() == {}
-    assert not mc.workspace_exists("loop")
-    nothing = dict.fromkeys(mc.WorkspaceStats.__slots__, 0)
-    assert replace(ws.stats(), generation=0) == mc.WorkspaceStats(**nothing)
+    assert not mc.workspaces.workspace_exists("loop")
+    nothing = dict.fromkeys(mc.workspaces.WorkspaceStats.__slots__, 0)
+    assert replace(ws.stats(), generation=0) == mc.workspaces.WorkspaceStats(**nothing)
     new = mc.workspace("loop", PAGE, resource=pool)
     ws.destroy()  # again, and the name is another one's
     assert mc.workspace("loop") is new
@@ -185,7 +187,7 @@ def test_destroy_all_closes_what_is_open(pool):
     two = mc.workspace("two", PAGE, resource=pool).open()
     kept = two.full(10, 7.0)
     mc.destroy_all_workspaces()
-    assert mc.current_workspace() is None
+    assert mc.workspaces.current_workspace() is None
     assert not one.is_open
     assert not two.is_open
     assert mc.list_workspaces() == []
@@ -204,7 +206,7 @@ def test_destroy_all_of_all_threads(pool):
         ws = mc.workspace("there", PAGE, resource=pool)
         ready.set()
         go.wait(10)
-        result.extend([mc.workspace_exists("there"), ws.stats().size])
+        result.extend([mc.workspaces.workspace_exists("there"), ws.stats().size])
         with ws:
             result.append(mc.is_attached(np.empty(4)))
 
@@ -251,18 +253,18 @@ def test_an_open_workspace_of_another_thread_is_left_alone(pool):
 
 
 def test_summary_is_a_line_for_each(pool):
-    assert mc.summary() == "No workspaces of this thread"
+    assert mc.workspaces.summary() == "No workspaces of this thread"
     ring = mc.RingWorkspace(2, PAGE.replace(initial_size=640), "ring", resource=pool)
     loop = mc.workspace("loop", resource=pool)
     with loop:
         loop.empty(10)
-        assert mc.summary() == (
+        assert mc.workspaces.summary() == (
             "2 workspaces of this thread\n"
             "ring: closed, 0 cycles; page 1.25 KiB (1280 B), spilled 0 B, pinned 0 B\n"
             "loop: open, 0 cycles; page 0 B, spilled 128 B, pinned 0 B"
         )
     ring.destroy()
-    assert mc.summary() == (
+    assert mc.workspaces.summary() == (
         "1 workspace of this thread\n"
         "loop: closed, 1 cycle; page 166 B, spilled 128 B, pinned 0 B"
     )
@@ -308,7 +310,7 @@ def test_arrays_are_made_in_it_whatever_is_current(pool):
             "like": one.empty_like(prototype, np.float32),
             "bytes": np.asarray(one.alloc(100)),
         }
-        assert mc.current_workspace() is two
+        assert mc.workspaces.current_workspace() is two
         assert {mc.workspace_of(array) for array in made.values()} == {one}
         assert one.stats().live_arrays == one.stats().offset // 64 - 1 == 9
         assert two.stats().offset == 0
@@ -357,7 +359,7 @@ def test_a_closed_or_disabled_workspace_makes_them_outside(pool):
             assert same is ws
             assert not ws.enabled
             bypassed = ws.zeros(10), np.zeros(10)
-            assert mc.current_workspace() is ws
+            assert mc.workspaces.current_workspace() is ws
         assert ws.enabled
         assert [mc.is_attached(array) for array in bypassed] == [False, False]
         assert ws.stats().offset == 0
@@ -407,10 +409,10 @@ def test_a_page_that_cannot_be_had_is_told_once():
 def test_no_capture_leaves_numpy_alone(pool):
     ws = mc.workspace("one", PAGE.replace(capture_numpy=False), resource=pool)
     with ws:
-        assert mc.current_workspace() is ws
+        assert mc.workspaces.current_workspace() is ws
         assert not mc.is_attached(np.empty(3))
         assert mc.workspace_of(ws.empty(3)) is ws
-        assert mc.workspace_of(mc.migrate(np.empty(3))) is ws
+        assert mc.workspace_of(mc.workspaces.migrate(np.empty(3))) is ws
 
 
 def test_only_a_workspace_in_a_file_is_flushed(pool, tmp_path):
@@ -443,7 +445,7 @@ def test_a_file_of_another_length_says_what_to_do(pool, tmp_path):
         mc.workspace(
             "file", settings.replace(path=tmp_path / "no" / "x", initial_size=9)
         )
-    assert not mc.workspace_exists("file")
+    assert not mc.workspaces.workspace_exists("file")
 
 
 def test_arrays_outlive_a_destroyed_file(pool, tmp_path):
@@ -513,7 +515,7 @@ def step_and_fail(act, steps):
 
 class TestPingPong:
     def test_the_last_turn_is_there_in_the_next(self, pool):
-        act = mc.PingPong("act", PAGE, resource=pool)
+        act = mc.workspaces.PingPong("act", PAGE, resource=pool)
         first, second = act.workspaces
         assert (first.name, second.name) == ("act_1", "act_2")
         for _ in range(2):
@@ -522,7 +524,9 @@ class TestPingPong:
                 for step in range(1, 9):
                     ws = act.turn()
                     assert (
-                        ws is mc.current_workspace() is act.workspaces[(step - 1) % 2]
+                        ws
+                        is mc.workspaces.current_workspace()
+                        is act.workspaces[(step - 1) % 2]
                     )
                     before, x = x, ws.full(100, x[0] + 1)
                     assert (before == step).all()
@@ -530,7 +534,7 @@ class TestPingPong:
                     del before
                     assert ws.stats().live_arrays == 1
                 x = mc.detach(x)
-            assert mc.current_workspace() is None
+            assert mc.workspaces.current_workspace() is None
             assert not first.is_open
             assert not second.is_open
             assert x[0] == 9
@@ -541,16 +545,16 @@ class TestPingPong:
 
     @pytest.mark.parametrize("steps", [0, 1, 2, 3])
     def test_an_exception_closes_both(self, pool, steps):
-        act = mc.PingPong("act", resource=pool)
+        act = mc.workspaces.PingPong("act", resource=pool)
         outer = mc.workspace("outer", resource=pool)
         with outer:
             with pytest.raises(KeyError), act:
                 step_and_fail(act, steps)
-            assert mc.current_workspace() is outer
+            assert mc.workspaces.current_workspace() is outer
             assert not any(ws.is_open for ws in act.workspaces)
 
     def test_a_turn_begins_inside_only(self, pool):
-        act = mc.PingPong("act", resource=pool)
+        act = mc.workspaces.PingPong("act", resource=pool)
         with pytest.raises(WorkspaceError, match="inside"):
             act.turn()
         with act:
@@ -563,11 +567,11 @@ class TestPingPong:
         file = PAGE.replace(location="mmap", path=tmp_path / "x")
         for settings in (ring, file):
             with pytest.raises(WorkspaceConfigError, match="of its own"):
-                mc.PingPong("act", settings, resource=pool)
+                mc.workspaces.PingPong("act", settings, resource=pool)
         mc.workspace("act_2", resource=pool)
         with pytest.raises(WorkspaceConfigError, match="act_2"):
-            mc.PingPong("act", resource=pool)
-        assert not mc.workspace_exists("act_1")
+            mc.workspaces.PingPong("act", resource=pool)
+        assert not mc.workspaces.workspace_exists("act_1")
 
 
 def test_a_workspace_of_an_object_is_in_no_list(pool):

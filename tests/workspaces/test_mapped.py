@@ -101,7 +101,7 @@ def test_f7_a_file_needs_a_size(make, path):
     with pytest.raises(WorkspaceConfigError, match="0 bytes"):
         make(nobody)
     assert path.stat().st_size == 0
-    assert not mc.workspace_exists("file")
+    assert not mc.workspaces.workspace_exists("file")
 
 
 def mapped_files() -> set[str]:

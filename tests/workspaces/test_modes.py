@@ -23,8 +23,8 @@ def make(pool):
 
 
 def test_m1_a_mode_is_what_it_was_set_to():
-    assert config.get_debug_mode() is mc.DebugMode.DISABLED
-    for mode in mc.DebugMode:
+    assert config.get_debug_mode() is mc.config.DebugMode.DISABLED
+    for mode in mc.config.DebugMode:
         before = config.get_debug_mode()
         assert config.set_debug_mode(mode) is before
         assert config.get_debug_mode() is mode

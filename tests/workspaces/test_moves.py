@@ -42,11 +42,13 @@ def name_of(array):
 
 MOVES = {
     "detach": mc.detach,
-    "leverage": mc.leverage,
-    "leverage_to": lambda array: mc.leverage_to(array, "target"),
-    "leverage_or_detach": lambda array: mc.leverage_or_detach(array, "target"),
-    "migrate": mc.migrate,
-    "migrate, else detach": lambda array: mc.migrate(array, detach=True),
+    "leverage": mc.workspaces.leverage,
+    "leverage_to": lambda array: mc.workspaces.leverage_to(array, "target"),
+    "leverage_or_detach": lambda array: mc.workspaces.leverage_or_detach(
+        array, "target"
+    ),
+    "migrate": mc.workspaces.migrate,
+    "migrate, else detach": lambda array: mc.workspaces.migrate(array, detach=True),
 }
 
 
@@ -62,56 +64,60 @@ class TestTargets:
                 "migrate": "one",
                 "migrate, else detach": "one",
             }
-            assert mc.migrate(a) is a
-            assert mc.current_workspace() is one
+            assert mc.workspaces.migrate(a) is a
+            assert mc.workspaces.current_workspace() is one
             with mc.scope_out():
-                assert mc.migrate(a) is a
-                assert name_of(mc.migrate(a, detach=True)) is None
+                assert mc.workspaces.migrate(a) is a
+                assert name_of(mc.workspaces.migrate(a, detach=True)) is None
 
     def test_what_is_not_attached_stays_but_for_a_migration(self, make):
         a = np.ones(3)
         with make("target"), make("one"):
             for name, move in MOVES.items():
                 assert (move(a) is a) == ("migrate" not in name)
-            assert name_of(mc.migrate(a)) == "one"
-        assert mc.migrate(a) is a
-        assert mc.migrate(a, detach=True) is a
+            assert name_of(mc.workspaces.migrate(a)) == "one"
+        assert mc.workspaces.migrate(a) is a
+        assert mc.workspaces.migrate(a, detach=True) is a
 
     def test_an_array_that_is_there_stays(self, make):
         with make("target") as target, make("one"):
             a = target.ones(3)
-            assert mc.leverage_to(a, target) is a
-            assert mc.leverage_to(a, "target") is a
-            assert mc.leverage_or_detach(a, "target") is a
+            assert mc.workspaces.leverage_to(a, target) is a
+            assert mc.workspaces.leverage_to(a, "target") is a
+            assert mc.workspaces.leverage_or_detach(a, "target") is a
 
     def test_an_array_of_an_earlier_cycle_is_brought_into_this_one(self, make):
         ws = make("one")
         with ws:
             kept = ws.full(4, 2.0)
         with ws:
-            moved = mc.leverage_to(kept, ws), mc.migrate(kept)
-            assert [mc.is_in_scope(array) for array in (kept, *moved)] == [0, 1, 1]
-            assert mc.generation_of(kept) == 1
-            assert [mc.generation_of(array) for array in moved] == [2, 2]
+            moved = mc.workspaces.leverage_to(kept, ws), mc.workspaces.migrate(kept)
+            assert [mc.workspaces.is_in_scope(array) for array in (kept, *moved)] == [
+                0,
+                1,
+                1,
+            ]
+            assert mc.workspaces.generation_of(kept) == 1
+            assert [mc.workspaces.generation_of(array) for array in moved] == [2, 2]
             assert all((array == 2).all() for array in moved)
 
     def test_leverage_without_anything_around_detaches(self, make):
         ws = make("one")
         with ws:
             kept = ws.full(4, 2.0)
-            assert name_of(mc.leverage(kept)) is None
-        assert name_of(mc.leverage(kept)) is None
+            assert name_of(mc.workspaces.leverage(kept)) is None
+        assert name_of(mc.workspaces.leverage(kept)) is None
         with make("outer"):
-            assert name_of(mc.leverage(kept)) is None
+            assert name_of(mc.workspaces.leverage(kept)) is None
 
     def test_a_target_must_be_open(self, make):
         make("target")
         with make("one") as one:
             a = one.ones(3)
             with pytest.raises(WorkspaceError, match="'target' is not open"):
-                mc.leverage_to(a, "target")
-            assert name_of(mc.leverage_or_detach(a, "target")) is None
-            assert name_of(mc.leverage_or_detach(a, "nobody")) is None
+                mc.workspaces.leverage_to(a, "target")
+            assert name_of(mc.workspaces.leverage_or_detach(a, "target")) is None
+            assert name_of(mc.workspaces.leverage_or_detach(a, "nobody")) is None
 
     def test_a_target_must_be_there(self, make):
         make("target")
@@ -119,9 +125,9 @@ class TestTargets:
         with pytest.raises(
             NoSuchWorkspaceError, match="'somewhere'; it has 'target'"
         ) as e:
-            mc.leverage_to(a, "somewhere")
+            mc.workspaces.leverage_to(a, "somewhere")
         assert isinstance(e.value, KeyError)
-        for move in (mc.leverage_to, mc.leverage_or_detach):
+        for move in (mc.workspaces.leverage_to, mc.workspaces.leverage_or_detach):
             with pytest.raises(TypeError, match="workspace or its name"):
                 move(a, 7)
 
@@ -130,9 +136,9 @@ class TestTargets:
         with make("target", small) as target, make("one") as one:
             a = {"first": one.ones(16), "second": one.ones(1)}
             with pytest.raises(WorkspaceFullError):
-                mc.leverage_to(a, target)
+                mc.workspaces.leverage_to(a, target)
             assert {name_of(array) for array in a.values()} == {"one"}
-            assert mc.current_workspace() is one
+            assert mc.workspaces.current_workspace() is one
 
     def test_detached_arrays_are_of_the_users_own_allocator(self, make):
         other = memory.Pool()
@@ -148,7 +154,7 @@ class TestCopies:
         values = np.arange(24).reshape(2, 3, 4).astype(dtype)
         with make("outer"), make("one") as one:
             a = one.array(values)
-            for move in (mc.detach, mc.leverage):
+            for move in (mc.detach, mc.workspaces.leverage):
                 copy = move(a)
                 assert copy.dtype == values.dtype
                 assert (copy == values).all()
@@ -207,7 +213,7 @@ class TestCopies:
         with make("outer") as outer, make("one") as one:
             a = one.ones((5, 5))[1:3]
             before = outer.stats().offset
-            mc.leverage(a)
+            mc.workspaces.leverage(a)
             assert outer.stats().offset - before == 128
             del a
 
@@ -265,7 +271,7 @@ class TestContainers:
             total = np.ones(3).sum()
         assert mc.detach(total) == 3
         assert mc.detach([]) == []
-        assert mc.migrate({}) == {}
+        assert mc.workspaces.migrate({}) == {}
 
     @pytest.mark.parametrize("value", [None, 3, "text", {1}, object()])
     def test_anything_else_is_refused(self, make, value):
@@ -279,30 +285,35 @@ class TestQuestions:
     def test_of_an_array_in_none(self):
         a = np.ones(3)
         assert not mc.is_attached(a)
-        assert mc.is_valid(a)
-        assert mc.is_in_scope(a)
+        assert mc.workspaces.is_valid(a)
+        assert mc.workspaces.is_in_scope(a)
         assert mc.workspace_of(a) is None
-        assert mc.generation_of(a) is None
+        assert mc.workspaces.generation_of(a) is None
 
     def test_of_an_array_that_stays_behind(self, make):
         ws = make()
         with ws:
             a = ws.ones(3)
-            assert mc.is_in_scope(a[1:])
+            assert mc.workspaces.is_in_scope(a[1:])
             assert mc.workspace_of(a.reshape(3, 1)) is ws
         for _ in range(2):
             assert mc.is_attached(a)
-            assert mc.is_valid(a)
-            assert not mc.is_in_scope(a)
-            assert mc.generation_of(a) == 1
+            assert mc.workspaces.is_valid(a)
+            assert not mc.workspaces.is_in_scope(a)
+            assert mc.workspaces.generation_of(a) == 1
             with ws:
-                assert not mc.is_in_scope(a)
+                assert not mc.workspaces.is_in_scope(a)
 
     @pytest.mark.parametrize(
         "ask",
         [
-            *(mc.is_attached, mc.is_valid, mc.is_in_scope, mc.workspace_of),
-            mc.generation_of,
+            *(
+                mc.is_attached,
+                mc.workspaces.is_valid,
+                mc.workspaces.is_in_scope,
+                mc.workspace_of,
+            ),
+            mc.workspaces.generation_of,
         ],
     )
     def test_of_what_is_no_array(self, ask):
@@ -319,7 +330,7 @@ class TestValidity:
                 a = ws.ones(3)
             with pytest.raises(WorkspaceLeakError) as closed:
                 move([a])
-            assert not mc.is_valid(a)
+            assert not mc.workspaces.is_valid(a)
             with ws, pytest.raises(WorkspaceStaleError) as later:
                 move(a)
             assert target.stats().offset == 0
@@ -338,7 +349,7 @@ class TestValidity:
         assert caught[0].filename == __file__
         config.set_scope_checks("off")
         assert not mc.is_attached(mc.detach(a))
-        assert not mc.is_valid(a)
+        assert not mc.workspaces.is_valid(a)
 
     @pytest.mark.parametrize("policy", ["retire", "warn", "error"])
     def test_nothing_else_is_ever_lost(self, make, policy):
@@ -353,7 +364,7 @@ class TestValidity:
             except WorkspaceLeakWarning:
                 pass
         for number, array in enumerate(kept):
-            assert mc.is_valid(array)
+            assert mc.workspaces.is_valid(array)
             assert (mc.detach(array) == number).all()
 
     def test_a_ring_loses_what_it_has_come_round_to(self, make):
@@ -367,7 +378,7 @@ class TestValidity:
         for _ in range(6):
             with ring:
                 kept.append(ring.ones(1000))
-        assert [mc.is_valid(array) for array in kept] == [0, 0, 1, 1, 1, 1]
+        assert [mc.workspaces.is_valid(array) for array in kept] == [0, 0, 1, 1, 1, 1]
         assert not mc.is_attached(mc.detach(kept[2]))
         with pytest.raises(WorkspaceLeakError, match="cycle 1 of workspace 'ring'"):
             mc.detach(kept[0])

@@ -43,7 +43,7 @@ class Nesting(RuleBasedStateMachine):
         for ws in self.all:
             ws.destroy()
         self.pool.check()
-        assert mc.current_workspace() is None
+        assert mc.workspaces.current_workspace() is None
         assert not mc.is_attached(np.empty(1))
         assert self.pool.stats().current_bytes == 0
 
@@ -125,7 +125,7 @@ class Nesting(RuleBasedStateMachine):
         expected = None if number is None else self.all[number]
         array = np.empty(100, np.uint8)
         assert mc.workspace_of(array) is expected
-        assert mc.current_workspace() is expected
+        assert mc.workspaces.current_workspace() is expected
         for ws, entries, parent in zip(
             self.all, self.entries, self.parents, strict=True
         ):

@@ -134,7 +134,7 @@ with make("open") as ws:
         child = os.fork()
         if child == 0:
             signal.alarm(30)  # ends a child that hangs
-            assert mc.current_workspace() is ws
+            assert mc.workspaces.current_workspace() is ws
             more = np.ones(3)
             assert mc.workspace_of(more) is ws
             before[:] = 0

@@ -59,7 +59,7 @@ def test_oversized_requests(make, pool, config):
         assert ws.stats().offset == before.offset
     with pytest.raises(WorkspaceFullError), ws:
         np.empty(4 * MIB)
-    assert mc.current_workspace() is None
+    assert mc.workspaces.current_workspace() is None
 
 
 def test_more_than_the_device_has(make):
@@ -128,7 +128,7 @@ def test_an_initial_size_that_the_limit_forbids(make, pool):
     with pytest.raises(ResourceExhaustedError) as caught:
         make(BASIC.replace(initial_size="600MiB"))
     assert caught.value.limit_bytes == 512 * MIB
-    assert not mc.workspace_exists("one")
+    assert not mc.workspaces.workspace_exists("one")
     assert pool.stats().current_bytes == 0
     with make(BASIC) as ws:
         assert ws.stats().size == MIB

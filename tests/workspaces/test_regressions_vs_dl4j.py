@@ -89,7 +89,7 @@ def test_9_a_file_that_is_too_long_is_not_cut(make, tmp_path):
     with pytest.raises(WorkspaceConfigError, match="overwrite=True"):
         make(mapped(path, 4096))
     assert path.read_bytes() == b"precious" * 1000
-    assert not mc.workspace_exists("one")
+    assert not mc.workspaces.workspace_exists("one")
 
 
 def test_9_a_longer_file_changes_nobody_s_configuration(make, tmp_path):
@@ -120,7 +120,7 @@ def test_9_a_file_is_as_long_as_it_was_to_be(make, tmp_path):
 def test_10_leverage_keeps_the_dtype(make, dtype):
     with make(name="outer"):
         with make() as ws:
-            array = mc.leverage(ws.ones(10, dtype))
+            array = mc.workspaces.leverage(ws.ones(10, dtype))
         assert array.dtype == dtype
         assert (array == 1).all()
         del array
@@ -131,10 +131,10 @@ def test_11_nothing_is_put_into_a_workspace_that_is_closed(make):
     with make() as ws:
         array = ws.ones(10)
         with pytest.raises(WorkspaceError, match="not open"):
-            mc.leverage_to(array, "closed")
+            mc.workspaces.leverage_to(array, "closed")
         with pytest.raises(WorkspaceError, match="not open"):
             closed.borrow().__enter__()
-        assert mc.current_workspace() is ws
+        assert mc.workspaces.current_workspace() is ws
         assert mc.workspace_of(array) is ws
         del array
     assert closed.stats().live_arrays == 0
@@ -147,13 +147,13 @@ def test_12_arrays_that_a_ring_overwrites_are_detected(make):
     for step in range(10):
         with ws:
             kept.append(ws.full(100, step))
-        valid = [mc.is_valid(array) for array in kept]
+        valid = [mc.workspaces.is_valid(array) for array in kept]
         assert valid == [step - age < 4 for age in range(step + 1)]
     with pytest.raises((WorkspaceLeakError, WorkspaceStaleError)):
         mc.detach(kept[0])
     assert mc.detach(kept[-1]).tolist() == [9.0] * 100
     for step, array in enumerate(kept):
-        assert not mc.is_valid(array) or (array == step).all()
+        assert not mc.workspaces.is_valid(array) or (array == step).all()
 
 
 def test_12_arrays_in_a_ring_are_not_overwritten(make):
@@ -164,7 +164,7 @@ def test_12_arrays_in_a_ring_are_not_overwritten(make):
         with ws:
             kept.append(ws.full(100, step))
     for step, array in enumerate(kept):
-        assert mc.is_valid(array)
+        assert mc.workspaces.is_valid(array)
         assert (array == step).all()
 
 

@@ -20,7 +20,7 @@ def make(pool):
     return lambda config: mc.workspace("ring", config, resource=pool)
 
 
-def cycle(ws, *counts: int) -> mc.WorkspaceStats:
+def cycle(ws, *counts: int) -> mc.workspaces.WorkspaceStats:
     with ws:
         arrays = [np.empty(count) for count in counts]
         inside = ws.stats()
@@ -46,7 +46,7 @@ def test_r1_a_ring_that_is_told_its_size(make):
         assert ws.stats().offset == up(800) * (number + 1)
     assert ws.stats().offset == ws.stats().size
     cycle(ws)
-    assert mc.current_workspace() is None
+    assert mc.workspaces.current_workspace() is None
     assert cycle(ws, 100).offset == up(800)
 
 

@@ -26,7 +26,7 @@ def offsets(*workspaces) -> list[int]:
 
 
 def current() -> str | None:
-    ws = mc.current_workspace()
+    ws = mc.workspaces.current_workspace()
     return ws and ws.name
 
 
@@ -157,11 +157,11 @@ def test_s7_borrowed_inside_another(make):
             assert offsets(one, two) == [FIVE, FIVE]
             with one.borrow() as borrowed:
                 assert borrowed is one
-                assert mc.current_workspace() is one
+                assert mc.workspaces.current_workspace() is one
                 c = b.copy()
                 assert mc.workspace_of(c) is one
                 assert offsets(one, two) == [2 * FIVE, FIVE]
-            assert mc.current_workspace() is two
+            assert mc.workspaces.current_workspace() is two
             assert offsets(one, two) == [2 * FIVE, FIVE]
             assert c.sum() == 15
             del b
@@ -192,7 +192,7 @@ def test_s9_nested_and_borrowed_of_growing_sizes(make):
                 b = np.empty(100 * count)
                 with ws.borrow():
                     c = np.empty(100 * count)
-            assert mc.current_workspace() is ws
+            assert mc.workspaces.current_workspace() is ws
             assert ws.stats().offset == 3 * up(800 * count)
             del a, b, c
     assert current() is None
@@ -242,7 +242,7 @@ def test_s12_outside_and_back(make):
             assert not mc.is_attached(b)
             assert ws.stats().offset == FIVE
             assert current() is None
-        assert mc.current_workspace() is ws
+        assert mc.workspaces.current_workspace() is ws
         c = ws.empty(5)
         assert ws.stats().offset == 2 * FIVE
         np.add(a, b, out=a)
@@ -253,7 +253,7 @@ def test_s12_outside_and_back(make):
 def test_s13_twenty_threads_have_twenty_default_workspaces():
     found = []
     threads = [
-        threading.Thread(target=lambda: found.append(mc.get_workspace()))
+        threading.Thread(target=lambda: found.append(mc.workspaces.get_workspace()))
         for _ in range(20)
     ]
     for thread in threads:

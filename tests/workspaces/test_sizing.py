@@ -29,7 +29,7 @@ def make(pool):
     return lambda config, name="sizes": mc.workspace(name, config, resource=pool)
 
 
-def cycle(ws, *counts: int) -> mc.WorkspaceStats:
+def cycle(ws, *counts: int) -> mc.workspaces.WorkspaceStats:
     """Run a cycle of arrays of so many doubles; return the numbers inside."""
     with ws:
         arrays = [np.empty(count) for count in counts]
@@ -122,7 +122,7 @@ def test_w9_a_cold_array_is_in_its_scope(make):
     ws = make(STRICT)
     with ws:
         array = np.empty(100)
-        assert mc.is_in_scope(array)
+        assert mc.workspaces.is_in_scope(array)
         assert mc.is_attached(array)
         assert ws.stats().size == 0
         del array
@@ -214,8 +214,8 @@ def test_w16_the_default_adds_three_tenths(make):
 
 
 def test_w17_the_default_workspace_is_one():
-    assert mc.get_workspace() is mc.get_workspace()
-    assert mc.get_workspace().name == "DefaultWorkspace"
+    assert mc.workspaces.get_workspace() is mc.workspaces.get_workspace()
+    assert mc.workspaces.get_workspace().name == "DefaultWorkspace"
 
 
 def test_n1_n2_n3_initial_sizes(make):
@@ -283,5 +283,5 @@ def test_n9_pages_and_spills_obey_the_limit_to_the_byte(make, pool):
     with pytest.raises(ResourceExhaustedError) as caught:
         make(STRICT.replace(initial_size=size), "another")
     assert not isinstance(caught.value, WorkspaceFullError)
-    assert not mc.workspace_exists("another")
+    assert not mc.workspaces.workspace_exists("another")
     assert pool.stats().current_bytes == before

@@ -264,7 +264,7 @@ class Machine(RuleBasedStateMachine):
         found = {name: getattr(stats, name) for name in expected}
         assert found == expected
         assert self.ws.is_open == (self.depth > 0)
-        assert (mc.current_workspace() is self.ws) == (self.depth > 0)
+        assert (mc.workspaces.current_workspace() is self.ws) == (self.depth > 0)
 
     def check_bytes(self):
         with mc.scope_out():
@@ -274,13 +274,13 @@ class Machine(RuleBasedStateMachine):
     def check(self, array, byte, made):
         assert mc.is_attached(array) == (made is not None)
         if self.on_escape != "invalidate" or made is None:
-            assert mc.is_valid(array)
-        if mc.is_valid(array):
+            assert mc.workspaces.is_valid(array)
+        if mc.workspaces.is_valid(array):
             assert (array == byte).all()
         if made is not None:
             running = made.generation == self.oracle.generation and self.depth
-            assert mc.is_in_scope(array) == bool(running)
-            assert mc.generation_of(array) == made.generation
+            assert mc.workspaces.is_in_scope(array) == bool(running)
+            assert mc.workspaces.generation_of(array) == made.generation
 
     def check_pool(self):
         self.pool.check()

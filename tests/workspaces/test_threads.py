@@ -27,10 +27,14 @@ def in_a_thread(function, *arguments):
 def test_a_thread_begins_with_none(pool):
     with mc.workspace("loop", PAGE, resource=pool) as ws:
         seen = in_a_thread(
-            lambda: (mc.current_workspace(), mc.is_attached(np.ones(3)), mc.summary())
+            lambda: (
+                mc.workspaces.current_workspace(),
+                mc.is_attached(np.ones(3)),
+                mc.workspaces.summary(),
+            )
         )
         assert seen == (None, False, "No workspaces of this thread")
-        assert mc.current_workspace() is ws
+        assert mc.workspaces.current_workspace() is ws
 
 
 def test_the_same_name_is_another_workspace(pool):
@@ -90,10 +94,10 @@ def test_arrays_stay_when_the_thread_has_gone(pool):
     assert (second == 6).all()
     for array in (first, second):
         assert mc.is_attached(array)
-        assert mc.is_valid(array)
+        assert mc.workspaces.is_valid(array)
         assert mc.workspace_of(array) is None
-        assert not mc.is_in_scope(array)
-        assert mc.generation_of(array) == 1
+        assert not mc.workspaces.is_in_scope(array)
+        assert mc.workspaces.generation_of(array) == 1
     assert list(pool.owners()) == ["workspace there"]
     out = mc.detach(first)
     del first, second, array
@@ -108,9 +112,9 @@ def test_leverage_of_what_a_dead_thread_left(pool):
 
     a = in_a_thread(work)
     with mc.workspace("here", PAGE, resource=pool) as ws:
-        assert mc.workspace_of(mc.leverage(a)) is None
-        assert mc.workspace_of(mc.leverage_to(a, ws)) is ws
-        assert mc.workspace_of(mc.migrate(a)) is ws
+        assert mc.workspace_of(mc.workspaces.leverage(a)) is None
+        assert mc.workspace_of(mc.workspaces.leverage_to(a, ws)) is ws
+        assert mc.workspace_of(mc.workspaces.migrate(a)) is ws
     del a
 
 
@@ -130,7 +134,7 @@ def test_an_array_of_another_thread_can_be_taken(pool):
 
         def work():
             with mc.workspace("there", PAGE, resource=pool) as there:
-                moved = mc.leverage_to(box.pop(), there)
+                moved = mc.workspaces.leverage_to(box.pop(), there)
                 assert mc.workspace_of(moved) is there
                 return mc.detach(moved)
 
@@ -143,7 +147,9 @@ def test_a_workspace_can_be_handed_on(pool):
 
     def work():
         with ws:
-            return mc.workspace_of(np.ones(3)) is ws, mc.workspace_exists("loop")
+            return mc.workspace_of(np.ones(3)) is ws, mc.workspaces.workspace_exists(
+                "loop"
+            )
 
     assert in_a_thread(work) == (True, False)
     assert ws.stats().cycles == 1
@@ -152,7 +158,7 @@ def test_a_workspace_can_be_handed_on(pool):
 def test_a_copied_context_takes_the_workspace_along(pool):
     with mc.workspace("loop", PAGE, resource=pool) as ws:
         context = contextvars.copy_context()
-        found = in_a_thread(context.run, mc.current_workspace)
+        found = in_a_thread(context.run, mc.workspaces.current_workspace)
         assert found is ws
 
 
@@ -160,16 +166,16 @@ def test_tasks_inherit_and_do_not_disturb_each_other(pool):
     async def inner(name):
         with mc.workspace(name, PAGE, resource=pool) as ws:
             await asyncio.sleep(0)
-            assert mc.current_workspace() is ws
+            assert mc.workspaces.current_workspace() is ws
             await asyncio.sleep(0)
             return mc.workspace_of(np.ones(3)) is ws
 
     async def outer():
         with mc.workspace("outer", PAGE, resource=pool) as ws:
             tasks = [asyncio.create_task(inner(f"task {n}")) for n in range(3)]
-            assert mc.current_workspace() is ws
+            assert mc.workspaces.current_workspace() is ws
             assert await asyncio.gather(*tasks) == [True] * 3
-            assert mc.current_workspace() is ws
+            assert mc.workspaces.current_workspace() is ws
 
     asyncio.run(outer())
 
@@ -221,14 +227,14 @@ def test_the_child_of_a_fork_goes_on(pool):
         if pid == 0:
             status = 1
             try:
-                assert mc.current_workspace() is ws
+                assert mc.workspaces.current_workspace() is ws
                 assert mc.list_workspaces() == [ws]
                 assert (kept == 3).all()
                 ws.full(10, 4.0)
                 del kept
                 ws.close()
                 mc.destroy_all_workspaces(thread="all")
-                assert mc.current_workspace() is None
+                assert mc.workspaces.current_workspace() is None
                 with mc.workspace("loop", resource=pool):
                     np.ones(100)
                 mc.destroy_all_workspaces()

@@ -239,7 +239,7 @@ class Examples(ABC):
         ------
         TypeError, WorkspaceLeakError, WorkspaceStaleError, ResourceExhaustedError,
         MemoryError
-            What `memcfg.migrate` raises.
+            What `memcfg.workspaces.migrate` raises.
         """
         return self._moved(workspaces.migrate(self._arrays, detach))
 
