@@ -81,7 +81,7 @@ def test_every_name_of_the_page_is_defined_where_it_is_linked_to():
     ("name", "place"),
     [
         ("auto", "memcfg/plan/_nowhere.py"),
-        ("automatic", "memcfg/plan/_auto.py"),
+        ("automatic", "memcfg/plan/search/_auto.py"),
         ("Program::walk", "_native/src/program.cpp"),
         ("Pool", "_native/include/memcfg/lane.hpp"),
         ("memcfg/plan", "memcfg/nn"),

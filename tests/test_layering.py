@@ -144,9 +144,9 @@ def test_no_import_runs_upward_or_sideways():
 @pytest.mark.parametrize(
     ("where", "text"),
     [
-        ("plan/_share.py", "from memcfg.devices import CpuDevice"),
-        ("plan/_share.py", "def f():\n    import memcfg.runtime"),
-        ("plan/_share.py", "from memcfg import memory"),
+        ("plan/search/_share.py", "from memcfg.devices import CpuDevice"),
+        ("plan/search/_share.py", "def f():\n    import memcfg.runtime"),
+        ("plan/search/_share.py", "from memcfg import memory"),
         ("ops/_a.py", "from memcfg.graph import Graph"),
         ("graph/_a.py", "if TYPE_CHECKING:\n    from memcfg.plan import Plan"),
         ("devices/cpu/_a.py", "from memcfg.graph import Graph"),

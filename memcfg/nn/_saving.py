@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from memcfg import plan as planning
 from memcfg._caller import outside
 from memcfg._core import Counter
 from memcfg.documents import read_count, read_json
@@ -33,7 +34,6 @@ from memcfg.nn.layers._layer import InputLayer, Layer, Place, inner_layers
 from memcfg.nn.losses import Loss
 from memcfg.nn.metrics import Metric
 from memcfg.nn.regularizers import Regularizer
-from memcfg.plan import NAMED_POLICIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -285,7 +285,7 @@ def _marks(layers: Sequence[Layer]) -> list[Any]:
 
 
 def _policy_name(policy: Any) -> str | None:
-    for name, make in NAMED_POLICIES.items():
+    for name, make in planning.NAMED_POLICIES.items():
         if make() == policy:
             return name
     warnings.warn(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from memcfg import plan as planning
 from memcfg._caller import outside
 from memcfg.errors import InfeasiblePlanError, KernelError, PlanError
-from memcfg.plan._policy import Lessons, Method
+from memcfg.plan.search._policy import Lessons, Method
 from memcfg.runtime._kernels import Kernels
 from memcfg.runtime._modes import ExecutionMode, Layout, held, with_margin
 from memcfg.runtime._packing import Packed, PackedWeight, plan_packed

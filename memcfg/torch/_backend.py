@@ -28,8 +28,8 @@ from memcfg.devices import SpillPlace
 from memcfg.errors import InfeasiblePlanError, MemcfgError
 from memcfg.graph import TIMES, Graph
 from memcfg.plan import Alloc, Compute, Decode, Encode, Free, SwapOut, simulate
-from memcfg.plan._auto import Auto
-from memcfg.plan._simulate import with_copies_placed
+from memcfg.plan.format._simulate import with_copies_placed
+from memcfg.plan.search._auto import Auto
 from memcfg.torch._beside import workspace_bytes
 from memcfg.torch._beside_plan import with_beside
 from memcfg.torch._boxed import Title, boxed

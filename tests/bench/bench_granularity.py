@@ -41,15 +41,15 @@ from memcfg.commands._tasks import Task
 from memcfg.graph import Tier
 from memcfg.memory import Pool
 from memcfg.plan import share, validate
-from memcfg.plan._accesses import Entry, Gap, Trace
-from memcfg.plan._clock import clock
-from memcfg.plan._covering import Covering
-from memcfg.plan._lifetimes import Request
-from memcfg.plan._policy import propose
-from memcfg.plan._tensor_moves import least_load, plan_events
+from memcfg.plan.search._accesses import Entry, Gap, Trace
+from memcfg.plan.search._clock import clock
+from memcfg.plan.search._covering import Covering
+from memcfg.plan.search._lifetimes import Request
+from memcfg.plan.search._policy import propose
+from memcfg.plan.search._tensor_moves import least_load, plan_events
 
 if TYPE_CHECKING:
-    from memcfg.plan._walk import Swaps
+    from memcfg.plan.search._walk import Swaps
 
 KIB, MIB = 2**10, 2**20
 WHOLE = 64 * MIB  # bytes that are copied for one measurement

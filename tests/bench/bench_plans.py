@@ -31,7 +31,7 @@ import memcfg as mc
 from memcfg.commands._tasks import Task
 from memcfg.errors import InfeasiblePlanError, MemcfgError
 from memcfg.plan import POLICIES, share, time_lower_bound
-from memcfg.plan._policy import draft
+from memcfg.plan.search._policy import draft
 
 NETWORKS = (
     "resnet50",

@@ -20,7 +20,7 @@ from memcfg.commands import _comparison, _ladder, _plans
 from memcfg.commands._tasks import NETWORKS, Task, missing, read_setting
 from memcfg.errors import InfeasiblePlanError
 from memcfg.plan import NAMED_POLICIES, POLICIES, Plan, auto, share, validate
-from memcfg.plan._highs import solve
+from memcfg.plan.methods._highs import solve
 from memcfg.units import format_bytes
 
 LADDER = ["plan", "resnet", "--set", "depth=8", "--batch", "4", "--ladder"]
@@ -133,7 +133,7 @@ def test_what_a_search_has_not_proven_is_told(capsys, monkeypatch):
     command = ["plan", "lenet_300_100", "--batch", "8"]
     assert main(command) == 0
     assert told not in capsys.readouterr().out
-    monkeypatch.setattr("memcfg.plan._checkmate.solve", ended)
+    monkeypatch.setattr("memcfg.plan.methods._checkmate.solve", ended)
     assert main(command) == 0
     text = capsys.readouterr().out
     assert f"{told}\n  checkmate\n  retention_intervals\n" in text

@@ -26,7 +26,7 @@ from memcfg.errors import (
     PlanError,
     ResourceExhaustedError,
 )
-from memcfg.plan._policy import Lessons, Method
+from memcfg.plan.search._policy import Lessons, Method
 from memcfg.runtime import OWN_BUFFERS, Executor
 from memcfg.runtime._program import Program
 
@@ -482,7 +482,8 @@ class Mistaken:
 
 def test_a_plan_is_replaced_amid_training(device, monkeypatch):
     """The arena grows, and nothing else is another than without it."""
-    monkeypatch.setattr("memcfg.plan._reconsidered._MARGIN", 0.0)  # ops are tiny here
+    # Ops are tiny here.
+    monkeypatch.setattr("memcfg.plan.search._reconsidered._MARGIN", 0.0)
     took = property(
         lambda self: {"share": 1.0}.get(self.spec.plan.method, 2.0),
         lambda self, value: None,

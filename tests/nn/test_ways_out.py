@@ -8,8 +8,8 @@ import pytest
 import memcfg as mc
 from memcfg.errors import InfeasiblePlanError
 from memcfg.nn.training import _session, _ways_out
-from memcfg.plan import _lifetimes, _watch
-from memcfg.plan._exact import Exact
+from memcfg.plan.search import _lifetimes, _watch
+from memcfg.plan.search._exact import Exact
 
 nn = mc.nn
 BATCH = 24

@@ -32,11 +32,11 @@ from memcfg.plan import (
     sqrt_checkpoint,
     validate,
 )
-from memcfg.plan._auto import _SWAPPING, Auto
-from memcfg.plan._exact import Exact
-from memcfg.plan._lifetimes import Request
-from memcfg.plan._policy import algorithms_of, names_algorithms
-from memcfg.plan._watch import Watch
+from memcfg.plan.search._auto import _SWAPPING, Auto
+from memcfg.plan.search._exact import Exact
+from memcfg.plan.search._lifetimes import Request
+from memcfg.plan.search._policy import algorithms_of, names_algorithms
+from memcfg.plan.search._watch import Watch
 
 RECOMPUTING = (
     sqrt_checkpoint(),
@@ -274,7 +274,7 @@ class Asked:
 @pytest.fixture
 def every_question(monkeypatch):
     """Searches may ask as often as they like."""
-    monkeypatch.setattr("memcfg.plan._watch._PERIOD", 0.0)
+    monkeypatch.setattr("memcfg.plan.search._watch._PERIOD", 0.0)
 
 
 def tight(graph) -> int:
@@ -366,7 +366,7 @@ def test_without_time_there_is_no_plan_and_the_error_says_why():
 
 def test_the_clock_is_asked_once_it_is_over_and_for_ever(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("memcfg.plan._watch.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("memcfg.plan.search._watch.time.perf_counter", lambda: now[0])
     questions = []
     watch = Watch(2.0, lambda: questions.append(now[0]) or False)
     for now[0], is_over in (

@@ -32,11 +32,11 @@ from memcfg.plan import (
     validate,
     vdnn_dyn,
 )
-from memcfg.plan._accesses import Entry
-from memcfg.plan._capuchin import _start
-from memcfg.plan._evictions import Candidate, recomputed
-from memcfg.plan._lifetimes import Request
-from memcfg.plan._replays import Replays
+from memcfg.plan.search._accesses import Entry
+from memcfg.plan.search._capuchin import _start
+from memcfg.plan.search._evictions import Candidate, recomputed
+from memcfg.plan.search._lifetimes import Request
+from memcfg.plan.search._replays import Replays
 
 nn = mc.nn
 

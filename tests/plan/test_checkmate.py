@@ -22,9 +22,9 @@ from memcfg.plan import (
     share,
     validate,
 )
-from memcfg.plan._highs import solve
-from memcfg.plan._lifetimes import Request
-from memcfg.plan._stages import Stages
+from memcfg.plan.methods._highs import solve
+from memcfg.plan.methods._stages import Stages
+from memcfg.plan.search._lifetimes import Request
 
 POLICIES = [checkmate(), checkmate_lp(), retention_intervals()]
 by_name = pytest.mark.parametrize("policy", POLICIES, ids=lambda p: p.name)
@@ -232,7 +232,7 @@ def test_a_plan_says_when_the_search_ended_before_it_was_proven(monkeypatch):
     def ended(*asked, **options):
         return solve(*asked, **options)._replace(optimal=False)
 
-    monkeypatch.setattr("memcfg.plan._checkmate.solve", ended)
+    monkeypatch.setattr("memcfg.plan.methods._checkmate.solve", ended)
     plan = policy(graph, 64 * 4)
     assert plan == proven  # but for what it says of itself
     assert plan.summary.unproven

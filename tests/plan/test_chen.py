@@ -18,13 +18,13 @@ from memcfg.plan import (
     share,
     validate,
 )
-from memcfg.plan._chain import Do, cuts, even_segments
-from memcfg.plan._chen import (
+from memcfg.plan.methods._chen import (
     budget_segments,
     recursive_moves,
     search_budgets,
 )
-from memcfg.plan._lifetimes import Request
+from memcfg.plan.search._chain import Do, cuts, even_segments
+from memcfg.plan.search._lifetimes import Request
 
 METHODS = (chen_sqrt(), chen_mirror(), chen_budget(), chen_recursive())
 by_name = pytest.mark.parametrize("policy", METHODS, ids=lambda p: p.name)

@@ -25,7 +25,6 @@ from memcfg.plan import (
     Free,
     Plan,
     Stage,
-    _composition,
     chain,
     chen_sqrt,
     exact,
@@ -42,6 +41,7 @@ from memcfg.plan import (
     state_updates,
     validate,
 )
+from memcfg.plan.methods import _composition
 
 RECOMPUTING = (
     *("chen_sqrt", "chen_mirror", "chen_budget", "chen_recursive", "revolve", "rotor"),

@@ -33,9 +33,9 @@ from memcfg.plan import (
     workspace_dynamic,
     workspace_performance,
 )
-from memcfg.plan._codec_bytes import LOSSY, SPARSE, code_bytes
-from memcfg.plan._gist import _stashes
-from memcfg.plan._sparsity import Densities
+from memcfg.plan.format._codec_bytes import LOSSY, SPARSE, code_bytes
+from memcfg.plan.search._gist import _stashes
+from memcfg.plan.search._sparsity import Densities
 from memcfg.units import align_up
 
 nn = mc.nn

@@ -17,15 +17,15 @@ from memcfg.plan import (
     share,
     validate,
 )
-from memcfg.plan._cells import find_cells
-from memcfg.plan._chain import Chain, Do
-from memcfg.plan._gruslys import (
+from memcfg.plan.methods._cells import find_cells
+from memcfg.plan.methods._gruslys import (
     hidden_table,
     internal_table,
     mixed_table,
     table_moves,
 )
-from memcfg.plan._lifetimes import Request
+from memcfg.plan.search._chain import Chain, Do
+from memcfg.plan.search._lifetimes import Request
 
 SLOTS = (1, 2, 3, 4, 5, 8, 10)
 GOLDEN = {

@@ -29,8 +29,8 @@ from memcfg.plan import (
     validate,
     with_updates_in_time,
 )
-from memcfg.plan._layrub import lay_out, readers_first
-from memcfg.plan._lifetimes import Request
+from memcfg.plan.search._layrub import lay_out, readers_first
+from memcfg.plan.search._lifetimes import Request
 
 if TYPE_CHECKING:
     from memcfg.graph import Graph

@@ -13,8 +13,8 @@ from training_graphs import random_step, typed_step
 import memcfg as mc
 from memcfg.errors import InfeasiblePlanError
 from memcfg.plan import Compute, meng_attention, share, validate
-from memcfg.plan._lifetimes import Request
-from memcfg.plan._meng_attention import spread_ops
+from memcfg.plan.methods._meng_attention import spread_ops
+from memcfg.plan.search._lifetimes import Request
 
 nn = mc.nn
 BATCH, UNITS = 8, 64

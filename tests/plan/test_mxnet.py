@@ -23,9 +23,9 @@ from memcfg.plan import (
     validate,
     with_updates_in_time,
 )
-from memcfg.plan._lifetimes import Request
-from memcfg.plan._lives import Life
-from memcfg.plan._mxnet import Sharer, co_share, color_paths
+from memcfg.plan.methods._mxnet import Sharer, co_share, color_paths
+from memcfg.plan.search._lifetimes import Request
+from memcfg.plan.search._lives import Life
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -33,11 +33,11 @@ from memcfg.plan import (
     validate,
     vdnn_all,
 )
-from memcfg.plan._accesses import Entry, Trace
-from memcfg.plan._covering import Covering
-from memcfg.plan._lifetimes import Request
-from memcfg.plan._swapping import in_own_numbers
-from memcfg.plan._tensor_moves import least_load
+from memcfg.plan.search._accesses import Entry, Trace
+from memcfg.plan.search._covering import Covering
+from memcfg.plan.search._lifetimes import Request
+from memcfg.plan.search._swapping import in_own_numbers
+from memcfg.plan.search._tensor_moves import least_load
 
 
 def step(network, batch, rate=None, limit=None):

@@ -16,8 +16,8 @@ from memcfg.plan import (
     sqrt_checkpoint,
     validate,
 )
-from memcfg.plan._choices import Search
-from memcfg.plan._lifetimes import Request
+from memcfg.plan.search._choices import Search
+from memcfg.plan.search._lifetimes import Request
 
 
 def residents(plan) -> int:

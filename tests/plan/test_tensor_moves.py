@@ -14,9 +14,9 @@ from training_graphs import chain, random_step
 
 from memcfg.graph import Tier
 from memcfg.plan import simulate, validate
-from memcfg.plan._clock import clock
-from memcfg.plan._lifetimes import Request
-from memcfg.plan._tensor_moves import (
+from memcfg.plan.search._clock import clock
+from memcfg.plan.search._lifetimes import Request
+from memcfg.plan.search._tensor_moves import (
     Leave,
     Left,
     Pack,

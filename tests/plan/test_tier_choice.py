@@ -33,11 +33,11 @@ from memcfg.plan import (
     vdnn_dyn,
     violations,
 )
-from memcfg.plan._clock import clock
-from memcfg.plan._lanes import Copy, Lanes
-from memcfg.plan._lifetimes import Request
-from memcfg.plan._tensor_moves import plan_events
-from memcfg.plan._tier_choice import Life, assign, excess
+from memcfg.plan.format._tier_choice import Life, assign, excess
+from memcfg.plan.search._clock import clock
+from memcfg.plan.search._lanes import Copy, Lanes
+from memcfg.plan.search._lifetimes import Request
+from memcfg.plan.search._tensor_moves import plan_events
 
 METHODS = [
     *(name for name, make in NAMED_POLICIES.items() if getattr(make(), "swaps", False)),

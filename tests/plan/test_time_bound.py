@@ -26,8 +26,8 @@ from memcfg.plan import (
     sqrt_checkpoint,
     time_lower_bound,
 )
-from memcfg.plan._lifetimes import Request
-from memcfg.plan._time_bound import beats_recomputation
+from memcfg.plan.search._lifetimes import Request
+from memcfg.plan.search._time_bound import beats_recomputation
 
 
 def once(graph: Graph) -> float:

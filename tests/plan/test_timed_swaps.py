@@ -24,11 +24,11 @@ from memcfg.plan import (
     validate,
     vdnn_pp,
 )
-from memcfg.plan._clock import clock
-from memcfg.plan._lifetimes import Request
-from memcfg.plan._swapping import Away, plan_swaps
-from memcfg.plan._tensor_moves import least_load
-from memcfg.plan._timed_swaps import TimedSwaps
+from memcfg.plan.search._clock import clock
+from memcfg.plan.search._lifetimes import Request
+from memcfg.plan.search._swapping import Away, plan_swaps
+from memcfg.plan.search._tensor_moves import least_load
+from memcfg.plan.search._timed_swaps import TimedSwaps
 from memcfg.units import align_up
 
 nn = mc.nn

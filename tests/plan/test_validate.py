@@ -35,7 +35,7 @@ from memcfg.plan import (
     validate,
     violations,
 )
-from memcfg.plan._judge import _LOSSLESS, _LOSSY, _code_bytes
+from memcfg.plan.format._judge import _LOSSLESS, _LOSSY, _code_bytes
 
 X, Y, Z, W, NEW = range(5)
 
@@ -718,7 +718,7 @@ def test_it_shares_no_code_with_planners():
     }
     vocabulary = {
         *("memcfg.errors", "memcfg.graph"),
-        *("memcfg.plan._actions", "memcfg.plan._plan"),  # values alone
+        *("memcfg.plan.format._actions", "memcfg.plan.format._plan"),  # values alone
     }
     assert {m for m in imported if m and "memcfg" in m} <= vocabulary
 

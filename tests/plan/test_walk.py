@@ -13,11 +13,11 @@ from training_graphs import random_step
 
 from memcfg.graph import Tier
 from memcfg.plan import validate
-from memcfg.plan._accesses import Entry, Trace
-from memcfg.plan._clock import clock
-from memcfg.plan._copy_lives import with_tiers_told
-from memcfg.plan._lifetimes import Request
-from memcfg.plan._tensor_moves import (
+from memcfg.plan.search._accesses import Entry, Trace
+from memcfg.plan.search._clock import clock
+from memcfg.plan.search._copy_lives import with_tiers_told
+from memcfg.plan.search._lifetimes import Request
+from memcfg.plan.search._tensor_moves import (
     Leave,
     Left,
     Return,
@@ -25,7 +25,7 @@ from memcfg.plan._tensor_moves import (
     least_load,
     plan_events,
 )
-from memcfg.plan._walk import Swaps
+from memcfg.plan.search._walk import Swaps
 from memcfg.units import align_up
 
 

@@ -25,9 +25,9 @@ from memcfg.plan import (
     vdnn_dyn,
     vdnn_pp,
 )
-from memcfg.plan._lifetimes import Request
-from memcfg.plan._policy import fits
-from memcfg.plan._watch import Watch
+from memcfg.plan.search._lifetimes import Request
+from memcfg.plan.search._policy import fits
+from memcfg.plan.search._watch import Watch
 
 SWAPPING = (
     *(out_of_core(), layrub_migration(), superneurons(), superneurons_cache()),
@@ -54,7 +54,7 @@ class Counting(Watch):
 @pytest.fixture
 def layouts(monkeypatch):
     """Searches may ask as often as they like; the questions before each layout."""
-    monkeypatch.setattr("memcfg.plan._watch._PERIOD", 0.0)
+    monkeypatch.setattr("memcfg.plan.search._watch._PERIOD", 0.0)
     found = []
     own = Request._layout
 

@@ -29,7 +29,7 @@ from memcfg.errors import FormatError, GraphError, PlanError, WeightsError
 from memcfg.graph import Graph, Op, Tensor
 from memcfg.memory import Trace
 from memcfg.plan import Plan, share, unchecked_claims, violations
-from memcfg.plan._csv import read_buffers
+from memcfg.plan.format._csv import read_buffers
 
 if TYPE_CHECKING:
     from collections.abc import Callable

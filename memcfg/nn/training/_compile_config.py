@@ -6,9 +6,9 @@ import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from memcfg import plan as planning
 from memcfg._checks import check_policy, unknown
 from memcfg.graph import TIMES
-from memcfg.plan import NAMED_POLICIES, auto
 from memcfg.workspaces import WorkspaceMode
 
 if TYPE_CHECKING:
@@ -59,12 +59,12 @@ class CompileConfig:
 def get_policy(memory: Any) -> Policy:
     """Return the policy that `compile`'s argument means: an object, a name, or None."""
     if memory is None:
-        return auto()
+        return planning.auto()
     if isinstance(memory, str):
-        if memory not in NAMED_POLICIES:
-            raise unknown("memory policy", memory, NAMED_POLICIES)
-        return NAMED_POLICIES[memory]()
-    for name, factory in NAMED_POLICIES.items():
+        if memory not in planning.NAMED_POLICIES:
+            raise unknown("memory policy", memory, planning.NAMED_POLICIES)
+        return planning.NAMED_POLICIES[memory]()
+    for name, factory in planning.NAMED_POLICIES.items():
         if memory is factory:
             raise TypeError(f"memory is a policy: call it, or write its name, {name!r}")
     if not callable(memory) or inspect.isclass(memory):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 from memcfg.errors import InfeasiblePlanError
 from memcfg.graph import NOMINAL_COPY, Tier
 from memcfg.plan import auto, share
-from memcfg.plan._watch import planning_until
+from memcfg.plan.search._watch import planning_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

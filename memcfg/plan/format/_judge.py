@@ -1,0 +1,877 @@
+"""The independent judge of whether a plan is right for a graph.
+
+It reads the rules of docs/plan-format.md by itself: it imports nothing of the planners,
+the packer or the simulator, not even their arithmetic. A claim of 0 (or none, for the
+gap) says nothing and is not judged, unless it stands beside another:
+``recompute_seconds`` of 0 with ``seconds`` of 3 is a claim. Times are judged where they
+can be known: in a plan without copies and encodings, whose time the format leaves open,
+over a graph that states times.
+
+How many buffers share a byte with a new one is counted without looking at them: all,
+but for those that end before it starts, and those that start behind its end. They are
+searched only if there are any.
+
+See docs/decisions/0003-independent-validator.md.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right, insort
+from collections import Counter
+from dataclasses import fields
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from memcfg.errors import PlanError
+from memcfg.plan.format._actions import (
+    Action,
+    Alias,
+    Alloc,
+    Compute,
+    Decode,
+    Encode,
+    Free,
+    SwapIn,
+    SwapOut,
+    Wait,
+)
+from memcfg.units import ALIGNMENT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memcfg.graph import Graph, Op
+    from memcfg.plan.format._plan import Plan
+
+_TYPES: dict[Any, type | tuple[type, ...]] = {
+    "int": Integral,
+    "int | None": (Integral, type(None)),
+    "str": str,
+    "str | None": (str, type(None)),
+}
+_OPERANDS = {
+    kind: [(item.name, _TYPES[item.type]) for item in fields(kind)]
+    for kind in (Alias, Alloc, Compute, Decode, Encode, Free, SwapIn, SwapOut, Wait)
+}  # of each kind of action: names and types
+_TENSORS = ("tensor", "output", "input")  # operands that are ids of tensors
+
+_WORD = 4  # bytes; a float32
+_HEADER = 64  # bytes that lossless codecs may need more than the tensor
+_BITS = {"fp16": 16, "fp8": 8, "group2": 2, "group4": 4, "group8": 8, "mask": 1}
+_LOSSLESS = ("csr", "planes_zstd", "rle", "zvc")
+_LOSSY = (*_BITS, "fp10")
+
+_MOST = 1000  # sentences; a plan of n actions could break n * n rules
+_LONGEST = 100  # letters of a name in one of them; a file may have one name of millions
+_TOLERANCE = 1e-9  # of the time; sums in another order differ in the last digits
+
+
+def validate(graph: Graph, plan: Plan) -> None:
+    """Prove that a plan is right for a graph.
+
+    Parameters
+    ----------
+    graph : Graph
+        The graph.
+    plan : Plan
+        The plan, from whatever planner.
+
+    Raises
+    ------
+    PlanError
+        If the plan breaks a rule; the message names the first and how many more.
+    """
+    found = violations(graph, plan)
+    if found:
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        raise PlanError(f"the plan is invalid: {found[0]}{more}")
+
+
+def violations(graph: Graph, plan: Plan) -> list[str]:
+    """List the rules that a plan breaks, up to a thousand.
+
+    Parameters
+    ----------
+    graph : Graph
+        The graph.
+    plan : Plan
+        The plan.
+
+    Returns
+    -------
+    list of str
+        One sentence a violation, in order; empty if the plan is right. A buffer that
+        overlaps others names the first of them and says how many more there are.
+        Behind a thousand sentences one more says that the rest was not judged.
+    """
+    line: object = plan.alignment  # of a user's policy
+    if not isinstance(line, Integral) or int(line) < 1 or int(line) % ALIGNMENT:
+        return [f"the alignment is {line}, not a positive multiple of {ALIGNMENT}"]
+    judge = _Judge(graph, plan)
+    try:
+        for index, action in enumerate(plan.actions):
+            judge.step(index, action)
+        judge.finish()
+    except _TooManyError:
+        judge.found.append(f"{judge.where}: more, and the plan was followed no further")
+    return judge.found
+
+
+def unchecked_claims(graph: Graph, plan: Plan) -> list[str]:
+    """List what `violations` takes on trust.
+
+    Parameters
+    ----------
+    graph : Graph
+        The graph.
+    plan : Plan
+        The plan.
+
+    Returns
+    -------
+    list of str
+        Codecs, and fields of `Predicted` that claim something, each with a reason.
+    """
+    claims = plan.predicted
+    codecs = (action.codec for action in plan.actions if isinstance(action, Encode))
+    found = [
+        f"codec {codec!r} (unknown: neither its sizes nor what it gives back)"
+        for codec in dict.fromkeys(codecs)
+        if codec not in _LOSSLESS + _LOSSY
+    ]
+    found += [
+        f"codec {codec!r} (lossy: what it changes in the values)"
+        for codec in dict.fromkeys(plan.lossy)
+        if codec in _LOSSY
+    ]
+    if claims.lower_bound_bytes:
+        found.append("lower_bound_bytes (only that it is not above the peak)")
+    if not _can_time(graph, plan):
+        reason = (
+            "the plan copies or encodes"
+            if _is_timed(graph)
+            else "the graph states no times"
+        )
+        found += [
+            f"{name} ({reason})"
+            for name in ("seconds", "recompute_seconds")
+            if getattr(claims, name)
+        ]
+    if claims.stall_seconds:
+        found.append("stall_seconds (it depends on bandwidths)")
+    if claims.codec_seconds:
+        found.append("codec_seconds (it depends on the speeds of codecs)")
+    if claims.planning_seconds:
+        found.append("planning_seconds (it has passed)")
+    if claims.optimality_gap is not None:
+        found.append("optimality_gap (it takes a proof)")
+    return found
+
+
+class _TooManyError(Exception):
+    """The plan breaks so many rules that it is followed no further."""
+
+
+def _quoted(name: str) -> str:
+    """Quote a name; of a long one the middle is left out."""
+    if len(name) > _LONGEST:
+        name = f"{name[: _LONGEST // 2]}…{name[-_LONGEST // 2 :]}"
+    return repr(name)
+
+
+class _Judge:
+    """Follows a plan and collects the rules that it breaks in `found`."""
+
+    def __init__(self, graph: Graph, plan: Plan) -> None:
+        self.graph = graph
+        self.plan = plan
+        self.found: list[str] = []
+        self.where = "at the start"
+        self.arena = _Ranges()  # all that follow
+        self.buffers: dict[int, _Range] = {}  # by tensor
+        self.encoded: dict[int, _Range] = {}  # by tensor
+        self.overflows: dict[int, tuple[str, _Range]] = {}  # of these; on which tier
+        self.written: set[int] = set()  # tensors whose value is in their buffer
+        self.state = set(graph.persistent)  # tensors of the state, old and new
+        self.overwritten: set[int] = set()  # old ones: their buffer has a new owner
+        self.offsets = self._state_offsets()  # by tensor
+        self.forward = {
+            index for index, op in enumerate(graph.ops) if op.phase == "forward"
+        }  # not computed yet, as long as no update was
+        self.sources = self._sources()
+        self.unallocated = set(self.sources)  # sources still to be allocated
+        self.aliases: dict[int, int] = {}  # output -> input, before the compute
+        self.promised: set[int] = set()  # inputs of aliases
+        self.pairs: set[tuple[int, int]] = set()  # that the op in work declares
+        self.taken: dict[int, int] = {}  # input -> output, until the free
+        self.computed: set[int] = set()
+        self.losses: dict[int, int] = {}  # where each was first computed
+        self.copies: dict[int, SwapOut | SwapIn] = {}  # by action index, not waited for
+        self.leaving: Counter[int] = Counter()  # tensor -> its copies out of these
+        self.arriving: Counter[int] = Counter()  # tensor -> its copies in
+        self.elsewhere: set[tuple[int, str]] = set()  # arrived copies: tensor, tier
+        self.tiers: dict[str, _Ranges] = {}
+        self.copied: dict[tuple[int, str], _Range] = {}  # by tensor and tier
+        self.coded: dict[tuple[int, str], int] = {}  # of these: planned bytes, encoded
+        self.last_uses = self._last_uses()
+        self.away = self.away_peak = self.moved = 0  # bytes on other tiers, and copied
+        self.tier_loads: Counter[str] = Counter()  # of that by tier, and the most
+        self.tier_peaks: Counter[str] = Counter()
+        self.peak = self.load = 0  # of the arena, and the bytes that buffers have
+
+    def _sources(self) -> set[int]:
+        made = {output for op in self.graph.ops for output in op.outputs}
+        return set(range(len(self.graph.tensors))) - made
+
+    def _state_offsets(self) -> dict[int, int]:
+        """Give each state tensor its place: all programs of a model agree on it."""
+        offsets: dict[int, int] = {}
+        end = 0
+        for tensor in self.graph.persistent:
+            offsets[tensor] = end
+            end += -(-self.graph.tensors[tensor].nbytes // ALIGNMENT) * ALIGNMENT
+        return offsets
+
+    def _last_uses(self) -> set[int]:
+        """Find the actions behind whose waits the bytes of copies out are free."""
+        uses: dict[int, int] = {}
+        newest: dict[tuple[object, object], int] = {}
+        for index, action in enumerate(self.plan.actions):
+            if not isinstance(action, SwapOut | SwapIn):
+                continue
+            key = (action.tensor, action.tier)
+            if isinstance(action, SwapOut):
+                newest[key] = uses[index] = index
+            elif key in newest:
+                uses[newest[key]] = index
+        return set(uses.values())
+
+    # -- words -----------------------------------------------------------------
+
+    def blame(self, text: str) -> None:
+        if len(self.found) == _MOST:
+            raise _TooManyError
+        self.found.append(f"{self.where}: {text}")
+
+    def name(self, tensor: int) -> str:
+        return f"tensor {tensor} ({_quoted(self.graph.tensors[tensor].name)})"
+
+    def known(self, tensor: int) -> bool:
+        if 0 <= tensor < len(self.graph.tensors):
+            return True
+        self.blame(f"the graph has no tensor {tensor}")
+        return False
+
+    # -- buffers -----------------------------------------------------------------
+
+    def rounded(self, nbytes: int) -> int:
+        return -(-nbytes // self.plan.alignment) * self.plan.alignment
+
+    def size(self, tensor: int) -> int:
+        return self.rounded(self.graph.tensors[tensor].nbytes)
+
+    def buffer(self, offset: int, nbytes: int, label: str) -> _Range:
+        """Check a new buffer against all in use; the caller keeps it."""
+        offset = int(offset)  # of NumPy's, a sum may wrap around
+        buffer = _Range(offset, offset + self.rounded(nbytes), label)
+        if self.plan.places:
+            self.check_place(buffer, self.arena)
+            end = buffer.end  # empty buffers have addresses too
+        else:
+            end = self.load + buffer.end - buffer.start
+        self.peak = max(self.peak, end)
+        return buffer
+
+    def check_place(self, buffer: _Range, buffers: _Ranges) -> None:
+        if buffer.start < 0 or buffer.start % self.plan.alignment:
+            self.blame(
+                f"{buffer.label} lies at {buffer.start}, which is no multiple of "
+                f"{self.plan.alignment} from 0"
+            )
+        clash = buffers.clash(buffer)
+        if clash is not None:
+            other, count = clash
+            more = f" and {count - 1} more" if count > 1 else ""
+            self.blame(
+                f"{buffer.label} at [{buffer.start}, {buffer.end}) overlaps "
+                f"{other.label} at [{other.start}, {other.end}){more}"
+            )
+
+    def open(self, held: dict[int, _Range], tensor: int, buffer: _Range) -> None:
+        held[tensor] = buffer
+        self.load += buffer.end - buffer.start
+        if self.plan.places:
+            self.arena.add(buffer)
+
+    def close(self, held: dict[int, _Range], tensor: int) -> _Range:
+        buffer = held.pop(tensor)
+        self.load -= buffer.end - buffer.start
+        if self.plan.places:
+            self.arena.remove(buffer)
+        return buffer
+
+    def give_buffer(self, tensor: int, offset: int) -> bool:
+        """Open a tensor's own buffer, unless it may not have one."""
+        if tensor in self.buffers:
+            self.blame(f"{self.name(tensor)} has a buffer already")
+        elif tensor in self.overwritten:
+            self.blame(f"{self.name(tensor)} is state that was overwritten")
+        else:
+            nbytes = self.graph.tensors[tensor].nbytes
+            buffer = self.buffer(offset, nbytes, self.name(tensor))
+            self.open(self.buffers, tensor, buffer)
+            return True
+        return False
+
+    def on_its_way(self, tensor: int, *, inward: bool = False) -> bool:
+        """Whether a copy was not waited for; `inward`: only a copy back counts."""
+        return bool(self.arriving[tensor] or (self.leaving[tensor] and not inward))
+
+    # -- actions ---------------------------------------------------------------
+
+    def step(self, index: int, action: Action) -> None:
+        self.where = f"action {index}"
+        self.check_order(action)
+        if not self.is_action(action):
+            return
+        match action:
+            case Alloc(tensor, offset):
+                self.alloc(tensor, offset)
+            case Alias(output, input):
+                self.alias(output, input)
+            case Free(tensor):
+                self.free(tensor)
+            case Compute():
+                self.compute(action)
+            case SwapOut() | SwapIn():
+                self.swap(index, action)
+            case Encode():
+                self.encode(action)
+            case Decode(tensor, offset):
+                self.decode(tensor, offset)
+            case Wait(target):
+                self.wait(index, target)
+
+    def is_action(self, action: Action) -> bool:
+        """Check what files are checked for when they are read."""
+        values = (
+            (name, types, getattr(action, name, None))
+            for name, types in _OPERANDS.get(type(action), [("it", ())])
+        )
+        wrong = [
+            name
+            for name, types, value in values
+            if not isinstance(value, types) or isinstance(value, bool)
+        ]
+        if wrong:
+            self.blame(f"{action!r} is no action: {wrong[0]} is of another type")
+            return False
+        named = [getattr(action, name) for name in _TENSORS if hasattr(action, name)]
+        return all(self.known(tensor) for tensor in named)
+
+    def check_order(self, action: Action) -> None:
+        """Check what must come before any other action."""
+        if self.unallocated and not isinstance(action, Alloc):
+            names = ", ".join(self.name(t) for t in sorted(self.unallocated))
+            self.blame(f"there from the start and not allocated at the top: {names}")
+            self.unallocated.clear()
+        if self.taken and not isinstance(action, Free):
+            names = ", ".join(self.name(t) for t in sorted(self.taken))
+            self.blame(f"overwritten in place and not freed right after: {names}")
+            self.taken.clear()
+
+    def alloc(self, tensor: int, offset: int) -> None:
+        if self.give_buffer(tensor, offset) and tensor in self.unallocated:
+            expected = self.offsets.get(tensor, offset)
+            if offset != expected:
+                self.blame(
+                    f"{self.name(tensor)} is state at {offset}; state lies first, in "
+                    f"the graph's order, and this one at {expected}"
+                )
+            self.unallocated.discard(tensor)
+            self.written.add(tensor)
+
+    def alias(self, output: int, source: int) -> None:
+        if output in self.aliases or source in self.promised:
+            self.blame(f"{self.name(output)} or {self.name(source)} is aliased already")
+        elif output in self.buffers:
+            self.blame(f"{self.name(output)} has a buffer already")
+        elif source not in self.buffers:
+            self.blame(
+                f"{self.name(output)} cannot take over the buffer of "
+                f"{self.name(source)}, which has none"
+            )
+        elif self.size(output) > self.size(source):
+            self.blame(
+                f"{self.name(output)} does not fit the buffer of {self.name(source)}"
+            )
+        else:
+            self.aliases[output] = source
+            self.promised.add(source)
+
+    def free(self, tensor: int) -> None:
+        if tensor in self.state:
+            self.blame(f"{self.name(tensor)} is state and is not to be freed")
+            return
+        if tensor not in self.buffers:
+            if tensor in self.encoded:
+                self.close(self.encoded, tensor)
+                self.release_overflow(tensor)
+            else:
+                self.blame(f"{self.name(tensor)} is freed but has no buffer")
+            return
+        if self.on_its_way(tensor):
+            self.blame(f"{self.name(tensor)} is freed while it is being copied")
+        if tensor in self.promised:
+            self.blame(f"{self.name(tensor)} is freed before its buffer is taken over")
+            self.aliases = {o: i for o, i in self.aliases.items() if i != tensor}
+            self.promised.discard(tensor)
+        buffer = self.close(self.buffers, tensor)
+        self.written.discard(tensor)
+        output = self.taken.pop(tensor, None)
+        if output is not None:
+            taken = _Range(
+                buffer.start, buffer.start + self.size(output), self.name(output)
+            )
+            self.open(self.buffers, output, taken)
+
+    # -- compute ---------------------------------------------------------------
+
+    def compute(self, action: Compute) -> None:
+        if not 0 <= action.op < len(self.graph.ops):
+            self.blame(f"the graph has no op {action.op}")
+            return
+        op = self.graph.ops[action.op]
+        self.where += f" (compute {_quoted(op.name)})"
+        if action.op in self.computed and not op.replayable:
+            self.blame("the op is computed again but is not replayable")
+        elif action.op in self.computed:
+            kept = {*self.graph.losses} & {*self.graph.keep}
+            for tensor in sorted(kept.intersection(op.outputs)):
+                self.blame(f"{self.name(tensor)} is a loss and is computed again")
+        self.check_scratch(op, action)
+        self.pairs = set(op.in_place)
+        for tensor in dict.fromkeys(op.inputs):
+            self.check_readable(tensor)
+        if op.phase == "update":
+            self.check_update(op)
+        self.forward.discard(action.op)
+        for output in op.outputs:
+            buffer = self.buffers.get(self.aliases.get(output, output))
+            if output in self.graph.losses and buffer is not None:
+                self.losses.setdefault(output, buffer.start)
+            self.write(op, output)
+        self.computed.add(action.op)
+
+    def check_scratch(self, op: Op, action: Compute) -> None:
+        nbytes = op.scratch_bytes
+        if action.algorithm is not None:
+            choices = [a for a in op.algorithms if a.name == action.algorithm]
+            if not choices:
+                self.blame(f"the op has no algorithm {action.algorithm!r}")
+                return
+            nbytes = choices[0].scratch_bytes
+        if action.scratch_offset is not None:
+            self.buffer(action.scratch_offset, nbytes, "its scratch")
+        elif nbytes:
+            self.blame(f"the op needs {nbytes} B of scratch and has none")
+
+    def check_update(self, op: Op) -> None:
+        """Check that the forward phase is over, and that new values replace old ones.
+
+        A state that is left with its old bytes would begin the next step with them.
+        """
+        if self.forward:
+            first = min(self.forward)
+            self.blame(
+                "an update before the forward phase has ended: op "
+                f"{first} ({_quoted(self.graph.ops[first].name)}) was not computed"
+            )
+            self.forward.clear()
+        updated: dict[int, int] = {}  # state -> its new value
+        made: set[int] = set()
+        for source, output in op.in_place:
+            if source in self.state and source not in updated and output not in made:
+                updated[source] = output
+                made.add(output)
+        for source, output in updated.items():
+            if self.aliases.get(output) != source:
+                self.blame(
+                    f"{self.name(output)} is the new value of {self.name(source)} and "
+                    "does not take over its buffer"
+                )
+
+    def check_readable(self, tensor: int) -> None:
+        if tensor not in self.buffers:
+            self.blame(f"reads {self.name(tensor)}, which is not resident")
+        elif self.on_its_way(tensor, inward=True):
+            self.blame(f"reads {self.name(tensor)}, whose copy was not waited for")
+        elif tensor not in self.written:
+            self.blame(f"reads {self.name(tensor)}, which holds no value")
+
+    def write(self, op: Op, output: int) -> None:
+        source = self.aliases.pop(output, None)
+        if source is not None:
+            self.promised.discard(source)
+            self.take_over(op, output, source)
+        elif output in self.state:
+            self.blame(f"overwrites {self.name(output)}, which is state")
+        elif output not in self.buffers:
+            self.blame(f"writes {self.name(output)}, which has no buffer")
+            return
+        elif output in self.written:
+            self.blame(f"overwrites {self.name(output)}, which is resident")
+        elif self.on_its_way(output, inward=True):
+            self.blame(f"writes {self.name(output)} while it is being copied in")
+        self.written.add(output)
+
+    def take_over(self, op: Op, output: int, source: int) -> None:
+        if (source, output) not in self.pairs:
+            self.blame(
+                f"{self.name(output)} takes over {self.name(source)}, which the op "
+                "does not declare as a pair"
+            )
+        if self.on_its_way(source):
+            self.blame(f"overwrites {self.name(source)} while it is being copied")
+        if output in self.buffers:
+            self.blame(f"{self.name(output)} has a buffer already")
+        elif source not in self.buffers:
+            pass  # it was blamed for being read
+        elif source in self.state:
+            self.update_state(op, output, source)
+        else:
+            self.taken[source] = output
+        self.written.discard(source)
+
+    def update_state(self, op: Op, output: int, source: int) -> None:
+        """Hand the whole buffer of a state over; the old value has none any more."""
+        if op.phase != "update":
+            self.blame(f"overwrites {self.name(source)}, which is state")
+        buffer = self.close(self.buffers, source)
+        self.open(self.buffers, output, buffer._replace(label=self.name(output)))
+        self.overwritten.add(source)
+        self.state.add(output)
+
+    # -- copies and encodings --------------------------------------------------
+
+    def swap(self, index: int, action: SwapOut | SwapIn) -> None:
+        tensor = action.tensor
+        if self.on_its_way(tensor):
+            self.blame(f"{self.name(tensor)} is being copied already")
+        key = (tensor, action.tier)
+        if isinstance(action, SwapOut):
+            self.check_readable(tensor)
+            self.coded.pop(key, None)
+            self.check_codec(action)
+            self.copy_out(action)
+        else:
+            self.check_copy_back(action)
+        self.moved += self.rounded(self.coded.get(key, 0)) or self.size(tensor)
+        self.copies[index] = action
+        self.ways(action)[tensor] += 1
+
+    def check_codec(self, action: SwapOut) -> None:
+        """Check the codec of a copy, and the bytes that are planned for."""
+        if action.codec is None and action.nbytes is None:
+            return
+        label = f"the copy of {self.name(action.tensor)}"
+        if action.codec not in _LOSSLESS:
+            self.blame(f"{label} is encoded by {action.codec!r}, no lossless codec")
+        most = self.graph.tensors[action.tensor].nbytes + _HEADER
+        if action.nbytes is None or not 1 <= action.nbytes <= most:
+            self.blame(f"{label} is encoded in {action.nbytes} B, not in 1 to {most} B")
+        elif action.codec is not None:
+            self.coded[action.tensor, action.tier] = int(action.nbytes)
+
+    def copy_out(self, action: SwapOut) -> None:
+        """Give a copy bytes on its tier, where it overlaps no other in use there."""
+        key = (action.tensor, action.tier)
+        label = f"the copy of {self.name(action.tensor)} on {action.tier!r}"
+        if key in self.copied:
+            self.blame(f"{label} is there already")
+            self.release_copy(key)
+        self.elsewhere.discard(key)
+        nbytes = self.graph.tensors[action.tensor].nbytes
+        size = self.rounded(nbytes + _HEADER if key in self.coded else nbytes)
+        self.copied[key] = self.send(action.tier, action.offset, size, label)
+
+    def release_copy(self, key: tuple[int, str]) -> None:
+        self.bring(key[1], self.copied.pop(key))
+
+    def send(self, tier: str, offset: int | None, size: int, label: str) -> _Range:
+        """Open bytes on a tier; those without a place overlap nothing."""
+        buffers = self.tiers.setdefault(tier, _Ranges())
+        start = -1 if offset is None else int(offset)
+        buffer = _Range(start, start + size, label)
+        if offset is not None:
+            self.check_place(buffer, buffers)
+            buffers.add(buffer)
+        self.away += size
+        self.away_peak = max(self.away_peak, self.away)
+        self.tier_loads[tier] += size
+        needed = max(self.tier_loads[tier], buffer.end if offset is not None else 0)
+        self.tier_peaks[tier] = max(self.tier_peaks[tier], needed)
+        return buffer
+
+    def bring(self, tier: str, buffer: _Range) -> None:
+        self.away -= buffer.end - buffer.start
+        self.tier_loads[tier] -= buffer.end - buffer.start
+        if buffer.start >= 0:
+            self.tiers[tier].remove(buffer)
+
+    def check_copy_back(self, action: SwapIn) -> None:
+        tensor, key = action.tensor, (action.tensor, action.tier)
+        if key not in self.elsewhere:
+            self.blame(
+                f"{self.name(tensor)} has no copy on {action.tier!r} that was "
+                "waited for"
+            )
+        elif action.offset != (
+            None if self.copied[key].start < 0 else self.copied[key].start
+        ):
+            self.blame(
+                f"{self.name(tensor)} is copied back from {action.offset} and lies at "
+                f"{self.copied[key].start} on {action.tier!r}"
+            )
+        if tensor not in self.buffers:
+            self.blame(f"{self.name(tensor)} has no buffer to be copied into")
+        elif tensor in self.written:
+            self.blame(f"overwrites {self.name(tensor)}, which is resident")
+
+    def ways(self, copy: SwapOut | SwapIn) -> Counter[int]:
+        return self.leaving if isinstance(copy, SwapOut) else self.arriving
+
+    def wait(self, index: int, target: int) -> None:
+        copy = self.plan.actions[target] if 0 <= target < index else None
+        if not isinstance(copy, SwapOut | SwapIn):
+            self.blame(f"waits for action {target}, which is no copy before it")
+            return
+        if self.copies.pop(target, None) is None:
+            return
+        self.ways(copy)[copy.tensor] -= 1
+        key = (copy.tensor, copy.tier)
+        if isinstance(copy, SwapOut):
+            if key in self.copied:
+                self.elsewhere.add(key)
+        elif copy.tensor in self.buffers:
+            self.written.add(copy.tensor)
+        if target in self.last_uses and key in self.copied:
+            self.release_copy(key)
+            self.elsewhere.discard(key)
+
+    def encode(self, action: Encode) -> None:
+        tensor = action.tensor
+        self.check_readable(tensor)
+        if tensor in self.encoded:
+            self.blame(f"{self.name(tensor)} is encoded already")
+            return
+        if action.codec in _LOSSY:
+            self.check_lossy(action)
+        nbytes = self.graph.tensors[tensor].nbytes
+        least = _code_bytes(action.codec, nbytes)
+        if action.tier is not None:
+            least = self.check_overflow(action, least)
+        if action.nbytes < least:
+            self.blame(
+                f"{self.name(tensor)} of {nbytes} B is encoded in {action.nbytes} B"
+                + (f"; {action.codec!r} may need {least} B" if nbytes else "")
+            )
+        label = f"the encoding of {self.name(tensor)}"
+        self.open(
+            self.encoded, tensor, self.buffer(action.offset, action.nbytes, label)
+        )
+        if action.tier is not None:
+            left = self.rounded(max(nbytes - int(action.nbytes), 0))
+            label = f"what {label} may leave over on {action.tier!r}"
+            buffer = self.send(action.tier, action.overflow, left, label)
+            self.overflows[tensor] = (action.tier, buffer)
+
+    def check_overflow(self, action: Encode, least: int) -> int:
+        """Check that a codec may overflow; return the bytes that it needs even so."""
+        if action.codec in _LOSSLESS:
+            return min(least, _HEADER)
+        self.blame(
+            f"{self.name(action.tensor)} is encoded by {action.codec!r}, whose size "
+            "does not vary, and may not overflow"
+        )
+        return least
+
+    def release_overflow(self, tensor: int) -> None:
+        if tensor in self.overflows:
+            self.bring(*self.overflows.pop(tensor))
+
+    def check_lossy(self, action: Encode) -> None:
+        tensor = self.graph.tensors[action.tensor]
+        if action.codec not in self.plan.lossy:
+            self.blame(
+                f"{self.name(action.tensor)} is encoded by {action.codec!r}, which is "
+                "lossy and not among the plan's lossy codecs"
+            )
+        if tensor.dtype not in ("float32", None) or tensor.nbytes % _WORD:
+            self.blame(
+                f"{self.name(action.tensor)} is {tensor.dtype} of {tensor.nbytes} B; "
+                f"{action.codec!r} encodes float32"
+            )
+
+    def decode(self, tensor: int, offset: int) -> None:
+        if tensor not in self.encoded:
+            self.blame(f"{self.name(tensor)} is decoded but is not encoded")
+            return
+        if self.give_buffer(tensor, offset):
+            self.written.add(tensor)
+            self.close(self.encoded, tensor)
+            self.release_overflow(tensor)
+
+    # -- the end ---------------------------------------------------------------
+
+    def finish(self) -> None:
+        self.where = "at the end"
+        for tensor in sorted(self.unallocated):
+            self.blame(f"{self.name(tensor)} was never allocated")
+        for tensor in sorted(self.taken):
+            self.blame(f"{self.name(tensor)} was overwritten in place and not freed")
+        for output in sorted(self.aliases):
+            self.blame(
+                f"{self.name(output)} was to take over a buffer and was not made"
+            )
+        for copy in self.copies.values():
+            if isinstance(copy, SwapIn):
+                self.blame(
+                    f"the copy back of {self.name(copy.tensor)} was not waited for"
+                )
+        for index, op in enumerate(self.graph.ops):
+            if index not in self.computed:
+                self.blame(f"op {index} ({_quoted(op.name)}) was never computed")
+        self.check_kept()
+        self.check_tiers()
+        self.where = "claims"
+        for text in _check_claims(
+            self.graph, self.plan, self.peak, self.away_peak, self.moved
+        ):
+            self.blame(text)
+
+    def check_tiers(self) -> None:
+        """Check the limits of tiers, where the graph knows them."""
+        for tier in self.graph.tiers:
+            needed, limit = self.tier_peaks[tier.name], tier.limit_bytes
+            if limit is not None and needed > limit:
+                self.blame(
+                    f"the plan takes {needed} B of tier {tier.name!r}, whose limit is "
+                    f"{limit} B"
+                )
+
+    def check_kept(self) -> None:
+        """Check what is read after the step; a loss also after one that it ended."""
+        for tensor in self.graph.keep:
+            buffer = self.buffers.get(tensor)
+            if buffer is None or tensor not in self.written:
+                self.blame(f"{self.name(tensor)} is to be kept and is not resident")
+            elif self.losses.get(tensor, buffer.start) != buffer.start:
+                self.blame(f"{self.name(tensor)} is a loss and was moved")
+
+
+def _code_bytes(codec: str, nbytes: int) -> int:
+    """Return the bytes that a codec may need; of one that is unknown 1, or none."""
+    words = -(-nbytes // _WORD)
+    if codec in _LOSSLESS:
+        return nbytes + _HEADER
+    if codec == "fp10":
+        return 4 * -(-words // 3)
+    if codec in _BITS:
+        heads = 8 * -(-words // 256) if codec.startswith("group") else 0
+        return heads + -(-words * _BITS[codec] // 8)
+    return min(nbytes, 1)
+
+
+def _check_claims(
+    graph: Graph, plan: Plan, peak: int, away_peak: int, moved: int
+) -> Iterator[str]:
+    """Yield a sentence for each claim that does not hold; the rest are true bytes."""
+    claims, limit = plan.predicted, plan.limit_bytes
+    if plan.graph != graph.name:
+        yield f"the plan is for {plan.graph!r}, the graph is {graph.name!r}"
+    if claims.peak_bytes != peak:
+        yield f"the peak is {peak} B, claimed are {claims.peak_bytes} B"
+    if limit is not None and peak > limit:
+        yield f"the peak of {peak} B is above the limit of {limit} B"
+    if claims.lower_bound_bytes > peak:
+        yield (
+            f"the peak of {peak} B is below the claimed lower bound of "
+            f"{claims.lower_bound_bytes} B"
+        )
+    for name, true in (("host_peak_bytes", away_peak), ("moved_bytes", moved)):
+        claimed = getattr(claims, name)
+        if claimed and claimed != true:
+            yield f"{name} is {true} B, claimed are {claimed} B"
+    if _can_time(graph, plan):
+        yield from _check_times(graph, plan)
+
+
+def _is_timed(graph: Graph) -> bool:
+    return any(op.seconds or any(a.seconds for a in op.algorithms) for op in graph.ops)
+
+
+def _can_time(graph: Graph, plan: Plan) -> bool:
+    open_ended = SwapOut | SwapIn | Encode | Decode
+    return _is_timed(graph) and not any(
+        isinstance(action, open_ended) for action in plan.actions
+    )
+
+
+def _check_times(graph: Graph, plan: Plan) -> Iterator[str]:
+    """Compare with the sums over all computed ops, and over those computed before."""
+    claims = plan.predicted
+    if not claims.seconds and not claims.recompute_seconds:
+        return
+    seconds = again = 0.0
+    computed: set[int] = set()
+    for action in plan.actions:
+        if not isinstance(action, Compute) or not 0 <= action.op < len(graph.ops):
+            continue  # blamed elsewhere
+        op = graph.ops[action.op]
+        named = [a.seconds for a in op.algorithms if a.name == action.algorithm]
+        taken = named[0] if named else op.seconds
+        seconds += taken
+        again += taken if action.op in computed else 0.0
+        computed.add(action.op)
+    for name, true in (("seconds", seconds), ("recompute_seconds", again)):
+        claimed = getattr(claims, name)
+        if not math.isclose(claimed, true, rel_tol=0, abs_tol=_TOLERANCE * seconds):
+            yield f"{name} is {true:.9g}, claimed are {claimed:.9g}"
+
+
+class _Range(NamedTuple):
+    """Bytes [start, end) of the arena, in use."""
+
+    start: int
+    end: int
+    label: str
+
+
+class _Ranges:
+    """The buffers in use that have bytes; those without overlap nothing."""
+
+    def __init__(self) -> None:
+        self._buffers: list[_Range] = []
+        self._ends: list[int] = []
+
+    def clash(self, buffer: _Range) -> tuple[_Range, int] | None:
+        """Find the first buffer that shares a byte with a new one, and how many do."""
+        if buffer.end <= buffer.start:
+            return None
+        begun = bisect_left(self._buffers, (buffer.end,))
+        count = begun - bisect_right(self._ends, buffer.start)
+        if not count:
+            return None
+        return next(each for each in self._buffers if each.end > buffer.start), count
+
+    def add(self, buffer: _Range) -> None:
+        if buffer.end > buffer.start:
+            insort(self._buffers, buffer)
+            insort(self._ends, buffer.end)
+
+    def remove(self, buffer: _Range) -> None:
+        if buffer.end > buffer.start:
+            del self._buffers[bisect_left(self._buffers, buffer)]
+            del self._ends[bisect_left(self._ends, buffer.end)]

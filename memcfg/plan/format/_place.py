@@ -1,0 +1,224 @@
+"""Offsets for buffers with fixed lifetimes, as a service of its own."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import TYPE_CHECKING, overload
+
+from memcfg._core import search
+from memcfg.errors import InfeasiblePlanError
+from memcfg.plan.format._chain_stage import Stage
+from memcfg.units import align_up
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PLAN_EFFORT = 20_000_000  # comparisons of a search for a plan: below 0.1 s
+_EFFORT = 5_000_000_000  # the same for `place`: about 10 s
+_SECONDS = 10.0  # the default time limit of `place`
+_LARGEST = 2**62  # times and the sum of sizes stay below, so 64 bits hold them
+_ORDERS = ("size", "area", "lifetime", "start", "end", "conflicts")
+_FITS = ("first fit", "best fit")
+_CLIMBED, _SEARCHED = 1, 2  # what made a placement, if no order did
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Bytes that are needed for a while.
+
+    Parameters
+    ----------
+    id : str
+        Its name.
+    lower, upper : int
+        It lives in [lower, upper), in any unit of time.
+    size : int
+        Its size in bytes.
+    """
+
+    id: str
+    lower: int
+    upper: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where buffers lie.
+
+    Parameters
+    ----------
+    offsets : tuple of int
+        In bytes, by buffer.
+    height : int
+        The highest end of any buffer, in bytes.
+    bound : int
+        The bytes alive at the peak; no placement is lower.
+    floor : int
+        The same, or more where a complete search has shown that no placement is lower.
+    seconds : float
+        The time that placing took; does not take part in comparison.
+    order : str
+        What made it: ``"size, best fit"``, the order that won; ``"size, best fit,
+        climbed"``, if that was improved; or ``"search"``, if it is a complete one's.
+    """
+
+    offsets: tuple[int, ...]
+    height: int
+    bound: int
+    floor: int
+    seconds: float = field(compare=False)
+    order: str
+
+
+@overload
+def place(buffers: None = None) -> Stage: ...
+@overload
+def place(
+    buffers: Sequence[Buffer],
+    *,
+    capacity: int | None = None,
+    alignment: int = 1,
+    time_limit: float = _SECONDS,
+) -> Placement: ...
+def place(
+    buffers: Sequence[Buffer] | None = None,
+    *,
+    capacity: int | None = None,
+    alignment: int = 1,
+    time_limit: float = _SECONDS,
+) -> Placement | Stage:
+    """Give each buffer an offset so that no two overlap while both live.
+
+    Parameters
+    ----------
+    buffers : sequence of Buffer, optional
+        What is to be placed. Without it, the call makes the last stage of `chain`:
+        offsets by a search, instead of the lowest gap when a buffer's life begins.
+    capacity : int or None, default None
+        The height that may not be exceeded, in bytes; None: as low as it gets.
+    alignment : int, default 1
+        Bytes to which sizes are rounded up and offsets are aligned.
+    time_limit : float, default 10.0
+        Seconds after which the best so far is taken. Simple orders are tried first,
+        however long they take.
+
+    Returns
+    -------
+    Placement or Stage
+        The lowest of several orders; where it is above the bound, or the capacity, that
+        of a complete search, or of a climb if that does not end. The same buffers give
+        the same offsets, unless it is the time limit that ends the search.
+
+    Raises
+    ------
+    InfeasiblePlanError
+        If the placement that was found is higher than `capacity`. The message says
+        whether that is certain, and at which time too many bytes live.
+    TypeError
+        If there are arguments, but no buffers.
+    ValueError
+        If a lifetime is empty, a size or the capacity negative, the alignment or the
+        time limit not positive, or the numbers are beyond 62 bits.
+
+    References
+    ----------
+    .. [1] M. D. Moffitt, "MiniMalloc: A Lightweight Memory Allocator for
+       Hardware-Accelerated Machine Learning", ASPLOS 2023.
+    .. [2] F. Boussemart et al., "Boosting Systematic Search by Weighting Constraints",
+       ECAI 2004.
+
+    Examples
+    --------
+    >>> lives = {"a": (0, 2), "b": (1, 3), "c": (2, 4)}
+    >>> place([Buffer(name, *life, 64) for name, life in lives.items()]).height
+    128
+    """
+    if buffers is None:
+        if (capacity, alignment, time_limit) != (None, 1, _SECONDS):
+            raise TypeError("place() of a chain takes no arguments; with them, buffers")
+        return Stage("place")
+    began = time.perf_counter()
+    _check(buffers, capacity, alignment)
+    if not time_limit > 0:
+        raise ValueError(f"a time limit must be positive, not {time_limit}")
+    offsets, height, bound, floor, order, fit, way = search.pack(
+        [buffer.lower for buffer in buffers],
+        [buffer.upper for buffer in buffers],
+        [align_up(buffer.size, alignment) for buffer in buffers],
+        effort=_EFFORT,
+        goal=capacity or 0,
+        is_over=lambda: time.perf_counter() - began > time_limit,
+    )
+    seconds = time.perf_counter() - began
+    if capacity is not None and height > capacity:
+        if bound > capacity:
+            lower, upper = _busiest(buffers, alignment)
+            hint = f"{bound} B live in [{lower}, {upper})."
+        elif floor > capacity:
+            hint = f"{bound} B live at once, but no placement fits."
+        else:
+            hint = (
+                f"{bound} B live at once. Not found in {seconds:.1f} s, not ruled out."
+            )
+        raise InfeasiblePlanError(
+            f"{len(buffers)} buffers were not placed within the capacity.",
+            smallest_limit_bytes=height,
+            lower_bound_bytes=floor,
+            is_smallest=height == floor,
+            requested_bytes=height,
+            limit_bytes=capacity,
+            hint=hint,
+        )
+    name = "search" if way == _SEARCHED else f"{_ORDERS[order]}, {_FITS[fit]}"
+    if way == _CLIMBED:
+        name += ", climbed"
+    return Placement(tuple(offsets), height, bound, floor, seconds, name)
+
+
+def plan_offsets(buffers: Sequence[Buffer], alignment: int) -> list[int]:
+    """Place a plan's buffers, without a clock: on every machine alike."""
+    _check(buffers, None, alignment)
+    offsets, *_ = search.pack(
+        [buffer.lower for buffer in buffers],
+        [buffer.upper for buffer in buffers],
+        [align_up(buffer.size, alignment) for buffer in buffers],
+        effort=PLAN_EFFORT,
+        goal=0,
+        is_over=lambda: False,
+    )
+    return offsets
+
+
+def _busiest(buffers: Sequence[Buffer], alignment: int) -> tuple[int, int]:
+    """Return the first section of time in which the most bytes live."""
+    changes: dict[int, int] = {}
+    for buffer in buffers:
+        size = align_up(buffer.size, alignment)
+        changes[buffer.lower] = changes.get(buffer.lower, 0) + size
+        changes[buffer.upper] = changes.get(buffer.upper, 0) - size
+    times = sorted(changes)
+    loads = [*accumulate(changes[at] for at in times)]
+    most = loads.index(max(loads))
+    return times[most], times[most + 1]
+
+
+def _check(buffers: Sequence[Buffer], capacity: int | None, alignment: int) -> None:
+    if alignment < 1:
+        raise ValueError(f"an alignment must be positive, not {alignment}")
+    if capacity is not None and capacity < 0:
+        raise ValueError(f"a capacity cannot be negative: {capacity}")
+    for buffer in buffers:
+        if buffer.lower >= buffer.upper:
+            raise ValueError(
+                f"buffer {buffer.id!r} has an empty lifetime "
+                f"[{buffer.lower}, {buffer.upper})"
+            )
+        if buffer.size < 0:
+            raise ValueError(f"buffer {buffer.id!r} has a negative size {buffer.size}")
+        if max(abs(buffer.lower), abs(buffer.upper)) >= _LARGEST:
+            raise ValueError(f"buffer {buffer.id!r}: times beyond 2**62")
+    if sum(align_up(buffer.size, alignment) for buffer in buffers) >= _LARGEST:
+        raise ValueError("the buffers' sizes sum to 2**62 bytes or more")

@@ -1,0 +1,622 @@
+"""A plan: actions over a graph, by ids, what they are predicted to cost, what they did.
+
+Version 2 of the format says where the copies of swapped tensors lie on their tiers, and
+which lossy codecs a plan takes. A plan that says neither is written in version 1, which
+can say neither.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
+
+from memcfg._html import Row, Section, report
+from memcfg._terminal import paragraph, shorten, width, writable
+from memcfg.documents import (
+    Key,
+    Reader,
+    read_as,
+    read_document,
+    read_flag,
+    read_json,
+    read_list,
+    read_positive,
+    read_text,
+    reader_of,
+    write_json,
+)
+from memcfg.errors import FormatError
+from memcfg.plan.format._actions import (
+    Action,
+    Alias,
+    Alloc,
+    Compute,
+    Decode,
+    Encode,
+    Free,
+    SwapIn,
+    SwapOut,
+    Wait,
+)
+from memcfg.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_FORMAT = "memcfg.plan/2"
+_FIRST = "memcfg.plan/1"
+_LABEL = 13  # width of the first column, in characters
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What a plan is predicted to need.
+
+    Parameters
+    ----------
+    peak_bytes : int
+        The highest end of any buffer in the arena, scratch included.
+    host_peak_bytes : int, default 0
+        The most bytes held on other tiers at a time.
+    moved_bytes : int, default 0
+        Bytes copied out and in; of copies that are encoded those that are planned for.
+    seconds : float, default 0.0
+        The time of all computed ops, in seconds.
+    recompute_seconds : float, default 0.0
+        The part of `seconds` beyond the first computation of each op.
+    lower_bound_bytes : int, default 0
+        `lower_bound` of the graph.
+    planning_seconds : float, default 0.0
+        The time that planning took; does not take part in comparison.
+    optimality_gap : float or None, default None
+        How far the time may be above the least within the limit, as a fraction of that;
+        None: not known. `time_lower_bound` proves it.
+    stall_seconds : float, default 0.0
+        How long ops wait for copies, at the bandwidths of the device's tiers, or at
+        nominal ones; not in `seconds`.
+    codec_seconds : float, default 0.0
+        The time of encoding and decoding, at nominal speeds; not in `seconds`.
+    """
+
+    peak_bytes: int
+    host_peak_bytes: int = 0
+    moved_bytes: int = 0
+    seconds: float = 0.0
+    recompute_seconds: float = 0.0
+    lower_bound_bytes: int = 0
+    planning_seconds: float = field(default=0.0, compare=False)
+    optimality_gap: float | None = None
+    stall_seconds: float = 0.0
+    codec_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Group:
+    """Things that were treated alike.
+
+    Parameters
+    ----------
+    count : int, default 0
+        How many there are.
+    nbytes : int, default 0
+        Their bytes, rounded to the alignment.
+    names : tuple of str, default ()
+        The names of the largest few.
+    """
+
+    count: int = 0
+    nbytes: int = 0
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Recosted:
+    """What became of a plan when the seconds of its ops in real steps were known.
+
+    Parameters
+    ----------
+    believed_seconds : float
+        The plan's time by the seconds that were known before.
+    replaced : str, default ""
+        The method of the plan that this one took the place of; empty: of none.
+    replaced_seconds : float, default 0.0
+        That plan's time by the seconds of the steps.
+    refused : str, default ""
+        The method of the first plan that could not be tried, since others had taken the
+        memory meanwhile; empty: of none.
+    tried : tuple of (str, float), default ()
+        Methods under whose plans steps were trained to compare them, the first plan's
+        before others, and the least seconds of a step. Of a method that learns from
+        steps they say which plans are passive, and which are guided by others.
+    """
+
+    believed_seconds: float
+    replaced: str = ""
+    replaced_seconds: float = 0.0
+    refused: str = ""
+    tried: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a plan did with a graph.
+
+    Parameters
+    ----------
+    kept : Group
+        Tensors of the forward phase that stay for the backward phase.
+    in_place : Group
+        Tensors that took over the buffer of an input.
+    recomputed : Group
+        Ops that are computed again, and the bytes of their outputs.
+    by_role : mapping of str to int
+        Bytes in use at the peak, by tensor role; scratch is a role.
+    peak_op : str
+        The op that runs at the peak; empty: the start or the end.
+    all_bytes : int
+        The peak of `keep_all`, in which every tensor has its own bytes.
+    chosen_by : str, default ""
+        The policy that chose the method, if that is another.
+    less_scratch : Group, default Group()
+        Ops that do not have the default algorithm, for its scratch, and the bytes that
+        the policy needs more where they have.
+    algorithms : Group, default Group()
+        Ops whose algorithms the policy chose, other than the defaults, and the most
+        scratch of one.
+    times : str, default "nominal"
+        What the predicted seconds are, as of `Graph`.
+    unproven : bool, default False
+        Whether the search ended before it was done: that of a method that proves its
+        plans the best of their kind, for its work; that of `auto`, for a time limit or
+        since it was cancelled.
+    copies_per_second : float, default 0.0
+        Bytes a second that a lane was measured to copy to the tier that the plan swaps
+        to, and back; 0: it swaps nothing, or at a nominal or stated bandwidth.
+    recosted : Recosted or None, default None
+        What the plan was judged by, and took the place of, after the first steps; None:
+        it was not judged again.
+    by_tier : mapping of str to int, default {}
+        Bytes of each tier that copies take, and what encodings may leave over; of a
+        device with several places also those that nothing goes to.
+    """
+
+    kept: Group
+    in_place: Group
+    recomputed: Group
+    by_role: Mapping[str, int]
+    peak_op: str
+    all_bytes: int
+    chosen_by: str = ""
+    less_scratch: Group = Group()
+    algorithms: Group = Group()
+    times: str = "nominal"
+    unproven: bool = False
+    copies_per_second: float = 0.0
+    recosted: Recosted | None = None
+    by_tier: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to do with every byte of a step; printing it tells where they went.
+
+    Parameters
+    ----------
+    graph : str
+        The name of the graph that it plans.
+    method : str
+        The policy that made it.
+    limit_bytes : int or None
+        The limit that it was made for, in bytes; None: no limit.
+    alignment : int
+        Bytes to which buffers are rounded up and aligned.
+    predicted : Predicted
+        What it is predicted to need.
+    actions : tuple of Action
+        In order of execution.
+    summary : Summary or None, default None
+        What it did, in the words of the graph; does not travel in JSON and does not
+        take part in comparison.
+    lossy : tuple of str, default ()
+        The lossy codecs that its actions may name: what such a codec gives back are not
+        the bits that it got. A plan that names one and does not list it is invalid.
+    places : bool, default True
+        Whether offsets are places in one arena. False: an allocator finds places, so
+        that the peak is the most bytes in use, and offsets say nothing. Such plans are
+        those of PyTorch's steps; memcfg's own models have an arena.
+    """
+
+    graph: str
+    method: str
+    limit_bytes: int | None
+    alignment: int
+    predicted: Predicted
+    actions: tuple[Action, ...]
+    summary: Summary | None = field(default=None, compare=False, repr=False)
+    lossy: tuple[str, ...] = ()
+    places: bool = True
+
+    @property
+    def peak_bytes(self) -> int:
+        """The highest end of any buffer in use at any time, in bytes; see `places`."""
+        return self.predicted.peak_bytes
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """The time of its ops, its codecs and what they wait for, in seconds."""
+        claims = self.predicted
+        return claims.seconds + claims.codec_seconds + claims.stall_seconds
+
+    @property
+    def lower_bound_bytes(self) -> int:
+        """A bound below which no plan of the graph can go, in bytes."""
+        return self.predicted.lower_bound_bytes
+
+    @property
+    def gap(self) -> float | None:
+        """How far its time may be above the least within its limit; None: not known.
+
+        A fraction of that least time: 0.05 says that no plan that fits is more than 5
+        % faster. 0 in a plan that computes each op once.
+        """
+        return self.predicted.optimality_gap
+
+    def __str__(self) -> str:
+        costs, *roles = _sections(self)
+        lines = [_title(self), *map(_line, costs.rows)]
+        for heading, rows in roles:
+            op = self.summary.peak_op if self.summary else ""
+            lines.append(f"  {heading.replace(op, shorten(op, width() // 2))}")
+            lines += map(_role_line, rows)
+        return writable("\n".join(lines))  # of 80 columns at most
+
+    def _repr_html_(self) -> str:
+        """Return what ``str`` tells for notebooks."""
+        return report(f"Plan of '{self.graph}' {_method(self)}", _sections(self))
+
+    def to_json(self) -> str:
+        """Write the plan as JSON text in the interchange format.
+
+        That is ``memcfg.plan/2`` if it says where copies lie on other tiers, has copies
+        that are encoded or encodings that may overflow, lists lossy codecs, or has no
+        places, else ``memcfg.plan/1``.
+
+        Raises
+        ------
+        FormatError
+            If a number of the plan is NaN or infinite.
+        """
+        later = self.lossy or not self.places
+        later = later or any(map(_is_of_version_two, self.actions))
+        form = _FORMAT if later else _FIRST
+        head: dict[str, Any] = {
+            "format": form,
+            "graph": self.graph,
+            "method": self.method,
+            "limit_bytes": self.limit_bytes,
+            "alignment": self.alignment,
+            "predicted": _claims(self.predicted),
+        }
+        if self.lossy:
+            head["lossy"] = list(self.lossy)
+        if not self.places:
+            head["places"] = False
+        lines = ",\n  ".join(write_json(_row(action, form)) for action in self.actions)
+        return f'{write_json(head)[:-1]},\n "actions": [\n  {lines}]}}\n'
+
+    @staticmethod
+    def from_json(text: str) -> Plan:
+        """Read a plan, without a summary, in the interchange format, version 1 or 2.
+
+        The text is checked as far as its grammar goes; whether the plan is right for
+        a graph, `validate` tells.
+
+        Parameters
+        ----------
+        text : str
+            JSON text.
+
+        Raises
+        ------
+        FormatError
+            If the text is not JSON, of another format or version, or has unknown,
+            missing or mistyped keys or actions.
+        """
+        document = read_json(text, "plan")
+        first = isinstance(document, dict) and document.get("format") == _FIRST
+        form = _FIRST if first else _FORMAT
+
+        actions = Key(read_list(partial(_read_action, form), item="action"))
+        keys = _PLAN | {"actions": actions}
+        if not first:
+            keys["lossy"] = Key(read_list(read_text), required=False, default=())
+            keys["places"] = Key(read_flag, required=False, default=True)
+        return Plan(**read_document(text, "plan", form, keys))
+
+
+def _claims(predicted: Predicted) -> dict[str, Any]:
+    """Write what is predicted; what older readers do not know, where it is not 0."""
+    return {
+        name: value
+        for name, value in asdict(predicted).items()
+        if value or name not in _OPTIONAL
+    }
+
+
+# -- words ----------------------------------------------------------------------
+
+
+def _title(plan: Plan) -> str:
+    how = shorten(_method(plan), width() // 2)
+    graph = shorten(plan.graph, width() - len("Plan of '' ") - len(how))
+    return f"Plan of '{graph}' {how}"
+
+
+def _method(plan: Plan) -> str:
+    chosen = plan.summary.chosen_by if plan.summary else ""
+    return f"by {plan.method}{f', chosen by {chosen}' if chosen else ''}"
+
+
+def _line(row: Row) -> str:
+    return paragraph(f"  {row.label:<{_LABEL}} {row.value:>10}  ", row.words)
+
+
+def _role_line(row: Row) -> str:
+    return f"    {row.label:<20}{row.value:>10}  {row.words[0]:>6}"
+
+
+def _sections(plan: Plan) -> list[Section]:
+    """Return what is told of a plan: costs and deeds, and bytes at the peak by role."""
+    rows = _costs(plan)
+    if plan.summary is None:
+        return [Section("", rows)]
+    return [Section("", rows + _deeds(plan.summary)), _roles(plan)]
+
+
+def _bytes_row(label: str, nbytes: int, *words: str) -> Row:
+    return Row(label, format_bytes(nbytes), words)
+
+
+def _copies(plan: Plan) -> list[Row]:
+    predicted, summary = plan.predicted, plan.summary
+    if not predicted.moved_bytes:
+        return []
+    held = f"at most {format_bytes(predicted.host_peak_bytes)} at a time"
+    rows = [_bytes_row("moved", predicted.moved_bytes, *held.split())]
+    by_tier = summary.by_tier if summary else {}
+    for tier, nbytes in by_tier.items() if len(by_tier) > 1 else ():
+        rows.append(_bytes_row(f"on {tier}", nbytes, f"({nbytes} B)"))
+    words = "of that time ops wait for copies"
+    stall = _milliseconds(predicted.stall_seconds)
+    rows.append(Row("stall", stall, tuple(words.split())))
+    if summary is not None and summary.copies_per_second:
+        rate = f"{summary.copies_per_second / 1e9:.3g} GB/s"
+        words = "measured, of a lane each way"
+        used = [tier for tier, nbytes in by_tier.items() if nbytes]
+        words += ", of the slowest tier" if len(used) > 1 else ""
+        rows.append(Row("copies", rate, tuple(words.split())))
+    return rows
+
+
+def _costs(plan: Plan) -> list[Row]:
+    predicted = plan.predicted
+    peak = [f"({plan.peak_bytes} B)"]
+    if plan.summary and plan.summary.all_bytes:
+        share = plan.peak_bytes / plan.summary.all_bytes
+        peak = [f"({plan.peak_bytes} B),", *f"{share:.1%} of keep_all".split()]
+    limit, bound = plan.limit_bytes, plan.lower_bound_bytes
+    rows = [
+        _bytes_row("peak", plan.peak_bytes, *peak),
+        Row("limit", "no limit")
+        if limit is None
+        else _bytes_row("limit", limit, f"({limit} B)"),
+        _bytes_row("lower bound", bound, f"({bound} B)"),
+        _time(plan),
+    ]
+    if plan.gap is not None:
+        words = "above the least possible time, at most"
+        if plan.gap == 0:
+            words = "no plan that fits takes less time"
+        rows.append(Row("gap", f"{plan.gap:.1%}", tuple(words.split())))
+    if plan.lossy:
+        words = "codecs, which do not give back the same bits"
+        rows.append(Row("lossy", "", (f"{', '.join(plan.lossy)}:", *words.split())))
+    rows += _copies(plan)
+    codes = [each for each in plan.actions if isinstance(each, Encode)]
+    if codes:
+        names = ", ".join(dict.fromkeys(code.codec for code in codes))
+        nbytes = sum(code.nbytes for code in codes)
+        words = f"{len(codes)} codes by {names}"
+        rows.append(_bytes_row("encoded", nbytes, *words.split()))
+    if any(code.tier is not None for code in codes):
+        words = "on tiers at most, with what codes leave over that do not fit"
+        rows.append(_bytes_row("overflow", predicted.host_peak_bytes, *words.split()))
+    if predicted.codec_seconds:
+        coding = _milliseconds(predicted.codec_seconds)
+        words = "of that time codecs encode and decode"
+        rows.append(Row("codecs", coding, tuple(words.split())))
+    return rows
+
+
+def _time(plan: Plan) -> Row:
+    seconds, again = plan.predicted.seconds, plan.predicted.recompute_seconds
+    first = seconds - again
+    extra = f"recomputation adds {again / first:.1%}" if first > 0 else ""
+    if extra and plan.predicted.stall_seconds:
+        extra += f", copies {plan.predicted.stall_seconds / first:.1%}"
+    if extra and plan.predicted.codec_seconds:
+        extra += f", codecs {plan.predicted.codec_seconds / first:.1%}"
+    label = f"{plan.summary.times if plan.summary else 'nominal'} time"
+    if seconds == 0:
+        return Row(label, "unknown", ("(the", "graph", "states", "no", "times)"))
+    return Row(label, _milliseconds(plan.elapsed_seconds), tuple(extra.split()))
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms" if seconds < 0.9995 else f"{seconds:.3g} s"
+
+
+def _deeds(summary: Summary) -> list[Row]:
+    rows = [
+        _group("kept", summary.kept, "tensors for the backward phase"),
+        _group("shared", summary.in_place, "outputs in place"),
+        _group("recomputed", summary.recomputed, "ops"),
+    ]
+    if summary.less_scratch.count:
+        what = "ops by other algorithms"
+        rows.append(_group("less scratch", summary.less_scratch, what))
+    if summary.algorithms.count:
+        rows.append(_group("algorithms", summary.algorithms, "ops by others"))
+    if summary.unproven:
+        words = "the search ended first: the method may have a better plan"
+        rows.append(Row("proof", "none", tuple(words.split())))
+    if summary.recosted is not None:
+        rows += _judged_again(summary.recosted)
+        rows += _steps(summary.recosted.tried)
+    return rows
+
+
+def _steps(tried: Sequence[tuple[str, float]]) -> list[Row]:
+    """Tell what steps took by each method: the least by any of its plans."""
+    took: dict[str, list[float]] = defaultdict(list)
+    for method, seconds in tried:
+        took[method].append(seconds)
+    rows: list[Row] = []
+    for method, found in took.items():
+        words = f"by {method}" + (f", {len(found)} plans" if found[1:] else "")
+        label = "" if rows else "a step took"
+        rows.append(Row(label, _milliseconds(min(found)), tuple(words.split())))
+    return rows
+
+
+def _judged_again(found: Recosted) -> list[Row]:
+    """Tell what the first steps changed."""
+    believed = _milliseconds(found.believed_seconds)
+    if not found.replaced:
+        told = "were expected before the first steps"
+        if found.refused:
+            told += f"; no memory was left to try a plan by {found.refused}"
+        return [Row("re-costed", believed, tuple(told.split()))]
+    told = f"by {found.replaced}; expected were {believed}"
+    took = _milliseconds(found.replaced_seconds)
+    return [Row("replaces", took, tuple(told.split()))]
+
+
+def _group(label: str, group: Group, what: str) -> Row:
+    if group.count == 0:
+        return Row(label, "nothing")
+    words = f"{group.count} {what}:".split()
+    words += [f"{name}," for name in group.names[:-1]]
+    more = ", ..." if group.count > len(group.names) else ""
+    words += [f"{name}{more}" for name in group.names[-1:]]
+    return _bytes_row(label, group.nbytes, *words)
+
+
+def _roles(plan: Plan) -> Section:
+    summary = plan.summary
+    assert summary is not None  # or there is nothing to tell
+    when = f"while '{summary.peak_op}' runs" if summary.peak_op else "at rest"
+    entries = dict(summary.by_role)
+    entries["unused"] = plan.peak_bytes - sum(entries.values())
+    rows = [
+        _bytes_row(role, nbytes, f"{nbytes / plan.peak_bytes:.1%}")._replace(
+            share=nbytes / plan.peak_bytes
+        )
+        for role, nbytes in entries.items()
+        if nbytes
+    ]
+    return Section(f"at the peak, {when}:", rows)
+
+
+# -- JSON -----------------------------------------------------------------------
+
+
+def _is_of_version_two(action: Action) -> bool:
+    """Whether the first version cannot say it."""
+    if isinstance(action, SwapOut | SwapIn) and action.offset is not None:
+        return True
+    return _has_more(action)
+
+
+def _has_more(action: Any) -> bool:
+    """Whether an action has the operands that others of its kind leave out."""
+    more = _MORE.get(type(action), {})
+    return any(getattr(action, name) is not None for name in more)
+
+
+def _row(action: Any, form: str) -> list[Any]:
+    kind: Any = type(action)
+    names = [*_operands(kind, form)]
+    if _has_more(action):
+        names += _MORE[kind]
+    return [_NAMES[kind], *(getattr(action, name) for name in names)]
+
+
+def _read_action(form: str, value: Any, where: str) -> Action:
+    if not isinstance(value, list) or not value:
+        raise FormatError(f"{where} should be a list that starts with a name")
+    name, *operands = value
+    if read_text(name, f"{where}: its name") not in _ACTIONS:
+        names = ", ".join(_ACTIONS)
+        raise FormatError(f"{where}: unknown action {name[:80]!r}; there are {names}")
+    kind = _ACTIONS[name]
+    readers = _operands(kind, form)
+    more = _MORE.get(kind, {}) if form == _FORMAT else {}
+    if len(operands) == len(readers) + len(more):
+        readers = readers | more
+    if len(operands) != len(readers):
+        raise FormatError(
+            f"{where}: {name!r} takes {len(readers)} operands, not {len(operands)}"
+        )
+    read = zip(readers.items(), operands, strict=True)
+    action: Action = kind(*[reader(x, f"{where}: {key}") for (key, reader), x in read])
+    if isinstance(action, Encode) and action.codec in _RENAMED:
+        return replace(action, codec=_RENAMED[action.codec])
+    return action
+
+
+def _find_operands(kind: Any, form: str) -> dict[str, Reader]:
+    """Return the readers of an action's fields, by name, in a version of the format."""
+    found = {
+        item.name: reader_of(item.type)
+        for item in fields(kind)
+        if item.name not in _MORE.get(kind, {})
+    }
+    if form == _FIRST and kind in (SwapOut, SwapIn):
+        del found["offset"]
+    return found
+
+
+_operands = cache(_find_operands)
+
+
+_ACTIONS: dict[str, Any] = {
+    "alloc": Alloc,
+    "alias": Alias,
+    "free": Free,
+    "compute": Compute,
+    "swap_out": SwapOut,
+    "swap_in": SwapIn,
+    "encode": Encode,
+    "decode": Decode,
+    "wait": Wait,
+}
+_MORE: dict[Any, dict[str, Reader]] = {  # operands that may be left out, together
+    SwapOut: {"codec": read_text, "nbytes": reader_of("int")},
+    Encode: {"tier": read_text, "overflow": reader_of("int | None")},
+}
+_RENAMED = {"zero_words": "zvc"}  # codecs, by the names that older files have
+_NAMES = {kind: name for name, kind in _ACTIONS.items()}
+_OPTIONAL = ("stall_seconds", "codec_seconds")  # claims; where they are missing, 0
+_PREDICTED = {item.name: Key(reader_of(item.type)) for item in fields(Predicted)} | {
+    name: Key(reader_of("float"), required=False, default=0.0) for name in _OPTIONAL
+}
+_PLAN = {
+    "graph": Key(read_text),
+    "method": Key(read_text),
+    "limit_bytes": Key(reader_of("int | None")),
+    "alignment": Key(read_positive),
+    "predicted": Key(read_as(Predicted, _PREDICTED)),
+}

@@ -1,0 +1,487 @@
+"""The planner's own reading of a plan: what it costs, step by step.
+
+It trusts the plan to be legal; `validate` is the judge and shares no code with this.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from memcfg.errors import PlanError
+from memcfg.graph import NOMINAL_CODECS
+from memcfg.plan.format._actions import (
+    Action,
+    Alias,
+    Alloc,
+    Compute,
+    Decode,
+    Encode,
+    Free,
+    SwapIn,
+    SwapOut,
+    Wait,
+)
+from memcfg.plan.format._place import Buffer, plan_offsets
+from memcfg.plan.format._tier_choice import ENCODES, HEADER, Life, assign
+from memcfg.units import align_up
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterator, Mapping, Sequence
+
+    from memcfg.graph import Graph, Op, Tier
+    from memcfg.plan.format._plan import Plan
+
+_Key = tuple[str, int]  # ("tensor" or "encoded", tensor id)
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """When an action takes place, by the clock of a simulation.
+
+    Parameters
+    ----------
+    action : int
+        Its index in the plan.
+    queue : str
+        ``"compute"``, or tier and direction of a lane, such as ``"host out"``.
+    begin, end : float
+        In seconds since the step began.
+    """
+
+    action: int
+    queue: str
+    begin: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What a plan costs.
+
+    Parameters
+    ----------
+    peak_bytes : int
+        The highest end of any buffer in use at any time.
+    host_peak_bytes : int
+        The most bytes on other tiers at a time; a copy is held until it is copied
+        back for the last time, what an encoding may leave over until it is decoded.
+    moved_bytes : int
+        Bytes copied out and in; of copies that are encoded those that are planned for.
+    seconds : float
+        The time of all computed ops, in seconds; copies and codecs are not in it.
+    recompute_seconds : float
+        The part of `seconds` beyond the first computation of each op.
+    by_role_at_peak : mapping of str to int
+        Bytes in use at the peak, by role; ``"scratch"`` is one.
+    peak_op : int or None
+        The op that runs at the peak; None: the start or the end.
+    timeline : tuple of (int, int)
+        For each computed op, in order: the op, and the bytes in use while it runs.
+    tier_peak_bytes : mapping of str to int
+        The highest end of what has a place on each tier: copies, and what encodings may
+        leave over.
+    schedule : tuple of Scheduled
+        Each op, copy, wait, encoding and decoding, in the plan's order.
+    elapsed_seconds : float
+        When the last of them ends.
+    codec_seconds : float
+        The time of all encoding and decoding, at nominal speeds, in seconds; codecs
+        that have none take no time.
+    """
+
+    peak_bytes: int
+    host_peak_bytes: int
+    moved_bytes: int
+    seconds: float
+    recompute_seconds: float
+    by_role_at_peak: Mapping[str, int]
+    peak_op: int | None
+    timeline: tuple[tuple[int, int], ...]
+    tier_peak_bytes: Mapping[str, int]
+    schedule: tuple[Scheduled, ...]
+    elapsed_seconds: float
+    codec_seconds: float
+
+
+def simulate(
+    graph: Graph, plan: Plan, bandwidth: Mapping[str, float] | None = None
+) -> Simulation:
+    """Follow a plan and count its bytes and seconds.
+
+    Parameters
+    ----------
+    graph : Graph
+        The graph that the plan is for.
+    plan : Plan
+        The plan.
+    bandwidth : mapping of str to float, optional
+        Bytes a second that each tier moves, in each direction; copies to and from one
+        that is not named take no time.
+
+    Raises
+    ------
+    PlanError
+        If the plan names something that the graph or the arena does not have at
+        that moment.
+    """
+    machine = _Machine(graph, plan.alignment, places=plan.places)
+    for index, action in enumerate(plan.actions):
+        try:
+            machine.run(action)
+        except LookupError as error:
+            raise PlanError(
+                f"action {index} ({action}) does not fit the graph {graph.name!r}"
+            ) from error
+    machine.note_moment(None)
+    held = _copies(graph, plan)
+    schedule = _schedule(graph, plan, bandwidth or {})
+    tiers: dict[str, int] = {}
+    for copy in held:
+        end = 0 if copy.offset is None else copy.offset + copy.size
+        tiers[copy.tier] = max(end, tiers.get(copy.tier, 0))
+    away = [
+        sum(other.size for other in held if other.begin <= copy.begin < other.end)
+        for copy in held
+    ]
+    return Simulation(
+        peak_bytes=machine.peak,
+        host_peak_bytes=max(away, default=0),
+        moved_bytes=sum(
+            align_up(nbytes, plan.alignment) for nbytes in _moved(graph, plan).values()
+        ),
+        seconds=machine.seconds,
+        recompute_seconds=machine.recompute_seconds,
+        by_role_at_peak=machine.most_by_role,
+        peak_op=machine.peak_op,
+        timeline=tuple(machine.timeline),
+        tier_peak_bytes=tiers,
+        schedule=schedule,
+        elapsed_seconds=max((each.end for each in schedule), default=0.0),
+        codec_seconds=sum(
+            each.end - each.begin
+            for each in schedule
+            if isinstance(plan.actions[each.action], Encode | Decode)
+        ),
+    )
+
+
+def buffers_at_ops(
+    graph: Graph, plan: Plan, ops: Container[int]
+) -> Iterator[tuple[int, int, list[tuple[int, int]]]]:
+    """For each computation of these ops tell what is in use beside its scratch.
+
+    Yields the index of the action, the op, and (offset, end) of buffers, ascending.
+    """
+    machine = _Machine(graph, plan.alignment)
+    for index, action in enumerate(plan.actions):
+        machine.run(action)
+        if isinstance(action, Compute) and action.op in ops:
+            spans = sorted(machine.buffers.values())
+            yield index, action.op, [(begin, begin + size) for begin, size in spans]
+
+
+class _Machine:
+    """The arena as a set of buffers."""
+
+    def __init__(self, graph: Graph, alignment: int, *, places: bool = True) -> None:
+        self.graph = graph
+        self.places = places  # else the peak is of bytes in use
+        self.alignment = alignment
+        self.buffers: dict[_Key, tuple[int, int]] = {}  # offset, bytes
+        self.takers: dict[int, int] = {}  # input -> output that takes its buffer
+        self.state = set(graph.persistent)  # tensors in the buffers of the state
+        self.by_role: dict[str, int] = {}
+        self.live = 0
+        self.peak = 0
+        self.most = -1
+        self.most_by_role: dict[str, int] = {}
+        self.peak_op: int | None = None
+        self.computed: set[int] = set()
+        self.seconds = 0.0
+        self.recompute_seconds = 0.0
+        self.timeline: list[tuple[int, int]] = []
+
+    def run(self, action: Action) -> None:
+        match action:
+            case Alloc(tensor, offset):
+                self.open(("tensor", tensor), offset, self.graph.tensors[tensor].nbytes)
+            case Alias(output, input):
+                if input in self.state:
+                    self.state.add(output)
+                else:
+                    self.takers[input] = output
+            case Free(tensor):
+                self.free(tensor)
+            case Compute(op, algorithm, scratch_offset):
+                self.compute(op, algorithm, scratch_offset)
+            case Encode(tensor, nbytes=nbytes, offset=offset):
+                self.open(("encoded", tensor), offset, nbytes)
+            case Decode(tensor, offset):
+                self.open(("tensor", tensor), offset, self.graph.tensors[tensor].nbytes)
+                self.note_moment(None)
+                self.close(("encoded", tensor))
+
+    def open(self, key: _Key, offset: int, nbytes: int) -> None:
+        size = align_up(nbytes, self.alignment)
+        self.buffers[key] = (offset, size)
+        self.count(key, size)
+        self.peak = max(self.peak, offset + size if self.places else self.live)
+
+    def close(self, key: _Key) -> int:
+        offset, size = self.buffers.pop(key)
+        self.count(key, -size)
+        return offset
+
+    def count(self, key: _Key, nbytes: int) -> None:
+        role = self.graph.tensors[key[1]].role
+        self.by_role[role] = self.by_role.get(role, 0) + nbytes
+        self.live += nbytes
+
+    def free(self, tensor: int) -> None:
+        device = ("tensor", tensor) in self.buffers
+        offset = self.close(("tensor" if device else "encoded", tensor))
+        if device and tensor in self.takers:
+            output = self.takers.pop(tensor)
+            self.open(("tensor", output), offset, self.graph.tensors[output].nbytes)
+
+    def compute(self, index: int, algorithm: str | None, scratch: int | None) -> None:
+        seconds, nbytes = cost_of(self.graph.ops[index], algorithm)
+        size = align_up(nbytes, self.alignment)
+        if scratch is not None:
+            end = scratch + size if self.places else self.live + size
+            self.peak = max(self.peak, end)
+        self.note_moment(index, size)
+        self.timeline.append((index, self.live + size))
+        self.seconds += seconds
+        self.recompute_seconds += seconds if index in self.computed else 0.0
+        self.computed.add(index)
+
+    def note_moment(self, op: int | None, scratch: int = 0) -> None:
+        if self.live + scratch <= self.most:
+            return
+        self.most = self.live + scratch
+        self.most_by_role = {**self.by_role, "scratch": scratch}
+        self.peak_op = op
+
+
+class _Copy(NamedTuple):
+    """Bytes of a tensor on a tier, from action `begin` to before action `end`.
+
+    A copy, or what an encoding may leave over.
+    """
+
+    tensor: int
+    tier: str
+    offset: int | None
+    size: int
+    begin: int
+    end: int
+    back: tuple[int, ...]  # the actions that copy it back
+
+
+def _copies(graph: Graph, plan: Plan) -> list[_Copy]:
+    """List what lies on other tiers, each with its life there."""
+    waits: dict[int, int] = {}
+    starts: dict[tuple[int, str], int] = {}
+    back: dict[int, list[int]] = {}
+    copies = _overflows(graph, plan)
+    for index, action in enumerate(plan.actions):
+        if isinstance(action, Wait):
+            waits.setdefault(action.action, index)
+        elif isinstance(action, SwapOut):
+            starts[action.tensor, action.tier] = index
+            back[index] = []
+        elif isinstance(action, SwapIn) and (action.tensor, action.tier) in starts:
+            back[starts[action.tensor, action.tier]].append(index)
+    for index, uses in back.items():
+        out = plan.actions[index]
+        assert isinstance(out, SwapOut)
+        nbytes = graph.tensors[out.tensor].nbytes + (HEADER if out.codec else 0)
+        size = align_up(nbytes, plan.alignment)
+        end = waits.get(max(uses, default=index), len(plan.actions))
+        copies.append(
+            _Copy(out.tensor, out.tier, out.offset, size, index, end, tuple(uses))
+        )
+    return copies
+
+
+def _overflows(graph: Graph, plan: Plan) -> list[_Copy]:
+    """List what encodings may leave over."""
+    found = []
+    ends = _encodings(plan)
+    for index, action in enumerate(plan.actions):
+        if isinstance(action, Encode) and action.tier is not None:
+            left = max(graph.tensors[action.tensor].nbytes - action.nbytes, 0)
+            size = align_up(left, plan.alignment)
+            life = (index, ends.get(index, len(plan.actions)), ())
+            found.append(
+                _Copy(action.tensor, action.tier, action.overflow, size, *life)
+            )
+    return found
+
+
+def _encodings(plan: Plan) -> dict[int, int]:
+    """Return which action decodes or frees what an action encodes."""
+    ends: dict[int, int] = {}
+    begun: dict[int, int] = {}
+    there: set[int] = set()  # tensors with buffers of their own, which are freed first
+    for index, action in enumerate(plan.actions):
+        match action:
+            case Alloc(tensor) | Alias(tensor):
+                there.add(tensor)
+            case Encode(tensor):
+                begun[tensor] = index
+            case Free(tensor) if tensor in there:
+                there.remove(tensor)
+            case Decode(tensor) | Free(tensor) if tensor in begun:
+                ends[begun.pop(tensor)] = index
+                if isinstance(action, Decode):
+                    there.add(tensor)
+    return ends
+
+
+def _moved(graph: Graph, plan: Plan) -> dict[int, int]:
+    """Return the bytes that each copy moves, by its action."""
+    found: dict[int, int] = {}
+    coded: dict[tuple[int, str], int] = {}  # of the copies there
+    for index, action in enumerate(plan.actions):
+        if isinstance(action, SwapOut):
+            nbytes = action.nbytes if action.codec else None
+            own = graph.tensors[action.tensor].nbytes if nbytes is None else nbytes
+            found[index] = coded[action.tensor, action.tier] = own
+        elif isinstance(action, SwapIn):
+            key = (action.tensor, action.tier)
+            found[index] = coded.get(key, graph.tensors[action.tensor].nbytes)
+    return found
+
+
+def with_copies_placed(graph: Graph, plan: Plan) -> Plan:
+    """Return a plan with a place on its tier for each copy, and for what overflows.
+
+    Parameters
+    ----------
+    graph : Graph
+        The graph that the plan is for.
+    plan : Plan
+        The plan; what lies on a tier stays where it is if all has a place there, else
+        all is placed.
+    """
+    copies = _copies(graph, plan)
+    actions = list(plan.actions)
+    for tier in dict.fromkeys(copy.tier for copy in copies if copy.offset is None):
+        own = [copy for copy in copies if copy.tier == tier]
+        buffers = [
+            Buffer(str(n), copy.begin, copy.end, copy.size)
+            for n, copy in enumerate(own)
+        ]
+        offsets = plan_offsets(buffers, plan.alignment)
+        for copy, offset in zip(own, offsets, strict=True):
+            for index in (copy.begin, *copy.back):
+                swap = actions[index]
+                if isinstance(swap, Encode):
+                    actions[index] = replace(swap, overflow=offset)
+                else:
+                    assert isinstance(swap, SwapOut | SwapIn)
+                    actions[index] = replace(swap, offset=offset)
+    return replace(plan, actions=tuple(actions))
+
+
+def with_tiers(graph: Graph, plan: Plan, tiers: Sequence[Tier]) -> Plan:
+    """Return a plan whose copies, and what overflows, are on the tiers with room.
+
+    Parameters
+    ----------
+    graph : Graph
+        The graph that the plan is for.
+    plan : Plan
+        The plan.
+    tiers : sequence of Tier
+        Those that may be taken, in order: each tensor goes to the first that has room
+        for it as long as it is there. A copy is encoded where lanes encode.
+    """
+    copies = sorted(_copies(graph, plan), key=lambda copy: copy.begin)
+    lives = []
+    for copy in copies:
+        own = align_up(graph.tensors[copy.tensor].nbytes, plan.alignment)
+        out = plan.actions[copy.begin]
+        own = own if isinstance(out, SwapOut) else copy.size
+        lives.append(Life(copy.begin, copy.end, own, copy.size))
+    changed = list(plan.actions)
+    places = assign(tiers, lives, plan.alignment)
+    for copy, (tier, offset) in zip(copies, places, strict=True):
+        for index in (copy.begin, *copy.back):
+            swap = changed[index]
+            if isinstance(swap, Encode):
+                changed[index] = replace(swap, tier=tier, overflow=offset)
+                continue
+            assert isinstance(swap, SwapOut | SwapIn)
+            swap = replace(swap, tier=tier, offset=offset)
+            if isinstance(swap, SwapOut) and tier != ENCODES:
+                swap = replace(swap, codec=None, nbytes=None)
+            changed[index] = swap
+    return with_copies_placed(graph, replace(plan, actions=tuple(changed)))
+
+
+def _schedule(
+    graph: Graph, plan: Plan, bandwidth: Mapping[str, float]
+) -> tuple[Scheduled, ...]:
+    """Run the clock: ops one after another, each lane beside them, waits between."""
+    now: dict[str, float] = {"compute": 0.0}
+    ends: dict[int, float] = {}
+    codecs: dict[int, str] = {}  # of what is encoded
+    away: dict[tuple[int, str], str | None] = {}  # those of copies
+    moved = _moved(graph, plan)
+    schedule: list[Scheduled] = []
+    for index, action in enumerate(plan.actions):
+        queue, begin = "compute", now["compute"]
+        match action:
+            case Compute(op, algorithm):
+                end = begin + cost_of(graph.ops[op], algorithm)[0]
+            case SwapOut(tensor, tier) | SwapIn(tensor, tier):
+                queue = f"{tier} {'out' if isinstance(action, SwapOut) else 'in'}"
+                begin = max(begin, now.get(queue, 0.0))
+                speed = bandwidth.get(tier)
+                coding = 0.0  # the lane does it, beside what it moves
+                nbytes = graph.tensors[tensor].nbytes
+                if isinstance(action, SwapOut):
+                    away[tensor, tier] = action.codec
+                    if action.codec:
+                        coding = encode_seconds(action.codec, nbytes)
+                elif codec := away.get((tensor, tier)):
+                    coding = decode_seconds(codec, nbytes)
+                end = begin + max(moved[index] / speed if speed else 0.0, coding)
+                ends[index] = end
+            case Encode(tensor, codec):
+                codecs[tensor] = codec
+                end = begin + encode_seconds(codec, graph.tensors[tensor].nbytes)
+            case Decode(tensor):
+                nbytes = graph.tensors[tensor].nbytes
+                end = begin + decode_seconds(codecs[tensor], nbytes)
+            case Wait(target):
+                end = max(begin, ends.get(target, begin))
+            case _:
+                continue
+        now[queue] = end
+        schedule.append(Scheduled(index, queue, begin, end))
+    return tuple(schedule)
+
+
+def encode_seconds(codec: str, nbytes: int) -> float:
+    """Return the nominal seconds of encoding a tensor of so many bytes."""
+    speed = NOMINAL_CODECS.get(codec)
+    return nbytes / speed.encode if speed else 0.0
+
+
+def decode_seconds(codec: str, nbytes: int) -> float:
+    """Return the nominal seconds of decoding to a tensor of so many bytes."""
+    speed = NOMINAL_CODECS.get(codec)
+    return nbytes / speed.decode if speed else 0.0
+
+
+def cost_of(op: Op, algorithm: str | None) -> tuple[float, int]:
+    """Return seconds and scratch bytes; KeyError if there is no such algorithm."""
+    if algorithm is None:
+        return op.seconds, op.scratch_bytes
+    choice = {each.name: each for each in op.algorithms}[algorithm]
+    return choice.seconds, choice.scratch_bytes

@@ -1,0 +1,235 @@
+"""The methods of Jain et al. 2020: optimal recomputation for the order of the graph."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from memcfg.errors import PlanError
+from memcfg.plan.methods._highs import solve
+from memcfg.plan.methods._stages import Stages
+from memcfg.plan.search._candidates import plan_cheapest
+from memcfg.plan.search._policy import Method, fits
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from memcfg.plan.format._plan import Plan
+    from memcfg.plan.search._lifetimes import Request
+    from memcfg.plan.search._policy import Policy
+
+Again = frozenset[tuple[int, int]]  # (stage, op) of what is computed again
+
+_OPS = 48  # of a graph that the mixed-integer program is solved for
+_LP_OPS = 96
+_ROUNDS = 4  # searches with a tighter goal when placement exceeds the limit
+_BUDGETS = 6
+_THRESHOLDS = [tenth / 10 for tenth in range(1, 10)]
+
+
+def checkmate() -> Policy:
+    """Compute again what is optimal in the graph's order, by integer programming.
+
+    Returns
+    -------
+    Policy
+        The policy. Without a limit it plans for the least peak; with one, for the
+        least recomputation within it. It raises MissingDependencyError without HiGHS
+        (``pip install highspy``), and PlanError for a graph of more than 48
+        ops, for which `checkmate_lp` or `auto` is meant.
+
+    Notes
+    -----
+    Stage t computes op t for the first time, and before it whatever is to be computed
+    again, in the graph's order: the partitioned formulation of [1]_, by tensor, with
+    in-place pairs and scratch, and with the condition that only an op that runs frees
+    memory, which the published program lacks in its linear form. What a graph starts
+    with counts throughout. Only ops that a plan may compute again are, gradients
+    among them. HiGHS solves the program; it is ended after a fixed amount of work, and
+    then the best schedule that it has is taken; the plan's summary is `unproven` then,
+    and where no schedule could be placed that the program takes for the best. The least
+    peak is a program of its own.
+
+    References
+    ----------
+    .. [1] P. Jain et al., "Checkmate: Breaking the Memory Wall with Optimal Tensor
+       Rematerialization", MLSys 2020, arXiv:1910.02653.
+    """
+    return Method("checkmate", _checkmate, "auto()")
+
+
+def checkmate_lp() -> Policy:
+    """Round the linear relaxation of `checkmate`, and improve what comes out.
+
+    Returns
+    -------
+    Policy
+        The policy. Without a limit it plans for the least peak; with one, for the
+        least recomputation within it. It raises MissingDependencyError without HiGHS
+        (``pip install highspy``), and PlanError for a graph of more than 96
+        ops.
+
+    Notes
+    -----
+    The relaxation is solved for six budgets between the least that it has a solution
+    for and the peak without recomputation. Of each solution, tensors that are there to
+    more than a threshold, 0.1 to 0.9, are kept, and the ops that then have to run again
+    do: the two-phase rounding of [1]_. Within a limit, repetitions are then taken out
+    one at a time, the dearest first, for as long as the plan fits.
+
+    References
+    ----------
+    .. [1] P. Jain et al., "Checkmate: Breaking the Memory Wall with Optimal Tensor
+       Rematerialization", MLSys 2020, arXiv:1910.02653.
+    """
+    return Method("checkmate_lp", _checkmate_lp, "auto()")
+
+
+def _refuse_large(request: Request, most: int, other: str) -> None:
+    count = len(request.graph.ops)
+    if count > most:
+        raise PlanError(
+            f"{request.method} plans graphs of at most {most} ops, and "
+            f"{request.graph.name!r} has {count}. Plan with {other}."
+        )
+
+
+def _checkmate(request: Request) -> Plan:
+    return plan_stages(request)
+
+
+def plan_stages(request: Request, *, times: int | None = None) -> Plan:
+    """Plan the best schedule of stages; `times` bounds how often an op may run."""
+    larger = len(request.graph.ops) > _LP_OPS
+    other = "auto()" if larger else "checkmate_lp() or auto()"
+    _refuse_large(request, _OPS, other)
+    nothing = request.scheduled(range(len(request.graph.ops)))
+    if request.limit_bytes is not None and fits(nothing):
+        return nothing
+    return _solved(request, Stages(request, times=times), nothing)
+
+
+def _solved(request: Request, stages: Stages, nothing: Plan) -> Plan:
+    """Solve for the least peak and, if that is within the limit, for the least cost."""
+    answer = solve(stages, None, start=stages.values(frozenset()))
+    is_least = answer.optimal
+    lowest = _again(stages, answer.columns)
+    least = request.scheduled(stages.sequence(lowest))
+    if nothing.peak_bytes <= least.peak_bytes:
+        least, lowest = nothing, frozenset()
+    if not fits(least):
+        return least if is_least else _unproven(least)
+    limit = request.limit_bytes or least.peak_bytes
+    counted = stages.base + round(answer.value * stages.unit)
+    measured = request.step.measure(stages.sequence(lowest))[0]
+    goal = limit + max(0, counted - measured)  # what the program counts too much
+    start = stages.values(lowest)
+    proven = is_least or request.limit_bytes is not None
+    for _ in range(_ROUNDS):
+        answer = solve(stages, goal, start=start)
+        if not answer.columns:
+            break
+        again = _polished(request, stages, _again(stages, answer.columns), limit)
+        plan = request.scheduled(stages.sequence(again))
+        proven = proven and answer.optimal
+        if plan.peak_bytes <= limit:
+            return plan if proven else _unproven(plan)
+        proven = False  # a schedule above the next goal might be placed lower
+        goal -= plan.peak_bytes - limit
+    again = _polished(request, stages, lowest, limit)
+    plan = request.scheduled(stages.sequence(again))
+    return _unproven(plan if plan.peak_bytes <= limit else least)
+
+
+def _unproven(plan: Plan) -> Plan:
+    assert plan.summary is not None
+    return replace(plan, summary=replace(plan.summary, unproven=True))
+
+
+def _again(stages: Stages, columns: list[float]) -> Again:
+    """Return the repetitions of a solution; none if there is none."""
+    if not columns:
+        return frozenset()
+    return frozenset(key for key, c in stages.again.items() if columns[c] > 1 / 2)
+
+
+def _checkmate_lp(request: Request) -> Plan:
+    _refuse_large(request, _LP_OPS, "auto()")
+    nothing = range(len(request.graph.ops))
+    if request.limit_bytes is not None:
+        plan = request.scheduled(nothing)
+        if fits(plan):
+            return plan
+    stages = Stages(request)
+    rounded = {frozenset[tuple[int, int]](), *_rounded(request, stages)}
+    ordered = sorted(rounded, key=sorted)
+    plan = plan_cheapest(request, [stages.sequence(again) for again in ordered])
+    if request.limit_bytes is None or not fits(plan):
+        return plan
+    limit = request.limit_bytes
+    polished = {_polished(request, stages, again, limit) for again in ordered}
+    rows = [stages.sequence(again) for again in sorted(polished, key=sorted)]
+    better = plan_cheapest(request, rows)
+    return min((plan, better), key=lambda p: (not fits(p), _again_seconds(p)))
+
+
+def _again_seconds(plan: Plan) -> tuple[float, int]:
+    return plan.predicted.recompute_seconds, len(plan.actions)
+
+
+def _rounded(request: Request, stages: Stages) -> Iterator[Again]:
+    """Round the relaxation for some budgets at each threshold."""
+    relaxed = solve(stages, None, whole=False)
+    low = stages.base + relaxed.value * stages.unit
+    high = request.step.measure(range(len(request.graph.ops)))[0]
+    for part in range(_BUDGETS):
+        budget = round(low + (high - low) * part / _BUDGETS) + 1
+        columns = solve(stages, budget, whole=False).columns
+        if not columns:
+            continue
+        for threshold in _THRESHOLDS:
+            kept = {k for k, c in stages.resident.items() if columns[c] > threshold}
+            yield _repaired(stages, kept)
+
+
+def _repaired(stages: Stages, kept: Collection[tuple[int, int]]) -> Again:
+    """Compute again what is needed where it is not kept; the least for these tensors.
+
+    A kept tensor is there from a computation in the stage before, or was kept until
+    then: what starts to be kept later is computed again in the stage before.
+    """
+    graph = stages.graph
+    made = graph.producer
+    again: set[tuple[int, int]] = set()
+    for stage, tensor in kept:
+        maker = made[tensor]
+        assert maker is not None
+        before = stage - 1
+        if maker < before and (before, tensor) not in kept:
+            again.add((before, maker))
+    ends = {(stages.last, tensor) for tensor in graph.keep} - {*kept}
+    for stage, tensor in ends:  # what is kept is there then, or computed again
+        maker = made[tensor]
+        if maker is not None and (stage, maker) in stages.again:
+            again.add((stage, maker))
+    for stage in range(stages.last + 1):
+        waiting = [*stages.first_runs(stage), *(op for s, op in again if s == stage)]
+        while waiting:
+            for tensor in graph.ops[waiting.pop()].inputs:
+                maker = made[tensor]
+                if maker is None or maker >= stage or (stage, tensor) in kept:
+                    continue
+                if (stage, maker) in stages.again and (stage, maker) not in again:
+                    again.add((stage, maker))
+                    waiting.append(maker)
+    return frozenset(key for key in again if key in stages.again)
+
+
+def _polished(request: Request, stages: Stages, again: Again, limit: int) -> Again:
+    """Take repetitions out, the dearest first, while the bytes in use allow it."""
+    current = again
+    for key in sorted(again, key=lambda k: (-stages.costs[k[1]], k)):
+        trial = current - {key}
+        if request.step.measure(stages.sequence(trial))[0] <= limit:
+            current = trial
+    return current

@@ -1,0 +1,145 @@
+"""HiGHS, an open solver of linear and mixed-integer programs, for a staged schedule.
+
+It runs with one thread and a fixed seed, and is ended after so many of its own checks
+for an interruption, never by a clock: the same program gives the same answer.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from itertools import accumulate
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from memcfg.errors import MissingDependencyError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from memcfg.plan.methods._stages import Stages
+
+_WORK = 2_000_000  # checks times coefficients
+
+
+class Answer(NamedTuple):
+    """What a solver found: columns (empty: nothing), and whether that is optimal."""
+
+    columns: list[float]
+    value: float
+    optimal: bool
+
+
+def _highspy() -> Any:
+    try:
+        return import_module("highspy")
+    except ImportError:
+        raise MissingDependencyError(
+            "This method solves linear programs with HiGHS, which is not installed: "
+            "pip install highspy."
+        ) from None
+
+
+def _silent(highspy: Any) -> Any:
+    """Make a solver that prints nothing; highspy's says who it is as it is made."""
+
+    def enable_callbacks(solver: Any) -> None:
+        solver.setOptionValue("output_flag", False)
+        highspy.Highs.enableCallbacks(solver)
+
+    return type("Silent", (highspy.Highs,), {"enableCallbacks": enable_callbacks})()
+
+
+def solve(
+    stages: Stages,
+    limit: int | None,
+    *,
+    whole: bool = True,
+    start: Mapping[int, float] | None = None,
+    checks: int | None = None,
+) -> Answer:
+    """Solve the program of a step.
+
+    Parameters
+    ----------
+    stages : Stages
+        The program.
+    limit : int or None
+        Bytes; the cost is least within them. None: the load is least.
+    whole : bool, default True
+        Whether columns are whole that should be; else the linear relaxation is solved.
+    start : mapping of int to float, optional
+        The whole columns of a solution to start from.
+    checks : int, optional
+        Ends the search after so many checks for an interruption.
+    """
+    highspy = _highspy()
+    solver = _silent(highspy)
+    for option, value in (("threads", 1), ("random_seed", 0)):
+        solver.setOptionValue(option, value)
+    program = _program(highspy, stages, limit, whole=whole)
+    solver.passModel(program)
+    if start and whole:
+        solver.setSolution(len(start), [*start], [*start.values()])
+    most = checks or max(20, _WORK // max(1, len(program.a_matrix_.value_)))
+    asked = 0
+    left = False
+
+    def check(event: Any) -> None:
+        nonlocal asked
+        asked += 1
+        if left or asked > most:
+            event.interrupt()
+
+    solver.cbMipInterrupt.subscribe(check)
+    done = Event()
+
+    def run() -> None:
+        solver.run()
+        done.set()
+
+    Thread(target=run, name="memcfg HiGHS").start()
+    try:
+        done.wait()
+    except BaseException:  # Ctrl-C, which HiGHS would take for an error of its own
+        left = True
+        done.wait()
+        raise
+    status = solver.getModelStatus()
+    optimal = status == highspy.HighsModelStatus.kOptimal
+    info = solver.getInfo()
+    feasible = int(highspy.SolutionStatus.kSolutionStatusFeasible)
+    if int(info.primal_solution_status) != feasible:
+        return Answer([], float("inf"), optimal)
+    columns = [float(value) for value in solver.getSolution().col_value]
+    return Answer(columns, float(info.objective_function_value), optimal)
+
+
+def _program(highspy: Any, stages: Stages, limit: int | None, *, whole: bool) -> Any:
+    """Write the program as HiGHS reads it; the load is the last column."""
+    columns, rows = stages.columns, stages.rows
+    load = len(columns)
+    program = highspy.HighsLp()
+    program.num_col_ = load + 1
+    program.num_row_ = len(rows) + len(stages.loads)
+    most = float("inf") if limit is None else (limit - stages.base) / stages.unit
+    costs = [0.0 if limit is None else column.cost for column in columns]
+    program.col_cost_ = [*costs, 1.0 if limit is None else 0.0]
+    program.col_lower_ = [*(column.lower for column in columns), -float("inf")]
+    program.col_upper_ = [*(column.upper for column in columns), most]
+    many = len(stages.loads)
+    program.row_lower_ = [*(r.lower for r in rows), *[-float("inf")] * many]
+    program.row_upper_ = [*(r.upper for r in rows), *[0.0] * many]
+    indices = [r.columns for r in rows] + [[each, load] for each in stages.loads]
+    factors = [r.factors for r in rows] + [[1.0, -1.0]] * len(stages.loads)
+    matrix = program.a_matrix_
+    matrix.format_ = highspy.MatrixFormat.kRowwise
+    matrix.start_ = [0, *accumulate(len(row) for row in indices)]
+    matrix.index_ = [index for row in indices for index in row]
+    matrix.value_ = [factor for row in factors for factor in row]
+    if whole:
+        kind = highspy.HighsVarType
+        program.integrality_ = [
+            *(kind.kInteger if c.whole else kind.kContinuous for c in columns),
+            kind.kContinuous,
+        ]
+    return program

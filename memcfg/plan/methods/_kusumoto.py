@@ -1,0 +1,207 @@
+"""The methods of Kusumoto et al. 2019: chains of lower sets, on any graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memcfg._core import search
+from memcfg.errors import PlanError
+from memcfg.plan.search._candidates import plan_cheapest
+from memcfg.plan.search._chain import Chain, forward_ops, segment_moves
+from memcfg.plan.search._policy import Method
+from memcfg.units import align_up
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memcfg.plan.format._plan import Plan
+    from memcfg.plan.search._lifetimes import Request
+    from memcfg.plan.search._policy import Policy
+
+_SETS = 2048  # lower sets of an exact search
+_NODES = 8192  # forward ops of a pruned search
+_WORK = 40_000_000  # pairs of lower sets times units of time, of one strategy
+_UNITS = 5  # of time for a node, as published
+_BUDGETS = 24  # of the method's model, from the smallest that has a strategy
+
+
+def kusumoto_exact_time() -> Policy:
+    """Cut the forward phase anywhere in its graph, for the least recomputation.
+
+    Returns
+    -------
+    Policy
+        The policy. Without a limit it plans for the least peak; with one, for the
+        least recomputation within it. Memory is shared as by `share`. It raises
+        PlanError for a graph of more than 2048 lower sets.
+
+    Notes
+    -----
+    A lower set of forward ops holds with an op all that it depends on. A chain of lower
+    sets cuts the phase into segments; what a later segment reads is kept, the rest of
+    every segment but the last is computed once more before the segment is run
+    backward. A dynamic program over all lower sets finds the strategy of the least
+    recomputation under a budget [1]_. Its model of memory counts a segment twice, for
+    values and gradients, and all of the last segment as recomputed; here the strategies
+    of 24 budgets are made, and their plans simulated. Times are rounded to whole units,
+    five for an op in the mean, fewer in large graphs; those that are small multiples
+    of the shortest are exact.
+
+    References
+    ----------
+    .. [1] M. Kusumoto, T. Inoue, G. Watanabe, T. Akiba, M. Koyama, "A Graph Theoretic
+       Framework of Recomputation Algorithms for Memory-Efficient Backpropagation",
+       NeurIPS 2019, arXiv:1905.11722.
+    """
+    return Method("kusumoto_exact_time", _exact_time, _OTHER)
+
+
+def kusumoto_exact_memory() -> Policy:
+    """Cut the forward phase anywhere in its graph, for the most recomputation.
+
+    Returns
+    -------
+    Policy
+        The policy, like `kusumoto_exact_time` but for the strategies that it chooses
+        among: under each budget of the model the one that recomputes most. Values then
+        die earlier than the model counts, so the peak is often lower.
+
+    References
+    ----------
+    .. [1] M. Kusumoto et al., "A Graph Theoretic Framework of Recomputation Algorithms
+       for Memory-Efficient Backpropagation", NeurIPS 2019, arXiv:1905.11722.
+    """
+    return Method("kusumoto_exact_memory", _exact_memory, _OTHER)
+
+
+def kusumoto_pruned_time() -> Policy:
+    """Cut the forward phase behind the ancestors of an op, for the least recomputation.
+
+    Returns
+    -------
+    Policy
+        The policy, like `kusumoto_exact_time` but for the lower sets: the published
+        approximation has one for each op, the op with all that it depends on. It may
+        miss the best strategy and the smallest budget.
+
+    References
+    ----------
+    .. [1] M. Kusumoto et al., "A Graph Theoretic Framework of Recomputation Algorithms
+       for Memory-Efficient Backpropagation", NeurIPS 2019, arXiv:1905.11722.
+    """
+    return Method("kusumoto_pruned_time", _pruned_time, _OTHER)
+
+
+def kusumoto_pruned_memory() -> Policy:
+    """Cut the forward phase behind the ancestors of an op, for the most recomputation.
+
+    Returns
+    -------
+    Policy
+        The policy, like `kusumoto_exact_memory` with the lower sets of
+        `kusumoto_pruned_time`.
+
+    References
+    ----------
+    .. [1] M. Kusumoto et al., "A Graph Theoretic Framework of Recomputation Algorithms
+       for Memory-Efficient Backpropagation", NeurIPS 2019, arXiv:1905.11722.
+    """
+    return Method("kusumoto_pruned_memory", _pruned_memory, _OTHER)
+
+
+_OTHER = "auto()"
+
+
+def _exact_time(request: Request) -> Plan:
+    return _plan(request, exact=True, longest=False)
+
+
+def _exact_memory(request: Request) -> Plan:
+    return _plan(request, exact=True, longest=True)
+
+
+def _pruned_time(request: Request) -> Plan:
+    return _plan(request, exact=False, longest=False)
+
+
+def _pruned_memory(request: Request) -> Plan:
+    return _plan(request, exact=False, longest=True)
+
+
+def _plan(request: Request, *, exact: bool, longest: bool) -> Plan:
+    nothing = range(len(request.graph.ops))
+    rows = [[*nothing]]
+    for stages in _strategies(request, exact=exact, longest=longest):
+        moves = segment_moves(len(stages))
+        rows.append(Chain(request, stages).sequence(moves))
+    return plan_cheapest(request, rows)
+
+
+def _strategies(
+    request: Request, *, exact: bool, longest: bool
+) -> Iterator[list[list[int]]]:
+    """Give the segments of the best strategy under each of a range of budgets."""
+    graph = request.graph
+    ops = forward_ops(graph)
+    number = {op: node for node, op in enumerate(ops)}
+    before = []
+    for op in ops:
+        makers = {graph.producer[t] for t in graph.ops[op].inputs}
+        before.append(sorted(number[m] for m in makers if m is not None))
+    sizes = [
+        sum(align_up(graph.tensors[t].nbytes) for t in graph.ops[op].outputs)
+        for op in ops
+    ]
+    most = _SETS if exact else _NODES
+
+    def family(times: list[int]) -> search.LowerSets:
+        return search.LowerSets(times, sizes, before, exact=exact, most=most)
+
+    found = family([0] * len(ops))
+    if not found.complete:
+        what = "lower sets" if exact else "forward ops"
+        raise PlanError(
+            f"{request.method} cannot plan {graph.name!r}: it has more than {most} "
+            f"{what}. {'Plan with kusumoto_pruned_time().' if exact else ''}".rstrip()
+        )
+    budgets = _budgets(found)
+    units = min(_UNITS * len(ops), max(1, _WORK // max(1, found.pairs)))
+    found = family(_whole_times([graph.ops[op].seconds for op in ops], units))
+    for budget in budgets:
+        segments = found.strategy(budget, longest=longest)
+        if segments:
+            stages: list[list[int]] = [[] for _ in range(max(segments) + 1)]
+            for op, segment in zip(ops, segments, strict=True):
+                stages[segment].append(op)
+            yield stages
+
+
+def _budgets(family: search.LowerSets) -> list[int]:
+    """Return budgets in geometric steps, from the smallest that has a strategy."""
+    low, high = 0, family.whole
+    while low < high:
+        middle = (low + high) // 2
+        if family.feasible(middle):
+            high = middle
+        else:
+            low = middle + 1
+    low = max(low, 1)
+    ratio = (max(family.whole, low) / low) ** (1 / (_BUDGETS - 1))
+    return sorted({low, *(round(low * ratio**k) for k in range(_BUDGETS))})
+
+
+def _whole_times(seconds: list[float], units: int) -> list[int]:
+    """Round times to whole units, `units` of them together at most.
+
+    Without times every op takes one. Small multiples of the shortest are exact.
+    """
+    if not any(seconds):
+        seconds = [1.0] * len(seconds)
+    shortest = min((s for s in seconds if s > 0), default=1.0)
+    multiples = [round(s / shortest) for s in seconds]
+    pairs = zip(multiples, seconds, strict=True)
+    exact = all(abs(m * shortest - s) <= 1e-9 * s for m, s in pairs)
+    if exact and sum(multiples) <= units:
+        return multiples
+    total = sum(seconds)
+    return [int(s / total * units) for s in seconds]

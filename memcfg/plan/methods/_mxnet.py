@@ -1,0 +1,201 @@
+"""MXNet's static sharing: in place, and buffers that are used again one by one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from memcfg.plan.search._lives import Life, Lives
+from memcfg.plan.search._policy import Method
+from memcfg.units import align_up
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from memcfg.graph import Graph
+    from memcfg.plan.format._plan import Plan
+    from memcfg.plan.search._lifetimes import Request
+    from memcfg.plan.search._policy import Policy
+
+_RANGES = (1, 2, 4, 8, 16)  # how much larger or smaller a buffer may be
+_SAME_SIZE = 1  # the rule for outputs in place
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """The buffer of each life, and the sizes of the buffers."""
+
+    buffer: list[int]
+    sizes: list[int]
+
+    @property
+    def total(self) -> int:
+        """Return the bytes of all buffers."""
+        return sum(self.sizes)
+
+
+def color_paths(before: Sequence[Sequence[int]], colors: int | None) -> list[int]:
+    """Give the nodes of a graph one color a path, the longest path first.
+
+    Nodes stand in topological order, each with those that it waits for. A path counts
+    the nodes without a color; those that have one may lie between them. The last color
+    is that of all nodes left, None: there are as many as paths. Nodes of one path never
+    run at the same time.
+    """
+    color = [-1] * len(before)
+    number = 0
+    while colors is None or number + 1 < colors:
+        length: list[int] = []  # of the longest path that ends at a node
+        behind: list[int] = []
+        for node, others in enumerate(before):
+            last = max(others, key=lambda other: (length[other], -other), default=-1)
+            behind.append(last)
+            length.append((color[node] < 0) + (length[last] if last >= 0 else 0))
+        if max(length, default=0) < 2:  # no two of the nodes left are on one path
+            break
+        end = length.index(max(length))
+        while end >= 0:
+            color[end] = number if color[end] < 0 else color[end]
+            end = behind[end]
+        number += 1
+    for node, given in enumerate(color):
+        if given < 0:
+            color[node] = number
+            number += colors is None or number + 1 < colors
+    return color
+
+
+def co_share(
+    lives: Sequence[Life], match: int, color: Sequence[int] | None = None
+) -> Sharing:
+    """Give each life a free buffer of about its size, or one of its own.
+
+    Step by step, the largest first: the smallest free buffer from its size to `match`
+    times that, else the largest from a `match`-th of it on, which grows. What is there
+    from the start has a buffer of its own. With colors of the steps, a buffer is free
+    for steps of the color of that which has released it.
+    """
+    free: list[int] = []
+    sizes: list[int] = []
+    owner: list[int] = []  # by buffer: the color of the step that has released it
+    buffer = [-1] * len(lives)
+    order = sorted(range(len(lives)), key=lambda i: (lives[i].begin, -lives[i].size, i))
+    ends = sorted(range(len(lives)), key=lambda i: (lives[i].end, i))
+    ended = 0
+    for i in order:
+        life = lives[i]
+        while lives[ends[ended]].end < life.begin:
+            old = lives[ends[ended]]
+            if old.begin >= 0:
+                free.append(buffer[ends[ended]])
+                owner[free[-1]] = color[old.end] if color else 0
+            ended += 1
+        mine = color[life.begin] if color and life.begin >= 0 else 0
+        near = [b for b in free if owner[b] == mine]
+        larger = [b for b in near if life.size <= sizes[b] <= life.size * match]
+        smaller = [b for b in near if sizes[b] < life.size <= sizes[b] * match]
+        if life.begin >= 0 and larger:
+            buffer[i] = min(larger, key=lambda b: (sizes[b], b))
+        elif life.begin >= 0 and smaller:
+            buffer[i] = max(smaller, key=lambda b: (sizes[b], -b))
+        else:
+            buffer[i] = len(sizes)
+            sizes.append(life.size)
+            owner.append(0)
+            continue
+        free.remove(buffer[i])
+        sizes[buffer[i]] = max(sizes[buffer[i]], life.size)
+    return Sharing(buffer, sizes)
+
+
+@dataclass(frozen=True)
+class Sharer:
+    """What plans as MXNet does: a value, so that equal policies are equal."""
+
+    colors: int | None = 1
+    ranges: tuple[int, ...] = _RANGES
+
+    def __call__(self, request: Request) -> Plan:
+        """Make the plan that there is for a graph."""
+        graph = request.graph
+        sequence = range(len(graph.ops))
+        color = [0] * len(graph.ops)
+        if self.colors != 1:
+            made = graph.producer
+            makers = ({made[t] for t in op.inputs} for op in graph.ops)
+            before = [sorted(m for m in each if m is not None) for each in makers]
+            color = color_paths(before, self.colors)
+        found = request.step.layout(sequence, rule=_SAME_SIZE, effort=0)
+        lives = Lives(graph, found)
+        best = min(
+            (co_share(lives.lives, match, color) for match in self.ranges),
+            key=lambda s: s.total,
+        )
+        offsets = [*accumulate(best.sizes, initial=0)]
+        scratch = _scratch(graph, color, offsets[-1])
+        placed = lives.placed([offsets[b] for b in best.buffer], scratch)
+        return request.laid_out(sequence, placed)
+
+
+def _scratch(graph: Graph, color: Sequence[int], base: int) -> list[int]:
+    """Give the ops of each color one scratch buffer, as large as the largest."""
+    sizes = [0] * (max(color, default=-1) + 1)
+    for op, number in zip(graph.ops, color, strict=True):
+        sizes[number] = max(sizes[number], align_up(op.scratch_bytes))
+    offsets = [*accumulate(sizes, initial=base)]
+    return [
+        offsets[number] if op.scratch_bytes else -1
+        for op, number in zip(graph.ops, color, strict=True)
+    ]
+
+
+def mxnet(*, colors: int | None = 1) -> Policy:
+    """Work in place, and use buffers again, one tensor after another.
+
+    Parameters
+    ----------
+    colors : int or None, default 1
+        How many colors the ops have; what has released a buffer and what takes it next
+        are of one color. None: one for each path, which keeps apart whatever could run
+        at the same time.
+
+    Returns
+    -------
+    Policy
+        The policy: the static plan of [1]_ as MXNet's executor makes it. There is one
+        for a graph, whatever the limit; nothing is computed twice.
+
+    Raises
+    ------
+    TypeError
+        If `colors` is no whole number.
+    ValueError
+        If it is not positive.
+
+    Notes
+    -----
+    An output takes over the buffer of an input of the same size when the op declares
+    the pair and is the input's last reader. Other outputs take a free buffer whole, the
+    largest output first: the smallest that is large enough and at most r times as
+    large, else the largest that is at least an r-th, which grows. Of r = 1, 2, 4, 8 and
+    16 the least sum of buffers counts. All ops of a color share the scratch of the
+    largest. `share` divides and joins free memory instead, and needs less.
+
+    The ops of the longest path have the first color, those of the longest one among the
+    others the second, and so on; what is left when colors run out has the last. It is
+    MXNet's option ``MXNET_EXEC_NUM_TEMP``, for executors that run branches side by
+    side: memcfg's devices run one op after another, so that here colors only cost
+    bytes.
+
+    References
+    ----------
+    .. [1] T. Chen et al., "MXNet: A Flexible and Efficient Machine Learning Library
+       for Heterogeneous Distributed Systems", 2015, arXiv:1512.01274.
+    """
+    if isinstance(colors, bool) or not isinstance(colors, int | None):
+        raise TypeError(f"colors is a number or None, not {colors!r}")
+    if colors is not None and colors < 1:
+        raise ValueError(f"colors must be positive, not {colors}")
+    name = "mxnet" if colors == 1 else f"mxnet(colors={colors})"
+    return Method(name, Sharer(colors), "auto(), which can recompute")

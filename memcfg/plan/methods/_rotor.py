@@ -1,0 +1,152 @@
+"""The optimum of chains whose stages differ: rotor."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from memcfg._core import search
+from memcfg.plan.search._candidates import plan_cheapest
+from memcfg.plan.search._chain import Chain, Do, cuts, even_segments, merged
+from memcfg.plan.search._policy import Method
+from memcfg.units import align_up
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from memcfg.plan.format._plan import Plan
+    from memcfg.plan.search._chain import Move
+    from memcfg.plan.search._lifetimes import Request
+    from memcfg.plan.search._policy import Policy
+
+_SLOTS = 500  # that the memory of a chain is divided into
+_TRIES = 100  # numbers of slots that are tried, of those that differ
+_STAGES = 128  # of a chain, whose table has 42 MB; longer ones are joined
+
+
+class Stage(NamedTuple):
+    """What a stage costs forward, and its sizes in bytes or in slots."""
+
+    cost: float
+    crossing: int  # to the next
+    kept: int  # all that its backward or a later stage reads
+    gradient: int  # what its backward and earlier ones read of later ones
+    forward: int  # beside what stays, while it goes forward
+    backward: int  # beside what is kept, while it goes backward
+
+
+def in_slots(stages: Sequence[Stage], slots: int) -> list[Stage]:
+    """Round sizes up to slots, so many for a chain that keeps everything."""
+    most = sum(stage.kept for stage in stages)
+    most += max(max(s.forward + s.gradient, s.backward) for s in stages)
+    size = max(1, most) / slots
+    return [
+        Stage(stage.cost, *(math.ceil(nbytes / size) for nbytes in stage[1:]))
+        for stage in stages
+    ]
+
+
+def chain_moves(
+    table: search.ChainTable, stages: Sequence[Stage], slots: int
+) -> list[Move]:
+    """Return the schedule of the least cost within a number of slots."""
+    moves: list[Move] = []
+    todo: list[tuple[int, int, int]] = [(0, len(stages) - 1, slots)]
+    while todo:
+        first, last, left = todo.pop()
+        if left < 0:  # a stage that was kept
+            moves.append((Do.BACKWARD, first))
+            continue
+        choice = table.choice(first, last, left)
+        assert choice >= 0
+        if choice:
+            middle = first + choice
+            moves += [(Do.ADVANCE, stage) for stage in range(first, middle)]
+            todo.append((first, middle - 1, left))
+            todo.append((middle, last, left - stages[middle - 1].crossing))
+            continue
+        moves.append((Do.COMPUTE, first))
+        todo.append((first, first, -1))
+        if first < last:
+            todo.append((first + 1, last, left - stages[first].kept))
+    return moves
+
+
+def _rotor(request: Request) -> Plan:
+    return plan_cheapest(request, _schedules(request))
+
+
+def _schedules(request: Request) -> Iterator[list[int]]:
+    for parts in cuts(request):
+        begins = even_segments(len(parts), min(_STAGES, len(parts)))
+        chain = Chain(request, merged(parts, begins))
+        count = len(chain.stages)
+        stages = in_slots(_stages(request, chain), _SLOTS)
+        # Rounding up takes a few slots more, one a size at most.
+        slots = _SLOTS + 4 * count
+        table = search.ChainTable(stages, slots)
+        steps = _steps([table.cost(0, count - 1, m) for m in range(slots + 1)])
+        stride = -(-len(steps) // _TRIES)
+        for number in [*steps[::-1][::stride][::-1], *steps[:1]]:
+            yield chain.sequence(chain_moves(table, stages, number))
+
+
+def _steps(costs: Sequence[float]) -> list[int]:
+    """List the numbers of slots with which it takes less than with one less."""
+    before = [math.inf, *costs]
+    return [m for m, cost in enumerate(costs) if cost < before[m]]
+
+
+def _stages(request: Request, chain: Chain) -> list[Stage]:
+    graph = request.graph
+    timed = any(op.seconds for op in graph.ops)
+
+    def nbytes(tensors: Iterable[int]) -> int:
+        return sum(align_up(graph.tensors[t].nbytes) for t in tensors)
+
+    gradients = chain.gradients()
+    stages = []
+    for number, ops in enumerate(chain.stages):
+        again = [graph.ops[op] for op in ops if op in chain.droppable]
+        kept = set(chain.kept(number))
+        stages.append(
+            Stage(
+                cost=sum(op.seconds if timed else 1.0 for op in again),
+                crossing=nbytes(chain.crossing[number]),
+                kept=nbytes(kept),
+                gradient=nbytes(gradients[number]),
+                forward=chain.busiest(ops, kept),
+                backward=chain.busiest(chain.backward[number], set())
+                + nbytes(gradients[number]),
+            )
+        )
+    return stages
+
+
+def rotor() -> Policy:
+    """Take the optimal schedule of a chain of stages that differ.
+
+    Returns
+    -------
+    Policy
+        The policy: the dynamic program of [1]_ over the first stage, the last stage
+        and the free memory in 500 slots, for up to a hundred numbers of free slots.
+        Without a limit it takes the plan of the least peak; with one, of the least
+        recomputation. Memory is shared as by `share`.
+
+    Notes
+    -----
+    A stage keeps nothing, what crosses its end, or all that its backward reads, and
+    what is kept stays until it is read backward. Among such schedules of a chain the
+    optimum is exact for sizes in slots. Cuts are at articulation points, or anywhere,
+    as for `chen_sqrt`; of more than 128 stages neighbours are joined. Where tensors
+    skip stages each checkpoint counts all that crosses, so there the schedules are
+    legal, and need not be optimal.
+
+    References
+    ----------
+    .. [1] O. Beaumont, L. Eyraud-Dubois, J. Herrmann, A. Joly, A. Shilova, "Optimal
+       checkpointing for heterogeneous chains: how to train deep neural networks with
+       limited memory", 2019, arXiv:1911.13214.
+    """
+    return Method("rotor", _rotor, "auto(), which takes the best of several methods")

@@ -1,0 +1,119 @@
+"""Which algorithm an op takes, as choices beside a graph, and as names in plans."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from memcfg.plan.format._actions import Action, Compute
+from memcfg.plan.format._plan import Group
+from memcfg.plan.search._lifetimes import FEW
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from memcfg.graph import Algorithm, Graph, Op
+    from memcfg.plan.format._plan import Plan
+    from memcfg.plan.search._lifetimes import Request
+
+Choice = dict[int, "Algorithm"]  # by op, where it is not the default
+
+_ORACLE = "reference"  # NumPy's algorithm, which nobody chooses for its scratch
+_PART = re.compile(r"(.+)/([1-9][0-9]*)")
+
+
+def micro_batch(algorithm: Algorithm) -> int | None:
+    """Return how many images an algorithm takes at a time; None: all of them."""
+    found = _PART.fullmatch(algorithm.name)
+    return None if found is None else int(found[2])
+
+
+def algorithms(op: Op, *, divided: bool = False) -> list[Algorithm]:
+    """List what an op may take, the default first; with its parts of the batch, too."""
+    return [
+        each
+        for each in op.algorithms
+        if each.name != _ORACLE and (divided or micro_batch(each) is None)
+    ]
+
+
+def fastest(op: Op) -> Algorithm | None:
+    """Return vDNN's (p): the first of the fastest."""
+    return min(algorithms(op), key=lambda each: each.seconds, default=None)
+
+
+def thriftiest(op: Op) -> Algorithm | None:
+    """Return vDNN's (m): the fastest of those of least scratch."""
+    return least(algorithms(op))
+
+
+def least(rows: Iterable[Algorithm]) -> Algorithm | None:
+    """Return the fastest of those of least scratch."""
+
+    def cost(each: Algorithm) -> tuple[int, float]:
+        return each.scratch_bytes, each.seconds
+
+    return min(rows, key=cost, default=None)
+
+
+def default(op: Op) -> Algorithm | None:
+    """Return the default, if the op has a list."""
+    return op.algorithms[0] if op.algorithms else None
+
+
+def choose(graph: Graph, pick: Callable[[Op], Algorithm | None]) -> Choice:
+    """Choose an algorithm for each op that has several; the default is no choice."""
+    found: Choice = {}
+    for index, op in enumerate(graph.ops):
+        chosen = pick(op)
+        if chosen is not None and chosen != op.algorithms[0]:
+            found[index] = chosen
+    return found
+
+
+def with_choice(graph: Graph, choice: Mapping[int, Algorithm]) -> Graph:
+    """Return the graph with the chosen algorithms' seconds and scratch as defaults."""
+    ops = list(graph.ops)
+    for index, chosen in choice.items():
+        scratch, seconds = chosen.scratch_bytes, chosen.seconds
+        ops[index] = replace(ops[index], scratch_bytes=scratch, seconds=seconds)
+    return replace(graph, ops=tuple(ops))
+
+
+def named(actions: Iterable[Action], names: Mapping[int, str]) -> tuple[Action, ...]:
+    """Return actions that name algorithms, where they have the default."""
+    return tuple(
+        replace(action, algorithm=names[action.op])
+        if isinstance(action, Compute)
+        and action.op in names
+        and action.algorithm is None
+        else action
+        for action in actions
+    )
+
+
+def planned(request: Request, actions: Sequence[Action]) -> Plan:
+    """Make a plan of actions in the request's own numbers, and tell of algorithms."""
+    graph = request.graph
+    others = {
+        action.op: action.algorithm
+        for action in actions
+        if isinstance(action, Compute) and action.algorithm is not None
+    }
+    plan = request.plan(actions)
+    if not others or plan.summary is None:
+        return plan
+    sizes = {
+        op: each.scratch_bytes
+        for op, name in others.items()
+        for each in graph.ops[op].algorithms
+        if each.name == name
+    }
+    largest = sorted(others, key=lambda op: (-sizes[op], op))[:FEW]
+    group = Group(
+        len(others),
+        max(sizes.values()),
+        tuple(f"{graph.ops[op].name} ({others[op]})" for op in largest),
+    )
+    return replace(plan, summary=replace(plan.summary, algorithms=group))

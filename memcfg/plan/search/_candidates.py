@@ -1,0 +1,55 @@
+"""The choice among the schedules of a family that differ in how much they keep."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from memcfg.plan.search._policy import fits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from memcfg.plan.format._plan import Plan
+    from memcfg.plan.search._lifetimes import Request
+
+
+_SLOTS = 32  # numbers of slots that a family has
+
+
+class _Candidate(NamedTuple):
+    load: int  # bytes: the least possible peak
+    cost: float  # of what is computed again
+    again: int  # computations beyond the first of each op
+    sequence: tuple[int, ...]
+
+
+def plan_cheapest(request: Request, sequences: Iterable[Sequence[int]]) -> Plan:
+    """Plan the schedule of the least recomputation that fits.
+
+    Where none fits, or there is no limit, that of the least peak: the smallest limit
+    of a refusal is therefore exact for the family.
+    """
+    rows = dict.fromkeys(tuple(request.arranged(sequence)) for sequence in sequences)
+    candidates = [_Candidate(*request.step.measure(row), row) for row in rows]
+    limit = request.limit_bytes
+    if limit is not None:
+        fitting = [each for each in candidates if each.load <= limit]
+        for each in sorted(fitting, key=lambda c: (c.cost, c.again, c.load)):
+            plan = request.scheduled(each.sequence)
+            if fits(plan):
+                return plan
+    best: Plan | None = None
+    for each in sorted(candidates, key=lambda c: (c.load, c.cost, c.again)):
+        if best is not None and each.load >= best.peak_bytes:
+            break
+        plan = request.scheduled(each.sequence)
+        if best is None or plan.peak_bytes < best.peak_bytes:
+            best = plan
+    assert best is not None
+    return best
+
+
+def slot_counts(most: int) -> list[int]:
+    """Return some numbers from 1 to the most, in geometric steps."""
+    ratio = max(1, most) ** (1 / (_SLOTS - 1))
+    return sorted({round(ratio**k) for k in range(_SLOTS)})

@@ -1,0 +1,340 @@
+"""A training graph as a chain of stages, and schedules of it as sequences of ops.
+
+Published methods speak of chains: layers one after another, each with its backward
+layer. Here a stage is any part of the forward phase between two cuts of its order, and
+a checkpoint is all that crosses a cut, so the methods hold for any graph.
+
+See docs/decisions/0022-published-methods-plan-any-graph.md.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from memcfg.plan.search._lifetimes import state_updates
+from memcfg.units import align_up
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from memcfg.graph import Graph
+    from memcfg.plan.search._lifetimes import Request
+
+
+class Do(IntEnum):
+    """What happens to a stage."""
+
+    ADVANCE = 0  # forward; what crosses its end is used, nothing else
+    COMPUTE = 1  # forward; what its backward reads stays, too
+    BACKWARD = 2
+
+
+Move = tuple[Do, int]
+_RERUN, _HELD = 3, 4  # forward for the backward next; what crosses its end is there
+
+
+class Chain:
+    """The forward phase in stages, with the backward ops of each.
+
+    Attributes
+    ----------
+    stages : list of tuple of int
+        Forward ops, stage by stage.
+    droppable : frozenset of int
+        The ops that may go forward again.
+    crossing : list of tuple of int
+        For each stage the tensors that it or an earlier one made and a later one
+        reads in the forward phase, without those that no plan may drop.
+    backward : list of tuple of int
+        For each stage the ops that run when all later stages are done and it is not.
+        What an earlier stage made and a later one reads is there until the later one
+        is done, so an op that reads nothing else runs before. One that reads only what
+        no op makes runs with its first reader.
+    """
+
+    def __init__(self, request: Request, stages: Iterable[Sequence[int]]) -> None:
+        graph = request.graph
+        self.graph = graph
+        self.stages = [tuple(stage) for stage in stages if stage] or [()]
+        self.droppable = request.repeatable.intersection(request.droppable)
+        self._number = {op: s for s, ops in enumerate(self.stages) for op in ops}
+        self._last = self._last_readers()
+        self._late = late_ops(graph)
+        self._overwritten = state_updates(graph)
+        self.crossing = self._cuts()
+        self.backward = self._backward()
+        self._read = [
+            {t for op in ops for t in graph.ops[op].inputs} for ops in self.backward
+        ]
+        self._again: dict[tuple[int, int], list[int]] = {}
+
+    def _last_readers(self) -> dict[int, int]:
+        """For each tensor the last stage that makes or reads it."""
+        last: dict[int, int] = {}
+        for stage, ops in enumerate(self.stages):
+            for op in ops:
+                for tensor in (*self.graph.ops[op].inputs, *self.graph.ops[op].outputs):
+                    last[tensor] = stage
+        return last
+
+    def _cuts(self) -> list[tuple[int, ...]]:
+        crossing: list[tuple[int, ...]] = []
+        open_: list[int] = []
+        for stage, ops in enumerate(self.stages):
+            made = (t for op in ops for t in self.graph.ops[op].outputs)
+            dropped = (t for t in made if self.graph.producer[t] in self.droppable)
+            open_ = [t for t in (*open_, *dropped) if self._last[t] > stage]
+            crossing.append(tuple(open_))
+        return crossing
+
+    def _backward(self) -> list[tuple[int, ...]]:
+        label: dict[int, int] = {}
+        for index, op in enumerate(self.graph.ops):
+            if index in self._number or index in self._late:
+                continue
+            stage = len(self.stages) - 1
+            for tensor in op.inputs:
+                maker = self.graph.producer[tensor]
+                if maker in label:
+                    stage = min(stage, label[maker])
+                elif maker is not None:
+                    stage = min(stage, self._last[tensor])
+            label[index] = stage
+        for index in reversed(label):
+            op = self.graph.ops[index]
+            if all(self.graph.producer[tensor] is None for tensor in op.inputs):
+                readers = {r for t in op.outputs for r in self.graph.consumers[t]}
+                found = [label[reader] for reader in readers if reader in label]
+                label[index] = max(found, default=label[index])
+        rows: list[list[int]] = [[] for _ in self.stages]
+        for index, stage in label.items():
+            rows[stage].append(index)
+        return [tuple(row) for row in rows]
+
+    def sequence(self, moves: Iterable[Move]) -> list[int]:
+        """Return the ops of a schedule, with updates as early as they may be.
+
+        Parameters
+        ----------
+        moves : iterable of Move
+            Each stage first goes forward after all earlier ones, and once backward.
+        """
+        ran = [False] * len(self.stages)
+        found: list[int] = []
+        listed = [*moves]
+        for place, (do, stage) in enumerate(listed):
+            if do is Do.BACKWARD:
+                found += self.backward[stage]
+            elif not ran[stage]:
+                found += self.stages[stage]
+                ran[stage] = True
+            else:
+                kind = int(do)
+                if do is Do.COMPUTE and listed[place + 1] == (Do.BACKWARD, stage):
+                    held = listed[place - 1] == (Do.BACKWARD, stage + 1)
+                    kind = _HELD if held else _RERUN
+                found += self._forward_again(kind, stage)
+        return self.finished(found)
+
+    def _forward_again(self, kind: int, stage: int) -> list[int]:
+        if (kind, stage) not in self._again:
+            wanted: set[int] = set()
+            if kind != Do.ADVANCE:
+                wanted |= self._read[stage]
+            if kind in (Do.ADVANCE, Do.COMPUTE):
+                wanted |= {*self.crossing[stage]}
+            if kind == _HELD:
+                wanted -= {*self.crossing[stage]}
+            there = self.crossing[stage] if kind == _HELD else ()
+            again = self.makers(wanted, self.stages[stage], there)
+            self._again[kind, stage] = again
+        return self._again[kind, stage]
+
+    def kept(self, stage: int) -> list[int]:
+        """List what a stage makes that its backward or a later stage reads."""
+        wanted = self._read[stage].union(self.crossing[stage])
+        made = (t for op in self.stages[stage] for t in self.graph.ops[op].outputs)
+        return [tensor for tensor in made if tensor in wanted]
+
+    def read(self, stage: int) -> Collection[int]:
+        """Return what the backward of a stage reads."""
+        return self._read[stage]
+
+    def gradients(self) -> list[set[int]]:
+        """For each stage what later backward ops make and its or earlier ones read."""
+        number = {op: s for s, ops in enumerate(self.backward) for op in ops}
+        rows: list[set[int]] = [set() for _ in self.stages]
+        for op, made in number.items():
+            for tensor in self.graph.ops[op].outputs:
+                readers = self.graph.consumers[tensor]
+                first = min((number[r] for r in readers if r in number), default=made)
+                for stage in range(first, made):
+                    rows[stage].add(tensor)
+        return rows
+
+    def busiest(self, ops: Sequence[int], apart: Collection[int]) -> int:
+        """Return the most bytes of what ops make, without some, and of scratch."""
+        graph = self.graph
+        last: dict[int, int] = {}
+        for place, index in enumerate(ops):
+            for tensor in (*graph.ops[index].inputs, *graph.ops[index].outputs):
+                last[tensor] = place
+        live: dict[int, int] = {}
+        most = 0
+        for place, index in enumerate(ops):
+            op = graph.ops[index]
+            for tensor in op.outputs:
+                if tensor not in apart:
+                    live[tensor] = align_up(graph.tensors[tensor].nbytes)
+            most = max(most, sum(live.values()) + align_up(op.scratch_bytes))
+            live = {
+                tensor: size for tensor, size in live.items() if last[tensor] > place
+            }
+        return most
+
+    def makers(
+        self, wanted: set[int], ops: Sequence[int], there: Collection[int] = ()
+    ) -> list[int]:
+        """List those of some ops, in order, that make tensors out of the others'."""
+        held = set(there)
+        needed = set(wanted)
+        found = []
+        for index in reversed(ops):
+            op = self.graph.ops[index]
+            if index in self.droppable and not needed.isdisjoint(op.outputs):
+                found.append(index)
+                needed.update(t for t in op.inputs if t not in held)
+        return found[::-1]
+
+    def finished(self, sequence: Sequence[int]) -> list[int]:
+        """Strike what nothing reads, and put the updates in."""
+        return self._with_late_ops(self._without_unread(sequence))
+
+    def _without_unread(self, sequence: Sequence[int]) -> list[int]:
+        """Leave out computations that nothing reads before the next of the same op."""
+        ops = self.graph.ops
+        left: dict[int, int] = {}
+        for index in sequence:
+            left[index] = left.get(index, 0) + 1
+        read = {*self.graph.keep}
+        read.update(t for index in self._late for t in ops[index].inputs)
+        kept = []
+        for index in reversed(sequence):
+            op = ops[index]
+            unread = read.isdisjoint(op.outputs)
+            if unread and left[index] > 1 and index in self.droppable:
+                left[index] -= 1
+                continue
+            read.difference_update(op.outputs)
+            read.update(op.inputs)
+            kept.append(index)
+        return kept[::-1]
+
+    def _with_late_ops(self, sequence: Sequence[int]) -> list[int]:
+        """Put each update behind what it reads and the last reader of what it takes.
+
+        No update stands before the end of the forward phase.
+        """
+        graph = self.graph
+        first: dict[int, int] = {}
+        last: dict[int, int] = {}  # by tensor: the place behind its last reader
+        for place, index in enumerate(sequence, 1):
+            first.setdefault(index, place)
+            for tensor in graph.ops[index].inputs:
+                last[tensor] = place
+        forward = [op for op in first if graph.ops[op].phase == "forward"]
+        start = max((first[op] for op in forward), default=0)
+        taken = self._overwritten
+        rows: dict[int, list[int]] = {}
+        for index in sorted(self._late):
+            op = graph.ops[index]
+            makers = [graph.producer[t] for t in op.inputs]
+            place = max(
+                start,
+                *(first[m] for m in makers if m is not None),
+                *(last.get(taken[t], 0) for t in op.outputs if t in taken),
+                0,
+            )
+            first[index] = place
+            for tensor in op.inputs:
+                last[tensor] = max(last.get(tensor, 0), place)
+            rows.setdefault(place, []).append(index)
+        found = [*rows.get(0, ())]
+        for place, index in enumerate(sequence, 1):
+            found += [index, *rows.get(place, ())]
+        return found
+
+
+def late_ops(graph: Graph) -> set[int]:
+    """List updates, and whatever depends on them."""
+    late: set[int] = set()
+    for index, op in enumerate(graph.ops):
+        after = any(graph.producer[t] in late for t in op.inputs)
+        if op.phase == "update" or after:
+            late.add(index)
+    return late
+
+
+def forward_ops(graph: Graph) -> list[int]:
+    """List the ops of the forward phase that depend on nothing else."""
+    head: set[int] = set()
+    for index, op in enumerate(graph.ops):
+        makers = (graph.producer[t] for t in op.inputs)
+        if op.phase == "forward" and all(m is None or m in head for m in makers):
+            head.add(index)
+    return sorted(head)
+
+
+def articulated(request: Request) -> list[list[int]]:
+    """Cut the forward phase wherever a single tensor crosses.
+
+    Such a cut is behind an articulation point; what is made of nothing (a state of
+    zeros) does not count.
+    """
+    graph = request.graph
+    order = forward_ops(graph)
+    if not order:
+        return []
+    fine = Chain(request, [[op] for op in order])
+    stages: list[list[int]] = [[]]
+    for op, crossing in zip(order, fine.crossing, strict=True):
+        stages[-1].append(op)
+        made = [t for t in crossing if _has_inputs(graph, t)]
+        if len(made) == 1:
+            stages.append([])
+    return [stage for stage in stages if stage]
+
+
+def _has_inputs(graph: Graph, tensor: int) -> bool:
+    maker = graph.producer[tensor]
+    return maker is not None and bool(graph.ops[maker].inputs)
+
+
+def cuts(request: Request) -> list[list[list[int]]]:
+    """Cut a graph at its articulation points; and behind each of its ops."""
+    ways = [articulated(request), [[op] for op in forward_ops(request.graph)]]
+    return ways if ways[0] != ways[1] else ways[1:]
+
+
+def even_segments(count: int, parts: int) -> list[int]:
+    """Divide a chain evenly; return where the parts but the first begin."""
+    return [count * part // parts for part in range(1, parts)]
+
+
+def merged(stages: Sequence[Sequence[int]], ends: Iterable[int]) -> list[list[int]]:
+    """Join neighbouring stages; a part ends before each of these stages."""
+    parts: list[list[int]] = []
+    begin = 0
+    for end in (*ends, len(stages)):
+        parts.append([op for stage in stages[begin:end] for op in stage])
+        begin = end
+    return [part for part in parts if part]
+
+
+def segment_moves(count: int) -> list[Move]:
+    """Keep what crosses, compute each stage but the last once more: two passes."""
+    moves: list[Move] = [(Do.ADVANCE, stage) for stage in range(count - 1)]
+    for stage in reversed(range(count)):
+        moves += [(Do.COMPUTE, stage), (Do.BACKWARD, stage)]
+    return moves

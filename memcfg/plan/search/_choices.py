@@ -1,0 +1,197 @@
+"""Which forward ops to drop and compute again: proposals, and their improvement.
+
+A choice has one byte an op and is scored by the bytes in use at its peak, which the
+simulated peak after placement rarely exceeds; the policy checks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from memcfg._cached import cached_property
+from memcfg.units import align_up
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from memcfg.plan.search._lifetimes import Request
+
+_BUDGETS = 24  # of each kind of segments
+_STARTS = 4  # choices from which an improvement starts
+_WORK = 3_000_000  # ops walked by one improvement: a score walks all of them
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A set of dropped ops with its score."""
+
+    load: int
+    cost: float
+    replayed: int
+    dropped: bytes
+
+    @property
+    def by_load(self) -> tuple[int, float, int]:
+        """Order by memory, then by work."""
+        return self.load, self.cost, self.replayed
+
+    @property
+    def by_cost(self) -> tuple[float, int, int]:
+        """Order by work, then by memory."""
+        return self.cost, self.replayed, self.load
+
+
+class Search:
+    """The choices of one graph; once it is over, the best so far are taken."""
+
+    def __init__(self, request: Request) -> None:
+        self.is_over = request.is_over
+        self.graph = request.graph
+        self.step = request.step
+        self._scores: dict[bytes, Choice] = {}
+        self.droppable = request.droppable
+        self.nothing = self.score(bytes(len(self.graph.ops)))
+
+    @staticmethod
+    def of(request: Request) -> Search:
+        """Return the search of a request, which other methods may have begun."""
+        return request.once(
+            ("choices", request.replayed, request.in_place), lambda: Search(request)
+        )
+
+    def sequence(self, choice: Choice) -> Sequence[int]:
+        """Return the schedule of a choice."""
+        return self.step.sequence(choice.dropped)
+
+    def score(self, dropped: bytes) -> Choice:
+        """Score a choice; what cannot be dropped is struck from it."""
+        known = self._scores.get(dropped)
+        if known is None:
+            known = self._scores[dropped] = Choice(*self.step.score(dropped))
+        return known
+
+    # -- proposals -------------------------------------------------------------
+
+    @cached_property
+    def seeds(self) -> list[Choice]:
+        """Proposals of every kind, scored."""
+        unique = {}
+        for dropped in chain(self._uneven(), self._even(), self._cheap()):
+            if self.is_over():
+                break
+            choice = self.score(dropped)
+            unique[choice.dropped] = choice
+        unique[self.nothing.dropped] = self.nothing
+        return list(unique.values())
+
+    def _uneven(self) -> Iterator[bytes]:
+        """Segments of uneven size: the least kept bytes under a budget each."""
+        low, high = 0, self.nothing.load  # no budget of `high` needs a cut
+        while high - low > max(1, high // 1000):
+            middle = (low + high) // 2
+            if self.step.uneven_segments(middle) is None:
+                low = middle
+            else:
+                high = middle
+        for budget in _between(high, self.nothing.load):
+            choice = self.step.uneven_segments(budget)
+            if choice is not None:
+                yield choice
+
+    def _even(self) -> Iterator[bytes]:
+        """Algorithm 3 of Chen et al. 2016, over a range of budgets."""
+        outputs = [
+            sum(align_up(self.graph.tensors[t].nbytes) for t in op.outputs)
+            for op in self.graph.ops
+            if op.phase == "forward"
+        ]
+        total = sum(outputs)
+        for budget in _between(max(1, total // (len(outputs) + 1)), total):
+            yield self.step.budget_segments(budget)
+
+    def _cheap(self) -> Iterator[bytes]:
+        """Drop what costs least a byte (the mirror rule of Chen et al. 2016)."""
+        ordered = sorted(self.droppable, key=lambda op: (self._density(op), op))
+        for k in range(1, _BUDGETS + 1):
+            yield self._with(
+                self.nothing.dropped, ordered[: len(ordered) * k // _BUDGETS], 1
+            )
+
+    def _density(self, index: int) -> float:
+        """Seconds a byte; what gives no bytes comes last."""
+        op = self.graph.ops[index]
+        nbytes = sum(self.graph.tensors[t].nbytes for t in op.outputs)
+        return op.seconds / nbytes if nbytes else float("inf")
+
+    @staticmethod
+    def _with(dropped: bytes, ops: Iterable[int], value: int) -> bytes:
+        changed = bytearray(dropped)
+        for op in ops:
+            changed[op] = value
+        return bytes(changed)
+
+    # -- improvement -----------------------------------------------------------
+
+    def least_load(self) -> Choice:
+        """Return the choice of least memory that the search finds."""
+        return self._least
+
+    @cached_property
+    def _least(self) -> Choice:
+        starts = sorted(self.seeds, key=lambda choice: choice.by_load)[:_STARTS]
+        found = [self._flip(start) for start in starts]
+        best = min(found, key=lambda choice: choice.by_load)
+        return self.least_cost_from(best, best.load)
+
+    def least_cost(self, limit: int, also: Choice) -> Choice:
+        """Return the cheapest choice found within a limit; `also` is within it."""
+        starts = [choice for choice in self.seeds if choice.load <= limit]
+        starts = [also, *sorted(starts, key=lambda choice: choice.by_cost)[:_STARTS]]
+        found = [self.least_cost_from(start, limit) for start in starts]
+        return min(found, key=lambda choice: choice.by_cost)
+
+    def least_cost_from(self, start: Choice, limit: int) -> Choice:
+        """Keep ops again, the most expensive first, as long as the limit allows."""
+        best = start
+        for key in (self._cost, self._density):
+            current = start
+            chosen = [op for op in self.droppable if current.dropped[op]]
+            for op in sorted(chosen, key=lambda op: (-key(op), op)):
+                if self.is_over():
+                    break
+                trial = self.score(self._with(current.dropped, [op], 0))
+                if trial.load <= limit and trial.by_cost < current.by_cost:
+                    current = trial
+            best = min(best, current, key=lambda choice: choice.by_cost)
+        return best
+
+    def _cost(self, index: int) -> float:
+        return self.graph.ops[index].seconds
+
+    def _flip(self, start: Choice) -> Choice:
+        """Change one op at a time for less memory, for as long as that helps."""
+        current = start
+        left = _WORK // max(1, len(self.graph.ops))
+        stride = max(1, -(-len(self.droppable) // max(1, left)))
+        tried = self.droppable[::stride]
+        while left >= len(tried) > 0:
+            before = current
+            for op in tried:
+                if self.is_over():
+                    return current
+                value = 1 - current.dropped[op]
+                trial = self.score(self._with(current.dropped, [op], value))
+                current = min(current, trial, key=lambda choice: choice.by_load)
+            left -= len(tried)
+            if current is before:
+                break
+        return current
+
+
+def _between(low: int, high: int) -> list[int]:
+    """Return up to `_BUDGETS` budgets in geometric steps, both ends included."""
+    low = max(low, 1)
+    ratio = (max(high, low) / low) ** (1 / (_BUDGETS - 1))
+    return sorted({round(low * ratio**k) for k in range(_BUDGETS)} | {low})

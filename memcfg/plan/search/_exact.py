@@ -1,0 +1,267 @@
+"""All schedules of a small graph: the one that takes the least time, proven."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from memcfg.errors import GraphError, InfeasiblePlanError
+from memcfg.plan.format._actions import Alias, Alloc, Compute, Free
+from memcfg.plan.search._bound import lower_bound
+from memcfg.plan.search._lifetimes import Request, state_updates
+from memcfg.plan.search._look_ahead import look_ahead
+from memcfg.plan.search._policy import fits, names_algorithms, propose
+from memcfg.plan.search._replay_elementwise import replay_elementwise
+from memcfg.plan.search._share import share
+from memcfg.plan.search._sqrt_checkpoint import sqrt_checkpoint
+from memcfg.plan.search._time_bound import costs, with_gap
+from memcfg.plan.search._watch import Watch, check_time_limit
+from memcfg.units import align_up, format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from memcfg.graph import Graph
+    from memcfg.plan.format._plan import Plan
+    from memcfg.plan.search._policy import Policy
+
+_EFFORT = 20_000_000  # states that are compared for one limit: about 10 s
+_ROUNDS = 8  # searches with a tighter goal where placement exceeds the limit
+_FOUND, _NONE = 0, 1  # verdicts of a search
+_PARTS = 4  # of the effort: all searches for the lowest peak take so many each
+_SEARCHING = 0.8  # part of a time limit; the rest is for the bound
+_STARTS = look_ahead(), sqrt_checkpoint(), replay_elementwise()
+_ROUNDING = 1e-9  # of a sum of seconds
+
+
+@dataclass(frozen=True)
+class Exact:
+    """The policy that `exact` makes."""
+
+    lossless: ClassVar = True
+    name: str = "exact"
+    effort: int = _EFFORT
+    time_limit: float | None = field(default=None, kw_only=True)
+
+    def __call__(self, graph: Graph, limit_bytes: int | None = None) -> Plan:
+        """Plan a graph; see `Policy`."""
+        began = time.perf_counter()
+        bounding = self._watch(1.0)
+        request = Request.of(graph, self.name, limit_bytes, self._watch(_SEARCHING))
+        if not request.step.is_small:
+            raise GraphError(
+                f"exact() searches graphs of up to 64 ops and 128 tensors; "
+                f"{graph.name!r} has {len(graph.ops)} and {len(graph.tensors)}"
+            )
+        plan = replace(self._plan(request), method=self.name)
+        plan = with_gap(graph, plan, None if bounding is None else bounding.is_over)
+        assert plan.summary is not None
+        searched = limit_bytes is None or plan.gap != 0
+        unproven = plan.summary.unproven and searched
+        seconds = time.perf_counter() - began
+        return replace(
+            plan,
+            predicted=replace(plan.predicted, planning_seconds=seconds),
+            summary=replace(plan.summary, unproven=unproven),
+        )
+
+    def _watch(self, part: float) -> Watch | None:
+        if self.time_limit is None:
+            return None
+        return Watch(time.perf_counter() + part * self.time_limit)
+
+    def _plan(self, request: Request) -> Plan:
+        first = propose(share(), request)
+        if request.limit_bytes is None:
+            return self.lowest(request, first)[0]
+        known = [first]
+        if not fits(first):
+            known += [propose(policy, request) for policy in _STARTS]
+        plan, why = self.within(request, request.limit_bytes, fastest(known))
+        if plan is not None:
+            return plan
+        lowest = min(known, key=lambda each: each.peak_bytes)
+        least, is_lowest = self.lowest(request, lowest)
+        if fits(least):
+            return least
+        raise self._refusal(request, least, why, is_lowest=is_lowest)
+
+    def within(
+        self, request: Request, limit: int, known: Plan | None = None
+    ) -> tuple[Plan | None, str]:
+        """Find the plan of least time within a limit, or say why there is none.
+
+        The search starts from a plan that fits and only computes, which stays if none
+        is better. The plan's gap is what was proven; if that is not 0, it is unproven.
+        """
+        request = request.of_method(self.name)
+        step, left, goal = request.step, self.effort, limit
+        below: tuple[float, int] | None = None
+        if known is not None:
+            _, cost, repeated = step.measure(request.sequence_of(known))
+            below = cost, repeated
+        least, why = 0.0, ""
+        # What any choice of pairs allows proves; not all of it can be placed.
+        for free in (True, *[False] * _ROUNDS):
+            verdict, sequence, _, bound, work = step.least_cost(
+                goal, effort=left, below=below, any=free
+            )
+            left -= work
+            least = bound if free else least
+            if verdict != _FOUND:
+                if not why:
+                    why = f"none was found in {work} states"
+                    why = "no schedule needs as little" if verdict == _NONE else why
+                break
+            plan = request.scheduled(sequence)
+            if plan.peak_bytes <= limit:
+                return _proven(request, plan, least), ""
+            why = (
+                "schedules with this peak exist, but none could be placed within "
+                "the limit"
+            )
+            if not free or _grants_all(request.graph):
+                load, _, _ = step.measure(sequence)
+                goal = min(goal - (plan.peak_bytes - limit), load - 1)
+        return None if known is None else _proven(request, known, least), why
+
+    def lowest(self, request: Request, known: Plan) -> tuple[Plan, bool]:
+        """Find the plan of the lowest peak, and of those the one of least time.
+
+        The search starts from a known plan, which stays if no peak is lower. Tells
+        whether no plan has a lower one.
+        """
+        request = request.of_method(self.name)
+        step, effort = request.step, self.effort // _PARTS
+        start = request.sequence_of(known)
+        sequence, load, floor, _ = step.least_load(start, effort=effort)
+        if not _grants_all(request.graph):
+            _, _, floor, _ = step.least_load(start, effort=effort, any=True)
+        plan: Plan | None = known
+        if load < known.peak_bytes:
+            plan, _ = self.within(request, load)
+            if plan is None:
+                plans = (request.scheduled(sequence), known)
+                plan = min(plans, key=lambda each: each.peak_bytes)
+        assert plan is not None
+        lower = None if _grants_all(request.graph) else plan
+        while lower is not None:  # smaller outputs in place may be placed lower
+            plan = lower
+            lower, _ = self.within(request, plan.peak_bytes - 1)
+        is_lowest = plan.peak_bytes <= floor
+        # What was proven of its time was so for its peak, not for the limit.
+        return _told(plan, None, unproven=not is_lowest), is_lowest
+
+    def _refusal(
+        self, request: Request, least: Plan, why: str, *, is_lowest: bool
+    ) -> InfeasiblePlanError:
+        limit = request.limit_bytes or 0
+        return InfeasiblePlanError(
+            f"{self.name} cannot plan {request.graph.name!r} within "
+            f"{format_bytes(limit, exact=True)}: {why}.",
+            smallest_limit_bytes=least.peak_bytes,
+            lower_bound_bytes=lower_bound(request.graph),
+            is_smallest=is_lowest,
+            requested_bytes=least.peak_bytes,
+            limit_bytes=limit,
+            hint="Raise the limit or lower the batch size.",
+        )
+
+
+def fastest(plans: Iterable[Plan]) -> Plan | None:
+    """Return the fastest of the plans that fit and only compute, by default."""
+    own = (plan for plan in plans if fits(plan) and _computes(plan))
+    return min(own, key=lambda plan: plan.predicted.seconds, default=None)
+
+
+def _computes(plan: Plan) -> bool:
+    return not names_algorithms(plan) and all(
+        isinstance(action, Alloc | Alias | Free | Compute) for action in plan.actions
+    )
+
+
+def _grants_all(graph: Graph) -> bool:
+    """Whether the pairs that buffers are taken over by are all that a plan may take.
+
+    Those are of one size, and the first ones first; it may take smaller outputs, and
+    choose, which matters where inputs and outputs both are in several pairs.
+    """
+    sizes = [align_up(tensor.nbytes) for tensor in graph.tensors]
+    updates = state_updates(graph)
+    for op in graph.ops:
+        pairs = [(i, o) for i, o in op.in_place if updates.get(o) != i]
+        if any(sizes[i] > sizes[o] > 0 for i, o in pairs):
+            return False
+        inputs, outputs = Counter(i for i, _ in pairs), Counter(o for _, o in pairs)
+        if max(inputs.values(), default=0) > 1 and max(outputs.values()) > 1:
+            return False
+    return True
+
+
+def _proven(request: Request, plan: Plan, least: float) -> Plan:
+    """Say of a plan how far it is from what no schedule costs less than."""
+    once = sum(costs(request.graph))
+    _, cost, _ = request.step.measure(request.sequence_of(plan))
+    gap = (once + cost) / (once + least) - 1 if once + least > 0 else 0.0
+    gap = gap if gap > _ROUNDING else 0.0
+    return _told(plan, gap, unproven=gap > 0)
+
+
+def _told(plan: Plan, gap: float | None, *, unproven: bool) -> Plan:
+    assert plan.summary is not None
+    return replace(
+        plan,
+        predicted=replace(plan.predicted, optimality_gap=gap),
+        summary=replace(plan.summary, unproven=unproven),
+    )
+
+
+def exact(*, time_limit: float | None = None) -> Policy:
+    """Search all schedules of a small graph, of any order and with any repetitions.
+
+    Parameters
+    ----------
+    time_limit : float or None, default None
+        Seconds after which the best plan so far is taken, which depends on the machine.
+        None: the work is counted, so the same graph and limit give the same plan.
+
+    Returns
+    -------
+    Policy
+        The policy, for graphs of up to 64 ops and 128 tensors; larger ones are a
+        `memcfg.errors.GraphError`. Without a limit it plans for the lowest peak;
+        with one, for the least time within it, and then for the fewest computations.
+
+    Raises
+    ------
+    TypeError
+        If the time limit is no number.
+    ValueError
+        If the time limit is not positive.
+
+    Notes
+    -----
+    The search starts from the best plan of `share`, `look_ahead`, `sqrt_checkpoint` and
+    `replay_elementwise`, so it is never slower than these. It goes from state to state:
+    which ops have run, and which values are resident [1]_. Whatever can be computed
+    again may be dropped, what is kept to the end as well. If the search completes, the
+    plan is the best, and its `optimality_gap` is 0. If the search stops early, `gap` is
+    the bound proven so far and the plan is marked `unproven`.
+
+    Bytes are those in use at the busiest moment, for the best choice of outputs in the
+    buffers of inputs. Placement may need more; then schedules that need less are
+    placed, and the gap tells how much faster one might be. A refusal says whether there
+    is no such schedule, none was found, or none could be placed, and whether the limit
+    that it names is the smallest of all plans (`is_smallest`). Plans that copy, encode
+    or take other algorithms than the defaults are not compared.
+
+    References
+    ----------
+    .. [1] P. E. Hart, N. J. Nilsson, B. Raphael, "A Formal Basis for the Heuristic
+       Determination of Minimum Cost Paths", IEEE Transactions on Systems Science and
+       Cybernetics 4(2), 1968.
+    """
+    check_time_limit(time_limit)
+    return Exact(time_limit=time_limit)

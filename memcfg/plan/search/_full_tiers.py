@@ -1,0 +1,162 @@
+"""Refusals where what tensors leave for has limits of its own.
+
+What a method needs of the device then depends on what it may have elsewhere, and more
+for the device is no proof of a plan: only what was planned is told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from memcfg.errors import InfeasiblePlanError, PlanError
+from memcfg.plan.format._simulate import simulate
+from memcfg.plan.format._tier_choice import tiers_of
+from memcfg.units import align_up, format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from memcfg.graph import Graph
+    from memcfg.plan.format._plan import Plan
+    from memcfg.plan.format._simulate import Simulation
+
+_HALVINGS = 2  # of what lies between a limit without a plan and one with
+
+
+class TierFullError(PlanError):
+    """A plan has more elsewhere than there may be."""
+
+
+def limits_of(graph: Graph) -> dict[str, int]:
+    """Return the limits of tiers that have one."""
+    tiers = tiers_of(graph)
+    return {t.name: t.limit_bytes for t in tiers if t.limit_bytes is not None}
+
+
+def beyond_limits(method: str, graph: Graph, found: Simulation) -> str:
+    """Say what a plan has on tiers that have not so much room; empty: they have."""
+    excess, parts = 0, list[str]()
+    for name, limit in limits_of(graph).items():
+        there = found.tier_peak_bytes.get(name, 0)
+        excess += max(there - limit, 0)
+        of = "" if parts else f" of {graph.name!r}"
+        parts.append(f"{_exact(there)}{of} on {name!r}, whose limit is {_exact(limit)}")
+    told = f"{method} has {', and '.join(parts)}: {_exact(excess)} too much."
+    return told if excess else ""
+
+
+def within_tiers(
+    name: str,
+    graph: Graph,
+    limit_bytes: int | None,
+    plan: Callable[[Graph, int | None], Plan],
+    tried: Callable[[Graph, int], Plan] | None = None,
+) -> Plan:
+    """Plan, and have a refusal name a limit that has a plan beside those of tiers.
+
+    Parameters
+    ----------
+    name : str
+        The method's.
+    graph : Graph
+        What is planned.
+    limit_bytes : int or None
+        The limit.
+    plan : callable
+        Plans a graph within a limit, or raises InfeasiblePlanError or TierFullError.
+    tried : callable or None, default None
+        The same, but that it need not look for the lowest peak; None: `plan`.
+
+    Returns
+    -------
+    Plan
+        The plan.
+
+    Raises
+    ------
+    InfeasiblePlanError
+        If there is none, and there are larger limits with which there is one.
+    TierFullError
+        If no limit of the device would do.
+    """
+    try:
+        return plan(graph, limit_bytes)
+    except (InfeasiblePlanError, TierFullError) as error:
+        if limit_bytes is None or not limits_of(graph):
+            raise
+        refusal = error
+    found = _found_above(graph, limit_bytes, refusal, tried or plan)
+    raise _refused(name, graph, limit_bytes, found, tried or plan) from None
+
+
+def _found_above(
+    graph: Graph,
+    bad: int,
+    refusal: InfeasiblePlanError | TierFullError,
+    plan: Callable[[Graph, int], Plan],
+) -> Plan:
+    """Return a plan within a limit that is larger, and not by much, or raise."""
+    found = None
+    everything = sum(align_up(tensor.nbytes) for tensor in graph.tensors)
+    everything += max((op.scratch_bytes for op in graph.ops), default=0)
+    for each in sorted({getattr(refusal, "smallest_limit_bytes", 0), everything}):
+        if each <= bad:
+            continue
+        try:
+            found = plan(graph, each)
+            break
+        except (InfeasiblePlanError, TierFullError):
+            bad = each
+    if found is None:
+        raise refusal
+    for attempt in range(1 + _HALVINGS):
+        limit = found.limit_bytes or 0
+        most = min(found.peak_bytes, limit)
+        middle = most if not attempt else align_up((bad + most) // 2)
+        if bad < middle < limit:
+            try:
+                found = plan(graph, middle)
+            except (InfeasiblePlanError, TierFullError):
+                bad = middle
+    return found
+
+
+def _refused(
+    name: str,
+    graph: Graph,
+    limit_bytes: int,
+    found: Plan,
+    plan: Callable[[Graph, int], Plan],
+) -> InfeasiblePlanError:
+    """Say which limit would do, and by how much tiers are too small for less."""
+    enough = found.limit_bytes or 0
+    advice = "Raise spill_limit, or the limit, or lower the batch size."
+    try:
+        wanted = plan(_with_room(graph), limit_bytes)
+    except (InfeasiblePlanError, TierFullError):
+        pass  # more room elsewhere is not enough
+    else:
+        needs = simulate(_with_room(graph), wanted)
+        if told := beyond_limits(name, graph, needs):
+            advice = f"{told} {advice}"
+    return InfeasiblePlanError(
+        f"{name} cannot plan {graph.name!r} within {_exact(limit_bytes)} and "
+        "the limits of what tensors leave for.",
+        smallest_limit_bytes=enough,
+        lower_bound_bytes=found.lower_bound_bytes,
+        is_smallest=False,
+        requested_bytes=enough,
+        limit_bytes=limit_bytes,
+        hint=advice,
+    )
+
+
+def _with_room(graph: Graph) -> Graph:
+    """Return the graph with a last tier that has no limit."""
+    *tiers, last = tiers_of(graph)
+    return replace(graph, tiers=(*tiers, replace(last, limit_bytes=None)))
+
+
+def _exact(nbytes: int) -> str:
+    return format_bytes(nbytes, exact=True)

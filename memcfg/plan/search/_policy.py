@@ -1,0 +1,158 @@
+"""The contract of every planning method, and the one mechanism that most of them are.
+
+A policy is a value: a frozen object that can be compared, printed and stored in a
+model's configuration.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from memcfg.errors import InfeasiblePlanError
+from memcfg.plan.format._actions import Compute
+from memcfg.plan.search._full_tiers import within_tiers
+from memcfg.plan.search._lifetimes import Request
+from memcfg.plan.search._time_bound import with_gap
+from memcfg.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from memcfg.graph import Graph
+    from memcfg.plan.format._plan import Plan
+    from memcfg.plan.format._simulate import Simulation
+
+
+class Policy(Protocol):
+    """A method that plans a graph within a limit.
+
+    It is called as ``policy(graph, limit_bytes=limit)``, with a `memcfg.graph.Graph`
+    and a number of bytes, or None for no limit, and returns a `Plan`. Those of
+    `memcfg.plan` raise `InfeasiblePlanError` where they have none within the limit,
+    `GraphError` for a graph that they do not plan, TypeError for what is no graph or no
+    limit, and ValueError for a limit that is not positive.
+
+    Attributes
+    ----------
+    name : str
+        Its name, as ``memcfg plan --method`` takes it.
+    lossless : bool, optional
+        Whether what its plans encode comes back as it was, so far as anything reads it.
+        Those of `memcfg.plan` say it; others need not.
+    """
+
+    @property
+    def name(self) -> str:
+        """The method's name."""
+
+    def __call__(self, graph: Graph, limit_bytes: int | None = None) -> Plan:
+        """Plan a graph."""
+
+
+class Lessons(NamedTuple):
+    """How a method learns from the real steps of a program."""
+
+    first: Policy  # plans the first step, of which nothing has been measured
+    feedback: Callable[[Policy, Graph, Plan, Simulation], Policy]  # the same: enough
+
+
+@dataclass(frozen=True)
+class Method:
+    """The policy of a function, whose plan is refused if it exceeds the limit."""
+
+    name: str
+    make: Callable[[Request], Plan] = field(repr=False)
+    other: str = field(
+        default="", repr=False
+    )  # what might plan within a limit that this one cannot
+    swaps: bool = field(default=False, repr=False)  # not ops alone
+    chooses: bool = field(default=False, repr=False)  # algorithms
+    learns: Lessons | None = field(default=None, repr=False)
+    lossless: bool = field(default=True, repr=False)  # what its codecs give back
+
+    def __call__(self, graph: Graph, limit_bytes: int | None = None) -> Plan:
+        """Plan a graph; see `Policy`."""
+        return with_gap(graph, self.draft(graph, limit_bytes))
+
+    def propose(self, request: Request) -> Plan:
+        """Plan within a limit, or else for the lowest peak that the method reaches."""
+        return self.make(request.of_method(self.name))
+
+    def draft(self, graph: Graph, limit_bytes: int | None) -> Plan:
+        """Plan a graph, without saying how good the plan is."""
+        if not (self.swaps or self.chooses):  # which a base may do
+            return self._within(graph, limit_bytes)
+        return within_tiers(self.name, graph, limit_bytes, self._within, self._tried)
+
+    def _within(self, graph: Graph, limit_bytes: int | None) -> Plan:
+        plan = self.propose(Request.of(graph, self.name, limit_bytes))
+        return refuse_unless_it_fits(plan, self.other)
+
+    def _tried(self, graph: Graph, limit_bytes: int) -> Plan:
+        request = Request.of(graph, self.name, limit_bytes)
+        plan = self.propose(replace(request, below=sys.float_info.max))
+        return refuse_unless_it_fits(plan, self.other)
+
+
+def draft(policy: Policy, graph: Graph, limit_bytes: int | None) -> Plan:
+    """Plan a graph, without saying how good the plan is where that takes time."""
+    if isinstance(policy, Method):
+        return policy.draft(graph, limit_bytes)
+    return policy(graph, limit_bytes)
+
+
+def propose(policy: Policy, request: Request) -> Plan:
+    """Plan by a method; see `Method.propose`. Others raise where nothing fits."""
+    if isinstance(policy, Method):
+        return policy.propose(request)
+    plan = policy(request.graph, limit_bytes=request.limit_bytes)
+    return replace(plan, actions=tuple(map(request.renumbered, plan.actions)))
+
+
+def is_lossless(policy: Policy) -> bool:
+    """Whether a method encodes without loss, so far as it says; see `Policy`."""
+    return bool(getattr(policy, "lossless", True))
+
+
+def fits(plan: Plan) -> bool:
+    """Whether a plan's peak is within the limit that it was made for."""
+    return plan.limit_bytes is None or plan.peak_bytes <= plan.limit_bytes
+
+
+def algorithms_of(plan: Plan) -> dict[int, str]:
+    """Return the algorithms that a plan names, by op."""
+    return {
+        action.op: action.algorithm
+        for action in plan.actions
+        if isinstance(action, Compute) and action.algorithm is not None
+    }
+
+
+def names_algorithms(plan: Plan) -> bool:
+    """Whether a plan names algorithms, which may round otherwise."""
+    return bool(algorithms_of(plan))
+
+
+def refuse_unless_it_fits(plan: Plan, other: str = "") -> Plan:
+    """Return the plan of least peak of a method, or raise what it says of the limit."""
+    if fits(plan):
+        return plan
+    steps = "Raise the limit or lower the batch size."
+    if other:
+        steps = f"Raise the limit, lower the batch size, or plan with {other}."
+    told = (
+        f"{plan.method} cannot plan {plan.graph!r} within "
+        f"{format_bytes(plan.limit_bytes or 0, exact=True)}."
+    )
+    if plan.summary is not None and plan.summary.unproven:
+        told += " Its search ended before that was proven."
+    raise InfeasiblePlanError(
+        told,
+        smallest_limit_bytes=plan.peak_bytes,
+        lower_bound_bytes=plan.lower_bound_bytes,
+        requested_bytes=plan.peak_bytes,
+        limit_bytes=plan.limit_bytes,
+        hint=steps,
+    )

@@ -1,0 +1,35 @@
+"""Memory that is free again is used again, and outputs take the place of inputs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memcfg.plan.search._policy import Method
+
+if TYPE_CHECKING:
+    from memcfg.plan.format._plan import Plan
+    from memcfg.plan.search._lifetimes import Request
+    from memcfg.plan.search._policy import Policy
+
+
+def share() -> Policy:
+    """Reuse memory: order, liveness, legal in-place pairs and offset placement.
+
+    Returns
+    -------
+    Policy
+        The policy. A tensor has a buffer from the op that makes it to its last reader;
+        an output takes over the buffer of an input of the same size when the op
+        declares the pair and is the input's last reader; offsets come from a search.
+        Ops run in another order than the graph's where one is found that takes less.
+
+    References
+    ----------
+    .. [1] T. Chen et al., "MXNet: A Flexible and Efficient Machine Learning Library
+       for Heterogeneous Distributed Systems", 2015, arXiv:1512.01274.
+    """
+    return Method("share", _share, "auto(), which can recompute")
+
+
+def _share(request: Request) -> Plan:
+    return request.placed_in_order(bytes(len(request.graph.ops)))  # nothing is dropped
