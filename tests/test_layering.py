@@ -7,6 +7,7 @@ import importlib
 import inspect
 import re
 import runpy
+import subprocess
 import sys
 from collections import Counter
 from functools import cache
@@ -171,6 +172,101 @@ def test_a_downward_import_is_not_found(tmp_path):
         "from memcfg import errors\nfrom memcfg.plan import Plan\nimport numpy"
     )
     assert violations(tmp_path) == []
+
+
+# The rooms of `plan`, from the lowest to the highest: each imports those before it.
+PLAN_ROOMS = ("format", "search", "methods")
+
+
+def is_for_types(path: Path) -> bool:
+    """Whether a source imports methods for type checkers alone."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in tree.body:
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            node.body = [ast.Pass()]
+    return not any(
+        isinstance(node, ast.ImportFrom) and node.module == "memcfg.plan.methods"
+        for node in ast.walk(tree)
+    )
+
+
+def plan_violations(package: Path) -> list[str]:
+    """List imports upward within `plan`, and those of methods from elsewhere."""
+    found = []
+    for path in sorted(package.rglob("*.py")):
+        where = path.relative_to(package).parts
+        if where == ("plan", "__init__.py") and is_for_types(path):
+            continue
+        if where[0] == "plan" and where[1] in PLAN_ROOMS:
+            refused = PLAN_ROOMS[PLAN_ROOMS.index(where[1]) + 1 :]
+        else:
+            refused = () if where[0] == "commands" else ("methods",)
+        found += [
+            f"{path.relative_to(package)} imports {name}"
+            for name in sorted(own_names(path))
+            if name.split(".")[1:2] == ["plan"] and {*name.split(".")[2:3]} & {*refused}
+        ]
+    return found
+
+
+def test_the_rooms_of_plan_stand_on_each_other():
+    package = ROOT / "memcfg"
+    assert plan_violations(package) == []
+    folders = {path.parent.name for path in (package / "plan").glob("*/*.py")}
+    assert folders == {*PLAN_ROOMS}
+    assert [path.name for path in (package / "plan").glob("*.py")] == ["__init__.py"]
+
+
+@pytest.mark.parametrize(
+    ("where", "text"),
+    [
+        ("plan/format/_judge.py", "from memcfg.plan.search._clock import clock"),
+        ("plan/format/_judge.py", "from memcfg.plan import methods"),
+        ("plan/search/_auto.py", "from memcfg.plan.methods._chen import chen_sqrt"),
+        ("plan/search/_auto.py", "def f():\n    import memcfg.plan.methods._chen"),
+        ("plan/__init__.py", "from memcfg.plan.methods import chen_sqrt"),
+        ("runtime/_program.py", "from memcfg.plan.methods._rotor import rotor"),
+        ("torch/_a.py", "if TYPE_CHECKING:\n    from memcfg.plan.methods import rotor"),
+    ],
+)
+def test_a_planted_import_of_a_method_is_found(tmp_path, where, text):
+    path = tmp_path / where
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    assert len(plan_violations(tmp_path)) == 1
+
+
+@pytest.mark.parametrize(
+    ("where", "text"),
+    [
+        ("plan/methods/_a.py", "from memcfg.plan.search._clock import clock"),
+        ("plan/search/_a.py", "from memcfg.plan.format._plan import Plan"),
+        (
+            "plan/__init__.py",
+            "if TYPE_CHECKING:\n    from memcfg.plan.methods import rotor",
+        ),
+        ("commands/_a.py", "from memcfg.plan.methods._rotor import rotor"),
+        ("torch/_a.py", "from memcfg.plan.search._auto import Auto"),
+    ],
+)
+def test_an_import_that_plan_allows_is_not_found(tmp_path, where, text):
+    path = tmp_path / where
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    assert plan_violations(tmp_path) == []
+
+
+def test_methods_are_loaded_when_one_is_first_named():
+    script = (
+        "import sys, memcfg.nn as nn, memcfg.plan as plan\n"
+        "nn.Sequential([nn.Input((2,)), nn.Dense(1)]).compile('sgd', 'mse')\n"
+        "before = 'memcfg.plan.methods' in sys.modules\n"
+        "print(before, plan.rotor().name, 'memcfg.plan.methods' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["False", "rotor", "True"]
 
 
 def test_one_room_imports_pytorch():
