@@ -7,7 +7,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from networks import NETWORKS
 from training_graphs import chain, random_step
@@ -205,9 +205,11 @@ def test_networks_of_all_kinds(name):
     st.integers(2, 15),
     st.floats(0, 1),
     st.sampled_from([1.0, 100.0, 1e4, 1e9]),
+    st.sampled_from([0.0, 0.5]),
 )
-def test_plans_of_random_steps_are_valid(seed, ops, part, rate):
-    graph = with_lane(random_step(seed, ops), rate)
+@example(27, 6, 0.0, 100.0, 0.5)
+def test_plans_of_random_steps_are_valid(seed, ops, part, rate, kept):
+    graph = with_lane(random_step(seed, ops, kept=kept), rate)
     low, high = lower_bound(graph), share()(graph).peak_bytes
     limit = max(64, int(low + part * (high - low)))
     try:

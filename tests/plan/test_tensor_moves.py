@@ -12,7 +12,7 @@ from plan_oracle import check
 from random_schedules import Walk
 from training_graphs import chain, random_step
 
-from memcfg.graph import Tier
+from memcfg.graph import Graph, Op, Tensor, Tier
 from memcfg.plan import simulate, validate
 from memcfg.plan.search._clock import clock
 from memcfg.plan.search._lifetimes import Request
@@ -28,11 +28,13 @@ from memcfg.plan.search._tensor_moves import (
     plan_events,
 )
 
+KEPT_BESIDE = (("dropped", 2**11), ("kept", 64), ("made", 64))
+
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 10**6), st.integers(2, 14))
-def test_any_legal_schedule_is_a_valid_plan(seed, ops):
-    graph = replace(random_step(seed, ops), tiers=(Tier("host", 1e6),))
+@given(st.integers(0, 10**6), st.integers(2, 14), st.sampled_from([0.0, 0.5]))
+def test_any_legal_schedule_is_a_valid_plan(seed, ops, kept):
+    graph = replace(random_step(seed, ops, kept=kept), tiers=(Tier("host", 1e6),))
     request = Request.of(graph, "chance", None)
     events = Walk(request, random.Random(seed + 1)).walk()
     plan = plan_events(request, events)
@@ -67,6 +69,25 @@ def test_chance_makes_actions_of_all_kinds():
         *(Run, Leave, Left, Return, Returned, Pack, Unpack),
         *("again", "coded", "overflow"),
     }
+
+
+def test_a_kept_output_is_what_its_op_made_last():
+    tensors = [
+        Tensor("x", 64, "input"),
+        *(Tensor(name, nbytes, "activation") for name, nbytes in KEPT_BESIDE),
+        Tensor("end", 64, "activation"),
+    ]
+    ops = (
+        Op("split", "split", "forward", (0,), (1, 2)),
+        Op("between", "f", "forward", (2,), (3,), scratch_bytes=2**12),
+        Op("end", "f", "forward", (1, 3), (4,)),
+    )
+    graph = Graph("kept beside", tuple(tensors), ops, (2, 4))
+    request = Request.of(graph, "chance", None)
+    plan = plan_events(request, [Run(0), Run(1), Run(0), Run(2)])
+    validate(graph, plan)
+    check(graph, plan)
+    assert plan.peak_bytes == 2**12 + 3 * 64  # amid "between": x, kept and made
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ class Walk:
         self.chance = chance
         self.there = {*self.graph.persistent}
         self.fixed = {*self.graph.persistent, *self.graph.keep, *self.graph.losses}
+        self.kept = {*self.graph.keep} - {*self.graph.persistent, *self.graph.losses}
         self.away = {}  # tensor -> "tier", "codec" or "dropped"
         self.leaving = []
         self.copied = set()
@@ -37,7 +38,7 @@ class Walk:
             self.move()
         self.end_copies(1.0)
         for tensor, how in [*self.away.items()]:
-            if how == "codec":
+            if how == "codec" or tensor in self.kept:
                 self.bring(tensor)
         return self.events
 
@@ -51,6 +52,8 @@ class Walk:
             self.bring(tensor)
         self.events.append(Run(index))
         self.there.update(op.outputs)
+        for tensor in op.outputs:
+            self.away.pop(tensor, None)
 
     def bring(self, tensor):
         how = self.away.pop(tensor, None)
@@ -66,18 +69,16 @@ class Walk:
 
     def move(self):
         self.end_copies(0.5)
-        for tensor in sorted(self.there - self.fixed):
-            if not self.left[tensor] or self.chance.random() > 0.3:
+        for tensor in sorted(self.there - self.fixed | self.there & self.kept):
+            if tensor not in self.kept and not self.left[tensor]:
                 continue
-            if tensor in self.leaving:
+            if self.chance.random() > 0.3 or tensor in self.leaving:
                 continue
-            maker = self.graph.producer[tensor]
             how = self.chance.choice(["tier", "codec", "dropped"])
-            if how == "dropped" and (
-                self.updated
-                or maker not in self.repeatable
-                or len(self.graph.ops[maker].outputs) > 1
-            ):
+            if how == "dropped":
+                if not self.may_drop(tensor):
+                    continue
+            elif tensor in self.fixed or self.is_beside_dropped(tensor):
                 continue
             if how == "tier":
                 if tensor in self.copied:
@@ -90,6 +91,22 @@ class Walk:
                 self.events.append(Pack(tensor, "zvc", *self.room(tensor)))
             self.there.remove(tensor)
             self.away[tensor] = how
+
+    def may_drop(self, tensor):
+        """Whether its op can run again, which makes its other outputs again, too."""
+        maker = self.graph.producer[tensor]
+        if self.updated or maker not in self.repeatable:
+            return False
+        others = self.graph.ops[maker].outputs
+        on_their_way = any(each in self.leaving for each in others)
+        return not on_their_way and all(
+            self.away.get(each, "dropped") == "dropped" for each in others
+        )
+
+    def is_beside_dropped(self, tensor):
+        maker = self.graph.producer[tensor]
+        others = () if maker is None else self.graph.ops[maker].outputs
+        return any(self.away.get(each) == "dropped" for each in others)
 
     def lane_codec(self, tensor):
         size = self.graph.tensors[tensor].nbytes

@@ -178,10 +178,18 @@ def plan_in_order(graph: Graph, limit_bytes: int | None = None) -> Plan:
     return request.scheduled(range(len(graph.ops)))
 
 
-def random_step(seed: int, forward_ops: int = 12) -> Graph:
-    """A random training step; updates stand as early as they may."""
+def random_step(seed: int, forward_ops: int = 12, *, kept: float = 0.0) -> Graph:
+    """A random training step; updates stand as early as they may.
+
+    Of what other ops make, this part is kept: chance decides, also between the outputs
+    of one op.
+    """
     step = _RandomStep(seed, forward_ops)
-    graph = step.sketch.graph(f"random {seed}", step.keep())
+    chance = random.Random(seed)
+    made = [t for op in step.sketch.ops if op.phase != "update" for t in op.outputs]
+    more = [t for t in made if chance.random() < kept]
+    keep = dict.fromkeys((*step.keep(), *more))
+    graph = step.sketch.graph(f"random {seed}", keep)
     return early_updates(graph) if seed % 2 else graph
 
 

@@ -141,7 +141,12 @@ class Schedule:
         if self._leaving or self._packed:
             tensor = next(iter((*self._leaving, *self._packed)))
             raise ValueError(f"{graph.tensors[tensor].name!r} stays on its way")
-        self.graph = replace(graph, tensors=tuple(self._tensors), ops=tuple(self._ops))
+        self.graph = replace(
+            graph,
+            tensors=tuple(self._tensors),
+            ops=tuple(self._ops),
+            keep=tuple(map(self._current, graph.keep)),  # what was computed last
+        )
 
     def asked(self, request: Request) -> Request:
         """Ask the same of this graph."""
