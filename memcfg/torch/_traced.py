@@ -101,12 +101,19 @@ def _mutates(node: fx.Node) -> bool:
     return schema is not None and bool(schema.is_mutable)
 
 
-def _fixed(ops: Sequence[Op], keep: Collection[int]) -> tuple[Op, ...]:
-    """Compute nothing again that PyTorch holds to the end: that frees nothing."""
-    held = frozenset(keep)
+def _fixed(
+    ops: Sequence[Op], keep: Collection[int], shown: Collection[int]
+) -> tuple[Op, ...]:
+    """Compute nothing again that is held to the end: that frees nothing.
+
+    What the user is shown is held from when forward ends, beside a second one. What
+    backward gives is what its op made last: beside others, it may be made again.
+    """
+    held, own = frozenset(keep), frozenset(shown)
     return tuple(
         replace(op, replayable=False)
-        if op.outputs and held.issuperset(op.outputs)
+        if op.outputs
+        and (held.issuperset(op.outputs) or not own.isdisjoint(op.outputs))
         else op
         for op in ops
     )
@@ -248,9 +255,10 @@ class Tracer:
         keep = self._read(bwd)
         if not _FREES_TANGENTS:
             keep |= self._read(tangents)
-        keep |= self._read(
+        shown = self._read(
             node for index, node in enumerate(fwd) if self._kept_outputs(index)
         )
+        keep |= shown
         keep |= self._read(node for node in sources if node not in tangents)
         gradients = self._read(bwd) - self._read(sources)
         for each in gradients:
@@ -267,7 +275,7 @@ class Tracer:
         graph = Graph(
             self._name,
             tuple(self._tensors),
-            _fixed(self._ops, keep),
+            _fixed(self._ops, keep, shown),
             tuple(sorted(keep)),
         )
         states = {

@@ -71,6 +71,32 @@ def test_bits_are_eagers_and_the_peak_is_as_predicted_and_within_the_limit(kind)
     assert peaks == sorted(peaks, reverse=True)
 
 
+@pytest.mark.parametrize(
+    "last", [torch.nn.MaxPool2d(2), torch.nn.AdaptiveMaxPool2d(16)]
+)
+def test_what_the_user_holds_is_not_made_again_with_what_is_saved_beside_it(last):
+    """The indices of a maximum are saved; the maximum itself is what is shown."""
+    module = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 16, 3, padding=1), torch.nn.ReLU(), last
+    )
+    x = torch.randn(4, 3, 32, 32)
+    with pytest.raises(InfeasiblePlanError) as caught:
+        mt.budget(copy.deepcopy(module), 1, example=(x,), times="nominal")
+    limit = caught.value.smallest_limit_bytes
+    run = mt.budget(module, limit, example=(x,), times="nominal")
+
+    def whole():
+        for each in module.parameters():
+            each.grad = None
+        shown = run(x)  # held, as a loop's variable is
+        shown.sum().backward()
+
+    whole()
+    for each in module.parameters():
+        each.grad = None
+    assert allocated_peak(whole) + state_bytes(module, x) <= limit
+
+
 def test_each_op_of_an_lstm_is_measured():
     module, x, _ = problem(LSTM)
     with warnings.catch_warnings(action="error", category=RuntimeWarning):
