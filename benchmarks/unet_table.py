@@ -58,7 +58,7 @@ def table(path: Path = RESULTS) -> str:
         f"{refusal['limit_bytes']} B is refused. What sets it: {refusal['peak_op']}`. "
         f"Peaks are predicted, and measured{equal} as the "
         "highest byte that a step really changed; extra work is "
-        "computed again; another plan is faster by the gap at most. "
+        "computed again; no plan is faster by more than the gap. "
         f"{place['processor']}, {place['cores']} cores, {place['date']}."
     )
     told = textwrap.fill(told, 88, break_long_words=False, break_on_hyphens=False)

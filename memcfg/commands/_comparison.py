@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _WIDTHS = {  # columns of what the table shows, in its order; a size has up to 11
     "Peak": 11,
-    "Extra work": 10,
+    "Extra": 6,  # work that is computed again
     "Time": 9,
     "Gap": 6,
     "Measured": 11,
@@ -131,7 +131,7 @@ def _table(
     if measured:
         without = ("Time", "Planned in")
     if tiers:  # a table has 80 columns
-        without += ("Gap", "Extra work", "Planned in")
+        without += ("Gap", "Extra", "Planned in")
     numbers = [name for name in _WIDTHS if name not in without]
     widths = [max(map(len, methods)) + len(" *"), *(_WIDTHS[name] for name in numbers)]
     away = [f"On {tier}" for tier in tiers]
@@ -187,7 +187,7 @@ def _cells(plan: Plan, measured: Measured | None) -> dict[str, str]:
     """Write a plan's cells by column; measured ones if it was run."""
     cells = {
         "Peak": format_bytes(plan.peak_bytes),
-        "Extra work": extra(plan),
+        "Extra": extra(plan),
         "Time": seconds(plan.elapsed_seconds),
         "Gap": gap(plan),
         "Planned in": seconds(plan.predicted.planning_seconds),

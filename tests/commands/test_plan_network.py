@@ -58,6 +58,16 @@ def test_all_methods_stand_side_by_side(capsys):
     for name in POLICIES:
         assert re.search(rf"^ *(bptt.*, )?{name}[ ,:]", text, re.MULTILINE), name
     assert max(map(len, text.splitlines())) <= 80
+    (head,) = (line for line in text.splitlines() if line.startswith(" Method "))
+    assert head.split(maxsplit=5) == [
+        "Method",
+        "Peak",
+        "Extra",
+        "Time",
+        "Gap",
+        "Planned in",
+    ]
+    assert re.search(r"^ share .* [mμ]?s$", text, re.MULTILINE)
     assert "  op times         nominal\n" in text
     recurrent = "bptt_hidden, bptt_internal, bptt_mixed"
     reason = f"{recurrent}: graph 'lenet_300_100, train, batch 8' has no repeated cells"

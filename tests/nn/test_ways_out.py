@@ -166,6 +166,18 @@ def test_a_setting_whose_plan_takes_long_ends_in_time(monkeypatch):
     assert calls
 
 
+def test_state_that_does_not_fit_is_told_and_nothing_is_searched(monkeypatch):
+    limit(None)
+    model = network(dense)
+    state = sum(each.nbytes for each in model.get_weights())
+    limit(state - 1)
+    monkeypatch.setattr(_ways_out._Search, "fits", None)
+    monkeypatch.setattr(_ways_out._Search, "smallest_limit", None)
+    error = refusal(model)
+    assert (error.largest_batch, error.unsearched) == (0, ())
+    assert f"weights and optimizer state alone take {state} B (" in str(error)
+
+
 def test_a_refused_step_is_planned_once(monkeypatch):
     limit(None)
     model = network(dense, "share")

@@ -19,6 +19,7 @@ from memcfg.errors import InfeasiblePlanError
 from memcfg.graph import NOMINAL_COPY, Tier
 from memcfg.plan import auto, share
 from memcfg.plan.search._watch import planning_until
+from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,6 +89,22 @@ class _Search:
         graph = self.trace(self.spec, self.key)
         return self.executor.smallest_limit(graph, policy, self.promised)
 
+    def limits(self, error: InfeasiblePlanError) -> tuple[dict[str, int], list[str]]:
+        """Return smaller limits by what is set for them, and what is not known."""
+        limits: dict[str, int] = {}
+        unsearched: list[str] = []
+        for setting, other in _settings(self.executor, self.policy):
+            if not self.has_time():
+                unsearched.append(setting)
+                continue
+            self.has_failed = False
+            found = self.attempt(partial(self.smallest_limit, other), _PART)
+            if self.has_failed:
+                unsearched.append(setting)
+            elif found is not None and found < error.smallest_limit_bytes:
+                limits[setting] = found
+        return limits, unsearched
+
     def fits(self, batch: int, policy: Policy, steps: int | None = None) -> bool:
         """Whether a smaller batch fits, perhaps with accumulated gradients."""
 
@@ -154,10 +171,14 @@ class _Search:
                 high, guess = middle, middle - 1
         return low, not self.has_failed
 
+    def state_bytes(self) -> int:
+        """Return the bytes of weights and optimizer state, which never leave."""
+        graph = self.trace(self.spec, self.key)
+        return sum(graph.tensors[t].nbytes for t in graph.persistent)
+
     def guess(self, error: InfeasiblePlanError) -> int:
         """Return a batch whose smallest limit is about the limit, were it a line."""
-        graph = self.trace(self.spec, self.key)
-        state = sum(graph.tensors[t].nbytes for t in graph.persistent)
+        state = self.state_bytes()
         needed = error.smallest_limit_bytes - error.in_use_bytes - state
         there = (error.limit_bytes or 0) - error.in_use_bytes - state
         return self.key.batch_size * there // max(needed, 1)
@@ -221,22 +242,14 @@ def with_ways_out(
         `unsearched`.
     """
     search = _Search(executor, policy, trace, spec, key, promised, seconds)
-    limits: dict[str, int] = {}
-    unsearched: list[str] = []
+    state = search.attempt(search.state_bytes) or 0
+    if state > (error.limit_bytes or math.inf) - error.in_use_bytes:
+        return _of_state(error, state)
     several = key.batch_size > 1
     several &= not any(node.batch_size for node in spec.network.nodes)
     low, high = search.batches() if several else (0, 1)
     failed = search.has_failed
-    for setting, other in _settings(executor, policy):
-        if not search.has_time():
-            unsearched.append(setting)
-            continue
-        search.has_failed = False
-        found = search.attempt(partial(search.smallest_limit, other), _PART)
-        if search.has_failed:
-            unsearched.append(setting)
-        elif found is not None and found < error.smallest_limit_bytes:
-            limits[setting] = found
+    limits, unsearched = search.limits(error)
     largest = accumulation = None
     if several:
         guess = search.attempt(partial(search.guess, error))
@@ -265,6 +278,17 @@ def with_ways_out(
         "accumulation": accumulation,
         "unsearched": unsearched,
     }
+    return InfeasiblePlanError(error.message, **fields)
+
+
+def _of_state(error: InfeasiblePlanError, state: int) -> InfeasiblePlanError:
+    """Return a refusal that says that no batch and no policy would do."""
+    fields = {name: getattr(error, name) for name in error._fields}
+    fields["largest_batch"] = 0
+    fields["hint"] = (
+        "Raise the limit: weights and optimizer state alone take "
+        f"{format_bytes(state, exact=True)}."
+    )
     return InfeasiblePlanError(error.message, **fields)
 
 
