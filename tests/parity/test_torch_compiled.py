@@ -59,6 +59,7 @@ def test_what_was_compiled_is_used_where_there_is_no_compiler(cache):
     assert file.stat().st_ino == written
 
 
+@pytest.mark.slow
 def test_a_damaged_file_is_compiled_again(cache):
     (file,) = cache.iterdir()
     whole = file.read_bytes()
