@@ -714,7 +714,7 @@ class _Teller:
 
     def backward(self, run: Any) -> Any:
         """Return a backward graph that tells of itself."""
-        return self.passes.backward(run)
+        return self.passes.backward(self.step, self.limit, run)
 
 
 def _show(step: Step, last: list[Step]) -> None:

@@ -66,12 +66,11 @@ class _Pass:
     outputs: _Storages
     saved: _Storages  # kept for its backward phase, without inputs and outputs
     token: _Storages  # freed with its autograd graph; empty if it has none
-    ended: bool = False  # whether backward has run
 
     @property
     def waits(self) -> bool:
-        """Whether its backward phase may still run."""
-        return not self.ended and bool(self.token.keys())
+        """Whether its backward phase may still run, or run again."""
+        return bool(self.token.keys())
 
     @property
     def lives(self) -> bool:
@@ -92,6 +91,10 @@ class LivePasses:
 
     count: int = 0
     _passes: list[_Pass] = field(default_factory=list)
+    # Whether outputs of the last pass are assigned anew by the next one, as a loop's
+    # variable is, and when they were last supposed to be.
+    _are_assigned: bool = True
+    _stale: _Pass | None = None
 
     @property
     def is_alone(self) -> bool:
@@ -130,16 +133,15 @@ class LivePasses:
         call._boxed_call = True  # type: ignore[attr-defined]
         return call
 
-    def backward(self, run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
-        """Return a backward graph that records its end."""
+    def backward(
+        self, step: Planned, limit: int | None, run: Callable[[list[Any]], Any]
+    ) -> Callable[[list[Any]], Any]:
+        """Return a backward graph that first checks what is held, or NoRoomError."""
 
         def call(arguments: list[Any]) -> Any:
-            keys = _Storages(arguments).keys()
-            own = [each for each in self._passes if each.token.keys() & keys]
-            made = run(arguments)
-            for each in own:
-                each.ended = True
-            return made
+            if limit is not None and self._stale is not None:
+                self._check_outputs(step, limit, _Storages(arguments).keys())
+            return run(arguments)
 
         call._boxed_call = True  # type: ignore[attr-defined]
         return call
@@ -154,14 +156,17 @@ class LivePasses:
         """Raise NoRoomError if this pass, or one that waits, would exceed the limit."""
         waits: list[tuple[_Pass, tuple[int, int]]] = []
         held = stale = 0
+        self._stale = None
+        ended = [each for each in self._passes[:-1] if not each.waits]
+        if any(e.step.is_training and e.outputs.nbytes(given) for e in ended):
+            self._are_assigned = False  # a pass has begun since, and they live
         for each in self._passes:
             saved, outputs = each.nbytes(given)
+            is_last = each is self._passes[-1]
             if each.waits:
                 waits.append((each, (saved, outputs)))
-            elif (
-                each.step.is_training
-            ):  # held by a loop's variable, which is assigned again
-                held, stale = held + saved, stale + outputs
+            elif is_last and each.step.is_training and self._are_assigned:
+                held, stale, self._stale = held + saved, outputs, each
             else:
                 held += saved + outputs
         gradients = step.needs.gradients if step.is_training else 0
@@ -182,14 +187,25 @@ class LivePasses:
             if needed > limit:
                 raise _refusal(needed, limit, found, is_own=False)
 
+    def _check_outputs(self, step: Planned, limit: int, own: Collection[int]) -> None:
+        """Raise NoRoomError if outputs live that were supposed to be assigned anew."""
+        stale, self._stale = self._stale, None
+        if stale is None or not stale.outputs.nbytes(own):
+            return
+        self._are_assigned = False  # later passes are planned beside them
+        others = [each for each in self._passes if not each.token.keys() & set(own)]
+        room = Room(sum(sum(each.nbytes(own)) for each in others))
+        needed = step.needs.in_backward(room)
+        if needed > limit:
+            raise _refusal(needed, limit, room, is_own=False)
+
 
 def _refusal(needed: int, limit: int, room: Room, *, is_own: bool) -> NoRoomError:
     held = format_bytes(room.others + room.stale)
     why = (
         "The limit has no room for another pass of the model: earlier passes hold "
         if is_own
-        else "An earlier pass would exceed the limit in its backward phase: the other "
-        "passes hold "
+        else "A pass would exceed the limit in its backward phase: other passes hold "
     )
     return NoRoomError(
         f"{why}{held}.",

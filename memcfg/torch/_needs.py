@@ -97,6 +97,10 @@ class Needs:
         until = max(self.forward + room.stale, self.at_loss + room.loss)
         return self.beside + room.others + max(until, self.backward)
 
+    def in_backward(self, room: Room) -> int:
+        """Return the bytes of the backward phase beside what others have."""
+        return self.beside + room.others + self.backward
+
     def from_loss(self, room: Room) -> int:
         """Return the bytes of what is left when forward has run, beside those."""
         return self.beside + room.others + max(self.at_loss + room.loss, self.backward)

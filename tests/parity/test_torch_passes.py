@@ -100,6 +100,35 @@ def evaluated(run, x, _):
     run(x).square().mean().backward()
 
 
+def kept(run, x, _):
+    """Collect the predictions of some steps."""
+    outputs = []
+    for _ in range(5):
+        run.zero_grad()
+        out = run(x)
+        out.square().mean().backward()
+        outputs.append(out.detach())
+
+
+def kept_before(run, x, _):
+    outputs = [run(x).detach() for _ in range(3)]
+    run(x).square().mean().backward()
+    del outputs
+
+
+def retained(run, x, _):
+    first = run(x).square().mean()
+    first.backward(retain_graph=True)
+    (first + run(x).square().mean()).backward()
+
+
+def retained_by_grad(run, x, _):
+    first = run(x).square().mean()
+    torch.autograd.grad(first, [*run.parameters()], retain_graph=True)
+    run(x).square().mean().backward()
+    first.backward()
+
+
 def held_bytes(module, x, y):
     return sum(rounded(each.nbytes) for each in (*module.parameters(), x, y))
 
@@ -179,6 +208,33 @@ def test_a_pass_whose_graph_is_gone_takes_no_room(step, make):
         x = torch.randint(64, (256,))
     limit = mt.estimate(module, (x,), times="nominal").floor_bytes
     assert max(peaks_of(step, limit, module, x, x[:0])) <= limit
+
+
+@pytest.mark.parametrize("step", [kept, kept_before, retained, retained_by_grad])
+def test_what_is_held_of_earlier_passes_is_within_the_limit_or_refused(step):
+    module, x = network(), torch.randn(256, 64)
+    told = mt.estimate(module, (x,), times="nominal")
+    refused = []
+    peak = told.peak_bytes
+    for limit in (told.floor_bytes, peak, peak * 8 // 7, peak * 8 // 5, 5 * peak):
+        torch._dynamo.reset()
+        run = mt.budget(module, limit, times="nominal")
+        refused.append(False)
+        for number in range(2):
+            module.zero_grad()
+            gc.collect()
+            before = mt.get_memory_info()["current"]
+            mt.reset_memory_stats()
+            try:
+                step(run, x, x[:0])
+            except InfeasiblePlanError:
+                refused[-1] = True
+            added = mt.get_memory_info()["peak"] - before
+            # The first loss may have the outputs beside it that are kept from then on.
+            beside = rounded(x.nbytes) if step is kept and number == 0 else 0
+            assert added + held_bytes(module, x, x[:0]) <= limit + beside
+    assert refused[0]
+    assert not refused[-1]
 
 
 def test_a_pass_that_was_refused_leaves_the_one_before_as_it_was():
