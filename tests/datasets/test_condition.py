@@ -118,3 +118,10 @@ def test_what_a_finalizer_notifies_while_the_predicate_is_called_is_not_lost():
         return seen
 
     assert condition.wait_for(predicate, 5.0)
+
+
+def test_a_predicate_that_raises_leaves_no_waiter():
+    condition = Condition(threading.RLock())
+    with pytest.raises(ZeroDivisionError):
+        condition.wait_for(lambda: 1 / 0)
+    assert condition._waiters == []

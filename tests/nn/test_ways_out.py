@@ -13,6 +13,7 @@ from memcfg.plan.search._exact import Exact
 
 nn = mc.nn
 BATCH = 24
+SECONDS, TIMES, MOST = _ways_out._SECONDS, _ways_out._TIMES, _ways_out._MOST
 Configuration = mc.config.LogicalDeviceConfiguration
 
 
@@ -178,7 +179,18 @@ def test_state_that_does_not_fit_is_told_and_nothing_is_searched(monkeypatch):
     assert f"weights and optimizer state alone take {state} B (" in str(error)
 
 
-def test_a_refused_step_is_planned_once(monkeypatch):
+def test_a_refusal_of_twenty_layers_names_a_setting(monkeypatch):
+    """In the time that it takes by itself, which `_patient` changed."""
+    monkeypatch.setattr(_ways_out, "_SECONDS", SECONDS)
+    monkeypatch.setattr(_ways_out, "_TIMES", TIMES)
+    monkeypatch.setattr(_ways_out, "_MOST", MOST)
+    limit(None)
+    model = network(lambda: [nn.Dense(24, "tanh") for _ in range(20)], "share")
+    limit(model.plan(BATCH).peak_bytes * 2 // 3)
+    assert 'memory="auto"' in refusal(model).limits_with
+
+
+def test_a_refused_step_is_searched_for_once(monkeypatch):
     limit(None)
     model = network(dense, "share")
     limit(model.plan(BATCH).peak_bytes // 3)

@@ -74,11 +74,14 @@ class Condition:
             with self._lock:
                 # First, since a finalizer may notify while the predicate is called.
                 self._waiters.append(waiter)
-                holds = bool(predicate())
-            if holds or not waiter.acquire(timeout=timeout):
+            try:
+                with self._lock:
+                    holds = bool(predicate())
+                if holds or not waiter.acquire(timeout=timeout):
+                    return holds
+            finally:
                 with self._lock, suppress(ValueError):
                     self._waiters.remove(waiter)
-                return holds
 
 
 def raise_failure(holder: Any) -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["with_ways_out"]
 
-_SECONDS = 2.0  # of processor time that the searches take at most, or
+_SECONDS = 8.0  # of processor time that the searches take at most, or
 _TIMES = 4.0  # as many times that of the refused plan, if it is more,
 _MOST = 30.0  # but no more seconds than this
 _PART = 0.5  # of the time that is left, for each setting; batches have the rest
@@ -78,7 +78,7 @@ class _Search:
         """
         try:
             now = time.thread_time()
-            with planning_until(now + part * (self._end - now)):
+            with planning_until(now + part * max(self._end - now, 0.0)):
                 return find()
         except Exception:
             self.has_failed = True
@@ -195,7 +195,7 @@ class _Search:
                 if not self.has_time():
                     return None, False
                 if self.fits(batch, self.policy, whole // batch):
-                    return (whole // batch, batch), True
+                    return (whole // batch, batch), not self.has_failed
         return None, not self.has_failed
 
 

@@ -26,13 +26,14 @@ class PlanningTimeError(Exception):
 
 @contextmanager
 def planning_until(end: float) -> Iterator[None]:
-    """Have policies of memcfg raise PlanningTimeError soon after a time.
+    """Make memcfg's policies raise PlanningTimeError once a deadline has passed.
 
     Parameters
     ----------
     end : float
         Seconds on the clock of `time.thread_time`. Policies look at it between two
-        searches, each of which takes some tenths of a second in a large graph.
+        searches, each of which takes some tenths of a second in a large graph; `exact`,
+        the solver of mixed-integer programs and policies of users do not.
     """
     token = _end.set(end)
     try:
