@@ -105,7 +105,7 @@ def test_models_that_die_leave_no_descriptor_thread_file_or_object(count, tmp_pa
         KINDS[number % len(KINDS)](tmp_path)
         gc.collect()
         assert held() == before
-    assert of_memcfg() == known
+    assert of_memcfg() <= known  # what other tests left may die meanwhile
     assert len(gc.get_objects()) - objects <= count * KEPT_BY_PYTORCH
 
 
@@ -130,7 +130,7 @@ def test_a_backend_keeps_nothing_of_a_model_that_dies(tmp_path):
     gc.collect()
     assert module() is None
     assert held() == before
-    assert of_memcfg() == known
+    assert of_memcfg() <= known  # what other tests left may die meanwhile
 
 
 def test_backward_runs_when_what_was_budgeted_has_died(tmp_path):
