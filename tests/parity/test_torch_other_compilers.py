@@ -119,8 +119,11 @@ def stance(*args, **kwargs):
         partial(torch._dynamo.config.patch, disable=True),
     ],
 )
-def test_a_model_without_its_plan_is_an_error_before_it_runs(pooled, switched_off):
-    run, x, _ = pooled
+def test_a_model_without_its_plan_is_an_error_before_it_runs(switched_off):
+    """Outside of the pool, since PyTorch keeps what "eager_then_compile" has run."""
+    module, x = network(), torch.randn(512, 32)
+    told = mt.estimate(module, (x,), times="nominal")
+    run = mt.budget(module, told.floor_bytes, times="nominal")
     called = []
     run.module[0].register_forward_hook(lambda *_: called.append(1))
     with switched_off(), pytest.raises(RuntimeError, match="runs only as planned"):
