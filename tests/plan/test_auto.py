@@ -186,6 +186,7 @@ def test_nothing_that_was_found_out_outlives_the_plan(fits):
     graph = chain(30, reads="both")
     limit = share()(graph).peak_bytes - 64 if fits else 64
     gc.collect()
+    before = [each for each in gc.get_objects() if isinstance(each, Request | Step)]
     gc.disable()
     try:
         if fits:
@@ -196,7 +197,7 @@ def test_nothing_that_was_found_out_outlives_the_plan(fits):
         left = [each for each in gc.get_objects() if isinstance(each, Request | Step)]
     finally:
         gc.enable()
-    assert not left
+    assert len(left) == len(before)  # a test that failed may hold some
 
 
 def test_the_refusal_names_the_least_peak_of_all_methods():
