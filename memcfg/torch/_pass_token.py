@@ -1,7 +1,7 @@
 """A tensor without bytes that a forward graph saves for its backward.
 
-Autograd frees it with what else is saved: when backward has run, or once nobody can
-call it. So as long as its storage lives, a backward phase may come.
+Autograd frees it with the other saved tensors, after backward or with the graph. While
+its storage lives, backward may still run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _empty = torch.ops.aten.empty.memory_format
 
 
 def add_token(forward: fx.Graph, backward: fx.Graph, outputs: int) -> None:
-    """Let a forward graph save a token, behind its outputs and before all else."""
+    """Save a token after the outputs and before the other saved tensors."""
     output = forward.output_node()
     first = next(iter(backward.nodes))
     values = (node.meta.get("val") for node in (*forward.nodes, *backward.nodes))

@@ -1,4 +1,4 @@
-"""A function that PyTorch compiles with a planner, and keeps nothing of.
+"""A function compiled with a planner; PyTorch keeps nothing of it.
 
 PyTorch keeps each backend, and the code compiled with it, until it is reset, or for the
 life of the process if the backend has raised. So all functions share one backend, and

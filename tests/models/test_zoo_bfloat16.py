@@ -72,7 +72,7 @@ def accuracy(policy, seed, digits):
 
 
 def test_lenet5_tells_digits_apart_as_in_float32(tenths):
-    """Of three seeds; a gate has one, and three more digits of 600 may be wrong."""
+    """The gate trains one seed of three, and allows three more wrong digits of 600."""
     whole = 3 if tenths == 10 else 1
     digits = load_digits()
     x = (digits.images / 16).astype(np.float32)[..., None]

@@ -22,7 +22,7 @@ def _seeded():
 
 @pytest.fixture(autouse=True)
 def _brief_refusals(monkeypatch):
-    """Let a refusal search for no seconds for what else would do; see test_ways_out."""
+    """Give refusals almost no time to search for ways out; see test_ways_out."""
     monkeypatch.setattr(_ways_out, "_SECONDS", 0.05)
     monkeypatch.setattr(_ways_out, "_TIMES", 0.0)
 

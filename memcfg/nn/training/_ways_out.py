@@ -134,7 +134,7 @@ class _Search:
     def batches(self) -> tuple[int, int]:
         """Return a batch that fits, or 0, and one that does not, in little time.
 
-        `auto` takes the plan of `share` where it fits, and nothing is below the bound.
+        `auto` takes share's plan if that fits, and nothing is below the bound.
         """
         low, high = 0, self.key.batch_size
         for plan in (share(),) if _is_auto(self.policy) else ():

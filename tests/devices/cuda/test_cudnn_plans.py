@@ -23,7 +23,7 @@ DRIVER = (
     *("cuGetErrorString", "cuModuleGetFunction", "cuModuleLoadData"),
     *("cuModuleUnload", "cuTensorMapEncodeIm2col", "cuTensorMapEncodeTiled"),
 )
-# What no engine computes exactly, or rightly, so that a generated kernel does.
+# Cases that no cuDNN engine computes exactly; a generated kernel does.
 WITHOUT = {
     *((name, f"conv2d_bias, {what}") for name in GPUS for what in LOPSIDED),
     *(("A100", f"{kind}, {what}") for kind in KINDS for what in LOPSIDED),
