@@ -502,7 +502,11 @@ class Planner:
 
         It holds no planner, so that none lives longer by it.
         """
-        return _Teller(step, self.last, self.passes, self.limit_bytes, inputs, outputs)
+        # Inductor's peak is its own, and PyTorch may hold an output of it for longer.
+        late = None if self.inductor else self.limit_bytes
+        return _Teller(
+            step, self.last, self.passes, self.limit_bytes, late, inputs, outputs
+        )
 
     def _replays(self) -> tuple[Any, Any]:
         """Return what runs a random op first, and what runs it again."""
@@ -696,6 +700,7 @@ class _Teller:
     last: list[Step]
     passes: LivePasses
     limit: int | None
+    late_limit: int | None  # which is checked when backward begins
     inputs: Sequence[int]
     outputs: int
 
@@ -714,7 +719,7 @@ class _Teller:
 
     def backward(self, run: Any) -> Any:
         """Return a backward graph that tells of itself."""
-        return self.passes.backward(self.step, self.limit, run)
+        return self.passes.backward(self.step, self.late_limit, run)
 
 
 def _show(step: Step, last: list[Step]) -> None:
