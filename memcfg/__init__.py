@@ -56,7 +56,7 @@ _SUBPACKAGES = (
     *("nn", "ops", "plan", "runtime", "testing", "units", "workspaces"),
 )
 
-# Where names are that were on top until 0.1; they warn, and go in 1.0.
+# Rooms of names that were at the top level; those warn until they are removed in 1.0.
 _MOVED = {
     **dict.fromkeys(
         (
@@ -149,7 +149,7 @@ def __getattr__(name: str) -> Any:
     if name in _MOVED:
         place = f"memcfg.{_MOVED[name]}"
         warnings.warn(
-            f"memcfg.{name} goes in 1.0: use {place}.{name}",
+            f"memcfg.{name} will be removed in 1.0: use {place}.{name}",
             DeprecationWarning,
             stacklevel=2,
         )

@@ -91,8 +91,8 @@ class LivePasses:
 
     count: int = 0
     _passes: list[_Pass] = field(default_factory=list)
-    # Whether outputs of the last pass are assigned anew by the next one, as a loop's
-    # variable is, and when they were last supposed to be.
+    # Whether the next pass is assumed to replace the outputs of the last one, as if a
+    # loop reassigned their variable; and the pass of which this is assumed now.
     _are_assigned: bool = True
     _stale: _Pass | None = None
 
@@ -188,7 +188,7 @@ class LivePasses:
                 raise _refusal(needed, limit, found, is_own=False)
 
     def _check_outputs(self, step: Planned, limit: int, own: Collection[int]) -> None:
-        """Raise NoRoomError if outputs live that were supposed to be assigned anew."""
+        """Raise NoRoomError if outputs live that were assumed to be replaced."""
         stale, self._stale = self._stale, None
         if stale is None or not stale.outputs.nbytes(own):
             return
