@@ -2,7 +2,7 @@
 
 Run on a machine that has one, with memcfg, pycuda and pytest, at best PyTorch too::
 
-    python tests/gpu_report.py --output benchmarks/results
+    python tests/gpu_report.py --output bench/results
 
 Each check runs in a process of its own, so that what one breaks the others are rid of,
 and has at most half of the time that is left: one that hangs leaves some to others.

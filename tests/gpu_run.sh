@@ -5,7 +5,7 @@
 # to be done, all without it.
 set -euo pipefail
 wheels=$(realpath "$1")
-output=$(realpath -m "${2:-$(dirname "$0")/../benchmarks/results}")
+output=$(realpath -m "${2:-$(dirname "$0")/../bench/results}")
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
 site=$(mktemp -d)

@@ -55,7 +55,7 @@ bool has_string_copies() noexcept {
 // What a lane writes, another processor had last. A string copy, which knows that it
 // writes whole lines, need not fetch them first, as the stores of memcpy do; and it
 // leaves them in a cache for who reads them next, as stores past the caches do not: 20
-// instead of 12 GB/s where two cores share no cache (benchmarks/results/lanes.json).
+// instead of 12 GB/s where two cores share no cache (bench/results/lanes.json).
 void copy_whole(void* to, const void* from, Bytes size) noexcept {
 #ifdef MEMCFG_STRING_COPIES
   static const bool has = has_string_copies();

@@ -44,7 +44,7 @@ class CodecSpeed(NamedTuple):
     decode: float
 
 
-# Measured on one core (benchmarks/results/codecs.json), of sparse ones at a density of
+# Measured on one core (bench/results/codecs.json), of sparse ones at a density of
 # 0.5, and no faster than the nominal memory takes what they read and write.
 NOMINAL_CODECS: Mapping[str, CodecSpeed] = MappingProxyType(
     {

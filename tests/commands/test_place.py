@@ -8,7 +8,7 @@ import pytest
 
 from memcfg.cli import main
 
-DATA = Path(__file__).parents[1] / "data"
+DATA = Path(__file__).parents[1] / "fixtures"
 SMALL = "id,lower,upper,size\na,0,2,10\nb,1,3,20\nc,2,4,10\n"
 
 

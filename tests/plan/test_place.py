@@ -15,7 +15,7 @@ from memcfg._core import search
 from memcfg.errors import InfeasiblePlanError
 from memcfg.plan import Buffer, place, read_buffers
 
-DATA = Path(__file__).parents[1] / "data"
+DATA = Path(__file__).parents[1] / "fixtures"
 
 buffers = st.lists(
     st.tuples(st.integers(-50, 50), st.integers(1, 30), st.integers(0, 500)),

@@ -1,6 +1,6 @@
 """Write down what TensorFlow's tf.data does, for machines that have no TensorFlow.
 
-    python tests/support/write_data_golden.py tests/datasets/golden
+    python tests/support/write_data_golden.py tests/data/golden
 
 Run it with TensorFlow 2.21. It needs nothing of memcfg.
 """

@@ -2,7 +2,7 @@
 
 Without tensor cores cuDNN's first plan takes 1.34 times as long as its best, and up to
 3.7 times, over the 3x3 windows that an H100 was timed on (cuDNN 9.19, 64 and 512
-images, benchmarks/results/cudnn-*.json; turning images to channels first and back is
+images, bench/results/cudnn-*.json; turning images to channels first and back is
 counted). This order takes 1.02 times, without a clock: a plan is the same in every run.
 """
 

@@ -11,7 +11,7 @@ import pytest
 from memcfg.devices.cuda._convolution_ranks import ranked, workspace_limit
 from memcfg.devices.cuda._convolution_spec import ConvolutionSpec
 
-RESULTS = Path(__file__).parents[3] / "benchmarks/results"
+RESULTS = Path(__file__).parents[3] / "bench/results"
 SAME = ((1, 1), (1, 1))
 MIB = 1 << 20
 

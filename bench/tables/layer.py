@@ -1,0 +1,23 @@
+"""The table of layer families beside PyTorch, out of the committed results."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parents[1]
+NOTE = """
+One batch of 32 a step, as above.
+"""
+
+
+def table(folder: Path = HERE / "results") -> str:
+    """Return the table of a folder's results, as Markdown."""
+    steps = runpy.run_path(str(HERE / "tables" / "cpu.py"))
+    lines = [
+        row
+        for path in sorted(folder.glob("layers_*.json"))
+        for row in steps["rows"](json.loads(path.read_text(encoding="utf-8")))
+    ]
+    return steps["HEAD"] + "\n".join(lines) + "\n" + NOTE

@@ -1,0 +1,43 @@
+"""The table of saved tensors under a limit, out of the committed results."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+RESULTS = Path(__file__).resolve().parents[1] / "results" / "saved_tensors.json"
+HEAD = """| network | method | time | limit, MiB | held, MiB | resident, MiB |
+| --- | --- | ---: | ---: | ---: | ---: |
+"""
+
+
+def mebibytes(nbytes: int | None) -> str:
+    return "" if nbytes is None else f"{nbytes / 2**20:.1f}"
+
+
+def row(result: dict) -> str:
+    saved = result["saved_bytes"] if result["method"] != "checkpoint" else None
+    cells = [
+        result["network"],
+        result["method"],
+        f"{100 * (result['times_plain'] - 1):+.1f} %",
+        mebibytes(result.get("limit_bytes")),
+        mebibytes(result.get("peak_bytes", saved)),
+        mebibytes(result["resident_bytes"]),
+    ]
+    return "| " + " | ".join(cells) + " |"
+
+
+def table(path: Path = RESULTS) -> str:
+    """Return the table of a file of results, as Markdown."""
+    document = json.loads(path.read_text(encoding="utf-8"))
+    place = document["environment"]
+    rows = "\n".join(row(each) for each in document["results"])
+    return f"""{HEAD}{rows}
+
+Time of a step beside plain PyTorch's, median of {place["repeats"]} interleaved runs on
+one thread; the most bytes of saved tensors held at a time; and the most that a process
+had resident above what it had before the first step, which has gradients and the
+operations' own memory in it. Percentages are of what plain PyTorch saves; what is not
+listed does not fit. PyTorch {place["torch"]}, {place["processor"]}, {place["date"]}.
+"""

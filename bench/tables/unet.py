@@ -1,0 +1,65 @@
+"""The ladder of one U-Net that the README opens with, out of the committed results.
+
+They are written by the command that the table shows, with ``--output
+bench/results/unet_ladder.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import textwrap
+from pathlib import Path
+
+RESULTS = Path(__file__).resolve().parents[1] / "results" / "unet_ladder.json"
+TITLES = "Limit", "", "Peak", "Extra work", "Gap", "Measured", "Step"
+MIB = 2**20
+
+
+def command(asked: dict) -> str:
+    """Return what wrote the results, without their file."""
+    words = ["memcfg", "plan", asked["network"], "--batch", str(asked["batch"])]
+    for name, value in asked["arguments"].items():
+        text = value if isinstance(value, str) else json.dumps(value)
+        words += ["--set", f"{name}={text.replace(' ', '')}"]
+    words += ["--ladder", "--run", "--steps", str(asked["steps"])]
+    first, second = words[: words.index("--ladder")], words[words.index("--ladder") :]
+    return f"$ {shlex.join(first)} \\\n    {shlex.join(second)}"
+
+
+def row(rung: dict, whole: int) -> str:
+    """Return the row of a limit."""
+    again = rung["recompute_seconds"] / (rung["seconds"] - rung["recompute_seconds"])
+    measured = rung["measured"]
+    cells = [
+        f"{rung['limit_bytes'] / MIB:.2f} MiB",
+        f"{rung['limit_bytes'] / whole:.0%}",
+        f"{rung['peak_bytes'] / MIB:.2f} MiB",
+        f"{again:.1%}",
+        f"{rung['optimality_gap']:.1%}",
+        f"{measured['peak_bytes'] / MIB:.2f} MiB",
+        f"{measured['seconds']:.2f} s",
+    ]
+    return "| " + " | ".join(cells) + " |"
+
+
+def table(path: Path = RESULTS) -> str:
+    """Return the command, the table of its limits, and its refusal, as Markdown."""
+    found = json.loads(path.read_text(encoding="utf-8"))
+    whole, refusal = found["share_peak_bytes"], found["refusal"]
+    place = found["environment"]
+    rows = "\n".join(row(rung, whole) for rung in found["rungs"])
+    head = f"| {' | '.join(TITLES)} |\n|{' ---: |' * len(TITLES)}"
+    smallest = refusal["limit_bytes"] + 1
+    exact = all(r["peak_bytes"] == r["measured"]["peak_bytes"] for r in found["rungs"])
+    equal = ", the same to the byte," if exact else ""
+    told = (
+        f"Then: `The smallest limit is {smallest} B ({smallest / MIB:.2f} MiB): "
+        f"{refusal['limit_bytes']} B is refused. What sets it: {refusal['peak_op']}`. "
+        f"Peaks are predicted, and measured{equal} as the "
+        "highest byte that a step really changed; extra work is "
+        "computed again; no plan is faster by more than the gap. "
+        f"{place['processor']}, {place['cores']} cores, {place['date']}."
+    )
+    told = textwrap.fill(told, 88, break_long_words=False, break_on_hyphens=False)
+    return f"```console\n{command(found)}\n```\n\n{head}\n{rows}\n\n{told}\n"

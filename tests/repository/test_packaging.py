@@ -1,0 +1,57 @@
+"""What is installed is what was promised: types and stubs, no sources."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+import memcfg
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def wheel():
+    try:
+        found = distribution("memcfg")
+    except PackageNotFoundError:
+        pytest.skip("memcfg is imported from its sources")
+    editable = "editable" in (found.read_text("direct_url.json") or "")
+    if found.read_text("WHEEL") is None or editable:
+        pytest.skip("memcfg is not installed from a wheel")
+    return found
+
+
+@pytest.fixture(scope="module")
+def paths(wheel):
+    return [PurePosixPath(str(path)) for path in wheel.files]
+
+
+def test_the_version_is_the_distributions(wheel):
+    assert memcfg.__version__ == wheel.version
+
+
+def test_types_are_shipped_and_sources_are_not(paths):
+    assert PurePosixPath("memcfg/py.typed") in paths
+    compiled = [path for path in paths if path.suffix == ".so"]
+    assert compiled
+    for path in compiled:
+        assert path.with_name(path.name.split(".")[0] + ".pyi") in paths
+    sources = {".pyx", ".pxd", ".pxi", ".cpp"}
+    shipped = [str(path) for path in paths if path.suffix in sources]
+    assert shipped == ["memcfg/torch/allocator.cpp"]  # compiled where PyTorch is
+    assert not {"tests", "examples", "_native"} & {path.parts[0] for path in paths}
+
+
+def test_the_licence_travels_with_the_package(wheel, paths):
+    assert wheel.metadata["License-Expression"] == "Apache-2.0"
+    assert any(path.name == "LICENSE" for path in paths)
+
+
+def test_the_sdist_has_what_tests_and_readers_need():
+    """Tests of an unpacked sdist read pages, examples, benchmarks and CI's script."""
+    lines = (ROOT / "MANIFEST.in").read_text(encoding="utf-8").splitlines()
+    grafted = {line.split()[1] for line in lines if line.startswith("graft ")}
+    assert {"_native", "bench", "docs", "examples", "tests", ".ci"} <= grafted
