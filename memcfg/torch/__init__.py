@@ -12,20 +12,20 @@ autograd saves within one, where a model cannot be traced.
 from __future__ import annotations
 
 import memcfg.torch._required  # noqa: F401 - says what is missing, before others fail
-from memcfg.torch._backend import backend
-from memcfg.torch._budgeted import budget
-from memcfg.torch._cpu_limit import (
+from memcfg.torch.budget._backend import backend
+from memcfg.torch.budget._budgeted import budget
+from memcfg.torch.estimate._estimate import estimate, export
+from memcfg.torch.limit._cpu_limit import (
     cpu_pool,
     get_memory_info,
     limit_cpu,
     reset_memory_stats,
     trim,
 )
-from memcfg.torch._estimate import estimate, export
-from memcfg.torch._module_tags import tag
-from memcfg.torch._out_of_memory import OutOfMemoryError
-from memcfg.torch._saved_report import SavedCodingEntry, SavedTensorsReport
-from memcfg.torch._saved_tensors import SavedTensors, saved_tensors
+from memcfg.torch.limit._module_tags import tag
+from memcfg.torch.limit._out_of_memory import OutOfMemoryError
+from memcfg.torch.saved._saved_report import SavedCodingEntry, SavedTensorsReport
+from memcfg.torch.saved._saved_tensors import SavedTensors, saved_tensors
 
 __all__ = [
     "OutOfMemoryError",

@@ -18,7 +18,8 @@ from memcfg.devices.cuda._nvcc import IMAGES
 KEY, DATA, NOBODY = "a" * 64, b"compiled", 65534
 KINDS = {"cuda": IMAGES, "algorithms": _algorithm_times._KEPT}
 if importlib.util.find_spec("torch"):
-    from memcfg.torch import _allocator_library, _costs
+    from memcfg.torch.limit import _allocator_library
+    from memcfg.torch.trace import _costs
 
     KINDS |= {"torch": _allocator_library.COMPILED, "torch_costs": _costs._KEPT}
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="gives files away")

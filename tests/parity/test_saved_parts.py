@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: tox run -e parity")
 
-from memcfg.torch._account import ENCODED, KEPT, Account  # noqa: E402
-from memcfg.torch._codes import PIECE, Code, Encoder, decode  # noqa: E402
-from memcfg.torch._passes import Passes  # noqa: E402
-from memcfg.torch._spill_file import SpillFile  # noqa: E402
+from memcfg.torch.saved._account import ENCODED, KEPT, Account  # noqa: E402
+from memcfg.torch.saved._codes import PIECE, Code, Encoder, decode  # noqa: E402
+from memcfg.torch.saved._passes import Passes  # noqa: E402
+from memcfg.torch.spill._spill_file import SpillFile  # noqa: E402
 
 pytestmark = pytest.mark.parity
 PAGE = 4096

@@ -30,9 +30,9 @@ import memcfg.torch as mt  # noqa: E402
 from memcfg.errors import InfeasiblePlanError  # noqa: E402
 from memcfg.graph import Graph  # noqa: E402
 from memcfg.plan import auto, validate  # noqa: E402
-from memcfg.torch._backend import Planner, live_peak  # noqa: E402
-from memcfg.torch._emitted import Emitter  # noqa: E402
-from memcfg.torch._traced import nominal_costs  # noqa: E402
+from memcfg.torch.budget._backend import Planner, live_peak  # noqa: E402
+from memcfg.torch.budget._emitted import Emitter  # noqa: E402
+from memcfg.torch.trace._traced import nominal_costs  # noqa: E402
 from memcfg.units import format_bytes  # noqa: E402
 
 F = torch.nn.functional

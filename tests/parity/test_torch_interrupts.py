@@ -15,8 +15,8 @@ from torch_bits import bytes_left  # noqa: E402
 
 import memcfg.torch as mt  # noqa: E402
 from memcfg.devices import SpillPlace  # noqa: E402
-from memcfg.torch._backend import ALLOCATED  # noqa: E402
-from memcfg.torch._stores import FileStore  # noqa: E402
+from memcfg.torch.budget._backend import ALLOCATED  # noqa: E402
+from memcfg.torch.spill._stores import FileStore  # noqa: E402
 
 F = torch.nn.functional
 pytestmark = [pytest.mark.parity, pytest.mark.filterwarnings("ignore")]
@@ -249,7 +249,7 @@ class _EndsBehindCalls(_Ends):
 def test_an_interrupt_of_entering_or_leaving_saved_tensors_leaves_no_hooks(
     depth, tmp_path
 ):
-    files = "/memcfg/torch/_saved_tensors.py", "/torch/autograd/graph.py"
+    files = "/memcfg/torch/saved/_saved_tensors.py", "/torch/autograd/graph.py"
     saved = mt.saved_tensors("1MiB", spill_to=tmp_path)
     x = torch.ones(64, 64, requires_grad=True)
 

@@ -17,7 +17,8 @@ from torch_steps import GPT, ResNet, inputs_of  # noqa: E402
 import memcfg.torch as mt  # noqa: E402
 from memcfg.devices import SpillPlace  # noqa: E402
 from memcfg.errors import InfeasiblePlanError, ResourceExhaustedError  # noqa: E402
-from memcfg.torch import _saved_tensors, _stores  # noqa: E402
+from memcfg.torch.saved import _saved_tensors  # noqa: E402
+from memcfg.torch.spill import _stores  # noqa: E402
 
 F = torch.nn.functional
 pytestmark = [pytest.mark.parity, pytest.mark.filterwarnings("ignore")]

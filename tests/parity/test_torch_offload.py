@@ -29,8 +29,8 @@ import memcfg.torch as mt  # noqa: E402
 from memcfg.devices import SpillPlace  # noqa: E402
 from memcfg.errors import InfeasiblePlanError, ResourceExhaustedError  # noqa: E402
 from memcfg.plan import SwapOut, gist, out_of_core, validate  # noqa: E402
-from memcfg.torch import _swaps  # noqa: E402
-from memcfg.torch._stores import FileStore  # noqa: E402
+from memcfg.torch.budget import _swaps  # noqa: E402
+from memcfg.torch.spill._stores import FileStore  # noqa: E402
 
 F = torch.nn.functional
 pytestmark = [

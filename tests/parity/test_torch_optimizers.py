@@ -14,7 +14,7 @@ from torch_allocations import allocated_peak, rounded  # noqa: E402
 
 import memcfg.torch as mt  # noqa: E402
 from memcfg.errors import InfeasiblePlanError  # noqa: E402
-from memcfg.torch._update_bytes import optimizer_bytes, update_bytes  # noqa: E402
+from memcfg.torch.trace._update_bytes import optimizer_bytes, update_bytes  # noqa: E402
 
 optim = torch.optim
 pytestmark = [

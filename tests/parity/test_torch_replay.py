@@ -13,7 +13,7 @@ from torch_allocations import allocated_peak, rounded  # noqa: E402
 
 import memcfg.torch as mt  # noqa: E402
 from memcfg.errors import InfeasiblePlanError  # noqa: E402
-from memcfg.torch import _generator_states  # noqa: E402
+from memcfg.torch.trace import _generator_states  # noqa: E402
 
 F = torch.nn.functional
 pytestmark = [

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from memcfg.torch import _page_locked, _spill_host, _stores
+from memcfg.torch.spill import _page_locked, _spill_host, _stores
 
 COUNTS = {"made": 0, "dropped": 0, "locked": 0}
 

@@ -1,0 +1,116 @@
+"""A traced graph as a function, whose ops allocate in the names of their modules."""
+
+from __future__ import annotations
+
+import operator
+import re
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+from torch.fx.graph import CodeGen
+
+from memcfg._core import intern_tag, swap_thread_tag
+from memcfg.torch.limit._cpu_limit import module_tags
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MODULE = "memcfg.module"  # of nodes that compute: their module's path; None: no module
+_OP = r"torch\.ops\.(aten\.\w+\.\w+)(?=\()"
+_BEFORE = "tag_before"  # the input that is the number of the tag there was
+
+
+class _CodeGen(CodeGen):  # type: ignore[misc]
+    """Code that takes a list and empties it, so that what it takes can be freed."""
+
+    def gen_fn_def(
+        self, free_vars: list[str], maybe_return_annotation: str, **_: Any
+    ) -> str:
+        """Write the head of the function."""
+        names = [each.split(":")[0].split("=")[0].strip() for each in free_vars]
+        names = [name for name in names if name != "self"]
+        head = f"def {self._func_name}(self, boxed){maybe_return_annotation}:"
+        if names:
+            head += f"\n    {', '.join(names)}, = boxed"
+        return f"{head}\n    boxed.clear()"
+
+
+class Title:
+    """The name of the outermost module of a step, as whoever runs it is named.
+
+    Forward hears it, and backward, which runs outside of modules, has it from there.
+    """
+
+    def __init__(self, text: str = "") -> None:
+        self.text = text
+
+    def __deepcopy__(self, _memo: dict[int, Any]) -> Title:
+        return self  # AOTAutograd copies a backward graph
+
+
+def boxed(module: fx.GraphModule, title: Title) -> Callable[[list[Any]], Any]:
+    """Return a graph as a function of a list, which it empties.
+
+    While modules name what they allocate (`limit_cpu`), ops do so in the name of their
+    modules, as they would outside of the graph. Backward's have none.
+    """
+    plain = _function(module, module.graph)
+    tagged: dict[str, Callable[[list[Any]], Any]] = {}  # by the title
+
+    def call(arguments: list[Any]) -> Any:
+        tags = module_tags()
+        if tags is None:
+            return plain(arguments)
+        text = title.text = tags.compiled() or title.text
+        if text not in tagged:
+            tagged[text] = _function(module, _tagged(module.graph, text))
+        before = swap_thread_tag(0)
+        swap_thread_tag(before)
+        arguments.append(before)
+        try:
+            return tagged[text](arguments)
+        finally:
+            swap_thread_tag(before)
+
+    call._boxed_call = True  # type: ignore[attr-defined] # what AOTAutograd asks
+    return call
+
+
+def _function(module: fx.GraphModule, graph: fx.Graph) -> Callable[[list[Any]], Any]:
+    """Compile a graph.
+
+    Ops are called without the Python around them, and so is the graph, which a step of
+    many small ones shows: 3 % in a small GPT.
+    """
+    graph.set_codegen(_CodeGen())
+    code = graph.python_code("self")
+    known = dict(code.globals)
+
+    def named(match: re.Match[str]) -> str:
+        name = match[0].replace(".", "_")
+        known[name] = operator.attrgetter(match[1])(torch.ops)._op
+        return name
+
+    exec(compile(re.sub(_OP, named, code.src), "<planned step>", "exec"), known)
+    made: Callable[[list[Any]], Any] = partial(known["forward"], module)
+    return made
+
+
+def _tagged(graph: fx.Graph, title: str) -> fx.Graph:
+    """Return a graph that says whose turn it is where that changes."""
+    made = fx.Graph()
+    now: dict[fx.Node, fx.Node] = {}
+    before, turn = None, ""
+    for node in graph.nodes:
+        if before is None and node.op != "placeholder":
+            before = made.placeholder(_BEFORE)
+        path = node.meta.get(MODULE)
+        text = "" if path is None else ".".join(filter(None, (title, path)))
+        if MODULE in node.meta and text != turn:
+            number = intern_tag(text) if text else before
+            made.call_function(swap_thread_tag, (number,))
+            turn = text
+        now[node] = made.node_copy(node, now.__getitem__)
+    return made

@@ -1,0 +1,623 @@
+"""A module whose training steps are planned within a limit."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import inspect
+import re
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from weakref import ref
+
+import torch
+from torch import nn
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.nn.parameter import is_lazy
+from torch.utils._pytree import tree_leaves
+
+from memcfg._caller import outside
+from memcfg.errors import InfeasiblePlanError, MemcfgError
+from memcfg.torch.budget._backend import (
+    MISSED,
+    SO_FAR,
+    STATE,
+    Planner,
+    StopAfterPlanning,
+    checked_policy,
+    costs_of,
+    spill_of,
+    stores_of,
+)
+from memcfg.torch.budget._live_passes import LivePasses
+from memcfg.torch.budget._no_room import OTHERS, NoRoomError, Room
+from memcfg.torch.budget._planned_call import SETTINGS, PlannedCall, UntracedError
+from memcfg.torch.budget._step_report import report_of
+from memcfg.torch.limit._module_tags import stands_for
+from memcfg.torch.spill._stores import SpillRefusedError
+from memcfg.torch.trace._beside import gradient_bytes
+from memcfg.torch.trace._faked import state_of
+from memcfg.torch.trace._kept_functions import run_keeping
+from memcfg.torch.trace._loss import key_of, loss_bytes
+from memcfg.torch.trace._sparse import SparseRefusedError
+from memcfg.torch.trace._update_bytes import optimizer_bytes, stepped_by, update_bytes
+from memcfg.units import format_bytes, parse_bytes
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    from memcfg.devices import SpillPlace
+    from memcfg.plan import Plan, Policy
+    from memcfg.torch.budget._backend import Step
+
+
+_OUTER = "a budgeted model is compiled by memcfg, as planned"
+_TRACES, _ALL_TRACES = 64, 4096  # of a module, and of all
+_REFUSED = SpillRefusedError, SparseRefusedError
+_OWN = MemcfgError, StopAfterPlanning, *_REFUSED, OSError  # not the compiler's
+
+
+_Key = bool | tuple[bool, str]
+
+
+class BudgetedModule(nn.Module):  # type: ignore[misc]
+    """A module that runs as planned, and otherwise behaves as the module that it wraps.
+
+    Its parameters, buffers and state dict are those of `module`, under the same names.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        The model.
+    limit_bytes : int or None
+        The limit of a step, in bytes.
+    optimizer : torch.optim.Optimizer or None
+        The optimizer. Its state is counted, and the tensors that its step has in use
+        for a while; copies and unpickled models count the same number of bytes.
+        TypeError or ValueError if these are not known.
+    policy : Policy
+        The method that plans.
+    times : str
+        ``"measured"`` or ``"nominal"``.
+    inductor : bool
+        Whether inductor compiles the planned graphs.
+    loss : callable or None
+        Makes a scalar of the outputs; None: not known.
+    spill : SpillPlace or None
+        Where tensors may go; None: nowhere.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        limit_bytes: int | None,
+        *,
+        optimizer: torch.optim.Optimizer | None,
+        policy: Policy,
+        times: str,
+        inductor: bool,
+        loss: Callable[[Any], torch.Tensor] | None = None,
+        spill: SpillPlace | None = None,
+    ) -> None:
+        super().__init__()
+        self.module = module
+        self.training = module.training
+        self._settings = (limit_bytes, policy, times, inductor)
+        self._optimizer_bytes = optimizer_bytes(optimizer)
+        self._update_bytes = update_bytes(optimizer)
+        self._optimizer = None if optimizer is None else ref(optimizer)
+        self._stepped = [] if optimizer is None else stepped_by(optimizer)
+        self._loss = loss
+        self._spill = spill
+        self._start()
+
+    def _start(self) -> None:
+        """Forget what was planned."""
+        self._stores = stores_of(self._spill, self._settings[2])
+        # By whether there are gradients; with OTHERS: leaving room for other passes.
+        self._planners: dict[_Key, Planner] = {}
+        self._runs: dict[_Key, PlannedCall] = {}
+        self._passes = LivePasses()
+        self._last: list[Step] = []  # the step of `memory_plan` and `memory_report`
+        self._loss_bytes: dict[str, int] = {}  # by inputs
+        self._is_recurrent = any(
+            isinstance(each, nn.RNNBase) for each in self.module.modules()
+        )
+
+    @torch.compiler.disable(reason=_OUTER)  # type: ignore[untyped-decorator]
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the model as planned; each new trace is planned.
+
+        `torch.compile` of the module, or of its caller, leaves this call to memcfg.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            What the model takes.
+
+        Returns
+        -------
+        object
+            What it returns.
+
+        Raises
+        ------
+        InfeasiblePlanError
+            If no plan of the step fits the limit; nothing has run.
+        RuntimeError
+            If PyTorch did not run the plan, as under ``TORCHDYNAMO_DISABLE=1`` or
+            ``torch.compiler.set_stance``.
+        ValueError
+            If the model does not run on these inputs or cannot be traced as one
+            graph, or the loss with what it returns; or at the 65th trace, of other
+            shapes or numbers.
+        """
+        self._follow_optimizer()
+        accumulates = any(each.grad is not None for each in self.module.parameters())
+        if accumulates not in self._runs:
+            self._runs[accumulates] = self._compiled(accumulates)
+        self._measure_loss(self._planners[accumulates], args, kwargs)
+        with self._tracing():
+            try:
+                if self._planners[accumulates].missed_bytes:
+                    return self._planned_again(accumulates, args, kwargs)
+                return self._checked(accumulates, args, kwargs)
+            except NoRoomError as error:
+                if not error.is_own:
+                    raise
+                room = error.room
+            return self._beside_others(accumulates, room, args, kwargs)
+
+    def _beside_others(
+        self, accumulates: bool, room: Room, args: Any, kwargs: Any
+    ) -> Any:
+        """Run with a plan that leaves room for what other passes hold."""
+        alone, key = self._planners[accumulates], (accumulates, OTHERS)
+        known = self._planners.get(key, alone)
+        missed = known.beside.get(MISSED, 0) + known.missed_bytes
+        if known is not alone and not known.missed_bytes and known.room.covers(room):
+            known.loss_bytes = alone.loss_bytes
+            try:
+                return self._checked(key, args, kwargs)
+            except InfeasiblePlanError:  # of another shape, for more than others hold
+                pass
+        planner = self._planner(accumulates)
+        planner.room, planner.loss_bytes = room, alone.loss_bytes
+        planner.beside[MISSED] = missed
+        self._planners[key] = planner
+        self._runs[key] = PlannedCall(self.module, planner)
+        return self._checked(key, args, kwargs)
+
+    def _follow_optimizer(self) -> None:
+        """Count and plan again if the parameters of the optimizer have changed."""
+        optimizer = None if self._optimizer is None else self._optimizer()
+        stepped = [] if optimizer is None else stepped_by(optimizer)
+        if optimizer is None or stepped == self._stepped:
+            return
+        self._optimizer_bytes = optimizer_bytes(optimizer)
+        self._update_bytes = update_bytes(optimizer)
+        self._stepped = stepped
+        self._loss_bytes.clear()  # of outputs, whose dtype may be another
+        self._planners.clear()
+        self._runs.clear()
+
+    def _checked(self, key: _Key, args: Any, kwargs: Any) -> Any:
+        """Run the compiled model, and check that it ran a planned step."""
+        before = self._passes.count
+        try:
+            made = unwrapped(self._runs[key], args, kwargs)
+        except UntracedError:  # PyTorch may never trace this code again
+            del self._runs[key]
+            raise
+        if self._passes.count == before and not self._is_given(made, (args, kwargs)):
+            raise RuntimeError(f"the model ran without its plan: {SETTINGS}")
+        return made
+
+    def _is_given(self, made: Any, given: Any) -> bool:
+        """Whether all tensors that the model returned are its inputs or its state."""
+        known = {id(each) for each in tree_leaves(given)}
+        known |= {id(each) for each in state_of(self.module)}
+        tensors = [each for each in tree_leaves(made) if torch.is_tensor(each)]
+        return all(id(each) in known for each in tensors)
+
+    def _planned_again(self, accumulates: bool, args: Any, kwargs: Any) -> Any:
+        """Run with a plan that leaves room for the bytes that the last one missed."""
+        planner, run = self._planners[accumulates], self._runs[accumulates]
+        missed, planner.missed_bytes = planner.missed_bytes, 0
+        fresh = self._planner(accumulates)
+        fresh.beside[MISSED] = planner.beside.get(MISSED, 0) + missed
+        fresh.loss_bytes = planner.loss_bytes
+        self._planners[accumulates] = fresh
+        self._runs[accumulates] = PlannedCall(self.module, fresh)
+        try:
+            return self._checked(accumulates, args, kwargs)
+        except NoRoomError:
+            raise
+        except InfeasiblePlanError as error:
+            smallest = error.smallest_limit_bytes or 0
+        self._planners[accumulates], self._runs[accumulates] = planner, run
+        del fresh
+        gc.collect()  # cycles of the trace hold tensors
+        warnings.warn(
+            f"a step has {format_bytes(missed)} more in use than planned, and no plan "
+            f"has room for them: raise the limit to at least "
+            f"{format_bytes(smallest, exact=True)}",
+            RuntimeWarning,
+            stacklevel=outside("torch"),
+        )
+        return self._checked(accumulates, args, kwargs)
+
+    def _tracing(self) -> AbstractContextManager[object]:
+        """Allow traces of many shapes, and of recurrent layers if there are any."""
+        return tracing(self._is_recurrent)
+
+    def _compiled(self, accumulates: bool) -> PlannedCall:
+        planner = self._planner(accumulates)
+        if accumulates in self._planners:  # for an example
+            planner.known = self._planners[accumulates].known
+        self._planners[accumulates] = planner
+        return PlannedCall(self.module, planner)
+
+    def _planner(self, accumulates: bool) -> Planner:
+        limit_bytes, policy, times, inductor = self._settings
+        there = gradient_bytes(self.module) if accumulates else 0
+        return Planner(
+            limit_bytes,
+            policy=policy,
+            costs=costs_of(times),
+            beside={
+                STATE: self._optimizer_bytes,
+                SO_FAR: there,
+            },
+            inductor=inductor,
+            stores=self._stores,
+            update_bytes=self._update_bytes,
+            last=self._last,
+            passes=self._passes,
+        )
+
+    def plan(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Plan a step of these inputs, and run nothing; raise InfeasiblePlanError."""
+        planner = self._planner(False)
+        planner.only_plan = True
+        self._planners[False] = planner
+        self._measure_loss(planner, args, kwargs)
+        with self._tracing():
+            planned_only(self.module, planner, args, kwargs)
+
+    def _measure_loss(
+        self, planner: Planner, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> None:
+        """Tell a planner the bytes that the loss needs for these inputs."""
+        if self._loss is None or not torch.is_grad_enabled():
+            return
+        key = key_of(args, kwargs)
+        if key not in self._loss_bytes:
+            with self._tracing():
+                self._loss_bytes[key] = loss_bytes(
+                    self.module, self._loss, args, kwargs
+                )
+        planner.loss_bytes = self._loss_bytes[key]
+
+    @property
+    def _steps(self) -> list[Step]:
+        steps = [step for each in self._planners.values() for step in each.steps]
+        return [step for step in steps if step.is_training] or steps
+
+    @property
+    def memory_plan(self) -> Plan | None:
+        """The plan of the last shape of training steps; None: nothing is planned.
+
+        That is the step that ran last, or was planned since: of several shapes, and of
+        steps that add to gradients and those that do not, each has its own plan.
+        It has what lies beside the traced graph, such as the state of the optimizer,
+        and the whole limit. Its peak is that of one arena: an allocator, which has no
+        holes, needs `predicted_peak_bytes`, the same or less.
+        """
+        return self._last[0].whole[1] if self._last else None
+
+    @property
+    def spill_bytes(self) -> int:
+        """The bytes of files, or of page-locked memory, that steps have now."""
+        return 0 if self._stores is None else self._stores.nbytes
+
+    @property
+    def predicted_peak_bytes(self) -> int:
+        """The most bytes that a step is planned to have in use; 0: not planned."""
+        return max((step.peak_bytes for step in self._steps), default=0)
+
+    def memory_report(self) -> str:
+        """Return where the bytes of a step go, as a table by role and by module."""
+        if not self._last:
+            return "nothing is planned before the first step"
+        return report_of(self._last[0], self._settings[0])
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the model's."""
+        return self.module.state_dict(*args, **kwargs)
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """Load the model's."""
+        return self.module.load_state_dict(*args, **kwargs)
+
+    def named_parameters(
+        self, *args: Any, **kwargs: Any
+    ) -> Iterator[tuple[str, nn.Parameter]]:
+        """Iterate over the model's."""
+        yield from self.module.named_parameters(*args, **kwargs)
+
+    def named_buffers(
+        self, *args: Any, **kwargs: Any
+    ) -> Iterator[tuple[str, torch.Tensor]]:
+        """Iterate over the model's."""
+        yield from self.module.named_buffers(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("module"), name)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__() if hasattr(super(), "__getstate__") else {}
+        state = dict(state or self.__dict__)
+        for name in (
+            "_planners",
+            "_runs",
+            "_last",
+            "_loss_bytes",
+            "_stores",
+            "_passes",
+        ):
+            state.pop(name, None)
+        state["_optimizer"] = None
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._start()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> BudgetedModule:
+        limit_bytes, policy, times, inductor = self._settings
+        made = BudgetedModule(
+            copy.deepcopy(self.module, memo),
+            limit_bytes,
+            optimizer=None,
+            policy=policy,
+            times=times,
+            inductor=inductor,
+            loss=self._loss,
+            spill=self._spill,
+        )
+        made._optimizer_bytes = self._optimizer_bytes
+        made._update_bytes = self._update_bytes
+        memo[id(self)] = made
+        return made
+
+
+@stands_for.register
+def _(module: BudgetedModule) -> Any:
+    return module.module
+
+
+def tracing(is_recurrent: bool) -> AbstractContextManager[object]:
+    """Allow many shapes to be traced, and recurrent layers."""
+    settings: dict[str, Any] = {
+        "recompile_limit": _TRACES,
+        "accumulated_recompile_limit": _ALL_TRACES,
+    }
+    if is_recurrent:
+        settings["allow_rnn"] = True
+    made: AbstractContextManager[object]
+    made = torch._dynamo.config.patch(settings)
+    return made
+
+
+def unwrapped(run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Run what is compiled, or raise what says what is wrong.
+
+    memcfg's errors are raised as they are, and ValueError where there is no graph, all
+    without the frames of PyTorch's compiler: its error is their `__context__`.
+    """
+    exceptions = torch._dynamo.exc
+    try:
+        return run_keeping(run, args, kwargs)
+    except exceptions.BackendCompilerFailed as error:
+        inner = error.inner_exception
+        if isinstance(inner, _OWN):
+            raise inner.with_traceback(None) from None
+        if isinstance(inner, GuardOnDataDependentSymNode):
+            raise ValueError(
+                "the model has a shape that depends on data, such as that of a mask's "
+                "elements: memcfg.torch.saved_tensors takes it"
+            ) from None
+        raise
+    except exceptions.FailOnRecompileLimitHit:
+        raise ValueError(
+            f"{_TRACES} steps were traced, and this would be another: pad inputs to few"
+            " shapes, and give numbers that change as tensors"
+        ) from None
+    except (exceptions.Unsupported, exceptions.UserError) as error:
+        why = str(error).strip().splitlines()[0]
+        for frame in (error.real_stack or ())[-1:]:
+            why += f", {frame.filename}:{frame.lineno}, in {frame.name}"
+        raise ValueError(
+            f"the model cannot be traced as one graph ({why}): "
+            "memcfg.torch.saved_tensors needs none"
+        ) from None
+    except exceptions.TorchRuntimeError as error:
+        told = re.search(r"got \w+\(['\"](.*?)['\"]\)", str(error), re.DOTALL)
+        why = told[1] if told else str(error).strip().splitlines()[0]
+        raise ValueError(f"the model does not run on these inputs: {why}") from None
+
+
+def checked_example(
+    example: Any, example_kwargs: Any
+) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """Return the positional and the other inputs, or raise TypeError."""
+    if example is not None and not isinstance(example, (list, tuple)):
+        kind = type(example).__name__
+        raise TypeError(f"example is a sequence of inputs, such as (x,), not {kind}")
+    if example_kwargs is not None and not isinstance(example_kwargs, Mapping):
+        kind = type(example_kwargs).__name__
+        raise TypeError(
+            f"example_kwargs are inputs by name, such as {{'x': x}}, not {kind}"
+        )
+    return example or (), example_kwargs or {}
+
+
+def check_fits(
+    model: nn.Module,
+    inputs: tuple[Sequence[Any], Mapping[str, Any]] | None,
+    optimizer: torch.optim.Optimizer | None = None,
+) -> None:
+    """Raise TypeError or ValueError for what is not the model's."""
+    if any(map(is_lazy, (*model.parameters(), *model.buffers()))):
+        raise ValueError(
+            "the model has lazy layers without shapes: run it once, then make the plan"
+        )
+    if inputs is not None:
+        args, kwargs = inputs
+        try:
+            inspect.signature(model.forward).bind(*args, **kwargs)
+        except TypeError as error:
+            name = type(model).__name__
+            raise TypeError(f"the example is not what {name} takes: {error}") from None
+    if optimizer is None or not hasattr(optimizer, "param_groups"):
+        return
+    own = {id(each) for each in model.parameters()}
+    steps = {id(each) for group in optimizer.param_groups for each in group["params"]}
+    if own and not own & steps:
+        raise ValueError("the optimizer has none of the model's parameters")
+
+
+def planned_only(
+    run: Any, planner: Planner, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> None:
+    """Trace and plan, and run nothing."""
+    try:
+        unwrapped(PlannedCall(run, planner), args, kwargs)
+    except StopAfterPlanning:
+        return
+
+
+def budget(
+    model: nn.Module,
+    limit: int | str | None,
+    *,
+    example: Sequence[Any] | None = None,
+    example_kwargs: Mapping[str, Any] | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+    policy: Policy | None = None,
+    times: str = "measured",
+    inductor: bool = False,
+    loss: Callable[[Any], torch.Tensor] | None = None,
+    spill_to: str | os.PathLike[str] | None = None,
+    spill_limit: int | str | None = None,
+    lane_bandwidth: int | str | None = None,
+) -> BudgetedModule:
+    """Return a module that trains as a model does, within a limit.
+
+    Losses, gradients and buffers have the bits of the graph without a plan. What is
+    counted: parameters, buffers, inputs, gradients, the state of the optimizer, what
+    lies between, and what ops need while they run.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        The model; it is not changed. `torch.compile` must trace it as one graph.
+    limit : int or str or None
+        Bytes of a training step, such as ``"4GiB"``; None: no limit.
+    example : sequence or None, default None
+        Inputs, positional, to plan for at once without running.
+    example_kwargs : mapping or None, default None
+        Inputs by name, beside those. Without either the first step is planned when it
+        comes.
+    optimizer : torch.optim.Optimizer or None, default None
+        Its state is counted, as it will be after a step, and the tensors that its step
+        has in use for a while. Steps are planned anew once its parameters are others,
+        or have another dtype, shape, device or `requires_grad`.
+    policy : Policy or None, default None
+        The method that plans; None: as `memcfg.plan.auto`, for bytes in use, since
+        PyTorch's allocator has no arena with holes.
+    times : str, default "measured"
+        Whether seconds and scratch of each distinct op are measured, once, on its
+        device, or ``"nominal"``, which knows no scratch.
+    inductor : bool, default False
+        Whether inductor compiles the planned graphs. It fuses and reorders, so bits
+        and the peak are then its own.
+    loss : callable or None, default None
+        Makes a scalar of what the model returns, as your own loss does; it is traced
+        for each new shape of inputs, and never run. It makes its targets itself, so
+        that they fit each shape: what it closes over is not counted. None: three times
+        the bytes of the outputs are reserved for your loss.
+    spill_to : str, path or None, default None
+        Where tensors may go until they are needed again, where that takes less time
+        than to compute them again, or nothing else fits: a folder, for files without
+        names, of tensors on the CPU; or ``"host"``, for page-locked memory, of tensors
+        on a GPU. On the CPU ``"host"`` changes nothing. None: tensors stay.
+    spill_limit : int, str or None, default None
+        The most bytes there, such as ``"16GiB"``; plans that need more are not taken.
+        None: what the plan needs.
+    lane_bandwidth : int, str or None, default None
+        Bytes that a second of copying moves at most, each way. None: as fast as files
+        are, and planned at a nominal speed. Refused on a GPU, whose copies are timed.
+
+    Returns
+    -------
+    BudgetedModule
+        The module.
+
+    Raises
+    ------
+    InfeasiblePlanError
+        With an example: if no plan fits; the error names the smallest limit and the
+        module that sets it. Without, the first step raises it.
+    OSError
+        With `example`: if the disk has not the bytes of the plan. Without, the first
+        step raises it, and nothing of it has run.
+    TypeError
+        If the model is no module or has a budget, the optimizer none of PyTorch's, the
+        example no sequence of inputs, `example_kwargs` no mapping, or both not what the
+        model takes, `policy` no policy, or `spill_to` no path.
+    ValueError
+        If the limit is no number of bytes, times are of another kind, the optimizer has
+        none of the model's parameters, or keeps what cannot be tried, the model does
+        not run on the example, has lazy layers without shapes or sparse tensors, or it
+        or the loss cannot be traced; if `spill_to` is no folder, or nowhere that
+        tensors of the device go; if there is a `spill_limit` or a `lane_bandwidth`
+        without it, or `inductor` with it.
+
+    Notes
+    -----
+    What leaves is given its place before a step. A forward pass whose backward has not
+    run has its own; the `ResourceExhaustedError` of one too many, under a
+    `spill_limit`, is raised before it begins.
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"a torch.nn.Module is budgeted, not {type(model).__name__}")
+    limit_bytes = None if limit is None else parse_bytes(limit)
+    if limit_bytes == 0:
+        raise ValueError("a limit is more than 0 bytes; None is no limit")
+    if isinstance(model, BudgetedModule):
+        raise TypeError("the model has a budget: its .module can be given another")
+    args, kwargs = checked_example(example, example_kwargs)
+    is_planned = example is not None or example_kwargs is not None
+    check_fits(model, (args, kwargs) if is_planned else None, optimizer)
+    made = BudgetedModule(
+        model,
+        limit_bytes,
+        optimizer=optimizer,
+        policy=checked_policy(policy),
+        times=times,
+        inductor=inductor,
+        loss=loss,
+        spill=spill_of(spill_to, spill_limit, lane_bandwidth, inductor=inductor),
+    )
+    costs_of(times)
+    if is_planned:
+        made.plan(args, kwargs)
+    return made

@@ -1,0 +1,232 @@
+"""Passes of one model that are alive at a time, and what each leaves the others.
+
+A second forward pass before the first backward, as in a siamese network, runs beside
+what the first pass saved, its outputs, and their gradients. The backward phase that
+runs second has the parameters' gradients of the first beside it. What is still held of
+earlier passes counts as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from memcfg.torch.budget._no_room import NoRoomError, Room
+from memcfg.torch.trace._traced import nbytes_of
+from memcfg.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Sequence
+
+    from memcfg.torch.budget._needs import Needs
+
+
+class Planned(Protocol):
+    """A planned step."""
+
+    @property
+    def is_training(self) -> bool:
+        """Whether it has a backward phase."""
+
+    @property
+    def needs(self) -> Needs:
+        """The bytes that its phases need."""
+
+
+class _Storages:
+    """Weak references to storages, and their bytes."""
+
+    def __init__(self, tensors: Iterable[Any], without: Collection[int] = ()) -> None:
+        self._held: dict[int, tuple[StorageWeakRef, int]] = {}
+        for each in tensors:
+            if isinstance(each, torch.Tensor):
+                storage = each.untyped_storage()
+                if storage._cdata not in without:
+                    held = StorageWeakRef(storage), nbytes_of(each)
+                    self._held[storage._cdata] = held
+
+    def keys(self) -> set[int]:
+        """Return the keys of the storages that live."""
+        return {key for key, held in self._held.items() if not held[0].expired()}
+
+    def nbytes(self, without: Collection[int] = ()) -> int:
+        """Return the bytes of the storages that live."""
+        return sum(self._held[key][1] for key in self.keys() if key not in without)
+
+
+@dataclass(eq=False)
+class _Pass:
+    """A forward pass that has run."""
+
+    step: Planned
+    inputs: _Storages  # without parameters
+    outputs: _Storages
+    saved: _Storages  # kept for its backward phase, without inputs and outputs
+    token: _Storages  # freed with its autograd graph; empty if it has none
+
+    @property
+    def waits(self) -> bool:
+        """Whether its backward phase may still run, or run again."""
+        return bool(self.token.keys())
+
+    @property
+    def lives(self) -> bool:
+        """Whether anything of it is still held."""
+        return self.waits or bool(self.outputs.nbytes() or self.saved.nbytes())
+
+    def nbytes(self, without: Collection[int]) -> tuple[int, int]:
+        """Return the bytes that its backward phase frees, and those of its outputs."""
+        saved = self.saved.nbytes(without)
+        if self.waits:
+            saved += self.inputs.nbytes(without) + self.step.needs.tangents
+        return saved, self.outputs.nbytes(without)
+
+
+@dataclass(eq=False)
+class LivePasses:
+    """The passes of a module that are alive, and the count of all that began."""
+
+    count: int = 0
+    _passes: list[_Pass] = field(default_factory=list)
+    # Whether the next pass is assumed to replace the outputs of the last one, as if a
+    # loop reassigned their variable; and the pass of which this is assumed now.
+    _are_assigned: bool = True
+    _stale: _Pass | None = None
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no earlier pass waits for its backward phase."""
+        return not any(each.waits for each in self._living())
+
+    def forward(
+        self,
+        step: Planned,
+        limit: int | None,
+        inputs: Sequence[int],
+        outputs: int,
+        run: Callable[[list[Any]], Any],
+    ) -> Callable[[list[Any]], Any]:
+        """Return a forward graph that records its pass, or raises NoRoomError.
+
+        `inputs` are the places of its arguments that are no parameters. It returns
+        `outputs` tensors for the user, then, if it trains, the token of the pass and
+        the tensors that are saved.
+        """
+
+        def call(arguments: list[Any]) -> Any:
+            given = _Storages(arguments)
+            own = _Storages(arguments[at] for at in inputs)
+            if limit is not None and self._living():
+                self._check(step, limit, given.keys(), own)
+            self.count += 1
+            made = run(arguments)
+            known = given.keys()
+            shown = _Storages(made[:outputs], known)
+            saved = _Storages(made[outputs:], known | shown.keys())
+            token = _Storages(made[outputs : outputs + 1])
+            self._passes = [*self._living(), _Pass(step, own, shown, saved, token)]
+            return made
+
+        call._boxed_call = True  # type: ignore[attr-defined]
+        return call
+
+    def backward(
+        self, step: Planned, limit: int | None, run: Callable[[list[Any]], Any]
+    ) -> Callable[[list[Any]], Any]:
+        """Return a backward graph that first checks what is held, or NoRoomError."""
+
+        def call(arguments: list[Any]) -> Any:
+            if limit is not None and self._stale is not None:
+                self._check_outputs(step, limit, _Storages(arguments).keys())
+            return run(arguments)
+
+        call._boxed_call = True  # type: ignore[attr-defined]
+        return call
+
+    def _living(self) -> list[_Pass]:
+        self._passes = [each for each in self._passes if each.lives]
+        return self._passes
+
+    def _check(
+        self, step: Planned, limit: int, given: Collection[int], inputs: _Storages
+    ) -> None:
+        """Raise NoRoomError if this pass, or one that waits, would exceed the limit."""
+        waits: list[tuple[_Pass, tuple[int, int]]] = []
+        held = stale = 0
+        self._stale = None
+        ended = [each for each in self._passes[:-1] if not each.waits]
+        if any(e.step.is_training and e.outputs.nbytes(given) for e in ended):
+            self._are_assigned = False  # a pass has begun since, and they live
+        for each in self._passes:
+            saved, outputs = each.nbytes(given)
+            is_last = each is self._passes[-1]
+            if each.waits:
+                waits.append((each, (saved, outputs)))
+            elif is_last and each.step.is_training and self._are_assigned:
+                held, stale, self._stale = held + saved, outputs, each
+            else:
+                held += saved + outputs
+        gradients = step.needs.gradients if step.is_training else 0
+        others = held + _beside([own for _, own in waits], gradients)
+        room = Room(others, stale, sum(each.step.needs.loss for each, _ in waits))
+        needed = step.needs.in_room(room)
+        if needed > limit:
+            raise _refusal(needed, limit, room, is_own=True)
+        for each, _ in waits:
+            resident = step.needs.resident + inputs.nbytes(each.inputs.keys())
+            new = resident, step.needs.outputs
+            rest = [own for other, own in waits if other is not each]
+            beside = _beside([*rest, new], each.step.needs.gradients)
+            others = held + beside
+            losses = step.needs.loss + room.loss - each.step.needs.loss
+            found = Room(others, loss=losses)
+            needed = each.step.needs.from_loss(found)
+            if needed > limit:
+                raise _refusal(needed, limit, found, is_own=False)
+
+    def _check_outputs(self, step: Planned, limit: int, own: Collection[int]) -> None:
+        """Raise NoRoomError if outputs live that were assumed to be replaced."""
+        stale, self._stale = self._stale, None
+        if stale is None or not stale.outputs.nbytes(own):
+            return
+        self._are_assigned = False  # later passes are planned beside them
+        others = [each for each in self._passes if not each.token.keys() & set(own)]
+        room = Room(sum(sum(each.nbytes(own)) for each in others))
+        needed = step.needs.in_backward(room)
+        if needed > limit:
+            raise _refusal(needed, limit, room, is_own=False)
+
+
+def _refusal(needed: int, limit: int, room: Room, *, is_own: bool) -> NoRoomError:
+    held = format_bytes(room.others + room.stale)
+    why = (
+        "The limit has no room for another pass of the model: earlier passes hold "
+        if is_own
+        else "A pass would exceed the limit in its backward phase: other passes hold "
+    )
+    return NoRoomError(
+        f"{why}{held}.",
+        room=room,
+        is_own=is_own,
+        smallest_limit_bytes=needed,
+        lower_bound_bytes=room.others + room.stale,
+        is_smallest=False,
+        requested_bytes=needed,
+        limit_bytes=limit,
+        hint=NoRoomError.WAYS,
+    )
+
+
+def _beside(others: Sequence[tuple[int, int]], gradients: int) -> int:
+    """Return the most bytes that other passes hold, in any order of backward.
+
+    `others` has, for each pass, the bytes that its backward phase frees, and those of
+    its outputs, which stay. The first backward phase that ends leaves `gradients`.
+    """
+    if not others:
+        return 0
+    whole = sum(map(sum, others))
+    return max(whole, whole - min(saved for saved, _ in others) + gradients)

@@ -1,0 +1,106 @@
+"""What the phases of a planned step need, each for itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from memcfg.plan import Alloc, Compute, Free
+from memcfg.torch.budget._no_room import OTHERS, STALE
+from memcfg.units import align_up
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from memcfg.plan import Plan
+    from memcfg.torch.budget._no_room import Room
+    from memcfg.torch.trace._traced import Traced
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Bytes of a step without what other passes have.
+
+    Parameters
+    ----------
+    beside : int
+        Those beside the graph.
+    forward, at_loss, backward : int
+        The most of the graph in use until the loss, with it, and after it.
+    loss : int
+        What the loss has in use while it runs, of those.
+    resident : int
+        Those that live between the two phases, but for parameters, inputs and
+        outputs; gradients of outputs are among them.
+    outputs, tangents, gradients : int
+        Those of outputs, of their gradients, and of all that backward gives.
+    """
+
+    beside: int
+    forward: int
+    at_loss: int
+    backward: int
+    loss: int
+    resident: int
+    outputs: int
+    tangents: int
+    gradients: int
+
+    @classmethod
+    def of(
+        cls, traced: Traced, plan: Plan, beside: Mapping[str, int], room: Room
+    ) -> Needs:
+        """Return what a plan of a step needs, which was made beside others."""
+        graph = traced.graph
+        sizes = [align_up(tensor.nbytes) for tensor in graph.tensors]
+        roles = [tensor.role for tensor in graph.tensors]
+        absent = set(traced.unused_states(plan))
+        absent |= {at for at, each in enumerate(graph.tensors) if each.name == STALE}
+        there: set[int] = set()
+        between: set[int] = set()
+        forward = at_loss = backward = 0
+        is_late = False
+        for action in plan.actions:
+            if isinstance(action, Alloc) and action.tensor not in absent:
+                there.add(action.tensor)
+            elif isinstance(action, Free):
+                there.discard(action.tensor)
+            now = sum(sizes[each] for each in there)
+            if isinstance(action, Compute):
+                now += align_up(graph.ops[action.op].scratch_bytes)
+            if isinstance(action, Compute) and action.op == traced.boundary:
+                between, at_loss, is_late = set(there), now, True
+            elif is_late:
+                backward = max(backward, now)
+            else:
+                forward = max(forward, now)
+        loss = None if traced.boundary is None else graph.ops[traced.boundary]
+        shown = {at for at, role in enumerate(roles) if role == "output"}
+        outputs = sum(sizes[each] for each in shown)
+        given = ("parameter", "input")
+        inner = {e for e in between - shown if roles[e] not in given}
+        return cls(
+            sum(beside.values()) - beside.get(OTHERS, 0),
+            forward,
+            at_loss - room.loss,
+            backward,
+            # Not known for what has no loss of its own, and another's may read.
+            3 * outputs if loss is None else align_up(loss.scratch_bytes) - room.loss,
+            sum(sizes[each] for each in inner),
+            outputs,
+            0 if loss is None else sum(sizes[each] for each in loss.outputs),
+            sum(sizes[at] for at, role in enumerate(roles) if role == "gradient"),
+        )
+
+    def in_room(self, room: Room) -> int:
+        """Return the bytes of the step beside what others have."""
+        until = max(self.forward + room.stale, self.at_loss + room.loss)
+        return self.beside + room.others + max(until, self.backward)
+
+    def in_backward(self, room: Room) -> int:
+        """Return the bytes of the backward phase beside what others have."""
+        return self.beside + room.others + self.backward
+
+    def from_loss(self, room: Room) -> int:
+        """Return the bytes of what is left when forward has run, beside those."""
+        return self.beside + room.others + max(self.at_loss + room.loss, self.backward)

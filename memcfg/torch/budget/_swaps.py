@@ -1,0 +1,199 @@
+"""What emitted graphs call where a plan has tensors leave and come back.
+
+Autograd keeps tensors only, and drops them whenever a step ends, however that is. So
+what stands for bytes elsewhere is a tensor of eight bytes, a token, whose memory holds
+the object that has them.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from itertools import count
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+import torch
+
+from memcfg._caller import outside
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from memcfg.torch.spill._spill_store import Copy, Region, Store
+
+STORE = "memcfg.store"  # where a traced graph has its store, which lives as long
+
+_numbers = count(1)
+_stores: WeakValueDictionary[int, Store] = WeakValueDictionary()
+_held: WeakValueDictionary[int, _Kept] = WeakValueDictionary()
+
+
+class _Memory(bytearray):
+    """The bytes of a token: a number; and what has that number."""
+
+    held: Any
+
+
+class _Kept:
+    """What a token stands for: a region, or a tensor in it."""
+
+    __slots__ = ("__weakref__",)
+
+
+class _Step(_Kept):
+    """A region of a step."""
+
+    __slots__ = ("region",)
+
+    def __init__(self, region: Region) -> None:
+        self.region = region
+
+
+class _Away(_Kept):
+    """A tensor that has left: where its bytes are, and what they were.
+
+    Invariant: `source` is there until the copy out has been waited for, and `target`
+    until the copy back has, so that nobody else has their memory meanwhile.
+    """
+
+    __slots__ = (
+        "back",
+        "geometry",
+        "nbytes",
+        "offset",
+        "out",
+        "region",
+        "source",
+        "stays",
+        "target",
+    )
+
+    def __init__(self, region: Region, offset: int, tensors: Sequence[Any]) -> None:
+        storage = tensors[0].untyped_storage()
+        self.region = region
+        self.offset = offset
+        self.nbytes = storage.nbytes()
+        self.geometry = [
+            (each.dtype, each.storage_offset(), tuple(each.shape), each.stride())
+            for each in tensors
+        ]
+        self.source: Any = tensors[0]
+        self.target: Any = None
+        self.out: Copy | None = None
+        self.back: Copy | None = None
+        self.stays: list[Any] | None = None  # what does not leave after all
+
+    def view(self, number: int, storage: Any) -> torch.Tensor:
+        """Return a tensor over what comes back."""
+        dtype, offset, shape, stride = self.geometry[number]
+        made = torch.empty(0, dtype=dtype, device=self.region.store.device)
+        return made.set_(storage, offset, shape, stride)
+
+    def __del__(self) -> None:
+        for name in ("out", "back"):
+            copy = getattr(self, name, None)  # None: not yet made, or none
+            if copy is not None:
+                copy.settle()
+
+
+def register(store: Store) -> int:
+    """Return the number that emitted graphs know a store by, as long as it lives."""
+    for number, each in _stores.items():
+        if each is store:
+            return number
+    number = next(_numbers)
+    _stores[number] = store
+    return number
+
+
+def _token(held: _Kept) -> torch.Tensor:
+    number = next(_numbers)
+    memory = _Memory(number.to_bytes(8, sys.byteorder))
+    memory.held = held
+    _held[number] = held
+    return torch.frombuffer(memory, dtype=torch.int64)
+
+
+def _of(token: torch.Tensor) -> Any:
+    """Return what a token stands for; RuntimeError if that has gone."""
+    found = _held.get(int(token.item()))
+    if found is None:
+        raise RuntimeError(
+            "the place of a tensor that left is gone: the tensors that autograd saved "
+            "were copied. Run a budgeted module without hooks on saved tensors"
+        )
+    return found
+
+
+def spill_region(store: int, nbytes: int) -> torch.Tensor:
+    """Begin the copies of a step."""
+    return _token(_Step(_stores[store].take(nbytes)))
+
+
+def spill_region_again(token: torch.Tensor) -> torch.Tensor:
+    """Go on with them in backward, elsewhere if forward's are to be read again."""
+    region = _of(token).region
+    if torch._C._current_graph_task_id() == -1:
+        return token
+    if not torch._C._autograd._get_current_graph_task_keep_graph():
+        return token
+    return _token(_Step(region.store.take(region.nbytes)))
+
+
+def swap_out(
+    token: torch.Tensor, tensors: Sequence[torch.Tensor], offset: int, nbytes: int
+) -> torch.Tensor:
+    """Begin to copy a storage out, which tensors view."""
+    region = _of(token).region
+    region.check_process()
+    away = _Away(region, offset, tensors)
+    if away.nbytes > nbytes:
+        warnings.warn(
+            f"a tensor of {away.nbytes} bytes was planned with {nbytes}, and stays: "
+            "the peak may be above the limit",
+            RuntimeWarning,
+            stacklevel=outside("torch"),
+        )
+    if away.nbytes > nbytes or tensors[0].device != region.store.device:
+        away.stays = list(tensors)
+    else:
+        storage = tensors[0].untyped_storage()
+        away.out = region.store.copy_out(region, offset, storage)
+    return _token(away)
+
+
+def swapped_out(token: torch.Tensor) -> torch.Tensor:
+    """Wait for it, and let the storage go."""
+    away = _of(token)
+    if away.out is not None:
+        away.out.wait()
+        away.out = None
+    away.source = None
+    return token
+
+
+def swap_in(token: torch.Tensor) -> torch.Tensor:
+    """Begin to copy it back, into a new storage."""
+    away = _of(token)
+    if away.stays is not None:
+        return away.stays[0]
+    away.region.check_process()
+    if away.out is not None:
+        swapped_out(token)
+    store = away.region.store
+    made = torch.empty(away.nbytes, dtype=torch.uint8, device=store.device)
+    storage = away.target = made.untyped_storage()
+    away.back = store.copy_in(away.region, away.offset, storage)
+    return away.view(0, storage)
+
+
+def swapped_in(first: torch.Tensor, token: torch.Tensor, number: int) -> torch.Tensor:
+    """Wait for it; give one of the tensors that viewed the storage."""
+    away = _of(token)
+    if away.stays is not None:
+        return away.stays[number]
+    if away.back is not None:
+        away.back.wait()
+        away.back = away.target = None
+    return first if number == 0 else away.view(number, first.untyped_storage())

@@ -1,0 +1,116 @@
+"""What a training step of eager PyTorch has in use, by running it on fake tensors.
+
+Fake tensors take the kernels of their device; meta tensors would take others than a CPU
+does, of attention and recurrent layers.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._subclasses import FakeTensorMode
+from torch.utils._pytree import tree_leaves
+
+from memcfg._caller import outside
+from memcfg._first_line import first_line
+from memcfg.torch.trace._faked import faked, faked_module, in_place_of, state_of
+from memcfg.torch.trace._kept_functions import kept_in_eager
+from memcfg.torch.trace._live_storages import LiveStorages, Measure
+from memcfg.torch.trace._same_numbers import same_numbers
+from memcfg.torch.trace._traced import nbytes_of, rounded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from torch import nn
+
+
+def eager_bytes(
+    module: nn.Module,
+    loss: Callable[[Any], torch.Tensor] | None,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    state_bytes: int,
+    update_bytes: int | None,
+    measure: Measure | None,
+) -> int | None:
+    """Return the most bytes in use in a step of forward, loss, backward and update.
+
+    Nothing is computed. Autograd itself runs forward and backward of a copy of the
+    module whose tensors are fake and live as real ones do: what is in place, a view or
+    saved is PyTorch's own choice. Outputs and the loss live as long as variables of a
+    training loop. Of a loss that is not known three times the outputs are counted, as
+    in a plan. None, with a warning: the module cannot be copied, or not run so.
+    """
+    gradients = [(each, each.grad) for each in module.parameters()]
+    try:
+        with same_numbers():
+            peak = _peak(module, loss, args, kwargs, update_bytes or 0, measure)
+    except Exception as error:  # whatever the user's code raises
+        warnings.warn(
+            f"the peak of {type(module).__name__} in eager PyTorch is not known: it "
+            f"does not run on tensors without data: {first_line(error)}",
+            RuntimeWarning,
+            stacklevel=outside("torch"),
+        )
+        return None
+    finally:
+        for each, gradient in gradients:
+            if each.grad is not gradient:
+                each.grad = gradient
+    return state_bytes + peak
+
+
+def _peak(
+    module: nn.Module,
+    loss: Callable[[Any], torch.Tensor] | None,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    update_bytes: int,
+    measure: Measure | None,
+) -> int:
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    twin = faked_module(mode, module)
+    with kept_in_eager(), mode, torch.enable_grad():
+        inputs, by_name = faked(mode, (tuple(args), dict(kwargs)))
+        given = [*state_of(twin), *_tensors((inputs, by_name))]
+        leaves = [each for each in given if each.is_leaf and each.requires_grad]
+        given += [each.grad for each in leaves if each.grad is not None]
+        there = {each.untyped_storage()._cdata: nbytes_of(each) for each in given}
+        watch = LiveStorages(given, measure, only_fake=True)
+        with in_place_of(module, twin), watch as live:
+            made = twin(*inputs, **by_name)
+            value = None if loss is None else loss(made)
+            _backward(live, made, value, leaves)
+            live.add(update_bytes)
+    peak: int = live.peak_bytes
+    return sum(there.values()) + peak
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    return [each for each in tree_leaves(tree) if isinstance(each, torch.Tensor)]
+
+
+def _backward(
+    live: LiveStorages,
+    made: Any,
+    value: torch.Tensor | None,
+    leaves: Sequence[torch.Tensor],
+) -> None:
+    """Run backward from a loss, or, if it is not known, from gradients of outputs.
+
+    What else the loss reads may be the user's, whose gradients are not to change.
+    """
+    if value is not None:
+        roots, gradients = [value] if value.requires_grad else [], None
+    else:
+        roots = [each for each in _tensors(made) if each.requires_grad]
+        live.add(3 * sum(rounded(int(each.nbytes), each.device) for each in roots))
+        gradients = [torch.empty_like(each) for each in roots]
+    if roots and leaves:
+        others = live.watch(roots) - {id(each) for each in leaves}
+        # Within `inputs` a checkpoint that is reentrant does not run.
+        torch.autograd.backward(roots, gradients, inputs=leaves if others else None)

@@ -1,0 +1,234 @@
+"""What a step will need, before there is one: nothing of the model runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from memcfg.files import write_atomically
+from memcfg.torch.budget._backend import (
+    ALLOCATED,
+    HELD,
+    SO_FAR,
+    STATE,
+    WORKSPACES,
+    Planner,
+    costs_of,
+)
+from memcfg.torch.budget._budgeted import (
+    check_fits,
+    checked_example,
+    planned_only,
+    tracing,
+)
+from memcfg.torch.budget._step_report import by_module, by_role, table_of
+from memcfg.torch.estimate._eager import eager_bytes
+from memcfg.torch.estimate._measured_calls import MeasuredCalls
+from memcfg.torch.trace._beside import gradient_bytes
+from memcfg.torch.trace._costs import MeasuredCosts
+from memcfg.torch.trace._loss import loss_bytes
+from memcfg.torch.trace._update_bytes import optimizer_bytes, update_bytes
+from memcfg.units import format_bytes
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Mapping, Sequence
+
+    import torch
+    from torch import nn
+
+    from memcfg.torch.budget._backend import Step
+    from memcfg.torch.trace._traced import Costs
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a training step is predicted to need; printing it gives tables.
+
+    Parameters
+    ----------
+    peak_bytes : int
+        The most bytes in use at a time in a step of `budget` without a limit.
+    eager_bytes : int or None
+        The most in a step of PyTorch without memcfg, which frees in another order, and
+        works in place where the module or autograd does. None: not known.
+    floor_bytes : int
+        The smallest limit that `budget` can keep; with an `nn.LSTM` on a CPU the
+        smallest with eager's bits.
+    by_role : mapping of str to int
+        Bytes at that time: parameters, gradients, activations, scratch and so on.
+    by_module : mapping of str to int
+        Those of the graph by the path of the module that owns them.
+    """
+
+    peak_bytes: int
+    eager_bytes: int | None
+    floor_bytes: int
+    by_role: Mapping[str, int]
+    by_module: Mapping[str, int]
+
+    def __str__(self) -> str:
+        eager = ""
+        if self.eager_bytes is not None:
+            eager = f"{format_bytes(self.eager_bytes)} in PyTorch, "
+        return "\n".join(
+            (
+                f"Peak of a step: {eager}{format_bytes(self.peak_bytes)} planned "
+                "without a limit",
+                f"Smallest limit: {format_bytes(self.floor_bytes)}",
+                table_of("role", self.by_role),
+                table_of("module", self.by_module),
+            )
+        )
+
+
+def estimate(
+    model: nn.Module,
+    example: Sequence[Any] = (),
+    *,
+    example_kwargs: Mapping[str, Any] | None = None,
+    loss: Callable[[Any], torch.Tensor] | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+    times: str = "measured",
+) -> Estimate:
+    """Predict the memory of a training step without running it.
+
+    The step is traced with fake tensors, and the model's Python runs on them once more,
+    as eager PyTorch runs it. Distinct ops are run alone, once, for their scratch,
+    unless `times` are nominal.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        The model, which `torch.compile` must trace as one graph.
+    example : sequence, default ()
+        Its inputs, positional.
+    example_kwargs : mapping or None, default None
+        Its inputs by name, beside those.
+    loss : callable or None, default None
+        Makes a scalar of the model's output, as your own loss does outside of the
+        model; it is traced and never run. None: three times the bytes of the outputs
+        are counted for it.
+    optimizer : torch.optim.Optimizer or None, default None
+        Its state is counted, as it will be after a step, and the tensors that its step
+        has in use for a while.
+    times : str, default "measured"
+        ``"nominal"``: nothing is run, and no scratch is known.
+
+    Returns
+    -------
+    Estimate
+        The prediction.
+
+    Raises
+    ------
+    TypeError
+        If the example is no sequence of inputs, `example_kwargs` no mapping, both are
+        not what the model takes, or the optimizer is none of PyTorch's.
+    ValueError
+        If times are of another kind, the model does not run on the example, has lazy
+        layers without shapes or sparse tensors, or it or the loss cannot be traced, or
+        the optimizer has none of the model's parameters, or keeps what cannot be tried.
+
+    Examples
+    --------
+    >>> import memcfg.torch as mt, torch
+    >>> told = mt.estimate(torch.nn.Linear(8, 4), (torch.ones(2, 8),), times="nominal")
+    >>> told.peak_bytes >= told.floor_bytes > 0
+    True
+    """
+    inputs = checked_example(example, example_kwargs)
+    check_fits(model, inputs, optimizer)
+    costs = costs_of(times)
+    step = _traced(model, model, inputs, costs, optimizer, loss)
+    eager = eager_bytes(
+        model,
+        loss,
+        *inputs,
+        state_bytes=sum(step.beside.get(e, 0) for e in (STATE, WORKSPACES, HELD)),
+        update_bytes=update_bytes(optimizer),
+        measure=MeasuredCalls(costs) if isinstance(costs, MeasuredCosts) else None,
+    )
+    return Estimate(
+        step.peak_bytes,
+        eager,
+        step.floor_bytes(ALLOCATED),
+        by_role(step),
+        by_module(step),
+    )
+
+
+def export(
+    model: nn.Module,
+    example: Sequence[Any],
+    path: str | os.PathLike[str],
+    *,
+    example_kwargs: Mapping[str, Any] | None = None,
+    loss: Callable[[Any], torch.Tensor] | None = None,
+    times: str = "measured",
+) -> None:
+    """Write the graph of a training step as ``memcfg.graph/1``.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        The model, which `torch.compile` must trace as one graph.
+    example : sequence
+        Its inputs, positional.
+    path : str or path-like
+        The file, which is replaced.
+    example_kwargs : mapping or None, default None
+        Its inputs by name, beside those.
+    loss : callable or None, default None
+        Makes a scalar of the model's output; None: the step has an op of no cost
+        instead.
+    times : str, default "measured"
+        ``"nominal"``: nothing is run, and no scratch is known.
+
+    Raises
+    ------
+    OSError
+        If the file can't be written.
+    TypeError
+        If the example is no sequence of inputs, `example_kwargs` no mapping, or both
+        are not what the model takes.
+    ValueError
+        If times are of another kind, or the model does not run on the example, or
+        cannot be traced.
+    """
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        made = model(*args, **kwargs)
+        return made if loss is None else loss(made)
+
+    inputs = checked_example(example, example_kwargs)
+    check_fits(model, inputs)
+    step = _traced(run, model, inputs, costs_of(times))
+    write_atomically(Path(path), (step.traced.graph.to_json().encode(),))
+
+
+def _traced(
+    run: Callable[..., Any],
+    model: nn.Module,
+    inputs: tuple[Sequence[Any], Mapping[str, Any]],
+    costs: Costs,
+    optimizer: torch.optim.Optimizer | None = None,
+    loss: Callable[[Any], torch.Tensor] | None = None,
+) -> Step:
+    """Trace what is run of a model, and plan a step of it without a limit."""
+    planner = Planner(
+        None,
+        costs=costs,
+        beside={
+            STATE: optimizer_bytes(optimizer),
+            SO_FAR: gradient_bytes(model),
+        },
+        only_plan=True,
+        update_bytes=update_bytes(optimizer),
+    )
+    with tracing(True):
+        if loss is not None:
+            planner.loss_bytes = loss_bytes(model, loss, *inputs)
+        planned_only(run, planner, *inputs)
+    return planner.steps[-1]

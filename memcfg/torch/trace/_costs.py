@@ -1,0 +1,345 @@
+"""Seconds and scratch of each distinct op, measured once on its device.
+
+Scratch is what an op has allocated at its busiest beyond what it gives back, by the
+allocator's own events, which are exact. Inputs are random, in the layout of the traced
+ones, conjugate and negative views among them; integers are zeros, which are legal as
+indices. Of an op whose scratch depends on numbers, such as `matrix_exp`, these are of
+the kind that need most.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+import os
+import platform
+import time
+import warnings
+from hashlib import sha256
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.autograd import (
+    ProfilerConfig,
+    ProfilerState,
+    _disable_profiler_legacy,
+    _enable_profiler_legacy,
+)
+from torch.profiler import record_function
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_map
+
+from memcfg._caller import outside
+from memcfg.devices._file_cache import CacheKind, find_file_cache
+from memcfg.torch.trace._traced import (
+    ALIGNMENTS,
+    RUNS_AS,
+    nbytes_of,
+    nominal_costs,
+    values_of,
+)
+from memcfg.units import align_up
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from memcfg.torch.trace._traced import Costs
+
+_KEPT = CacheKind(
+    "torch_costs",
+    "MEMCFG_TORCH_COSTS",
+    16 * 2**20,
+    "the costs of PyTorch's ops are not kept on the disk ({reason}), and are measured "
+    "again in each process",
+)
+_MARK = "memcfg:"
+_RUNS = 2  # whose shorter one counts
+_Costs = dict[str, tuple[float, int]]
+told_by: dict[Any, Costs] = {}  # of ops that measure themselves
+
+
+class MeasuredCosts:
+    """Costs of nodes by what they do: measured once, kept in memory and on the disk."""
+
+    def __init__(self) -> None:
+        self._known: _Costs = {}
+
+    def prepare(self, nodes: Iterable[fx.Node]) -> None:
+        """Measure those of the nodes that are not known."""
+        new: dict[str, fx.Node] = {}
+        for node in nodes:
+            if _is_measured(node):
+                key = _key_of(node)
+                if key not in self._known and key not in new:
+                    new[key] = node
+        cache = find_file_cache(_KEPT)
+        for key in list(new):
+            found = None if cache is None else cache.read(key)
+            if found is not None:
+                seconds, scratch = json.loads(found)
+                self._known[key] = seconds, scratch
+                del new[key]
+        if not new:
+            return
+        measured = _measure(new)
+        if unknown := sorted({str(new[key].target) for key in new.keys() - measured}):
+            warnings.warn(
+                f"cannot run {', '.join(unknown)} on made-up inputs: their time is "
+                "nominal and their scratch unknown, so a peak may be above its limit",
+                RuntimeWarning,
+                stacklevel=outside("torch"),
+            )
+        self._known.update(measured)
+        if cache is not None:
+            for key, costs in measured.items():
+                cache.write(key, json.dumps(costs).encode())
+
+    def __call__(self, node: fx.Node) -> tuple[float, int]:
+        """Return seconds and scratch bytes of a node."""
+        if node.target in told_by:
+            return told_by[node.target](node)
+        if not _is_measured(node):
+            return nominal_costs(node)
+        found = self._known.get(_key_of(node))
+        return nominal_costs(node) if found is None else found
+
+
+def _is_measured(node: fx.Node) -> bool:
+    """Whether a node is an op of PyTorch's own; others may have effects."""
+    return (
+        node.op == "call_function"
+        and isinstance(node.target, torch._ops.OpOverload)
+        and node.target.namespace in ("aten", "memcfg")
+    )
+
+
+def _run(node: fx.Node) -> Any:
+    """Return what a planned step calls for a node."""
+    return node.meta.get(RUNS_AS, node.target)
+
+
+def _key_of(node: fx.Node) -> str:
+    def told(each: Any) -> Any:
+        if not isinstance(each, fx.Node):
+            return repr(each)
+        return [
+            (
+                (str(v.dtype), tuple(v.shape), v.stride(), v.device.type),
+                (v.is_conj(), v.is_neg()),
+            )
+            if isinstance(v, torch.Tensor)
+            else repr(v)
+            for v in [each.meta.get("val")]
+        ]
+
+    arguments = fx.node.map_aggregate((node.args, dict(node.kwargs)), told)
+    processor = platform.processor(), torch.backends.cpu.get_cpu_capability()
+    machine = torch.__version__, torch.get_num_threads(), processor
+    gpus = [torch.cuda.get_device_name(each) for each in _gpus([node])]
+    flags = torch.backends.mkldnn.enabled, os.cpu_count()
+    what = _run(node)
+    name = what.__name__ if RUNS_AS in node.meta else str(what)
+    text = repr((machine, flags, gpus, name, arguments))
+    return sha256(text.encode()).hexdigest()
+
+
+def _gpus(nodes: Iterable[fx.Node]) -> list[int]:
+    """List the GPUs that nodes work on, by their numbers."""
+    found = {
+        value.device.index or 0
+        for node in nodes
+        for each in (node, *node.all_input_nodes)
+        for value in values_of(each)
+        if value.device.type == "cuda"
+    }
+    return sorted(found)
+
+
+def _made_up(node: fx.Node) -> Any:
+    """Make values like those of a node.
+
+    What an op gives beside its results, such as places of maxima or a workspace that
+    only its gradient understands, is made by that op: anything else may be a crash.
+    """
+    value = node.meta.get("val")
+    if node.target is operator.getitem and isinstance(value, torch.Tensor):
+        maker, at = node.args
+        own = not value.dtype.is_floating_point
+        if own and isinstance(maker, fx.Node) and _is_measured(maker):
+            arguments, options = made_up_arguments(maker)
+            return _run(maker)(*arguments, **options)[at]
+
+    def like(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        real = torch.empty_strided(
+            value.shape, value.stride(), dtype=value.dtype, device=value.device
+        )
+        count = real.untyped_storage().nbytes() // real.element_size()
+        flat = real.as_strided((count,), (1,), 0)  # elements may share a place
+        if value.dtype.is_floating_point or value.dtype.is_complex:
+            parts = torch.view_as_real(flat) if value.dtype.is_complex else flat
+            parts.uniform_(0.1, 0.9)
+        else:
+            flat.zero_()
+        real = real.conj() if value.is_conj() else real  # which many ops resolve
+        return torch._neg_view(real) if value.is_neg() else real
+
+    return tree_map(like, node.meta["val"])
+
+
+def _measure(nodes: dict[str, fx.Node]) -> _Costs:
+    """Run each node a few times, alone; those that cannot be run so are left out."""
+    found: _Costs = {}
+    with (
+        unset_fake_temporarily(),
+        _disable_current_modes(),
+        torch.random.fork_rng(devices=_gpus(nodes.values())),
+        torch.no_grad(),
+        torch._C._DisableAutocast(),
+    ):
+        seconds = {key: _seconds(node) for key, node in nodes.items()}
+        known = {key: node for key, node in nodes.items() if seconds[key] is not None}
+        peaks = _bytes({key: _ready(node) for key, node in known.items()})
+    for key, node in nodes.items():
+        time_of = seconds[key]
+        if time_of is None:
+            continue
+        read = {
+            v.untyped_storage()._cdata
+            for each in node.all_input_nodes
+            for v in values_of(each)
+        }
+        made = {
+            v.untyped_storage()._cdata: nbytes_of(v)
+            for v in values_of(node)
+            if v.untyped_storage()._cdata not in read
+        }
+        found[key] = time_of, max(0, peaks.get(key, (0, 0))[0] - sum(made.values()))
+    return found
+
+
+def made_up_arguments(node: fx.Node) -> tuple[Any, Any]:
+    """Make arguments like those of a node."""
+    made = {each: _made_up(each) for each in node.all_input_nodes}
+    arguments = fx.node.map_arg(node.args, lambda each: made[each])
+    return arguments, fx.node.map_arg(dict(node.kwargs), lambda each: made[each])
+
+
+def _seconds(node: fx.Node) -> float | None:
+    """Return the shortest of a few runs after one more; None: it can't be run so."""
+    gpus = _gpus([node])
+    try:
+        arguments, options = made_up_arguments(node)
+        _run(node)(*arguments, **options)
+        best = float("inf")
+        for _ in range(_RUNS):
+            _wait(gpus)
+            began = time.perf_counter()
+            _run(node)(*arguments, **options)
+            _wait(gpus)
+            best = min(best, time.perf_counter() - began)
+    except (RuntimeError, TypeError, ValueError, IndexError):
+        return None
+    return best
+
+
+def _wait(gpus: Iterable[int]) -> None:
+    """Wait until GPUs have done what they were given."""
+    for gpu in gpus:
+        torch.cuda.synchronize(gpu)
+
+
+def _allocations(runs: Mapping[str, Callable[[], Callable[[], Any]]]) -> list[Any]:
+    """Run each between marks, and return marks and allocations of this thread.
+
+    A run is made ready before its mark. PyTorch's older profiler gives both in their
+    order; the newer one writes to stderr when it starts and stops, and ends another
+    that is running.
+    """
+    _enable_profiler_legacy(
+        ProfilerConfig(
+            ProfilerState.CPU,
+            False,  # shapes
+            True,  # memory
+            False,  # stacks
+            False,  # FLOPs
+            False,  # modules
+            torch._C._profiler._ExperimentalConfig(),
+        )
+    )
+    try:
+        for key, ready in runs.items():
+            run = ready()
+            with record_function(_MARK + key):
+                kept = run()
+            del kept, run
+    finally:
+        records = _disable_profiler_legacy()
+    return [record for thread in records for record in thread]
+
+
+def _ready(node: fx.Node) -> Callable[[], Callable[[], Any]]:
+    """Return what makes the arguments of a node, and returns what calls it."""
+
+    def ready() -> Callable[[], Any]:
+        arguments, options = made_up_arguments(node)
+        return lambda: _run(node)(*arguments, **options)
+
+    return ready
+
+
+def bytes_of_run(run: Callable[[], Any]) -> tuple[int, int]:
+    """Return the most bytes beyond the start that a run has allocated, and the last.
+
+    0 while somebody's profiler counts: there is one for a thread.
+    """
+    if torch.autograd._profiler_enabled():
+        run()
+        return 0, 0
+    return _bytes({"run": lambda: run})["run"]
+
+
+def _bytes(
+    runs: Mapping[str, Callable[[], Callable[[], Any]]],
+) -> dict[str, tuple[int, int]]:
+    """Return the most bytes that each of several runs allocates, and those it keeps."""
+    records: list[Any] = []
+    if torch.autograd._profiler_enabled():  # the user's: there is one for a thread
+
+        def work() -> None:
+            with torch.no_grad():
+                records.extend(_allocations(runs))
+
+        thread = Thread(target=work)
+        thread.start()
+        thread.join()
+    else:
+        records = _allocations(runs)
+    found: dict[str, tuple[int, int]] = {}
+    key, depth, now = "", 0, 0
+    for record in records:
+        kind, name = record.kind(), record.name()
+        if kind == "push" and name.startswith(_MARK):
+            key, depth, now = name[len(_MARK) :], 0, 0
+            found[key] = 0, 0
+        elif kind == "push":
+            depth += 1
+        elif kind == "pop" and depth == 0:
+            key = ""
+        elif kind == "pop":
+            depth -= 1
+        elif kind == "memory_alloc" and key:
+            now += _whole(record.cpu_memory_usage(), "cpu")
+            now += _whole(record.cuda_memory_usage(), "cuda")
+            found[key] = max(found[key][0], now), now
+    return found
+
+
+def _whole(nbytes: int, kind: str) -> int:
+    """Round bytes that were allocated, or, below 0, freed, as their allocator does."""
+    size = align_up(abs(nbytes), ALIGNMENTS[kind])
+    return size if nbytes > 0 else -size

@@ -1,0 +1,177 @@
+"""The bytes of what ops on fake tensors make while it is alive, as eager has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._subclasses import FakeTensor
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from memcfg.torch.trace._traced import nbytes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_aten = torch.ops.aten
+_LEAF = "torch::autograd::AccumulateGrad"
+Measure = Callable[[Any, Any, Any, Any], tuple[int, Any]]
+
+
+class LiveStorages(TorchDispatchMode):  # type: ignore[misc]
+    """Counts the bytes of the storages that ops make while they are alive.
+
+    Autograd adds a gradient to another one, and makes it a parameter's, in place where
+    nobody else has it. Of fake tensors Python has a reference, too, so that it makes a
+    new one; what it takes the place of is gone with the op, which is how it is known.
+
+    Parameters
+    ----------
+    given : iterable of torch.Tensor
+        Tensors whose storages are not counted.
+    measure : callable or None, default None
+        Tells, of an op, its arguments, those by name and what it made, the bytes that
+        it has in use only while it runs, and tensors like those it made, in storages
+        as it really makes them. None: no bytes, and these tensors.
+    only_fake : bool, default False
+        Whether a change of a tensor that is not fake is a RuntimeError.
+    """
+
+    def __init__(
+        self,
+        given: Iterable[torch.Tensor],
+        measure: Measure | None = None,
+        *,
+        only_fake: bool = False,
+    ) -> None:
+        super().__init__()
+        self._only_fake = only_fake
+        self._given = {each.untyped_storage()._cdata for each in given}
+        self._alive: dict[int, tuple[StorageWeakRef, int]] = {}
+        self._measure = measure
+        # A gradient that may be in the place of another: both keys, its bytes, and
+        # those of all others then.
+        self._in_place: tuple[int, int, int, int] | None = None
+        self._ended: int | None = None  # the node of autograd that has just ended
+        self.peak_bytes = 0
+
+    def watch(self, roots: Iterable[torch.Tensor]) -> set[int]:
+        """Learn when each node of autograd ends: what it gave is added after that.
+
+        Return the ids of the leaves that get gradients.
+        """
+        left = [each.grad_fn for each in roots if each.grad_fn is not None]
+        known, leaves = set(left), set()
+        while left:
+            node = left.pop()
+            if node.name() == _LEAF:
+                leaves.add(id(node.variable))
+            else:
+                node.register_hook(partial(self._end, node._sequence_nr()))
+            new = {each for each, _ in node.next_functions if each is not None} - known
+            known |= new
+            left += new
+        return leaves
+
+    def _end(self, number: int, *_: Any) -> None:
+        self._ended = number
+
+    @property
+    def bytes_now(self) -> int:
+        """The bytes that are alive."""
+        self._forget()
+        return sum(nbytes for _, nbytes in self._alive.values())
+
+    def add(self, nbytes: int) -> None:
+        """Count bytes that are in use now, and only now."""
+        self.peak_bytes = max(self.peak_bytes, self.bytes_now + nbytes)
+
+    def __torch_dispatch__(
+        self, func: Any, _types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        given = kwargs or {}
+        if func.namespace == "prim":  # asks for a device
+            return func(*args, **given)
+        if self._only_fake and func._schema.is_mutable:
+            changed = args[0] if args else None
+            if isinstance(changed, torch.Tensor) and not isinstance(
+                changed, FakeTensor
+            ):
+                raise RuntimeError("it changes a tensor that no copy of it has")
+        if func is not _aten.copy_.default:  # which follows on what it fills
+            self._settle()
+        made = func(*args, **given)
+        old = self._taken_over(func, args, made)
+        scratch, values = 0, made
+        if self._measure is not None:
+            scratch, values = self._measure(func, args, given, made)
+        told: dict[int, dict[int, int]] = {}  # several may be real where one is fake
+        storages = {}
+        for each, real in zip(tree_leaves(made), tree_leaves(values), strict=True):
+            if isinstance(each, torch.Tensor):
+                storage = each.untyped_storage()
+                storages[storage._cdata] = storage
+                own = told.setdefault(storage._cdata, {})
+                own[real.untyped_storage()._cdata] = nbytes_of(real)
+        for key, storage in storages.items():
+            self._made(key, storage, sum(told[key].values()), old)
+        self.add(scratch)
+        return made
+
+    def _made(
+        self, key: int, storage: Any, nbytes: int, old: torch.Tensor | None
+    ) -> None:
+        if key in self._given:
+            return
+        if old is not None and key not in self._alive:
+            place = old.untyped_storage()._cdata
+            self._in_place = key, place, nbytes, self.bytes_now
+            nbytes = 0
+        elif self._in_place is not None and key == self._in_place[0]:
+            nbytes = 0
+        self._alive[key] = StorageWeakRef(storage), nbytes
+
+    def _forget(self) -> None:
+        self._alive = {
+            key: held for key, held in self._alive.items() if not held[0].expired()
+        }
+
+    def _settle(self) -> None:
+        """See whether the last gradient took a place, and count it from now on."""
+        if self._in_place is None:
+            return
+        key, place, nbytes, others = self._in_place
+        self._in_place = None
+        self._forget()
+        if place in self._given or place in self._alive:  # somebody has it
+            self.peak_bytes = max(self.peak_bytes, others + nbytes)
+        if key in self._alive:
+            self._alive[key] = self._alive[key][0], nbytes
+
+    def _taken_over(self, func: Any, args: Any, made: Any) -> torch.Tensor | None:
+        """Return the tensor in whose place autograd works if nobody else has it."""
+        if torch._C._current_graph_task_id() < 0:  # no backward runs
+            return None
+        node = torch._C._current_autograd_node()
+        if node is not None and node.name() == _LEAF:
+            clones = func in (_aten.new_empty_strided.default, _aten.clone.default)
+            return args[0] if clones and made.stride() == args[0].stride() else None
+        if node is not None and node._sequence_nr() != self._ended:
+            return None
+        # Between two nodes gradients of one tensor are added. Views have their bases.
+        adds = func is _aten.add.Tensor and not args[0]._is_view()
+        return args[0] if adds and _is_dense(args[0]) else None
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Whether each byte of a tensor is of one element, and there are no others."""
+    count = 1
+    for step, length in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if length != 1 and step != count:
+            return False
+        count *= length
+    return True

@@ -1,0 +1,307 @@
+"""Recurrent layers of oneDNN in a traced step: an op forward, and one backward.
+
+PyTorch traces `nn.LSTM` as the ops of its steps, since it has no gradient of oneDNN's
+layer in a traced graph. Its eager steps on a CPU have that layer, which is what these
+functions trace, in eager's order of ops (ATen's ``native/mkldnn/RNN.cpp``).
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import local
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.utils._python_dispatch import _disable_current_modes
+
+from memcfg.torch.trace._costs import made_up_arguments
+from memcfg.torch.trace._traced import RUNS_AS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+_LAYER = torch.ops.aten.mkldnn_rnn_layer.default
+_BACKWARD = torch.ops.aten.mkldnn_rnn_layer_backward.default
+_WORKSPACE, _SECOND_BIAS = 3, 4  # places in what they return
+_LSTM = 2  # oneDNN's number of a kind
+_DTYPES = (torch.float32, torch.bfloat16)  # that eager has layers of
+_NAMES = (  # of what `torch.lstm` takes for sequences that are not packed
+    *("input", "hx", "params", "has_biases", "num_layers", "dropout", "train"),
+    *("bidirectional", "batch_first"),
+)
+Pair = tuple[torch.Tensor, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """What a layer is told beside its tensors.
+
+    Parameters
+    ----------
+    reverse : bool
+        Whether it begins at the end.
+    hidden_size, num_layers : int
+        Those of the module.
+    has_biases, bidirectional, batch_first, train : bool
+        Those of the module.
+    """
+
+    reverse: bool
+    hidden_size: int
+    num_layers: int
+    has_biases: bool
+    bidirectional: bool
+    batch_first: bool
+    train: bool
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """What the op takes behind its tensors."""
+        settings = self.has_biases, self.bidirectional, self.batch_first, self.train
+        return self.reverse, [], _LSTM, self.hidden_size, self.num_layers, *settings
+
+
+class _Run(torch.autograd.Function):  # type: ignore[misc]
+    """One direction of one layer."""
+
+    @staticmethod
+    def forward(ctx: Any, how: _Layer, *tensors: torch.Tensor) -> Any:
+        out, hy, cy, workspace = _LAYER(*tensors, *how.arguments)
+        ctx.how = how
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*tensors, out, hy, cy, workspace)
+        return out, hy, cy
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor | None) -> Any:
+        how = ctx.how
+        *tensors, workspace = ctx.saved_tensors
+        x, w_ih, w_hh, b_ih, b_hh, hx, cx = _BACKWARD(
+            *tensors,
+            *gradients,
+            how.reverse,
+            _LSTM,
+            how.hidden_size,
+            how.num_layers,
+            how.has_biases,
+            how.train,
+            how.bidirectional,
+            [],
+            how.batch_first,
+            workspace,
+        )
+        return None, x, w_ih, w_hh, b_ih, b_hh, hx, cx
+
+
+def _lstm(
+    x: torch.Tensor,
+    state: Pair,
+    weights: Sequence[torch.Tensor],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Do as `torch.lstm` does with oneDNN."""
+    x = (x.transpose(0, 1) if batch_first else x).contiguous()
+    hx, cx = (each.contiguous() for each in state)
+    hidden = hx.shape[-1]
+    directions, count = 1 + bidirectional, 4 if has_biases else 2
+    last_h: list[torch.Tensor] = []
+    last_c: list[torch.Tensor] = []
+    for layer in range(num_layers):
+        made = []
+        for reverse in (False, True)[:directions]:
+            at = len(last_h)
+            own = list(weights[at * count : (at + 1) * count])
+            if not has_biases:
+                own += [torch.zeros_like(each) for each in own]
+            how = _Layer(
+                reverse,
+                hidden,
+                num_layers,
+                has_biases,
+                bidirectional,
+                batch_first,
+                train,
+            )
+            run = _Run.apply if torch.is_grad_enabled() else _run_inference
+            out, h, c = run(how, x, *own, hx[at], cx[at])
+            made.append(out)
+            last_h.append(h)
+            last_c.append(c)
+        x = made[0] if directions == 1 else torch.cat(made, -1)
+        if dropout and train and layer < num_layers - 1:
+            x = torch.dropout(x, dropout, True)
+    x = x.transpose(0, 1) if batch_first else x
+    return x, torch.stack(last_h), torch.stack(last_c)
+
+
+def _is_onednns(x: Any, state: Any, weights: Any) -> bool:
+    """Whether eager runs a layer by oneDNN."""
+    if not isinstance(weights, (list, tuple)) or not torch._C._get_mkldnn_enabled():
+        return False  # of packed sequences
+    tensors = (x, *state, *weights)
+    return (
+        x.dim() == 3
+        and all(t.device.type == "cpu" and t.dtype in _DTYPES for t in tensors)
+        and state[0].shape[-1] == state[1].shape[-1]  # no projection
+        and all(tensor.numel() for tensor in tensors)
+    )
+
+
+def _in_order(arguments: Any, named: Any) -> Any:
+    """Return all arguments of `torch.lstm`; None: they are of packed sequences."""
+    rest = _NAMES[len(arguments) :]
+    if set(named) != set(rest):
+        return None
+    return (*arguments, *(named[each] for each in rest))
+
+
+def lstm_as_layers(*arguments: Any, **named: Any) -> Any:
+    """Run `torch.lstm` with an op for each layer, where eager has oneDNN's."""
+    all_arguments = _in_order(arguments, named)
+    if all_arguments is not None and _is_onednns(*all_arguments[:3]):
+        x, state, weights = all_arguments[:3]
+        dtypes = {each.dtype for each in (x, *state, *weights)}
+        if dtypes == {torch.float32} and not torch.is_autocast_enabled("cpu"):
+            return _lstm(*all_arguments)
+    return lstm_as_steps(*arguments, **named)
+
+
+class Stepped(local):
+    """How many LSTMs of this thread were traced as steps where eager has layers."""
+
+    count = 0
+
+
+stepped = Stepped()
+
+
+def lstm_as_steps(*arguments: Any, **named: Any) -> Any:
+    """Run `torch.lstm` as the ops of its steps."""
+    all_arguments = _in_order(arguments, named)
+    if all_arguments is not None and _is_onednns(*all_arguments[:3]):
+        stepped.count += 1
+    with _without_onednn():
+        return torch.lstm(*arguments, **named)
+
+
+@contextmanager
+def _without_onednn() -> Iterator[None]:
+    """Say meanwhile that PyTorch may not use oneDNN, as it decides between kernels."""
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
+
+
+def set_lstm(module: fx.GraphModule, lstm: Callable[..., Any]) -> None:
+    """Let what Dynamo has traced call a function instead of `torch.lstm`."""
+    for graph, node in _lstms(module):
+        node.target = lstm
+        graph.recompile()
+
+
+def has_lstm(module: fx.GraphModule) -> bool:
+    """Whether a graph has PyTorch's LSTM, also in what it checkpoints."""
+    return any(True for _ in _lstms(module))
+
+
+def _lstms(module: fx.GraphModule) -> Iterator[tuple[fx.GraphModule, fx.Node]]:
+    for each in module.modules():
+        if isinstance(each, fx.GraphModule):
+            for node in each.graph.nodes:
+                if node.target in _LSTMS:
+                    yield each, node
+
+
+_LSTMS = torch.lstm, lstm_as_layers, lstm_as_steps
+
+
+def has_layers(graph: fx.Graph) -> bool:
+    """Whether a traced step has ops that are layers."""
+    inference = torch.ops.memcfg.lstm_inference.default
+    return any(node.target in (_LAYER, inference) for node in graph.nodes)
+
+
+def add_workspaces(graph: fx.Graph) -> None:
+    """Have layers run with their workspaces, and give these the bytes they have.
+
+    What PyTorch traces has workspaces without a byte, and one gradient for two biases.
+    A layer is run once for its workspace: OutOfMemoryError if it has no room.
+    """
+    known: dict[str, int] = {}
+    for node in graph.nodes:
+        if node.target is _LAYER:
+            node.meta[RUNS_AS] = run_for_backward
+            key = repr([_like(each) for each in node.args])
+            if key not in known:
+                known[key] = _workspace_bytes(node)
+            _set_value(node, _WORKSPACE, known[key])
+        elif node.target is _BACKWARD:
+            _set_value(node, _SECOND_BIAS)
+        elif node.target is torch.ops.memcfg.lstm_inference.default:
+            node.meta[RUNS_AS] = run_inference
+
+
+def _set_value(node: fx.Node, at: int, nbytes: int | None = None) -> None:
+    """Give one of the values of a node a storage of its own, of these bytes if any."""
+    values = list(node.meta["val"])
+    shape = values[at].shape if nbytes is None else (nbytes,)
+    values[at] = values[at].new_empty(shape)
+    node.meta["val"] = tuple(values)
+    for user in node.users:
+        if user.args[1] == at:
+            user.meta["val"] = values[at]
+
+
+def _like(argument: Any) -> Any:
+    value = argument.meta["val"] if isinstance(argument, fx.Node) else argument
+    return tuple(value.shape) if isinstance(value, torch.Tensor) else value
+
+
+def _workspace_bytes(node: fx.Node) -> int:
+    with unset_fake_temporarily(), _disable_current_modes():
+        arguments, _ = made_up_arguments(node)
+        return int(run_for_backward(*arguments)[_WORKSPACE].nbytes)
+
+
+def run_for_backward(*arguments: Any) -> Any:
+    """Run a layer as with gradients enabled: it has a workspace."""
+    with torch.enable_grad(), torch._C._AutoDispatchBelowAutograd():
+        return _LAYER(*arguments)
+
+
+def run_inference(*arguments: Any) -> Any:
+    """Run a layer as without gradients: other kernels, and no workspace."""
+    with torch.no_grad():
+        return _LAYER(*arguments)[:_WORKSPACE]
+
+
+_SCHEMA = (
+    "(Tensor x, Tensor w_ih, Tensor w_hh, Tensor b_ih, Tensor b_hh, Tensor hx, "
+    "Tensor cx, bool reverse, int[] batch_sizes, int mode, int hidden_size, "
+    "int num_layers, bool has_biases, bool bidirectional, bool batch_first, "
+    "bool train) -> (Tensor, Tensor, Tensor)"
+)
+# An op of its own, so that a graph tells what ran with gradients from what ran without.
+torch.library.custom_op(
+    "memcfg::lstm_inference", run_inference, mutates_args=(), schema=_SCHEMA
+)
+
+
+torch.library.register_fake(
+    "memcfg::lstm_inference", lambda *arguments: _LAYER(*arguments)[:_WORKSPACE]
+)
+
+
+def _run_inference(how: _Layer, *tensors: torch.Tensor) -> Any:
+    return torch.ops.memcfg.lstm_inference(*tensors, *how.arguments)

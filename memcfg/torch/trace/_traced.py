@@ -1,0 +1,495 @@
+"""A traced step of PyTorch as a `memcfg.graph.Graph` of storages.
+
+A tensor of the graph is a storage: a view is no op, and who reads it reads what it is a
+view of. Between the forward and the backward ops stands one op that is the user's own:
+it reads the outputs and makes their gradients.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+from torch.utils._pytree import tree_leaves
+
+from memcfg.graph import Graph, Op, Tensor, memory_seconds
+from memcfg.graph._graph import DTYPES
+from memcfg.plan import Compute
+from memcfg.torch.budget._no_room import STALE, Room
+from memcfg.units import align_up
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from memcfg.plan import Plan
+
+Costs = Callable[[fx.Node], tuple[float, int]]
+
+ONCE = "memcfg.once"  # of nodes that are not to be computed again
+RUNS_AS = "memcfg.runs_as"  # of nodes for which a planned step calls another function
+LOSS = "loss"  # the op that is the user's own
+UPDATE = "step of the optimizer"  # the op that follows the backward phase, if any
+# Since PyTorch 2.13 a compiled backward lets go of the gradients of outputs that it has
+# read; before, its caller holds them.
+_FREES_TANGENTS = hasattr(torch.autograd.Function, "boxed_grads_call")
+ALIGNMENTS = {"cpu": 64, "cuda": 512}  # bytes to which allocators round
+
+
+def nominal_costs(node: fx.Node) -> tuple[float, int]:
+    """Return nominal seconds of a node, and no scratch."""
+    read = [val for each in node.all_input_nodes for val in values_of(each)]
+    traffic = sum(map(nbytes_of, (*read, *values_of(node))))
+    return max(memory_seconds(traffic), _flops(node) / 100e9), 0
+
+
+def _flops(node: fx.Node) -> float:
+    """Count two for each product of a convolution or a matrix product."""
+    packet = getattr(node.target, "overloadpacket", None)
+    made = sum(val.numel() for val in values_of(node))
+    read = [values_of(each)[0] for each in node.all_input_nodes if values_of(each)]
+    aten = torch.ops.aten
+    if packet is aten.convolution:
+        return float(2 * made * read[1][0].numel())
+    if packet is aten.convolution_backward:
+        return float(4 * read[0].numel() * read[2][0].numel())
+    if packet in (aten.mm, aten.bmm):
+        return float(2 * made * read[0].shape[-1])
+    if packet in (aten.addmm, aten.baddbmm):
+        return float(2 * made * read[-1].shape[-2])
+    return 0.0
+
+
+def values_of(node: fx.Node) -> list[torch.Tensor]:
+    """List the fake tensors that a node gives."""
+    leaves = tree_leaves(node.meta.get("val"))
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def nbytes_of(value: torch.Tensor) -> int:
+    """Return the bytes of a tensor's storage, rounded as its allocator does."""
+    return rounded(int(value.untyped_storage().nbytes()), value.device)
+
+
+def rounded(nbytes: int, device: torch.device) -> int:
+    """Return bytes as the allocator of a device rounds them."""
+    return align_up(nbytes, ALIGNMENTS.get(device.type, 512))
+
+
+def _key(value: torch.Tensor) -> int:
+    return int(value.untyped_storage()._cdata)
+
+
+def is_random(node: fx.Node) -> bool:
+    """Whether a node draws numbers; attention without dropout does not."""
+    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+        return False
+    schema = node.target._schema
+    for at, argument in enumerate(schema.arguments):
+        if argument.name == "dropout_p":
+            given = node.args[at] if at < len(node.args) else None
+            return bool(node.kwargs.get("dropout_p", given) or 0)
+    return True
+
+
+def _mutates(node: fx.Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and bool(schema.is_mutable)
+
+
+def _fixed(
+    ops: Sequence[Op], keep: Collection[int], shown: Collection[int]
+) -> tuple[Op, ...]:
+    """Compute nothing again that is held to the end: that frees nothing.
+
+    What the user is shown is held from when forward ends, beside a second one. What
+    backward gives is what its op made last: beside others, it may be made again.
+    """
+    held, own = frozenset(keep), frozenset(shown)
+    return tuple(
+        replace(op, replayable=False)
+        if op.outputs
+        and (held.issuperset(op.outputs) or not own.isdisjoint(op.outputs))
+        else op
+        for op in ops
+    )
+
+
+def _is_kept(node: fx.Node) -> bool:
+    """Whether a node runs once, in its place among its like."""
+    if ONCE in node.meta or isinstance(node.target, torch._ops.HigherOrderOperator):
+        return True
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return False  # Python's own, of numbers and tuples
+    known = node.target.namespace in ("aten", "memcfg", "prims")
+    return is_random(node) or _mutates(node) or not known
+
+
+def type_of(target: Any) -> str:
+    """Return what a graph calls an op: the same in each process."""
+    if isinstance(target, torch._ops.OperatorBase):
+        return str(target).removesuffix(".default")
+    package = str(target.__module__).partition(".")[0]
+    return f"{package}.{target.__qualname__}"
+
+
+def module_of(node: fx.Node) -> str:
+    """Return the path of the module that a node is of; empty: not known."""
+    for key in ("nn_module_stack", "fwd_nn_module_stack"):
+        stack = node.meta.get(key)
+        if stack:
+            path = str(list(stack.values())[-1][0])
+            path = re.sub(r"^[LG]\['\w+'\]\.?", "", path)
+            return re.sub(r"\._modules\['([^']*)'\]", r".\1", path)
+    return ""
+
+
+def title_of(nodes: Iterable[fx.Node]) -> str:
+    """Return the class of the module that is traced; empty: not known."""
+    for node in nodes:
+        for path, kind in node.meta.get("nn_module_stack", {}).values():
+            if re.fullmatch(r"[LG]\['\w+'\]", path):
+                return str(kind.__name__)
+    return ""
+
+
+@dataclass
+class Traced:
+    """A graph of storages, and what each of its ops and tensors is in the traced one.
+
+    Parameters
+    ----------
+    graph : Graph
+        What is planned.
+    nodes : list of fx.Node or None
+        The node of each op; None: the user's own op, and the optimizer's.
+    storage_of : dict of fx.Node to int
+        The tensor that a node is or views, or all of several outputs view.
+    made : list of list of int
+        The tensors that the node of each op makes.
+    boundary : int or None
+        The index of the user's own op.
+    sources : list of fx.Node, default []
+        The nodes that no op makes.
+    states : dict of int to fx.Node, default {}
+        By the index of a random op that can be replayed, its generator's state before.
+    """
+
+    graph: Graph
+    nodes: list[fx.Node | None]
+    storage_of: dict[fx.Node, int]
+    made: list[list[int]]
+    boundary: int | None
+    sources: list[fx.Node] = field(default_factory=list)
+    states: dict[int, fx.Node] = field(default_factory=dict)
+
+    def unused_states(self, plan: Plan) -> frozenset[int]:
+        """Return the states of random ops that a plan computes once: none is saved."""
+        runs = Counter(each.op for each in plan.actions if isinstance(each, Compute))
+        return frozenset(
+            self.storage_of[state] for op, state in self.states.items() if runs[op] < 2
+        )
+
+
+class Tracer:
+    """Reads a traced graph: one for forward, or one for forward and backward."""
+
+    def __init__(
+        self,
+        source: fx.Graph,
+        *,
+        num_fwd_outputs: int | None,
+        name: str,
+        parameters: Iterable[int] = (),
+        kept_outputs: Callable[[int], bool] = lambda index: True,
+        costs: Costs = nominal_costs,
+        loss_bytes: int | None = None,
+        states: Mapping[fx.Node, fx.Node] | None = None,
+        update_bytes: int | None = None,
+        room: Room = Room(),  # noqa: B008 - which never changes
+    ) -> None:
+        self._source = source
+        self._update_bytes = update_bytes
+        self._room = room
+        self._states = states or {}
+        self._fwd = num_fwd_outputs
+        self._name = name
+        self._parameters = frozenset(parameters)
+        self._kept_outputs = kept_outputs
+        self._costs = costs
+        self._known_loss_bytes = loss_bytes
+        self._tensors: list[Tensor] = []
+        self._ids: dict[int, int] = {}
+        self._storage_of: dict[fx.Node, int] = {}
+        self._ops: list[Op] = []
+        self._nodes: list[fx.Node | None] = []
+        self._made: list[list[int]] = []
+        self._token: int | None = None
+        self._alive: list[torch.Tensor] = []  # so that no storage's key is used twice
+
+    def trace(self) -> Traced:
+        """Make the graph."""
+        outputs = self._outputs()
+        fwd = outputs if self._fwd is None else outputs[: self._fwd]
+        bwd = [] if self._fwd is None else outputs[self._fwd :]
+        order, last = self._ordered(fwd)
+        boundary = None
+        sources = [node for node in order if node.op in ("placeholder", "get_attr")]
+        tangents = [node for node in sources if is_tangent(node)]
+        for node in sources:
+            if node not in tangents:
+                self._source_tensor(node)
+        phase = "forward"
+        for index, node in enumerate(order):
+            if node.op == "call_function":
+                self._call(node, phase)
+            if index == last and self._fwd is not None:
+                self._end_forward(fwd)
+                boundary = self._loss(fwd, tangents)
+                phase = "backward"
+        self._update(bwd)
+        keep = self._read(bwd)
+        if not _FREES_TANGENTS:
+            keep |= self._read(tangents)
+        shown = self._read(
+            node for index, node in enumerate(fwd) if self._kept_outputs(index)
+        )
+        keep |= shown
+        keep |= self._read(node for node in sources if node not in tangents)
+        gradients = self._read(bwd) - self._read(sources)
+        for each in gradients:
+            tensor = self._tensors[each]
+            self._tensors[each] = Tensor(
+                tensor.name, tensor.nbytes, "gradient", tensor.shape, tensor.dtype
+            )
+        for each in self._read(fwd) - gradients:
+            tensor = self._tensors[each]
+            if tensor.role == "activation":
+                self._tensors[each] = Tensor(
+                    tensor.name, tensor.nbytes, "output", tensor.shape, tensor.dtype
+                )
+        graph = Graph(
+            self._name,
+            tuple(self._tensors),
+            _fixed(self._ops, keep, shown),
+            tuple(sorted(keep)),
+        )
+        states = {
+            op: self._states[node]
+            for op, node in enumerate(self._nodes)
+            if node in self._states
+        }
+        return Traced(
+            graph, self._nodes, self._storage_of, self._made, boundary, sources, states
+        )
+
+    def _outputs(self) -> list[Any]:
+        node = next(node for node in self._source.nodes if node.op == "output")
+        return list(node.args[0])
+
+    def _ordered(self, fwd: Iterable[Any]) -> tuple[list[fx.Node], int]:
+        """Return nodes in order, and the place of the last that forward's outputs need.
+
+        A view that is an output may stand behind nodes that read gradients of outputs,
+        which are not there yet: these come later.
+        """
+        order = list(self._source.nodes)
+        sources = [node for node in order if node.op in ("placeholder", "get_attr")]
+        ends = {*sources, *(node for node in fwd if isinstance(node, fx.Node))}
+        last = max((at for at, node in enumerate(order) if node in ends), default=-1)
+        after: dict[fx.Node, None] = {}
+        for node in order[: last + 1]:
+            if any(is_tangent(each) or each in after for each in node.all_input_nodes):
+                after[node] = None
+        before = [node for node in order[: last + 1] if node not in after]
+        return [*before, *after, *order[last + 1 :]], len(before) - 1
+
+    def _new(self, name: str, value: torch.Tensor, role: str) -> int:
+        dtype = str(value.dtype).removeprefix("torch.")
+        self._tensors.append(
+            Tensor(
+                name,
+                nbytes_of(value),
+                role,
+                tuple(map(int, value.shape)),
+                dtype if dtype in DTYPES else None,
+            )
+        )
+        self._alive.append(value)
+        self._ids[_key(value)] = len(self._tensors) - 1
+        return len(self._tensors) - 1
+
+    def _source_tensor(self, node: fx.Node) -> None:
+        for value in values_of(node):
+            if _key(value) not in self._ids:
+                state = node.op == "get_attr" or self._is_parameter(node)
+                self._new(node.name, value, "parameter" if state else "input")
+            self._storage_of[node] = self._ids[_key(value)]
+
+    def _is_parameter(self, node: fx.Node) -> bool:
+        """Whether a source is a parameter or a buffer, by its place among inputs."""
+        place = getattr(node.meta.get("desc"), "idx", None)
+        if place is None:
+            found = re.fullmatch(r"(?:primals_|arg)(\d+)(_1)?", node.name)
+            if found is None:
+                return False
+            place = int(found[1]) - (0 if found[2] else 1)
+        return place in self._parameters
+
+    def _call(self, node: fx.Node, phase: str) -> None:
+        values = values_of(node)
+        fresh = list({_key(v): v for v in values if _key(v) not in self._ids}.values())
+        role = "activation" if phase == "forward" else "activation_gradient"
+        outputs = [
+            self._new(node.name if not at else f"{node.name}:{at}", value, role)
+            for at, value in enumerate(fresh)
+        ]
+        single = isinstance(node.meta.get("val"), torch.Tensor)
+        parts = not outputs and len(set(map(_key, values))) == 1  # as `unbind` gives
+        if single or parts:
+            self._storage_of[node] = self._ids[_key(values[0])]
+        state = self._states.get(node)
+        kept = state is None and _is_kept(node)
+        if not outputs and not kept:
+            return  # a view, or no tensor
+        self._alive.extend(values)
+        inputs = sorted(self._read(node.all_input_nodes))
+        extra = [self._chain()] if kept or state is not None else []
+        if kept and self._token is not None:
+            inputs.append(self._token)
+        if state is not None:  # which is had in the order of what has effects
+            inputs.append(self._storage_of[state])
+        if extra:
+            self._token = extra[0]
+        seconds, scratch = self._costs(node)
+        self._append(
+            Op(
+                node.name,
+                type_of(node.target),
+                phase,
+                tuple(inputs),
+                (*outputs, *extra),
+                seconds,
+                scratch,
+                replayable=not kept,
+                group=module_of(node),
+            ),
+            node,
+            outputs,
+        )
+
+    def _chain(self) -> int:
+        """Make what says that ops with effects run in their order: no bytes."""
+        name = f"effect:{len(self._tensors)}"
+        self._tensors.append(Tensor(name, 0, "activation"))
+        return len(self._tensors) - 1
+
+    def _end_forward(self, fwd: Iterable[Any]) -> None:
+        """Let go of what a variable of the user's holds until it is set anew."""
+        if not self._room.stale:
+            return
+        inputs = sorted(self._read(fwd))
+        if self._token is not None:
+            inputs.append(self._token)
+        inputs.append(len(self._tensors))
+        self._tensors.append(Tensor(STALE, self._room.stale, "input"))
+        self._token = self._chain()
+        op = Op(
+            f"end of {STALE}",
+            STALE,
+            "forward",
+            tuple(inputs),
+            (self._token,),
+            0.0,
+            0,
+            replayable=False,
+        )
+        self._append(op, None, [])
+
+    def _loss(self, fwd: Iterable[Any], tangents: Sequence[fx.Node]) -> int:
+        outputs = [
+            self._new(node.name, value, "activation_gradient")
+            for node in tangents
+            for value in values_of(node)
+        ]
+        for node in tangents:
+            for value in values_of(node):
+                self._storage_of[node] = self._ids[_key(value)]
+        after = self._chain()
+        inputs = sorted(self._read(fwd))
+        if self._token is not None:
+            inputs.append(self._token)
+        self._token = after
+        self._append(
+            Op(
+                LOSS,
+                LOSS,
+                "forward",
+                tuple(inputs),
+                (*outputs, after),
+                0.0,
+                self._loss_bytes(fwd) + self._room.loss,
+                replayable=False,
+            ),
+            None,
+            outputs,
+        )
+        return len(self._ops) - 1
+
+    def _update(self, bwd: Iterable[Any]) -> None:
+        """Add the optimizer's step, if there is one: it reads what backward gives."""
+        if self._fwd is None or self._update_bytes is None:
+            return
+        inputs = sorted(self._read(bwd))
+        if self._token is not None:
+            inputs.append(self._token)
+        self._append(
+            Op(
+                UPDATE,
+                UPDATE,
+                "update",
+                tuple(inputs),
+                (self._chain(),),
+                0.0,
+                self._update_bytes,
+                replayable=False,
+                group="(optimizer)",
+            ),
+            None,
+            [],
+        )
+
+    def _loss_bytes(self, fwd: Iterable[Any]) -> int:
+        """Return what the user's own loss needs; not known: thrice the kept outputs.
+
+        Cross entropy has logarithms of probabilities and two gradients at a time. It
+        makes them of all that an output shows, also where several share a storage.
+        """
+        if self._known_loss_bytes is not None:
+            return self._known_loss_bytes
+        kept = [node for at, node in enumerate(fwd) if self._kept_outputs(at)]
+        values = [v for n in kept if isinstance(n, fx.Node) for v in values_of(n)]
+        return 3 * sum(rounded(int(v.nbytes), v.device) for v in values)
+
+    def _append(self, op: Op, node: fx.Node | None, made: list[int]) -> None:
+        self._ops.append(op)
+        self._nodes.append(node)
+        self._made.append(made)
+
+    def _read(self, nodes: Iterable[Any]) -> set[int]:
+        """Return the tensors that nodes are, or are views of."""
+        return {
+            self._ids[_key(value)]
+            for node in nodes
+            if isinstance(node, fx.Node)
+            for value in values_of(node)
+            if _key(value) in self._ids
+        }
+
+
+def is_tangent(node: fx.Node) -> bool:
+    return node.op == "placeholder" and "tangents" in str(node.target)
