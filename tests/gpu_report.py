@@ -33,6 +33,9 @@ sys.path.insert(0, str(Path(__file__).parent / "support"))
 
 import gpu_checks
 
+# The folder of this script has a folder `torch`, which is not PyTorch.
+sys.path[:] = [each for each in sys.path if Path(each) != Path(__file__).parent]
+
 PACKAGES = (
     *("memcfg", "numpy", "pycuda", "torch", "nvidia-cudnn-frontend"),
     *("nvidia-cudnn-cu13", "nvidia-cublas"),

@@ -7,14 +7,15 @@ import inspect
 import json
 from pathlib import Path
 
-import keras_table
 import numpy as np
 import pytest
+from scripts import script
 
 import memcfg as mc
 from memcfg.nn._keras_arguments import argument, taken
 from memcfg.nn._keras_names import ABSENT
 
+keras_table = script("keras_table")
 NAMES = json.loads(
     (Path(__file__).parents[1] / "support" / "keras_names.json").read_text()
 )

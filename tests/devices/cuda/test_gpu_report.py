@@ -14,16 +14,17 @@ import cudnn_stand_in
 import gpu_checks
 import gpu_networks
 import gpu_profile
-import gpu_report
 import gpus
 import numpy as np
 import pytest
 from cuda_stand_in import driver_path
+from scripts import script
 
 from memcfg import config, ops
 from memcfg.commands._digits import residual_network
 from memcfg.devices.cuda import _gpu
 
+gpu_report = script("gpu_report")
 ABI = Path(__file__).parents[3] / "_native/include/memcfg/cuda_abi.h"
 
 

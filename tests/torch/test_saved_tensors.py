@@ -11,20 +11,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn.modules import module
+from torch_networks import NETWORKS, batches
 
-torch = pytest.importorskip("torch", reason="needs PyTorch: tox run -e parity")
+import memcfg.torch as mt
+from memcfg.errors import ResourceExhaustedError
+from memcfg.units import align_up
 
-from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
-from torch.nn.modules import module  # noqa: E402
-from torch_networks import NETWORKS, batches  # noqa: E402
-
-import memcfg.torch as mt  # noqa: E402
-from memcfg.errors import ResourceExhaustedError  # noqa: E402
-from memcfg.units import align_up  # noqa: E402
-
-pytestmark = pytest.mark.parity
 F = torch.nn.functional
 KIB, MIB = 2**10, 2**20
 BIG = "1GiB"

@@ -10,19 +10,17 @@ import threading
 
 import numpy as np
 import pytest
+import torch
+import torch.cuda._memory_viz as viz
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from snapshots import load
+from torch import nn
+from torch_bits import bits, bytes_left, inside, seed
 
-torch = pytest.importorskip("torch", reason="needs PyTorch: tox run -e parity")
-
-import torch.cuda._memory_viz as viz  # noqa: E402
-from snapshots import load  # noqa: E402
-from torch import nn  # noqa: E402
-from torch_bits import bits, bytes_left, inside, seed  # noqa: E402
-
-import memcfg.torch as mt  # noqa: E402
-from memcfg import memory  # noqa: E402
-from memcfg.errors import ResourceExhaustedError  # noqa: E402
+import memcfg.torch as mt
+from memcfg import memory
+from memcfg.errors import ResourceExhaustedError
 
 KIB, MIB = 2**10, 2**20
 LIMIT = 64 * MIB

@@ -6,13 +6,11 @@ from contextlib import nullcontext
 from functools import partial
 
 import pytest
+import torch
+from torch_allocations import pool_peak
 
-torch = pytest.importorskip("torch")
-
-from torch_allocations import pool_peak  # noqa: E402
-
-import memcfg.torch as mt  # noqa: E402
-from memcfg.errors import InfeasiblePlanError  # noqa: E402
+import memcfg.torch as mt
+from memcfg.errors import InfeasiblePlanError
 
 nn = torch.nn
 pytestmark = [

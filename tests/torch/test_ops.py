@@ -9,14 +9,12 @@ from __future__ import annotations
 from itertools import islice
 
 import pytest
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.common_modules import module_db
+from torch_bits import bits, bytes_left, inside, seed, tensors_in
 
-torch = pytest.importorskip("torch", reason="needs PyTorch: tox run -e parity")
-
-from torch.testing._internal.common_methods_invocations import op_db  # noqa: E402
-from torch.testing._internal.common_modules import module_db  # noqa: E402
-from torch_bits import bits, bytes_left, inside, seed, tensors_in  # noqa: E402
-
-import memcfg.torch as mt  # noqa: E402
+import memcfg.torch as mt
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of ops that are deprecated
 

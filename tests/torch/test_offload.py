@@ -10,14 +10,12 @@ import signal
 from types import SimpleNamespace
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-torch = pytest.importorskip("torch")
-
-from small_disks import run_on_a_disk  # noqa: E402
-from torch_allocations import allocated_peak, rounded  # noqa: E402
-from torch_steps import (  # noqa: E402
+from small_disks import run_on_a_disk
+from torch_allocations import allocated_peak, rounded
+from torch_steps import (
     GPT,
     ResNet,
     problem,
@@ -25,17 +23,16 @@ from torch_steps import (  # noqa: E402
     step,
 )
 
-import memcfg.torch as mt  # noqa: E402
-from memcfg.devices import SpillPlace  # noqa: E402
-from memcfg.errors import InfeasiblePlanError, ResourceExhaustedError  # noqa: E402
-from memcfg.plan import SwapOut, gist, out_of_core, validate  # noqa: E402
-from memcfg.torch.budget import _swaps  # noqa: E402
-from memcfg.torch.spill._stores import FileStore  # noqa: E402
+import memcfg.torch as mt
+from memcfg.devices import SpillPlace
+from memcfg.errors import InfeasiblePlanError, ResourceExhaustedError
+from memcfg.plan import SwapOut, gist, out_of_core, validate
+from memcfg.torch.budget import _swaps
+from memcfg.torch.spill._stores import FileStore
 
 F = torch.nn.functional
 pytestmark = [
     pytest.mark.usefixtures("fresh_torch"),
-    pytest.mark.parity,
     pytest.mark.filterwarnings("ignore"),
 ]
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from torch_allocations import pool_peak
 
-torch = pytest.importorskip("torch")
-
-from torch_allocations import pool_peak  # noqa: E402
-
-import memcfg.torch as mt  # noqa: E402
+import memcfg.torch as mt
 
 nn = torch.nn
 pytestmark = [

@@ -10,14 +10,12 @@ import weakref
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
+from torch_allocations import allocated_peak, rounded
+from torch_steps import same_bits
 
-torch = pytest.importorskip("torch")
-
-from torch import nn  # noqa: E402
-from torch_allocations import allocated_peak, rounded  # noqa: E402
-from torch_steps import same_bits  # noqa: E402
-
-import memcfg.torch as mt  # noqa: E402
+import memcfg.torch as mt
 
 pytestmark = [
     pytest.mark.usefixtures("fresh_torch"),

@@ -6,15 +6,13 @@ import copy
 from functools import partial
 
 import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+from torch_allocations import allocated_peak, rounded
+from torch_steps import NETWORKS, problem
 
-torch = pytest.importorskip("torch")
-
-from torch import nn  # noqa: E402
-from torch.utils.checkpoint import checkpoint  # noqa: E402
-from torch_allocations import allocated_peak, rounded  # noqa: E402
-from torch_steps import NETWORKS, problem  # noqa: E402
-
-import memcfg.torch as mt  # noqa: E402
+import memcfg.torch as mt
 
 F = nn.functional
 pytestmark = [

@@ -7,14 +7,12 @@ import gc
 from functools import partial
 
 import pytest
+import torch
+from torch_allocations import allocated_peak, rounded
 
-torch = pytest.importorskip("torch")
-
-from torch_allocations import allocated_peak, rounded  # noqa: E402
-
-import memcfg.torch as mt  # noqa: E402
-from memcfg.errors import InfeasiblePlanError  # noqa: E402
-from memcfg.torch.trace._update_bytes import optimizer_bytes, update_bytes  # noqa: E402
+import memcfg.torch as mt
+from memcfg.errors import InfeasiblePlanError
+from memcfg.torch.trace._update_bytes import optimizer_bytes, update_bytes
 
 optim = torch.optim
 pytestmark = [

@@ -5,15 +5,13 @@ from __future__ import annotations
 import copy
 
 import pytest
+import torch
+from torch._subclasses import FakeTensorMode
+from torch_allocations import allocated_peak, rounded
 
-torch = pytest.importorskip("torch")
-
-from torch._subclasses import FakeTensorMode  # noqa: E402
-from torch_allocations import allocated_peak, rounded  # noqa: E402
-
-import memcfg.torch as mt  # noqa: E402
-from memcfg.errors import InfeasiblePlanError  # noqa: E402
-from memcfg.torch.trace import _generator_states  # noqa: E402
+import memcfg.torch as mt
+from memcfg.errors import InfeasiblePlanError
+from memcfg.torch.trace import _generator_states
 
 F = torch.nn.functional
 pytestmark = [

@@ -5,14 +5,12 @@ from __future__ import annotations
 import copy
 
 import pytest
+import torch
+from torch import distributed, nn
+from torch.distributed import _functional_collectives as collectives
 
-torch = pytest.importorskip("torch")
-
-from torch import distributed, nn  # noqa: E402
-from torch.distributed import _functional_collectives as collectives  # noqa: E402
-
-import memcfg.torch as mt  # noqa: E402
-from memcfg.plan import Compute  # noqa: E402
+import memcfg.torch as mt
+from memcfg.plan import Compute
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # PyTorch's own, of its internals
 

@@ -1,13 +1,25 @@
-"""What tests of traced PyTorch share."""
+"""What tests of `memcfg.torch` share. They run where there is PyTorch: tox's parity."""
 
 from __future__ import annotations
 
 import logging
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
+HERE = Path(__file__).parent
+collect_ignore_glob = [] if find_spec("torch") else ["test_*.py"]
+
 # PyTorch's compiler logs all that it traces for its own tools; pytest would keep it.
 logging.getLogger("torch.__trace").addFilter(lambda _: False)
+
+
+@pytest.hookimpl(tryfirst=True)  # before the marked ones are skipped
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker("parity")
 
 
 @pytest.fixture

@@ -10,12 +10,10 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-
-torch = pytest.importorskip("torch")
-
-from torch import fx  # noqa: E402
-from torch_allocations import allocated_peak, rounded  # noqa: E402
-from torch_steps import (  # noqa: E402
+import torch
+from torch import fx
+from torch_allocations import allocated_peak, rounded
+from torch_steps import (
     GPT,
     LSTM,
     NETWORKS,
@@ -26,14 +24,14 @@ from torch_steps import (  # noqa: E402
     step,
 )
 
-import memcfg.torch as mt  # noqa: E402
-from memcfg.errors import InfeasiblePlanError  # noqa: E402
-from memcfg.graph import Graph  # noqa: E402
-from memcfg.plan import auto, validate  # noqa: E402
-from memcfg.torch.budget._backend import Planner, live_peak  # noqa: E402
-from memcfg.torch.budget._emitted import Emitter  # noqa: E402
-from memcfg.torch.trace._traced import nominal_costs  # noqa: E402
-from memcfg.units import format_bytes  # noqa: E402
+import memcfg.torch as mt
+from memcfg.errors import InfeasiblePlanError
+from memcfg.graph import Graph
+from memcfg.plan import auto, validate
+from memcfg.torch.budget._backend import Planner, live_peak
+from memcfg.torch.budget._emitted import Emitter
+from memcfg.torch.trace._traced import nominal_costs
+from memcfg.units import format_bytes
 
 F = torch.nn.functional
 pytestmark = [
@@ -703,7 +701,7 @@ def test_a_refusal_is_shown_without_the_frames_of_pytorchs_compiler():
         assert type(cause).__module__ == "torch._dynamo.exc"
         assert "_dynamo" in "".join(traceback.format_tb(cause.__traceback__))
     branch = Branches.forward.__code__.co_firstlineno + 1
-    assert f"test_torch_budget.py:{branch}, in forward" in text
+    assert f"test_budget.py:{branch}, in forward" in text
 
 
 def test_a_backend_is_named_by_its_limit_where_pytorch_quotes_it():

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
+import memcfg.torch as mt
+from memcfg.plan import auto, gist, out_of_core, share
 
-import memcfg.torch as mt  # noqa: E402
-from memcfg.plan import auto, gist, out_of_core, share  # noqa: E402
-
-pytestmark = [pytest.mark.parity, pytest.mark.filterwarnings("ignore")]
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 def _positional(graph, limit):

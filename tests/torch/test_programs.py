@@ -8,15 +8,13 @@ import faulthandler
 import sys
 
 import pytest
+import torch
+from hypothesis import Phase, assume, given, settings
+from hypothesis import strategies as st
+from torch_allocations import allocated_peak, rounded
 
-torch = pytest.importorskip("torch")
-
-from hypothesis import Phase, assume, given, settings  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
-from torch_allocations import allocated_peak, rounded  # noqa: E402
-
-import memcfg.torch as mt  # noqa: E402
-from memcfg.errors import InfeasiblePlanError  # noqa: E402
+import memcfg.torch as mt
+from memcfg.errors import InfeasiblePlanError
 
 F = torch.nn.functional
 pytestmark = pytest.mark.filterwarnings("ignore")  # PyTorch's own, of its internals

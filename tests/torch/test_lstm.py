@@ -6,18 +6,16 @@ import copy
 import warnings
 
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+from torch_allocations import allocated_peak, rounded
+from torch_steps import LSTM, problem, same_bits, step
 
-torch = pytest.importorskip("torch")
-
-from hypothesis import given, settings  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
-from torch import nn  # noqa: E402
-from torch.utils.checkpoint import checkpoint  # noqa: E402
-from torch_allocations import allocated_peak, rounded  # noqa: E402
-from torch_steps import LSTM, problem, same_bits, step  # noqa: E402
-
-import memcfg.torch as mt  # noqa: E402
-from memcfg.errors import InfeasiblePlanError  # noqa: E402
+import memcfg.torch as mt
+from memcfg.errors import InfeasiblePlanError
 
 pytestmark = [
     pytest.mark.usefixtures("fresh_torch"),

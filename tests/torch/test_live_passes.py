@@ -5,13 +5,11 @@ from __future__ import annotations
 import gc
 
 import pytest
+import torch
+from torch_allocations import rounded
 
-torch = pytest.importorskip("torch")
-
-from torch_allocations import rounded  # noqa: E402
-
-import memcfg.torch as mt  # noqa: E402
-from memcfg.errors import InfeasiblePlanError  # noqa: E402
+import memcfg.torch as mt
+from memcfg.errors import InfeasiblePlanError
 
 nn, F = torch.nn, torch.nn.functional
 pytestmark = [

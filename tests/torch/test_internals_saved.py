@@ -11,14 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-torch = pytest.importorskip("torch", reason="needs PyTorch: tox run -e parity")
+from memcfg.torch.saved._account import ENCODED, KEPT, Account
+from memcfg.torch.saved._codes import PIECE, Code, Encoder, decode
+from memcfg.torch.saved._passes import Passes
+from memcfg.torch.spill._spill_file import SpillFile
 
-from memcfg.torch.saved._account import ENCODED, KEPT, Account  # noqa: E402
-from memcfg.torch.saved._codes import PIECE, Code, Encoder, decode  # noqa: E402
-from memcfg.torch.saved._passes import Passes  # noqa: E402
-from memcfg.torch.spill._spill_file import SpillFile  # noqa: E402
-
-pytestmark = pytest.mark.parity
 PAGE = 4096
 EXAMPLE = Path(__file__).parents[2] / "examples" / "38_torch_saved_tensors.py"
 

@@ -8,14 +8,13 @@ import weakref
 from collections import Counter
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
+import memcfg.torch as mt
+from memcfg.errors import InfeasiblePlanError
+from memcfg.plan import out_of_core
 
-import memcfg.torch as mt  # noqa: E402
-from memcfg.errors import InfeasiblePlanError  # noqa: E402
-from memcfg.plan import out_of_core  # noqa: E402
-
-pytestmark = [pytest.mark.parity, pytest.mark.filterwarnings("ignore")]
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 # PyTorch keeps guards on its own modules and functions for each graph that it has
 # compiled, until the process ends, some 350 objects of a network such as this: less

@@ -6,12 +6,10 @@ import gc
 import threading
 
 import pytest
+import torch
+from torch_steps import ResNet, inputs_of
 
-torch = pytest.importorskip("torch", reason="needs PyTorch: tox run -e parity")
-
-from torch_steps import ResNet, inputs_of  # noqa: E402
-
-import memcfg.torch as mt  # noqa: E402
+import memcfg.torch as mt
 
 F = torch.nn.functional
 pytestmark = pytest.mark.filterwarnings("ignore")  # PyTorch's own, of its internals

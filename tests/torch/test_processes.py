@@ -11,14 +11,12 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset
+from torch_bits import bytes_left
 
-torch = pytest.importorskip("torch", reason="needs PyTorch: tox run -e parity")
-
-from torch.utils.data import DataLoader, Dataset  # noqa: E402
-from torch_bits import bytes_left  # noqa: E402
-
-import memcfg.torch as mt  # noqa: E402
-from memcfg.errors import ResourceExhaustedError  # noqa: E402
+import memcfg.torch as mt
+from memcfg.errors import ResourceExhaustedError
 
 MIB = 2**20
 

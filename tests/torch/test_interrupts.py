@@ -8,18 +8,16 @@ import signal
 import sys
 
 import pytest
+import torch
+from torch_bits import bytes_left
 
-torch = pytest.importorskip("torch")
-
-from torch_bits import bytes_left  # noqa: E402
-
-import memcfg.torch as mt  # noqa: E402
-from memcfg.devices import SpillPlace  # noqa: E402
-from memcfg.torch.budget._backend import ALLOCATED  # noqa: E402
-from memcfg.torch.spill._stores import FileStore  # noqa: E402
+import memcfg.torch as mt
+from memcfg.devices import SpillPlace
+from memcfg.torch.budget._backend import ALLOCATED
+from memcfg.torch.spill._stores import FileStore
 
 F = torch.nn.functional
-pytestmark = [pytest.mark.parity, pytest.mark.filterwarnings("ignore")]
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 ROWS, WIDTH = 256, 64
 _OURS = ("<planned step>", "/memcfg/torch/")

@@ -6,22 +6,20 @@ import copy
 import threading
 from itertools import chain
 
+import late_copies
 import pytest
+import torch
+import torch_networks
+from torch_steps import GPT, ResNet, inputs_of
 
-torch = pytest.importorskip("torch")
-
-import late_copies  # noqa: E402
-import torch_networks  # noqa: E402
-from torch_steps import GPT, ResNet, inputs_of  # noqa: E402
-
-import memcfg.torch as mt  # noqa: E402
-from memcfg.devices import SpillPlace  # noqa: E402
-from memcfg.errors import InfeasiblePlanError, ResourceExhaustedError  # noqa: E402
-from memcfg.torch.saved import _saved_tensors  # noqa: E402
-from memcfg.torch.spill import _stores  # noqa: E402
+import memcfg.torch as mt
+from memcfg.devices import SpillPlace
+from memcfg.errors import InfeasiblePlanError, ResourceExhaustedError
+from memcfg.torch.saved import _saved_tensors
+from memcfg.torch.spill import _stores
 
 F = torch.nn.functional
-pytestmark = [pytest.mark.parity, pytest.mark.filterwarnings("ignore")]
+pytestmark = pytest.mark.filterwarnings("ignore")
 CPU = torch.device("cpu")
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from torch_steps import GPT, ResNet, inputs_of
 
-torch = pytest.importorskip("torch")
+import memcfg.torch as mt
+from memcfg.plan import simulate
 
-from torch_steps import GPT, ResNet, inputs_of  # noqa: E402
-
-import memcfg.torch as mt  # noqa: E402
-from memcfg.plan import simulate  # noqa: E402
-
-pytestmark = [pytest.mark.parity, pytest.mark.filterwarnings("ignore")]
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 RUNGS = 8
 

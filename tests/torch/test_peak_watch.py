@@ -7,12 +7,10 @@ import gc
 import warnings
 
 import pytest
+import torch
+from torch_steps import ResNet, image
 
-torch = pytest.importorskip("torch")
-
-from torch_steps import ResNet, image  # noqa: E402
-
-import memcfg.torch as mt  # noqa: E402
+import memcfg.torch as mt
 
 Dropout, F = torch.nn.Dropout, torch.nn.functional
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -9,10 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="needs PyTorch: tox run -e parity")
-
-import memcfg.torch as mt  # noqa: E402
+import memcfg.torch as mt
 
 SCRIPT = """
 import warnings

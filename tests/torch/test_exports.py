@@ -6,13 +6,12 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
+import memcfg.torch as mt
+from memcfg.graph import Graph
 
-import memcfg.torch as mt  # noqa: E402
-from memcfg.graph import Graph  # noqa: E402
-
-pytestmark = [pytest.mark.parity, pytest.mark.filterwarnings("ignore")]
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 # A network with random ops that can be replayed, of more bytes than their states.
 WRITES = """
