@@ -42,10 +42,10 @@ from memcfg.graph import Tier
 from memcfg.memory import Pool
 from memcfg.plan import share, validate
 from memcfg.plan.search._accesses import Entry, Gap, Trace
-from memcfg.plan.search._clock import clock
 from memcfg.plan.search._covering import Covering
-from memcfg.plan.search._lifetimes import Request
+from memcfg.plan.search._event_times import clock
 from memcfg.plan.search._policy import propose
+from memcfg.plan.search._request import Request
 from memcfg.plan.search._tensor_moves import least_load, plan_events
 
 if TYPE_CHECKING:

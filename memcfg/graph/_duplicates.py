@@ -32,13 +32,13 @@ def merge_duplicates(graph: Graph) -> Graph:
     same: dict[int, int] = {}  # tensor: the one that is as it is
     ops = []
     for op in graph.ops:
-        inputs = tuple(same.get(tensor, tensor) for tensor in op.inputs)
-        roles = tuple(graph.tensors[tensor].role for tensor in op.outputs)
+        inputs = tuple([same.get(tensor, tensor) for tensor in op.inputs])
+        roles = tuple([graph.tensors[tensor].role for tensor in op.outputs])
         attributes = repr(sorted(op.attributes.items()))
         found = first.setdefault((op.type, op.phase, inputs, roles, attributes), op)
         fixed = op.phase == "update" or not op.replayable
         if found is op or fixed or kept.intersection(op.outputs):
-            pairs = tuple((same.get(i, i), o) for i, o in op.in_place)
+            pairs = tuple([(same.get(i, i), o) for i, o in op.in_place])
             ops.append(replace(op, inputs=inputs, in_place=pairs))
         else:
             same.update(zip(op.outputs, found.outputs, strict=True))

@@ -18,9 +18,10 @@ from memcfg.documents import (
     write_json,
 )
 from memcfg.errors import FormatError, GraphError
+from memcfg.units import ALIGNMENT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = [
     "PHASES",
@@ -236,16 +237,28 @@ class Graph:
         for index, op in enumerate(self.ops):
             for tensor in dict.fromkeys(op.inputs):
                 readers[tensor].append(index)
-        return tuple(tuple(indices) for indices in readers)
+        return tuple(map(tuple, readers))
+
+    @cached_property
+    def aligned_bytes(self) -> tuple[int, ...]:
+        """For each tensor its bytes, rounded up to the alignment of arenas."""
+        return tuple([-(-t.nbytes // ALIGNMENT) * ALIGNMENT for t in self.tensors])
+
+    @cached_property
+    def aligned_scratch(self) -> tuple[int, ...]:
+        """For each op the bytes of its default scratch, rounded up likewise."""
+        return tuple([-(-op.scratch_bytes // ALIGNMENT) * ALIGNMENT for op in self.ops])
 
     @cached_property
     def persistent(self) -> tuple[int, ...]:
         """Ids of the state that no op makes: parameters, optimizer state, packed."""
-        return tuple(
+        made = self.producer
+        found = [
             i
             for i, tensor in enumerate(self.tensors)
-            if tensor.role in STATE_ROLES and self.producer[i] is None
-        )
+            if tensor.role in STATE_ROLES and made[i] is None
+        ]
+        return tuple(found)
 
     def find(self, name: str) -> int:
         """Return the id of the tensor of that name.
@@ -294,21 +307,26 @@ class Graph:
         GraphError
             If the result breaks an invariant.
         """
-        place = {tensor: number for number, tensor in enumerate(tensors)}
+        number = {tensor: number for number, tensor in enumerate(tensors)}.__getitem__
+
+        def renumbered(ids: Iterable[int]) -> tuple[int, ...]:
+            return tuple(map(number, ids))
+
+        def changed(op: Op) -> Op:
+            pairs = [(number(a), number(b)) for a, b in op.in_place]
+            return replace(
+                op,
+                inputs=renumbered(op.inputs),
+                outputs=renumbered(op.outputs),
+                in_place=tuple(pairs),
+            )
+
         return replace(
             self,
-            tensors=tuple(self.tensors[tensor] for tensor in tensors),
-            ops=tuple(
-                replace(
-                    op,
-                    inputs=tuple(place[tensor] for tensor in op.inputs),
-                    outputs=tuple(place[tensor] for tensor in op.outputs),
-                    in_place=tuple((place[a], place[b]) for a, b in op.in_place),
-                )
-                for op in ops
-            ),
-            keep=tuple(place[tensor] for tensor in self.keep),
-            losses=tuple(place[tensor] for tensor in self.losses),
+            tensors=tuple(map(self.tensors.__getitem__, tensors)),
+            ops=tuple(map(changed, ops)),
+            keep=renumbered(self.keep),
+            losses=renumbered(self.losses),
         )
 
     def check(self) -> None:
@@ -319,8 +337,7 @@ class Graph:
         GraphError
             If one does not hold.
         """
-        for tensor in self.tensors:
-            _check_tensor(tensor)
+        _check_tensors(self.tensors)
         available = self._sources()
         for op in self.ops:
             _check_op(op, available, len(self.tensors))
@@ -334,7 +351,12 @@ class Graph:
                 raise GraphError(f"no op of the forward phase makes loss {tensor_id}")
         if self.times not in TIMES:
             raise GraphError(f"times are one of {', '.join(TIMES)}, not {self.times!r}")
-        longest = sum(max(seconds for seconds, _ in _costs(op)) for op in self.ops)
+        longest = 0.0
+        for op in self.ops:
+            seconds = op.seconds
+            for each in op.algorithms:
+                seconds = max(seconds, each.seconds)
+            longest += seconds
         if not math.isfinite(2 * longest):  # plans may compute an op twice
             raise GraphError("the times of the ops sum to more than a number can hold")
 
@@ -386,17 +408,22 @@ class Graph:
         return Graph(**read_document(text, "graph", _FORMAT, _GRAPH))
 
 
-def _check_tensor(tensor: Tensor) -> None:
-    if tensor.role not in ROLES:
-        raise GraphError(f"tensor {tensor.name!r}: unknown role {tensor.role!r}")
-    if not 0 <= tensor.nbytes < _NO_SIZE:
-        raise GraphError(
-            f"tensor {tensor.name!r}: size {tensor.nbytes} is not from 0 to 2**63 - 1"
-        )
-    if tensor.shape is not None and any(length < 0 for length in tensor.shape):
-        raise GraphError(f"tensor {tensor.name!r}: negative length in {tensor.shape}")
-    if tensor.dtype is not None and tensor.dtype not in DTYPES:
-        raise GraphError(f"tensor {tensor.name!r}: unknown dtype {tensor.dtype!r}")
+def _check_tensors(tensors: Iterable[Tensor]) -> None:
+    """Check each tensor by itself."""
+    for tensor in tensors:
+        if tensor.role not in ROLES:
+            raise GraphError(f"tensor {tensor.name!r}: unknown role {tensor.role!r}")
+        if not 0 <= tensor.nbytes < _NO_SIZE:
+            raise GraphError(
+                f"tensor {tensor.name!r}: size {tensor.nbytes} is not from 0 to "
+                "2**63 - 1"
+            )
+        if tensor.shape and min(tensor.shape) < 0:
+            raise GraphError(
+                f"tensor {tensor.name!r}: negative length in {tensor.shape}"
+            )
+        if tensor.dtype is not None and tensor.dtype not in DTYPES:
+            raise GraphError(f"tensor {tensor.name!r}: unknown dtype {tensor.dtype!r}")
 
 
 def _check_op(op: Op, available: set[int], count: int) -> None:
@@ -423,20 +450,17 @@ def _check_op(op: Op, available: set[int], count: int) -> None:
 
 
 def _check_costs(op: Op) -> None:
-    for seconds, scratch_bytes in _costs(op):
+    costs = [(op.seconds, op.scratch_bytes)]
+    if op.algorithms:
+        names = {each.name for each in op.algorithms}
+        if len(names) < len(op.algorithms):
+            raise GraphError(f"op {op.name!r}: two algorithms of one name")
+        costs += [(each.seconds, each.scratch_bytes) for each in op.algorithms]
+    for seconds, scratch_bytes in costs:
         if not (math.isfinite(seconds) and seconds >= 0):
             raise GraphError(f"op {op.name!r}: negative or non-finite cost")
         if not 0 <= scratch_bytes < _NO_SIZE:
             raise GraphError(f"op {op.name!r}: scratch is from 0 to 2**63 - 1 bytes")
-    names = [choice.name for choice in op.algorithms]
-    if len(set(names)) < len(names):
-        raise GraphError(f"op {op.name!r}: two algorithms of one name in {names}")
-
-
-def _costs(op: Op) -> list[tuple[float, int]]:
-    """List seconds and scratch bytes of the default and of every algorithm."""
-    choices = [(choice.seconds, choice.scratch_bytes) for choice in op.algorithms]
-    return [(op.seconds, op.scratch_bytes), *choices]
 
 
 def _plain(value: object, keys: Mapping[str, Key]) -> dict[str, Any]:

@@ -63,8 +63,8 @@ def keep_one_shape(graph: Graph) -> Graph:
         ops.append(
             replace(
                 op,
-                inputs=tuple(found.get(tensor, tensor) for tensor in op.inputs),
-                in_place=tuple((found.get(i, i), o) for i, o in op.in_place),
+                inputs=tuple([found.get(tensor, tensor) for tensor in op.inputs]),
+                in_place=tuple([(found.get(i, i), o) for i, o in op.in_place]),
             )
         )
     return replace(graph, tensors=tuple(tensors), ops=tuple(ops))

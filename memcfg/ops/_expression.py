@@ -697,7 +697,7 @@ def instructions(
     """List all nodes with the places of their arguments, and the outputs' places."""
     nodes = _ordered(outputs)
     places = {node: place for place, node in enumerate(nodes)}
-    rows = [(node, tuple(places[each] for each in node.arguments)) for node in nodes]
+    rows = [(node, tuple(map(places.__getitem__, node.arguments))) for node in nodes]
     return rows, [places[output] for output in outputs]
 
 

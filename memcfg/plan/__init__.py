@@ -49,7 +49,6 @@ from memcfg.plan.search._keep_all import keep_all
 from memcfg.plan.search._layrub import layrub
 from memcfg.plan.search._layrub_migration import layrub_migration
 from memcfg.plan.search._less_scratch import plan_within
-from memcfg.plan.search._lifetimes import state_updates, with_updates_in_time
 from memcfg.plan.search._look_ahead import look_ahead
 from memcfg.plan.search._meng_swap import meng_swap
 from memcfg.plan.search._modnn import modnn
@@ -58,6 +57,7 @@ from memcfg.plan.search._policy import Policy
 from memcfg.plan.search._reconsidered import reconsidered, recosted
 from memcfg.plan.search._repeated_blocks import repeated_blocks
 from memcfg.plan.search._replay_elementwise import replay_elementwise
+from memcfg.plan.search._request import state_updates, with_updates_in_time
 from memcfg.plan.search._share import share
 from memcfg.plan.search._sqrt_checkpoint import sqrt_checkpoint
 from memcfg.plan.search._superneurons import (

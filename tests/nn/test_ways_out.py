@@ -8,7 +8,7 @@ import pytest
 import memcfg as mc
 from memcfg.errors import InfeasiblePlanError
 from memcfg.nn.training import _session, _ways_out
-from memcfg.plan.search import _lifetimes, _watch
+from memcfg.plan.search import _request, _watch
 from memcfg.plan.search._exact import Exact
 
 nn = mc.nn
@@ -158,7 +158,7 @@ def test_a_setting_whose_plan_takes_long_ends_in_time(monkeypatch):
         calls.append(None)
         check()
 
-    monkeypatch.setattr(_lifetimes, "check_planning_time", planning)
+    monkeypatch.setattr(_request, "check_planning_time", planning)
     monkeypatch.setattr(_ways_out, "_PART", 0.0)
     error = refusal(model)
     assert 'memory="auto"' in error.unsearched

@@ -34,8 +34,8 @@ from memcfg.plan import (
 )
 from memcfg.plan.search._auto import _SWAPPING, Auto
 from memcfg.plan.search._exact import Exact
-from memcfg.plan.search._lifetimes import Request
 from memcfg.plan.search._policy import algorithms_of, names_algorithms
+from memcfg.plan.search._request import Request
 from memcfg.plan.search._watch import Watch
 
 RECOMPUTING = (

@@ -35,8 +35,8 @@ from memcfg.plan import (
 from memcfg.plan.search._accesses import Entry
 from memcfg.plan.search._capuchin import _start
 from memcfg.plan.search._evictions import Candidate, recomputed
-from memcfg.plan.search._lifetimes import Request
 from memcfg.plan.search._replays import Replays
+from memcfg.plan.search._request import Request
 
 nn = mc.nn
 

@@ -24,7 +24,7 @@ from memcfg.plan.methods._chen import (
     search_budgets,
 )
 from memcfg.plan.search._chain import Do, cuts, even_segments
-from memcfg.plan.search._lifetimes import Request
+from memcfg.plan.search._request import Request
 
 METHODS = (chen_sqrt(), chen_mirror(), chen_budget(), chen_recursive())
 by_name = pytest.mark.parametrize("policy", METHODS, ids=lambda p: p.name)

@@ -31,7 +31,7 @@ from memcfg.plan import (
     validate,
 )
 from memcfg.plan.search._exact import Exact
-from memcfg.plan.search._lifetimes import Request
+from memcfg.plan.search._request import Request
 
 if TYPE_CHECKING:
     from memcfg.plan import Plan

@@ -25,7 +25,7 @@ from memcfg.plan.methods._gruslys import (
     table_moves,
 )
 from memcfg.plan.search._chain import Chain, Do
-from memcfg.plan.search._lifetimes import Request
+from memcfg.plan.search._request import Request
 
 SLOTS = (1, 2, 3, 4, 5, 8, 10)
 GOLDEN = {

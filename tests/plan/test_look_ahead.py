@@ -28,8 +28,8 @@ from memcfg.plan import (
     validate,
 )
 from memcfg.plan import chain as composed
-from memcfg.plan.search._lifetimes import Request, make_step
 from memcfg.plan.search._look_ahead import _last_fitting, _Schedules
+from memcfg.plan.search._request import Request, make_step
 
 
 def computed(plan) -> list[int]:

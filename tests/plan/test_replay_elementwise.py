@@ -28,8 +28,8 @@ from memcfg.plan import (
     validate,
 )
 from memcfg.plan.search._choices import Search
-from memcfg.plan.search._lifetimes import Request
 from memcfg.plan.search._replay_elementwise import cheap_ops
+from memcfg.plan.search._request import Request
 
 nn, models = mc.nn, mc.models
 PRODUCTS = ("conv2d", "dense", "matmul", "scaled_dot", "lstm", "gru", "simple_rnn")

@@ -17,7 +17,7 @@ from memcfg.plan import (
     validate,
 )
 from memcfg.plan.search._choices import Search
-from memcfg.plan.search._lifetimes import Request
+from memcfg.plan.search._request import Request
 
 
 def residents(plan) -> int:

@@ -28,7 +28,7 @@ from memcfg.plan import (
     superneurons_cache,
     validate,
 )
-from memcfg.plan.search._lifetimes import Request
+from memcfg.plan.search._request import Request
 from memcfg.plan.search._superneurons_cache import Cache
 from memcfg.plan.search._tensor_moves import Leave, Return, least_load
 

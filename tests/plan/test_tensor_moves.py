@@ -14,8 +14,8 @@ from training_graphs import chain, random_step
 
 from memcfg.graph import Graph, Op, Tensor, Tier
 from memcfg.plan import simulate, validate
-from memcfg.plan.search._clock import clock
-from memcfg.plan.search._lifetimes import Request
+from memcfg.plan.search._event_times import clock
+from memcfg.plan.search._request import Request
 from memcfg.plan.search._tensor_moves import (
     Leave,
     Left,

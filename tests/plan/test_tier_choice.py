@@ -34,9 +34,9 @@ from memcfg.plan import (
     violations,
 )
 from memcfg.plan.format._tier_choice import Life, assign, excess
-from memcfg.plan.search._clock import clock
+from memcfg.plan.search._event_times import clock
 from memcfg.plan.search._lanes import Copy, Lanes
-from memcfg.plan.search._lifetimes import Request
+from memcfg.plan.search._request import Request
 from memcfg.plan.search._tensor_moves import plan_events
 
 METHODS = [

@@ -24,8 +24,8 @@ from memcfg.plan import (
     validate,
     vdnn_pp,
 )
-from memcfg.plan.search._clock import clock
-from memcfg.plan.search._lifetimes import Request
+from memcfg.plan.search._event_times import clock
+from memcfg.plan.search._request import Request
 from memcfg.plan.search._swapping import Away, plan_swaps
 from memcfg.plan.search._tensor_moves import least_load
 from memcfg.plan.search._timed_swaps import TimedSwaps

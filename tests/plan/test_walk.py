@@ -14,9 +14,9 @@ from training_graphs import random_step
 from memcfg.graph import Tier
 from memcfg.plan import validate
 from memcfg.plan.search._accesses import Entry, Trace
-from memcfg.plan.search._clock import clock
 from memcfg.plan.search._copy_lives import with_tiers_told
-from memcfg.plan.search._lifetimes import Request
+from memcfg.plan.search._event_times import clock
+from memcfg.plan.search._request import Request
 from memcfg.plan.search._tensor_moves import (
     Leave,
     Left,

@@ -25,8 +25,8 @@ from memcfg.plan import (
     vdnn_dyn,
     vdnn_pp,
 )
-from memcfg.plan.search._lifetimes import Request
 from memcfg.plan.search._policy import fits
+from memcfg.plan.search._request import Request
 from memcfg.plan.search._watch import Watch
 
 SWAPPING = (

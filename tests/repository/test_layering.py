@@ -220,7 +220,7 @@ def test_the_rooms_of_plan_stand_on_each_other():
 @pytest.mark.parametrize(
     ("where", "text"),
     [
-        ("plan/format/_judge.py", "from memcfg.plan.search._clock import clock"),
+        ("plan/format/_judge.py", "from memcfg.plan.search._event_times import clock"),
         ("plan/format/_judge.py", "from memcfg.plan import methods"),
         ("plan/search/_auto.py", "from memcfg.plan.methods._chen import chen_sqrt"),
         ("plan/search/_auto.py", "def f():\n    import memcfg.plan.methods._chen"),
@@ -239,7 +239,7 @@ def test_a_planted_import_of_a_method_is_found(tmp_path, where, text):
 @pytest.mark.parametrize(
     ("where", "text"),
     [
-        ("plan/methods/_a.py", "from memcfg.plan.search._clock import clock"),
+        ("plan/methods/_a.py", "from memcfg.plan.search._event_times import clock"),
         ("plan/search/_a.py", "from memcfg.plan.format._plan import Plan"),
         (
             "plan/__init__.py",

@@ -355,20 +355,15 @@ class _Judge:
 
     def is_action(self, action: Action) -> bool:
         """Check what files are checked for when they are read."""
-        values = (
-            (name, types, getattr(action, name, None))
-            for name, types in _OPERANDS.get(type(action), [("it", ())])
-        )
-        wrong = [
-            name
-            for name, types, value in values
-            if not isinstance(value, types) or isinstance(value, bool)
-        ]
-        if wrong:
-            self.blame(f"{action!r} is no action: {wrong[0]} is of another type")
-            return False
-        named = [getattr(action, name) for name in _TENSORS if hasattr(action, name)]
-        return all(self.known(tensor) for tensor in named)
+        for name, types in _OPERANDS.get(type(action), [("it", ())]):
+            value = getattr(action, name, None)
+            if not isinstance(value, types) or isinstance(value, bool):
+                self.blame(f"{action!r} is no action: {name} is of another type")
+                return False
+        for name in _TENSORS:
+            if hasattr(action, name) and not self.known(getattr(action, name)):
+                return False
+        return True
 
     def check_order(self, action: Action) -> None:
         """Check what must come before any other action."""

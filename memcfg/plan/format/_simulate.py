@@ -5,13 +5,12 @@ It trusts the plan to be legal; `validate` is the judge and shares no code with 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg.errors import PlanError
-from memcfg.graph import NOMINAL_CODECS
 from memcfg.plan.format._actions import (
-    Action,
     Alias,
     Alloc,
     Compute,
@@ -22,14 +21,21 @@ from memcfg.plan.format._actions import (
     SwapOut,
     Wait,
 )
+from memcfg.plan.format._clock import (
+    Clock,
+    cost_of,
+    decode_seconds,
+    encode_seconds,
+    lane_seconds,
+)
 from memcfg.plan.format._place import Buffer, plan_offsets
 from memcfg.plan.format._tier_choice import ENCODES, HEADER, Life, assign
-from memcfg.units import align_up
+from memcfg.units import ALIGNMENT, align_up
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
 
-    from memcfg.graph import Graph, Op, Tier
+    from memcfg.graph import Graph, Tier
     from memcfg.plan.format._plan import Plan
 
 _Key = tuple[str, int]  # ("tensor" or "encoded", tensor id)
@@ -125,15 +131,8 @@ def simulate(
         If the plan names something that the graph or the arena does not have at
         that moment.
     """
-    machine = _Machine(graph, plan.alignment, places=plan.places)
-    for index, action in enumerate(plan.actions):
-        try:
-            machine.run(action)
-        except LookupError as error:
-            raise PlanError(
-                f"action {index} ({action}) does not fit the graph {graph.name!r}"
-            ) from error
-    machine.note_moment(None)
+    usage = _Usage(graph, plan)
+    usage.follow()
     held = _copies(graph, plan)
     schedule = _schedule(graph, plan, bandwidth or {})
     tiers: dict[str, int] = {}
@@ -144,25 +143,28 @@ def simulate(
         sum(other.size for other in held if other.begin <= copy.begin < other.end)
         for copy in held
     ]
+    moved = [
+        -(-nbytes // plan.alignment) * plan.alignment
+        for nbytes in _moved(graph, plan).values()
+    ]
+    coding = [
+        each.end - each.begin
+        for each in schedule
+        if isinstance(plan.actions[each.action], Encode | Decode)
+    ]
     return Simulation(
-        peak_bytes=machine.peak,
+        peak_bytes=usage.peak,
         host_peak_bytes=max(away, default=0),
-        moved_bytes=sum(
-            align_up(nbytes, plan.alignment) for nbytes in _moved(graph, plan).values()
-        ),
-        seconds=machine.seconds,
-        recompute_seconds=machine.recompute_seconds,
-        by_role_at_peak=machine.most_by_role,
-        peak_op=machine.peak_op,
-        timeline=tuple(machine.timeline),
+        moved_bytes=sum(moved),
+        seconds=usage.seconds,
+        recompute_seconds=usage.recompute_seconds,
+        by_role_at_peak=usage.by_role_at_peak,
+        peak_op=usage.peak_op,
+        timeline=tuple(usage.timeline),
         tier_peak_bytes=tiers,
         schedule=schedule,
-        elapsed_seconds=max((each.end for each in schedule), default=0.0),
-        codec_seconds=sum(
-            each.end - each.begin
-            for each in schedule
-            if isinstance(plan.actions[each.action], Encode | Decode)
-        ),
+        elapsed_seconds=max([each.end for each in schedule], default=0.0),
+        codec_seconds=sum(coding),
     )
 
 
@@ -173,96 +175,126 @@ def buffers_at_ops(
 
     Yields the index of the action, the op, and (offset, end) of buffers, ascending.
     """
-    machine = _Machine(graph, plan.alignment)
+    usage = _Usage(graph, plan)
     for index, action in enumerate(plan.actions):
-        machine.run(action)
         if isinstance(action, Compute) and action.op in ops:
-            spans = sorted(machine.buffers.values())
+            usage.follow(index + 1)
+            spans = sorted(usage.buffers.values())
             yield index, action.op, [(begin, begin + size) for begin, size in spans]
 
 
-class _Machine:
-    """The arena as a set of buffers."""
+class _Usage:
+    """The arena as a set of buffers, action after action."""
 
-    def __init__(self, graph: Graph, alignment: int, *, places: bool = True) -> None:
+    def __init__(self, graph: Graph, plan: Plan) -> None:
+        unit = plan.alignment
         self.graph = graph
-        self.places = places  # else the peak is of bytes in use
-        self.alignment = alignment
+        self.plan = plan
         self.buffers: dict[_Key, tuple[int, int]] = {}  # offset, bytes
-        self.takers: dict[int, int] = {}  # input -> output that takes its buffer
-        self.state = set(graph.persistent)  # tensors in the buffers of the state
-        self.by_role: dict[str, int] = {}
-        self.live = 0
         self.peak = 0
-        self.most = -1
-        self.most_by_role: dict[str, int] = {}
+        self.by_role_at_peak: dict[str, int] = {}
         self.peak_op: int | None = None
-        self.computed: set[int] = set()
         self.seconds = 0.0
         self.recompute_seconds = 0.0
         self.timeline: list[tuple[int, int]] = []
+        self._sizes: Sequence[int] = graph.aligned_bytes
+        if unit != ALIGNMENT:
+            self._sizes = [align_up(tensor.nbytes, unit) for tensor in graph.tensors]
+        self._takers: dict[int, int] = {}  # input -> output that takes its buffer
+        self._state = set(graph.persistent)  # tensors in the buffers of the state
+        self._by_role: dict[str, int] = defaultdict(int)
+        self._live = 0
+        self._most = -1  # bytes in use at the peak
+        self._computed: set[int] = set()
+        self._next = 0  # the action to follow next
 
-    def run(self, action: Action) -> None:
-        match action:
-            case Alloc(tensor, offset):
-                self.open(("tensor", tensor), offset, self.graph.tensors[tensor].nbytes)
-            case Alias(output, input):
-                if input in self.state:
-                    self.state.add(output)
-                else:
-                    self.takers[input] = output
-            case Free(tensor):
-                self.free(tensor)
-            case Compute(op, algorithm, scratch_offset):
-                self.compute(op, algorithm, scratch_offset)
-            case Encode(tensor, nbytes=nbytes, offset=offset):
-                self.open(("encoded", tensor), offset, nbytes)
-            case Decode(tensor, offset):
-                self.open(("tensor", tensor), offset, self.graph.tensors[tensor].nbytes)
-                self.note_moment(None)
-                self.close(("encoded", tensor))
+    def follow(self, end: int | None = None) -> None:
+        """Follow the actions before one; None: all of them, to the end of the step.
 
-    def open(self, key: _Key, offset: int, nbytes: int) -> None:
-        size = align_up(nbytes, self.alignment)
+        PlanError if one names what the graph or the arena does not have. There is at
+        most one call an action: searches simulate each plan that they compare.
+        """
+        index = self._next
+        actions = self.plan.actions[index:end]
+        for index, action in enumerate(actions, index):  # noqa: B020
+            try:
+                match action:
+                    case Alloc(tensor, offset):
+                        self._open(("tensor", tensor), offset, self._sizes[tensor])
+                    case Free(tensor):
+                        self._free(tensor)
+                    case Compute(op, algorithm, scratch):
+                        self._compute(op, algorithm, scratch)
+                    case Alias(output, input):
+                        self._alias(output, input)
+                    case Encode(tensor, nbytes=nbytes, offset=offset):
+                        size = align_up(nbytes, self.plan.alignment)
+                        self._open(("encoded", tensor), offset, size)
+                    case Decode(tensor, offset):
+                        self._open(("tensor", tensor), offset, self._sizes[tensor])
+                        self._note_moment(None)
+                        self._close(("encoded", tensor))
+            except LookupError as error:
+                raise PlanError(
+                    f"action {index} ({action}) does not fit the graph "
+                    f"{self.graph.name!r}"
+                ) from error
+        self._next += len(actions)
+        if end is None:
+            self._note_moment(None)
+
+    def _alias(self, output: int, source: int) -> None:
+        if source in self._state:
+            self._state.add(output)
+        else:
+            self._takers[source] = output
+
+    def _open(self, key: _Key, offset: int, size: int) -> None:
         self.buffers[key] = (offset, size)
-        self.count(key, size)
-        self.peak = max(self.peak, offset + size if self.places else self.live)
+        self._by_role[self.graph.tensors[key[1]].role] += size
+        self._live += size
+        top = offset + size if self.plan.places else self._live
+        if top > self.peak:
+            self.peak = top
 
-    def close(self, key: _Key) -> int:
+    def _close(self, key: _Key) -> int:
         offset, size = self.buffers.pop(key)
-        self.count(key, -size)
+        self._by_role[self.graph.tensors[key[1]].role] -= size
+        self._live -= size
         return offset
 
-    def count(self, key: _Key, nbytes: int) -> None:
-        role = self.graph.tensors[key[1]].role
-        self.by_role[role] = self.by_role.get(role, 0) + nbytes
-        self.live += nbytes
+    def _free(self, tensor: int) -> None:
+        key = ("tensor", tensor)
+        if key not in self.buffers:
+            key = ("encoded", tensor)
+        offset = self._close(key)
+        if self._takers and key[0] == "tensor" and tensor in self._takers:
+            output = self._takers.pop(tensor)
+            self._open(("tensor", output), offset, self._sizes[output])
 
-    def free(self, tensor: int) -> None:
-        device = ("tensor", tensor) in self.buffers
-        offset = self.close(("tensor" if device else "encoded", tensor))
-        if device and tensor in self.takers:
-            output = self.takers.pop(tensor)
-            self.open(("tensor", output), offset, self.graph.tensors[output].nbytes)
-
-    def compute(self, index: int, algorithm: str | None, scratch: int | None) -> None:
-        seconds, nbytes = cost_of(self.graph.ops[index], algorithm)
-        size = align_up(nbytes, self.alignment)
+    def _compute(self, index: int, algorithm: str | None, scratch: int | None) -> None:
+        op = self.graph.ops[index]
+        seconds, nbytes = op.seconds, op.scratch_bytes
+        if algorithm is not None:
+            seconds, nbytes = cost_of(op, algorithm)
+        size = -(-nbytes // self.plan.alignment) * self.plan.alignment
+        load = self._live + size
         if scratch is not None:
-            end = scratch + size if self.places else self.live + size
+            end = scratch + size if self.plan.places else load
             self.peak = max(self.peak, end)
-        self.note_moment(index, size)
-        self.timeline.append((index, self.live + size))
+        if load > self._most:
+            self._note_moment(index, size)
+        self.timeline.append((index, load))
         self.seconds += seconds
-        self.recompute_seconds += seconds if index in self.computed else 0.0
-        self.computed.add(index)
+        self.recompute_seconds += seconds if index in self._computed else 0.0
+        self._computed.add(index)
 
-    def note_moment(self, op: int | None, scratch: int = 0) -> None:
-        if self.live + scratch <= self.most:
-            return
-        self.most = self.live + scratch
-        self.most_by_role = {**self.by_role, "scratch": scratch}
-        self.peak_op = op
+    def _note_moment(self, op: int | None, scratch: int = 0) -> None:
+        """Keep what is in use if that is more than ever before."""
+        if self._live + scratch > self._most:
+            self._most = self._live + scratch
+            self.by_role_at_peak = {**self._by_role, "scratch": scratch}
+            self.peak_op = op
 
 
 class _Copy(NamedTuple):
@@ -426,62 +458,44 @@ def with_tiers(graph: Graph, plan: Plan, tiers: Sequence[Tier]) -> Plan:
 def _schedule(
     graph: Graph, plan: Plan, bandwidth: Mapping[str, float]
 ) -> tuple[Scheduled, ...]:
-    """Run the clock: ops one after another, each lane beside them, waits between."""
-    now: dict[str, float] = {"compute": 0.0}
-    ends: dict[int, float] = {}
+    """Run the clock over the actions of a plan."""
+    clock = Clock()
+    ends: dict[int, float] = {}  # of copies, by their actions
     codecs: dict[int, str] = {}  # of what is encoded
     away: dict[tuple[int, str], str | None] = {}  # those of copies
     moved = _moved(graph, plan)
     schedule: list[Scheduled] = []
     for index, action in enumerate(plan.actions):
-        queue, begin = "compute", now["compute"]
+        queue, begin, end = "compute", clock.now, None
         match action:
+            case Compute(op, None):
+                clock.now += graph.ops[op].seconds
             case Compute(op, algorithm):
-                end = begin + cost_of(graph.ops[op], algorithm)[0]
-            case SwapOut(tensor, tier) | SwapIn(tensor, tier):
-                queue = f"{tier} {'out' if isinstance(action, SwapOut) else 'in'}"
-                begin = max(begin, now.get(queue, 0.0))
-                speed = bandwidth.get(tier)
-                coding = 0.0  # the lane does it, beside what it moves
-                nbytes = graph.tensors[tensor].nbytes
-                if isinstance(action, SwapOut):
-                    away[tensor, tier] = action.codec
-                    if action.codec:
-                        coding = encode_seconds(action.codec, nbytes)
-                elif codec := away.get((tensor, tier)):
-                    coding = decode_seconds(codec, nbytes)
-                end = begin + max(moved[index] / speed if speed else 0.0, coding)
+                clock.run(cost_of(graph.ops[op], algorithm)[0])
+            case SwapOut(tensor, tier, _, codec):
+                away[tensor, tier] = codec
+                coding = encode_seconds(codec, graph.tensors[tensor].nbytes)
+                seconds = lane_seconds(moved[index], bandwidth.get(tier), coding)
+                queue = f"{tier} out"
+                begin, end = clock.copy((tier, "out"), seconds)
+                ends[index] = end
+            case SwapIn(tensor, tier):
+                codec = away.get((tensor, tier))
+                coding = decode_seconds(codec, graph.tensors[tensor].nbytes)
+                seconds = lane_seconds(moved[index], bandwidth.get(tier), coding)
+                queue = f"{tier} in"
+                begin, end = clock.copy((tier, "in"), seconds)
                 ends[index] = end
             case Encode(tensor, codec):
                 codecs[tensor] = codec
-                end = begin + encode_seconds(codec, graph.tensors[tensor].nbytes)
+                clock.run(encode_seconds(codec, graph.tensors[tensor].nbytes))
             case Decode(tensor):
                 nbytes = graph.tensors[tensor].nbytes
-                end = begin + decode_seconds(codecs[tensor], nbytes)
+                clock.run(decode_seconds(codecs[tensor], nbytes))
             case Wait(target):
-                end = max(begin, ends.get(target, begin))
+                clock.wait(ends.get(target, begin))
             case _:
                 continue
-        now[queue] = end
+        end = clock.now if end is None else end
         schedule.append(Scheduled(index, queue, begin, end))
     return tuple(schedule)
-
-
-def encode_seconds(codec: str, nbytes: int) -> float:
-    """Return the nominal seconds of encoding a tensor of so many bytes."""
-    speed = NOMINAL_CODECS.get(codec)
-    return nbytes / speed.encode if speed else 0.0
-
-
-def decode_seconds(codec: str, nbytes: int) -> float:
-    """Return the nominal seconds of decoding to a tensor of so many bytes."""
-    speed = NOMINAL_CODECS.get(codec)
-    return nbytes / speed.decode if speed else 0.0
-
-
-def cost_of(op: Op, algorithm: str | None) -> tuple[float, int]:
-    """Return seconds and scratch bytes; KeyError if there is no such algorithm."""
-    if algorithm is None:
-        return op.seconds, op.scratch_bytes
-    choice = {each.name: each for each in op.algorithms}[algorithm]
-    return choice.seconds, choice.scratch_bytes

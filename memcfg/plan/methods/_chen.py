@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from memcfg.plan.format._plan import Plan
     from memcfg.plan.search._chain import Move
-    from memcfg.plan.search._lifetimes import Request
     from memcfg.plan.search._policy import Policy
+    from memcfg.plan.search._request import Request
 
 _BUDGETS = 6  # of the search around the first one, as published
 

@@ -11,8 +11,8 @@ from memcfg.plan.format._actions import Alias, Alloc, Compute, Free
 from memcfg.plan.format._chain_stage import Stage
 from memcfg.plan.format._judge import validate
 from memcfg.plan.methods._policies import NAMED_POLICIES
-from memcfg.plan.search._lifetimes import Request, without_pairs
 from memcfg.plan.search._policy import Method, fits, refuse_unless_it_fits
+from memcfg.plan.search._request import Request, without_pairs
 from memcfg.plan.search._time_bound import with_gap
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memcfg.plan.format._plan import Plan
-    from memcfg.plan.search._lifetimes import Request
     from memcfg.plan.search._policy import Policy
+    from memcfg.plan.search._request import Request
 
 _SETS = 2048  # lower sets of an exact search
 _NODES = 8192  # forward ops of a pruned search

@@ -13,8 +13,8 @@ from memcfg.plan.search._replay_elementwise import cheap_ops
 
 if TYPE_CHECKING:
     from memcfg.plan.format._plan import Plan
-    from memcfg.plan.search._lifetimes import Request
     from memcfg.plan.search._policy import Policy
+    from memcfg.plan.search._request import Request
 
 
 def spread_ops(request: Request) -> set[int]:

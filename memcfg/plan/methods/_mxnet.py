@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from memcfg.graph import Graph
     from memcfg.plan.format._plan import Plan
-    from memcfg.plan.search._lifetimes import Request
     from memcfg.plan.search._policy import Policy
+    from memcfg.plan.search._request import Request
 
 _RANGES = (1, 2, 4, 8, 16)  # how much larger or smaller a buffer may be
 _SAME_SIZE = 1  # the rule for outputs in place

@@ -9,8 +9,8 @@ from memcfg.plan.search._policy import Method
 
 if TYPE_CHECKING:
     from memcfg.plan.format._plan import Plan
-    from memcfg.plan.search._lifetimes import Request
     from memcfg.plan.search._policy import Policy
+    from memcfg.plan.search._request import Request
 
 _INTERVALS = 2  # of a value, as published
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from memcfg.plan.format._plan import Plan
     from memcfg.plan.search._chain import Move
-    from memcfg.plan.search._lifetimes import Request
     from memcfg.plan.search._policy import Policy
+    from memcfg.plan.search._request import Request
 
 _MOST = 16  # forward passes that a plan may amount to
 

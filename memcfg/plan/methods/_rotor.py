@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from memcfg.plan.format._plan import Plan
     from memcfg.plan.search._chain import Move
-    from memcfg.plan.search._lifetimes import Request
     from memcfg.plan.search._policy import Policy
+    from memcfg.plan.search._request import Request
 
 _SLOTS = 500  # that the memory of a chain is divided into
 _TRIES = 100  # numbers of slots that are tried, of those that differ

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from memcfg._cached import cached_property
-from memcfg.plan.search._lifetimes import state_updates
+from memcfg.plan.search._request import state_updates
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from memcfg.plan.search._lifetimes import Request
+    from memcfg.plan.search._request import Request
 
 INFINITE = float("inf")
 

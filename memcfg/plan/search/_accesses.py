@@ -10,7 +10,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg._cached import cached_property
-from memcfg.plan.search._lifetimes import state_updates
+from memcfg.plan.search._request import state_updates
 from memcfg.units import align_up
 
 if TYPE_CHECKING:

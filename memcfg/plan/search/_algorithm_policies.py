@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from memcfg.graph import Algorithm, Graph
     from memcfg.plan.format._plan import Plan
-    from memcfg.plan.search._lifetimes import Request
     from memcfg.plan.search._policy import Policy
+    from memcfg.plan.search._request import Request
 
 
 def base_policy(base: Policy | None) -> Policy:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from memcfg.plan.format._actions import Action, Compute
 from memcfg.plan.format._plan import Group
-from memcfg.plan.search._lifetimes import FEW
+from memcfg.plan.search._request import FEW
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from memcfg.graph import Algorithm, Graph, Op
     from memcfg.plan.format._plan import Plan
-    from memcfg.plan.search._lifetimes import Request
+    from memcfg.plan.search._request import Request
 
 Choice = dict[int, "Algorithm"]  # by op, where it is not the default
 

@@ -23,7 +23,6 @@ from memcfg.plan.search._exact import Exact, fastest
 from memcfg.plan.search._full_tiers import limits_of, within_tiers
 from memcfg.plan.search._gist import gist
 from memcfg.plan.search._layrub_migration import layrub_migration
-from memcfg.plan.search._lifetimes import Request
 from memcfg.plan.search._look_ahead import look_ahead
 from memcfg.plan.search._meng_swap import meng_swap
 from memcfg.plan.search._modnn import modnn
@@ -31,6 +30,7 @@ from memcfg.plan.search._out_of_core import out_of_core
 from memcfg.plan.search._policy import fits, names_algorithms, propose
 from memcfg.plan.search._repeated_blocks import repeated_blocks, repeats
 from memcfg.plan.search._replay_elementwise import replay_elementwise
+from memcfg.plan.search._request import Request
 from memcfg.plan.search._share import share
 from memcfg.plan.search._sqrt_checkpoint import sqrt_checkpoint
 from memcfg.plan.search._superneurons_cache import superneurons_cache
@@ -306,7 +306,7 @@ def _is_ended(request: Request) -> bool:
 
 
 def _computed(plan: Plan) -> int:
-    return sum(isinstance(action, Compute) for action in plan.actions)
+    return len([None for action in plan.actions if isinstance(action, Compute)])
 
 
 def auto(

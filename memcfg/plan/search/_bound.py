@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memcfg.graph import Graph
-from memcfg.units import align_up
+from memcfg.units import ALIGNMENT
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from memcfg.graph import Op
 
 
@@ -39,12 +41,12 @@ def lower_bound(graph: Graph) -> int:
     bound would have to forbid them.
     """
     check_graph(graph)
-    sizes = [align_up(tensor.nbytes) for tensor in graph.tensors]
-    state_bytes = sum(sizes[t] for t in graph.persistent)
-    start = sum(sizes[t] for t, maker in enumerate(graph.producer) if maker is None)
+    sizes = graph.aligned_bytes
+    state_bytes = sum([sizes[t] for t in graph.persistent])
+    start = sum([sizes[t] for t, maker in enumerate(graph.producer) if maker is None])
     inside = _inside_state(graph)
-    end = sum(sizes[t] for t in set(graph.keep) - inside)
-    working = (_working_set(op, sizes, inside) for op in graph.ops)
+    end = sum([sizes[t] for t in set(graph.keep) - inside])
+    working = [_working_set(op, sizes, inside) for op in graph.ops]
     return max(start, state_bytes + max((end, *working)))
 
 
@@ -66,14 +68,16 @@ def _inside_state(graph: Graph) -> set[int]:
     return inside
 
 
-def _working_set(op: Op, sizes: list[int], inside: set[int]) -> int:
-    inputs = sum(sizes[t] for t in set(op.inputs) - inside)
-    outputs = sum(sizes[t] for t in op.outputs) - _in_place_bytes(op, sizes)
-    choices = [op.scratch_bytes, *(choice.scratch_bytes for choice in op.algorithms)]
-    return inputs + outputs + align_up(min(choices))
+def _working_set(op: Op, sizes: Sequence[int], inside: set[int]) -> int:
+    inputs = sum([sizes[t] for t in set(op.inputs) - inside])
+    outputs = sum([sizes[t] for t in op.outputs])
+    if op.in_place:
+        outputs -= _in_place_bytes(op, sizes)
+    least = min([op.scratch_bytes, *[each.scratch_bytes for each in op.algorithms]])
+    return inputs + outputs - (-least // ALIGNMENT) * ALIGNMENT
 
 
-def _in_place_bytes(op: Op, sizes: list[int]) -> int:
+def _in_place_bytes(op: Op, sizes: Sequence[int]) -> int:
     """Sum the most bytes of outputs that fit buffers of inputs, each buffer once.
 
     Sets of outputs that can be matched with inputs form a matroid, so taking the

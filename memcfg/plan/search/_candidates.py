@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from memcfg.plan.format._plan import Plan
-    from memcfg.plan.search._lifetimes import Request
+    from memcfg.plan.search._request import Request
 
 
 _SLOTS = 32  # numbers of slots that a family has

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg.plan.format._actions import SwapIn, Wait
 from memcfg.plan.search._accesses import Entry
-from memcfg.plan.search._clock import rate_of
+from memcfg.plan.search._event_times import rate_of
 from memcfg.plan.search._evictions import Evictions
 from memcfg.plan.search._passive import Passive
 from memcfg.plan.search._policy import Lessons, Method, fits
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from memcfg.graph import Graph
     from memcfg.plan.format._plan import Plan
     from memcfg.plan.format._simulate import Simulation
-    from memcfg.plan.search._lifetimes import Request
     from memcfg.plan.search._policy import Policy
+    from memcfg.plan.search._request import Request
     from memcfg.plan.search._walk import Walked
 
 # A lower goal leaves room for copies back, so its schedule may be faster once placed.

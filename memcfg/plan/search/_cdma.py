@@ -16,8 +16,8 @@ from memcfg.plan.format._simulate import simulate, with_tiers
 from memcfg.plan.format._tier_choice import ENCODES, tiers_of
 from memcfg.plan.search._full_tiers import TierFullError, beyond_limits, within_tiers
 from memcfg.plan.search._gist import RECTIFIED
-from memcfg.plan.search._lifetimes import by_tier, tier_rates
 from memcfg.plan.search._policy import is_lossless
+from memcfg.plan.search._request import by_tier, tier_rates
 from memcfg.plan.search._sparsity import Densities
 from memcfg.plan.search._vdnn import vdnn_all
 

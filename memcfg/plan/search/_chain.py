@@ -12,14 +12,14 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from memcfg.plan.search._lifetimes import state_updates
+from memcfg.plan.search._request import state_updates
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from memcfg.graph import Graph
-    from memcfg.plan.search._lifetimes import Request
+    from memcfg.plan.search._request import Request
 
 
 class Do(IntEnum):
@@ -154,7 +154,7 @@ class Chain:
     def kept(self, stage: int) -> list[int]:
         """List what a stage makes that its backward or a later stage reads."""
         wanted = self._read[stage].union(self.crossing[stage])
-        made = (t for op in self.stages[stage] for t in self.graph.ops[op].outputs)
+        made = [t for op in self.stages[stage] for t in self.graph.ops[op].outputs]
         return [tensor for tensor in made if tensor in wanted]
 
     def read(self, stage: int) -> Collection[int]:
@@ -204,7 +204,7 @@ class Chain:
             op = self.graph.ops[index]
             if index in self.droppable and not needed.isdisjoint(op.outputs):
                 found.append(index)
-                needed.update(t for t in op.inputs if t not in held)
+                needed.update([t for t in op.inputs if t not in held])
         return found[::-1]
 
     def finished(self, sequence: Sequence[int]) -> list[int]:
@@ -218,7 +218,8 @@ class Chain:
         for index in sequence:
             left[index] = left.get(index, 0) + 1
         read = {*self.graph.keep}
-        read.update(t for index in self._late for t in ops[index].inputs)
+        for index in self._late:
+            read.update(ops[index].inputs)
         kept = []
         for index in reversed(sequence):
             op = ops[index]
@@ -245,15 +246,14 @@ class Chain:
                 last[tensor] = place
         forward = [op for op in first if graph.ops[op].phase == "forward"]
         start = max((first[op] for op in forward), default=0)
-        taken = self._overwritten
+        taken, made = self._overwritten, graph.producer
         rows: dict[int, list[int]] = {}
         for index in sorted(self._late):
             op = graph.ops[index]
-            makers = [graph.producer[t] for t in op.inputs]
             place = max(
                 start,
-                *(first[m] for m in makers if m is not None),
-                *(last.get(taken[t], 0) for t in op.outputs if t in taken),
+                *[first[m] for t in op.inputs if (m := made[t]) is not None],
+                *[last.get(taken[t], 0) for t in op.outputs if t in taken],
                 0,
             )
             first[index] = place
@@ -269,10 +269,11 @@ class Chain:
 def late_ops(graph: Graph) -> set[int]:
     """List updates, and whatever depends on them."""
     late: set[int] = set()
+    made: set[int] = set()  # by these
     for index, op in enumerate(graph.ops):
-        after = any(graph.producer[t] in late for t in op.inputs)
-        if op.phase == "update" or after:
+        if op.phase == "update" or not made.isdisjoint(op.inputs):
             late.add(index)
+            made.update(op.outputs)
     return late
 
 

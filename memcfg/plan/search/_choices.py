@@ -16,7 +16,7 @@ from memcfg.units import align_up
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from memcfg.plan.search._lifetimes import Request
+    from memcfg.plan.search._request import Request
 
 _BUDGETS = 24  # of each kind of segments
 _STARTS = 4  # choices from which an improvement starts

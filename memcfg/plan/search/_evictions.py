@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from memcfg._cached import cached_property
 from memcfg.plan.search._accesses import START, Trace
-from memcfg.plan.search._clock import out_seconds
+from memcfg.plan.search._event_times import out_seconds
 from memcfg.plan.search._lanes import Copy, Lanes
 from memcfg.plan.search._tensor_moves import Run
 from memcfg.plan.search._walk import Swaps

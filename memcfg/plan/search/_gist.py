@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg.plan.format._codec_bytes import LOSSY, SPARSE, code_bytes, saves
-from memcfg.plan.search._clock import clock
+from memcfg.plan.search._event_times import clock
 from memcfg.plan.search._policy import Method
 from memcfg.plan.search._sparsity import Densities, reads_sign
 from memcfg.plan.search._swapping import within_tier
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from memcfg.graph import Graph
     from memcfg.plan.format._plan import Plan
-    from memcfg.plan.search._lifetimes import Request
     from memcfg.plan.search._policy import Policy
+    from memcfg.plan.search._request import Request
 
 # Planned at 0.5, 125 of 240 codes of a small VGG did not fit in the first 48 steps; at
 # 0.6 it was 15.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memcfg.plan.format._actions import Action, Alias, Alloc, Compute
-from memcfg.plan.search._lifetimes import Request, state_updates
 from memcfg.plan.search._policy import Method
+from memcfg.plan.search._request import Request, state_updates
 from memcfg.units import align_up
 
 if TYPE_CHECKING:

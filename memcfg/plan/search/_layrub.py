@@ -6,9 +6,9 @@ from collections import Counter
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from memcfg.plan.search._lifetimes import state_updates
 from memcfg.plan.search._lives import Life, Lives
 from memcfg.plan.search._policy import Method
+from memcfg.plan.search._request import state_updates
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from memcfg.graph import Graph
     from memcfg.plan.format._plan import Plan
-    from memcfg.plan.search._lifetimes import Layout, Request
     from memcfg.plan.search._policy import Policy
+    from memcfg.plan.search._request import Layout, Request
 
 _SAME_SIZE = 1  # the rule for outputs in place
 

@@ -9,7 +9,7 @@ from memcfg._checks import check_policy
 from memcfg.errors import InfeasiblePlanError
 from memcfg.plan.format._actions import Compute
 from memcfg.plan.format._plan import Group
-from memcfg.plan.search._lifetimes import FEW
+from memcfg.plan.search._request import FEW
 
 if TYPE_CHECKING:
     from collections.abc import Callable

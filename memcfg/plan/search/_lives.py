@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from memcfg.graph import Graph
-    from memcfg.plan.search._lifetimes import Layout
+    from memcfg.plan.search._request import Layout
 
 _Instances = list[tuple[int, int, int, int, bool, int]]
 

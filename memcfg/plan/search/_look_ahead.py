@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from memcfg.plan.format._plan import Plan
-    from memcfg.plan.search._lifetimes import Request
     from memcfg.plan.search._policy import Policy
+    from memcfg.plan.search._request import Request
 
 _DESCENT, _SEARCH = 1, 2  # shares of the work: for the least load, within a limit
 _WORK = 6_000_000, 1_250  # steps measured for a share: of any graph, or by op if more

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
-from memcfg.plan.search._clock import out_seconds
+from memcfg.plan.search._event_times import out_seconds
 from memcfg.plan.search._policy import Method, fits
 from memcfg.plan.search._swapping import Away, away_tiers, events_of, within_tier
 from memcfg.plan.search._tensor_moves import Event, Leave, least_load, plan_events
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from memcfg.graph import Graph
     from memcfg.plan.format._plan import Plan
-    from memcfg.plan.search._lifetimes import Request
     from memcfg.plan.search._policy import Policy
+    from memcfg.plan.search._request import Request
 
 _TRIGGERS = ("in_time", "at_once", "on_demand")
 # Without waits for copies back, a slow lane starts these right behind the copies out,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg.plan.search._accesses import Entry, Trace
 from memcfg.plan.search._algorithms import algorithms
-from memcfg.plan.search._clock import clock, out_seconds
+from memcfg.plan.search._event_times import clock, out_seconds
 from memcfg.plan.search._lanes import Copy, Lanes
 from memcfg.plan.search._policy import Method, fits
 from memcfg.plan.search._swapping import within_tier
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from memcfg.graph import Op
     from memcfg.plan.format._plan import Plan
     from memcfg.plan.search._accesses import Gap
-    from memcfg.plan.search._lifetimes import Request
     from memcfg.plan.search._policy import Policy
+    from memcfg.plan.search._request import Request
     from memcfg.plan.search._tensor_moves import Event
 
 # Goals do not depend on the limit, so a larger limit has every schedule of a smaller

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from memcfg.plan.format._codec_bytes import SPARSE, code_bytes
 from memcfg.plan.format._tier_choice import ENCODES, is_one, tiers_of
 from memcfg.plan.search._accesses import Entry, Trace
-from memcfg.plan.search._clock import back_seconds, clock, out_seconds
 from memcfg.plan.search._copy_lives import has_room
 from memcfg.plan.search._covering import Covering
+from memcfg.plan.search._event_times import back_seconds, clock, out_seconds
 from memcfg.plan.search._gist import RECTIFIED
 from memcfg.plan.search._look_ahead import look_ahead
 from memcfg.plan.search._policy import Method, fits, names_algorithms, propose
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from memcfg.graph import Graph
     from memcfg.plan.format._plan import Plan
     from memcfg.plan.search._accesses import Gap
-    from memcfg.plan.search._lifetimes import Request
     from memcfg.plan.search._policy import Policy
+    from memcfg.plan.search._request import Request
 
 _PARTS = 0.5, 0.0  # of what is too much that recomputation leaves to copies
 _ROUNDS = 8  # of tighter goals when placement exceeds the limit

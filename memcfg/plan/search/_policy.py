@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from memcfg.errors import InfeasiblePlanError
 from memcfg.plan.format._actions import Compute
 from memcfg.plan.search._full_tiers import within_tiers
-from memcfg.plan.search._lifetimes import Request
+from memcfg.plan.search._request import Request
 from memcfg.plan.search._time_bound import with_gap
 from memcfg.units import format_bytes
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from memcfg.plan.format._plan import Plan
-    from memcfg.plan.search._lifetimes import Request
+    from memcfg.plan.search._request import Request
 
 _ROUNDS = 8  # searches with a tighter goal when placement exceeds the limit
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from memcfg.plan.format._plan import Plan
-    from memcfg.plan.search._lifetimes import Request
     from memcfg.plan.search._policy import Policy
+    from memcfg.plan.search._request import Request
 
 _BLOCKS = 1024  # of a chain; as many neighbours of longer ones are joined each
 _CANDIDATES = 48  # ops of a block among which it is chosen what to drop

@@ -12,8 +12,8 @@ from memcfg.plan.search._recomputation import plan_recomputation
 if TYPE_CHECKING:
     from memcfg.graph import Graph, Op
     from memcfg.plan.format._plan import Plan
-    from memcfg.plan.search._lifetimes import Request
     from memcfg.plan.search._policy import Policy
+    from memcfg.plan.search._request import Request
 
 
 def replay_elementwise() -> Policy:
@@ -87,4 +87,4 @@ def _types_without_products() -> set[str]:
 
 
 def _traffic(graph: Graph, op: Op) -> int:
-    return sum(graph.tensors[t].nbytes for t in (*op.inputs, *op.outputs))
+    return sum([graph.tensors[t].nbytes for t in (*op.inputs, *op.outputs)])

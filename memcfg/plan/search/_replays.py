@@ -10,12 +10,12 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg.plan.search._accesses import START, Entry
-from memcfg.plan.search._lifetimes import state_updates
+from memcfg.plan.search._request import state_updates
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from memcfg.plan.search._lifetimes import Request
+    from memcfg.plan.search._request import Request
 
 Drop = tuple[int, Entry]  # a tensor, and the last access before it is computed again
 

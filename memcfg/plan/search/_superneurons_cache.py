@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict
 from typing import TYPE_CHECKING
 
-from memcfg.plan.search._clock import clock
-from memcfg.plan.search._lifetimes import state_updates
+from memcfg.plan.search._event_times import clock
 from memcfg.plan.search._policy import Method, fits
+from memcfg.plan.search._request import state_updates
 from memcfg.plan.search._swapping import tier_excess, within_tier
 from memcfg.plan.search._tensor_moves import (
     Event,
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from memcfg.graph import Graph
     from memcfg.plan.format._plan import Plan
-    from memcfg.plan.search._lifetimes import Request
     from memcfg.plan.search._policy import Policy
+    from memcfg.plan.search._request import Request
 
 # Sizes do not follow the limit, so that no more is moved where there is more memory.
 _SIZES = 48  # of caches whose schedules are compared

@@ -24,14 +24,14 @@ from memcfg.plan.format._actions import (
 )
 from memcfg.plan.format._simulate import with_tiers
 from memcfg.plan.format._tier_choice import tiers_of
-from memcfg.plan.search._lifetimes import state_updates
+from memcfg.plan.search._request import state_updates
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from memcfg.graph import Graph
     from memcfg.plan.format._plan import Plan
-    from memcfg.plan.search._lifetimes import Request
+    from memcfg.plan.search._request import Request
 
 
 class Run(NamedTuple):

@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from memcfg.plan.format._actions import Alias, Alloc, Compute, Free
-from memcfg.plan.search._lifetimes import check, make_step
+from memcfg.plan.search._request import check, make_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from memcfg.graph import Graph
     from memcfg.plan.format._plan import Plan
-    from memcfg.plan.search._lifetimes import Request
+    from memcfg.plan.search._request import Request
 
 # Work by op keeps the bound useful for large graphs: with a fixed effort the bound of
 # resnet(1001), 11,687 ops, was 0.

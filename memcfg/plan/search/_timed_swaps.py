@@ -11,8 +11,9 @@ from collections import defaultdict, deque
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from memcfg.plan.format._clock import Clock
 from memcfg.plan.search._accesses import Entry, Trace
-from memcfg.plan.search._clock import Clock, back_seconds, out_seconds
+from memcfg.plan.search._event_times import back_seconds, out_seconds
 from memcfg.plan.search._policy import fits
 from memcfg.plan.search._swapping import away_tiers
 from memcfg.plan.search._tensor_moves import (
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from memcfg.plan.format._plan import Plan
-    from memcfg.plan.search._lifetimes import Request
+    from memcfg.plan.search._request import Request
     from memcfg.plan.search._swapping import Away
 
 _ROUNDS = 5  # plans with a tighter goal when placement exceeds the limit
@@ -162,7 +163,7 @@ class _EagerWalk:
         tier = self.tiers[each.tensor]
         leave = Leave(each.tensor, tier=tier)
         self.events.append(leave)
-        end = self.clock.out(out_seconds(self.graph, leave), tier)
+        end = self.clock.swap_out(out_seconds(self.graph, leave), tier)
         self.flight.append((each, end))
 
     def _free(self, place: int) -> None:
@@ -205,7 +206,7 @@ class _EagerWalk:
             if place >= each.back or (place >= each.arrive and room):
                 tier = self.tiers[each.tensor]
                 seconds = back_seconds(self.graph, Leave(each.tensor, tier=tier))
-                self.coming[each.tensor] = self.clock.back(seconds, tier)
+                self.coming[each.tensor] = self.clock.swap_in(seconds, tier)
                 self.events.append(Return(each.tensor))
                 self._occupy(each, place)
             else:

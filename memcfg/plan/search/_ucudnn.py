@@ -17,8 +17,8 @@ from memcfg.plan.search._workspace_budget import ScratchBudget, most_bytes
 
 if TYPE_CHECKING:
     from memcfg.plan.format._plan import Plan
-    from memcfg.plan.search._lifetimes import Request
     from memcfg.plan.search._policy import Policy
+    from memcfg.plan.search._request import Request
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from memcfg.plan.search._vdnn import layers_away
 
 if TYPE_CHECKING:
     from memcfg.plan.format._plan import Plan
-    from memcfg.plan.search._lifetimes import Request
     from memcfg.plan.search._policy import Policy
+    from memcfg.plan.search._request import Request
 
 _WHICH = ("all", "conv")
 

@@ -14,9 +14,10 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg._cached import cached_property
+from memcfg.plan.format._clock import Clock
 from memcfg.plan.format._tier_choice import Life, Rooms, is_one, likely_tiers, tiers_of
-from memcfg.plan.search._clock import Clock, back_seconds, out_seconds
 from memcfg.plan.search._copy_lives import life_of, on_tier
+from memcfg.plan.search._event_times import back_seconds, out_seconds
 from memcfg.plan.search._tensor_moves import Event, Leave, Left, Return, Run
 
 if TYPE_CHECKING:
@@ -271,7 +272,7 @@ class _Walk:
         seconds, tier = self.swaps.out_seconds[gap], self.swaps.leaves[gap].tier
         sure = max(self.clock.now, self.slow[tier]) + self.swaps.slack * seconds
         self.slow[tier] = sure
-        pending = _Pending(gap, self.clock.out(seconds, tier), sure)
+        pending = _Pending(gap, self.clock.swap_out(seconds, tier), sure)
         insort(self.pending, pending, key=lambda each: each.end)
         self.held += self.swaps.trace.size(gap)
         self.begun[gap] = len(self.events)
@@ -321,7 +322,7 @@ class _Walk:
         while any(each.gap == gap for each in self.pending):
             self.end(0)
         tier = self.swaps.leaves[gap].tier
-        end = self.clock.back(self.swaps.back_seconds[gap], tier)
+        end = self.clock.swap_in(self.swaps.back_seconds[gap], tier)
         self.coming[gap.value] = gap, end
         self.events.append(Return(self.swaps.trace.tensor(gap)))
 

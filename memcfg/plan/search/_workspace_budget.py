@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from memcfg.graph import Algorithm
     from memcfg.plan.format._plan import Plan
-    from memcfg.plan.search._lifetimes import Request
     from memcfg.plan.search._policy import Policy
+    from memcfg.plan.search._request import Request
 
 
 def most_bytes(workspace_bytes: int | None) -> int | None:

@@ -10,6 +10,7 @@ import math
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from memcfg._cached import cached_property
@@ -22,7 +23,7 @@ from memcfg.plan.format._plan import Group, Plan, Predicted, Summary
 from memcfg.plan.format._simulate import Simulation, simulate
 from memcfg.plan.search._bound import check_graph, lower_bound
 from memcfg.plan.search._watch import check_planning_time
-from memcfg.units import ALIGNMENT, align_up
+from memcfg.units import ALIGNMENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -251,11 +252,10 @@ class Request:
         Where smaller outputs could go in place, both ways are tried.
         """
         graph = self.graph
-        sizes = [tensor.nbytes for tensor in graph.tensors]
         smaller = (
             self.in_place
             and self.places
-            and any(sizes[i] > sizes[o] for op in graph.ops for i, o in op.in_place)
+            and self.once("shrinks", lambda: _shrinks_in_place(graph))
         )
         layouts = [
             self._layout(sequence, rule, effort)
@@ -265,7 +265,7 @@ class Request:
 
     @cached_property
     def _state_bytes(self) -> int:
-        return sum(_rounded(self.graph, t) for t in self.graph.persistent)
+        return _state_bytes(self.graph)
 
     def _layout(self, sequence: Sequence[int], rule: int, effort: int) -> search.Layout:
         if not self.searches or not self.places:
@@ -302,12 +302,19 @@ class Request:
             stall_seconds=stall(found),
             codec_seconds=found.codec_seconds,
         )
+        if not self._keeps_numbers:
+            actions = [self.renumbered(action) for action in actions]
         return replace(
             blank,
             predicted=predicted,
-            actions=tuple(self.renumbered(action) for action in actions),
+            actions=tuple(actions),
             summary=_summary(self.graph, blank, found),
         )
+
+    @cached_property
+    def _keeps_numbers(self) -> bool:
+        """Whether ops have the numbers that they had in the graph that was given."""
+        return self.order == tuple(range(len(self.order)))
 
     def unpriced(self, actions: Sequence[Action]) -> Plan:
         """Return the plan of these actions, as which nobody knows what it takes."""
@@ -328,9 +335,9 @@ class Request:
         return action
 
 
-def _never() -> bool:
-    """Answer searches that nobody ends."""
-    return False
+# Answers searches that nobody ends: bool() is False, and no call of Python, of which
+# searches make one for each schedule that they look at.
+_never = bool
 
 
 def check(graph: Graph, limit_bytes: int | None) -> None:
@@ -342,9 +349,7 @@ def check(graph: Graph, limit_bytes: int | None) -> None:
         raise ValueError(f"a limit must be positive, not {limit_bytes} bytes")
     if limit_bytes is not None and limit_bytes >= _NO_SIZE:
         raise ValueError("a limit is below 2**63 bytes; None is no limit")
-    scratch = sum(align_up(op.scratch_bytes) for op in graph.ops)
-    total = 2 * (sum(align_up(t.nbytes) for t in graph.tensors) + scratch)
-    if total >= _LARGEST:
+    if 2 * (sum(graph.aligned_bytes) + sum(graph.aligned_scratch)) >= _LARGEST:
         raise GraphError(f"graph {graph.name!r}: sizes beyond 2**62 bytes")
 
 
@@ -357,18 +362,19 @@ def _summary(graph: Graph, plan: Plan, found: Simulation) -> Summary:
             if action.op in seen:
                 again[action.op] = None
             seen.add(action.op)
-    kept = (
+    reads = {t for op in graph.ops if op.phase == "backward" for t in op.inputs}
+    kept = [
         tensor
         for index, op in enumerate(graph.ops)
         if op.phase == "forward" and index not in again
         for tensor in op.outputs
-        if any(graph.ops[r].phase == "backward" for r in graph.consumers[tensor])
-    )
-    in_place = dict.fromkeys(a.output for a in plan.actions if isinstance(a, Alias))
-    recomputed = ((graph.ops[i].name, graph.ops[i].outputs) for i in again)
+        if tensor in reads
+    ]
+    in_place = dict.fromkeys([a.output for a in plan.actions if isinstance(a, Alias)])
+    recomputed = [(graph.ops[i].name, graph.ops[i].outputs) for i in again]
     return Summary(
-        kept=_group(graph, ((graph.tensors[t].name, (t,)) for t in kept)),
-        in_place=_group(graph, ((graph.tensors[t].name, (t,)) for t in in_place)),
+        kept=_group(graph, [(graph.tensors[t].name, (t,)) for t in kept]),
+        in_place=_group(graph, [(graph.tensors[t].name, (t,)) for t in in_place]),
         recomputed=_group(graph, recomputed),
         by_role={k: v for k, v in found.by_role_at_peak.items() if v},
         peak_op="" if found.peak_op is None else graph.ops[found.peak_op].name,
@@ -416,20 +422,33 @@ def tier_rates(graph: Graph) -> dict[str, float]:
 
 def _group(graph: Graph, items: Iterable[tuple[str, Sequence[int]]]) -> Group:
     """Sum the tensors of named things; the largest are shown, of equals the first."""
-    sizes = [(name, sum(_rounded(graph, t) for t in each)) for name, each in items]
-    largest = sorted(sizes, key=lambda item: -item[1])[:FEW]
-    names = tuple(name for name, _ in largest)
-    return Group(len(sizes), sum(nbytes for _, nbytes in sizes), names)
+    own = graph.aligned_bytes
+    sizes = [(name, sum([own[tensor] for tensor in each])) for name, each in items]
+    largest = sorted(sizes, key=itemgetter(1), reverse=True)[:FEW]
+    names = tuple([name for name, _ in largest])
+    return Group(len(sizes), sum([nbytes for _, nbytes in sizes]), names)
 
 
 def _own_buffers(graph: Graph) -> int:
     """Return the peak of `keep_all`."""
-    updated = state_updates(graph)
-    buffers = (
-        _rounded(graph, t) for t in range(len(graph.tensors)) if t not in updated
-    )
-    scratch = (align_up(op.scratch_bytes) for op in graph.ops)
-    return sum(buffers) + max(scratch, default=0)
+    sizes = graph.aligned_bytes
+    taken = sum([sizes[tensor] for tensor in state_updates(graph)])
+    return sum(sizes) - taken + max(graph.aligned_scratch, default=0)
+
+
+def _state_bytes(graph: Graph) -> int:
+    sizes = graph.aligned_bytes
+    return sum([sizes[tensor] for tensor in graph.persistent])
+
+
+def _shrinks_in_place(graph: Graph) -> bool:
+    """Whether an output may take the place of a larger input."""
+    tensors = graph.tensors
+    for op in graph.ops:
+        for source, output in op.in_place:
+            if tensors[source].nbytes > tensors[output].nbytes:
+                return True
+    return False
 
 
 def without_pairs(graph: Graph) -> Graph:
@@ -459,35 +478,35 @@ def make_step(
     updates = state_updates(graph)
     keep = set(graph.keep)
     persistent = set(graph.persistent)
-    timed = any(op.seconds for op in graph.ops)
+    timed = any(map(attrgetter("seconds"), graph.ops))
     tensors = [
         (
-            align_up(tensor.nbytes),
+            size,
             index in persistent,
             index in keep,
             -1 if maker is None else maker,
         )
-        for index, (tensor, maker) in enumerate(
-            zip(graph.tensors, graph.producer, strict=True)
+        for index, (size, maker) in enumerate(
+            zip(graph.aligned_bytes, graph.producer, strict=True)
         )
     ]
-    ops = [
-        (
-            op.inputs,
-            op.outputs,
-            [
-                tensor
-                for pair in sorted(op.in_place, key=lambda p: updates.get(p[1]) != p[0])
-                for tensor in pair
-            ],
-            align_up(op.scratch_bytes),
-            _PHASES[op.phase],
-            op.seconds if timed else 1.0,
-            index in droppable,
-            index in repeatable,
+    ops = []
+    for index, op in enumerate(graph.ops):
+        pairs = [*op.in_place]
+        if len(pairs) > 1:
+            pairs.sort(key=lambda pair: updates.get(pair[1]) != pair[0])
+        ops.append(
+            (
+                op.inputs,
+                op.outputs,
+                [tensor for pair in pairs for tensor in pair],
+                graph.aligned_scratch[index],
+                _PHASES[op.phase],
+                op.seconds if timed else 1.0,
+                index in droppable,
+                index in repeatable,
+            )
         )
-        for index, op in enumerate(graph.ops)
-    ]
     return search.Step(tensors, ops, is_over=is_over)
 
 
@@ -506,17 +525,13 @@ def _needed_forward(graph: Graph) -> set[int]:
     }
 
 
-def _rounded(graph: Graph, tensor: int) -> int:
-    return align_up(graph.tensors[tensor].nbytes)
-
-
 def _actions(graph: Graph, sequence: Sequence[int], layout: Layout) -> list[Action]:
     """Write a schedule as actions: the state first, then whatever its layout says."""
     offsets: dict[int, int] = {}
     base = 0  # of what is no state
     for tensor in graph.persistent:  # from 0 in id order: all programs agree on it
         offsets[tensor] = base
-        base += _rounded(graph, tensor)
+        base += graph.aligned_bytes[tensor]
     begins: dict[int, list[Action]] = defaultdict(list)
     ends: dict[int, list[tuple[bool, int]]] = defaultdict(list)
     taken = {instance[3] for instance in layout.instances}
@@ -568,9 +583,7 @@ def state_updates(graph: Graph) -> dict[int, int]:
         for source, output in op.in_place:
             legal = source in state and source not in keep
             legal = legal and graph.consumers[source][-1] == index
-            fits = align_up(graph.tensors[output].nbytes) <= align_up(
-                graph.tensors[source].nbytes
-            )
+            fits = graph.aligned_bytes[output] <= graph.aligned_bytes[source]
             if legal and fits and source not in taken and output not in updates:
                 updates[output] = source
                 taken.add(source)
