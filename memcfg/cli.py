@@ -1,9 +1,9 @@
 """The command line: ``memcfg plan``, ``compare``, ``judge``, ``place``, and others.
 
 An error is one line on the error stream, wrapped if that is a terminal, with status 2
-for what the user can correct, 1 for a plan that does not exist or is invalid; an
-interrupt and a reader that has gone end a command quietly, with a shell's numbers for
-that.
+for what the user can correct and 1 for a plan that does not exist or is invalid. An
+interrupt, or a closed pipe, ends a command quietly with the status that a shell would
+report.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-_INTERRUPTED, _UNREAD = 130, 141  # 128 and the number of SIGINT, of SIGPIPE
+_INTERRUPTED, _UNREAD = 130, 141  # 128 plus the number of SIGINT, of SIGPIPE
 _COMMANDS = {  # module of memcfg.commands
     "plan": "_plans",
     "compare": "_compare",
@@ -40,12 +40,12 @@ _OPTIONS = ("-h", "--help", "--version")
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line; of a wrong option they name the nearest."""
+    """A parser whose errors are one line, and suggest the nearest option."""
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        """Parse; what there is no option for is told here, where all are known."""
+        """Parse, and report unknown options here, where all options are known."""
         found, extra = super().parse_known_args(args, namespace)
         for word in extra:
             if word.startswith("--"):
@@ -68,8 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        The exit status: 0, 1 for an infeasible or invalid plan, 2 for an error that
-        the user can correct, 130 after an interrupt, 141 if nobody reads the output.
+        The exit status: 0, 1 for an infeasible or invalid plan, 2 for an error that the
+        user can correct, 130 after an interrupt, 141 if the reader closed the output.
         Without arguments it is 2, and the help goes to the error stream.
 
     Raises
@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _run(words)
         finally:
             if sys.stdout is not None:
-                sys.stdout.flush()  # here, where its failure is still told
+                sys.stdout.flush()  # here, where a failure can still be reported
     except KeyboardInterrupt:
         with suppress(OSError):
             print("memcfg: interrupted", file=sys.stderr)
@@ -123,9 +123,9 @@ def _run(words: list[str]) -> int:
 
 
 def _with_negative_values(words: list[str]) -> list[str]:
-    """Join ``--limit -5%`` to ``--limit=-5%``: argparse takes it for an option.
+    """Join ``--limit -5%`` to ``--limit=-5%``, or argparse takes -5% for an option.
 
-    So what reads the value can say what is wrong with it.
+    The parser of the value can then say what is wrong with it.
     """
     found = words[:1]
     for word in words[1:]:
@@ -137,14 +137,14 @@ def _with_negative_values(words: list[str]) -> list[str]:
 
 
 def _discard_output() -> None:
-    """Let nothing more be written: what is buffered would fail again at the exit."""
+    """Drop buffered output, which would fail again at the exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
 
 
 def _parser(words: list[str]) -> argparse.ArgumentParser:
-    """Make the parser; only the command that is asked for is loaded."""
+    """Make the parser; only the module of the given command is imported."""
     parser = _Parser(prog="memcfg", description="Train inside a hard memory limit.")
     parser.add_argument("--version", action="version", version=f"memcfg {__version__}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
@@ -161,7 +161,7 @@ def _fail(message: str, status: int) -> int:
 
 
 def _told(message: str) -> str:
-    """Write an error: one line, or in a terminal as many as it takes."""
+    """Print an error: on one line, or wrapped if stderr is a terminal."""
     line = f"memcfg: error: {message}"
     if sys.stderr is None or not sys.stderr.isatty():
         return line

@@ -1,4 +1,4 @@
-"""What ``memcfg COMMAND`` runs: a command calls the library and prints."""
+"""The commands of ``memcfg``: each calls the library and prints the result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What shows that a long command is at work: its rows as they come, and a status."""
+"""Progress of long commands: rows as they are ready, and a status line."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-_REFRESHES = 4  # a second: it runs beside steps whose time is measured
+_REFRESHES = 4  # a second: it redraws while steps are being timed
 
 
 @contextmanager
 def shown(text: str) -> Iterator[Callable[[str], None] | None]:
-    """Show what is at work, if there is a terminal for errors; gives what changes it.
+    """Show a status line if stderr is a terminal; return a function that changes it.
 
-    Nothing is to be written meanwhile: the line is drawn again and again.
+    Write nothing else meanwhile: the line is redrawn all the time.
     """
     console = Console(stderr=True, markup=False, highlight=False)
     if not console.is_terminal:
@@ -35,9 +35,9 @@ def shown(text: str) -> Iterator[Callable[[str], None] | None]:
 
 
 class GrowingTable:
-    """A table whose rows are written as they come, and stay if a command is ended.
+    """A table whose rows are printed as they are added, so an interrupt loses none.
 
-    A column is as wide as was said before, so that what is written stays right.
+    Column widths are fixed in advance, so printed rows stay aligned.
     """
 
     def __init__(self, table: Table, widths: list[int]) -> None:
@@ -46,7 +46,7 @@ class GrowingTable:
             column.min_width = max(columns, len(str(column.header)))
 
     def add(self, *cells: str) -> None:
-        """Write one more row; the first brings the head."""
+        """Print one more row; the first is preceded by the header."""
         self._table.add_row(*cells)
         lines = draw(self._table).splitlines()
         write("\n".join(lines[self._written :]))

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
     from memcfg.graph import Tier
 
-_BATCH = 32  # of a network that is not here
+_BATCH = 32  # of a network that the zoo lacks
 _CASES = {  # a chain, shortcuts, long skips, recurrent layers, attention; step by step
     each.network: each
     for each in (
@@ -117,29 +117,34 @@ def add_compare(
         type=_several("method", NAMED_POLICIES),
         default=tuple(POLICIES),
         metavar="A,B",
-        help="which methods, divided by commas (default: all but exact)",
+        help="methods, separated by commas (default: all but exact)",
     )
     parser.add_argument(
         "--networks",
         type=_several("network", NETWORKS),
         default=tuple(_CASES),
         metavar="A,B",
-        help=f"which networks of memcfg.models (default: {','.join(_CASES)}, of sizes "
-        "that are planned soon; others have batches of 32)",
+        help=(
+            "networks of memcfg.models, separated by commas (default: "
+            f"{','.join(_CASES)}, in sizes that are planned quickly; others have "
+            "batches of 32)"
+        ),
     )
     parser.add_argument(
         "--budgets",
         type=_budgets,
         default=_BUDGETS,
         metavar="A%,B%",
-        help="limits in percent of the peak of share (default: 80%%,60%%,40%%)",
+        help="limits as percentages of the peak of share (default: 80%%,60%%,40%%)",
     )
     parser.add_argument(
         "--times",
         choices=TIMES,
         default=TIMES[0],
-        help="seconds of the ops: the same on every machine, or measured on this CPU, "
-        f"as a run is better planned by (default: {TIMES[0]})",
+        help=(
+            "times of the ops: nominal, the same on every machine, or measured on this "
+            f"CPU, which is better with --run (default: {TIMES[0]})"
+        ),
     )
     add_places(parser, _COMPARED)
     parser.add_argument(
@@ -148,7 +153,10 @@ def add_compare(
         default=0,
         dest="steps",
         metavar="STEPS",
-        help="train so many steps under each plan, beside as many by share",
+        help=(
+            "train this many steps under each plan, alternating with as many under "
+            "share"
+        ),
     )
     parser.add_argument(
         "--output",
@@ -156,18 +164,19 @@ def add_compare(
         action="append",
         default=[],
         metavar="FILE",
-        help="where to write the comparison, as .md, .csv, .svg or .json; more than "
-        "once for several",
+        help="file for the comparison: .md, .csv, .svg or .json; may be repeated",
     )
     parser.set_defaults(run=_compare, parser=parser)
 
 
 def _compare(args: argparse.Namespace) -> int:
-    """Plan cell by cell, and write a method's row when its cells are done."""
+    """Plan cell by cell, and print a method's row when its cells are done."""
     for name in args.networks:
         if name not in _CASES and (needed := missing(name, set())):
             given = needed[0].removeprefix("--set ").partition("=")[0]
-            args.parser.error(f"{name} needs an argument, {given}, that compare lacks")
+            args.parser.error(
+                f"{name} needs an argument, {given}, which compare cannot give it"
+            )
     places = said_places(args)
     if places is not None and places.spill_on(machine_bytes()).places[0].bandwidth:
         args.parser.error(
@@ -211,7 +220,7 @@ def _compare(args: argparse.Namespace) -> int:
 
 
 def _found(method: str, case: Case, budget: Fraction, steps: int) -> Cell:
-    """Plan a cell, and train under its plan for so many steps."""
+    """Plan a cell and, if asked to, train some steps under its plan."""
     where = f"{method} on {case.task.network}"
     with shown(f"planning: {where}"):
         cell = plan_cell(method, case, budget)
@@ -224,7 +233,7 @@ def _found(method: str, case: Case, budget: Fraction, steps: int) -> Cell:
 
 
 def _letters(networks: Iterable[str]) -> dict[str, str]:
-    """Give each network a letter of its name that no other has, or else a number."""
+    """Give each network a letter of its name that no other has, or a number."""
     found: dict[str, str] = {}
     for number, name in enumerate(networks, 1):
         letters = [each for each in name.upper() if each.isalpha()]
@@ -233,7 +242,7 @@ def _letters(networks: Iterable[str]) -> dict[str, str]:
     return found
 
 
-# -- what is printed ------------------------------------------------------------
+# -- printing ------------------------------------------------------------------
 
 
 def _head(
@@ -248,7 +257,7 @@ def _head(
     ]
     percents = ", ".join(f"{float(100 * each):g}%" for each in budgets)
     told = (
-        f"Within {percents} of the peak of share. Means of each method's own plans: "
+        f"Within {percents} of the peak of share. Means over the plans of each method: "
         f"least and mean peak, slowdown by bandwidth to the {tiers[0].name}. "
         f"Op times are {cases[0].task.times}."
     )
@@ -284,10 +293,10 @@ def _row(cells: Sequence[Cell], steps: int) -> list[str]:
 
 
 def _refusals(cells: Sequence[Cell]) -> Iterable[str]:
-    """Write why a row has dashes, and which networks methods do not plan at all.
+    """Print why a row has dashes, and which networks each method cannot plan.
 
-    A row has them where nothing fits: what the method needs. Of networks that are none
-    for a method the first reason is written.
+    A row has dashes where no plan fits; then what the method needs is printed. Of the
+    networks that a method cannot plan only the first reason is printed.
     """
     networks: dict[str, dict[str, str]] = {}  # method -> letter -> reason
     for cell in cells:
@@ -297,7 +306,7 @@ def _refusals(cells: Sequence[Cell]) -> Iterable[str]:
             own.setdefault(cell.case.letter, found.reason)
     for method, needed in _needs(cells).items():
         letter, part = min(needed.items(), key=lambda item: item[1])
-        text = f"{method}: nothing fits; {letter} needs {part:.1%} of the peak of share"
+        text = f"{method}: no plan fits; {letter} needs {part:.1%} of the peak of share"
         yield textwrap.fill(text, width(), subsequent_indent="  ")
     alike: dict[tuple[str, str], list[str]] = {}
     for method, own in networks.items():
@@ -309,7 +318,7 @@ def _refusals(cells: Sequence[Cell]) -> Iterable[str]:
 
 
 def _needs(cells: Sequence[Cell]) -> dict[str, dict[str, float]]:
-    """Return what methods without any plan need, beside share, by network."""
+    """Return what methods without any plan need, relative to share, by network."""
     planned = {cell.method for cell in cells if cell.plan() is not None}
     found: dict[str, dict[str, float]] = {}
     for cell in cells:
@@ -335,7 +344,7 @@ def _codecs(cells: Sequence[Cell]) -> dict[str, set[str]]:
 
 
 def _several(what: str, known: Iterable[str]) -> Callable[[str], tuple[str, ...]]:
-    """Return what reads some of several names, divided by commas."""
+    """Return a parser of names separated by commas."""
     names = tuple(known)
 
     def read(text: str) -> tuple[str, ...]:
@@ -356,7 +365,7 @@ def _budgets(text: str) -> tuple[Fraction, ...]:
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from error
         if not part:
-            raise argparse.ArgumentTypeError(f"{each!r} is no budget such as 60%")
+            raise argparse.ArgumentTypeError(f"{each!r} is not a budget such as 60%")
         found.append(part)
     return tuple(dict.fromkeys(found))
 

@@ -1,4 +1,4 @@
-"""``memcfg plan NETWORK``: every method side by side, planned and run."""
+"""``memcfg plan NETWORK``: all methods side by side, planned and, with --run, run."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from memcfg.plan import Policy
 
 
-_WIDTHS = {  # columns of what the table shows, in its order; a size has up to 11
+_WIDTHS = {  # widths of the columns, in order; a size has up to 11 characters
     "Peak": 11,
-    "Extra": 6,  # work that is computed again
+    "Extra": 6,  # recomputed work
     "Time": 9,
     "Gap": 6,
     "Measured": 11,
@@ -38,7 +38,7 @@ _FEW = 2  # tiers with a column each
 
 
 class _Refusal(NamedTuple):
-    """Why a method has no plan: it needs more bytes, or the graph is none for it."""
+    """Why a method has no plan: it needs more bytes, or cannot plan this graph."""
 
     method: str
     needs: int | None
@@ -52,10 +52,10 @@ def compare(
     limit: int | None,
     steps: int,
 ) -> int:
-    """Plan by every method and write a row for each; 1 if none has a plan.
+    """Plan with every method and print a row for each; return 1 if none has a plan.
 
-    Rows are sorted, the best first: within a limit the least time, without one the
-    smallest peak. With `steps` each plan trains so many, and rows come as they end.
+    Rows are sorted, best first: by time within a limit, else by peak. With `steps` each
+    plan trains that many steps, and rows are printed as they finish.
     """
     write(_head(graph, limit))
     tiers = _tiers(graph)
@@ -93,13 +93,15 @@ def _write_notes(
     refused: Sequence[_Refusal],
     limit: int | None,
 ) -> None:
-    """Write what the rows do not say: the best, what is unproven, lossy or refused."""
+    """Print the best rows, and what is unproven, lossy or refused."""
     if len(plans) > 1:
         what = "the smallest peak" if limit is None else "the least time"
         told = f"Methods with {what}: {', '.join(best)}" if best else f"* {what}"
         write("\n" + textwrap.fill(told, width(), subsequent_indent="  "))
     if unproven := [name for name in plans if is_unproven(plans[name])]:
-        write("\nNot proven the method's best, since its search ended first:")
+        write(
+            "\nThe search ended before it proved that this is the method's best plan:"
+        )
         write("\n".join(f"  {name}" for name in unproven))
     if told := told_lossy({name: plan.lossy for name, plan in plans.items()}):
         write("\n" + textwrap.fill(told, width(), subsequent_indent="  "))
@@ -110,13 +112,13 @@ def _write_notes(
 
 
 def _rank(plan: Plan, limit: int | None) -> tuple[float, float]:
-    """Return what plans are sorted by."""
+    """Return the key that plans are sorted by."""
     seconds, peak = plan.elapsed_seconds, plan.peak_bytes
     return (peak, seconds) if limit is None else (seconds, peak)
 
 
 def _best(plans: Mapping[str, Plan], limit: int | None) -> list[str]:
-    """Return the methods with the best lossless plan; none without a choice."""
+    """Return the methods with the best lossless plan; none if all are equal."""
     ranks = {n: _rank(plan, limit) for n, plan in plans.items() if not plan.lossy}
     if len(plans) < 2 or not ranks:
         return []
@@ -126,7 +128,7 @@ def _best(plans: Mapping[str, Plan], limit: int | None) -> list[str]:
 def _table(
     methods: Sequence[str], tiers: Sequence[str], *, measured: bool
 ) -> tuple[list[str], GrowingTable]:
-    """Begin a table; its numbers are those of every plan, then bytes on tiers."""
+    """Begin the table: columns of every plan, then bytes on each tier."""
     without: tuple[str, ...] = ("Measured", "Step")
     if measured:
         without = ("Time", "Planned in")
@@ -169,13 +171,13 @@ def _planned(policy: Policy, graph: Graph, limit: int | None) -> Plan | _Refusal
 
 
 def _tiers(graph: Graph) -> list[str]:
-    """Return the tiers that somebody asked for, if there are several."""
+    """Return the configured tiers, if there are several."""
     found = [tier.name for tier in graph.tiers if tier.is_stated]
     return found if len(found) > 1 else []
 
 
 def _away(plan: Plan, tiers: Sequence[str]) -> list[str]:
-    """Write what a plan has on each tier; of many, on the first and on the others."""
+    """Format a plan's bytes on each tier; of many, on the first and on all others."""
     there = plan.summary.by_tier if plan.summary else {}
     sizes = [there.get(tier, 0) for tier in tiers]
     if len(sizes) > _FEW:
@@ -184,7 +186,7 @@ def _away(plan: Plan, tiers: Sequence[str]) -> list[str]:
 
 
 def _cells(plan: Plan, measured: Measured | None) -> dict[str, str]:
-    """Write a plan's cells by column; measured ones if it was run."""
+    """Format a plan's cells by column, measured ones if it was run."""
     cells = {
         "Peak": format_bytes(plan.peak_bytes),
         "Extra": extra(plan),
@@ -199,25 +201,25 @@ def _cells(plan: Plan, measured: Measured | None) -> dict[str, str]:
 
 
 def copies(graph: Graph) -> float | None:
-    """Return the bytes a second of a lane, if they were measured."""
+    """Return a lane's bytes per second, if they were measured."""
     measured = (tier for tier in graph.tiers if tier.is_measured)
     return next((tier.bytes_per_second for tier in measured), None)
 
 
 def extra(plan: Plan) -> str:
-    """Write how much of the work is done again."""
+    """Format the recomputed part of the work."""
     first = plan.predicted.seconds - plan.predicted.recompute_seconds
     return f"{plan.predicted.recompute_seconds / first:.1%}" if first else "unknown"
 
 
 def gap(plan: Plan) -> str:
-    """Write how far the time may be above the least."""
+    """Format the gap to the lower bound of time."""
     value = plan.predicted.optimality_gap
     return "" if value is None else f"{value:.1%}"
 
 
 def waits(plan: Plan) -> str:
-    """Write how much of a step's time its ops wait for copies."""
+    """Format the part of a step's time in which ops wait for copies."""
     whole = plan.elapsed_seconds
     return f"{plan.predicted.stall_seconds / whole:.1%}" if whole else "unknown"
 
@@ -228,12 +230,12 @@ def is_unproven(plan: Plan) -> bool:
 
 
 def seconds(value: float) -> str:
-    """Write a time with three digits."""
+    """Format a time with three digits."""
     return f"{value * 1e3:.3g} ms" if value < 0.9995 else f"{value:.3g} s"
 
 
 def _refusals(refused: Sequence[_Refusal]) -> Iterator[str]:
-    """Write why methods have no plan: sizes in a column, then each reason once."""
+    """Print why methods have no plan: sizes in a column, then each reason once."""
     reasons: dict[str, list[str]] = {}
     sizes: dict[str, str] = {}
     for each in refused:

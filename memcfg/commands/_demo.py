@@ -1,7 +1,7 @@
-"""``memcfg demo``: one training, under three limits and against a fourth.
+"""``memcfg demo``: train under three limits, and be refused a fourth.
 
 Every number that it prints comes from the run. The limits belong to four logical
-devices of one CPU, so that the models live side by side and their steps are timed in
+devices of one CPU, so the models exist at the same time and their steps are timed in
 turns.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-_PART = 35  # percent of keep_all's peak that the third run may have at most
+_PART = 35  # the most that the third run may take, in percent of keep_all's peak
 # How often each model is timed, at most once an epoch, and for how many steps.
 _TURNS, _STEPS = 6, 5
 
@@ -38,7 +38,7 @@ _Weights = list[npt.NDArray[np.float32]]
 
 @dataclass(frozen=True)
 class _Task:
-    """What is trained, the same in every run."""
+    """What every run trains."""
 
     digits: Digits
     weights: _Weights  # the first ones
@@ -47,7 +47,7 @@ class _Task:
     seed: int
 
     def compiled(self, policy: plan.Policy) -> nn.Model:
-        """Build the network with the first weights."""
+        """Build the network with its initial weights."""
         model = residual_network()
         model.compile(
             optimizer=nn.SGD(0.05, momentum=0.9),
@@ -71,7 +71,7 @@ class _Task:
 
 @dataclass(frozen=True)
 class _Run:
-    """What one run showed."""
+    """The results of one run."""
 
     limit: int | None  # bytes
     method: str
@@ -93,7 +93,7 @@ def add_demo(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def _run(args: argparse.Namespace) -> int:
-    """Run it; 0 if weights are bit-identical, peaks as predicted, and one refused."""
+    """Return 0 if weights are equal, peaks as predicted, and one limit refused."""
     nn.set_random_seed(args.seed)
     digits = load_digits()
     if args.batch_size > len(digits.x):
@@ -117,7 +117,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _limits(task: _Task) -> tuple[int | None, ...]:
-    """Choose none, the peak of `share`, one for recomputation, and one too low."""
+    """Choose no limit, the peak of `share`, one to recompute, and one too low."""
     largest = task.plan(plan.keep_all()).peak_bytes
     shared = task.plan(plan.share())
     smallest = task.plan(plan.sqrt_checkpoint()).peak_bytes
@@ -127,7 +127,7 @@ def _limits(task: _Task) -> tuple[int | None, ...]:
 
 
 def _show(task: _Task, limits: Sequence[int | None]) -> int:
-    """Run on one logical device after the other."""
+    """Train on each logical device in turn."""
     devices = config.list_logical_devices("CPU")
     policies: list[plan.Policy] = [plan.keep_all(), plan.auto(), plan.auto()]
     runs: list[_Run] = []
@@ -177,11 +177,11 @@ def _train(task: _Task, limit: int | None, policy: plan.Policy) -> _Run:
 
 
 def _step_seconds(task: _Task, runs: Sequence[_Run]) -> list[float]:
-    """Time further steps of all models in turns; return each one's median."""
+    """Time more steps of all models in turns; return the median of each."""
     seconds: list[list[float]] = [[] for _ in runs]
     for _ in range(min(_TURNS, task.epochs)):
         for item, found in zip(runs, seconds, strict=True):
-            task.step(item.model)  # its memory comes back into the caches
+            task.step(item.model)  # brings its memory into the caches
             for _ in range(_STEPS):
                 began = time.perf_counter()
                 task.step(item.model)
@@ -234,7 +234,7 @@ def _same_bits(one: _Weights, other: _Weights) -> bool:
 
 
 def _refused(task: _Task, device: config.LogicalDevice, limit: int | None) -> bool:
-    """Ask for less than any method needs; tell whether that took no memory."""
+    """Ask for less than any method needs; return whether that took no memory."""
     before = config.get_memory_info(device)
     try:
         with config.device(device):

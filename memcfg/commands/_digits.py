@@ -23,7 +23,7 @@ class Digits(NamedTuple):
 
 
 def load_digits() -> Digits:
-    """Load the handwritten digits that scikit-learn ships; the split is fixed."""
+    """Load the handwritten digits that come with scikit-learn, with a fixed split."""
     try:
         from sklearn import datasets
     except ImportError as error:
@@ -40,7 +40,7 @@ def load_digits() -> Digits:
 
 
 def residual_network() -> nn.Model:
-    """Build a residual network from images (8, 8, 1) to 10 logits; not compiled."""
+    """Build a residual network from images (8, 8, 1) to 10 logits, not compiled."""
     inputs = nn.Input((8, 8, 1))
     tensor = _convolution(inputs, 32)
     tensor = _residual_block(tensor, 32)

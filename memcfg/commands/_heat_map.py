@@ -1,6 +1,6 @@
-"""What ``memcfg compare`` found, as one picture: slowdowns by method and budget.
+"""The results of ``memcfg compare`` as a picture: slowdowns by method and budget.
 
-It stands on a light ground of its own, so that it reads on a dark page, too.
+It has a light background of its own, so it can be read on a dark page.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from memcfg.units import format_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_WIDE, _HIGH, _GAP = 46, 20, 8  # of a cell; between networks
-_NAMES, _HOW = 186, 236  # columns of methods, of techniques
+_WIDE, _HIGH, _GAP = 46, 20, 8  # size of a cell; gap between networks
+_NAMES, _HOW = 186, 236  # widths of the columns of methods and techniques
 _HEAD, _FOOT, _EDGE = 92, 74, 16
 _SIZE, _SMALL = 12.5, 11.5  # of letters
-_MOST = 1.6  # the slowdown of the last colour, and of all above
+_MOST = 1.6  # this slowdown and all above have the last colour
 _COLOURS = ((0.0, (232, 244, 236)), (0.5, (248, 200, 96)), (1.0, (168, 36, 40)))
 _GROUND, _INK, _FAINT = "#fdfdfb", "#1c2126", "#5d666e"
 _REFUSED = "#e3e5e7"
@@ -30,7 +30,7 @@ _BRIGHT = 140  # of 255; on darker cells numbers are white
 
 
 class _Place(NamedTuple):
-    """A column: where it begins, and what stands in it."""
+    """A column: its position, network and budget."""
 
     x: float
     network: str
@@ -38,12 +38,12 @@ class _Place(NamedTuple):
 
 
 def heat_map(found: Mapping[str, Any]) -> str:
-    """Draw a document as SVG: a row a method, a column a budget of a network."""
+    """Draw the results as SVG: a row per method, a column per network and budget."""
     places = _places(found)
     wide = places[-1].x + _WIDE + _EDGE
     high = _HEAD + _HIGH * len(found["methods"]) + _FOOT
     rate = found["bandwidths"][MIDDLE]
-    title = f"A step's time beside share's, with {bandwidth(rate)} to the host"
+    title = f"Time of a step relative to share, with {bandwidth(rate)} to the host"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide:g} {high:g}" '
         f'width="{wide:g}" height="{high:g}" '
@@ -98,7 +98,7 @@ def _head(places: list[_Place]) -> Iterator[str]:
 def _cell(
     x: float, y: float, cell: Mapping[str, Any], at: Mapping[str, Any]
 ) -> Iterator[str]:
-    """Draw a slowdown on its colour, or what refuses the budget."""
+    """Draw a slowdown on its colour, or why there is no plan."""
     told = f"{cell['method']}, {cell['network']} at {cell['budget']}: "
     if at["reason"] is None:
         told += f"{times(at['slowdown'])}, peak {percent(at['peak'])}"
@@ -121,7 +121,7 @@ def _cell(
 
 
 def _colour(slowdown: float) -> tuple[int, ...]:
-    """Mix the colour of a slowdown, on a logarithmic scale."""
+    """Return the colour of a slowdown, on a logarithmic scale."""
     part = min(max(math.log(slowdown) / math.log(_MOST), 0.0), 1.0)
     (low, before), (high, after) = next(
         pair for pair in pairwise(_COLOURS) if part <= pair[1][0]
@@ -152,7 +152,7 @@ def _legend(y: float) -> Iterator[str]:
 
 
 def _text(x: float, y: float, words: str, **attributes: str | float) -> str:
-    """Write words; `anchor`, `fill` and `size` are those of the picture by default."""
+    """Return a text element; by default with the font and colour of the picture."""
     if not words:
         return ""
     names = {"anchor": "text-anchor", "fill": "fill", "size": "font-size"}

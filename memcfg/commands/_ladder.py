@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from memcfg.commands._tasks import OwnTask
     from memcfg.graph import Graph
 
-_BAR = 20, 6  # columns of the longest bar; beside measured columns
-_STEP = 8  # columns of a step's time
+_BAR = 20, 6  # length of the longest bar; the same next to measured columns
+_STEP = 8  # width of the column of times
 _REFUSED = "refused"
 
 
 class Rung(NamedTuple):
-    """A limit, the plan for it if it has one, and what that took."""
+    """A limit, its plan if there is one, and what running it took."""
 
     limit: int
     plan: Plan | None
@@ -38,7 +38,7 @@ class Rung(NamedTuple):
 
 
 class _Ladder(NamedTuple):
-    """What is drawn: limits from the largest down, beside a step by `share`."""
+    """Limits from the largest down, and a step by `share` to compare with."""
 
     graph: Graph
     method: str
@@ -46,20 +46,20 @@ class _Ladder(NamedTuple):
     rungs: list[Rung]
 
     def part(self, rung: Rung) -> float:
-        """Return a limit beside the peak of `share`."""
+        """Return a limit as a part of the peak of `share`."""
         return rung.limit / self.share.peak_bytes
 
     def delay(self, rung: Rung) -> float:
-        """Return how much longer than by `share` a step takes, waits included.
+        """Return how much longer a step takes than under `share`, waits included.
 
-        It is a fraction of that time, and 0 for a plan that is faster.
+        It is a fraction of the time under `share`, and 0 for a faster plan.
         """
         assert rung.plan is not None
         least = self.share.elapsed_seconds
         return max(0.0, rung.plan.elapsed_seconds / least - 1) if least else 0.0
 
     def planned(self) -> list[Rung]:
-        """Return the rungs that have a plan."""
+        """Return the limits that have a plan."""
         return [rung for rung in self.rungs if rung.plan is not None]
 
     def most(self) -> float:
@@ -70,9 +70,9 @@ class _Ladder(NamedTuple):
 def climb(
     task: Task | OwnTask, graph: Graph, method: str, steps: int, output: str | None
 ) -> int:
-    """Plan at ever lower limits, down to the floor; print, and draw into a file.
+    """Plan at lower and lower limits, down to the floor; print, and draw to a file.
 
-    With `steps` each plan trains so many steps, and its row is written then.
+    With `steps` each plan trains that many steps before its row is printed.
     """
     policy = NAMED_POLICIES[method]()
     write(f"{graph.name!r} by {method}; 100% is the peak of share")
@@ -106,7 +106,7 @@ def climb(
 
 
 def _end(found: Rungs) -> str:
-    """Say which limit is the smallest, and what is refused below it."""
+    """Print the smallest limit, and what is refused below it."""
     floor, refused = found.floor, found.refused_below
     smallest = format_bytes(floor, exact=True)
     if refused == floor - 1:
@@ -121,7 +121,7 @@ def _peak_op(plan: Plan) -> str:
 
 
 def _table(ladder: _Ladder, *, measured: bool) -> GrowingTable:
-    """Make a table that has room for these rungs, and for what is measured."""
+    """Make a table that is wide enough for these limits and their measurements."""
     swaps = any(tier.is_stated for tier in ladder.graph.tiers)
     numbers = ["Limit", "", "Peak", "Extra work", "Waits" if swaps else "Gap"]
     numbers += ["Measured", "Step"] if measured else ["Time"]
@@ -145,7 +145,7 @@ def _planned(ladder: _Ladder, rung: Rung) -> list[str]:
 
 
 def _cells(ladder: _Ladder, rung: Rung, *, measured: bool) -> list[str]:
-    """Write a rung's row; its bar is as long as its delay beside the most."""
+    """Return the row of a limit; the longest delay has the longest bar."""
     cells = _planned(ladder, rung)
     if rung.plan is None:
         return [*cells, *[""] * (3 if measured else 2)]
@@ -161,7 +161,7 @@ def _cells(ladder: _Ladder, rung: Rung, *, measured: bool) -> list[str]:
 def _json(
     asked: Mapping[str, object], ladder: _Ladder, refusal: Mapping[str, object]
 ) -> str:
-    """Write what was asked for, and what the table shows as numbers."""
+    """Return the arguments and the numbers of the table as JSON."""
     rows = [
         {
             "limit_bytes": rung.limit,
@@ -187,7 +187,7 @@ def _json(
 
 
 def _svg(ladder: _Ladder) -> str:
-    """Draw a step's delay over the limit, a point a rung that has a plan."""
+    """Draw the delay over the limit, with a point for each limit that has a plan."""
     wide, high, left, below = 640, 400, 70, 60
     rungs, most = ladder.planned(), ladder.most()
 
@@ -233,7 +233,7 @@ def _svg(ladder: _Ladder) -> str:
         f'<text x="{x(0.5):.1f}" y="{high - 14}" text-anchor="middle">limit, of the '
         f"{whole} that share needs</text>",
         f'<text x="16" y="{y(most / 2):.1f}" text-anchor="middle" '
-        f'transform="rotate(-90 16 {y(most / 2):.1f})">more time than by share</text>',
+        f'transform="rotate(-90 16 {y(most / 2):.1f})">more time than share</text>',
         "</svg>",
     ]
     return "\n".join(parts) + "\n"

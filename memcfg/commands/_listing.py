@@ -1,4 +1,4 @@
-"""``memcfg devices``: what there is, how much it may use, how much it uses."""
+"""``memcfg devices``: devices, their limits and their use."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def add_devices(
 
 
 def _run(args: argparse.Namespace) -> int:
-    """Print the devices of this process, or nothing where there is an error."""
+    """Print the devices of this process; if there is an error, print nothing."""
     devices = config.list_logical_devices()
     kernels = _kernels()
     write(f"{draw(_physical())}\n\n{draw(_logical(devices))}\n")

@@ -1,4 +1,4 @@
-"""What a few real steps under a plan take: bytes and seconds."""
+"""Measure the bytes and seconds of a few real steps under a plan."""
 
 from __future__ import annotations
 
@@ -19,22 +19,24 @@ if TYPE_CHECKING:
     from memcfg.plan import Plan, Policy
 
 DEVICE = "CPU:0"
-_BESIDE = "CPU:1"  # has a lane, and the limit of what is compared with `share`
+_BESIDE = (
+    "CPU:1"  # settings of the lane and of the limit are those of the run to compare
+)
 
-_CHOOSING = 64  # steps that may choose among plans by their times, and one more
+_CHOOSING = 64  # the steps in which a program may choose another plan, and one more
 
 
 class Measured(NamedTuple):
-    """A real run: the highest byte of the arena that was touched, seconds a step."""
+    """A run: the highest byte of the arena that was touched, and seconds per step."""
 
     peak_bytes: int
     seconds: float
 
 
 class Turns(NamedTuple):
-    """What a real run took, and what `share` did in the same minute.
+    """What a run took, and what `share` took in the same minute.
 
-    Its plan may be another one than that of the first step, of another method.
+    Its plan may differ from that of the first step, and be of another method.
     """
 
     method: str
@@ -45,7 +47,7 @@ class Turns(NamedTuple):
 
 
 def environment() -> dict[str, str | int]:
-    """Return what measured numbers belong to: the day, the machine, the versions."""
+    """Return the date, the machine and the versions of a measurement."""
     details = config.get_device_details(config.list_physical_devices("CPU")[0])
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
@@ -57,7 +59,7 @@ def environment() -> dict[str, str | int]:
 
 
 def measure(task: Task, policy: Policy, limit: int | None, steps: int) -> Measured:
-    """Train some steps with the device's limit set so; the first is not counted."""
+    """Train some steps within a limit of the device; the first is not counted."""
     config.set_memory_limit(DEVICE, limit)
     model = task.model(policy)
     try:
@@ -78,7 +80,7 @@ def measure(task: Task, policy: Policy, limit: int | None, steps: int) -> Measur
 def devices_for_turns(
     bytes_per_second: float, places: config.LogicalDeviceConfiguration
 ) -> list[config.LogicalDeviceConfiguration]:
-    """Return what `measure_in_turns` uses; lanes of the first place are as fast."""
+    """Return the tiers for `measure_in_turns`, the first with this bandwidth."""
     _, *others = places.spill_on(machine_bytes()).places
     rates = [each.bandwidth and f"{each.bandwidth:.0f}B" for each in others]
     first = f"{bytes_per_second:.0f}B"
@@ -87,7 +89,7 @@ def devices_for_turns(
 
 
 def _may_change(plan: Plan, policy: Policy, times: str) -> bool:
-    """Whether steps may still choose another plan than the one that there is."""
+    """Return whether the next steps may still choose another plan."""
     summary, predicted = plan.summary, plan.predicted
     if summary is None or summary.recosted is not None:
         return False
@@ -97,9 +99,9 @@ def _may_change(plan: Plan, policy: Policy, times: str) -> bool:
 
 
 def measure_in_turns(task: Task, policy: Policy, limit: int, steps: int) -> Turns:
-    """Train some steps within a limit, and as many by `share`, one after the other.
+    """Train some steps within a limit, alternating with as many under `share`.
 
-    The first of each is not counted, nor are those that choose a plan.
+    The first steps are not counted, nor those that choose a plan.
     """
     models: list[nn.Model] = []
     config.set_memory_limit(_BESIDE, limit)

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from memcfg.graph import Graph, Tier
 
 BANDWIDTHS = (math.inf, 8e9, 2e9)  # bytes a second of the first lanes, each way
-MIDDLE = BANDWIDTHS.index(8e9)  # what is drawn, trained, and counted
+MIDDLE = BANDWIDTHS.index(8e9)  # the one that is drawn, trained and counted
 
 
 class Refused(NamedTuple):
-    """Why there is no plan, and what the method needs, if it is a matter of bytes."""
+    """Why there is no plan, and the bytes that the method needs, if that is why."""
 
     reason: str
     needs_bytes: int | None
@@ -33,9 +33,9 @@ class Refused(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """What a plan takes; seconds of a step include what its ops wait for copies."""
+    """What a plan takes; the seconds of a step include waits for copies."""
 
-    by: str  # the method: another, if that chose it
+    by: str  # the method of the plan, which may be one that the method chose
     peak_bytes: int
     seconds: float
     stall_seconds: float
@@ -48,7 +48,7 @@ class Planned(NamedTuple):
 
 @dataclass(frozen=True)
 class Case:
-    """A network, and what `share` takes for a step of it, which is the measure."""
+    """A network, and what a step takes under `share`, the unit of comparison."""
 
     letter: str
     task: Task
@@ -56,13 +56,15 @@ class Case:
     share_peak_bytes: int
     share_seconds: float
     lower_bound_bytes: int
-    copies_per_second: float | None  # bytes, of a lane here, if that was measured
+    copies_per_second: (
+        float | None
+    )  # bytes per second of a lane on this machine, if measured
 
     @staticmethod
     def of(letter: str, task: Task, tiers: Sequence[Tier]) -> Case:
-        """Trace a network's step, and plan it by `share`.
+        """Trace a network's step and plan it with `share`.
 
-        Of the tiers the first has each of the bandwidths.
+        The first tier has each of the bandwidths in turn.
         """
         graph = task.graph()
         shared = share()(graph)
@@ -80,7 +82,7 @@ class Case:
         )
 
     def limit(self, budget: Fraction) -> int:
-        """Return a budget in bytes; it is one of the peak of `share`."""
+        """Return the bytes of a budget, which is a part of the peak of `share`."""
         return max(1, int(budget * self.share_peak_bytes))
 
 
@@ -100,22 +102,22 @@ class Cell:
         return self.case.limit(self.budget)
 
     def outcome(self, at: int = MIDDLE) -> Planned | Refused:
-        """Return what came of planning for the bandwidth at a place."""
+        """Return the outcome of planning for the bandwidth with this index."""
         return self.outcomes[at if len(self.outcomes) > 1 else 0]
 
     def plan(self, at: int = MIDDLE) -> Planned | None:
-        """Return what the plan for a bandwidth takes, if there is one."""
+        """Return what the plan for a bandwidth takes, or None without a plan."""
         found = self.outcome(at)
         return found if isinstance(found, Planned) else None
 
     def slowdown(self, at: int = MIDDLE) -> float | None:
-        """Return a step's seconds over those of `share`; None: there is no plan."""
+        """Return a step's seconds over those of `share`, or None without a plan."""
         found = self.plan(at)
         return None if found is None else found.seconds / self.case.share_seconds
 
     @property
     def is_as_planned(self) -> bool:
-        """Whether what was trained touched the bytes that were predicted, if it was."""
+        """Return whether the measured peak was as predicted; None without a run."""
         turns = self.trained
         return turns is None or turns.peak_bytes == turns.predicted_bytes
 
@@ -125,7 +127,7 @@ def _with_rate(tier: Tier, rate: float) -> Tier:
 
 
 def plan_cell(method: str, case: Case, budget: Fraction) -> Cell:
-    """Plan for each bandwidth, or once for all where nothing can leave the device."""
+    """Plan for each bandwidth, or once where no tensor can leave the device."""
     limit = case.limit(budget)
     if FACTS[method].swaps:
         each = tuple(_planned(method, graph, limit) for graph in case.graphs)

@@ -1,4 +1,4 @@
-"""What ``memcfg compare`` found, as the JSON document that its reports are made of."""
+"""The JSON document from which all reports of ``memcfg compare`` are made."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SHORTEST = 1e-6  # seconds; a mean of zeros has no logarithm
 def document(
     cases: Sequence[Case], cells: Sequence[Cell], steps: int, tiers: Sequence[Tier]
 ) -> dict[str, Any]:
-    """Put together what all reports tell; bytes, seconds, and fractions of one."""
+    """Collect what the reports show, in bytes, seconds and fractions of 1."""
     budgets = dict.fromkeys(budget_text(cell) for cell in cells)
     methods = dict.fromkeys(cell.method for cell in cells)
     return {
@@ -42,7 +42,7 @@ def document(
 
 
 def tier_rows(tiers: Sequence[Tier]) -> list[dict[str, Any]]:
-    """Tell the places that methods swap to; the first has each of the bandwidths."""
+    """Return the tiers that methods swap to; the first has each of the bandwidths."""
     return [
         {
             "tier": tier.name,
@@ -54,7 +54,7 @@ def tier_rows(tiers: Sequence[Tier]) -> list[dict[str, Any]]:
 
 
 def in_lines(found: Mapping[str, Any]) -> str:
-    """Write a document as JSON, what a list of it has in a line each."""
+    """Format a document as JSON, with each element of its lists on a line."""
     parts = []
     for key, value in found.items():
         text = json.dumps(value)
@@ -65,17 +65,17 @@ def in_lines(found: Mapping[str, Any]) -> str:
 
 
 def budget_text(cell: Cell) -> str:
-    """Write a budget as it was asked for, such as ``"60%"``."""
+    """Format a budget as it was given, such as ``"60%"``."""
     return f"{float(cell.budget * 100):g}%"
 
 
 def _rates(cell: Cell) -> list[float | str]:
-    """Return what a cell was planned for, as JSON can write it."""
+    """Return what a cell was planned for, as values of JSON."""
     return RATES if len(cell.outcomes) > 1 else ["any"]
 
 
 def at_rate(cell: Mapping[str, Any], rate: float | str) -> Mapping[str, Any]:
-    """Return what a cell of a document says of a bandwidth."""
+    """Return the entry of a cell for a bandwidth."""
     return next(at for at in cell["at"] if at["bandwidth"] in (rate, "any"))
 
 
@@ -136,10 +136,10 @@ def row(cells: Sequence[Cell]) -> dict[str, Any]:
     """Return the facts of a method, and the means over the cells where it has a plan.
 
     Means are geometric: of peaks, of slowdowns, of 1 and the extra work, of seconds of
-    planning; that of the host's peaks is arithmetic, since it may be nothing. A
-    slowdown has those cells that have a plan at its bandwidth, all else those of the
-    middle one. The least is the lowest peak of a plan, or the bytes that a refusal
-    asks for, whichever is lower on a network.
+    planning; that of the host's peaks is arithmetic, since these may be 0. A slowdown
+    is over the cells that have a plan at its bandwidth, everything else over those with
+    a plan at the middle bandwidth. The least peak of a network is the lowest of a plan,
+    or the bytes that a refusal names if these are fewer.
     """
     method = cells[0].method
     facts = FACTS[method]
@@ -185,13 +185,13 @@ def _less_one(value: float | None) -> float | None:
 
 
 def lossy(cell: Cell) -> set[str]:
-    """Return the codecs of a cell's plans that change what anything reads."""
+    """Return the codecs of a cell's plans that change values that ops read."""
     plans = [each for each in cell.outcomes if isinstance(each, Planned)]
     return {codec for plan in plans for codec in rounding(plan.lossy)}
 
 
 def _least(cells: Sequence[Cell]) -> list[float]:
-    """Return for each network the lowest peak that a plan or a refusal tells."""
+    """Return the lowest peak of a plan, or bytes of a refusal, by network."""
     least: dict[str, float] = {}
     for cell in cells:
         found = cell.outcome()

@@ -1,4 +1,4 @@
-"""What no run shows of a method: how it saves memory, of what, by whom.
+"""Facts about each method: how it saves memory, its unit of choice, its source.
 
 A method of `memcfg.plan.NAMED_POLICIES` has a row here.
 """
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 TECHNIQUES = ("share", "recompute", "swap", "compress", "algorithms")
 SCOPES = ("op", "layer", "segment", "tensor", "graph")
 
-_SIGNS = "mask"  # a lossy codec that methods name where only signs are read
+_SIGNS = "mask"  # a lossy codec that methods use where only signs are read
 
 
 class Facts(NamedTuple):
-    """A row: of a method, as the library has it."""
+    """The facts of a method as implemented here."""
 
     technique: tuple[str, ...]  # of TECHNIQUES, the first one first; empty: none
-    scope: str  # of SCOPES: what it decides about as one
-    source: str  # who described it; memcfg: it is the library's own
-    times: bool = True  # whether another time of an op may change its plan
-    dynamic: bool = False  # whether what steps are seen to do changes it
+    scope: str  # of SCOPES: the unit that it decides about
+    source: str  # the paper; memcfg for methods of this library
+    times: bool = True  # whether its plan depends on the times of ops
+    dynamic: bool = False  # whether measured steps change its plan
 
     @property
     def swaps(self) -> bool:
@@ -110,20 +110,24 @@ FACTS: Mapping[str, Facts] = MappingProxyType(
 
 
 def is_lossless(method: str) -> bool:
-    """Whether training has the same bits by what a method encodes."""
+    """Return whether training has the same bits under a method's codecs."""
     return bool(getattr(NAMED_POLICIES[method](), "lossless", True))
 
 
 def told_lossy(codecs: Mapping[str, Iterable[str]]) -> str:
-    """Write which methods are not lossless, and what rounds in their plans."""
+    """Print which methods are not lossless, and the codecs of their plans."""
     told = [
         f"{method} ({', '.join(found)})" if (found := rounding(lossy)) else method
         for method, lossy in codecs.items()
         if rounding(lossy) or not is_lossless(method)
     ]
-    return f"Not lossless, training has other bits: {', '.join(told)}" if told else ""
+    return (
+        f"Not lossless (weights differ from those of share): {', '.join(told)}"
+        if told
+        else ""
+    )
 
 
 def rounding(lossy: Iterable[str]) -> tuple[str, ...]:
-    """Return those of a plan's lossy codecs that change what anything reads."""
+    """Return the lossy codecs of a plan that change values that ops read."""
     return tuple(sorted({*lossy} - {_SIGNS}))

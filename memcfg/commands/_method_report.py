@@ -1,4 +1,4 @@
-"""What ``memcfg compare`` found, for people and for spreadsheets."""
+"""The results of ``memcfg compare`` as Markdown and CSV."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def bandwidth(rate: float | str) -> str:
 
 
 def markdown(found: Mapping[str, Any]) -> str:
-    """Write the table of methods, and what it is about, from a document."""
+    """Return a document as Markdown: the table of methods and what it compares."""
     rates = [bandwidth(rate) for rate in found["bandwidths"]]
     titles = ["method", "technique", "scope", "static", "lossless", "op times"]
     titles += ["networks", "plans", "least", "peak", *(f"× {rate}" for rate in rates)]
@@ -120,8 +120,8 @@ def _notes(found: Mapping[str, Any]) -> list[str]:
     budgets = ", ".join(found["budgets"])
     notes = [
         f"Budgets: {budgets} of the peak of `share`. Means are over the cells that a "
-        "method plans, so rows of other cells do not compare; *least*: the lowest peak "
-        "that it reaches or asks for.",
+        "method can plan, so compare only rows with the same cells; *least*: the "
+        "lowest peak that it reaches or asks for.",
         "",
         *(_told(network) for network in found["networks"]),
         "",
@@ -139,9 +139,9 @@ def _notes(found: Mapping[str, Any]) -> list[str]:
     rounded = [f"`{row['method']}`" for row in found["methods"] if not row["lossless"]]
     if rounded:
         notes.append(
-            f"Not lossless, so that gradients and weights have other bits than by "
-            f"`share`: {', '.join(rounded)}. What they take is compared, and not what "
-            "they do to training.",
+            "Not lossless, so gradients and weights differ from those of `share`: "
+            f"{', '.join(rounded)}. The table compares their cost, and not their "
+            "effect on training.",
         )
     rate = found["networks"][0].get("copies_per_second")
     if rate is not None:
@@ -154,7 +154,7 @@ def _notes(found: Mapping[str, Any]) -> list[str]:
 
 
 def on_tiers(tiers: Sequence[Mapping[str, Any]]) -> str:
-    """Tell where methods swap to, in a sentence."""
+    """Return a sentence on where methods swap to."""
     places = []
     for tier in tiers:
         limit = tier["limit_bytes"]
@@ -162,7 +162,7 @@ def on_tiers(tiers: Sequence[Mapping[str, Any]]) -> str:
         if tier["bandwidth"] is not None:
             parts.append(bandwidth(tier["bandwidth"]))
         places.append(f"{tier['tier']} ({', '.join(parts)})")
-    return f"Tensors leave for {', then '.join(places)}."
+    return f"Tensors are swapped to {', then '.join(places)}."
 
 
 def _told(network: Mapping[str, Any]) -> str:
@@ -179,7 +179,7 @@ def _told(network: Mapping[str, Any]) -> str:
 
 
 def spreadsheet(found: Mapping[str, Any]) -> str:
-    """Write a row for each cell and each bandwidth that it was planned for."""
+    """Return a document as CSV: a row for each cell and bandwidth."""
     buffer = io.StringIO()
     writer = csv.DictWriter(
         buffer, _COLUMNS, extrasaction="ignore", lineterminator="\n"

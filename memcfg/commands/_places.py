@@ -1,4 +1,4 @@
-"""Where methods swap to, as it is said on the command line."""
+"""Options that say where methods swap to."""
 
 from __future__ import annotations
 
@@ -20,39 +20,45 @@ _SETTING = re.compile(r"\b(?:spill_to|spill_limit|lane_bandwidth)\b")
 def add_places(parser: argparse.ArgumentParser, first: str = "") -> None:
     """Add ``--spill-to``, ``--spill-limit`` and ``--lane-bandwidth`` to a parser.
 
-    `first` says which bandwidths the first place has, if they are not to be told.
+    `first` describes the bandwidths of the first place, if these cannot be chosen.
     """
     default, several = "5GB to the host, 1GB to a folder", "once for each"
     if first:
-        default = f"the first place has {first}, and takes only none; other folders 1GB"
+        default = f"the first place has {first} and takes only none; other folders 1GB"
         several = f"{several}, none first"
     parser.add_argument(
         "--spill-to",
         action="append",
         metavar="WHERE",
-        help="host, or a folder: where methods swap to (default: host); again for a "
-        "slower place, where goes what has no room before",
+        help=(
+            "where methods swap to: host, or a folder (default: host); repeat it for "
+            "slower places, which take what does not fit the places before"
+        ),
     )
     parser.add_argument(
         "--spill-limit",
         action="append",
         metavar="SIZE",
-        help="bytes that may be there, such as 4GiB, or none; of several places once "
-        "for each",
+        help=(
+            "limit of the place, such as 4GiB, or none; with several places once for "
+            "each"
+        ),
     )
     parser.add_argument(
         "--lane-bandwidth",
         action="append",
         metavar="SIZE",
-        help="bytes that a lane copies in a second, such as 8GB, or none (default: "
-        f"{default}); of several places {several}",
+        help=(
+            "bytes per second that a lane copies, such as 8GB, or none (default: "
+            f"{default}); with several places {several}"
+        ),
     )
 
 
 def said_places(
     args: argparse.Namespace,
 ) -> config.LogicalDeviceConfiguration | None:
-    """Return a device with these places, if any was said; errors name the options."""
+    """Return a device with these places, if any was given; errors name the options."""
     rates = args.lane_bandwidth
     if args.spill_to is None and args.spill_limit is None is rates:
         return None
@@ -70,7 +76,7 @@ def said_places(
 def configure(
     args: argparse.Namespace, devices: list[config.LogicalDeviceConfiguration]
 ) -> None:
-    """Divide the CPU; errors name the options."""
+    """Make a logical CPU; errors name the options."""
     (cpu,) = config.list_physical_devices("CPU")
     try:
         config.set_logical_device_configuration(cpu, devices)
@@ -79,7 +85,7 @@ def configure(
 
 
 def refuse(args: argparse.Namespace, error: Exception) -> Never:
-    """End with what is wrong with places."""
+    """Exit with an error about the places."""
     parser: argparse.ArgumentParser = args.parser
     told = str(error).replace("place, or None", "place, even if it is none")
     parser.error(_SETTING.sub(_as_option, told))
@@ -102,7 +108,7 @@ def tiers_said(wanted: config.LogicalDeviceConfiguration) -> tuple[Tier, ...]:
 
 
 def _given(sizes: list[str] | None, option: str) -> list[str | None] | None:
-    """Return sizes of which some may be none; a number without a unit is bytes."""
+    """Parse sizes of which some may be none; a number without a unit is bytes."""
     if sizes is None:
         return None
     found: list[str | None] = []

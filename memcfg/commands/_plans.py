@@ -1,4 +1,4 @@
-"""``memcfg plan``, ``judge``, ``place``: plans and offsets, from files to files."""
+"""``memcfg plan``, ``judge`` and ``place``: plans and offsets in files."""
 
 from __future__ import annotations
 
@@ -46,37 +46,39 @@ _Value = TypeVar("_Value")
 
 
 class _Limit(NamedTuple):
-    """What was written of a limit."""
+    """A limit as it was written."""
 
-    size: int | Fraction  # bytes, or a part of what `share` takes
+    size: int | Fraction  # bytes, or a part of the peak of `share`
     is_bare: bool = False  # without a unit
 
 
-_BATCH, _STEPS = 32, 5  # what `plan` takes of a network if nothing else is said
-_MODEL = ".memcfg"  # how files of models end
-_STANDARD = "-"  # standard input as a file to read, standard output as an --output
+_BATCH, _STEPS = 32, 5  # defaults of `plan NETWORK`
+_MODEL = ".memcfg"  # the suffix of model files
+_STANDARD = "-"  # stdin as a file to read, stdout as an --output
 _MAX_FILE = 2**28  # bytes; a graph of a million ops has about as many
 
 
 def add_plan(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``memcfg plan`` to a parser."""
-    text = "plan a training step: of a network by every method, or of a graph by one"
+    text = "plan the training step of a network by all methods, or of a graph by one"
     parser = subparsers.add_parser("plan", help=text, description=text)
     parser.add_argument(
         "network",
         nargs="?",
         metavar="NETWORK",
         type=_network,
-        help="a network of memcfg.models, such as resnet50, or a model's file, "
-        f"such as own{_MODEL}",
+        help=(
+            "a network of memcfg.models, such as resnet50, or a model file, such as "
+            f"own{_MODEL}"
+        ),
     )
     parser.add_argument(
         "--graph",
         metavar="FILE",
-        help="a graph as memcfg.graph/1 instead; -: standard input",
+        help="a graph as memcfg.graph/1 instead of a network; -: standard input",
     )
     parser.add_argument(
-        "--batch", type=positive, metavar="N", help="samples a step (default: 32)"
+        "--batch", type=positive, metavar="N", help="samples per step (default: 32)"
     )
     parser.add_argument(
         "--set",
@@ -89,35 +91,44 @@ def add_plan(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--limit",
         type=_limit,
         metavar="SIZE",
-        help="bytes that the plan may use, such as 4194304, 4MiB, or 50%% of the peak "
-        "of share; without it the method does its best",
+        help=(
+            "memory limit, such as 4194304, 4MiB, or 50%% of the peak of share; "
+            "without it each method plans its lowest peak"
+        ),
     )
     parser.add_argument(
         "--method",
         type=_one_of("method", NAMED_POLICIES),
         metavar="METHOD",
-        help="how to plan (default: all methods but exact for a network, else auto): "
+        help="planning method (default: all but exact for a network, else auto): "
         + ", ".join(NAMED_POLICIES),
     )
     parser.add_argument(
         "--time-limit",
         type=_seconds,
         metavar="SECONDS",
-        help="when --method auto is to take the best plan so far, which depends on the "
-        "machine; without it the same plan is found everywhere",
+        help=(
+            "seconds after which --method auto takes the best plan so far, which "
+            "depends on the machine; without it the plan is the same everywhere"
+        ),
     )
     parser.add_argument(
         "--times",
         type=_one_of("times", TIMES),
         metavar="{" + ",".join(TIMES) + "}",
-        help="seconds of the ops: the same on every machine, or measured on this CPU "
-        f"(default: {TIMES[0]})",
+        help=(
+            "times of the ops: nominal, the same on every machine, or measured on this "
+            f"CPU (default: {TIMES[0]})"
+        ),
     )
     add_places(parser)
     parser.add_argument(
         "--ladder",
         action="store_true",
-        help="one method at ever lower limits of a network, down to the smallest",
+        help=(
+            "plan a network by one method at lower and lower limits, down to the "
+            "smallest"
+        ),
     )
     parser.add_argument(
         "--run",
@@ -131,8 +142,10 @@ def add_plan(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--output",
         metavar="FILE",
-        help="where to write the plan (-: standard output, and nothing else there), or "
-        "a ladder as .svg or .json",
+        help=(
+            "file for the plan (-: standard output, without the summary), or for a "
+            "ladder as .svg or .json"
+        ),
     )
     parser.set_defaults(run=_plan, parser=parser)
 
@@ -179,7 +192,7 @@ def _plan(args: argparse.Namespace) -> int:
 
 
 def _spill(args: argparse.Namespace) -> tuple[Tier, ...]:
-    """Configure where methods swap to, if that is said; return it as graphs have it."""
+    """Configure where methods swap to, if given, and return the tiers."""
     wanted = said_places(args)
     if wanted is None:
         return ()
@@ -188,10 +201,10 @@ def _spill(args: argparse.Namespace) -> tuple[Tier, ...]:
 
 
 def _plan_once(args: argparse.Namespace, method: str, graph: Graph) -> Plan:
-    """Plan a graph as a model would: that of a network is of a CPU, which spares none.
+    """Plan a graph as a model would; a network's graph is that of a CPU.
 
-    A graph from a file may be a GPU's, whose ops take algorithms of less scratch where
-    their defaults do not fit.
+    The graph of a file may be that of a GPU, whose ops take algorithms with less
+    scratch where the defaults do not fit.
     """
     limit = _bytes(args.limit, graph)
     plan = _plan_directly if args.graph is None else plan_within
@@ -212,7 +225,7 @@ def _plan_directly(policy: Policy, graph: Graph, limit: int | None) -> Plan:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Refuse arguments that mean nothing together."""
+    """Refuse arguments that cannot be combined."""
     of_graph, drawn = args.graph is not None, args.ladder and args.output is not None
     many = not of_graph and (args.method is None or args.train)
     for_networks = bool(
@@ -220,20 +233,20 @@ def _check(args: argparse.Namespace) -> None:
     )
     own = args.network is not None and args.network.endswith(_MODEL)
     wrong = {
-        "plan takes a network or --graph FILE": of_graph == (args.network is not None),
-        "--batch, --set, --times, --ladder and --run are for a network": of_graph
+        "give either a network or --graph FILE": of_graph == (args.network is not None),
+        "--batch, --set, --times, --ladder and --run need a network": of_graph
         and for_networks,
-        "--set, --times and --run are not for a model's file": own
+        "--set, --times and --run cannot be used with a model file": own
         and bool(args.set or args.train or args.times),
-        "--time-limit is for one plan by auto": args.time_limit is not None
+        "--time-limit needs --method auto, and one plan": args.time_limit is not None
         and (many or args.ladder or args.method not in (None, "auto")),
-        "--steps is for --run": args.steps is not None and not args.train,
-        "a ladder chooses its limits: --ladder or --limit": args.ladder
+        "--steps needs --run": args.steps is not None and not args.train,
+        "--ladder chooses its own limits: leave out --limit": args.ladder
         and args.limit is not None,
-        "--output is for a ladder, or the plan of one --method": many
+        "--output needs --ladder, or the plan of one --method": many
         and not args.ladder
         and args.output is not None,
-        "a ladder is written as .svg or .json": drawn
+        "a ladder is written to a .svg or .json file": drawn
         and not args.output.endswith((".svg", ".json")),
     }
     for told, is_wrong in wrong.items():
@@ -277,20 +290,22 @@ def add_place(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "--capacity",
         type=size,
         metavar="SIZE",
-        help="bytes that may not be exceeded, such as 1048576 or 1MiB",
+        help="memory limit, such as 1048576 or 1MiB",
     )
     parser.add_argument(
         "--time-limit",
         type=_seconds,
         default=10.0,
         metavar="SECONDS",
-        help="when to take the lowest so far (default: 10)",
+        help="seconds after which the lowest placement so far is taken (default: 10)",
     )
     parser.add_argument(
         "--output",
         metavar="FILE",
-        help="where to write the rows with their offset; -: standard output, and "
-        "nothing else there",
+        help=(
+            "file for the rows with their offsets; -: standard output, without the "
+            "summary"
+        ),
     )
     parser.set_defaults(run=_place)
 
@@ -316,7 +331,7 @@ def _place(args: argparse.Namespace) -> int:
 
 
 def _read(path: str, parse: Callable[[str], _Value]) -> _Value:
-    """Read a text file, or standard input, and parse it; an error names the file."""
+    """Read and parse a text file or standard input; errors name the file."""
     try:
         if path == _STANDARD:
             path, content = "standard input", sys.stdin.buffer.read(_MAX_FILE)
@@ -330,9 +345,11 @@ def _read(path: str, parse: Callable[[str], _Value]) -> _Value:
 
 
 def _print(text: str) -> None:
-    """Write what a file would have, in UTF-8, whatever standard output writes."""
+    """Write text to standard output in UTF-8, whatever its encoding is."""
     stream = getattr(sys.stdout, "buffer", None)
-    if stream is None:  # there is no standard output, or it takes only letters
+    if (
+        stream is None
+    ):  # there is no standard output, or it is a text stream without a buffer
         print(text, end="")
     else:
         sys.stdout.flush()
@@ -340,7 +357,7 @@ def _print(text: str) -> None:
 
 
 def _limit(text: str) -> _Limit:
-    """Read a size, or a share of what a graph needs, on the command line."""
+    """Parse a size, or a percentage of the peak of `share`."""
     try:
         part = parse_share(text)
     except ValueError as error:
@@ -353,7 +370,7 @@ def _limit(text: str) -> _Limit:
 
 
 def _bytes(limit: _Limit | None, graph: Graph) -> int | None:
-    """Return a limit in bytes: a share is one of the peak that `share` plans."""
+    """Return a limit in bytes; percentages are of the peak of `share`."""
     if limit is None:
         return None
     if isinstance(limit.size, Fraction):
@@ -362,12 +379,12 @@ def _bytes(limit: _Limit | None, graph: Graph) -> int | None:
 
 
 def _network(text: str) -> str:
-    """Read the name of a network, or of a model's file, on the command line."""
+    """Parse the name of a network or of a model file."""
     return text if text.endswith(_MODEL) else _one_of("network", NETWORKS)(text)
 
 
 def _one_of(what: str, known: Iterable[str]) -> Callable[[str], str]:
-    """Return what reads one of some names on the command line."""
+    """Return a parser of one of some names."""
     names = tuple(known)
 
     def read(text: str) -> str:
@@ -379,13 +396,15 @@ def _one_of(what: str, known: Iterable[str]) -> Callable[[str], str]:
 
 
 def _seconds(text: str) -> float:
-    """Read a time on the command line; without an end it is ``inf``."""
+    """Parse a time in seconds, which may be ``inf``."""
     try:
         seconds = float(text)
     except ValueError:
         seconds = 0.0
     if not seconds > 0:  # nor is NaN
-        raise argparse.ArgumentTypeError(f"{text!r} is no positive number of seconds")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a positive number of seconds"
+        )
     return seconds
 
 

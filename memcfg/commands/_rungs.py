@@ -1,4 +1,4 @@
-"""The rungs of a ladder: limits, lower and lower, of which each has a plan or none."""
+"""Lower and lower limits, each with its plan or the reason that there is none."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _TRIES = 8  # of limits, where the first refusal did not name the smallest
 
 
 class Rungs:
-    """What a policy said at each limit; limits and peaks in bytes.
+    """The plans of a policy by limit; limits and peaks in bytes.
 
-    What a refusal names as the smallest limit is tried, and not relied on: where a
-    place to swap to has a limit, a method may plan within less, or refuse just that.
+    The smallest limit that a refusal names is tried, and not relied on: where a place
+    to swap to has a limit, a method may fit less, or refuse that limit.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Sizes on the command line: a number is bytes, or it carries its unit."""
+"""Sizes on the command line: numbers of bytes, or numbers with a unit."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import sys
 
 from memcfg.units import parse_bytes
 
-_FEW = 2**20  # bytes: less, without a unit, was perhaps meant in another one
+_FEW = 2**20  # bytes; a smaller number without a unit may be meant in MiB
 
 
 def is_bare(text: str) -> bool:
-    """Whether a size is written without a unit."""
+    """Return whether a size has no unit."""
     return text.isascii() and text.isdecimal()
 
 
 def size(text: str) -> int:
-    """Read a positive size."""
+    """Parse a positive size."""
     try:
         nbytes = parse_bytes(int(text) if is_bare(text) else text)
     except ValueError as error:
@@ -29,7 +29,7 @@ def size(text: str) -> int:
 
 
 def warn_of_few(option: str, nbytes: int) -> None:
-    """Say what a bare number is that was perhaps meant in another unit."""
+    """Warn of a small bare number, which may be meant in another unit."""
     if nbytes < _FEW:
         hint = f"write '{nbytes}MiB' if MiB are meant, or '{nbytes}B'"
         print(f"memcfg: {option} {nbytes} is {nbytes} bytes: {hint}", file=sys.stderr)

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from memcfg.plan import Policy
 
 _RATE = 1e-4  # the same random batch over and over: larger ones diverge
-_NO_HEAD = frozenset({"bert_encoder"})  # give features, not logits
+_NO_HEAD = frozenset({"bert_encoder"})  # networks that return features, not logits
 
-_EXAMPLES = {"depth": 20}  # of arguments that a network needs
+_EXAMPLES = {"depth": 20}  # of the arguments that a network needs
 
 NETWORKS: Mapping[str, Callable[..., nn.Model]] = {
     name: getattr(models, name)
@@ -33,12 +33,12 @@ NETWORKS: Mapping[str, Callable[..., nn.Model]] = {
     if inspect.signature(getattr(models, name)).return_annotation
     in ("nn.Model", "Model")
 }
-"""What builds the network of each name."""
+"""The builder of each network."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """A network, and what it is trained on: SGD with momentum on a random batch."""
+    """A network to train, with SGD with momentum on a random batch."""
 
     network: str
     batch: int
@@ -65,7 +65,7 @@ class Task:
             model.close()
 
     def data(self, model: nn.Model) -> tuple[Any, np.ndarray]:
-        """Make a batch: normal numbers, or token ids that every vocabulary has."""
+        """Make a batch: normal numbers, or token ids that are in every vocabulary."""
         rng = np.random.default_rng(0)
         inputs = []
         for given in model.inputs:
@@ -86,7 +86,7 @@ class Task:
 
 @dataclass(frozen=True)
 class OwnTask:
-    """A training step of a model in a file, compiled as it was when it was saved."""
+    """The training step of a model file, compiled as it was when it was saved."""
 
     network: str  # the file
     batch: int
@@ -101,9 +101,9 @@ class OwnTask:
 
 
 def missing(network: str, given: AbstractSet[str]) -> list[str]:
-    """Return what a network needs and is not given, as ``--set`` takes it.
+    """Return the arguments that a network lacks, as ``--set`` takes them.
 
-    Nothing if it is given what it does not take: then that is what to correct.
+    Nothing if it has an argument that it does not take: that is reported first.
     """
     known = inspect.signature(NETWORKS[network]).parameters
     if not known.keys() >= given:
@@ -117,10 +117,10 @@ def missing(network: str, given: AbstractSet[str]) -> list[str]:
 
 
 def read_setting(text: str) -> tuple[str, Any]:
-    """Read ``depth=1001`` on the command line: a name, and a number, tuple or word.
+    """Parse ``depth=1001``: a name, and a number, tuple or word.
 
-    A value is JSON, or a literal of Python's such as ``(64, 64, 1)``, else a word. What
-    JSON cannot write, such as a set, is refused.
+    A value is JSON, a Python literal such as ``(64, 64, 1)``, or else a word. A value
+    that JSON cannot represent, such as a set, is refused.
     """
     name, equals, value = text.partition("=")
     if not equals or not name.isidentifier():
@@ -139,7 +139,7 @@ def read_setting(text: str) -> tuple[str, Any]:
 
 
 def _is_written(value: object) -> bool:
-    """Whether JSON can write a value."""
+    """Return whether JSON can represent a value."""
     try:
         json.dumps(value)
     except (TypeError, ValueError):

@@ -6,12 +6,12 @@ import argparse
 
 
 def positive(text: str) -> int:
-    """Read a whole number of one or more."""
+    """Parse a positive integer."""
     return _integer(text, 1)
 
 
 def natural(text: str) -> int:
-    """Read a whole number of zero or more."""
+    """Parse an integer that is not negative."""
     return _integer(text, 0)
 
 

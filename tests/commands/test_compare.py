@@ -315,13 +315,13 @@ def test_what_rounds_is_told(small, tmp_path, capsys):
     assert all(cell["trained"]["is_as_planned"] for cell in found["cells"])
     told = " ".join(capsys.readouterr().out.split())
     assert told.endswith(
-        "Not lossless, training has other bits: gist_fp16 (fp16), gist_fp10 (fp10), "
-        "gist_fp8 (fp8), actnn (group2)"
+        "Not lossless (weights differ from those of share): gist_fp16 (fp16), "
+        "gist_fp10 (fp10), gist_fp8 (fp8), actnn (group2)"
     )
     text = (tmp_path / "found.md").read_text()
     lossless = [line.split(" | ")[4] for line in text.splitlines() if "| `" in line]
     assert lossless == ["yes", "no", "no", "no", "no"]
-    assert "bits than by `share`: `gist_fp16`," in " ".join(text.split())
+    assert "differ from those of `share`: `gist_fp16`," in " ".join(text.split())
 
 
 def test_steps_that_may_still_change_the_plan_are_not_timed():
@@ -426,8 +426,8 @@ def test_four_files_tell_the_same(small, tmp_path, monkeypatch):
     [
         ("--methods shar", "did you mean 'share'"),
         ("--networks resnet,vgg61", "did you mean"),
-        ("--budgets 60", "'60' is no budget such as 60%"),
-        ("--budgets 0%", "'0%' is no budget such as 60%"),
+        ("--budgets 60", "'60' is not a budget such as 60%"),
+        ("--budgets 0%", "'0%' is not a budget such as 60%"),
         ("--budgets 120%", "a share is at most 100%"),
         ("--output found.txt", "does not end in one of .md, .csv, .svg, .json"),
         ("--output nowhere/found.md", "there is no folder 'nowhere'"),
@@ -477,4 +477,4 @@ def test_a_row_of_dashes_has_its_reason(capsys):
     assert dashed == [*methods]
     for method in methods[1:]:
         assert f"\n{method}: " in reasons
-    assert "share: nothing fits; L needs 100.0% of the peak of share" in reasons
+    assert "share: no plan fits; L needs 100.0% of the peak of share" in reasons

@@ -88,7 +88,7 @@ def test_a_time_limit_that_is_not_positive_is_one_line(small, seconds, capsys):
         main(["place", small, "--time-limit", seconds])
     assert caught.value.code == 2
     assert capsys.readouterr().err == (
-        f"memcfg: error: argument --time-limit: {seconds!r} is no positive number "
+        f"memcfg: error: argument --time-limit: {seconds!r} is not a positive number "
         "of seconds\n"
     )
 

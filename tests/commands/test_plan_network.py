@@ -137,7 +137,7 @@ def test_what_a_search_has_not_proven_is_told(capsys, monkeypatch):
     def ended(*asked, **options):
         return solve(*asked, **options)._replace(optimal=False)
 
-    told = "Not proven the method's best, since its search ended first:"
+    told = "The search ended before it proved that this is the method's best plan:"
     methods = {name: POLICIES[name] for name in ("checkmate", "retention_intervals")}
     monkeypatch.setattr(_plans, "POLICIES", {"share": share, **methods})
     command = ["plan", "lenet_300_100", "--batch", "8"]
@@ -404,13 +404,13 @@ def test_tuples_and_words_are_set(capsys, shape):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--batch", "2"], "takes a network or --graph"),
-        (["lenet5", "--graph", "g.json"], "takes a network or --graph"),
-        (["--graph", "g.json", "--run"], "are for a network"),
-        (["lenet5", "--steps", "2"], "--steps is for --run"),
-        (["lenet5", "--time-limit", "2"], "--time-limit is for one plan by auto"),
-        (["lenet5", "--ladder", "--limit", "1MiB"], "--ladder or --limit"),
-        (["lenet5", "--output", "x.json"], "--output is for a ladder"),
+        (["--batch", "2"], "give either a network or --graph"),
+        (["lenet5", "--graph", "g.json"], "give either a network or --graph"),
+        (["--graph", "g.json", "--run"], "need a network"),
+        (["lenet5", "--steps", "2"], "--steps needs --run"),
+        (["lenet5", "--time-limit", "2"], "--time-limit needs --method auto"),
+        (["lenet5", "--ladder", "--limit", "1MiB"], "leave out --limit"),
+        (["lenet5", "--output", "x.json"], "--output needs --ladder"),
         (["lenet5", "--ladder", "--output", "x.png"], "as .svg or .json"),
         (["lenet5", "--batch", "0"], "--batch"),
         (["lenet5", "--set", "depth"], "NAME=VALUE"),
@@ -665,7 +665,7 @@ def test_a_model_in_a_file_is_planned(own_file, capsys):
     for wrong in (["--run"], ["--set", "a=1"], ["--times", "nominal"]):
         with pytest.raises(SystemExit):
             main([*words, *wrong])
-        assert "not for a model's file" in capsys.readouterr().err
+        assert "cannot be used with a model file" in capsys.readouterr().err
 
 
 def test_a_file_of_a_model_that_was_not_compiled(tmp_path, capsys):

@@ -271,4 +271,4 @@ def test_the_command_plans_by_them(capsys, clock):
     assert "nominal time" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="2"):
         main(["plan", "--graph", "g.json", "--times", "measured"])
-    assert "--times, --ladder and --run are for a network" in capsys.readouterr().err
+    assert "--times, --ladder and --run need a network" in capsys.readouterr().err
