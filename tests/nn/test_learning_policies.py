@@ -374,7 +374,7 @@ def test_a_limit_within_which_nothing_can_be_planned_keeps_the_first(
         raise InfeasiblePlanError("less", smallest_limit_bytes=1, lower_bound_bytes=1)
 
     with monkeypatch.context() as patch:
-        patch.setattr("memcfg.plan.search._capuchin._Guided.__call__", refuse)
+        patch.setattr("memcfg.plan.search._evict.Evicting.__call__", refuse)
         losses.append(model.train_on_batch(X, Y))
     assert model.memory_plan.actions == first.actions
     assert model.memory_plan.summary.recosted is not None

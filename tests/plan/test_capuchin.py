@@ -33,7 +33,7 @@ from memcfg.plan import (
     vdnn_dyn,
 )
 from memcfg.plan.search._accesses import Entry
-from memcfg.plan.search._capuchin import _start
+from memcfg.plan.search._evict import start_of as _start
 from memcfg.plan.search._evictions import Candidate, recomputed
 from memcfg.plan.search._replays import Replays
 from memcfg.plan.search._request import Request

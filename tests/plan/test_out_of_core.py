@@ -35,8 +35,8 @@ from memcfg.plan import (
 )
 from memcfg.plan.search._accesses import Entry, Trace
 from memcfg.plan.search._covering import Covering
+from memcfg.plan.search._full_tiers import in_own_numbers
 from memcfg.plan.search._request import Request
-from memcfg.plan.search._swapping import in_own_numbers
 from memcfg.plan.search._tensor_moves import least_load
 
 

@@ -6,66 +6,28 @@ Peng et al., "Capuchin: Tensor-based GPU Memory Management for Deep Learning", A
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from memcfg.plan.format._actions import SwapIn, Wait
-from memcfg.plan.search._accesses import Entry
 from memcfg.plan.search._event_times import rate_of
-from memcfg.plan.search._evictions import Evictions
+from memcfg.plan.search._evict import Evicting, start_of, unevicted
+from memcfg.plan.search._full_tiers import within_tier
 from memcfg.plan.search._passive import Passive
 from memcfg.plan.search._policy import Lessons, Method, fits
-from memcfg.plan.search._replays import Replays
-from memcfg.plan.search._swapping import within_tier
 from memcfg.plan.search._tensor_moves import plan_events
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from memcfg.graph import Graph
     from memcfg.plan.format._plan import Plan
     from memcfg.plan.format._simulate import Simulation
     from memcfg.plan.search._policy import Policy
     from memcfg.plan.search._request import Request
-    from memcfg.plan.search._walk import Walked
 
-# A lower goal leaves room for copies back, so its schedule may be faster once placed.
-_GOALS = 8  # within a limit, of which the fastest schedule is taken
-_STEP = 0.05  # of what is no state, from one goal to the next
-_PLACED = 3  # times that a schedule is placed, with fewer bytes in use
 _ROUNDS = 12  # goals of a first step, each lower by what the placement exceeds
 _SOONER = 0.05  # of the seconds of a copy
-
-
-@dataclass(frozen=True)
-class _Guided:
-    """What plans by a trace: a value, so that equal policies are equal."""
-
-    early: tuple[tuple[str, float], ...] = ()
-
-    def __call__(self, request: Request) -> Plan:
-        """Evict what is least missed, as little as a limit asks for."""
-        nothing = _nothing(request)
-        limit = request.limit_bytes
-        if limit is None or fits(nothing):
-            return nothing
-        start = _start(request, self.early)
-        plan = _fastest(request, start, limit)
-        if plan is None and request.below < math.inf:
-            return nothing
-        if plan is None:
-            least = [start.everything]
-            if not request.is_over():
-                least.insert(0, start.lowest())
-            plan = min(
-                (
-                    plan_events(request, each.swaps.walk(each.least).events)
-                    for each in least
-                ),
-                key=lambda each: each.peak_bytes,
-            )
-        return within_tier(request, plan)
 
 
 @dataclass(frozen=True)
@@ -74,11 +36,11 @@ class _Passive:
 
     def __call__(self, request: Request) -> Plan:
         """Evict where bytes are missing, and fetch what is accessed."""
-        nothing = _nothing(request)
+        nothing = unevicted(request)
         limit = request.limit_bytes
         if limit is None or fits(nothing):
             return nothing
-        trace, goal = _start(request).trace, limit
+        trace, goal = start_of(request).trace, limit
         for _ in range(_ROUNDS):
             passive = Passive(trace, goal)
             plan = plan_events(request, passive.events())
@@ -91,65 +53,6 @@ class _Passive:
         least.events()
         plan = plan_events(request, Passive(trace, least.most).events())
         return within_tier(request, plan)
-
-
-def _nothing(request: Request) -> Plan:
-    """Plan without evictions."""
-    return request.ordered(range(len(request.graph.ops)))
-
-
-def _start(request: Request, early: tuple[tuple[str, float], ...] = ()) -> Evictions:
-    """Return the schedule in which nothing is evicted, in the order of least load."""
-    graph = request.graph
-    order: Sequence[int] = range(len(graph.ops))
-    if request.orders is not False:
-        order = request.reordered(order)
-    named = dict(early)
-    sooner = {
-        number: named[tensor.name]
-        for number, tensor in enumerate(graph.tensors)
-        if tensor.name in named
-    }
-    replays = Replays(request, order)
-    entries = [Entry(place, op) for place, op in enumerate(order)]
-    return Evictions(replays, sooner, frozenset(), frozenset(), entries)
-
-
-class _Found(NamedTuple):
-    """A schedule within a limit, if it is placed as low as its bytes in use are."""
-
-    evictions: Evictions
-    walked: Walked
-
-
-def _fastest(request: Request, start: Evictions, limit: int) -> Plan | None:
-    """Place the fastest schedules first, until one fits."""
-    state = start.trace.state_bytes
-    if start.everything.least > limit:
-        return None
-    found: list[_Found] = []
-    evictions: Evictions | None = start
-    for number in range(_GOALS):
-        goal = state + int((limit - state) * (1 - _STEP * number))
-        evictions = evictions.within(goal) if evictions else None
-        if evictions is None:
-            break
-        found.append(_Found(*evictions.mended(limit)))
-    for evictions, walked in sorted(found, key=lambda each: each.walked.seconds):
-        if request.is_slow(walked.seconds):
-            break
-        goal, way = limit, walked
-        for _ in range(_PLACED):
-            plan = plan_events(request, way.events)
-            if fits(plan):
-                return plan
-            if request.is_over():
-                return None
-            goal -= plan.peak_bytes - limit
-            if goal < evictions.least:
-                break
-            way = evictions.walked(goal)
-    return None
 
 
 def capuchin(
@@ -200,7 +103,7 @@ def capuchin(
     first = Method("capuchin", _Passive(), swaps=True)
     if passive:
         return first
-    guided = _Guided(tuple(sorted((early or {}).items())))
+    guided = Evicting(tuple(sorted((early or {}).items())))
     lessons = Lessons(first, capuchin_feedback)
     return Method("capuchin", guided, swaps=True, learns=lessons)
 
@@ -239,7 +142,7 @@ def capuchin_feedback(
     Peng et al., ASPLOS 2020.
     """
     guided = policy.make if isinstance(policy, Method) else None
-    if not isinstance(guided, _Guided):
+    if not isinstance(guided, Evicting):
         raise TypeError(f"feedback is for capuchin(), not {policy!r}")
     early = dict(guided.early)
     for each in measured.schedule:

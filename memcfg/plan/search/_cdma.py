@@ -15,10 +15,9 @@ from memcfg.plan.format._codec_bytes import LOSSY, SPARSE, code_bytes
 from memcfg.plan.format._simulate import simulate, with_tiers
 from memcfg.plan.format._tier_choice import ENCODES, tiers_of
 from memcfg.plan.search._full_tiers import TierFullError, beyond_limits, within_tiers
-from memcfg.plan.search._gist import RECTIFIED
 from memcfg.plan.search._policy import is_lossless
 from memcfg.plan.search._request import by_tier, tier_rates
-from memcfg.plan.search._sparsity import Densities
+from memcfg.plan.search._sparsity import RECTIFIED, Densities
 from memcfg.plan.search._vdnn import vdnn_all
 
 if TYPE_CHECKING:

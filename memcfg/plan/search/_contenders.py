@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING
 
 from memcfg.errors import InfeasiblePlanError, PlanError
 from memcfg.plan.search._auto import Auto
-from memcfg.plan.search._capuchin import capuchin
+from memcfg.plan.search._evict import evict
 from memcfg.plan.search._look_ahead import look_ahead
-from memcfg.plan.search._meng_swap import meng_swap
 from memcfg.plan.search._out_of_core import out_of_core
 from memcfg.plan.search._policy import fits, names_algorithms, propose
 from memcfg.plan.search._repeated_blocks import repeated_blocks, repeats
 from memcfg.plan.search._replay_elementwise import replay_elementwise
 from memcfg.plan.search._request import Request
 from memcfg.plan.search._sqrt_checkpoint import sqrt_checkpoint
-from memcfg.plan.search._superneurons_pool import superneurons
 from memcfg.plan.search._time_bound import may_leave, with_gap
+from memcfg.plan.search._trade import trade
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -101,7 +100,7 @@ def _proposed(policy: Auto, graph: Graph, limit_bytes: int | None) -> Iterator[P
     if repeats(request):
         methods.append(repeated_blocks())
     if may_leave(graph):
-        methods += [out_of_core(), capuchin(), superneurons(), meng_swap()]
+        methods += [out_of_core(), evict(), trade()]
     for method in methods:
         if request.watch is not None and request.watch.is_over():
             return

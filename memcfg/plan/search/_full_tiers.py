@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from memcfg.errors import InfeasiblePlanError, PlanError
+from memcfg.plan.format._actions import Compute
 from memcfg.plan.format._simulate import simulate
 from memcfg.plan.format._tier_choice import tiers_of
 from memcfg.units import align_up, format_bytes
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from memcfg.graph import Graph
     from memcfg.plan.format._plan import Plan
     from memcfg.plan.format._simulate import Simulation
+    from memcfg.plan.search._request import Request
 
 _HALVINGS = 2  # of what lies between a limit without a plan and one with
 
@@ -44,6 +46,35 @@ def beyond_limits(method: str, graph: Graph, found: Simulation) -> str:
         parts.append(f"{_exact(there)}{of} on {name!r}, whose limit is {_exact(limit)}")
     told = f"{method} has {', and '.join(parts)}: {_exact(excess)} too much."
     return told if excess else ""
+
+
+def tier_excess(request: Request, plan: Plan) -> int:
+    """Return the bytes that a plan has on tiers beyond their limits; 0: it fits."""
+    if not plan.predicted.host_peak_bytes or not limits_of(request.graph):
+        return 0
+    found = simulate(request.graph, in_own_numbers(request, plan))
+    limits = limits_of(request.graph)
+    there = found.tier_peak_bytes
+    return sum(max(there.get(t, 0) - limit, 0) for t, limit in limits.items())
+
+
+def within_tier(request: Request, plan: Plan) -> Plan:
+    """Return a plan whose tiers have room for it, or raise TierFullError."""
+    if not tier_excess(request, plan):
+        return plan
+    found = simulate(request.graph, in_own_numbers(request, plan))
+    told = beyond_limits(request.method, request.graph, found)
+    raise TierFullError(f"{told} Raise spill_limit, or take another method")
+
+
+def in_own_numbers(request: Request, plan: Plan) -> Plan:
+    """Return a plan with ops in the numbers of the request's graph."""
+    number = {given: index for index, given in enumerate(request.order)}
+    actions = tuple(
+        replace(action, op=number[action.op]) if isinstance(action, Compute) else action
+        for action in plan.actions
+    )
+    return replace(plan, actions=actions)
 
 
 def within_tiers(

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg.plan.format._codec_bytes import LOSSY, SPARSE, code_bytes, saves
 from memcfg.plan.search._event_times import clock
+from memcfg.plan.search._full_tiers import within_tier
 from memcfg.plan.search._policy import Method
-from memcfg.plan.search._sparsity import Densities, reads_sign
-from memcfg.plan.search._swapping import within_tier
+from memcfg.plan.search._sparsity import RECTIFIED, Densities, reads_sign
 from memcfg.plan.search._tensor_moves import Event, Pack, Run, Unpack, plan_events
 
 if TYPE_CHECKING:
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from memcfg.plan.search._policy import Policy
     from memcfg.plan.search._request import Request
 
-# Planned at 0.5, 125 of 240 codes of a small VGG did not fit in the first 48 steps; at
-# 0.6 it was 15.
-RECTIFIED = 0.6  # of a ReLU's results: half of sums of either sign are 0, or nearly so
 _MAP = 2  # dimensions that a feature map has at least; statistics have fewer
 _OTHER = "share(), which encodes nothing, or auto()"
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from memcfg.plan.search._full_tiers import tier_excess, within_tier
 from memcfg.plan.search._layrub import readers_first
 from memcfg.plan.search._policy import Method, fits
-from memcfg.plan.search._swapping import Away, tier_excess, within_tier
+from memcfg.plan.search._swapping import Away
 from memcfg.plan.search._timed_swaps import TimedSwaps
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg.plan.search._event_times import out_seconds
+from memcfg.plan.search._full_tiers import within_tier
 from memcfg.plan.search._policy import Method, fits
-from memcfg.plan.search._swapping import Away, away_tiers, events_of, within_tier
+from memcfg.plan.search._swapping import Away, away_tiers, events_of
 from memcfg.plan.search._tensor_moves import Event, Leave, least_load, plan_events
 
 if TYPE_CHECKING:

@@ -13,13 +13,12 @@ from memcfg.plan.search._accesses import Entry, Trace
 from memcfg.plan.search._copy_lives import has_room
 from memcfg.plan.search._covering import Covering
 from memcfg.plan.search._event_times import back_seconds, clock, out_seconds
-from memcfg.plan.search._gist import RECTIFIED
+from memcfg.plan.search._full_tiers import tier_excess
 from memcfg.plan.search._look_ahead import look_ahead
 from memcfg.plan.search._policy import Method, fits, names_algorithms, propose
 from memcfg.plan.search._replay_elementwise import replay_elementwise
 from memcfg.plan.search._share import share
-from memcfg.plan.search._sparsity import Densities
-from memcfg.plan.search._swapping import tier_excess
+from memcfg.plan.search._sparsity import RECTIFIED, Densities
 from memcfg.plan.search._tensor_moves import Event, Leave, plan_events
 from memcfg.plan.search._time_bound import beats_recomputation
 from memcfg.units import ALIGNMENT

@@ -10,9 +10,9 @@ from collections import OrderedDict, defaultdict
 from typing import TYPE_CHECKING
 
 from memcfg.plan.search._event_times import clock
+from memcfg.plan.search._full_tiers import tier_excess, within_tier
 from memcfg.plan.search._policy import Method, fits
 from memcfg.plan.search._request import state_updates
-from memcfg.plan.search._swapping import tier_excess, within_tier
 from memcfg.plan.search._tensor_moves import (
     Event,
     Leave,

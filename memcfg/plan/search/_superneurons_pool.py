@@ -9,9 +9,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING
 
+from memcfg.plan.search._full_tiers import tier_excess, within_tier
 from memcfg.plan.search._policy import Method, fits
 from memcfg.plan.search._superneurons import Replay
-from memcfg.plan.search._swapping import Away, tier_excess, within_tier
+from memcfg.plan.search._swapping import Away
 from memcfg.plan.search._timed_swaps import TimedSwaps
 
 if TYPE_CHECKING:

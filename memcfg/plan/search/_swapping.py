@@ -6,15 +6,11 @@ A method says of each between which ops it does what.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
-from memcfg.plan.format._actions import Compute
-from memcfg.plan.format._simulate import simulate
 from memcfg.plan.format._tier_choice import likely_tiers, tiers_of
 from memcfg.plan.search._copy_lives import life_of
-from memcfg.plan.search._full_tiers import TierFullError, beyond_limits, limits_of
 from memcfg.plan.search._tensor_moves import (
     Event,
     Leave,
@@ -83,32 +79,3 @@ def away_tiers(graph: Graph, away: Sequence[Away]) -> dict[int, str]:
         lives.append(life_of(graph, Leave(tensor), begin, back))
     names = likely_tiers(tiers_of(graph), lives)
     return {each.tensor: name for each, name in zip(away, names, strict=True)}
-
-
-def tier_excess(request: Request, plan: Plan) -> int:
-    """Return the bytes that a plan has on tiers beyond their limits; 0: it fits."""
-    if not plan.predicted.host_peak_bytes or not limits_of(request.graph):
-        return 0
-    found = simulate(request.graph, in_own_numbers(request, plan))
-    limits = limits_of(request.graph)
-    there = found.tier_peak_bytes
-    return sum(max(there.get(t, 0) - limit, 0) for t, limit in limits.items())
-
-
-def within_tier(request: Request, plan: Plan) -> Plan:
-    """Return a plan whose tiers have room for it, or raise TierFullError."""
-    if not tier_excess(request, plan):
-        return plan
-    found = simulate(request.graph, in_own_numbers(request, plan))
-    told = beyond_limits(request.method, request.graph, found)
-    raise TierFullError(f"{told} Raise spill_limit, or take another method")
-
-
-def in_own_numbers(request: Request, plan: Plan) -> Plan:
-    """Return a plan with ops in the numbers of the request's graph."""
-    number = {given: index for index, given in enumerate(request.order)}
-    actions = tuple(
-        replace(action, op=number[action.op]) if isinstance(action, Compute) else action
-        for action in plan.actions
-    )
-    return replace(plan, actions=actions)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from memcfg.plan.search._algorithm_policies import Scratch, base_policy, over_base
 from memcfg.plan.search._knapsack import Option, divide
 from memcfg.plan.search._micro_batches import (
     algorithm_of,
@@ -13,6 +12,7 @@ from memcfg.plan.search._micro_batches import (
     divide_batch,
     micro_kernels,
 )
+from memcfg.plan.search._scratch import Scratch, base_policy, over_base
 from memcfg.plan.search._workspace_budget import ScratchBudget, most_bytes
 
 if TYPE_CHECKING:

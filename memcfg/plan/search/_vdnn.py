@@ -24,14 +24,9 @@ from memcfg.plan.search._algorithms import (
     with_choice,
 )
 from memcfg.plan.search._chain import Chain, forward_ops
+from memcfg.plan.search._full_tiers import in_own_numbers, tier_excess, within_tier
 from memcfg.plan.search._policy import Method, fits
-from memcfg.plan.search._swapping import (
-    Away,
-    in_own_numbers,
-    plan_swaps,
-    tier_excess,
-    within_tier,
-)
+from memcfg.plan.search._swapping import Away, plan_swaps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from memcfg.plan.search._full_tiers import within_tier
 from memcfg.plan.search._policy import Method
-from memcfg.plan.search._swapping import within_tier
 from memcfg.plan.search._timed_swaps import TimedSwaps
 from memcfg.plan.search._vdnn import layers_away
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from memcfg._checks import count
-from memcfg.plan.search._algorithm_policies import Scratch, base_policy, over_base
+from memcfg.plan.search._scratch import Scratch, base_policy, over_base
 
 if TYPE_CHECKING:
     from collections.abc import Callable
