@@ -34,7 +34,7 @@ from bench_arrays import processor
 import memcfg as mc
 from memcfg import models
 from memcfg import plan as planning
-from memcfg.plan.search._gist import _stashes
+from memcfg.plan.methods._gist import _stashes
 from memcfg.units import align_up
 
 nn = mc.nn

@@ -41,15 +41,15 @@ from memcfg.commands._tasks import Task
 from memcfg.graph import Tier
 from memcfg.memory import Pool
 from memcfg.plan import share, validate
-from memcfg.plan.search._accesses import Entry, Gap, Trace
-from memcfg.plan.search._covering import Covering
-from memcfg.plan.search._event_times import clock
 from memcfg.plan.search._policy import propose
 from memcfg.plan.search._request import Request
-from memcfg.plan.search._tensor_moves import least_load, plan_events
+from memcfg.plan.search.swaps._accesses import Entry, Gap, Trace
+from memcfg.plan.search.swaps._covering import Covering
+from memcfg.plan.search.swaps._event_times import clock
+from memcfg.plan.search.swaps._swap_events import least_load, plan_events
 
 if TYPE_CHECKING:
-    from memcfg.plan.search._walk import Swaps
+    from memcfg.plan.search.swaps._walk import Swaps
 
 KIB, MIB = 2**10, 2**20
 WHOLE = 64 * MIB  # bytes that are copied for one measurement

@@ -22,7 +22,6 @@ from memcfg.plan.format._actions import (
     SwapOut,
     Wait,
 )
-from memcfg.plan.format._chain_stage import Stage
 from memcfg.plan.format._csv import read_buffers, write_placement
 from memcfg.plan.format._judge import unchecked_claims, validate, violations
 from memcfg.plan.format._place import Buffer, Placement, place
@@ -33,53 +32,34 @@ from memcfg.plan.format._simulate import (
     simulate,
     with_copies_placed,
 )
-from memcfg.plan.search._algorithm_policies import (
-    workspace_dynamic,
-    workspace_memory,
-    workspace_performance,
-)
+from memcfg.plan.format._stage import Stage
 from memcfg.plan.search._auto import auto
 from memcfg.plan.search._bound import lower_bound
-from memcfg.plan.search._capuchin import capuchin, capuchin_feedback
-from memcfg.plan.search._cdma import cdma
 from memcfg.plan.search._contenders import contenders
 from memcfg.plan.search._exact import exact
-from memcfg.plan.search._gist import actnn, gist
-from memcfg.plan.search._keep_all import keep_all
-from memcfg.plan.search._layrub import layrub
-from memcfg.plan.search._layrub_migration import layrub_migration
-from memcfg.plan.search._less_scratch import plan_within
-from memcfg.plan.search._look_ahead import look_ahead
-from memcfg.plan.search._meng_swap import meng_swap
-from memcfg.plan.search._modnn import modnn
-from memcfg.plan.search._out_of_core import out_of_core
 from memcfg.plan.search._policy import Policy
 from memcfg.plan.search._reconsidered import reconsidered, recosted
-from memcfg.plan.search._repeated_blocks import repeated_blocks
-from memcfg.plan.search._replay_elementwise import replay_elementwise
 from memcfg.plan.search._request import state_updates, with_updates_in_time
 from memcfg.plan.search._share import share
-from memcfg.plan.search._sqrt_checkpoint import sqrt_checkpoint
-from memcfg.plan.search._superneurons import (
-    superneurons_cost,
-    superneurons_memory,
-    superneurons_speed,
-)
-from memcfg.plan.search._superneurons_cache import superneurons_cache
-from memcfg.plan.search._superneurons_pool import superneurons
 from memcfg.plan.search._time_bound import time_lower_bound
-from memcfg.plan.search._ucudnn import ucudnn_wd, ucudnn_wr
-from memcfg.plan.search._vdnn import vdnn_all, vdnn_conv, vdnn_dyn
-from memcfg.plan.search._vdnn_pp import vdnn_pp
-from memcfg.plan.search._workspace_budget import workspace_balanced, workspace_priority
+from memcfg.plan.search.algorithms._less_scratch import plan_within
+from memcfg.plan.search.recompute._look_ahead import look_ahead
+from memcfg.plan.search.recompute._repeated_blocks import repeated_blocks
+from memcfg.plan.search.recompute._replay_elementwise import replay_elementwise
+from memcfg.plan.search.recompute._sqrt_checkpoint import sqrt_checkpoint
+from memcfg.plan.search.swaps._out_of_core import out_of_core
 
 if TYPE_CHECKING:
     from memcfg.plan.methods import (
         NAMED_POLICIES,
         POLICIES,
+        actnn,
         bptt_hidden,
         bptt_internal,
         bptt_mixed,
+        capuchin,
+        capuchin_feedback,
+        cdma,
         chain,
         checkmate,
         checkmate_lp,
@@ -87,18 +67,40 @@ if TYPE_CHECKING:
         chen_mirror,
         chen_recursive,
         chen_sqrt,
+        gist,
         in_place,
+        keep_all,
         kusumoto_exact_memory,
         kusumoto_exact_time,
         kusumoto_pruned_memory,
         kusumoto_pruned_time,
+        layrub,
+        layrub_migration,
         meng_attention,
+        meng_swap,
+        modnn,
         mxnet,
         order,
         recompute,
         retention_intervals,
         revolve,
         rotor,
+        superneurons,
+        superneurons_cache,
+        superneurons_cost,
+        superneurons_memory,
+        superneurons_speed,
+        ucudnn_wd,
+        ucudnn_wr,
+        vdnn_all,
+        vdnn_conv,
+        vdnn_dyn,
+        vdnn_pp,
+        workspace_balanced,
+        workspace_dynamic,
+        workspace_memory,
+        workspace_performance,
+        workspace_priority,
     )
 
 __all__ = [

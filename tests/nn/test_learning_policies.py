@@ -374,7 +374,7 @@ def test_a_limit_within_which_nothing_can_be_planned_keeps_the_first(
         raise InfeasiblePlanError("less", smallest_limit_bytes=1, lower_bound_bytes=1)
 
     with monkeypatch.context() as patch:
-        patch.setattr("memcfg.plan.search._evict.Evicting.__call__", refuse)
+        patch.setattr("memcfg.plan.search.swaps._evict.Evicting.__call__", refuse)
         losses.append(model.train_on_batch(X, Y))
     assert model.memory_plan.actions == first.actions
     assert model.memory_plan.summary.recosted is not None
@@ -397,7 +397,7 @@ def test_what_cannot_be_passive_is_guided_from_the_first_step(
     def refuse(*args):
         raise error
 
-    monkeypatch.setattr("memcfg.plan.search._capuchin._Passive.__call__", refuse)
+    monkeypatch.setattr("memcfg.plan.methods._capuchin._Passive.__call__", refuse)
     model = compiled(capuchin())
     losses, plans = settle(model)
     assert not any(spec.passive for spec, _ in clock.programs)

@@ -18,7 +18,7 @@ from memcfg.devices.cpu import CpuDevice
 from memcfg.errors import GraphError
 from memcfg.graph import Graph
 from memcfg.plan import Compute, auto, share, simulate, validate
-from memcfg.plan.search._replay_elementwise import cheap_ops
+from memcfg.plan.search.recompute._replay_elementwise import cheap_ops
 
 nn = mc.nn
 CACHE = "MEMCFG_ALGORITHM_CACHE"

@@ -32,11 +32,11 @@ from memcfg.plan import (
     validate,
     vdnn_dyn,
 )
-from memcfg.plan.search._accesses import Entry
-from memcfg.plan.search._evict import start_of as _start
-from memcfg.plan.search._evictions import Candidate, recomputed
-from memcfg.plan.search._replays import Replays
 from memcfg.plan.search._request import Request
+from memcfg.plan.search.swaps._accesses import Entry
+from memcfg.plan.search.swaps._evict import start_of as _start
+from memcfg.plan.search.swaps._evictions import Candidate, recomputed
+from memcfg.plan.search.swaps._replays import Replays
 
 nn = mc.nn
 

@@ -34,8 +34,8 @@ from memcfg.plan import (
     workspace_performance,
 )
 from memcfg.plan.format._codec_bytes import LOSSY, SPARSE, code_bytes
-from memcfg.plan.search._gist import _stashes
-from memcfg.plan.search._sparsity import Densities
+from memcfg.plan.methods._gist import _stashes
+from memcfg.plan.search.swaps._sparsity import Densities
 from memcfg.units import align_up
 
 nn = mc.nn

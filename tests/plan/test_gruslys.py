@@ -24,8 +24,8 @@ from memcfg.plan.methods._gruslys import (
     mixed_table,
     table_moves,
 )
-from memcfg.plan.search._chain import Chain, Do
 from memcfg.plan.search._request import Request
+from memcfg.plan.search.recompute._chain import Chain, Do
 
 SLOTS = (1, 2, 3, 4, 5, 8, 10)
 GOLDEN = {

@@ -7,8 +7,8 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memcfg.plan.search import _knapsack
-from memcfg.plan.search._knapsack import Option, divide, front, hull
+from memcfg.plan.methods import _knapsack
+from memcfg.plan.methods._knapsack import Option, divide, front, hull
 
 options = st.builds(Option, st.integers(0, 60), st.integers(0, 50).map(float))
 groups = st.lists(

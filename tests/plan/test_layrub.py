@@ -29,7 +29,7 @@ from memcfg.plan import (
     validate,
     with_updates_in_time,
 )
-from memcfg.plan.search._layrub import lay_out, readers_first
+from memcfg.plan.methods._layrub import lay_out, readers_first
 from memcfg.plan.search._request import Request
 
 if TYPE_CHECKING:

@@ -28,8 +28,8 @@ from memcfg.plan import (
     validate,
 )
 from memcfg.plan import chain as composed
-from memcfg.plan.search._look_ahead import _last_fitting, _Schedules
 from memcfg.plan.search._request import Request, make_step
+from memcfg.plan.search.recompute._look_ahead import _last_fitting, _Schedules
 
 
 def computed(plan) -> list[int]:
@@ -143,14 +143,14 @@ def test_a_better_order_is_searched_for_no_more_work(seed, ops, part):
 def test_more_is_held_where_a_better_order_leaves_room(seed, monkeypatch):
     """Backward ops of different branches come in no useful order in these graphs."""
     # Second tries put ops in order, too, and so do parts.
-    monkeypatch.setattr("memcfg.plan.search._look_ahead._AGAIN", 0)
-    monkeypatch.setattr("memcfg.plan.search._look_ahead._PARTS", 0)
+    monkeypatch.setattr("memcfg.plan.search.recompute._look_ahead._AGAIN", 0)
+    monkeypatch.setattr("memcfg.plan.search.recompute._look_ahead._PARTS", 0)
     graph = random_step(seed, 30)
     limit = (lower_bound(graph) + share()(graph).peak_bytes) // 2
     plan, least = look_ahead()(graph, limit), look_ahead()(graph)
     for each in (plan, least):
         validate(graph, each)
-    monkeypatch.setattr("memcfg.plan.search._look_ahead._ORDERS", 0)
+    monkeypatch.setattr("memcfg.plan.search.recompute._look_ahead._ORDERS", 0)
     assert plan.predicted.seconds < look_ahead()(graph, limit).predicted.seconds
     assert least.peak_bytes < look_ahead()(graph).peak_bytes
 
@@ -216,7 +216,7 @@ def test_parts_that_are_planned_anew_compute_less_again(seed, monkeypatch):
     plan = look_ahead()(graph, limit)
     validate(graph, plan)
     assert plan.peak_bytes <= limit
-    monkeypatch.setattr("memcfg.plan.search._look_ahead._PARTS", 0)
+    monkeypatch.setattr("memcfg.plan.search.recompute._look_ahead._PARTS", 0)
     assert plan.predicted.seconds < look_ahead()(graph, limit).predicted.seconds
 
 
@@ -253,7 +253,7 @@ def test_what_fits_is_searched_again(monkeypatch):
     plan = look_ahead()(graph, limit)
     validate(graph, plan)
     assert plan.peak_bytes <= limit
-    monkeypatch.setattr("memcfg.plan.search._look_ahead._AGAIN", 0)
+    monkeypatch.setattr("memcfg.plan.search.recompute._look_ahead._AGAIN", 0)
     before = look_ahead()(graph, limit)
     assert plan.predicted.recompute_seconds < 0.95 * before.predicted.recompute_seconds
 
@@ -268,7 +268,7 @@ def test_searching_again_never_takes_more_time(seed, ops, part):
     validate(graph, plan)
     assert plan.peak_bytes <= limit
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("memcfg.plan.search._look_ahead._AGAIN", 0)
+        patch.setattr("memcfg.plan.search.recompute._look_ahead._AGAIN", 0)
         before = look_ahead()(graph, limit)
     assert plan.predicted.seconds <= before.predicted.seconds * (1 + 1e-12)
 
@@ -279,7 +279,7 @@ def test_a_chain_without_order_searches_for_none(monkeypatch):
     limit = (lower_bound(graph) + share()(graph).peak_bytes) // 2
     policy = composed(in_place(), recompute(look_ahead()), place())
     plan = policy(graph, limit)
-    monkeypatch.setattr("memcfg.plan.search._look_ahead._ORDERS", 0)
+    monkeypatch.setattr("memcfg.plan.search.recompute._look_ahead._ORDERS", 0)
     assert computed(policy(graph, limit)) == computed(plan)
 
 

@@ -15,7 +15,7 @@ from memcfg.errors import InfeasiblePlanError
 from memcfg.graph import Tier
 from memcfg.nn.training._tracing import ProgramKey
 from memcfg.plan import Compute, SwapIn, SwapOut, meng_swap, share, simulate, validate
-from memcfg.plan.search._meng_swap import _feature_maps
+from memcfg.plan.methods._meng_swap import _feature_maps
 from memcfg.plan.search._request import Request
 
 

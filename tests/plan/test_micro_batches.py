@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memcfg.graph import Algorithm, Graph, Op, Tensor
-from memcfg.plan.search._micro_batches import (
+from memcfg.plan.methods._micro_batches import (
     MicroKernel,
     algorithm_of,
     desirable,

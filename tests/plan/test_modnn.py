@@ -27,7 +27,7 @@ from memcfg.plan import (
     validate,
     vdnn_dyn,
 )
-from memcfg.plan.search._trade import ways_of
+from memcfg.plan.search.swaps._trade import ways_of
 
 nn = mc.nn
 

@@ -23,8 +23,8 @@ from memcfg.plan import (
     validate,
     with_updates_in_time,
 )
+from memcfg.plan.methods._lives import Life
 from memcfg.plan.methods._mxnet import Sharer, co_share, color_paths
-from memcfg.plan.search._lives import Life
 from memcfg.plan.search._request import Request
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from memcfg.plan import (
     share,
     validate,
 )
-from memcfg.plan.search._repeated_blocks import _Blocks, repeats
 from memcfg.plan.search._request import Request
+from memcfg.plan.search.recompute._repeated_blocks import _Blocks, repeats
 
 if TYPE_CHECKING:
     from memcfg.graph import Graph

@@ -27,9 +27,9 @@ from memcfg.plan import (
     sqrt_checkpoint,
     validate,
 )
-from memcfg.plan.search._choices import Search
-from memcfg.plan.search._replay_elementwise import cheap_ops
 from memcfg.plan.search._request import Request
+from memcfg.plan.search.recompute._choices import Search
+from memcfg.plan.search.recompute._replay_elementwise import cheap_ops
 
 nn, models = mc.nn, mc.models
 PRODUCTS = ("conv2d", "dense", "matmul", "scaled_dot", "lstm", "gru", "simple_rnn")

@@ -16,8 +16,8 @@ from memcfg.plan import (
     sqrt_checkpoint,
     validate,
 )
-from memcfg.plan.search._choices import Search
 from memcfg.plan.search._request import Request
+from memcfg.plan.search.recompute._choices import Search
 
 
 def residents(plan) -> int:

@@ -18,7 +18,7 @@ from memcfg.plan import (
     superneurons_speed,
     validate,
 )
-from memcfg.plan.search._superneurons import Layer, chain_model
+from memcfg.plan.methods._superneurons import Layer, chain_model
 
 METHODS = (superneurons_speed(), superneurons_memory(), superneurons_cost())
 by_name = pytest.mark.parametrize("policy", METHODS, ids=lambda p: p.name)

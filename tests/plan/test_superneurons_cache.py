@@ -28,9 +28,9 @@ from memcfg.plan import (
     superneurons_cache,
     validate,
 )
+from memcfg.plan.methods._superneurons_cache import Cache
 from memcfg.plan.search._request import Request
-from memcfg.plan.search._superneurons_cache import Cache
-from memcfg.plan.search._tensor_moves import Leave, Return, least_load
+from memcfg.plan.search.swaps._swap_events import Leave, Return, least_load
 
 
 def traffic(graph, room, *, lru):

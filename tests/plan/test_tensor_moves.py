@@ -14,9 +14,9 @@ from training_graphs import chain, random_step
 
 from memcfg.graph import Graph, Op, Tensor, Tier
 from memcfg.plan import simulate, validate
-from memcfg.plan.search._event_times import clock
 from memcfg.plan.search._request import Request
-from memcfg.plan.search._tensor_moves import (
+from memcfg.plan.search.swaps._event_times import clock
+from memcfg.plan.search.swaps._swap_events import (
     Leave,
     Left,
     Pack,

@@ -24,11 +24,11 @@ from memcfg.plan import (
     validate,
     vdnn_pp,
 )
-from memcfg.plan.search._event_times import clock
+from memcfg.plan.methods._swapping import Away, plan_swaps
+from memcfg.plan.methods._timed_swaps import TimedSwaps
 from memcfg.plan.search._request import Request
-from memcfg.plan.search._swapping import Away, plan_swaps
-from memcfg.plan.search._tensor_moves import least_load
-from memcfg.plan.search._timed_swaps import TimedSwaps
+from memcfg.plan.search.swaps._event_times import clock
+from memcfg.plan.search.swaps._swap_events import least_load
 from memcfg.units import align_up
 
 nn = mc.nn

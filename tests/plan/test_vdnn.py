@@ -312,7 +312,7 @@ def test_the_last_rungs_have_the_least_scratch(greedy, monkeypatch):
     """
     if not greedy:
         monkeypatch.setattr(
-            "memcfg.plan.search._vdnn._downgraded",
+            "memcfg.plan.methods._vdnn._downgraded",
             lambda request, which: replace(vdnn_all()(request.graph), limit_bytes=64),
         )
     huge = (Algorithm("fast", 1.0, 1 << 20), Algorithm("thrifty", 3.0, 0))

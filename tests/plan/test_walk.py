@@ -13,11 +13,11 @@ from training_graphs import random_step
 
 from memcfg.graph import Tier
 from memcfg.plan import validate
-from memcfg.plan.search._accesses import Entry, Trace
-from memcfg.plan.search._copy_lives import with_tiers_told
-from memcfg.plan.search._event_times import clock
 from memcfg.plan.search._request import Request
-from memcfg.plan.search._tensor_moves import (
+from memcfg.plan.search.swaps._accesses import Entry, Trace
+from memcfg.plan.search.swaps._copy_lives import with_tiers_told
+from memcfg.plan.search.swaps._event_times import clock
+from memcfg.plan.search.swaps._swap_events import (
     Leave,
     Left,
     Return,
@@ -25,7 +25,7 @@ from memcfg.plan.search._tensor_moves import (
     least_load,
     plan_events,
 )
-from memcfg.plan.search._walk import Swaps
+from memcfg.plan.search.swaps._walk import Swaps
 from memcfg.units import align_up
 
 

@@ -217,10 +217,40 @@ def test_the_rooms_of_plan_stand_on_each_other():
     assert [path.name for path in (package / "plan").glob("*.py")] == ["__init__.py"]
 
 
+# Folders that are lists: a file is an entry, and nobody reads them all.
+LISTS = {"plan/methods"}
+_MOST = 15  # files of another folder
+
+
+def crowded(package: Path) -> list[str]:
+    """List the folders of `plan` with more files than a reader keeps in mind."""
+    sizes = Counter(path.parent for path in (package / "plan").rglob("*.py"))
+    return [
+        f"{folder.relative_to(package)}: {size}"
+        for folder, size in sizes.items()
+        if size > _MOST and str(folder.relative_to(package)) not in LISTS
+    ]
+
+
+def test_a_folder_of_plan_has_at_most_fifteen_files():
+    assert crowded(ROOT / "memcfg") == []
+
+
+def test_a_crowded_folder_is_found(tmp_path):
+    for folder in ("methods", "search"):
+        (tmp_path / "plan" / folder).mkdir(parents=True)
+        for number in range(_MOST + 1):
+            (tmp_path / "plan" / folder / f"_{number}.py").touch()
+    assert crowded(tmp_path) == ["plan/search: 16"]
+
+
 @pytest.mark.parametrize(
     ("where", "text"),
     [
-        ("plan/format/_judge.py", "from memcfg.plan.search._event_times import clock"),
+        (
+            "plan/format/_judge.py",
+            "from memcfg.plan.search._share import share",
+        ),
         ("plan/format/_judge.py", "from memcfg.plan import methods"),
         ("plan/search/_auto.py", "from memcfg.plan.methods._chen import chen_sqrt"),
         ("plan/search/_auto.py", "def f():\n    import memcfg.plan.methods._chen"),
@@ -239,7 +269,10 @@ def test_a_planted_import_of_a_method_is_found(tmp_path, where, text):
 @pytest.mark.parametrize(
     ("where", "text"),
     [
-        ("plan/methods/_a.py", "from memcfg.plan.search._event_times import clock"),
+        (
+            "plan/methods/_a.py",
+            "from memcfg.plan.search._share import share",
+        ),
         ("plan/search/_a.py", "from memcfg.plan.format._plan import Plan"),
         (
             "plan/__init__.py",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memcfg.plan.search._tensor_moves import (
+from memcfg.plan.search.swaps._swap_events import (
     Leave,
     Left,
     Pack,

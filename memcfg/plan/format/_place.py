@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, overload
 
 from memcfg._core import search
 from memcfg.errors import InfeasiblePlanError
-from memcfg.plan.format._chain_stage import Stage
+from memcfg.plan.format._stage import Stage
 from memcfg.units import align_up
 
 if TYPE_CHECKING:

@@ -1,12 +1,19 @@
 """The methods of the literature, and the table of all names.
 
-A paper's method has a module here, unless `auto` tries it; those are in
-`memcfg.plan.search`. Only `memcfg.plan`, when such a name is first used, and
-`memcfg.commands` import this package.
+A paper has a module here, beside what several papers share. The search knows nothing of
+them. Only `memcfg.plan`, when such a name is first used, and `memcfg.commands` import
+this package.
 """
 
 from __future__ import annotations
 
+from memcfg.plan.methods._algorithm_policies import (
+    workspace_dynamic,
+    workspace_memory,
+    workspace_performance,
+)
+from memcfg.plan.methods._capuchin import capuchin, capuchin_feedback
+from memcfg.plan.methods._cdma import cdma
 from memcfg.plan.methods._checkmate import checkmate, checkmate_lp
 from memcfg.plan.methods._chen import (
     chen_budget,
@@ -15,26 +22,47 @@ from memcfg.plan.methods._chen import (
     chen_sqrt,
 )
 from memcfg.plan.methods._composition import chain, in_place, order, recompute
+from memcfg.plan.methods._gist import actnn, gist
 from memcfg.plan.methods._gruslys import bptt_hidden, bptt_internal, bptt_mixed
+from memcfg.plan.methods._keep_all import keep_all
 from memcfg.plan.methods._kusumoto import (
     kusumoto_exact_memory,
     kusumoto_exact_time,
     kusumoto_pruned_memory,
     kusumoto_pruned_time,
 )
+from memcfg.plan.methods._layrub import layrub
+from memcfg.plan.methods._layrub_migration import layrub_migration
 from memcfg.plan.methods._meng_attention import meng_attention
+from memcfg.plan.methods._meng_swap import meng_swap
+from memcfg.plan.methods._modnn import modnn
 from memcfg.plan.methods._mxnet import mxnet
 from memcfg.plan.methods._policies import NAMED_POLICIES, POLICIES
 from memcfg.plan.methods._retention_intervals import retention_intervals
 from memcfg.plan.methods._revolve import revolve
 from memcfg.plan.methods._rotor import rotor
+from memcfg.plan.methods._superneurons import (
+    superneurons_cost,
+    superneurons_memory,
+    superneurons_speed,
+)
+from memcfg.plan.methods._superneurons_cache import superneurons_cache
+from memcfg.plan.methods._superneurons_pool import superneurons
+from memcfg.plan.methods._ucudnn import ucudnn_wd, ucudnn_wr
+from memcfg.plan.methods._vdnn import vdnn_all, vdnn_conv, vdnn_dyn
+from memcfg.plan.methods._vdnn_pp import vdnn_pp
+from memcfg.plan.methods._workspace_budget import workspace_balanced, workspace_priority
 
 __all__ = [
     "NAMED_POLICIES",
     "POLICIES",
+    "actnn",
     "bptt_hidden",
     "bptt_internal",
     "bptt_mixed",
+    "capuchin",
+    "capuchin_feedback",
+    "cdma",
     "chain",
     "checkmate",
     "checkmate_lp",
@@ -42,16 +70,38 @@ __all__ = [
     "chen_mirror",
     "chen_recursive",
     "chen_sqrt",
+    "gist",
     "in_place",
+    "keep_all",
     "kusumoto_exact_memory",
     "kusumoto_exact_time",
     "kusumoto_pruned_memory",
     "kusumoto_pruned_time",
+    "layrub",
+    "layrub_migration",
     "meng_attention",
+    "meng_swap",
+    "modnn",
     "mxnet",
     "order",
     "recompute",
     "retention_intervals",
     "revolve",
     "rotor",
+    "superneurons",
+    "superneurons_cache",
+    "superneurons_cost",
+    "superneurons_memory",
+    "superneurons_speed",
+    "ucudnn_wd",
+    "ucudnn_wr",
+    "vdnn_all",
+    "vdnn_conv",
+    "vdnn_dyn",
+    "vdnn_pp",
+    "workspace_balanced",
+    "workspace_dynamic",
+    "workspace_memory",
+    "workspace_performance",
+    "workspace_priority",
 ]

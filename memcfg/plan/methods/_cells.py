@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg.errors import GraphError
-from memcfg.plan.search._chain import forward_ops
+from memcfg.plan.search.recompute._chain import forward_ops
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

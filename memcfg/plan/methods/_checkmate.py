@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from memcfg.errors import PlanError
+from memcfg.plan.methods._candidates import plan_cheapest
 from memcfg.plan.methods._highs import solve
 from memcfg.plan.methods._stages import Stages
-from memcfg.plan.search._candidates import plan_cheapest
 from memcfg.plan.search._policy import Method, fits
 
 if TYPE_CHECKING:

@@ -6,8 +6,9 @@ import itertools
 import math
 from typing import TYPE_CHECKING
 
-from memcfg.plan.search._candidates import plan_cheapest
-from memcfg.plan.search._chain import (
+from memcfg.plan.methods._candidates import plan_cheapest
+from memcfg.plan.search._policy import Method
+from memcfg.plan.search.recompute._chain import (
     Chain,
     Do,
     cuts,
@@ -15,17 +16,16 @@ from memcfg.plan.search._chain import (
     merged,
     segment_moves,
 )
-from memcfg.plan.search._policy import Method
-from memcfg.plan.search._replay_elementwise import cheap_ops
+from memcfg.plan.search.recompute._replay_elementwise import cheap_ops
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from memcfg.plan.format._plan import Plan
-    from memcfg.plan.search._chain import Move
     from memcfg.plan.search._policy import Policy
     from memcfg.plan.search._request import Request
+    from memcfg.plan.search.recompute._chain import Move
 
 _BUDGETS = 6  # of the search around the first one, as published
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from memcfg._checks import check_policy, unknown
 from memcfg.errors import InfeasiblePlanError, PlanError
 from memcfg.plan.format._actions import Alias, Alloc, Compute, Free
-from memcfg.plan.format._chain_stage import Stage
 from memcfg.plan.format._judge import validate
+from memcfg.plan.format._stage import Stage
 from memcfg.plan.methods._policies import NAMED_POLICIES
 from memcfg.plan.search._policy import Method, fits, refuse_unless_it_fits
 from memcfg.plan.search._request import Request, without_pairs

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from memcfg.plan.methods._candidates import plan_cheapest, slot_counts
 from memcfg.plan.methods._cells import find_cells
-from memcfg.plan.search._candidates import plan_cheapest, slot_counts
-from memcfg.plan.search._chain import Chain, Do
 from memcfg.plan.search._policy import Method
+from memcfg.plan.search.recompute._chain import Chain, Do
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from memcfg.plan.format._plan import Plan
-    from memcfg.plan.search._chain import Move
     from memcfg.plan.search._policy import Policy
     from memcfg.plan.search._request import Request
+    from memcfg.plan.search.recompute._chain import Move
 
 _MOST = 16  # forward passes that a plan may amount to
 _ENTRIES = 60_000  # of a table; with more slots than it has, everything is kept

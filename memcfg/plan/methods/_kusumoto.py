@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from memcfg._core import search
 from memcfg.errors import PlanError
-from memcfg.plan.search._candidates import plan_cheapest
-from memcfg.plan.search._chain import Chain, forward_ops, segment_moves
+from memcfg.plan.methods._candidates import plan_cheapest
 from memcfg.plan.search._policy import Method
+from memcfg.plan.search.recompute._chain import Chain, forward_ops, segment_moves
 from memcfg.units import align_up
 
 if TYPE_CHECKING:

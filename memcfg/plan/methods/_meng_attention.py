@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memcfg.plan.search._policy import Method
-from memcfg.plan.search._replay_elementwise import cheap_ops
+from memcfg.plan.search.recompute._replay_elementwise import cheap_ops
 
 if TYPE_CHECKING:
     from memcfg.plan.format._plan import Plan

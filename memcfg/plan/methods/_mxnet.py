@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from memcfg.plan.search._lives import Life, Lives
+from memcfg.plan.methods._lives import Life, Lives
 from memcfg.plan.search._policy import Method
 from memcfg.units import align_up
 

@@ -6,6 +6,13 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from memcfg.plan.methods._algorithm_policies import (
+    workspace_dynamic,
+    workspace_memory,
+    workspace_performance,
+)
+from memcfg.plan.methods._capuchin import capuchin
+from memcfg.plan.methods._cdma import cdma
 from memcfg.plan.methods._checkmate import checkmate, checkmate_lp
 from memcfg.plan.methods._chen import (
     chen_budget,
@@ -13,50 +20,43 @@ from memcfg.plan.methods._chen import (
     chen_recursive,
     chen_sqrt,
 )
+from memcfg.plan.methods._gist import actnn, gist
 from memcfg.plan.methods._gruslys import bptt_hidden, bptt_internal, bptt_mixed
+from memcfg.plan.methods._keep_all import keep_all
 from memcfg.plan.methods._kusumoto import (
     kusumoto_exact_memory,
     kusumoto_exact_time,
     kusumoto_pruned_memory,
     kusumoto_pruned_time,
 )
+from memcfg.plan.methods._layrub import layrub
+from memcfg.plan.methods._layrub_migration import layrub_migration
 from memcfg.plan.methods._meng_attention import meng_attention
+from memcfg.plan.methods._meng_swap import meng_swap
+from memcfg.plan.methods._modnn import modnn
 from memcfg.plan.methods._mxnet import mxnet
 from memcfg.plan.methods._retention_intervals import retention_intervals
 from memcfg.plan.methods._revolve import revolve
 from memcfg.plan.methods._rotor import rotor
-from memcfg.plan.search._algorithm_policies import (
-    workspace_dynamic,
-    workspace_memory,
-    workspace_performance,
-)
-from memcfg.plan.search._auto import auto
-from memcfg.plan.search._capuchin import capuchin
-from memcfg.plan.search._cdma import cdma
-from memcfg.plan.search._exact import exact
-from memcfg.plan.search._gist import actnn, gist
-from memcfg.plan.search._keep_all import keep_all
-from memcfg.plan.search._layrub import layrub
-from memcfg.plan.search._layrub_migration import layrub_migration
-from memcfg.plan.search._look_ahead import look_ahead
-from memcfg.plan.search._meng_swap import meng_swap
-from memcfg.plan.search._modnn import modnn
-from memcfg.plan.search._out_of_core import out_of_core
-from memcfg.plan.search._repeated_blocks import repeated_blocks
-from memcfg.plan.search._replay_elementwise import replay_elementwise
-from memcfg.plan.search._share import share
-from memcfg.plan.search._sqrt_checkpoint import sqrt_checkpoint
-from memcfg.plan.search._superneurons import (
+from memcfg.plan.methods._superneurons import (
     superneurons_cost,
     superneurons_memory,
     superneurons_speed,
 )
-from memcfg.plan.search._superneurons_cache import superneurons_cache
-from memcfg.plan.search._superneurons_pool import superneurons
-from memcfg.plan.search._ucudnn import ucudnn_wd, ucudnn_wr
-from memcfg.plan.search._vdnn import vdnn_all, vdnn_conv, vdnn_dyn
-from memcfg.plan.search._vdnn_pp import vdnn_pp
-from memcfg.plan.search._workspace_budget import workspace_balanced, workspace_priority
+from memcfg.plan.methods._superneurons_cache import superneurons_cache
+from memcfg.plan.methods._superneurons_pool import superneurons
+from memcfg.plan.methods._ucudnn import ucudnn_wd, ucudnn_wr
+from memcfg.plan.methods._vdnn import vdnn_all, vdnn_conv, vdnn_dyn
+from memcfg.plan.methods._vdnn_pp import vdnn_pp
+from memcfg.plan.methods._workspace_budget import workspace_balanced, workspace_priority
+from memcfg.plan.search._auto import auto
+from memcfg.plan.search._exact import exact
+from memcfg.plan.search._share import share
+from memcfg.plan.search.recompute._look_ahead import look_ahead
+from memcfg.plan.search.recompute._repeated_blocks import repeated_blocks
+from memcfg.plan.search.recompute._replay_elementwise import replay_elementwise
+from memcfg.plan.search.recompute._sqrt_checkpoint import sqrt_checkpoint
+from memcfg.plan.search.swaps._out_of_core import out_of_core
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

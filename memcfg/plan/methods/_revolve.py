@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from memcfg.plan.search._candidates import plan_cheapest, slot_counts
-from memcfg.plan.search._chain import Chain, Do, cuts
+from memcfg.plan.methods._candidates import plan_cheapest, slot_counts
 from memcfg.plan.search._policy import Method
+from memcfg.plan.search.recompute._chain import Chain, Do, cuts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memcfg.plan.format._plan import Plan
-    from memcfg.plan.search._chain import Move
     from memcfg.plan.search._policy import Policy
     from memcfg.plan.search._request import Request
+    from memcfg.plan.search.recompute._chain import Move
 
 _MOST = 16  # forward passes that a plan may amount to
 

@@ -6,18 +6,18 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg._core import search
-from memcfg.plan.search._candidates import plan_cheapest
-from memcfg.plan.search._chain import Chain, Do, cuts, even_segments, merged
+from memcfg.plan.methods._candidates import plan_cheapest
 from memcfg.plan.search._policy import Method
+from memcfg.plan.search.recompute._chain import Chain, Do, cuts, even_segments, merged
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from memcfg.plan.format._plan import Plan
-    from memcfg.plan.search._chain import Move
     from memcfg.plan.search._policy import Policy
     from memcfg.plan.search._request import Request
+    from memcfg.plan.search.recompute._chain import Move
 
 _SLOTS = 500  # that the memory of a chain is divided into
 _TRIES = 100  # numbers of slots that are tried, of those that differ

@@ -15,22 +15,25 @@ from typing import TYPE_CHECKING, ClassVar
 
 from memcfg.errors import InfeasiblePlanError, PlanError
 from memcfg.plan.format._actions import Compute
-from memcfg.plan.search._algorithms import algorithms as listed
-from memcfg.plan.search._evict import evict
 from memcfg.plan.search._exact import Exact, fastest
 from memcfg.plan.search._full_tiers import limits_of, within_tiers
-from memcfg.plan.search._look_ahead import look_ahead
-from memcfg.plan.search._out_of_core import out_of_core
 from memcfg.plan.search._policy import fits, names_algorithms, propose
-from memcfg.plan.search._repeated_blocks import repeated_blocks, repeats
-from memcfg.plan.search._replay_elementwise import replay_elementwise
 from memcfg.plan.search._request import Request
-from memcfg.plan.search._scratch import fastest_algorithms, fitting_algorithms
 from memcfg.plan.search._share import share
-from memcfg.plan.search._sqrt_checkpoint import sqrt_checkpoint
 from memcfg.plan.search._time_bound import beats_recomputation, may_leave, with_gap
-from memcfg.plan.search._trade import trade
 from memcfg.plan.search._watch import Watch, check_time_limit
+from memcfg.plan.search.algorithms._algorithms import algorithms as listed
+from memcfg.plan.search.algorithms._scratch import (
+    fastest_algorithms,
+    fitting_algorithms,
+)
+from memcfg.plan.search.recompute._look_ahead import look_ahead
+from memcfg.plan.search.recompute._repeated_blocks import repeated_blocks, repeats
+from memcfg.plan.search.recompute._replay_elementwise import replay_elementwise
+from memcfg.plan.search.recompute._sqrt_checkpoint import sqrt_checkpoint
+from memcfg.plan.search.swaps._evict import evict
+from memcfg.plan.search.swaps._out_of_core import out_of_core
+from memcfg.plan.search.swaps._trade import trade
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, ClassVar
 from memcfg.errors import GraphError, InfeasiblePlanError
 from memcfg.plan.format._actions import Alias, Alloc, Compute, Free
 from memcfg.plan.search._bound import lower_bound
-from memcfg.plan.search._look_ahead import look_ahead
 from memcfg.plan.search._policy import fits, names_algorithms, propose
-from memcfg.plan.search._replay_elementwise import replay_elementwise
 from memcfg.plan.search._request import Request, state_updates
 from memcfg.plan.search._share import share
-from memcfg.plan.search._sqrt_checkpoint import sqrt_checkpoint
 from memcfg.plan.search._time_bound import costs, with_gap
 from memcfg.plan.search._watch import Watch, check_time_limit
+from memcfg.plan.search.recompute._look_ahead import look_ahead
+from memcfg.plan.search.recompute._replay_elementwise import replay_elementwise
+from memcfg.plan.search.recompute._sqrt_checkpoint import sqrt_checkpoint
 from memcfg.units import align_up, format_bytes
 
 if TYPE_CHECKING:

@@ -1,0 +1,285 @@
+"""Layrub's reuse of buffers, within a layer and between layers, without migration."""
+
+from __future__ import annotations
+
+from collections import Counter
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+from memcfg.plan.methods._lives import Life, Lives
+from memcfg.plan.search._policy import Method
+from memcfg.plan.search._request import state_updates
+from memcfg.units import align_up
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from memcfg.graph import Graph
+    from memcfg.plan.format._plan import Plan
+    from memcfg.plan.search._policy import Policy
+    from memcfg.plan.search._request import Layout, Request
+
+_SAME_SIZE = 1  # the rule for outputs in place
+
+
+class Layers:
+    """Which data the gradients of a graph may be of."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.sizes = [align_up(tensor.nbytes) for tensor in graph.tensors]
+        self._state = set(graph.persistent)
+
+    def data_of(self, op: int) -> dict[int, list[int]]:
+        """Return the outputs of a backward op, each with the data that it may be of.
+
+        An op is of the layer with which it has most in common: weights, what the layer
+        reads, what it makes. Its output is the gradient of an input of as many bytes.
+        """
+        graph, sizes = self.graph, self.sizes
+        shared: Counter[int] = Counter()
+        for t in dict.fromkeys(graph.ops[op].inputs):
+            maker = graph.producer[t]
+            near = {*graph.consumers[t], *([] if maker is None else [maker])}
+            shared.update(each for each in near if graph.ops[each].phase == "forward")
+        most = max(shared.values(), default=0)
+        layers = sorted(layer for layer, count in shared.items() if count == most)
+        read = dict.fromkeys(t for layer in layers for t in graph.ops[layer].inputs)
+        return {
+            output: [
+                t
+                for t in read
+                if t not in self._state and sizes[t] == sizes[output] > 0
+            ]
+            for output in graph.ops[op].outputs
+        }
+
+
+def readers_first(graph: Graph) -> list[int]:
+    """Return an order in which what reads data runs before its gradient is made.
+
+    The gradient of a weight comes before that of the layer's input, where nothing
+    stands against it: a weight that is updated by its own gradient's op was read before
+    by that of the input's gradient.
+    """
+    after = _waiting(graph)
+    layers = Layers(graph)
+    for index, op in enumerate(graph.ops):
+        if op.phase != "backward":
+            continue
+        for data in layers.data_of(index).values():
+            for reader in dict.fromkeys(r for t in data for r in graph.consumers[t]):
+                late = graph.ops[reader].phase != "forward" and reader > index
+                if late and not _reaches(after, index, reader):
+                    after[reader].append(index)
+    return _sorted(graph, after)
+
+
+def _waiting(graph: Graph) -> list[list[int]]:
+    """List by op those that have to wait for it."""
+    after: list[list[int]] = [[] for _ in graph.ops]
+    updates = state_updates(graph)
+    for index, op in enumerate(graph.ops):
+        for t in op.inputs:
+            maker = graph.producer[t]
+            if maker is not None:
+                after[maker].append(index)
+        for output in updates.keys() & {*op.outputs}:
+            for reader in graph.consumers[updates[output]]:
+                if reader != index:
+                    after[reader].append(index)
+    return after
+
+
+def _reaches(after: Sequence[Sequence[int]], start: int, goal: int) -> bool:
+    """Whether an op has to wait for another one."""
+    seen, stack = {start}, [start]
+    while stack:
+        for other in after[stack.pop()]:
+            if other == goal:
+                return True
+            if other not in seen:
+                seen.add(other)
+                stack.append(other)
+    return False
+
+
+def _sorted(graph: Graph, after: Sequence[Sequence[int]]) -> list[int]:
+    """Put ops in order, of those that may run the first; updates behind forward ops."""
+    waits = [0] * len(graph.ops)
+    for others in after:
+        for other in others:
+            waits[other] += 1
+    ready = [index for index, count in enumerate(waits) if not count]
+    forward = sum(op.phase == "forward" for op in graph.ops)
+    held: list[int] = []
+    order: list[int] = []
+    while ready:
+        index = heappop(ready)
+        if forward and graph.ops[index].phase == "update":
+            held.append(index)
+            continue
+        order.append(index)
+        forward -= graph.ops[index].phase == "forward"
+        for other in after[index]:
+            waits[other] -= 1
+            if not waits[other]:
+                heappush(ready, other)
+        if not forward:
+            while held:
+                heappush(ready, held.pop())
+    return order
+
+
+class _Slots:
+    """Bytes in slots of one size, each used by one life at a time."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.ends: list[int] = []  # by slot: the last step of what has it
+
+    def take(self, life: Life) -> int:
+        """Give a life the first slot that is free; lives come in order of time."""
+        self.size = max(self.size, life.size)
+        for slot, end in enumerate(self.ends):
+            if end < life.begin:
+                self.ends[slot] = life.end
+                return slot
+        self.ends.append(life.end)
+        return len(self.ends) - 1
+
+
+class Reuse:
+    """Where the bytes of each life are, in an order of the ops.
+
+    Attributes
+    ----------
+    offsets : list of int
+        By life, from the end of the state.
+    within : dict of int to int
+        Gradients that take the bytes of their layer's data: life to life.
+    slot_bytes : int
+        Bytes of all slots.
+    height : int
+        Bytes of all buffers; scratch lies above.
+    """
+
+    def __init__(
+        self, graph: Graph, sequence: Sequence[int], lives: Sequence[Life]
+    ) -> None:
+        self.graph = graph
+        self.sequence = sequence
+        self.lives = lives
+        self._layers = Layers(graph)
+        of = {life.tensor: number for number, life in enumerate(lives)}
+        order = sorted(range(len(lives)), key=lambda i: (lives[i].begin, i))
+        self.offsets = [0] * len(lives)
+        self.height = 0
+        self.within: dict[int, int] = {}
+        busy: dict[int, int] = {}  # by life with bytes of its own: when they are free
+        slots: dict[str, _Slots] = {}  # by role
+        place: dict[int, int] = {}
+        for number in order:
+            life = lives[number]
+            data = self._data(life, of, busy)
+            if data is not None:
+                self.within[number] = data
+                self.offsets[number] = self.offsets[data]
+                busy[data] = life.end
+            elif self._is_kept(life):
+                self.offsets[number] = self.height
+                self.height += life.size
+                busy[number] = life.end
+            else:
+                place[number] = slots.setdefault(self._role(life), _Slots()).take(life)
+        start = self.height
+        bases: dict[str, int] = {}
+        for role, each in slots.items():
+            bases[role] = self.height
+            self.height += len(each.ends) * each.size
+        self.slot_bytes = self.height - start
+        for number, slot in place.items():
+            role = self._role(lives[number])
+            self.offsets[number] = bases[role] + slot * slots[role].size
+
+    def _role(self, life: Life) -> str:
+        return self.graph.tensors[life.tensor].role
+
+    def _is_kept(self, life: Life) -> bool:
+        """Whether it is there from the start, to the end, or for the backward phase."""
+        if life.begin < 0 or life.end >= len(self.sequence):
+            return True
+        phases = [
+            self.graph.ops[self.sequence[step]].phase for step in (life.begin, life.end)
+        ]
+        return phases[0] == "forward" != phases[1]
+
+    def _data(self, life: Life, of: dict[int, int], busy: dict[int, int]) -> int | None:
+        """Return the life of the layer's data whose bytes a gradient may take."""
+        if life.begin < 0 or life.end >= len(self.sequence):
+            return None
+        maker = self.sequence[life.begin]
+        if self.graph.ops[maker].phase != "backward":
+            return None
+        for tensor in self._layers.data_of(maker)[life.tensor]:
+            number = of.get(tensor)
+            if number is None or number not in busy:
+                continue
+            data = self.lives[number]
+            if data.size == life.size and busy[number] < life.begin:
+                return number
+        return None
+
+
+def lay_out(request: Request) -> tuple[list[int], Layout, Reuse]:
+    """Return the order of the ops, where everything lies in it, and why."""
+    graph = request.graph
+    sequence = readers_first(graph)
+    if request.step.fault(sequence):
+        sequence = [*range(len(graph.ops))]
+    found = request.step.layout(sequence, rule=_SAME_SIZE, effort=0)
+    lives = Lives(graph, found)
+    reuse = Reuse(graph, sequence, lives.lives)
+    scratch = [reuse.height if graph.ops[op].scratch_bytes else -1 for op in sequence]
+    return sequence, lives.placed(reuse.offsets, scratch), reuse
+
+
+def _plan(request: Request) -> Plan:
+    sequence, layout, _ = lay_out(request)
+    return request.laid_out(sequence, layout)
+
+
+def layrub() -> Policy:
+    """Let gradients take the bytes of their layer's data, and layers take turns.
+
+    Returns
+    -------
+    Policy
+        The policy: the two kinds of reuse of [1]_, without its migration to the host.
+        There is one plan for a graph, whatever the limit; nothing is computed twice.
+
+    Notes
+    -----
+    Within a layer, the gradient of its input takes the bytes of the input itself.
+    That takes an op that does not read the input while it makes its gradient, and no
+    other reader later: so the gradient of the layer's weight, which reads it, runs
+    before. Where it cannot (the op that makes the gradient reads the data, or the
+    weight is updated by the op that makes its gradient) the gradient has bytes
+    elsewhere. Pairs that ops declare are taken besides.
+
+    Between layers, what does not have to wait for the backward phase takes turns in
+    slots as large as the largest: one set of slots for gradients of activations, one
+    for activations, one for gradients of weights. Their bytes do not depend on how deep
+    a network is. What waits for the backward phase has bytes of its own, which the
+    paper moves to the host and back.
+
+    A backward op is of the layer with which it has most in common: weights, what the
+    layer reads, and what it makes.
+
+    References
+    ----------
+    .. [1] H. Jin, B. Liu, W. Jiang, Y. Ma, X. Shi, B. He, S. Zhao, "Layer-Centric
+       Memory Reuse and Data Migration for Extreme-Scale Deep Learning on Many-Core
+       Architectures", ACM TACO 15(3), 2018.
+    """
+    return Method("layrub", _plan, "auto(), which can recompute")

@@ -1,0 +1,249 @@
+"""Swapping by triggers: what is far from the loss leaves, and comes back just in time.
+
+Meng, Sun, Yang, Qiu and Gu, "Training Deeper Models by GPU Memory Optimization on
+TensorFlow", ML Systems Workshop at NIPS 2017.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple
+
+from memcfg.plan.methods._swapping import Away, away_tiers, events_of
+from memcfg.plan.search._full_tiers import within_tier
+from memcfg.plan.search._policy import Method, fits
+from memcfg.plan.search.swaps._event_times import out_seconds
+from memcfg.plan.search.swaps._swap_events import Event, Leave, least_load, plan_events
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from memcfg.graph import Graph
+    from memcfg.plan.format._plan import Plan
+    from memcfg.plan.search._policy import Policy
+    from memcfg.plan.search._request import Request
+
+_TRIGGERS = ("in_time", "at_once", "on_demand")
+# Without waits for copies back, a slow lane starts these right behind the copies out,
+# and the smallest limit depends on the bandwidth.
+_WAITS = ("no", "leaving", "both")  # what ops wait for, as far as a limit asks for it
+
+
+class _Map(NamedTuple):
+    """A feature map, by places in the order of the ops."""
+
+    tensor: int
+    nbytes: int
+    begin: int  # of the last forward op that reads it, or behind its maker
+    first: int  # of the first later op that does
+
+
+class _Lane(NamedTuple):
+    """A map's way to a tier, and the seconds of a copy there."""
+
+    tier: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class _Swapper:
+    """What plans by one kind of trigger: a value, so that equal policies are equal."""
+
+    trigger: str
+
+    def __post_init__(self) -> None:
+        if self.trigger not in _TRIGGERS:
+            known = ", ".join(map(repr, _TRIGGERS))
+            raise ValueError(f"trigger is one of {known}, not {self.trigger!r}")
+
+    def __call__(self, request: Request) -> Plan:
+        """Swap out as few maps as fit, those that are made first before all others."""
+        nothing = self.planned(request, [])
+        if fits(nothing):
+            return nothing
+        limit = request.limit_bytes
+        assert limit is not None
+        maps = _feature_maps(request)
+        unplaced: list[list[Event]] = []
+        lowest = nothing
+        for waits in _WAITS:
+            found = None
+            low, high = 0, len(maps) + 1  # whether `high` maps fit is not known first
+            while high - low > 1 and not request.is_over():
+                middle = (low + high) // 2
+                events = self.events(request, maps[:middle], waits=waits)
+                if least_load(request, events) > limit:
+                    unplaced.append(events)
+                    low = middle
+                    continue
+                plan = plan_events(request, events)
+                lowest = min(lowest, plan, key=lambda each: each.peak_bytes)
+                if fits(plan):
+                    found, high = plan, middle
+                else:
+                    low = middle
+            if found is not None:
+                return within_tier(request, found)
+        if request.is_over():
+            least = self.planned(request, maps, waits=_WAITS[-1])
+            lowest = min(lowest, least, key=lambda each: each.peak_bytes)
+            if fits(lowest):
+                return within_tier(request, lowest)
+        elif request.below == math.inf:
+            plans = [plan_events(request, events) for events in unplaced]
+            lowest = min([lowest, *plans], key=lambda each: each.peak_bytes)
+        return lowest
+
+    def planned(
+        self, request: Request, maps: Sequence[_Map], *, waits: str = _WAITS[0]
+    ) -> Plan:
+        """Plan with these maps away between their uses; see `events`."""
+        return plan_events(request, self.events(request, maps, waits=waits))
+
+    def events(
+        self, request: Request, maps: Sequence[_Map], *, waits: str = _WAITS[0]
+    ) -> list[Event]:
+        """List what happens with these maps away between their uses.
+
+        Their bytes are free when a copy out has ended, or the next op waits for that.
+        On a slow lane a copy back would start as early, so that nothing were free: at
+        last each starts when it is needed, and what a limit can be is no lane's matter.
+        """
+        graph = request.graph
+        ends = [*accumulate(op.seconds for op in graph.ops)]
+        starts = [0.0, *ends[:-1]]
+        lanes = _lanes(graph, maps)
+        leaves = _leaves(maps, starts, lanes)
+        if waits != "no":
+            leaves = {each.tensor: each.begin + 1 for each in maps}
+        wanted = [each for each in maps if leaves[each.tensor] < each.first]
+        arrives = self._arrives(wanted, starts, lanes, _first_backward(request))
+        if waits == "both":
+            arrives = {each.tensor: each.first for each in maps}
+        return events_of(
+            range(len(graph.ops)),
+            [
+                Away(
+                    each.tensor,
+                    each.begin,
+                    leaves[each.tensor],
+                    max(arrives[each.tensor], leaves[each.tensor]),
+                    each.first,
+                )
+                for each in wanted
+            ],
+        )
+
+    def _arrives(
+        self,
+        maps: Sequence[_Map],
+        starts: list[float],
+        lanes: Mapping[int, _Lane],
+        backward: int,
+    ) -> dict[int, int]:
+        """Tell before which op each copy in starts."""
+        found: dict[int, int] = {}
+        # When each tier's lane must be free for what is used later.
+        frees: dict[str, float] = defaultdict(lambda: math.inf)
+        for each in sorted(maps, key=lambda each: -each.first):
+            if self.trigger == "on_demand":
+                found[each.tensor] = each.first
+            elif self.trigger == "at_once":
+                found[each.tensor] = min(backward, each.first)
+            else:  # the latest op that starts early enough
+                tier, seconds = lanes[each.tensor]
+                free = min(frees[tier], starts[each.first]) - seconds
+                frees[tier] = free
+                place = each.first
+                while place > each.begin + 1 and starts[place] > free:
+                    place -= 1
+                found[each.tensor] = place
+        return found
+
+
+def _feature_maps(request: Request) -> list[_Map]:
+    """List what the forward phase makes and the backward phase reads, in order."""
+    graph = request.graph
+    phases = [op.phase for op in graph.ops]
+    fixed = {*graph.persistent, *graph.keep, *graph.losses}
+    found = []
+    for tensor, readers in enumerate(graph.consumers):
+        maker = graph.producer[tensor]
+        if tensor in fixed or maker is None or phases[maker] != "forward":
+            continue
+        ahead = [op for op in readers if phases[op] == "forward"]
+        later = [op for op in readers if phases[op] != "forward"]
+        begin = max(ahead, default=maker + 1)
+        if later and begin + 1 < min(later):
+            nbytes = graph.tensors[tensor].nbytes
+            found.append((maker, _Map(tensor, nbytes, begin, min(later))))
+    return [each for _, each in sorted(found)]
+
+
+def _first_backward(request: Request) -> int:
+    phases = [op.phase for op in request.graph.ops]
+    return phases.index("backward") if "backward" in phases else len(phases)
+
+
+def _lanes(graph: Graph, maps: Sequence[_Map]) -> dict[int, _Lane]:
+    """Tell to which tier each map goes."""
+    away = [
+        Away(each.tensor, each.begin, each.begin + 1, each.first, each.first)
+        for each in maps
+    ]
+    found = {}
+    for tensor, tier in away_tiers(graph, away).items():
+        seconds = out_seconds(graph, Leave(tensor, tier=tier))
+        found[tensor] = _Lane(tier, seconds)
+    return found
+
+
+def _leaves(
+    maps: Sequence[_Map], starts: list[float], lanes: Mapping[int, _Lane]
+) -> dict[int, int]:
+    """Tell before which op each copy out has ended, on lanes that do one by one."""
+    found: dict[int, int] = {}
+    frees: dict[str, float] = defaultdict(float)
+    for each in sorted(maps, key=lambda each: each.begin):
+        tier, seconds = lanes[each.tensor]
+        free = frees[tier] = max(frees[tier], starts[each.begin]) + seconds
+        place = each.begin + 1
+        while place < each.first and starts[place] < free:
+            place += 1
+        found[each.tensor] = place
+    return found
+
+
+def meng_swap(trigger: str = "in_time") -> Policy:
+    """Swap out the feature maps that were made first, as few as a limit asks for.
+
+    Maps near the loss stay. A map leaves with its last use in the forward phase, and
+    its bytes are free when the copy has ended. Ops wait for that only where the limit
+    would not hold otherwise, as on a slow lane.
+
+    Parameters
+    ----------
+    trigger : {"in_time", "at_once", "on_demand"}, default "in_time"
+        When a copy back starts: as late as it still ends before its use, by estimated
+        completion times; with the backward phase; or when it is needed.
+
+    Returns
+    -------
+    Policy
+        A value that can be compared; calling it with a graph and a limit returns a
+        plan. Without a limit nothing is swapped.
+
+    Raises
+    ------
+    ValueError
+        If `trigger` is none of these.
+
+    Notes
+    -----
+    Meng et al., ML Systems Workshop at NIPS 2017. Completion times are those of the ops
+    in the graph's order, and of copies one after another on each lane.
+    """
+    return Method("meng_swap", _Swapper(trigger), swaps=True)

@@ -1,0 +1,122 @@
+"""How a convolution's batch is divided: WR's dynamic program, and its front.
+
+Y. Oyama, T. Ben-Nun, T. Hoefler, S. Matsuoka, "Accelerating Deep Learning Frameworks
+with Micro-Batches", IEEE CLUSTER 2018, arXiv:1804.04806.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from memcfg.plan.search.algorithms._algorithms import algorithms, micro_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from memcfg.graph import Algorithm, Graph, Op
+
+
+class MicroKernel(NamedTuple):
+    """What an algorithm takes for so many images at a time."""
+
+    algorithm: Algorithm  # for the whole batch, in equal parts
+    images: int
+    seconds: float  # of a part
+    scratch_bytes: int
+
+
+class Divided(NamedTuple):
+    """A batch in parts: one after the other, in the scratch of the largest."""
+
+    parts: tuple[MicroKernel, ...]
+    seconds: float
+
+    @property
+    def scratch_bytes(self) -> int:
+        """The most that a part needs."""
+        return max(part.scratch_bytes for part in self.parts)
+
+
+def divide_batch(
+    images: int, kernels: Iterable[MicroKernel], scratch_bytes: int
+) -> Divided | None:
+    """Divide a batch for the least time; None: no kernels are within the scratch.
+
+    T(0) = 0 and T(n) = the least of T(n - b) + t(b), over kernels that take b images
+    and no more than the scratch.
+    """
+    fitting = [each for each in kernels if each.scratch_bytes <= scratch_bytes]
+    times: list[tuple[float, MicroKernel | None] | None] = [(0.0, None)]
+    for n in range(1, images + 1):
+        best: tuple[float, MicroKernel | None] | None = None
+        for kernel in fitting:
+            rest = times[n - kernel.images] if kernel.images <= n else None
+            if rest is not None and (
+                best is None or rest[0] + kernel.seconds < best[0]
+            ):
+                best = rest[0] + kernel.seconds, kernel
+        times.append(best)
+    parts = []
+    n, end = images, times[images]
+    if end is None:
+        return None
+    while n:
+        found = times[n]
+        assert found is not None
+        assert found[1] is not None
+        parts.append(found[1])
+        n -= found[1].images
+    return Divided(tuple(parts), end[0])
+
+
+def desirable(images: int, kernels: Sequence[MicroKernel]) -> list[Divided]:
+    """List WD's desirable divisions: no other has as little scratch and less time."""
+    found: list[Divided] = []
+    for size in sorted({kernel.scratch_bytes for kernel in kernels}):
+        best = divide_batch(images, kernels, size)
+        if best is not None and (not found or best.seconds < found[-1].seconds):
+            found.append(best)
+    return found
+
+
+def micro_kernels(graph: Graph, op: Op) -> tuple[int, list[MicroKernel]]:
+    """Return the images of an op's batch, and its kernels for parts of it.
+
+    They are counted in batches where no shape says how many images there are.
+    """
+    rows = algorithms(op, divided=True)
+    sizes = {size for each in rows if (size := micro_batch(each)) is not None}
+    images = _images(graph, op, sizes) if sizes else 1
+    if images is None:
+        images, rows = 1, algorithms(op)
+    return images, [
+        MicroKernel(
+            each,
+            size := micro_batch(each) or images,
+            each.seconds * size / images,
+            each.scratch_bytes,
+        )
+        for each in rows
+    ]
+
+
+def algorithm_of(found: Divided, kernels: Sequence[MicroKernel]) -> Algorithm:
+    """Return the algorithm that divides a batch so.
+
+    All sizes of parts divide the batch. So no mix is faster than equal parts by the
+    kernel of the least time an image; those of a tie are replaced by equal ones.
+    """
+    size = found.scratch_bytes
+    equal = [each.algorithm for each in kernels if each.scratch_bytes <= size]
+    return min(equal, key=lambda each: each.seconds)
+
+
+def _images(graph: Graph, op: Op, sizes: set[int]) -> int | None:
+    """Return the first axis of the first operand that has the batch as one."""
+    for tensor in (*op.inputs, *op.outputs):
+        each = graph.tensors[tensor]
+        if each.shape and each.role not in ("parameter", "optimizer_state", "gradient"):
+            images = each.shape[0]
+            if all(images % size == 0 and images > size for size in sizes):
+                return images
+    return None

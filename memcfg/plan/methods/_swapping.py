@@ -1,0 +1,81 @@
+"""Tensors that leave the device once and come back once, and whether tiers hold them.
+
+A method says of each between which ops it does what.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
+
+from memcfg.plan.format._tier_choice import likely_tiers, tiers_of
+from memcfg.plan.search.swaps._copy_lives import life_of
+from memcfg.plan.search.swaps._swap_events import (
+    Event,
+    Leave,
+    Left,
+    Return,
+    Returned,
+    Run,
+    plan_events,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from memcfg.graph import Graph
+    from memcfg.plan.format._plan import Plan
+    from memcfg.plan.search._request import Request
+
+
+class Away(NamedTuple):
+    """A tensor's time on a tier, by places in a schedule.
+
+    Nothing reads it from `leave` on and before `back`.
+    """
+
+    tensor: int
+    begin: int  # the copy out starts before this op, which may read it
+    leave: int  # and has ended before this one: from here on its bytes are free
+    arrive: int  # the copy in starts before this op
+    back: int  # and has ended before this one
+
+
+def plan_swaps(request: Request, sequence: Sequence[int], away: Iterable[Away]) -> Plan:
+    """Make the plan of a schedule that computes each op once, and these copies.
+
+    Parameters
+    ----------
+    request : Request
+        What was asked.
+    sequence : sequence of int
+        All ops of its graph, in order.
+    away : iterable of Away
+        What leaves; a tensor at most once.
+    """
+    return plan_events(request, events_of(sequence, away))
+
+
+def events_of(sequence: Sequence[int], away: Iterable[Away]) -> list[Event]:
+    """List what happens: of what is before the same op first what has left."""
+    before: dict[int, list[list[Event]]] = defaultdict(lambda: [[], [], [], []])
+    for tensor, begin, leave, arrive, back in away:
+        before[leave][0].append(Left(tensor))
+        before[arrive][1].append(Return(tensor))
+        before[back][2].append(Returned(tensor))
+        before[begin][3].append(Leave(tensor))
+    events: list[Event] = []
+    for place, op in enumerate(sequence):
+        events += chain.from_iterable(before[place])
+        events.append(Run(op))
+    return events
+
+
+def away_tiers(graph: Graph, away: Sequence[Away]) -> dict[int, str]:
+    """Tell to which tier each tensor will go, if each has its time there."""
+    lives = []
+    for tensor, begin, _, _, back in away:
+        lives.append(life_of(graph, Leave(tensor), begin, back))
+    names = likely_tiers(tiers_of(graph), lives)
+    return {each.tensor: name for each, name in zip(away, names, strict=True)}

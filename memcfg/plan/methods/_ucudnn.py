@@ -1,0 +1,168 @@
+"""Micro-batches for convolutions whose scratch is bounded, each or all together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from memcfg.plan.methods._knapsack import Option, divide
+from memcfg.plan.methods._micro_batches import (
+    algorithm_of,
+    desirable,
+    divide_batch,
+    micro_kernels,
+)
+from memcfg.plan.methods._workspace_budget import ScratchBudget, most_bytes
+from memcfg.plan.search.algorithms._scratch import Scratch, base_policy, over_base
+
+if TYPE_CHECKING:
+    from memcfg.plan.format._plan import Plan
+    from memcfg.plan.search._policy import Policy
+    from memcfg.plan.search._request import Request
+
+
+@dataclass(frozen=True)
+class _Reuse:
+    """One workspace, which one op after the other has."""
+
+    base: Policy
+    workspace_bytes: int | None
+
+    def __call__(self, request: Request) -> Plan:
+        scratch = Scratch.of(request, self.base, divided=True)
+        chosen = {}
+        for op in scratch.rows:
+            images, kernels = micro_kernels(request.graph, request.graph.ops[op])
+            within = scratch.within(op, self.workspace_bytes)
+            fitting = [each for each in kernels if each.algorithm in within]
+            most = max((each.scratch_bytes for each in fitting), default=0)
+            best = divide_batch(images, fitting, most)
+            if best is not None:
+                found = algorithm_of(best, fitting)
+                if found.seconds <= scratch.now(op).seconds:
+                    chosen[op] = found
+        return scratch.take(chosen)
+
+
+@dataclass(frozen=True)
+class _Division:
+    """A workspace of which each op has a part of its own."""
+
+    base: Policy
+    workspace_bytes: int | None
+
+    def __call__(self, request: Request) -> Plan:
+        budget = ScratchBudget.of(request, self.base, self.workspace_bytes)
+        scratch, graph = budget.scratch, request.graph
+        rows = {}
+        for op, options in budget.options().items():
+            images, kernels = micro_kernels(graph, graph.ops[op])
+            fitting = [each for each in kernels if each.algorithm in options]
+            fronts = [
+                algorithm_of(each, fitting) for each in desirable(images, fitting)
+            ]
+            rows[op] = [scratch.now(op), *(a for a in fronts if a != scratch.now(op))]
+        groups = [
+            [Option(budget.cost(op, each), each.seconds) for each in row]
+            for op, row in rows.items()
+        ]
+        total = budget.nbytes
+        if total is None:
+            total = sum(max(option.nbytes for option in group) for group in groups)
+        found = divide(groups, total)
+        chosen = {
+            op: row[number]
+            for (op, row), number in zip(rows.items(), found.chosen, strict=True)
+        }
+        plan = scratch.take(chosen)
+        if found.proven or plan.summary is None:
+            return plan
+        return replace(plan, summary=replace(plan.summary, unproven=True))
+
+
+def ucudnn_wr(workspace_bytes: int | None = None, base: Policy | None = None) -> Policy:
+    """Divide the batch of each convolution for the least time in a workspace.
+
+    As µ-cuDNN's WR policy, workspace reuse: an op takes parts of the batch one after
+    the other, so that faster algorithms fit.
+
+    Parameters
+    ----------
+    workspace_bytes : int or None, default None
+        The most scratch that an op may have; beside that it has what is free as it
+        runs, as of `workspace_dynamic`.
+    base : Policy or None, default None
+        Plans everything else, with the least scratch for each op; None: `share`.
+
+    Returns
+    -------
+    Policy
+        A value that can be compared; calling it with a graph and a limit returns a
+        plan.
+
+    Raises
+    ------
+    TypeError
+        If `base` is no policy, or `workspace_bytes` no whole number.
+    ValueError
+        If `workspace_bytes` is negative.
+
+    Notes
+    -----
+    Oyama et al. [1]_. The dynamic program is T(n) = min(T(n - b) + t(b)), over the
+    sizes of parts that the device lists, which divide the batch. A weight's gradient is
+    the sum of those of parts, and is rounded differently; all else has the bits of the
+    same algorithm on the whole batch. An op whose least scratch is more than
+    `workspace_bytes` keeps that.
+
+    References
+    ----------
+    .. [1] Y. Oyama, T. Ben-Nun, T. Hoefler, S. Matsuoka, "Accelerating Deep Learning
+       Frameworks with Micro-Batches", IEEE CLUSTER 2018, arXiv:1804.04806.
+    """
+    rule = _Reuse(base_policy(base), most_bytes(workspace_bytes))
+    return over_base("ucudnn_wr", rule)
+
+
+def ucudnn_wd(workspace_bytes: int | None = None, base: Policy | None = None) -> Policy:
+    """Divide a workspace, and the batches of convolutions, for the least time of all.
+
+    As µ-cuDNN's WD policy, workspace division: of each op's desirable divisions, which
+    no other beats in scratch and time, one is chosen; their scratch together is within
+    the workspace.
+
+    Parameters
+    ----------
+    workspace_bytes : int or None, default None
+        What all ops have together; None: what the limit leaves beside the plan of least
+        scratch, or all that they want where there is no limit.
+    base : Policy or None, default None
+        Plans everything else, with the least scratch for each op; None: `share`.
+
+    Returns
+    -------
+    Policy
+        A value that can be compared; calling it with a graph and a limit returns a
+        plan.
+
+    Raises
+    ------
+    TypeError
+        If `base` is no policy, or `workspace_bytes` no whole number.
+    ValueError
+        If `workspace_bytes` is negative.
+
+    Notes
+    -----
+    Oyama et al. [1]_, who solve an integer program; here it is a dynamic program with
+    bounds, which needs no solver and has the same optimum. An op that keeps its
+    algorithm of least scratch takes none of the bytes. Plans lay scratch where it fits,
+    so in one arena `ucudnn_wr` needs less memory for the same time.
+
+    References
+    ----------
+    .. [1] Y. Oyama, T. Ben-Nun, T. Hoefler, S. Matsuoka, "Accelerating Deep Learning
+       Frameworks with Micro-Batches", IEEE CLUSTER 2018, arXiv:1804.04806.
+    """
+    rule = _Division(base_policy(base), most_bytes(workspace_bytes))
+    return over_base("ucudnn_wd", rule)

@@ -1,0 +1,363 @@
+"""Any op as often as is worth it, decided with the whole step in view."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from memcfg.plan.search._bound import lower_bound
+from memcfg.plan.search._policy import Method
+from memcfg.plan.search.recompute._choices import Search
+from memcfg.plan.search.recompute._recomputation import first_fitting
+from memcfg.units import align_up
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from memcfg.plan.format._plan import Plan
+    from memcfg.plan.search._policy import Policy
+    from memcfg.plan.search._request import Request
+
+_DESCENT, _SEARCH = 1, 2  # shares of the work: for the least load, within a limit
+_WORK = 6_000_000, 1_250  # steps measured for a share: of any graph, or by op if more
+_PAIR = 40  # at most so many by pair of ops
+_SEEDS = 4  # choices of segments from which a search starts
+_SMALL = 2_000  # ops of a graph whose segments are improved before, too
+_LOWEST = 4  # schedules of least load that are placed for the smallest limit
+_ORDERS = 4  # times that a schedule is put in order and searched from there
+_AGAIN = 4  # searches from a plan that fits, each from what the one before found
+_PLACED = 2  # schedules that are placed after each of them
+_STATES = 200_000, 1_000  # compared for parts anew: of any graph, or by op if more
+_PARTS = 2  # such searches, the second one lower
+_WORTH = 0.001  # of what is computed again: after a smaller gain there is no other one
+# All limits in a cell share a start, so a higher limit seldom costs more time. That it
+# never does is not proven.
+_CELLS = 24  # of the range of limits: within the lower end of one is searched before
+
+
+class _Schedules:
+    """Schedules of one request, with what they need."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.step = request.step
+        self.ops = len(request.graph.ops)
+        self.given = list(range(self.ops))
+        self.search = Search.of(request)
+        self.seeds = self.search.seeds
+        self.rungs: list[tuple[int, float, list[int]]] = []
+        self.given_order = 0  # the first of the rungs that are in the graph's own order
+        self.reached: int | None = None  # the goal of the descents to the rungs
+        self.last: list[Sequence[int]] = []
+        graph = request.graph
+        sizes = [tensor.nbytes for tensor in graph.tensors]
+        sizes += [op.scratch_bytes for op in graph.ops]
+        self.unit = math.gcd(*map(align_up, sizes)) or 1  # loads are multiples of it
+        self.bottom = lower_bound(graph)
+        self.top, _, _ = self.step.measure(self.given)
+
+    def _reach(self, goal: int) -> None:
+        """Make the rungs of two descents to a goal; the second time, all there are."""
+        if self.reached is not None:
+            if goal >= self.reached:
+                return
+            goal = 0
+        self.reached = goal
+        lowest = min(self.seeds, key=lambda choice: choice.by_load)
+        if lowest.load > goal and self.ops <= _SMALL:
+            lowest = self.search.least_load()
+            self.seeds = [lowest, *self.seeds]
+        starts = [self.step.sequence(lowest.dropped)]
+        if self.ops <= _SMALL:
+            starts.append(self.given)
+        work = self._work(_DESCENT)
+        rungs = [s for each in starts for s in self.step.descend(each, goal, work=work)]
+        self.rungs = [(*self.step.measure(each)[:2], each) for each in rungs]
+        self.given_order = len(self.rungs)
+        for _ in range(_ORDERS):
+            load, _, rung = min(self.rungs)
+            if load <= goal or (other := self._in_order(rung)) is rung:
+                break
+            rungs = self.step.descend(other, goal, work=work)
+            self.rungs += [(*self.step.measure(each)[:2], each) for each in rungs]
+
+    def _in_order(self, sequence: Sequence[int]) -> Sequence[int]:
+        """Return a schedule in the order of the lowest load; itself: there is no time.
+
+        The searches keep the order that they are given, in which the graph's own may
+        need more than another one.
+        """
+        if self.request.orders is False or self.request.is_over():
+            return sequence
+        return self.request.reordered(sequence)
+
+    def _work(self, shares: int) -> int:
+        whole = min(max(_WORK[0], _WORK[1] * self.ops), _PAIR * self.ops**2)
+        return shares * whole
+
+    def lowest(self) -> list[Sequence[int]]:
+        """Return schedules of little load, whatever was searched for before.
+
+        Which is placed lowest is not known of loads. A search within the load of one
+        may end below it, and then goes on from there.
+        """
+        self._reach(0)
+        self.last = []
+        rungs = self.rungs[: self.given_order], self.rungs[self.given_order :]
+        given, ordered = (sorted(each)[:_LOWEST] for each in rungs)
+        found: list[Sequence[int]] = []
+        for load, _, rung in given + ordered:
+            found.append(rung)
+            least = load
+            while (lower := self._search(least, 4)) is not None:
+                found.append(lower)
+                before, (least, cost, _) = least, self.step.measure(lower)
+                if least >= before:
+                    break
+                self.rungs.append((least, cost, list(lower)))
+        return found
+
+    def find(self, goal: int) -> tuple[int, Sequence[int]] | None:
+        """Find the cheapest schedule within a goal.
+
+        The first time, what is found within the load that descents to the lower end of
+        the goal's cell reach is a start. All goals in the cell have that one, so higher
+        ones seldom cost more.
+        """
+        goal -= goal % self.unit
+        again = bool(self.last)
+        lower: Sequence[int] | None = None
+        if not again and self.ops <= _SMALL:
+            end = self._lower_end(goal)
+            self._reach(end)
+            self._search(min(rung[0] for rung in self.rungs), 2)
+            lower = self._search(end, 2)
+        found = self._search(goal, 4 if again else 1)
+        if found is None:
+            return None
+        found = self.in_better_orders(found, goal)
+        if lower is not None:
+            other = self._again(self.in_better_orders(lower, end), goal)
+            found = min((each for each in (found, other) if each), key=self._cost)
+        self.last = [found]
+        return self.step.measure(found)[0], found
+
+    def in_better_orders(self, found: Sequence[int], goal: int) -> Sequence[int]:
+        """Put a schedule in order, and compute less again where that leaves room."""
+        for _ in range(_ORDERS):
+            if (other := self._in_order(found)) is found:
+                break
+            lower = self._again(other, goal)
+            if lower is None or self._cost(lower) >= self._cost(found):
+                break
+            found = lower
+        return found
+
+    def _again(self, start: Sequence[int], goal: int) -> Sequence[int] | None:
+        return self.step.within([start], goal, work=self._work(_SEARCH) // 8)
+
+    def cheaper(self, start: Sequence[int], goal: int) -> Sequence[Sequence[int]]:
+        """Find schedules within a goal, each cheaper than the one before, from one."""
+        return self.step.cheaper(start, goal, work=self._work(_SEARCH) // 2)
+
+    def replanned(self, start: Sequence[int], goal: int) -> Sequence[Sequence[int]]:
+        """Find such schedules by planning parts of one anew, each completely."""
+        effort = min(max(_STATES[0], _STATES[1] * self.ops), _PAIR * self.ops**2)
+        return self.step.replanned(start, goal, effort=effort)
+
+    def _cost(self, sequence: Sequence[int]) -> tuple[float, int]:
+        _, cost, again = self.step.measure(sequence)
+        return cost, again
+
+    def _lower_end(self, goal: int) -> int:
+        """Return the end of a cell below a goal; the graph alone decides the cells."""
+        width = max(1, (self.top - self.bottom) // _CELLS)
+        end = self.bottom + (goal - 1 - self.bottom) // width * width
+        return end - end % self.unit
+
+    def _search(self, goal: int, parts: int) -> Sequence[int] | None:
+        """Find a schedule within a goal by a part of the work; it is the last then."""
+        self._reach(goal)
+        rungs = [rung for rung in self.rungs if rung[0] <= goal]
+        if not rungs:
+            return None
+        cheapest = min(rungs, key=lambda rung: rung[1])[2]
+        starts = [*([self.given] if parts == 1 else []), *self.last, cheapest]
+        seeds = [choice for choice in self.seeds if choice.load <= goal]
+        seeds.sort(key=lambda choice: choice.by_cost)
+        if seeds and self.ops <= _SMALL:
+            lowest = min(seeds, key=lambda choice: choice.by_load)
+            seeds = [self.search.least_cost(goal, lowest), *seeds]
+        starts += [self.step.sequence(choice.dropped) for choice in seeds[:_SEEDS]]
+        work = self._work(_SEARCH) // parts
+        found = self.step.within(starts, goal, work=work)
+        if found is not None:
+            self.last = [found]
+        return found
+
+
+def plan_look_ahead(request: Request) -> Plan:
+    """Plan for the least peak; within a limit, for the least recomputation."""
+    how = request.replayed, request.orders, request.in_place, request.searches
+    key = "look ahead", request.limit_bytes, how
+    return request.ordered(request.once(key, lambda: _sequence(request)))
+
+
+def _sequence(request: Request) -> Sequence[int]:
+    """Return the schedule to be put in order."""
+    given = range(len(request.graph.ops))
+    limit = request.limit_bytes
+    if limit is not None and request.peak_in_order(given) <= limit:
+        return given
+    schedules = _Schedules(request)
+    first: Sequence[int] | None = None
+    if limit is not None:
+        first = first_fitting(request, schedules.find)
+    if first is None:
+        first = _placed_lowest(request, [given, *schedules.lowest()])
+    if limit is None or request.peak_in_order(first) > limit:
+        return first
+    start = request.in_order(first)
+    found = _searched_again(request, schedules, start, limit)
+    parts = _replanned(request, schedules, found, limit)
+    if parts is not found and not _is_too_low(request, schedules, parts, found):
+        found = parts
+    return first if found is start else found
+
+
+def _searched_again(
+    request: Request, schedules: _Schedules, found: Sequence[int], limit: int
+) -> Sequence[int]:
+    """Search within a limit from a schedule that fits, as long as a cheaper one does.
+
+    Those before it started from worse ones. They also end at a lower goal, where what
+    was found within the limit is placed above it, or at the lowest schedule, which was
+    made for no limit.
+    """
+    goal = max(limit, request.step.measure(found)[0])
+    for _ in range(_AGAIN):
+        load, before, _ = request.step.measure(found)
+        if load > goal or request.is_over():
+            break
+        cheaper = schedules.cheaper(found, goal)
+        fitting = _last_fitting(request, cheaper, limit)
+        if fitting is not None:
+            found = fitting
+            if request.step.measure(found)[1] > (1 - _WORTH) * before:
+                break
+        elif cheaper:
+            goal -= request.peak_in_order(cheaper[-1]) - limit
+        else:
+            break
+    return found
+
+
+def _replanned(
+    request: Request, schedules: _Schedules, found: Sequence[int], limit: int
+) -> Sequence[int]:
+    """Plan parts of a schedule that fits anew, and once more where that is too high."""
+    goal = max(limit, request.step.measure(request.in_order(found))[0])
+    for _ in range(_PARTS):
+        start = request.in_order(found)
+        if request.step.measure(start)[0] > goal or request.is_over():
+            break
+        cheaper = schedules.replanned(start, goal)
+        if not cheaper:
+            break
+        fitting = _last_fitting(request, cheaper, limit)
+        found = found if fitting is None else fitting
+        if fitting is cheaper[-1]:
+            break
+        goal -= request.peak_in_order(cheaper[-1]) - limit
+    return found
+
+
+def _is_too_low(
+    request: Request,
+    schedules: _Schedules,
+    found: Sequence[int],
+    before: Sequence[int],
+) -> bool:
+    """Whether a schedule is placed below the limit that a refusal names.
+
+    A lower limit is refused, so what needs less than that is not taken.
+    """
+    peak = request.peak_in_order(found)
+    if peak >= request.peak_in_order(before):
+        return False
+    known = min(schedules.rungs, default=None)
+    if known is not None and peak >= request.peak_in_order(known[2]):
+        return False
+    given = range(schedules.ops)
+    lowest = _placed_lowest(request, [given, *schedules.lowest()])
+    return peak < request.peak_in_order(lowest)
+
+
+def _last_fitting(
+    request: Request, sequences: Sequence[Sequence[int]], limit: int
+) -> Sequence[int] | None:
+    """Look for the last schedule that fits once placed: the last, else by halves."""
+    best, begin, end = None, 0, len(sequences)
+    middle = end - 1
+    for _ in range(_PLACED):
+        if begin == end:
+            break
+        if request.peak_in_order(sequences[middle]) <= limit:
+            best, begin = sequences[middle], middle + 1
+        else:
+            end = middle
+        middle = (begin + end) // 2
+    return best
+
+
+def _placed_lowest(
+    request: Request, sequences: Iterable[Sequence[int]]
+) -> Sequence[int]:
+    """Return the schedule of the lowest peak; one of higher load is not placed."""
+    loads = {each: request.least_load(each) for each in map(tuple, sequences)}
+    best, least = None, math.inf
+    for each in sorted(loads, key=lambda each: loads[each]):
+        if best is not None and loads[each] >= least:
+            break
+        peak = request.peak_in_order(each)
+        if peak < least:
+            best, least = each, peak
+    assert best is not None
+    return best
+
+
+def look_ahead() -> Policy:
+    """Compute any op again, as often as that is worth it.
+
+    Returns
+    -------
+    Policy
+        The policy. Without a limit it plans for the least peak; with one, for the
+        least recomputation within it. Memory is shared as by `share`.
+
+    Notes
+    -----
+    A tensor that is dropped between two of its readers frees its bytes at every moment
+    between them; to drop it, its op runs once more before the second reader, with
+    whichever of its inputs are not there and cannot be held. A greedy search takes the
+    drop of the least cost for the bytes that it frees above the limit, measured on the
+    whole step, until the limit holds: the offline counterpart of [1]_. A search of
+    large neighbourhoods [2]_ goes on from there, from the segments of
+    `sqrt_checkpoint`, and from the lowest schedules: it leaves some replays out, puts
+    others in with their costs changed at random, and keeps what is cheaper. Ops run in
+    the given order, and what is found is then put in the order of the lowest peak and
+    searched again, as long as that helps; and so is what fits once placed. Then parts
+    of that are planned anew: some ops are open, and the search of `exact` finds their
+    best order and repetitions among the others, which stay. Any op that can be replayed
+    may run again, in the backward phase as well, and also if what it makes is kept: it
+    is dropped until the end. Updates of the state and losses that are kept run once.
+    The work is counted, so the same graph and limit give the same plan.
+
+    References
+    ----------
+    .. [1] M. Kirisame et al., "Dynamic Tensor Rematerialization", ICLR 2021,
+       arXiv:2006.09616.
+    .. [2] P. Shaw, "Using Constraint Programming and Local Search Methods to Solve
+       Vehicle Routing Problems", CP 1998.
+    """
+    return Method("look_ahead", plan_look_ahead)

@@ -1,0 +1,70 @@
+"""Plans that compute ops of the forward phase twice, where that is worth it.
+
+No op is computed more than twice, and every candidate is simulated after placement.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memcfg.plan.search.recompute._choices import Search
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from memcfg.plan.format._plan import Plan
+    from memcfg.plan.search._request import Request
+
+_ROUNDS = 8  # searches with a tighter goal when placement exceeds the limit
+
+
+def plan_recomputation(request: Request) -> Plan:
+    """Plan for the least peak; within a limit, for the least recomputation."""
+    search = Search.of(request)
+    nothing = search.sequence(search.nothing)
+    limit = request.limit_bytes
+    if limit is not None and request.peak_in_order(nothing) <= limit:
+        return request.ordered(nothing)
+    # The choice of least load, or none dropped if that is placed lower.
+    least = search.least_load()
+    choice, peak = min(
+        (
+            (choice, request.peak_in_order(search.sequence(choice)))
+            for choice in (least, search.nothing)
+        ),
+        key=lambda item: (item[1], item[0].by_cost),
+    )
+    if limit is None or peak > limit:
+        return request.ordered(search.sequence(choice))
+
+    def find(goal: int) -> tuple[int, Sequence[int]] | None:
+        if goal < choice.load:
+            return None
+        found = search.least_cost(goal, choice)
+        return found.load, search.sequence(found)
+
+    found = first_fitting(request, find)
+    return request.ordered(search.sequence(choice) if found is None else found)
+
+
+def first_fitting(
+    request: Request, find: Callable[[int], tuple[int, Sequence[int]] | None]
+) -> Sequence[int] | None:
+    """Take the first schedule that fits once put in order, of ever tighter goals.
+
+    `find` gives the load of a schedule within a goal, in bytes, and it; None: no more.
+    """
+    limit = request.limit_bytes or 0
+    goal = limit
+    for _ in range(_ROUNDS):
+        found = find(goal)
+        if found is None:
+            break
+        load, sequence = found
+        peak = request.peak_in_order(sequence)
+        if peak <= limit:
+            return sequence
+        if request.is_over():
+            break
+        goal = min(goal - (peak - limit), load - 1)
+    return None

@@ -1,0 +1,490 @@
+"""A dynamic program over the blocks of a chain, planned once for blocks alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from memcfg._cached import cached_property
+from memcfg._core import search
+from memcfg.plan.search._policy import Method
+from memcfg.plan.search.recompute._chain import Chain, articulated, merged
+from memcfg.plan.search.recompute._recomputation import first_fitting
+from memcfg.plan.search.recompute._replay_elementwise import cheap_ops
+from memcfg.units import ALIGNMENT, align_up
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from memcfg.plan.format._plan import Plan
+    from memcfg.plan.search._policy import Policy
+    from memcfg.plan.search._request import Request
+
+_BLOCKS = 1024  # of a chain; as many neighbours of longer ones are joined each
+_CANDIDATES = 48  # ops of a block among which it is chosen what to drop
+_WAYS = 12  # to keep a block
+# resnet(1001) has 336 blocks of 12 kinds.
+_ALIKE = 4  # blocks of a kind, on average, in a graph of repeated blocks
+_ROUNDS = 8  # limits of the program for one limit of the plan
+_STEPS = 24  # of the search for the smallest limit that the program can plan for
+
+
+class _Way(NamedTuple):
+    """A way to keep a block: places of ops in it whose outputs are dropped."""
+
+    dropped: frozenset[int]
+    kept: int  # bytes from its forward to its backward
+    need: int  # bytes while it goes backward, and what is kept of it is there
+    cost: float  # of what its backward computes again
+    again: float  # to make what is kept, in a segment
+    again_last: float  # the same, where what crosses its end is there
+
+
+class _Found(NamedTuple):
+    load: int
+    cost: float
+    sequence: list[int]
+
+
+class _Blocks:
+    """The blocks of a graph, and schedules of them."""
+
+    def __init__(self, request: Request) -> None:
+        graph = request.graph
+        self.step = request.step
+        self.is_over = request.is_over
+        self.graph = graph
+        self.chain = Chain(request, _cut(request))
+        self.gradients = self.chain.gradients()
+        self.bytes = [align_up(tensor.nbytes) for tensor in graph.tensors]
+        timed = any(op.seconds for op in graph.ops)
+        self.seconds = [op.seconds if timed else 1.0 for op in graph.ops]
+        self._backward: dict[tuple[int, int], list[int]] = {}
+        self._forward: dict[tuple[int, int, bool], list[int]] = {}
+        self.kinds: list[int] = []  # by block
+        self.ways: list[list[_Way]] = []  # by kind
+        self._classify()
+        self._found: dict[int, _Found | None] = {}  # by limit of the program
+        self._state_bytes = self._sum(graph.persistent)
+
+    @staticmethod
+    def of(request: Request) -> _Blocks:
+        """Return the blocks of a request, which may have been looked for before."""
+        return request.once(("blocks", request.replayed), lambda: _Blocks(request))
+
+    # -- kinds -------------------------------------------------------------------
+
+    def _classify(self) -> None:
+        known: dict[object, int] = {}
+        for block in range(len(self.chain.stages)):
+            signature = self._signature(block)
+            if signature not in known:
+                known[signature] = len(known)
+                self.ways.append(self._ways_of(block))
+            self.kinds.append(known[signature])
+
+    def _signature(self, block: int) -> object:
+        """Describe all that ways of a block and their bytes and costs follow from."""
+        graph, chain = self.graph, self.chain
+        names: dict[int, int] = {}
+        crossing, gradients = set(chain.crossing[block]), self.gradients[block]
+        before = set(chain.crossing[block - 1]) if block else set[int]()
+        persistent = self._persistent
+
+        def name(tensor: int) -> tuple[int, int, int]:
+            """Name a tensor by its first use, and say what it is to the block."""
+            known = len(names)
+            place = names.setdefault(tensor, known)
+            if place < known:
+                return place, 0, 0
+            kind = (
+                (tensor in crossing)
+                + 2 * (tensor in gradients)
+                + 4 * (tensor in before)
+                + 8 * (tensor in persistent)
+                + 16 * (tensor in self._wanted_later(block))
+            )
+            return place, self.bytes[tensor], kind
+
+        rows = []
+        for op in (*chain.stages[block], *chain.backward[block]):
+            each = graph.ops[op]
+            rows.append(
+                (
+                    each.scratch_bytes,
+                    self.seconds[op],
+                    op in chain.droppable,
+                    tuple(name(t) for t in each.inputs),
+                    tuple(name(t) for t in each.outputs),
+                    tuple((name(i), name(o)) for i, o in each.in_place),
+                )
+            )
+        return len(chain.stages[block]), tuple(rows)
+
+    @cached_property
+    def _persistent(self) -> frozenset[int]:
+        return frozenset(self.graph.persistent)
+
+    def _wanted_later(self, block: int) -> Collection[int]:
+        """List what the backward of earlier blocks reads of this and later ones."""
+        return self.gradients[block - 1] if block else ()
+
+    def _ways_of(self, block: int) -> list[_Way]:
+        """Drop one op after the other, the cheapest for its bytes first."""
+        chain, graph = self.chain, self.graph
+        stage = chain.stages[block]
+        kept = set(chain.kept(block))
+        fixed = set(chain.crossing[block])
+        open_ = [
+            place
+            for place, op in enumerate(stage)
+            if op in chain.droppable
+            and fixed.isdisjoint(graph.ops[op].outputs)
+            and not kept.isdisjoint(graph.ops[op].outputs)
+        ]
+        open_.sort(key=lambda place: -self._sum(graph.ops[stage[place]].outputs))
+        open_ = open_[:_CANDIDATES]
+        dropped: frozenset[int] = frozenset()
+        ways = [self._way(block, dropped)]
+        while open_:
+            base = self._replayed_seconds(block, dropped)
+            worth = {
+                place: (self._replayed_seconds(block, dropped | {place}) - base)
+                / max(1, self._sum(graph.ops[stage[place]].outputs))
+                for place in open_
+            }
+            best = min(open_, key=lambda place: (worth[place], place))
+            dropped |= {best}
+            open_.remove(best)
+            ways.append(self._way(block, dropped))
+        return _few(ways)
+
+    def _replayed_seconds(self, block: int, dropped: frozenset[int]) -> float:
+        again = set(self.chain.stages[block])
+        ops = self._with_replays(block, dropped)
+        return sum(self.seconds[op] for op in ops if op in again)
+
+    def _way(self, block: int, dropped: frozenset[int]) -> _Way:
+        chain = self.chain
+        held = self._held(block, dropped)
+        crossing = chain.crossing[block]
+        stage = chain.stages[block]
+        again = chain.makers(held.union(crossing), stage)
+        last = chain.makers(set(held), stage, crossing)
+        return _Way(
+            dropped,
+            kept=self._sum(held),
+            need=self._busiest_backward(block, dropped, held),
+            cost=self._replayed_seconds(block, dropped),
+            again=sum(self.seconds[op] for op in again),
+            again_last=sum(self.seconds[op] for op in last),
+        )
+
+    def _held(self, block: int, dropped: frozenset[int]) -> set[int]:
+        stage = self.chain.stages[block]
+        gone = {t for place in dropped for t in self.graph.ops[stage[place]].outputs}
+        return {t for t in self.chain.kept(block) if t not in gone}
+
+    def _sum(self, tensors: Iterable[int]) -> int:
+        return sum(self.bytes[t] for t in tensors)
+
+    def _with_replays(self, block: int, dropped: frozenset[int]) -> list[int]:
+        """List a block's backward ops, and before each what it needs once more."""
+        graph, chain = self.graph, self.chain
+        if not dropped:
+            return [*chain.backward[block]]
+        stage = set(chain.stages[block])
+        there = self._held(block, dropped)
+        found: list[int] = []
+
+        for op in chain.backward[block]:
+            stack = [(op, iter(graph.ops[op].inputs))]
+            while stack:
+                index, inputs = stack[-1]
+                for tensor in inputs:
+                    maker = graph.producer[tensor]
+                    if tensor in there or maker not in stage or maker is None:
+                        continue
+                    if maker in chain.droppable:
+                        there.update(graph.ops[maker].outputs)
+                        stack.append((maker, iter(graph.ops[maker].inputs)))
+                        break
+                else:
+                    found.append(index)
+                    stack.pop()
+        return found
+
+    def _busiest_backward(
+        self, block: int, dropped: frozenset[int], held: set[int]
+    ) -> int:
+        """Return the most bytes in use, of the block's own and of gradients."""
+        graph = self.graph
+        ops = self._with_replays(block, dropped)
+        last: dict[int, int] = {}
+        for place, index in enumerate(ops):
+            for tensor in graph.ops[index].inputs:
+                last[tensor] = place
+        for tensor in self._wanted_later(block):
+            last[tensor] = len(ops)
+        live = {t: self.bytes[t] for t in (*held, *self.gradients[block]) if t in last}
+        most = 0
+        for place, index in enumerate(ops):
+            op = graph.ops[index]
+            saved = sum(
+                self.bytes[o]
+                for i, o in {o: (i, o) for i, o in op.in_place}.values()
+                if last.get(i) == place and i in live and self.bytes[i] == self.bytes[o]
+            )
+            live.update((t, self.bytes[t]) for t in op.outputs)
+            most = max(most, sum(live.values()) + align_up(op.scratch_bytes) - saved)
+            for tensor in (*op.inputs, *op.outputs):
+                if last.get(tensor, place) <= place:
+                    live.pop(tensor, None)
+        return most
+
+    # -- plans -------------------------------------------------------------------
+
+    @cached_property
+    def _planner(self) -> search.BlockChain:
+        chain = self.chain
+        first = {kind: block for block, kind in reversed([*enumerate(self.kinds)])}
+        kinds = []
+        for kind, ways in enumerate(self.ways):
+            block = first[kind]
+            stage, crossing = chain.stages[block], chain.crossing[block]
+            advance = chain.makers(set(crossing), stage)
+            kinds.append(
+                (
+                    [way[1:] for way in ways],
+                    self._sum(crossing),
+                    chain.busiest(stage, set(chain.kept(block))),
+                    chain.busiest(advance, ()),
+                    self._sum(self.gradients[block]),
+                    sum(self.seconds[op] for op in advance),
+                )
+            )
+        return search.BlockChain(kinds, self.kinds, is_over=self.is_over)
+
+    def _sequence(self, parts: Sequence[tuple[int, int, int, int]]) -> list[int]:
+        """Write a plan of the program as a schedule."""
+        found = [op for stage in self.chain.stages for op in stage]
+        place = len(parts)
+        stack = [*_children(parts, 0, place, 0)]
+        while stack:  # the last part goes backward first
+            at, end = stack.pop()
+            depth, begin, _, way = parts[at]
+            if way >= 0:
+                found += self._back(begin, way)
+                continue
+            children = [*_children(parts, at + 1, end, depth + 1)]
+            for child, _ in children:
+                found += self._again(parts[child], child == children[-1][0])
+            stack += children
+        return self.chain.finished(found)
+
+    def _back(self, block: int, way: int) -> list[int]:
+        key = block, way
+        if key not in self._backward:
+            dropped = self.ways[self.kinds[block]][way].dropped
+            self._backward[key] = self._with_replays(block, dropped)
+        return self._backward[key]
+
+    def _again(self, part: tuple[int, int, int, int], last: bool) -> list[int]:
+        """List what makes a part of a segment once more: what is kept of it."""
+        _, begin, length, way = part
+        found: list[int] = []
+        if way < 0:
+            if not last:
+                for block in range(begin, begin + length):
+                    found += self._made_again(block, -1, last=False)
+            return found
+        return self._made_again(begin, way, last=last)
+
+    def _made_again(self, block: int, way: int, *, last: bool) -> list[int]:
+        key = block, way, last
+        if key not in self._forward:
+            chain = self.chain
+            crossing = chain.crossing[block]
+            wanted: set[int] = set()
+            if way >= 0:
+                wanted |= self._held(block, self.ways[self.kinds[block]][way].dropped)
+            there = crossing if last else ()
+            if not last:
+                wanted.update(crossing)
+            self._forward[key] = chain.makers(wanted, chain.stages[block], there)
+        return self._forward[key]
+
+    def _plan(self, limit: int) -> _Found | None:
+        """Plan by the program, with a limit in its bytes."""
+        if limit not in self._found:
+            parts = self._planner.plan(limit)
+            found = None
+            if parts:
+                sequence = self._sequence(parts)
+                assert self.step.fault(sequence) is None
+                load, cost, _ = self.step.measure(sequence)
+                found = _Found(load, cost, sequence)
+            self._found[limit] = found
+        return self._found[limit]
+
+    def _known(self, goal: int) -> tuple[int, int, int, _Found | None]:
+        """Say what is known of a goal.
+
+        Gives limits whose schedules need no more and more than it, the one between that
+        is to be tried next, and the cheapest schedule so far.
+        """
+        low, high, limit = 0, 2 * goal, max(1, goal - self._state_bytes)
+        best: _Found | None = None
+        for known, found in sorted(self._found.items()):
+            if found is not None and found.load > goal:
+                high = known
+                break
+            low = known
+            if found is not None:
+                best = min((best or found, found), key=lambda each: each.cost)
+                limit = known + goal - found.load
+        return low, high, limit if low < limit < high else (low + high) // 2, best
+
+    def find(self, goal: int) -> tuple[int, Sequence[int]] | None:
+        """Find the cheapest schedule within a goal.
+
+        The program's bytes are about right: its limit follows what is measured, also
+        for goals before.
+        """
+        low, high, limit, best = self._known(goal)
+        step = max(ALIGNMENT, goal // 1000)
+        for _ in range(_ROUNDS):
+            found = self._plan(limit)
+            if found is not None and found.load > goal:
+                high = min(high, limit)
+                wanted = limit - max(found.load - goal, step)
+                step *= 2
+            else:
+                low = max(low, limit)
+                wanted = (low + high) // 2
+                if found is not None:
+                    best = min((best or found, found), key=lambda each: each.cost)
+                    wanted = limit + goal - found.load
+            if not low < wanted < high:
+                wanted = (low + high) // 2
+            if (
+                high - low <= max(ALIGNMENT, goal // 1000)
+                or wanted - low <= goal // 4000
+            ):
+                break
+            if self.is_over():
+                break
+            limit = wanted
+        if best is None and self.lowest.load <= goal:
+            best = self.lowest
+        if best is None:
+            return None
+        stripped = self.step.within([best.sequence], goal, work=1)
+        assert stripped is not None
+        return self.step.measure(stripped)[0], stripped
+
+    @cached_property
+    def lowest(self) -> _Found:
+        """The schedule of least load, of those with about the smallest limits."""
+        low, high = 0, self._planner.most
+        for _ in range(_STEPS):
+            middle = (low + high) // 2
+            if self._planner.plan(middle):
+                high = middle
+            else:
+                low = middle
+            if high - low <= high // 500 or self.is_over():
+                break
+        limits = [high * (100 + part) // 100 for part in (0, 2, 5, 10, 20)]
+        given = list(range(len(self.graph.ops)))
+        found = (self._plan(limit) for limit in limits if not self.is_over())
+        plans = [each for each in found if each is not None]
+        plans.append(_Found(self.step.measure(given)[0], 0.0, given))
+        return min(plans, key=lambda each: (each.load, each.cost))
+
+
+def _cut(request: Request) -> list[list[int]]:
+    """Cut a forward phase where a single tensor crosses, behind what takes time.
+
+    What is cheap is in one block with what reads it, which may keep its input instead.
+    """
+    cheap = cheap_ops(request.graph)
+    stages = articulated(request)
+    ends = [
+        place
+        for place, stage in enumerate(stages[:-1], 1)
+        if not cheap.issuperset(op for op in stage if op in request.repeatable)
+    ]
+    joined = -(-len(ends) // _BLOCKS) or 1
+    return merged(stages, ends[joined - 1 :: joined])
+
+
+def _children(
+    parts: Sequence[tuple[int, int, int, int]], begin: int, end: int, depth: int
+) -> list[tuple[int, int]]:
+    """List the parts of a depth between two places, each with its end."""
+    starts = [at for at in range(begin, end) if parts[at][0] == depth]
+    return [*zip(starts, [*starts[1:], end], strict=True)]
+
+
+def _few(ways: Sequence[_Way]) -> list[_Way]:
+    """Leave out what is no better than another, and some where there are many."""
+    best: list[_Way] = []
+    for way in sorted(ways, key=lambda way: (way.kept, way.cost)):
+        if not best or way.cost < best[-1].cost or way.need < best[-1].need:
+            best.append(way)
+    count = len(best)
+    if count <= _WAYS:
+        return best
+    return [best[i * (count - 1) // (_WAYS - 1)] for i in range(_WAYS)]
+
+
+def repeats(request: Request) -> bool:
+    """Whether a graph is a chain of blocks most of which are alike."""
+    blocks = _Blocks.of(request)
+    return len(blocks.kinds) >= _ALIKE * len(blocks.ways)
+
+
+def _repeated_blocks(request: Request) -> Plan:
+    given = range(len(request.graph.ops))
+    limit = request.limit_bytes
+    if limit is not None and request.peak_in_order(given) <= limit:
+        return request.ordered(given)
+    blocks = _Blocks.of(request)
+    if limit is not None:
+        found = first_fitting(request, blocks.find)
+        if found is not None:
+            return request.ordered(found)
+    sequences = (given, blocks.lowest.sequence)
+    return request.ordered(min(sequences, key=request.peak_in_order))
+
+
+def repeated_blocks() -> Policy:
+    """Take the best plan of a chain of blocks, worked out once for blocks alike.
+
+    Returns
+    -------
+    Policy
+        The policy. Without a limit it plans for the least peak; with one, for the
+        least recomputation within it. Memory is shared as by `share`.
+
+    Notes
+    -----
+    The forward phase is cut wherever a single tensor crosses; what is between two cuts
+    is a block, and blocks are of one kind if their ops, sizes and wiring are the same.
+    A block is kept whole or without some outputs, those dropped first that cost least
+    for their bytes; of a segment of several blocks only what crosses its end is kept.
+    It goes forward again before it goes backward, and is then planned in the same way,
+    so an op may run many times, as in [1]_. A dynamic program over positions finds the
+    plan of the least recomputation, with bytes as it models them; the exact measure of
+    the whole step judges, and the program's limit follows it. The ways of a kind, and
+    the plans of segments of the same kinds in a row, are worked out once, so a net of
+    a thousand layers takes little more than one of ten. A graph of few cuts has few
+    blocks, and is planned badly.
+
+    References
+    ----------
+    .. [1] O. Beaumont, L. Eyraud-Dubois, J. Herrmann, A. Joly, A. Shilova, "Optimal
+       checkpointing for heterogeneous chains: how to train deep neural networks with
+       limited memory", 2019, arXiv:1911.13214.
+    """
+    return Method("repeated_blocks", _repeated_blocks, "auto(), which takes the best")

@@ -1,0 +1,105 @@
+"""How long what leaves the device is on a tier, by the events of a schedule."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memcfg.plan.format._tier_choice import (
+    ENCODES,
+    HEADER,
+    Life,
+    assign,
+    excess,
+    is_one,
+    tiers_of,
+)
+from memcfg.plan.search.swaps._swap_events import (
+    Leave,
+    Left,
+    Pack,
+    Return,
+    Returned,
+    Run,
+    Unpack,
+)
+from memcfg.units import ALIGNMENT, align_up
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from memcfg.graph import Graph
+    from memcfg.plan.search.swaps._swap_events import Event
+
+
+def with_tiers_told(graph: Graph, events: Iterable[Event]) -> Sequence[Event]:
+    """Say of each copy out of a schedule to which tier it goes in its plan."""
+    tiers, found = tiers_of(graph), [*events]
+    if is_one(tiers):
+        return found
+    lives = copy_lives(graph, found)
+    places = assign(tiers, lives, ALIGNMENT)
+    for life, (tier, _) in zip(lives, places, strict=True):
+        event = found[life.begin]
+        if isinstance(event, Leave):
+            found[life.begin] = on_tier(event, tier)
+    return found
+
+
+def has_room(graph: Graph, events: Sequence[Event], most: int) -> bool:
+    """Whether tiers have room for what leaves, which is so many bytes in all."""
+    tiers = tiers_of(graph)
+    if any(t.limit_bytes is None or most <= t.limit_bytes for t in tiers):
+        return True
+    return not excess(tiers, copy_lives(graph, events), ALIGNMENT)
+
+
+def on_tier(leave: Leave, tier: str) -> Leave:
+    """Return a copy out to a tier; it is encoded where lanes encode."""
+    if tier != ENCODES:
+        leave = Leave(leave.tensor)
+    return leave._replace(tier=tier)
+
+
+def life_of(graph: Graph, leave: Leave, begin: int, end: int) -> Life:
+    """Return the life of a copy: that of its bytes, and those of its code at worst."""
+    own = graph.tensors[leave.tensor].nbytes
+    coded = own + HEADER if leave.codec else own
+    return Life(begin, end, align_up(own), align_up(coded))
+
+
+def copy_lives(graph: Graph, events: Sequence[Event]) -> list[Life]:
+    """List lives on tiers in the order in which they begin, by numbers of events."""
+    begun: dict[int, int] = {}  # tensors -> their copies, or encodings
+    ends: dict[int, int] = {}  # by copy
+    coming: set[int] = set()
+    for at, event in enumerate(events):
+        for tensor in coming.intersection(_waited_for(graph, event)):
+            coming.remove(tensor)
+            ends[begun[tensor]] = at
+        match event:
+            case Leave(tensor) | Pack(tensor):
+                begun[tensor] = at
+            case Left(tensor) | Unpack(tensor):  # it may come back later
+                ends[begun[tensor]] = at
+            case Return(tensor):
+                coming.add(tensor)
+    return [_life(graph, events[at], at, end) for at, end in sorted(ends.items())]
+
+
+def _waited_for(graph: Graph, event: Event) -> Sequence[int]:
+    """Return the tensors whose copies back an event waits for, if they are coming."""
+    match event:
+        case Run(index):
+            return graph.ops[index].inputs
+        case Leave(tensor) | Pack(tensor) | Returned(tensor):
+            return (tensor,)
+    return ()
+
+
+def _life(graph: Graph, event: Event, begin: int, end: int) -> Life:
+    if isinstance(event, Leave):
+        return life_of(graph, event, begin, end)
+    assert isinstance(event, Pack)
+    own = graph.tensors[event.tensor].nbytes
+    left = align_up(max(own - event.nbytes, 0)) if event.overflows else 0
+    return Life(begin, end, left, left)

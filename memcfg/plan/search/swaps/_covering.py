@@ -1,0 +1,104 @@
+"""What leaves so that a limit holds, gap by gap in a given order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from memcfg.plan.search.algorithms._algorithms import algorithms
+from memcfg.plan.search.swaps._swap_events import Run
+from memcfg.plan.search.swaps._walk import Swaps
+from memcfg.units import align_up
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from memcfg.plan.search.swaps._accesses import Gap, Trace
+    from memcfg.plan.search.swaps._swap_events import Leave
+
+
+class Covering:
+    """A schedule under a limit, with gaps in which values are away.
+
+    An op that does not fit however much is away takes the fastest of its algorithms
+    that does.
+    """
+
+    def __init__(
+        self, trace: Trace, limit: int, codes: Mapping[int, Leave] | None = None
+    ) -> None:
+        self.limit = limit
+        self._codes = codes
+        self.trace = trace
+        self.gaps = trace.gaps()
+        ops = [trace.graph.ops[op] for _, op in trace.entries]
+        self._runs = [Run(op) for _, op in trace.entries]
+        self._seconds = [op.seconds for op in ops]
+        self._scratch = [align_up(op.scratch_bytes) for op in ops]
+        # Bytes in use at the start, at each place and at the end.
+        self.loads = np.array(trace.loads(self._scratch), np.int64)
+        self._choose_algorithms()
+        self.everything = self.swaps(self.gaps)
+
+    def _choose_algorithms(self) -> None:
+        left = self.loads.copy()
+        for gap in self.gaps:
+            left[gap.inside] -= self.trace.size(gap)
+        over = left[1:-1] - self.limit
+        for place in np.flatnonzero(over > 0).tolist():
+            run, now = self._runs[place], self._scratch[place]
+            fitting = [
+                each
+                for each in algorithms(self.trace.graph.ops[run.op], divided=True)
+                if align_up(each.scratch_bytes) <= now - int(over[place])
+            ]
+            if fitting:
+                chosen = min(fitting, key=lambda each: each.seconds)
+                self._runs[place] = run._replace(algorithm=chosen.name)
+                self._seconds[place] = chosen.seconds
+                self._scratch[place] = align_up(chosen.scratch_bytes)
+                self.loads[place + 1] += self._scratch[place] - now
+
+    def swaps(self, gaps: Collection[Gap]) -> Swaps:
+        """Return the schedule with values away in gaps, whatever the limit is."""
+        return Swaps(
+            self.trace,
+            self._runs,
+            self._seconds,
+            self._scratch,
+            gaps,
+            beside=True,
+            slack=1.0,
+            codes=self._codes,
+        )
+
+    def idle(self, gap: Gap) -> float:
+        """Return the seconds of a gap that no copy takes: Capuchin's free time."""
+        all_ = self.everything
+        copies = all_.out_seconds[gap] + all_.back_seconds[gap]
+        return all_.starts[gap.back] - all_.starts[all_.begin(gap)] - copies
+
+    def cover(self, order: Iterable[Gap]) -> list[Gap] | None:
+        """Choose gaps, in this order, until the limit holds; None: it never does.
+
+        One that frees nothing where too much is in use is left out, and what others
+        have made needless is taken back.
+        """
+        left = self.loads.copy()
+        chosen: list[Gap] = []
+        for gap in order:
+            inside = left[gap.inside]
+            if inside.max(initial=0) > self.limit:
+                inside -= self.trace.size(gap)
+                chosen.append(gap)
+        if left.max() > self.limit:
+            return None
+        needed = []
+        for gap in reversed(chosen):
+            inside, size = left[gap.inside], self.trace.size(gap)
+            if inside.max(initial=0) + size <= self.limit:
+                inside += size
+            else:
+                needed.append(gap)
+        return needed[::-1]

@@ -1,0 +1,144 @@
+"""Tensors leave between two accesses, or are computed again, whichever costs less.
+
+Idea: nothing counts but when tensors are accessed. What copies can be hidden of is
+swapped; of the rest the most bytes for a second go first, by a copy that ops wait for
+or by replays. Invariant: a goal in bytes holds at every place before a schedule is
+placed. Source: the choices of Peng et al., "Capuchin", ASPLOS 2020, for several goals
+below a limit, the fastest of which is taken once it is placed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from memcfg.plan.search._full_tiers import within_tier
+from memcfg.plan.search._policy import Method, fits
+from memcfg.plan.search.swaps._accesses import Entry
+from memcfg.plan.search.swaps._evictions import Evictions
+from memcfg.plan.search.swaps._replays import Replays
+from memcfg.plan.search.swaps._swap_events import plan_events
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from memcfg.plan.format._plan import Plan
+    from memcfg.plan.search._policy import Policy
+    from memcfg.plan.search._request import Request
+    from memcfg.plan.search.swaps._walk import Walked
+
+# A lower goal leaves room for copies back, so its schedule may be faster once placed.
+_GOALS = 8  # within a limit, of which the fastest schedule is taken
+_STEP = 0.05  # of what is no state, from one goal to the next
+_PLACED = 3  # times that a schedule is placed, with fewer bytes in use
+
+
+@dataclass(frozen=True)
+class Evicting:
+    """What plans by accesses: a value, so that equal policies are equal.
+
+    Some copies in start `early`, by tensor's name, in seconds.
+    """
+
+    early: tuple[tuple[str, float], ...] = ()
+
+    def __call__(self, request: Request) -> Plan:
+        """Evict what is least missed, as little as a limit asks for."""
+        nothing = unevicted(request)
+        limit = request.limit_bytes
+        if limit is None or fits(nothing):
+            return nothing
+        start = start_of(request, self.early)
+        plan = _fastest(request, start, limit)
+        if plan is None and request.below < math.inf:
+            plan = _lowest_if_soon(request, start, limit)
+            if plan is None:
+                return nothing
+        if plan is None:
+            least = [start.everything]
+            if not request.is_over():
+                least.insert(0, start.lowest())
+            plan = min(
+                (
+                    plan_events(request, each.swaps.walk(each.least).events)
+                    for each in least
+                ),
+                key=lambda each: each.peak_bytes,
+            )
+        return within_tier(request, plan)
+
+
+def _lowest_if_soon(request: Request, start: Evictions, limit: int) -> Plan | None:
+    """Plan with as few bytes in use as may be, if that is of use to who asks."""
+    if start.everything.least > limit or request.is_over():
+        return None
+    least = start.lowest()
+    walked = least.swaps.walk(least.least)
+    if request.is_slow(walked.seconds):
+        return None
+    return plan_events(request, walked.events)
+
+
+def unevicted(request: Request) -> Plan:
+    """Plan without evictions."""
+    return request.ordered(range(len(request.graph.ops)))
+
+
+def start_of(request: Request, early: tuple[tuple[str, float], ...] = ()) -> Evictions:
+    """Return the schedule in which nothing is evicted, in the order of least load."""
+    graph = request.graph
+    order: Sequence[int] = range(len(graph.ops))
+    if request.orders is not False:
+        order = request.reordered(order)
+    named = dict(early)
+    sooner = {
+        number: named[tensor.name]
+        for number, tensor in enumerate(graph.tensors)
+        if tensor.name in named
+    }
+    replays = Replays(request, order)
+    entries = [Entry(place, op) for place, op in enumerate(order)]
+    return Evictions(replays, sooner, frozenset(), frozenset(), entries)
+
+
+class _Found(NamedTuple):
+    """A schedule within a limit, if it is placed as low as its bytes in use are."""
+
+    evictions: Evictions
+    walked: Walked
+
+
+def _fastest(request: Request, start: Evictions, limit: int) -> Plan | None:
+    """Place the fastest schedules first, until one fits."""
+    state = start.trace.state_bytes
+    if start.everything.least > limit:
+        return None
+    found: list[_Found] = []
+    evictions: Evictions | None = start
+    for number in range(_GOALS):
+        goal = state + int((limit - state) * (1 - _STEP * number))
+        evictions = evictions.within(goal) if evictions else None
+        if evictions is None:
+            break
+        found.append(_Found(*evictions.mended(limit)))
+    for evictions, walked in sorted(found, key=lambda each: each.walked.seconds):
+        if request.is_slow(walked.seconds):
+            break
+        goal, way = limit, walked
+        for _ in range(_PLACED):
+            plan = plan_events(request, way.events)
+            if fits(plan):
+                return plan
+            if request.is_over():
+                return None
+            goal -= plan.peak_bytes - limit
+            if goal < evictions.least:
+                break
+            way = evictions.walked(goal)
+    return None
+
+
+def evict() -> Policy:
+    """Swap what lies idle between accesses, or compute it again, for `auto`."""
+    return Method("evict", Evicting(), swaps=True)

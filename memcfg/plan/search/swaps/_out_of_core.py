@@ -1,0 +1,324 @@
+"""Swapping and recomputation together: what costs the least on one clock."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from itertools import compress
+from typing import TYPE_CHECKING, NamedTuple
+
+from memcfg.plan.format._codec_bytes import SPARSE, code_bytes
+from memcfg.plan.format._tier_choice import ENCODES, is_one, tiers_of
+from memcfg.plan.search._full_tiers import tier_excess
+from memcfg.plan.search._policy import Method, fits, names_algorithms, propose
+from memcfg.plan.search._share import share
+from memcfg.plan.search._time_bound import beats_recomputation
+from memcfg.plan.search.recompute._look_ahead import look_ahead
+from memcfg.plan.search.recompute._replay_elementwise import replay_elementwise
+from memcfg.plan.search.swaps._accesses import Entry, Trace
+from memcfg.plan.search.swaps._copy_lives import has_room
+from memcfg.plan.search.swaps._covering import Covering
+from memcfg.plan.search.swaps._event_times import back_seconds, clock, out_seconds
+from memcfg.plan.search.swaps._sparsity import RECTIFIED, Densities
+from memcfg.plan.search.swaps._swap_events import Event, Leave, plan_events
+from memcfg.units import ALIGNMENT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from memcfg.graph import Graph
+    from memcfg.plan.format._plan import Plan
+    from memcfg.plan.search._policy import Policy
+    from memcfg.plan.search._request import Request
+    from memcfg.plan.search.swaps._accesses import Gap
+
+_PARTS = 0.5, 0.0  # of what is too much that recomputation leaves to copies
+_ROUNDS = 8  # of tighter goals when placement exceeds the limit
+_ROUNDING = 1e-9  # of a sum of seconds
+_FEW = 3  # schedules that are placed, of which one may be placed well
+_TRIALS = 100  # ops that are computed again, of which one is left out
+
+
+_ORDERS: tuple[Callable[[Covering, Gap], float], ...] = (
+    lambda covering, gap: -covering.idle(gap),  # Capuchin's
+    lambda _, gap: gap.after,  # Meng's: what was made first
+    lambda covering, gap: -covering.trace.size(gap),
+    lambda covering, gap: -covering.idle(gap) / covering.trace.size(gap),
+)
+_ALL = range(len(_ORDERS))
+
+
+class _Candidate(NamedTuple):
+    seconds: float
+    moved: int  # bytes, each way
+    events: list[Event]
+    sequence: Sequence[int]
+    order: int  # of those in which gaps are chosen
+
+
+@dataclass(frozen=True)
+class _Planner:
+    """What plans, with or without a codec: a value, so that equal ones are equal."""
+
+    codec: str | None
+    densities: Densities
+
+    def __call__(self, request: Request) -> Plan:
+        codes = self._codes(request.graph)
+        key = "out of core", request.limit_bytes, tuple(codes)
+        return request.once(key, lambda: _plan(request, codes))
+
+    def _codes(self, graph: Graph) -> dict[int, Leave]:
+        """Choose the tensors that are copied faster with the codec."""
+        tiers = tiers_of(graph)
+        reached = tiers[:1] if is_one(tiers) else tiers
+        names = [each.name for each in reached if each.bytes_per_second]
+        if self.codec is None or ENCODES not in names:
+            return {}
+        found = {}
+        for tensor, density in self.densities.in_graph(graph).items():
+            nbytes = graph.tensors[tensor].nbytes
+            nbytes = code_bytes(self.codec, nbytes, density)
+            code = Leave(tensor, self.codec, nbytes, ENCODES)
+            slower = max(out_seconds(graph, code), back_seconds(graph, code))
+            if slower < out_seconds(graph, Leave(tensor, tier=ENCODES)):
+                found[tensor] = code._replace(tier=None)
+        return found
+
+
+def _plan(request: Request, codes: Mapping[int, Leave]) -> Plan:
+    """Plan for the least time within a limit; without one as `share`."""
+    nothing = propose(share(), request)
+    limit = request.limit_bytes
+    if limit is None or fits(nothing):
+        return replace(nothing, method=request.method)
+    schedules = _Schedules(request, nothing, codes)
+    goal = limit
+    tried: list[Plan] = []
+    for _ in range(_ROUNDS):
+        candidates = schedules.best(goal)
+        before = filter(fits, [*tried, *schedules.plans])
+        known = min(map(_elapsed, before), default=math.inf)
+        found: list[Plan] = []
+        for each in candidates:
+            slow = request.is_slow(each.seconds)
+            if slow or each.seconds >= known or any(map(fits, found)):
+                break
+            if found and request.is_over():
+                break
+            found.append(plan_events(request, each.events))
+        tried += found
+        if not found or fits(found[0]) or request.is_over():
+            break
+        goal -= -(-(found[0].peak_bytes - limit) // 2)  # the next may be placed better
+    fitting = [*filter(fits, [*tried, *schedules.plans])]
+    if not fitting and request.below < math.inf:
+        return nothing
+    if not fitting:
+        tried += schedules.lowest()
+        fitting = [*filter(fits, schedules.plans)]
+    if fitting:
+        return min(fitting, key=lambda plan: (names_algorithms(plan), _elapsed(plan)))
+    return min(tried, key=lambda plan: plan.peak_bytes)
+
+
+class _Schedules:
+    """The schedules of ops that copies are added to."""
+
+    def __init__(
+        self, request: Request, nothing: Plan, codes: Mapping[int, Leave]
+    ) -> None:
+        self.request = request
+        self.codes = codes
+        self.nothing = nothing
+        self.plans: list[Plan] = []  # that fit without copies
+        self._found: list[Sequence[int]] = []
+        self._more = self._made()
+        self._fastest = math.inf  # seconds of what is found for a goal
+
+    def best(self, goal: int) -> list[_Candidate]:
+        """Return the fastest within a goal, of equals those that move least."""
+        found: list[_Candidate] = []
+        longer: list[_Candidate] = []  # of ops some of which are computed again
+        self._fastest = math.inf
+        for sequence in self._sequences():
+            swapped = [*self._swapped(sequence, goal)]
+            found = sorted([*found, *swapped], key=_cost)[:_FEW]
+            if len(sequence) > len(self.request.graph.ops):
+                longer += swapped
+            self._fastest = found[0].seconds if found else math.inf
+            if self.request.is_over() or (found and self._is_enough(found[0])):
+                return found
+        if not longer:
+            return found
+        best = self._with_less_again(min(longer, key=_cost), goal)
+        return [best, *found] if _cost(best) < _cost(found[0]) else found
+
+    def lowest(self) -> list[Plan]:
+        """Return the plans of the least peak, with copies and without."""
+        plans = [self.nothing]
+        self._fastest = math.inf
+        for sequence in self._sequences():
+            everything = self._covering(sequence, 0).everything
+            walked = everything.walk(max(everything.lowest))
+            with_all = plan_events(self.request, walked.events)
+            if tier_excess(self.request, with_all):
+                with_all = self.request.scheduled(sequence)
+            plans.append(with_all)
+            if self.request.is_over():
+                break
+        return plans
+
+    def _is_enough(self, best: _Candidate) -> bool:
+        """Whether nothing is faster, or nobody waits any more."""
+        least = self.nothing.predicted.seconds * (1 + _ROUNDING)
+        return best.seconds <= least or self.request.is_over()
+
+    def _swapped(
+        self, sequence: Sequence[int], goal: int, orders: Iterable[int] = _ALL
+    ) -> Iterator[_Candidate]:
+        """Yield schedules of these ops with copies, if any fits."""
+        covering = self._covering(sequence, goal)
+        trace = covering.trace
+        for number in orders:
+            order = _ORDERS[number]
+            ranked = sorted(covering.gaps, key=lambda gap: (order(covering, gap), gap))
+            chosen = covering.cover(ranked)
+            if chosen is None:
+                return
+            swaps = covering.swaps(chosen)
+            events = swaps.fastest(goal, self.request.is_over).events
+            seconds = clock(self.request.graph, events).elapsed_seconds
+            copied = {trace.tensor(gap): self._away_bytes(trace, gap) for gap in chosen}
+            if not has_room(self.request.graph, events, sum(copied.values())):
+                continue
+            moved = sum(map(trace.size, chosen))
+            yield _Candidate(seconds, moved, events, sequence, number)
+            if self.request.is_over():
+                return
+
+    def _covering(self, sequence: Sequence[int], goal: int) -> Covering:
+        entries = [Entry(place, op) for place, op in enumerate(sequence)]
+        return Covering(Trace(self.request.graph, entries), goal, self.codes)
+
+    def _away_bytes(self, trace: Trace, gap: Gap) -> int:
+        """Return what a copy has on its tier; a code, what it may need at worst."""
+        return trace.size(gap) + (ALIGNMENT if trace.tensor(gap) in self.codes else 0)
+
+    def _with_less_again(self, best: _Candidate, goal: int) -> _Candidate:
+        """Leave out what is computed again, one after another, where copies are faster.
+
+        What it made is then the value that was there before.
+        """
+        graph = self.request.graph
+        seen: set[int] = set()
+        again = []
+        for place, op in enumerate(best.sequence):
+            if op in seen:
+                again.append((-graph.ops[op].seconds, place))
+            seen.add(op)
+        whole = best.sequence
+        stays = [True] * len(whole)
+        for _, place in sorted(again)[:_TRIALS]:
+            if self._is_enough(best):
+                break
+            stays[place] = False
+            left = [*compress(whole, stays)]
+            found = min(
+                self._swapped(left, goal, [best.order]), key=_cost, default=best
+            )
+            stays[place] = _cost(found) >= _cost(best)
+            best = min(best, found, key=_cost)
+        self._found.append(best.sequence)
+        return best
+
+    def _sequences(self) -> Iterator[Sequence[int]]:
+        yield from self._found
+        for each in self._more:
+            if each is None:
+                return
+            self._found.append(each)
+            yield each
+
+    def _made(self) -> Iterator[Sequence[int] | None]:
+        """Make schedules; None instead of one, as long as it cannot be the fastest."""
+        request = self.request
+        yield request.sequence_of(self.nothing)
+        yield range(len(request.graph.ops))
+        assert request.limit_bytes is not None
+        over = self.nothing.peak_bytes - request.limit_bytes
+        for policy in (replay_elementwise(), look_ahead()):
+            for part in _PARTS:
+                limit = request.limit_bytes + int(part * over)
+                while policy.name == "look_ahead" and self._is_beaten(limit):
+                    yield None
+                plan = propose(policy, replace(request, limit_bytes=limit))
+                plan = replace(
+                    plan, method=request.method, limit_bytes=request.limit_bytes
+                )
+                if fits(plan):
+                    self.plans.append(plan)
+                yield request.sequence_of(plan)
+                if plan.peak_bytes > limit:  # it is the lowest of the method
+                    break
+
+    def _is_beaten(self, limit: int) -> bool:
+        return beats_recomputation(self.request, limit, self._fastest)
+
+
+def _elapsed(plan: Plan) -> float:
+    return plan.elapsed_seconds
+
+
+def _cost(candidate: _Candidate) -> tuple[float, int]:
+    return candidate[:2]
+
+
+def out_of_core(
+    codec: str | None = None, density: float | Mapping[str, float] = RECTIFIED
+) -> Policy:
+    """Swap what lies idle and compute again what is cheap, whichever costs less.
+
+    Parameters
+    ----------
+    codec : {None, "zvc", "csr"}, default None
+        What lanes encode tensors with that are expected to have zeros, where that is
+        faster than to copy them as they are, as `cdma` does; None: nothing.
+    density : float or mapping of str to float, default 0.6
+        As of `cdma`.
+
+    Returns
+    -------
+    Policy
+        A value that can be compared; calling it with a graph and a limit returns a
+        plan. Within a limit it plans for the least time on one clock of ops and copies;
+        where `share` fits, and without a limit, nothing is swapped.
+
+    Raises
+    ------
+    ValueError
+        If `codec` is none of these, or a density is not between 0 and 1.
+
+    Notes
+    -----
+    Copies are added to schedules that compute nothing again, and to those of
+    `replay_elementwise` and `look_ahead` for this limit and for one above it. A value
+    leaves between two uses, chosen by its free time as in [1]_, by when it was made as
+    in [2]_, by its size, or by free time a byte, whichever ends first; it is copied out
+    once, and comes back as late as it still arrives in time, as far as the limit leaves
+    room. What is computed again is then left out, one op after another, where copies
+    take less time. `look_ahead` is not asked where `time_lower_bound` proves of all its
+    plans that one with copies is faster. An op that does not fit however much is away
+    takes an algorithm of less scratch, which may round otherwise.
+
+    References
+    ----------
+    .. [1] X. Peng et al., "Capuchin: Tensor-based GPU Memory Management for Deep
+       Learning", ASPLOS 2020.
+    .. [2] C. Meng et al., "Training Deeper Models by GPU Memory Optimization on
+       TensorFlow", ML Systems Workshop at NIPS 2017.
+    """
+    if codec is not None and codec not in SPARSE:
+        raise ValueError(f"codec is None or one of {SPARSE}, not {codec!r}")
+    planner = _Planner(codec, Densities.of(density, RECTIFIED))
+    return Method("out_of_core", planner, swaps=True)
