@@ -199,7 +199,7 @@ class Units(Covering):
             nbytes = self.trace.size(gap)
             piece = min(self.unit.piece(nbytes) or nbytes, nbytes)
             seconds = self.unit.seconds(nbytes, piece, self.rate)
-            made.out_seconds[gap] = made.back_seconds[gap] = seconds
+            made.swap_out_seconds[gap] = made.swap_in_seconds[gap] = seconds
         return made
 
 

@@ -70,7 +70,7 @@ class _Task:
 
 
 @dataclass(frozen=True)
-class _Run:
+class _Result:
     """The results of one run."""
 
     limit: int | None  # bytes
@@ -130,7 +130,7 @@ def _show(task: _Task, limits: Sequence[int | None]) -> int:
     """Train on each logical device in turn."""
     devices = config.list_logical_devices("CPU")
     policies: list[plan.Policy] = [plan.keep_all(), plan.auto(), plan.auto()]
-    runs: list[_Run] = []
+    runs: list[_Result] = []
     try:
         for device, limit, policy in zip(devices[:3], limits, policies, strict=False):
             write(f"\nLimit: {_limit_text(limit)}")
@@ -144,7 +144,7 @@ def _show(task: _Task, limits: Sequence[int | None]) -> int:
             item.model.close()
 
 
-def _train(task: _Task, limit: int | None, policy: plan.Policy) -> _Run:
+def _train(task: _Task, limit: int | None, policy: plan.Policy) -> _Result:
     digits = task.digits
     model = task.compiled(policy)
     model.fit(
@@ -165,7 +165,7 @@ def _train(task: _Task, limit: int | None, policy: plan.Policy) -> _Run:
     )
     assert isinstance(scores, dict)
     chosen = model.memory_plan
-    return _Run(
+    return _Result(
         limit=limit,
         method=chosen.method,
         predicted=chosen.peak_bytes,
@@ -176,7 +176,7 @@ def _train(task: _Task, limit: int | None, policy: plan.Policy) -> _Run:
     )
 
 
-def _step_seconds(task: _Task, runs: Sequence[_Run]) -> list[float]:
+def _step_seconds(task: _Task, runs: Sequence[_Result]) -> list[float]:
     """Time more steps of all models in turns; return the median of each."""
     seconds: list[list[float]] = [[] for _ in runs]
     for _ in range(min(_TURNS, task.epochs)):
@@ -193,7 +193,7 @@ def _limit_text(limit: int | None) -> str:
     return "none" if limit is None else format_bytes(limit, exact=True)
 
 
-def _table(runs: Sequence[_Run], seconds: Sequence[float]) -> str:
+def _table(runs: Sequence[_Result], seconds: Sequence[float]) -> str:
     table = new_table(
         *(Column(heading, no_wrap=True) for heading in ("Limit", "Method")),
         numbers=("Predicted\npeak", "Measured\npeak", "Step time", "Accuracy"),
@@ -215,7 +215,7 @@ def _table(runs: Sequence[_Run], seconds: Sequence[float]) -> str:
     )
 
 
-def _compare(runs: Sequence[_Run]) -> bool:
+def _compare(runs: Sequence[_Result]) -> bool:
     first, *others = runs
     identical = all(_same_bits(first.weights, item.weights) for item in others)
     exact = all(item.predicted == item.measured for item in runs)

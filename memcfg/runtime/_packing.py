@@ -80,7 +80,7 @@ def plan_packed(
 
 
 @dataclass(frozen=True)
-class _Candidate:
+class _Packable:
     """A weight that some ops would read packed, all in the same layout."""
 
     weights: tuple[int, ...]  # that one, and what else it is packed from
@@ -92,7 +92,7 @@ class _Candidate:
         return self.packing.nbytes
 
 
-def _candidates(graph: Graph, kernels: Kernels) -> list[_Candidate]:
+def _candidates(graph: Graph, kernels: Kernels) -> list[_Packable]:
     """Find the weights of a graph that does not train, and that it leaves as they are.
 
     A step of training would pack each weight anew.
@@ -118,7 +118,7 @@ def _candidates(graph: Graph, kernels: Kernels) -> list[_Candidate]:
         key = (weights, kernels.signature(index))
         found.setdefault(key, (packing, []))[1].append(index)
     return [
-        _Candidate(weights, tuple(ops), packing)
+        _Packable(weights, tuple(ops), packing)
         for (weights, _), (packing, ops) in found.items()
     ]
 
@@ -126,7 +126,7 @@ def _candidates(graph: Graph, kernels: Kernels) -> list[_Candidate]:
 def _try(
     source: Graph,
     kernels: Kernels,
-    chosen: Sequence[_Candidate],
+    chosen: Sequence[_Packable],
     policy: Callable[[Graph], planning.Plan],
     most: int,
 ) -> Packed | None:
@@ -142,7 +142,7 @@ def _try(
 
 
 def _rewritten(
-    source: Graph, chosen: Sequence[_Candidate]
+    source: Graph, chosen: Sequence[_Packable]
 ) -> tuple[Graph, Mapping[int, Packing], tuple[PackedWeight, ...]]:
     """Return the graph with packed tensors behind all others, and who reads them."""
     tensors = list(source.tensors)

@@ -35,7 +35,7 @@ from memcfg.plan import (
 from memcfg.plan.search._request import Request
 from memcfg.plan.search.swaps._accesses import Entry
 from memcfg.plan.search.swaps._evict import start_of as _start
-from memcfg.plan.search.swaps._evictions import Candidate, recomputed
+from memcfg.plan.search.swaps._evictions import Eviction, recomputed
 from memcfg.plan.search.swaps._replays import Replays
 
 nn = mc.nn
@@ -147,7 +147,7 @@ def test_what_a_replay_makes_stays_until_it_is_read():
 
 
 def test_a_candidate_of_no_time_is_worth_most():
-    assert Candidate(0, 64, -1.0, 0.0, set()).saving == float("inf")
+    assert Eviction(0, 64, -1.0, 0.0, set()).saving == float("inf")
 
 
 def kinds(graph, limit):

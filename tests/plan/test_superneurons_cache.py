@@ -30,7 +30,7 @@ from memcfg.plan import (
 )
 from memcfg.plan.methods._superneurons_cache import Cache
 from memcfg.plan.search._request import Request
-from memcfg.plan.search.swaps._swap_events import Leave, Return, least_load
+from memcfg.plan.search.swaps._swap_events import StartSwapIn, StartSwapOut, least_load
 
 
 def traffic(graph, room, *, lru):
@@ -214,8 +214,8 @@ def test_operands_stay_and_clean_copies_are_not_made_again(part):
 def test_what_left_once_comes_back_as_often_as_needed():
     graph = attended(12, every=4)
     events = Cache(graph, 4 * 640).events()
-    backs = Counter(event.tensor for event in events if isinstance(event, Return))
-    outs = Counter(event.tensor for event in events if isinstance(event, Leave))
+    backs = Counter(event.tensor for event in events if isinstance(event, StartSwapIn))
+    outs = Counter(event.tensor for event in events if isinstance(event, StartSwapOut))
     assert outs[0] == 1
     assert backs[0] == 3
     assert max(outs.values()) == 1

@@ -17,12 +17,12 @@ from memcfg.plan import simulate, validate
 from memcfg.plan.search._request import Request
 from memcfg.plan.search.swaps._event_times import clock
 from memcfg.plan.search.swaps._swap_events import (
-    Leave,
-    Left,
+    EndSwapIn,
+    EndSwapOut,
     Pack,
-    Return,
-    Returned,
     Run,
+    StartSwapIn,
+    StartSwapOut,
     Unpack,
     least_load,
     plan_events,
@@ -63,10 +63,10 @@ def test_chance_makes_actions_of_all_kinds():
         kinds.update(type(event) for event in events)
         if len(runs) > len(set(runs)):
             kinds.add("again")
-        kinds.update("coded" for e in events if isinstance(e, Leave) and e.codec)
+        kinds.update("coded" for e in events if isinstance(e, StartSwapOut) and e.codec)
         kinds.update("overflow" for e in events if isinstance(e, Pack) and e.overflows)
     assert kinds == {
-        *(Run, Leave, Left, Return, Returned, Pack, Unpack),
+        *(Run, StartSwapOut, EndSwapOut, StartSwapIn, EndSwapIn, Pack, Unpack),
         *("again", "coded", "overflow"),
     }
 
@@ -93,10 +93,10 @@ def test_a_kept_output_is_what_its_op_made_last():
 @pytest.mark.parametrize(
     ("events", "told"),
     [
-        ([Run(0), Leave(1), Left(1), Run(1)], "'x1' is not there"),
+        ([Run(0), StartSwapOut(1), EndSwapOut(1), Run(1)], "'x1' is not there"),
         ([Run(0), Pack(1, "zvc", 128), Run(1)], "'x1' is not there"),
-        ([Run(0), Leave(1), Return(1)], "'x1' is there again before"),
-        ([Run(0), Leave(1)], "'x1' stays on its way"),
+        ([Run(0), StartSwapOut(1), StartSwapIn(1)], "'x1' is there again before"),
+        ([Run(0), StartSwapOut(1)], "'x1' stays on its way"),
         ([Run(0), Pack(1, "zvc", 128)], "'x1' stays on its way"),
     ],
 )

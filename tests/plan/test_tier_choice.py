@@ -36,7 +36,7 @@ from memcfg.plan import (
 from memcfg.plan.format._tier_choice import Life, assign, excess
 from memcfg.plan.search._request import Request
 from memcfg.plan.search.swaps._event_times import clock
-from memcfg.plan.search.swaps._lanes import Copy, Lanes
+from memcfg.plan.search.swaps._lanes import Lanes, RoundTrip
 from memcfg.plan.search.swaps._swap_events import plan_events
 
 METHODS = [
@@ -201,7 +201,7 @@ copies = st.tuples(*[st.integers(0, 9)] * 4, st.sampled_from(["host", "file"]))
 def test_lanes_of_tiers_know_nothing_of_each_other(rows):
     """The ops wait for whichever tier they wait longer for."""
     rows = [
-        Copy(float(ready + gap), float(ready), out, back, tier)
+        RoundTrip(float(ready + gap), float(ready), out, back, tier)
         for ready, gap, out, back, tier in rows
     ]
     together = Lanes(5.0)

@@ -18,10 +18,10 @@ from memcfg.plan.search.swaps._accesses import Entry, Trace
 from memcfg.plan.search.swaps._copy_lives import with_tiers_told
 from memcfg.plan.search.swaps._event_times import clock
 from memcfg.plan.search.swaps._swap_events import (
-    Leave,
-    Left,
-    Return,
+    EndSwapOut,
     Run,
+    StartSwapIn,
+    StartSwapOut,
     least_load,
     plan_events,
 )
@@ -41,7 +41,7 @@ def swaps_of(request, chance, share, *, beside=False, slack=2.0):
     runs = [Run(n) for n in range(len(request.graph.ops))]
     seconds = [op.seconds for op in request.graph.ops]
     codes = {
-        tensor: Leave(tensor, "zvc", nbytes // 2 + 64)
+        tensor: StartSwapOut(tensor, "zvc", nbytes // 2 + 64)
         for tensor in map(trace.tensor, gaps)
         if beside and (nbytes := request.graph.tensors[tensor].nbytes) % 3
     }
@@ -110,7 +110,7 @@ def test_most_copies_go_where_walks_have_them():
         request = Request.of(graph, "walk", None)
         swaps = swaps_of(request, random.Random(seed), 0.6)
         walked = swaps.walk(2 * max(swaps.lowest))
-        used = {each.tier for each in walked.events if isinstance(each, Leave)}
+        used = {each.tier for each in walked.events if isinstance(each, StartSwapOut)}
         right += as_thought(request.graph, walked.events) and len(used) == 2
     assert right >= 10
 
@@ -135,9 +135,9 @@ def brute_force(request, trace, gaps):
             for gap in first.values():
                 if gap.after + 1 == place:
                     tensor = trace.values[gap.value].tensor
-                    events += [Leave(tensor), Left(tensor)]
+                    events += [StartSwapOut(tensor), EndSwapOut(tensor)]
             events += [
-                Return(trace.values[gap.value].tensor)
+                StartSwapIn(trace.values[gap.value].tensor)
                 for gap in away
                 if gap.back == place
             ]

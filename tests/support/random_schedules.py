@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from memcfg.plan.search.swaps._swap_events import (
-    Leave,
-    Left,
+    EndSwapIn,
+    EndSwapOut,
     Pack,
-    Return,
-    Returned,
     Run,
+    StartSwapIn,
+    StartSwapOut,
     Unpack,
 )
 
@@ -58,9 +58,9 @@ class Walk:
     def bring(self, tensor):
         how = self.away.pop(tensor, None)
         if how == "tier":
-            self.events.append(Return(tensor))
+            self.events.append(StartSwapIn(tensor))
             if self.chance.random() < 0.5:
-                self.events.append(Returned(tensor))
+                self.events.append(EndSwapIn(tensor))
         elif how == "codec":
             self.events.append(Unpack(tensor))
         elif how == "dropped":
@@ -84,7 +84,7 @@ class Walk:
                 if tensor in self.copied:
                     continue
                 self.copied.add(tensor)
-                self.events.append(Leave(tensor, *self.lane_codec(tensor)))
+                self.events.append(StartSwapOut(tensor, *self.lane_codec(tensor)))
                 self.leaving.append(tensor)
                 continue
             if how == "codec":
@@ -125,6 +125,6 @@ class Walk:
         for tensor in [*self.leaving]:
             if self.chance.random() <= chance:
                 self.leaving.remove(tensor)
-                self.events.append(Left(tensor))
+                self.events.append(EndSwapOut(tensor))
                 self.there.discard(tensor)
                 self.away[tensor] = "tier"

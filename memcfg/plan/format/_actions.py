@@ -73,8 +73,8 @@ class Compute:
 class SwapOut:
     """Start a copy of a tensor to a tier.
 
-    The copy has its bytes there until the last copy back of it has been waited for; one
-    that is never copied back, until it has been waited for itself.
+    The copy has its bytes there until the last copy in of it has been waited for; one
+    that is never copied in, until it has been waited for itself.
 
     Parameters
     ----------

@@ -297,7 +297,7 @@ class _Usage:
             self.peak_op = op
 
 
-class _Copy(NamedTuple):
+class _Stay(NamedTuple):
     """Bytes of a tensor on a tier, from action `begin` to before action `end`.
 
     A copy, or what an encoding may leave over.
@@ -312,7 +312,7 @@ class _Copy(NamedTuple):
     back: tuple[int, ...]  # the actions that copy it back
 
 
-def _copies(graph: Graph, plan: Plan) -> list[_Copy]:
+def _copies(graph: Graph, plan: Plan) -> list[_Stay]:
     """List what lies on other tiers, each with its life there."""
     waits: dict[int, int] = {}
     starts: dict[tuple[int, str], int] = {}
@@ -333,12 +333,12 @@ def _copies(graph: Graph, plan: Plan) -> list[_Copy]:
         size = align_up(nbytes, plan.alignment)
         end = waits.get(max(uses, default=index), len(plan.actions))
         copies.append(
-            _Copy(out.tensor, out.tier, out.offset, size, index, end, tuple(uses))
+            _Stay(out.tensor, out.tier, out.offset, size, index, end, tuple(uses))
         )
     return copies
 
 
-def _overflows(graph: Graph, plan: Plan) -> list[_Copy]:
+def _overflows(graph: Graph, plan: Plan) -> list[_Stay]:
     """List what encodings may leave over."""
     found = []
     ends = _encodings(plan)
@@ -348,7 +348,7 @@ def _overflows(graph: Graph, plan: Plan) -> list[_Copy]:
             size = align_up(left, plan.alignment)
             life = (index, ends.get(index, len(plan.actions)), ())
             found.append(
-                _Copy(action.tensor, action.tier, action.overflow, size, *life)
+                _Stay(action.tensor, action.tier, action.overflow, size, *life)
             )
     return found
 

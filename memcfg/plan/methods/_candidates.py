@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _SLOTS = 32  # numbers of slots that a family has
 
 
-class _Candidate(NamedTuple):
+class _Scored(NamedTuple):
     load: int  # bytes: the least possible peak
     cost: float  # of what is computed again
     again: int  # computations beyond the first of each op
@@ -30,7 +30,7 @@ def plan_cheapest(request: Request, sequences: Iterable[Sequence[int]]) -> Plan:
     of a refusal is therefore exact for the family.
     """
     rows = dict.fromkeys(tuple(request.arranged(sequence)) for sequence in sequences)
-    candidates = [_Candidate(*request.step.measure(row), row) for row in rows]
+    candidates = [_Scored(*request.step.measure(row), row) for row in rows]
     limit = request.limit_bytes
     if limit is not None:
         fitting = [each for each in candidates if each.load <= limit]

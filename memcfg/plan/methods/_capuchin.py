@@ -60,7 +60,7 @@ def capuchin(
 ) -> Policy:
     """Evict tensors between accesses: swap what can be hidden, else what is cheaper.
 
-    Nothing but accesses of tensors counts, no types of ops. A copy back starts as late
+    Nothing but accesses of tensors counts, no types of ops. A copy in starts as late
     as it ends in time and the limit has room; ops wait for a copy out only where the
     limit would not hold otherwise. What is cheaper to compute again than to wait for is
     computed again, from the nearest tensors that are there.
@@ -71,7 +71,7 @@ def capuchin(
         Plan the first step, of which no accesses are known before: where bytes are
         missing, what was accessed first leaves, and comes back while its access waits.
     early : mapping of str to float, optional
-        By how many seconds copies back start earlier, by tensor; see
+        By how many seconds copies in start earlier, by tensor; see
         `capuchin_feedback`.
 
     Returns
@@ -88,14 +88,14 @@ def capuchin(
     Notes
     -----
     Peng et al., ASPLOS 2020. The order of ops is that of the lowest load. Several
-    goals below the limit are planned for, which leave more room to copies back, and the
+    goals below the limit are planned for, which leave more room to copies in, and the
     fastest schedule is taken that fits once it is placed. What ops would wait longer
     for than computing it again takes is computed again.
 
     That is a plan of one graph by the seconds that it states. A model that is compiled
     with ``times="measured"`` does all that the paper does: its first step is the
     passive one, which is measured; the next ones are planned by that; and as long as
-    ops wait for copies back, `capuchin_feedback` starts these earlier. The plan of the
+    ops wait for copies in, `capuchin_feedback` starts these earlier. The plan of the
     fastest steps stays. One that is compiled with a passive policy stays passive.
     """
     if passive and early:
@@ -111,7 +111,7 @@ def capuchin(
 def capuchin_feedback(
     policy: Policy, graph: Graph, plan: Plan, measured: Simulation
 ) -> Policy:
-    """Return a policy whose copies back start earlier where ops had to wait for them.
+    """Return a policy whose copies in start earlier where ops had to wait for them.
 
     Each that was still coming starts 5 percent of its time earlier than by `policy`.
 

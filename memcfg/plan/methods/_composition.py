@@ -53,7 +53,7 @@ class Composition:
         start = replace(
             request, limit_bytes=None, orders=False, in_place=False, searches=False
         )
-        run = _Run(graph, start, range(len(request.graph.ops)))
+        run = _Progress(graph, start, range(len(request.graph.ops)))
         run.lay_out("the start")
         for number, stage in enumerate(self.stages):
             if stage.policy is not None:
@@ -61,7 +61,7 @@ class Composition:
             run.apply(stage)
         return replace(run.plan, limit_bytes=request.limit_bytes)
 
-    def _replayed(self, run: _Run, number: int, limit: int | None) -> Plan:
+    def _replayed(self, run: _Progress, number: int, limit: int | None) -> Plan:
         """Go on from the stage that computes ops again, with goals for its policy."""
         if limit is None:
             return self._finished(run, number, None)
@@ -83,7 +83,7 @@ class Composition:
             plan = self._finished(run, number, None)
         return replace(plan, limit_bytes=limit)
 
-    def _finished(self, run: _Run, number: int, goal: int | None) -> Plan:
+    def _finished(self, run: _Progress, number: int, goal: int | None) -> Plan:
         stage, *rest = self.stages[number:]
         places = any(other.name == "place" for other in rest)
         last = run.recomputing(stage, goal, searches=places)
@@ -92,7 +92,7 @@ class Composition:
         return last.plan
 
 
-class _Run:
+class _Progress:
     """A chain in the making: what is to be laid out, and its plan so far."""
 
     plan: Plan
@@ -121,7 +121,9 @@ class _Run:
             plan = replace(plan, summary=replace(plan.summary, unproven=True))
         self.plan = plan
 
-    def recomputing(self, stage: Stage, goal: int | None, *, searches: bool) -> _Run:
+    def recomputing(
+        self, stage: Stage, goal: int | None, *, searches: bool
+    ) -> _Progress:
         """Return a run with the computations of a stage's policy.
 
         The policy plans the graph in the order that it has by now, and without the
@@ -144,7 +146,7 @@ class _Run:
             assert policy is not None
             plan = policy(graph, limit_bytes=goal)
         sequence = [now[op] for op in _computations(plan, stage)]
-        run = _Run(self.graph, self.request, sequence)
+        run = _Progress(self.graph, self.request, sequence)
         run.unproven = plan.summary is not None and plan.summary.unproven
         run.lay_out(repr(stage))
         return run

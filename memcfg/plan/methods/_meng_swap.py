@@ -15,8 +15,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from memcfg.plan.methods._swapping import Away, away_tiers, events_of
 from memcfg.plan.search._full_tiers import within_tier
 from memcfg.plan.search._policy import Method, fits
-from memcfg.plan.search.swaps._event_times import out_seconds
-from memcfg.plan.search.swaps._swap_events import Event, Leave, least_load, plan_events
+from memcfg.plan.search.swaps._event_times import swap_out_seconds
+from memcfg.plan.search.swaps._swap_events import (
+    Event,
+    StartSwapOut,
+    least_load,
+    plan_events,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,7 +32,7 @@ if TYPE_CHECKING:
     from memcfg.plan.search._request import Request
 
 _TRIGGERS = ("in_time", "at_once", "on_demand")
-# Without waits for copies back, a slow lane starts these right behind the copies out,
+# Without waits for copies in, a slow lane starts these right behind the copies out,
 # and the smallest limit depends on the bandwidth.
 _WAITS = ("no", "leaving", "both")  # what ops wait for, as far as a limit asks for it
 
@@ -109,7 +114,7 @@ class _Swapper:
         """List what happens with these maps away between their uses.
 
         Their bytes are free when a copy out has ended, or the next op waits for that.
-        On a slow lane a copy back would start as early, so that nothing were free: at
+        On a slow lane a copy in would start as early, so that nothing were free: at
         last each starts when it is needed, and what a limit can be is no lane's matter.
         """
         graph = request.graph
@@ -196,7 +201,7 @@ def _lanes(graph: Graph, maps: Sequence[_Map]) -> dict[int, _Lane]:
     ]
     found = {}
     for tensor, tier in away_tiers(graph, away).items():
-        seconds = out_seconds(graph, Leave(tensor, tier=tier))
+        seconds = swap_out_seconds(graph, StartSwapOut(tensor, tier=tier))
         found[tensor] = _Lane(tier, seconds)
     return found
 
@@ -227,7 +232,7 @@ def meng_swap(trigger: str = "in_time") -> Policy:
     Parameters
     ----------
     trigger : {"in_time", "at_once", "on_demand"}, default "in_time"
-        When a copy back starts: as late as it still ends before its use, by estimated
+        When a copy in starts: as late as it still ends before its use, by estimated
         completion times; with the backward phase; or when it is needed.
 
     Returns

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memcfg.plan.search.swaps._swap_events import (
+    EndSwapIn,
+    EndSwapOut,
     Event,
-    Leave,
-    Left,
-    Return,
-    Returned,
     Run,
+    StartSwapIn,
+    StartSwapOut,
 )
 from memcfg.units import align_up
 
@@ -54,7 +54,7 @@ class Passive:
                 found += self._evict(number)
             for number in missing:
                 tensor = self.trace.values[number].tensor
-                found += [Return(tensor), Returned(tensor)]
+                found += [StartSwapIn(tensor), EndSwapIn(tensor)]
                 self._come(number)
             found.append(Run(op))
             self.most = max(self.most, self._used + need - self._bytes(missing))
@@ -90,7 +90,7 @@ class Passive:
             return []
         self._copied.add(number)
         tensor = self.trace.values[number].tensor
-        return [Leave(tensor), Left(tensor)]
+        return [StartSwapOut(tensor), EndSwapOut(tensor)]
 
     def _come(self, number: int) -> None:
         self._there.add(number)

@@ -14,11 +14,11 @@ from memcfg.plan.search._policy import Method, fits
 from memcfg.plan.search._request import state_updates
 from memcfg.plan.search.swaps._event_times import clock
 from memcfg.plan.search.swaps._swap_events import (
+    EndSwapOut,
     Event,
-    Leave,
-    Left,
-    Return,
     Run,
+    StartSwapIn,
+    StartSwapOut,
     plan_events,
 )
 from memcfg.units import align_up
@@ -94,7 +94,7 @@ class Cache:
         for tensor in fetched:
             self._away.remove(tensor)
             self.moved += sizes[tensor]
-            row.append(Return(tensor))
+            row.append(StartSwapIn(tensor))
         self._rows.append([*row, Run(place)])
         self.load = max(self.load, self._live + needed + scratch)
         self._take(place + 1, (*op.inputs, *op.outputs))
@@ -124,8 +124,8 @@ class Cache:
             if tensor not in self._copied:
                 self._copied.add(tensor)
                 self.moved += self.sizes[tensor]
-                self._leaves[self._behind[tensor]].append(Leave(tensor))
-                row.append(Left(tensor))
+                self._leaves[self._behind[tensor]].append(StartSwapOut(tensor))
+                row.append(EndSwapOut(tensor))
             if self._live + needed <= self.goal:
                 return
 

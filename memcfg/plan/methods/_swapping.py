@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from memcfg.plan.format._tier_choice import likely_tiers, tiers_of
 from memcfg.plan.search.swaps._copy_lives import life_of
 from memcfg.plan.search.swaps._swap_events import (
+    EndSwapIn,
+    EndSwapOut,
     Event,
-    Leave,
-    Left,
-    Return,
-    Returned,
     Run,
+    StartSwapIn,
+    StartSwapOut,
     plan_events,
 )
 
@@ -61,10 +61,10 @@ def events_of(sequence: Sequence[int], away: Iterable[Away]) -> list[Event]:
     """List what happens: of what is before the same op first what has left."""
     before: dict[int, list[list[Event]]] = defaultdict(lambda: [[], [], [], []])
     for tensor, begin, leave, arrive, back in away:
-        before[leave][0].append(Left(tensor))
-        before[arrive][1].append(Return(tensor))
-        before[back][2].append(Returned(tensor))
-        before[begin][3].append(Leave(tensor))
+        before[leave][0].append(EndSwapOut(tensor))
+        before[arrive][1].append(StartSwapIn(tensor))
+        before[back][2].append(EndSwapIn(tensor))
+        before[begin][3].append(StartSwapOut(tensor))
     events: list[Event] = []
     for place, op in enumerate(sequence):
         events += chain.from_iterable(before[place])
@@ -76,6 +76,6 @@ def away_tiers(graph: Graph, away: Sequence[Away]) -> dict[int, str]:
     """Tell to which tier each tensor will go, if each has its time there."""
     lives = []
     for tensor, begin, _, _, back in away:
-        lives.append(life_of(graph, Leave(tensor), begin, back))
+        lives.append(life_of(graph, StartSwapOut(tensor), begin, back))
     names = likely_tiers(tiers_of(graph), lives)
     return {each.tensor: name for each, name in zip(away, names, strict=True)}

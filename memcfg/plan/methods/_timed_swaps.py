@@ -1,6 +1,6 @@
 """Swaps by the clock: bytes are free when their copy has ended, and come back in time.
 
-Ops wait for a copy out only where a limit would not hold otherwise, and for a copy back
+Ops wait for a copy out only where a limit would not hold otherwise, and for a copy in
 only if they read what it brings.
 """
 
@@ -15,13 +15,13 @@ from memcfg.plan.format._clock import Clock
 from memcfg.plan.methods._swapping import away_tiers
 from memcfg.plan.search._policy import fits
 from memcfg.plan.search.swaps._accesses import Entry, Trace
-from memcfg.plan.search.swaps._event_times import back_seconds, out_seconds
+from memcfg.plan.search.swaps._event_times import swap_in_seconds, swap_out_seconds
 from memcfg.plan.search.swaps._swap_events import (
+    EndSwapOut,
     Event,
-    Leave,
-    Left,
-    Return,
     Run,
+    StartSwapIn,
+    StartSwapOut,
     plan_events,
 )
 from memcfg.units import align_up
@@ -43,7 +43,7 @@ class TimedSwaps:
     """A schedule, and what may be away when; the clock and a goal say when it is.
 
     Of an `Away`, `leave` is the first place where bytes may be free, `arrive` the first
-    where the copy back may start, and `back` that of the first op that reads it then.
+    where the copy in may start, and `back` that of the first op that reads it then.
     What has not left when it may come back stays, and is not copied.
 
     Parameters
@@ -120,7 +120,7 @@ class TimedSwaps:
 
 
 class _EagerWalk:
-    """One run over a schedule; copies back start as soon as there is room."""
+    """One run over a schedule; copies in start as soon as there is room."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class _EagerWalk:
         return [
             event
             for event in self.events
-            if not (isinstance(event, Leave) and event.tensor in self.stays)
+            if not (isinstance(event, StartSwapOut) and event.tensor in self.stays)
         ]
 
     def _size(self, each: Away) -> int:
@@ -161,9 +161,9 @@ class _EagerWalk:
 
     def _leave(self, each: Away) -> None:
         tier = self.tiers[each.tensor]
-        leave = Leave(each.tensor, tier=tier)
+        leave = StartSwapOut(each.tensor, tier=tier)
         self.events.append(leave)
-        end = self.clock.swap_out(out_seconds(self.graph, leave), tier)
+        end = self.clock.swap_out(swap_out_seconds(self.graph, leave), tier)
         self.flight.append((each, end))
 
     def _free(self, place: int) -> None:
@@ -193,11 +193,11 @@ class _EagerWalk:
 
     def _left(self, each: Away, end: float) -> None:
         self.clock.wait(end)
-        self.events.append(Left(each.tensor))
+        self.events.append(EndSwapOut(each.tensor))
         insort(self.gone, each, key=lambda away: away.back)
 
     def _bring(self, place: int) -> None:
-        """Start copies back, in the order of their uses, while there is room."""
+        """Start copies in, in the order of their uses, while there is room."""
         later: list[Away] = []
         room = True
         for each in self.gone:
@@ -205,9 +205,11 @@ class _EagerWalk:
                 room = room and self._fits(each, place)
             if place >= each.back or (place >= each.arrive and room):
                 tier = self.tiers[each.tensor]
-                seconds = back_seconds(self.graph, Leave(each.tensor, tier=tier))
+                seconds = swap_in_seconds(
+                    self.graph, StartSwapOut(each.tensor, tier=tier)
+                )
                 self.coming[each.tensor] = self.clock.swap_in(seconds, tier)
-                self.events.append(Return(each.tensor))
+                self.events.append(StartSwapIn(each.tensor))
                 self._occupy(each, place)
             else:
                 later.append(each)

@@ -44,7 +44,7 @@ def vdnn_pp(which: str = "all") -> Policy:
 
     The bytes of what leaves are free when its copy has ended, and an op waits for what
     it reads, for nothing else. Where a limit would not hold so, ops wait for the copies
-    that left first, and copies back start later. What is still on its way out when it
+    that left first, and copies in start later. What is still on its way out when it
     may come back stays.
 
     Parameters

@@ -14,12 +14,12 @@ from memcfg.plan.format._tier_choice import (
     tiers_of,
 )
 from memcfg.plan.search.swaps._swap_events import (
-    Leave,
-    Left,
+    EndSwapIn,
+    EndSwapOut,
     Pack,
-    Return,
-    Returned,
     Run,
+    StartSwapIn,
+    StartSwapOut,
     Unpack,
 )
 from memcfg.units import ALIGNMENT, align_up
@@ -40,7 +40,7 @@ def with_tiers_told(graph: Graph, events: Iterable[Event]) -> Sequence[Event]:
     places = assign(tiers, lives, ALIGNMENT)
     for life, (tier, _) in zip(lives, places, strict=True):
         event = found[life.begin]
-        if isinstance(event, Leave):
+        if isinstance(event, StartSwapOut):
             found[life.begin] = on_tier(event, tier)
     return found
 
@@ -53,14 +53,14 @@ def has_room(graph: Graph, events: Sequence[Event], most: int) -> bool:
     return not excess(tiers, copy_lives(graph, events), ALIGNMENT)
 
 
-def on_tier(leave: Leave, tier: str) -> Leave:
+def on_tier(leave: StartSwapOut, tier: str) -> StartSwapOut:
     """Return a copy out to a tier; it is encoded where lanes encode."""
     if tier != ENCODES:
-        leave = Leave(leave.tensor)
+        leave = StartSwapOut(leave.tensor)
     return leave._replace(tier=tier)
 
 
-def life_of(graph: Graph, leave: Leave, begin: int, end: int) -> Life:
+def life_of(graph: Graph, leave: StartSwapOut, begin: int, end: int) -> Life:
     """Return the life of a copy: that of its bytes, and those of its code at worst."""
     own = graph.tensors[leave.tensor].nbytes
     coded = own + HEADER if leave.codec else own
@@ -77,27 +77,27 @@ def copy_lives(graph: Graph, events: Sequence[Event]) -> list[Life]:
             coming.remove(tensor)
             ends[begun[tensor]] = at
         match event:
-            case Leave(tensor) | Pack(tensor):
+            case StartSwapOut(tensor) | Pack(tensor):
                 begun[tensor] = at
-            case Left(tensor) | Unpack(tensor):  # it may come back later
+            case EndSwapOut(tensor) | Unpack(tensor):  # it may come back later
                 ends[begun[tensor]] = at
-            case Return(tensor):
+            case StartSwapIn(tensor):
                 coming.add(tensor)
     return [_life(graph, events[at], at, end) for at, end in sorted(ends.items())]
 
 
 def _waited_for(graph: Graph, event: Event) -> Sequence[int]:
-    """Return the tensors whose copies back an event waits for, if they are coming."""
+    """Return the tensors whose copies in an event waits for, if they are coming."""
     match event:
         case Run(index):
             return graph.ops[index].inputs
-        case Leave(tensor) | Pack(tensor) | Returned(tensor):
+        case StartSwapOut(tensor) | Pack(tensor) | EndSwapIn(tensor):
             return (tensor,)
     return ()
 
 
 def _life(graph: Graph, event: Event, begin: int, end: int) -> Life:
-    if isinstance(event, Leave):
+    if isinstance(event, StartSwapOut):
         return life_of(graph, event, begin, end)
     assert isinstance(event, Pack)
     own = graph.tensors[event.tensor].nbytes

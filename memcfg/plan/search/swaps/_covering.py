@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from memcfg.plan.search.swaps._accesses import Gap, Trace
-    from memcfg.plan.search.swaps._swap_events import Leave
+    from memcfg.plan.search.swaps._swap_events import StartSwapOut
 
 
 class Covering:
@@ -26,7 +26,7 @@ class Covering:
     """
 
     def __init__(
-        self, trace: Trace, limit: int, codes: Mapping[int, Leave] | None = None
+        self, trace: Trace, limit: int, codes: Mapping[int, StartSwapOut] | None = None
     ) -> None:
         self.limit = limit
         self._codes = codes
@@ -76,14 +76,16 @@ class Covering:
     def idle(self, gap: Gap) -> float:
         """Return the seconds of a gap that no copy takes: Capuchin's free time."""
         all_ = self.everything
-        copies = all_.out_seconds[gap] + all_.back_seconds[gap]
+        copies = all_.swap_out_seconds[gap] + all_.swap_in_seconds[gap]
         return all_.starts[gap.back] - all_.starts[all_.begin(gap)] - copies
 
     def cover(self, order: Iterable[Gap]) -> list[Gap] | None:
         """Choose gaps, in this order, until the limit holds; None: it never does.
 
-        One that frees nothing where too much is in use is left out, and what others
-        have made needless is taken back.
+        Idea: a greedy cover. One that frees nothing where too much is in use is left
+        out, and what others have made needless is taken back. Invariant: `left` is the
+        bytes in use with the chosen ones away. Source: greedy covers with a reverse
+        delete step, as in Goemans and Williamson, SIAM J. Computing 24, 1995.
         """
         left = self.loads.copy()
         chosen: list[Gap] = []

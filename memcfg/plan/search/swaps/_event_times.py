@@ -14,12 +14,12 @@ from memcfg.plan.format._clock import (
 from memcfg.plan.format._tier_choice import tiers_of
 from memcfg.plan.search.swaps._copy_lives import with_tiers_told
 from memcfg.plan.search.swaps._swap_events import (
-    Leave,
-    Left,
+    EndSwapIn,
+    EndSwapOut,
     Pack,
-    Return,
-    Returned,
     Run,
+    StartSwapIn,
+    StartSwapOut,
     Unpack,
 )
 
@@ -34,7 +34,7 @@ def clock(graph: Graph, events: Iterable[Event]) -> Clock:
     """Tell the time of the plan of a schedule, whose copies are where it has them."""
     found = Clock()
     events = with_tiers_told(graph, events)
-    sent: dict[int, tuple[Leave, float]] = {}  # and when the copies end
+    sent: dict[int, tuple[StartSwapOut, float]] = {}  # and when the copies end
     coming: dict[int, float] = {}
     codecs: dict[int, str] = {}  # of what is encoded
     for event in events:
@@ -44,15 +44,17 @@ def clock(graph: Graph, events: Iterable[Event]) -> Clock:
                 ends = [coming.pop(t) for t in op.inputs if t in coming]
                 found.wait(max(ends, default=0.0))
                 found.run(cost_of(op, algorithm)[0])
-            case Leave(tensor):
-                end = found.swap_out(out_seconds(graph, event), event.tier)
+            case StartSwapOut(tensor):
+                end = found.swap_out(swap_out_seconds(graph, event), event.tier)
                 sent[tensor] = event, end
-            case Left(tensor):
+            case EndSwapOut(tensor):
                 found.wait(sent[tensor][1])
-            case Return(tensor):
-                leave = sent[tensor][0] if tensor in sent else Leave(tensor)
-                coming[tensor] = found.swap_in(back_seconds(graph, leave), leave.tier)
-            case Returned(tensor):
+            case StartSwapIn(tensor):
+                leave = sent[tensor][0] if tensor in sent else StartSwapOut(tensor)
+                coming[tensor] = found.swap_in(
+                    swap_in_seconds(graph, leave), leave.tier
+                )
+            case EndSwapIn(tensor):
                 found.wait(coming.pop(tensor, 0.0))
             case Pack(tensor, codec):
                 codecs[tensor] = codec
@@ -63,19 +65,19 @@ def clock(graph: Graph, events: Iterable[Event]) -> Clock:
     return found
 
 
-def out_seconds(graph: Graph, leave: Leave) -> float:
+def swap_out_seconds(graph: Graph, leave: StartSwapOut) -> float:
     """Return the seconds of a copy out."""
     coding = encode_seconds(leave.codec, graph.tensors[leave.tensor].nbytes)
     return _seconds(graph, leave, coding)
 
 
-def back_seconds(graph: Graph, leave: Leave) -> float:
+def swap_in_seconds(graph: Graph, leave: StartSwapOut) -> float:
     """Return the seconds of a copy in of what left so."""
     coding = decode_seconds(leave.codec, graph.tensors[leave.tensor].nbytes)
     return _seconds(graph, leave, coding)
 
 
-def _seconds(graph: Graph, leave: Leave, coding: float) -> float:
+def _seconds(graph: Graph, leave: StartSwapOut, coding: float) -> float:
     own = graph.tensors[leave.tensor].nbytes
     moved = own if leave.codec is None else leave.nbytes or 0
     return lane_seconds(moved, rate_of(graph, leave.tier), coding)

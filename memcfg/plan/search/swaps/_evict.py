@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from memcfg.plan.search._request import Request
     from memcfg.plan.search.swaps._walk import Walked
 
-# A lower goal leaves room for copies back, so its schedule may be faster once placed.
+# A lower goal leaves room for copies in, so its schedule may be faster once placed.
 _GOALS = 8  # within a limit, of which the fastest schedule is taken
 _STEP = 0.05  # of what is no state, from one goal to the next
 _PLACED = 3  # times that a schedule is placed, with fewer bytes in use

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from memcfg._cached import cached_property
 from memcfg.plan.search.swaps._accesses import START, Trace
-from memcfg.plan.search.swaps._event_times import out_seconds
-from memcfg.plan.search.swaps._lanes import Copy, Lanes
+from memcfg.plan.search.swaps._event_times import swap_out_seconds
+from memcfg.plan.search.swaps._lanes import Lanes, RoundTrip
 from memcfg.plan.search.swaps._swap_events import Run
 from memcfg.plan.search.swaps._walk import Swaps
 from memcfg.units import align_up
@@ -32,7 +32,7 @@ _LONGEST = 4  # times as many computations as ops
 
 
 @dataclass
-class Candidate:
+class Eviction:
     """A tensor that may be evicted after an access, until the next one.
 
     Attributes
@@ -60,7 +60,7 @@ class Candidate:
         return self.nbytes / self.replay_seconds
 
 
-def recomputed(chosen: Candidate, others: Iterable[Candidate]) -> None:
+def recomputed(chosen: Eviction, others: Iterable[Eviction]) -> None:
     """Correct the others' costs when one is chosen to be computed again.
 
     Who would begin from it begins from what it begins from, and computes it, too.
@@ -121,19 +121,21 @@ class Evictions:
     def _rooms(self) -> Rooms:
         return self.swaps.rooms()
 
-    def copy(self, gap: Gap, rooms: Rooms | None = None, *, take: bool = False) -> Copy:
-        """Return a gap's way out and back; a copy may be there already.
+    def copy(
+        self, gap: Gap, rooms: Rooms | None = None, *, take: bool = False
+    ) -> RoundTrip:
+        """Return a gap's copies out and in; one out may be there already.
 
         It goes to the tier that has room, of which it may take it.
         """
         leave = self.swaps.leave(gap, rooms or self._rooms, take=take)
-        seconds = out_seconds(self.trace.graph, leave)
+        seconds = swap_out_seconds(self.trace.graph, leave)
         starts = self.swaps.starts
         later = self.early.get(self.trace.tensor(gap), 0.0)
         first = self._first.get(gap.value, gap)
         out = seconds if first >= gap else 0.0
         way = (out, seconds + later, leave.tier or "")
-        return Copy(starts[gap.back], starts[gap.after + 1], *way)
+        return RoundTrip(starts[gap.back], starts[gap.after + 1], *way)
 
     def lanes(self) -> Lanes:
         """Return the lanes with what is swapped already."""
@@ -143,7 +145,7 @@ class Evictions:
             lanes.add(self.copy(gap))
         return lanes
 
-    def candidates(self, goal: int) -> dict[Gap, Candidate]:
+    def candidates(self, goal: int) -> dict[Gap, Eviction]:
         """List what may be evicted and is there while a goal does not hold."""
         over = [0, *accumulate(load > goal for load in self.loads[1:])]
         gaps = [
@@ -159,7 +161,7 @@ class Evictions:
             copy = self.copy(gap)
             lineage = lineages.get((self.entries[gap.back].place, tensor))
             can = lineage is not None and self._is_later(gap)
-            found[gap] = Candidate(
+            found[gap] = Eviction(
                 tensor,
                 self.trace.size(gap),
                 copy.need - copy.back - (copy.ready + copy.out),
@@ -210,7 +212,7 @@ class Evictions:
     # -- schedules ---------------------------------------------------------------
 
     def walked(self, goal: int) -> Walked:
-        """Run it within a goal, with copies back as late as they are in time."""
+        """Run it within a goal, with copies in as late as they are in time."""
         return self.swaps.fastest(goal, self.replays.is_over)
 
     def mended(self, goal: int) -> tuple[Evictions, Walked]:

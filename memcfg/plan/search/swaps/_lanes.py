@@ -6,8 +6,8 @@ from bisect import insort
 from typing import NamedTuple
 
 
-class Copy(NamedTuple):
-    """A value's way out and back, in seconds of a schedule in which nothing waits."""
+class RoundTrip(NamedTuple):
+    """A value's copies out and in, by seconds of a schedule in which nothing waits."""
 
     need: float  # when it is accessed again
     ready: float  # when the copy out may start
@@ -24,7 +24,7 @@ class Lanes:
 
     def __init__(self, busiest: float) -> None:
         self._busiest = busiest
-        self._copies: dict[str, list[Copy]] = {}  # by tier
+        self._copies: dict[str, list[RoundTrip]] = {}  # by tier
         self._stalls: dict[str, float] = {}
 
     @property
@@ -32,19 +32,19 @@ class Lanes:
         """Seconds that ops wait for all of them."""
         return max(self._stalls.values(), default=0.0)
 
-    def more(self, copy: Copy) -> float:
+    def more(self, copy: RoundTrip) -> float:
         """Return for how many seconds more ops wait with another one."""
         found = [*self._copies.get(copy.tier, ())]
         insort(found, copy)
         return max(self._stall(found) - self.stall, 0.0)
 
-    def add(self, copy: Copy) -> None:
+    def add(self, copy: RoundTrip) -> None:
         """Choose it."""
         found = self._copies.setdefault(copy.tier, [])
         insort(found, copy)
         self._stalls[copy.tier] = self._stall(found)
 
-    def _stall(self, copies: list[Copy]) -> float:
+    def _stall(self, copies: list[RoundTrip]) -> float:
         ends = [copy.ready for copy in copies]
         free = 0.0
         for number in sorted(range(len(copies)), key=ends.__getitem__):

@@ -18,9 +18,13 @@ from memcfg.plan.search.recompute._replay_elementwise import replay_elementwise
 from memcfg.plan.search.swaps._accesses import Entry, Trace
 from memcfg.plan.search.swaps._copy_lives import has_room
 from memcfg.plan.search.swaps._covering import Covering
-from memcfg.plan.search.swaps._event_times import back_seconds, clock, out_seconds
+from memcfg.plan.search.swaps._event_times import (
+    clock,
+    swap_in_seconds,
+    swap_out_seconds,
+)
 from memcfg.plan.search.swaps._sparsity import RECTIFIED, Densities
-from memcfg.plan.search.swaps._swap_events import Event, Leave, plan_events
+from memcfg.plan.search.swaps._swap_events import Event, StartSwapOut, plan_events
 from memcfg.units import ALIGNMENT
 
 if TYPE_CHECKING:
@@ -68,7 +72,7 @@ class _Planner:
         key = "out of core", request.limit_bytes, tuple(codes)
         return request.once(key, lambda: _plan(request, codes))
 
-    def _codes(self, graph: Graph) -> dict[int, Leave]:
+    def _codes(self, graph: Graph) -> dict[int, StartSwapOut]:
         """Choose the tensors that are copied faster with the codec."""
         tiers = tiers_of(graph)
         reached = tiers[:1] if is_one(tiers) else tiers
@@ -79,14 +83,14 @@ class _Planner:
         for tensor, density in self.densities.in_graph(graph).items():
             nbytes = graph.tensors[tensor].nbytes
             nbytes = code_bytes(self.codec, nbytes, density)
-            code = Leave(tensor, self.codec, nbytes, ENCODES)
-            slower = max(out_seconds(graph, code), back_seconds(graph, code))
-            if slower < out_seconds(graph, Leave(tensor, tier=ENCODES)):
+            code = StartSwapOut(tensor, self.codec, nbytes, ENCODES)
+            slower = max(swap_out_seconds(graph, code), swap_in_seconds(graph, code))
+            if slower < swap_out_seconds(graph, StartSwapOut(tensor, tier=ENCODES)):
                 found[tensor] = code._replace(tier=None)
         return found
 
 
-def _plan(request: Request, codes: Mapping[int, Leave]) -> Plan:
+def _plan(request: Request, codes: Mapping[int, StartSwapOut]) -> Plan:
     """Plan for the least time within a limit; without one as `share`."""
     nothing = propose(share(), request)
     limit = request.limit_bytes
@@ -123,10 +127,17 @@ def _plan(request: Request, codes: Mapping[int, Leave]) -> Plan:
 
 
 class _Schedules:
-    """The schedules of ops that copies are added to."""
+    """The schedules of ops that copies are added to.
+
+    Idea: a few schedules, from each op once to much recomputation, each with the copies
+    that a limit asks for, in several orders of choice; the best one then leaves replays
+    out, the dearest first. Invariant: what `best` returns is within the goal in bytes
+    in use, and on its tiers. Source: the orders are Capuchin's and Meng's (see
+    `out_of_core`); the joint search is ours.
+    """
 
     def __init__(
-        self, request: Request, nothing: Plan, codes: Mapping[int, Leave]
+        self, request: Request, nothing: Plan, codes: Mapping[int, StartSwapOut]
     ) -> None:
         self.request = request
         self.codes = codes

@@ -41,7 +41,7 @@ class Run(NamedTuple):
     algorithm: str | None = None
 
 
-class Leave(NamedTuple):
+class StartSwapOut(NamedTuple):
     """A copy out to the tier starts; with a codec, its lane encodes it."""
 
     tensor: int
@@ -50,19 +50,19 @@ class Leave(NamedTuple):
     tier: str | None = None  # where it is thought to go; None: to the first
 
 
-class Left(NamedTuple):
+class EndSwapOut(NamedTuple):
     """It is waited for, and the tensor's bytes end."""
 
     tensor: int
 
 
-class Return(NamedTuple):
-    """A copy back starts, into new bytes; there may be several of one copy out."""
+class StartSwapIn(NamedTuple):
+    """A copy in starts, into new bytes; there may be several of one copy out."""
 
     tensor: int
 
 
-class Returned(NamedTuple):
+class EndSwapIn(NamedTuple):
     """It is waited for; if nobody says so, by the first that reads the tensor."""
 
     tensor: int
@@ -83,7 +83,7 @@ class Unpack(NamedTuple):
     tensor: int
 
 
-Event = Run | Leave | Left | Return | Returned | Pack | Unpack
+Event = Run | StartSwapOut | EndSwapOut | StartSwapIn | EndSwapIn | Pack | Unpack
 
 
 def plan_events(
@@ -158,16 +158,16 @@ class Schedule:
         match event:
             case Run(index, algorithm):
                 self._run(event, self.source.ops[index], algorithm, made)
-            case Leave(tensor):
+            case StartSwapOut(tensor):
                 self._leaving[tensor] = self._current(tensor)
                 self._behind.append(event)
-            case Left(tensor):
+            case EndSwapOut(tensor):
                 self._move(event, "swap_out", (self._leaving.pop(tensor),), ())
                 self._now[tensor] = None
-            case Return(tensor):
+            case StartSwapIn(tensor):
                 self._move(event, "swap_in", (), (self._another(tensor),))
                 self._coming.add(tensor)
-            case Returned(tensor):
+            case EndSwapIn(tensor):
                 self._coming.discard(tensor)
                 self._behind.append(event)
             case Pack(tensor, nbytes=nbytes):
@@ -210,7 +210,7 @@ class Schedule:
             raise ValueError(f"{self.source.tensors[tensor].name!r} is not there")
         if tensor in self._coming:
             self._coming.remove(tensor)
-            self._behind.append(Returned(tensor))
+            self._behind.append(EndSwapIn(tensor))
         return now
 
     def _another(self, tensor: int) -> int:
@@ -269,7 +269,7 @@ class Schedule:
                     made = self._ops[op].outputs
                     place = offsets.get(made[0]) if made else None
                     for event in self._before[op]:
-                        if isinstance(event, Leave | Return):
+                        if isinstance(event, StartSwapOut | StartSwapIn):
                             starts[type(event), event.tensor] = len(found)
                         found.append(self._action(event, scratch, place, starts))
         found += [self._action(event, None, None, starts) for event in self._behind]
@@ -285,14 +285,14 @@ class Schedule:
         match event:
             case Run(op, algorithm):
                 return Compute(op, algorithm, scratch)
-            case Leave(tensor, codec, nbytes):
+            case StartSwapOut(tensor, codec, nbytes):
                 return SwapOut(tensor, self._tier, None, codec, nbytes)
-            case Return(tensor):
+            case StartSwapIn(tensor):
                 return SwapIn(tensor, self._tier, None)
-            case Left(tensor):
-                return Wait(starts[Leave, tensor])
-            case Returned(tensor):
-                return Wait(starts[Return, tensor])
+            case EndSwapOut(tensor):
+                return Wait(starts[StartSwapOut, tensor])
+            case EndSwapIn(tensor):
+                return Wait(starts[StartSwapIn, tensor])
         assert offset is not None
         if isinstance(event, Pack):
             tier = self._tier if event.overflows else None

@@ -15,8 +15,8 @@ from memcfg.plan.search._full_tiers import within_tier
 from memcfg.plan.search._policy import Method, fits
 from memcfg.plan.search.algorithms._algorithms import algorithms
 from memcfg.plan.search.swaps._accesses import Entry, Trace
-from memcfg.plan.search.swaps._event_times import clock, out_seconds
-from memcfg.plan.search.swaps._lanes import Copy, Lanes
+from memcfg.plan.search.swaps._event_times import clock, swap_out_seconds
+from memcfg.plan.search.swaps._lanes import Lanes, RoundTrip
 from memcfg.plan.search.swaps._swap_events import Run, plan_events
 from memcfg.plan.search.swaps._walk import Swaps
 from memcfg.units import align_up
@@ -178,13 +178,13 @@ class _Trajectory:
             lanes.add(self._copy(gap, swaps))
         return lanes
 
-    def _copy(self, gap: Gap, swaps: Swaps, *, take: bool = False) -> Copy:
+    def _copy(self, gap: Gap, swaps: Swaps, *, take: bool = False) -> RoundTrip:
         leave = swaps.leave(gap, self.rooms, take=take)
-        seconds = out_seconds(self.graph, leave)
+        seconds = swap_out_seconds(self.graph, leave)
         is_first = self.copied.get(gap.value, gap) >= gap
         out = seconds if is_first else 0.0
         ready = swaps.starts[swaps.begin(gap)]
-        return Copy(swaps.starts[gap.back], ready, out, seconds, leave.tier or "")
+        return RoundTrip(swaps.starts[gap.back], ready, out, seconds, leave.tier or "")
 
     def _move(self, place: int, swaps: Swaps, lanes: Lanes) -> bool:
         """Take the move of least time for its bytes; False: there is none."""
@@ -236,7 +236,7 @@ class _Trajectory:
         return _Level(goal, seconds, best.events)
 
 
-def _free(copy: Copy) -> float:
+def _free(copy: RoundTrip) -> float:
     """Return the seconds between its ends, if nothing else is copied."""
     return copy.need - copy.back - (copy.ready + copy.out)
 

@@ -1,5 +1,9 @@
 """Copies beside a schedule, as a clock says: what waits for what, and why.
 
+Idea: copies out start right after the access before a gap, copies in as late as they
+end in time. Invariant: at each place the bytes in use are within the goal if `lowest`
+is. Source: the just-in-time copies in of Peng et al., "Capuchin", ASPLOS 2020.
+
 An op waits for the earliest copy out that is on its way only where a limit would not
 hold otherwise. Elsewhere its bytes end when it would have ended on a lane on which each
 takes its slack, too, so that a copy that takes longer than was thought has nobody wait.
@@ -17,8 +21,14 @@ from memcfg._cached import cached_property
 from memcfg.plan.format._clock import Clock
 from memcfg.plan.format._tier_choice import Life, Rooms, is_one, likely_tiers, tiers_of
 from memcfg.plan.search.swaps._copy_lives import life_of, on_tier
-from memcfg.plan.search.swaps._event_times import back_seconds, out_seconds
-from memcfg.plan.search.swaps._swap_events import Event, Leave, Left, Return, Run
+from memcfg.plan.search.swaps._event_times import swap_in_seconds, swap_out_seconds
+from memcfg.plan.search.swaps._swap_events import (
+    EndSwapOut,
+    Event,
+    Run,
+    StartSwapIn,
+    StartSwapOut,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -26,7 +36,7 @@ if TYPE_CHECKING:
     from memcfg.plan.search.swaps._accesses import Gap, Trace
 
 _SLACK = 2.0  # times the seconds of a copy out, after which its bytes end unasked
-_WALKS = 2  # each with copies back in time by the one before
+_WALKS = 2  # each with copies in as late as the one before has time for
 
 
 @dataclass(frozen=True)
@@ -40,7 +50,7 @@ class Walked:
     seconds : float
         When the last op ends.
     stalls : dict of Gap to float
-        Seconds that ops waited for each copy, out and back.
+        Seconds that ops waited for each copy, out and in.
     loads : list of int
         Bytes in use at the start and at each place, if those of copies out are free
         when they end.
@@ -57,7 +67,7 @@ class Swaps:
 
     A value is copied out in the first of its gaps; in later ones its copy is still
     there. Copies out start behind the access before a gap, or `beside` it if that reads
-    alone; those back of some tensors take `longer`, in seconds. Tensors with a code are
+    alone; those in of some tensors take `longer`, in seconds. Tensors with a code are
     encoded by the lane that copies them. Bytes end after `slack` times the seconds of a
     copy out where nobody needs them earlier.
     """
@@ -73,7 +83,7 @@ class Swaps:
         beside: bool = False,
         slack: float = _SLACK,
         longer: Mapping[int, float] | None = None,
-        codes: Mapping[int, Leave] | None = None,
+        codes: Mapping[int, StartSwapOut] | None = None,
     ) -> None:
         self.trace = trace
         self._runs = runs
@@ -84,24 +94,26 @@ class Swaps:
         self._beside = beside  # reads that come before them
         self._copies = {gap.value: gap for gap in reversed(self.gaps)}
         self._last = {gap.value: gap for gap in self.gaps}
-        self.leaves: dict[Gap, Leave] = {}
-        self.out_seconds: dict[Gap, float] = {}
-        self.back_seconds: dict[Gap, float] = {}
+        self.leaves: dict[Gap, StartSwapOut] = {}
+        self.swap_out_seconds: dict[Gap, float] = {}
+        self.swap_in_seconds: dict[Gap, float] = {}
         self._lives: dict[int, Life] = {}  # by value
         leaves = self._leaves(codes or {})
         for gap in self.gaps:
             tensor, leave = trace.tensor(gap), leaves[gap.value]
             self.leaves[gap] = leave
-            self.out_seconds[gap] = out_seconds(trace.graph, leave)
+            self.swap_out_seconds[gap] = swap_out_seconds(trace.graph, leave)
             later = (longer or {}).get(tensor, 0.0)
-            self.back_seconds[gap] = back_seconds(trace.graph, leave) + later
+            self.swap_in_seconds[gap] = swap_in_seconds(trace.graph, leave) + later
         self.starts = [0.0, *accumulate(seconds)]  # by place, if nothing waits
 
-    def _leaves(self, codes: Mapping[int, Leave]) -> dict[int, Leave]:
+    def _leaves(self, codes: Mapping[int, StartSwapOut]) -> dict[int, StartSwapOut]:
         """Return the copy out of each value; it goes to the tier that has room."""
         trace = self.trace
         tensors = {value: trace.tensor(gap) for value, gap in self._copies.items()}
-        leaves = {v: codes.get(tensor, Leave(tensor)) for v, tensor in tensors.items()}
+        leaves = {
+            v: codes.get(tensor, StartSwapOut(tensor)) for v, tensor in tensors.items()
+        }
         tiers = tiers_of(trace.graph)
         if is_one(tiers):
             return leaves
@@ -113,7 +125,7 @@ class Swaps:
             for value, name in zip(self._copies, names, strict=True)
         }
 
-    def _life(self, gap: Gap, leave: Leave, end: int) -> Life:
+    def _life(self, gap: Gap, leave: StartSwapOut, end: int) -> Life:
         return life_of(self.trace.graph, leave, self.begin(gap), end)
 
     def rooms(self) -> Rooms:
@@ -124,11 +136,11 @@ class Swaps:
             rooms.take(life, self.leaves[self._copies[value]].tier or tiers[0].name)
         return rooms
 
-    def leave(self, gap: Gap, rooms: Rooms, *, take: bool = False) -> Leave:
+    def leave(self, gap: Gap, rooms: Rooms, *, take: bool = False) -> StartSwapOut:
         """Return how a value leaves in a gap, which may be another one."""
         if gap.value in self._copies:
             return self.leaves[self._copies[gap.value]]
-        leave = Leave(self.trace.tensor(gap))
+        leave = StartSwapOut(self.trace.tensor(gap))
         if is_one(tiers_of(self.trace.graph)):
             return leave
         life = self._life(gap, leave, gap.back)
@@ -155,11 +167,11 @@ class Swaps:
 
     @cached_property
     def lowest(self) -> list[int]:
-        """The bytes in use if each copy out is waited for at once, none back early."""
+        """The bytes in use if each copy out is waited for, and none in is early."""
         return self.trace.loads(self._scratch, self.gaps, self._copies.values())
 
     def on_time(self, goal: int, held: Sequence[int]) -> dict[Gap, int]:
-        """Tell before which place each copy back starts.
+        """Tell before which place each copy in starts.
 
         That is the last from which it ends before its access, one after another on
         their lane, but none from which on a goal in bytes would not hold.
@@ -174,7 +186,7 @@ class Swaps:
         wanted: dict[Gap, float] = {}
         free = float("inf")
         for gap in sorted(self.gaps, key=lambda gap: -gap.back):
-            free = min(free, self.starts[gap.back]) - self.back_seconds[gap]
+            free = min(free, self.starts[gap.back]) - self.swap_in_seconds[gap]
             wanted[gap] = free
         loads = [*held]
         found: dict[Gap, int] = {}
@@ -190,7 +202,7 @@ class Swaps:
         return found
 
     def fastest(self, goal: int, is_over: Callable[[], bool]) -> Walked:
-        """Walk within a goal, with copies back as late as they are in time."""
+        """Walk within a goal, with copies in as late as they are in time."""
         best = self.walk(goal)
         for _ in range(_WALKS):
             if not best.stalls or is_over():
@@ -269,7 +281,7 @@ class _Walk:
 
     def leave(self, gap: Gap) -> None:
         """Start a copy out."""
-        seconds, tier = self.swaps.out_seconds[gap], self.swaps.leaves[gap].tier
+        seconds, tier = self.swaps.swap_out_seconds[gap], self.swaps.leaves[gap].tier
         sure = max(self.clock.now, self.slow[tier]) + self.swaps.slack * seconds
         self.slow[tier] = sure
         pending = _Pending(gap, self.clock.swap_out(seconds, tier), sure)
@@ -303,7 +315,7 @@ class _Walk:
         """End a copy out; the first of them ends earliest."""
         gap, end, _ = self.pending.pop(number)
         self.wait(gap, end)
-        self.events.append(Left(self.swaps.trace.tensor(gap)))
+        self.events.append(EndSwapOut(self.swaps.trace.tensor(gap)))
         self.held -= self.swaps.trace.size(gap)
 
     def stay(self, gap: Gap) -> None:
@@ -316,15 +328,15 @@ class _Walk:
             del self.begun[gap]
 
     def come(self, gap: Gap) -> None:
-        """Start a copy back, of what has left."""
+        """Start a copy in, of what has left."""
         if self.swaps.is_copied(gap) and gap not in self.begun:
             return
         while any(each.gap == gap for each in self.pending):
             self.end(0)
         tier = self.swaps.leaves[gap].tier
-        end = self.clock.swap_in(self.swaps.back_seconds[gap], tier)
+        end = self.clock.swap_in(self.swaps.swap_in_seconds[gap], tier)
         self.coming[gap.value] = gap, end
-        self.events.append(Return(self.swaps.trace.tensor(gap)))
+        self.events.append(StartSwapIn(self.swaps.trace.tensor(gap)))
 
     def wait(self, gap: Gap, end: float) -> None:
         """Have ops wait for a copy."""
