@@ -312,11 +312,9 @@ void Program::take(std::size_t space, bool shared) {
   }
 }
 
-void Program::drop_buffers() {
+void Program::drop(std::size_t space) {
   const Turn turn(*this);
-  for (const Users& each : users_) {
-    if (each.buffer != nullptr) each.buffer->drop();
-  }
+  find_buffer(space).drop();
 }
 
 std::shared_ptr<Buffer> Program::buffer(std::size_t space) {

@@ -800,10 +800,11 @@ cdef class Program:
         with nogil:
             self.core.get().take(place, sharing)
 
-    def drop_buffers(self):
-        """Drop all buffers."""
+    def drop(self, space):
+        """Drop a buffer now; who refers to it keeps its bytes."""
+        cdef size_t place = as_size(space, "a space")
         with nogil:
-            self.core.get().drop_buffers()
+            self.core.get().drop(place)
 
     def buffer(self, space):
         """Return a buffer, with its bytes; None where it is not taken."""

@@ -621,7 +621,7 @@ cdef extern from "memcfg/program.hpp" namespace "memcfg" nogil:
         size_t allocate(size_t space) except +raise_failure
         size_t free(size_t space) except +raise_failure
         void take(size_t space, bool shared) except +raise_failure
-        void drop_buffers() except +raise_failure
+        void drop(size_t space) except +raise_failure
         shared_ptr[Buffer] buffer(size_t space) except +raise_failure
         size_t failed_at() noexcept
         size_t protect(size_t size, Place to) except +raise_failure

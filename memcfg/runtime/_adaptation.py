@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from memcfg import plan as planning
 from memcfg.errors import InfeasiblePlanError
-from memcfg.runtime._program_specs import PlannedSpec, lessons_of, replanned
+from memcfg.runtime._program_specs import ProgramSpec, lessons_of, replanned
 from memcfg.runtime._trial import Trial
 
 if TYPE_CHECKING:
@@ -46,14 +46,13 @@ class Adaptation(Trial):
     """
 
     def __init__(self, program: Program, took: Mapping[object, float]) -> None:
-        assert isinstance(program.spec, PlannedSpec)
         self._rates = program.rates()
         first = self._costed(program.spec, took)
         super().__init__(program.spec, first, program.least_seconds, ())
         lessons = lessons_of(program.spec.policy)
         assert lessons is not None
         self._lessons = lessons
-        self._policy = cast("Policy", program.spec.policy)
+        self._policy = cast("Policy", program.spec.planner)
         self._rounds = 0
 
     def learn(
@@ -86,7 +85,7 @@ class Adaptation(Trial):
             self._policy, self._rounds = found.policy, found.rounds
             self._left.append(spec)
 
-    def _planned_again(self, stays: PlannedSpec, limit: int | None) -> _Found | None:
+    def _planned_again(self, stays: ProgramSpec, limit: int | None) -> _Found | None:
         """Plan by what was measured, unless that gains nothing over a guided plan."""
         plan = self._policy(stays.graph, limit)
         most = (1 - _MARGIN) * stays.plan.elapsed_seconds
@@ -97,7 +96,7 @@ class Adaptation(Trial):
         return _Found(self._policy, plan, self._rounds + 1)
 
     def _fed_back(
-        self, program: Program, stays: PlannedSpec, limit: int | None
+        self, program: Program, stays: ProgramSpec, limit: int | None
     ) -> _Found | None:
         """Start copies back earlier that ops waited for, until the plan is another."""
         policy, rounds, more = self._policy, self._rounds, 1
@@ -117,7 +116,7 @@ class Adaptation(Trial):
             rounds, more = ends, 2 * more  # an op takes longer than what was added
         return None
 
-    def _costed(self, spec: PlannedSpec, took: Mapping[object, float]) -> PlannedSpec:
+    def _costed(self, spec: ProgramSpec, took: Mapping[object, float]) -> ProgramSpec:
         """Return a spec that goes by what was measured."""
         kernels = spec.kernels.with_seconds(took)
         graph = _with_rates(kernels.annotate(spec.graph), self._rates)

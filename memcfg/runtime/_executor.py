@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,6 @@ from memcfg.runtime._budget import Budget, ends_of_pages
 from memcfg.runtime._kernels import Kernels
 from memcfg.runtime._program import Program
 from memcfg.runtime._program_specs import (
-    PlannedSpec,
     PolicyLike,
     ProgramSpec,
     contending,
@@ -55,7 +54,7 @@ if TYPE_CHECKING:
     from memcfg.devices import Device
     from memcfg.graph import Graph
     from memcfg.plan import Plan
-    from memcfg.runtime._modes import ExecutionMode
+    from memcfg.runtime._placement import ExecutionMode
     from memcfg.runtime._report import MemoryReport
 
 __all__ = ["Executor"]
@@ -175,9 +174,7 @@ class Executor:
     def plans(self) -> Mapping[str, Plan]:
         """The plan of each loaded program that has one."""
         return {
-            name: spec.plan
-            for name, spec in self._specs.items()
-            if isinstance(spec, PlannedSpec)
+            name: spec.plan for name, spec in self._specs.items() if spec.mode is None
         }
 
     @property
@@ -245,7 +242,7 @@ class Executor:
             self._settle()
             policy = without_lessons(policy)
             specs = program_specs({"": graph}, policy, {}, self._budget(), {})
-            return cast("PlannedSpec", specs[""]).plan
+            return specs[""].plan
 
     def fits(self, graph: Graph, policy: PolicyLike, promised: int = 0) -> bool:
         """Tell whether a graph has a plan under the device's budget.
@@ -617,7 +614,6 @@ class Executor:
         with self.lock.turn():
             made = self._program(name)
             spec = made.spec
-            assert isinstance(spec, PlannedSpec)  # others are not due
             self._settle()
             trial = self._trials.get(name)
             if trial is None or trial.running is not spec:
@@ -640,7 +636,7 @@ class Executor:
             self._note(name, best)
             self._trials.pop(name)
 
-    def _trial(self, made: Program, spec: PlannedSpec) -> Trial:
+    def _trial(self, made: Program, spec: ProgramSpec) -> Trial:
         """Have what is to run beside a program that has run."""
         if lessons_of(spec.policy) is not None:
             self._note_seconds(made)
@@ -654,7 +650,7 @@ class Executor:
         for key, seconds in made.took().items():
             self._took[key] = min(seconds, self._took.get(key, seconds))
 
-    def _takes_place(self, name: str, spec: PlannedSpec) -> bool:
+    def _takes_place(self, name: str, spec: ProgramSpec) -> bool:
         """Have a program of another spec, if there is memory, and disk, for it."""
         try:
             self._replace({**self._specs, name: spec}, {})
@@ -663,7 +659,7 @@ class Executor:
         trim_heap()
         return True
 
-    def _note(self, name: str, spec: PlannedSpec) -> None:
+    def _note(self, name: str, spec: ProgramSpec) -> None:
         """Have a program's spec that says the same of it."""
         self._contents = self._loaded._replace(specs={**self._specs, name: spec})
         if name in self._programs:

@@ -1,7 +1,7 @@
 """A graph compiled against an arena: instructions with places.
 
-Owns the reading of a plan, or of a schedule and its layout, as a list of instructions,
-where each tensor lies at the start and at the end of a run, and which inputs can be
+Owns the reading of a plan and its placement as a list of instructions, where each
+tensor lies at the start and at the end of a run, and which inputs can be
 read elsewhere.
 """
 
@@ -20,22 +20,21 @@ from memcfg.errors import KernelError, ResourceExhaustedError
 from memcfg.ops._dtypes import array_dtype
 from memcfg.runtime._inputs import Readers
 from memcfg.runtime._kernels import Copied
-from memcfg.runtime._modes import held, lifetimes
-from memcfg.runtime._program_specs import PlannedSpec, ProgramSpec, ScheduledSpec
+from memcfg.runtime._placement import ARENA
 from memcfg.runtime._report import CodingEntry, MemoryReport, TimelineEntry
 from memcfg.runtime._state import PackedState, model_tag, state_bytes
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     import numpy.typing as npt
 
     from memcfg._core import Program as Loop
     from memcfg._core.engine import Arena, Counter
-    from memcfg.devices import Device, TierSpace, UnboundKernel
+    from memcfg.devices import Device, TierSpace
     from memcfg.graph import Graph, Op
-    from memcfg.runtime._schedule import Schedule
+    from memcfg.runtime._program_specs import ProgramSpec
 
 __all__ = ["Program"]
 
@@ -58,11 +57,11 @@ class _Codes:
 
 
 class Program:
-    """A graph and its plan or layout, ready to run in an arena of a model.
+    """A graph, its plan and its placement, ready to run in an arena of a model.
 
-    State lies at the front of the arena. With a layout the other tensors lie in buffers
-    of the pool: a step begins with the first `view` or `bind` of an input, or with
-    `run`, and what it made stays until `finish`.
+    State lies at the front of the arena. A placement has other tensors in buffers of
+    the pool. With buffers, a step begins with the first `view` or `bind` of an input,
+    or with `run`, and what it made stays until `finish`.
     """
 
     def __init__(
@@ -96,21 +95,22 @@ class Program:
         self._places: dict[int, _Place] = {}
         self._unguarded = set(spec.graph.losses)
         self._spaces: list[int] = []  # of the buffers
+        self._kept_spaces: set[int] = set()  # of those that are kept for the next step
+        # By the index of an op's action: buffers that it takes first, and frees last.
+        self._begins: dict[int, list[int]] = defaultdict(list)
+        self._ends: dict[int | None, list[int]] = defaultdict(list)
         self._begun = self._ran = False  # of a step in buffers
         self._holds = (
             False  # whether it may have buffers that are kept for the next step
         )
-        self._alignment = 64
+        self._alignment = spec.plan.alignment
         readers = Readers(spec.graph)
         try:
-            if isinstance(spec, PlannedSpec):
-                self._alignment = spec.plan.alignment
-                for index, action in enumerate(spec.plan.actions):
-                    self._compile(index, action, readers)
-                if spec.packed:
-                    self._packer = self._compile_packer(spec)
-            elif isinstance(spec, ScheduledSpec):
-                self._compile_schedule(spec, readers, owner)
+            self._add_buffers(owner)
+            for index, action in enumerate(spec.plan.actions):
+                self._compile(index, action, readers)
+            if spec.packed:
+                self._packer = self._compile_packer(spec)
         except BaseException:
             self.close()  # the frames of the error would hold the arena
             raise
@@ -237,7 +237,6 @@ class Program:
         Of each instruction they are the least of the steps, of equal ops their mean.
         Those of a byte that was copied as it is are of the slower direction.
         """
-        assert isinstance(self.spec, PlannedSpec)
         least = self.least_of_instructions()
         found: dict[object, list[float]] = defaultdict(list)
         for index, action in enumerate(self.spec.plan.actions):
@@ -251,7 +250,6 @@ class Program:
 
     def _copied(self) -> dict[Copied, float]:
         """Return the seconds of a byte to each tier that was copied to."""
-        assert isinstance(self.spec, PlannedSpec)
         least = self.least_of_instructions()
         nbytes: dict[tuple[str, type], int] = defaultdict(int)
         seconds: dict[tuple[str, type], float] = defaultdict(float)
@@ -279,7 +277,6 @@ class Program:
         Both ways together, encoded or not, as feedback by what one copy took wants it;
         `took` has those of the slower direction, for who plans.
         """
-        assert isinstance(self.spec, PlannedSpec)
         least = self.least_of_instructions()
         nbytes: dict[str, int] = defaultdict(int)
         seconds: dict[str, float] = defaultdict(float)
@@ -295,7 +292,6 @@ class Program:
 
         Ops waited for a copy if they did for longer than a hundredth of its seconds.
         """
-        assert isinstance(self.spec, PlannedSpec)
         plan = self.spec.plan
         least = self.least_of_instructions()
         took = {index: least[each] for index, each in self.instructions.items()}
@@ -329,8 +325,9 @@ class Program:
         for (_, at_end), (offset, array) in self._staged.items():
             if not at_end:
                 self.device.write(self.arena, offset, array)
-        if isinstance(self.spec, ScheduledSpec):
-            for tensor in self.spec.schedule.fed or (None,):
+        if self._spaces:
+            fed = [t for t, place in self._first.items() if place[0]]
+            for tensor in fed or (None,):
                 self._take(tensor)
             self._ran = True
 
@@ -361,10 +358,9 @@ class Program:
             self.finish()
         try:
             if not self._begun:
-                if self._scheduled.layout.kept:
+                for space in self._kept_spaces:  # another one for what arrays keep
                     self._holds = True
-                    for space in self._spaces:  # another one for what arrays keep
-                        self._loop.take(space, shared=False)
+                    self._loop.take(space, shared=False)
                 self._begun = True
             if tensor is not None:
                 self._loop.take(self._first[tensor][0])
@@ -404,15 +400,16 @@ class Program:
             name = next(iter(bound))
             self._loop.unbind(self._inputs[name][0])
             bound.discard(name)
-        if self._spaces and not self._scheduled.layout.kept:
-            self._loop.drop_buffers()
+        for space in self._spaces:
+            if space not in self._kept_spaces:
+                self._loop.drop(space)
         self._begun = self._ran = False  # last: whatever interrupts, it is done again
 
     def give_back(self) -> None:
         """Finish, and free what was kept for the next step too."""
         self.finish()
-        if self._spaces:
-            self._loop.drop_buffers()
+        for space in self._kept_spaces:
+            self._loop.drop(space)
         self._holds = False
 
     @property
@@ -425,8 +422,8 @@ class Program:
         """Bytes of the buffers that it keeps for its next step, by name."""
         if not self._holds:
             return {}
-        layout = self._scheduled.layout
-        return dict(zip(layout.names, layout.sizes, strict=True))
+        buffers = self.spec.placement.buffers
+        return {each.name: each.nbytes for each in buffers if each.kept}
 
     def close(self) -> None:
         """Let go of the arena and of all buffers; the program cannot be used again.
@@ -441,16 +438,11 @@ class Program:
         self._arena = None
         self._staged.clear()
 
-    @property
-    def _scheduled(self) -> ScheduledSpec:
-        assert isinstance(self.spec, ScheduledSpec)
-        return self.spec
-
     def _unbind(self, name: str) -> None:
         self._loop.unbind(self._inputs[name][0])
         self._bound.discard(name)
 
-    def _compile_packer(self, spec: PlannedSpec) -> Loop:
+    def _compile_packer(self, spec: ProgramSpec) -> Loop:
         loop: Loop = self.device.program(self.arena, {})
         for each in spec.packed:
             tensors = (*each.weights, each.packed)
@@ -462,62 +454,51 @@ class Program:
             )
         return loop
 
-    def _compile_schedule(
-        self, spec: ScheduledSpec, readers: Readers, owner: str
-    ) -> None:
-        loop, schedule, layout = self._loop, spec.schedule, spec.layout
-        tag = model_tag(owner)
-        names = [f"{tag}: {name}" for name in layout.names] or [tag] * len(layout.sizes)
-        self._spaces = [
-            loop.add_buffer(self.device.pool, size, name)
-            for size, name in zip(layout.sizes, names, strict=True)
-        ]
-        begins: dict[int, list[int]] = defaultdict(list)
-        ends: dict[int | None, list[int]] = defaultdict(list)
-        lives = lifetimes(schedule, layout)
+    def _add_buffers(self, owner: str) -> None:
+        """Have the buffers of the placement, and when each is taken and dropped."""
+        spec, tag = self.spec, model_tag(owner)
+        for each in spec.placement.buffers:
+            name = f"{tag}: {each.name}" if each.name else tag
+            space = self._loop.add_buffer(self.device.pool, each.nbytes, name)
+            self._spaces.append(space)
+            if each.kept:
+                self._kept_spaces.add(space)
+        lives = spec.placement.lifetimes(spec.graph, spec.plan)
         for space, life in zip(self._spaces, lives, strict=True):
-            begins[life.first].append(space)
-            ends[life.last].append(space)
-        offset = 0
-        for tensor in schedule.graph.persistent:
-            self._place(tensor, (0, offset))
-            offset += align_up(schedule.graph.tensors[tensor].nbytes)
-        self._first = dict(self._places)
-        for tensor in schedule.fed:
-            place = self._in_buffer(layout.tensors[tensor])
-            self._first[tensor] = self._places[tensor] = place
-        for each in schedule.ops:
-            op = schedule.graph.ops[each.op]
-            self._ops |= {loop.allocate(space): op for space in begins[each.number]}
-            self._places |= {t: self._in_buffer(layout.tensors[t]) for t in each.makes}
-            self._places |= {out: self._places[state] for out, state in each.aliases}
-            scratch = layout.scratch.get(each.number)
-            own = None if scratch is None else self._in_buffer(scratch)
-            self._compute(op, spec.kernels.get(each.op), own, readers)
-            for tensor in each.ends:
-                del self._places[tensor]
-            for space in ends[each.number]:
-                loop.free(space)
+            if space not in self._kept_spaces:
+                self._begins[life.first].append(space)
+                self._ends[life.last].append(space)
 
     def _in_buffer(self, place: tuple[int, int]) -> _Place:
-        return self._spaces[place[0]], place[1]
+        buffer, offset = place
+        return (0 if buffer == ARENA else self._spaces[buffer]), offset
+
+    def _home(self, tensor: int, offset: int) -> _Place | None:
+        """Return where a tensor lies that the plan allocates; None: nobody reads it."""
+        spec = self.spec
+        if spec.mode is None or tensor in spec.graph.persistent:
+            return 0, offset
+        found = spec.placement.tensors.get(tensor)
+        return None if found is None else self._in_buffer(found)
+
+    def _scratch(self, action: planning.Compute) -> _Place | None:
+        """Return where an op's scratch lies."""
+        found = self.spec.placement.scratch.get(action.op)
+        if found is not None:
+            return self._in_buffer(found)
+        return None if action.scratch_offset is None else (0, action.scratch_offset)
 
     def _compile(self, index: int, action: planning.Action, readers: Readers) -> None:
         match action:
             case planning.Alloc(tensor, offset):
-                self._place(tensor, (0, offset))
+                self._place(tensor, self._home(tensor, offset))
             case planning.Alias(output, source):
                 self._place(output, self._places[source])
             case planning.Free(tensor):
                 if self._places.pop(tensor, None) is None:
-                    del self._codes.here[tensor]
-            case planning.Compute(op, algorithm, scratch):
-                self.instructions[index] = self._compute(
-                    self.graph.ops[op],
-                    self.spec.kernels.get(op, algorithm),
-                    None if scratch is None else (0, scratch),
-                    readers,
-                )
+                    self._codes.here.pop(tensor, None)
+            case planning.Compute():
+                self._take_and_compute(index, action, readers)
             case planning.SwapOut() | planning.SwapIn():
                 readers.fix(action.tensor)
                 self.instructions[index] = self._copy(action)
@@ -529,6 +510,16 @@ class Program:
                 self.instructions[index] = self._encode(action)
             case planning.Decode(tensor, offset):
                 self.instructions[index] = self._decode(tensor, offset)
+
+    def _take_and_compute(
+        self, index: int, action: planning.Compute, readers: Readers
+    ) -> None:
+        """Run an op between the buffers that it takes first and those it frees last."""
+        for space in self._begins[index]:
+            self._ops[self._loop.allocate(space)] = self.graph.ops[action.op]
+        self.instructions[index] = self._compute(action, readers)
+        for space in self._ends[index]:
+            self._loop.free(space)
 
     def _copy(self, action: planning.SwapOut | planning.SwapIn) -> int:
         """Start a copy on the lane of its tier and direction."""
@@ -595,13 +586,16 @@ class Program:
             end = offset + align_up(nbytes, self._alignment)
             self.touched_bytes = max(self.touched_bytes, end)
 
-    def _place(self, tensor: int, place: _Place) -> None:
+    def _place(self, tensor: int, place: _Place | None) -> None:
+        if place is None:
+            return
         self._places[tensor] = place
-        self._first.setdefault(tensor, place)
+        if self.spec.mode is None or self.graph.producer[tensor] is None:
+            self._first.setdefault(tensor, place)
 
-    def _compute(
-        self, op: Op, kernel: UnboundKernel, scratch: _Place | None, readers: Readers
-    ) -> int:
+    def _compute(self, action: planning.Compute, readers: Readers) -> int:
+        op, scratch = self.graph.ops[action.op], self._scratch(action)
+        kernel = self.spec.kernels.get(action.op, action.algorithm)
         operands = (*op.inputs, *op.outputs)
         if op.phase == "update" and not self._updates:
             self._updates = True
@@ -629,14 +623,12 @@ class Program:
 
     def report(self, name: str, *, verify: bool) -> MemoryReport:
         """Tell what a step takes; with `verify`, run one and look."""
-        if isinstance(self.spec, PlannedSpec):
-            return _measure_planned(self, self.spec.plan, name, verify=verify)
-        return _measure_scheduled(self, self._scheduled, name, verify=verify)
+        return _measure(self, name, verify=verify)
 
 
 def _timed_steps(spec: ProgramSpec) -> int:
     """Return how many steps of a program are timed, the first ones."""
-    if not isinstance(spec, PlannedSpec) or not spec.timed:
+    if not spec.timed:
         return 0
     return 1 if spec.passive else _TIMED_STEPS
 
@@ -666,10 +658,10 @@ _CHUNK = 1 << 20  # bytes looked at in one go
 
 
 class _Live(NamedTuple):
-    """What is in use while one op runs: (offset, bytes, role)."""
+    """What is in use while one op runs: (space, offset), bytes and role."""
 
     op: Op
-    ranges: tuple[tuple[int, int, str], ...]
+    ranges: tuple[tuple[_Place, int, str], ...]
 
     @property
     def live_bytes(self) -> int:
@@ -677,36 +669,51 @@ class _Live(NamedTuple):
 
     @property
     def top_bytes(self) -> int:
-        return max((offset + nbytes for offset, nbytes, _ in self.ranges), default=0)
+        """The end of what is in use in the arena."""
+        ends = (at + nbytes for (space, at), nbytes, _ in self.ranges if not space)
+        return max(ends, default=0)
 
 
-def _measure_planned(
-    program: Program, plan: planning.Plan, name: str, *, verify: bool
-) -> MemoryReport:
-    """Report on a program; with `verify`, run it against a canary first."""
-    device, arena = program.device, program.arena
-    live = _live_by_op(program.graph, plan)
+def _measure(program: Program, name: str, *, verify: bool) -> MemoryReport:
+    """Report on a program; with `verify`, run it first.
+
+    What is in the arena is looked for against a canary, buffers are in the pool's
+    books.
+    """
+    device, spec = program.device, program.spec
+    live = _live_by_op(program)
     seconds: list[float | None] = [None] * len(live)
-    peak, changed = program.touched_bytes, None
-    if verify:
-        peak, changed, seconds = _verify(program, plan.alignment)
+    changed = None
+    if spec.mode is None:
+        tops = [each.top_bytes for each in live]
+        predicted, peak = spec.plan.peak_bytes, program.touched_bytes
+        if verify:
+            peak, changed, seconds = _verify(program, spec.plan.alignment)
+    else:
+        held = spec.placement.held(spec.graph, spec.plan)
+        tops = [spec.arena_bytes + nbytes for nbytes, _ in held]
+        predicted = max(tops)
+        if verify:
+            tops, seconds = _verify_buffers(program)
+        peak = max(tops)
     fullest = max(live, key=lambda each: each.live_bytes)
     return MemoryReport(
         program=name,
         device=device.name,
         limit_bytes=device.pool.limit,
-        predicted_peak_bytes=plan.peak_bytes,
+        predicted_peak_bytes=predicted,
         measured_peak_bytes=peak,
         changed_peak_bytes=changed,
         verified=verify,
-        arena_bytes=arena.nbytes,
+        arena_bytes=program.arena.nbytes,
         by_role=_by_role(fullest),
         timeline=tuple(
-            TimelineEntry(m.op.name, m.op.phase, m.live_bytes, m.top_bytes, s)
-            for m, s in zip(live, seconds, strict=True)
+            TimelineEntry(m.op.name, m.op.phase, m.live_bytes, top, s)
+            for m, top, s in zip(live, tops, seconds, strict=True)
         ),
-        tier_bytes=dict(program.spec.tier_bytes),
-        saved_bytes=program.spec.saved_bytes,
+        mode="enabled" if spec.mode is None else spec.mode.name,
+        tier_bytes=dict(spec.tier_bytes),
+        saved_bytes=spec.saved_bytes,
         codings=program.codings(),
     )
 
@@ -773,34 +780,33 @@ def _feed(program: Program) -> None:
                 array[...] = rng.standard_normal(array.shape, np.float32)
 
 
-def _live_by_op(graph: Graph, plan: planning.Plan) -> list[_Live]:
+def _live_by_op(program: Program) -> list[_Live]:
     """Walk the plan; an aliased tensor shares its bytes, which count once."""
-    offsets: dict[int, int] = {}  # by tensor
-    encoded: dict[int, tuple[int, int, str]] = {}  # tensor -> its encoding
+    graph, plan = program.graph, program.spec.plan
+    places: dict[int, _Place] = {}  # by tensor
+    encoded: dict[int, tuple[_Place, int, str]] = {}  # tensor -> its encoding
     found: list[_Live] = []
     for action in plan.actions:
         match action:
             case planning.Alloc(tensor, offset):
-                offsets[tensor] = offset
+                if (home := program._home(tensor, offset)) is not None:
+                    places[tensor] = home
             case planning.Alias(output, source):
-                offsets[output] = offsets[source]
+                places[output] = places[source]
             case planning.Free(tensor):
-                if offsets.pop(tensor, None) is None:
-                    del encoded[tensor]
+                if places.pop(tensor, None) is None:
+                    encoded.pop(tensor, None)
             case planning.Encode(tensor, nbytes=nbytes, offset=offset):
                 role = graph.tensors[tensor].role
-                encoded[tensor] = (offset, align_up(nbytes, plan.alignment), role)
+                size = align_up(nbytes, plan.alignment)
+                encoded[tensor] = ((0, offset), size, role)
             case planning.Decode(tensor, offset):
-                offsets[tensor] = offset
+                places[tensor] = 0, offset
                 del encoded[tensor]
-            case planning.Compute(index, algorithm, scratch):
-                op = graph.ops[index]
-                nbytes = next(
-                    (a.scratch_bytes for a in op.algorithms if a.name == algorithm),
-                    op.scratch_bytes,
-                )
-                own = None if scratch is None else (scratch, nbytes)
-                used = _ranges(graph, plan.alignment, offsets, own)
+            case planning.Compute():
+                used = _ranges(graph, plan.alignment, places)
+                used += _scratch_range(program, action)
+                op = graph.ops[action.op]
                 found.append(_Live(op, (*used, *encoded.values())))
             case _:
                 pass
@@ -808,20 +814,26 @@ def _live_by_op(graph: Graph, plan: planning.Plan) -> list[_Live]:
 
 
 def _ranges(
-    graph: Graph,
-    line: int,
-    offsets: dict[int, int],
-    scratch: tuple[int, int] | None,
-) -> list[tuple[int, int, str]]:
-    found: dict[int, tuple[int, int, str]] = {}
-    for tensor, offset in offsets.items():
+    graph: Graph, line: int, places: dict[int, _Place]
+) -> list[tuple[_Place, int, str]]:
+    found: dict[_Place, tuple[_Place, int, str]] = {}
+    for tensor, place in places.items():
         entry = graph.tensors[tensor]
-        if offset not in found or align_up(entry.nbytes, line) > found[offset][1]:
-            found[offset] = (offset, align_up(entry.nbytes, line), entry.role)
-    used = list(found.values())
-    if scratch is not None and scratch[1]:
-        used.append((scratch[0], align_up(scratch[1], line), "scratch"))
-    return used
+        nbytes = align_up(entry.nbytes, line)
+        if place not in found or nbytes > found[place][1]:
+            found[place] = (place, nbytes, entry.role)
+    return list(found.values())
+
+
+def _scratch_range(
+    program: Program, action: planning.Compute
+) -> list[tuple[_Place, int, str]]:
+    op, place = program.graph.ops[action.op], program._scratch(action)
+    own = (a.scratch_bytes for a in op.algorithms if a.name == action.algorithm)
+    nbytes = next(own, op.scratch_bytes)
+    if place is None or not nbytes:
+        return []
+    return [(place, align_up(nbytes, program.spec.plan.alignment), "scratch")]
 
 
 def _by_role(live: _Live) -> dict[str, int]:
@@ -831,45 +843,12 @@ def _by_role(live: _Live) -> dict[str, int]:
     return total
 
 
-def _measure_scheduled(
-    program: Program, spec: ScheduledSpec, name: str, *, verify: bool
-) -> MemoryReport:
-    """Report on a program; with `verify`, run it and ask the pool at each op."""
-    device, schedule = program.device, spec.schedule
-    state = state_bytes(program.graph)
-    in_use = [state + nbytes for nbytes, _ in held(schedule, spec.layout)]
-    predicted = max(in_use)
-    seconds: list[float | None] = [None] * len(in_use)
-    if verify:
-        in_use, seconds = _verify_scheduled(program, state)
-    roles = [dict(each) for each in _roles(schedule)]
-    live = [sum(found.values()) for found in roles]
-    return MemoryReport(
-        program=name,
-        device=device.name,
-        limit_bytes=device.pool.limit,
-        predicted_peak_bytes=predicted,
-        measured_peak_bytes=max(in_use),
-        changed_peak_bytes=None,
-        verified=verify,
-        arena_bytes=program.arena.nbytes,
-        by_role=roles[live.index(max(live))],
-        timeline=tuple(
-            TimelineEntry(op.name, op.phase, live[i], in_use[i], seconds[i])
-            for i, op in enumerate(schedule.graph.ops[each.op] for each in schedule.ops)
-        ),
-        mode=spec.mode.name,
-    )
-
-
-def _verify_scheduled(
-    program: Program, state: int
-) -> tuple[list[int], list[float | None]]:
+def _verify_buffers(program: Program) -> tuple[list[int], list[float | None]]:
     """Run a step on made-up input: by op the model's bytes in the pool, and seconds."""
-    device, arena = program.device, program.arena
+    device, arena, spec = program.device, program.arena, program.spec
     program.give_back()
     before = device.pool.stats().current_bytes
-    saved = np.empty(state, np.uint8)
+    saved = np.empty(state_bytes(program.graph), np.uint8)
     device.read(arena, 0, saved)
     try:
         _feed(program)
@@ -878,22 +857,4 @@ def _verify_scheduled(
         program.finish()
         device.write(arena, 0, saved)
         program.forget_packed()
-    return [state + nbytes - before for nbytes in in_use], list(seconds)
-
-
-def _roles(schedule: Schedule) -> Iterator[dict[str, int]]:
-    """Bytes in use by role at each op."""
-    tensors = schedule.graph.tensors
-    live: dict[str, int] = {}
-    for tensor in (*schedule.graph.persistent, *schedule.fed):
-        role = tensors[tensor].role
-        live[role] = live.get(role, 0) + schedule.rounded(tensor)
-    for each in schedule.ops:
-        for tensor in each.makes:
-            role = tensors[tensor].role
-            live[role] = live.get(role, 0) + schedule.rounded(tensor)
-        scratch = schedule.scratch(each)
-        here = {**live, "scratch": scratch} if scratch else live
-        yield {role: nbytes for role, nbytes in here.items() if nbytes}
-        for tensor in each.ends:
-            live[tensors[tensor].role] -= schedule.rounded(tensor)
+    return [spec.arena_bytes + nbytes - before for nbytes in in_use], list(seconds)

@@ -1,4 +1,4 @@
-"""From graphs to what programs are compiled from: kernels, and a plan or a layout.
+"""From graphs to what programs are compiled from: kernels, a plan and a placement.
 
 Owns the refusal when a graph does not fit the budget. Takes no memory.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from memcfg import plan as planning
@@ -16,8 +16,8 @@ from memcfg._caller import outside
 from memcfg.errors import InfeasiblePlanError, KernelError, PlanError
 from memcfg.plan.search._policy import Lessons, Method
 from memcfg.runtime._kernels import Kernels
-from memcfg.runtime._modes import ExecutionMode, Layout, held, with_margin
 from memcfg.runtime._packing import Packed, PackedWeight, plan_packed
+from memcfg.runtime._placement import ExecutionMode, Placement, with_margin
 from memcfg.runtime._schedule import Schedule
 from memcfg.runtime._state import state_bytes
 from memcfg.units import align_up, format_bytes
@@ -28,10 +28,8 @@ if TYPE_CHECKING:
     from memcfg.runtime._budget import Budget
 
 __all__ = [
-    "PlannedSpec",
     "PolicyLike",
     "ProgramSpec",
-    "ScheduledSpec",
     "contending",
     "lessons_of",
     "program_specs",
@@ -49,36 +47,32 @@ class ProgramSpec:
     source: Graph
     graph: Graph  # with the kernels' scratch
     kernels: Kernels
+    plan: planning.Plan
     saved_bytes: int  # of state, on the host, while it changes
     tier_bytes: Mapping[str, int]
     arena_bytes: int
-    buffer_bytes: int  # that it has of the pool beside the arena, at most
-
-
-@dataclass(frozen=True)
-class PlannedSpec(ProgramSpec):
-    """Offsets in the arena by a plan, and what that was decided by."""
-
-    policy: PolicyLike
-    budget: int | None
-    plan: planning.Plan
+    # Of a plan that no policy made.
+    mode: ExecutionMode | None = None
+    placement: Placement = field(default_factory=Placement)
+    buffer_bytes: int = 0  # that it has of the pool beside the arena, at most
+    margin_bytes: int = 0  # beside these: what the ends of pages may cost
+    # Of a plan that a policy made, and what it was decided by.
+    policy: PolicyLike | None = None
+    budget: int | None = None
     packed: tuple[PackedWeight, ...] = ()
     timed: bool = False  # whether its first steps are, to be planned again by that
     passive: bool = False  # whether its plan is of a first step alone
 
+    @property
+    def planner(self) -> PolicyLike:
+        """The policy that made the plan; pre: the program has no mode."""
+        assert self.policy is not None
+        return self.policy
+
     def serves(self, source: Graph, policy: PolicyLike, budget: int | None) -> bool:
         """Whether planning again would give the same."""
-        return self.source is source and self.policy == policy and self.budget == budget
-
-
-@dataclass(frozen=True)
-class ScheduledSpec(ProgramSpec):
-    """Buffers by the layout of an execution mode."""
-
-    mode: ExecutionMode
-    schedule: Schedule
-    layout: Layout
-    margin_bytes: int  # beside `buffer_bytes`: what the ends of pages may cost
+        own = (self.policy, self.budget)
+        return self.mode is None and self.source is source and own == (policy, budget)
 
 
 def program_specs(
@@ -93,21 +87,21 @@ def program_specs(
     Raises InfeasiblePlanError with the largest of the smallest limits, or PlanError
     for a plan that the validator finds invalid or the runtime cannot carry out.
     """
-    scheduled = {
-        name: _scheduled(name, graph, modes[name], budget, known.get(name))
+    laid_out = {
+        name: _laid_out(name, graph, modes[name], budget, known.get(name))
         for name, graph in graphs.items()
         if name in modes
     }
     rest = {name: graph for name, graph in graphs.items() if name not in modes}
-    specs = scheduled.values()
+    specs = laid_out.values()
     aside = max((spec.buffer_bytes for spec in specs), default=0)
     enough = max((spec.buffer_bytes + spec.margin_bytes for spec in specs), default=0)
     left = budget.beside(aside, enough)
-    for name, spec in scheduled.items():
+    for name, spec in laid_out.items():
         if spec.buffer_bytes == aside:
             left.check(name, spec.arena_bytes, planning.lower_bound(spec.graph))
     found: dict[str, ProgramSpec] = {
-        **scheduled,
+        **laid_out,
         **_planned_all(rest, policy, left, known),
     }
     return {name: found[name] for name in graphs}
@@ -119,11 +113,11 @@ def _planned_all(
     budget: Budget,
     known: Mapping[str, ProgramSpec],
 ) -> dict[str, ProgramSpec]:
-    specs: dict[str, PlannedSpec] = {}
+    specs: dict[str, ProgramSpec] = {}
     failures: list[tuple[str, InfeasiblePlanError]] = []
     for name, source in graphs.items():
         old = known.get(name)
-        if isinstance(old, PlannedSpec) and old.serves(source, policy, budget.nbytes):
+        if old is not None and old.serves(source, policy, budget.nbytes):
             specs[name] = old
             continue
         try:
@@ -163,7 +157,7 @@ def _tell_less_scratch(plans: Sequence[planning.Plan], budget: Budget) -> None:
     )
 
 
-def lessons_of(policy: PolicyLike) -> Lessons | None:
+def lessons_of(policy: PolicyLike | None) -> Lessons | None:
     """Return how a policy learns from real steps, if it does."""
     return policy.learns if isinstance(policy, Method) else None
 
@@ -173,7 +167,7 @@ def without_lessons(policy: PolicyLike) -> PolicyLike:
     return replace(policy, learns=None) if isinstance(policy, Method) else policy
 
 
-def planned_spec(source: Graph, policy: PolicyLike, budget: Budget) -> PlannedSpec:
+def planned_spec(source: Graph, policy: PolicyLike, budget: Budget) -> ProgramSpec:
     """Plan a program; the first step alone, if the policy learns from that."""
     try:
         kernels = Kernels(source, budget.device, budget.times, budget.took)
@@ -213,26 +207,25 @@ def planned_spec(source: Graph, policy: PolicyLike, budget: Budget) -> PlannedSp
 
 def _spec(
     source: Graph, found: Packed, policy: PolicyLike, budget: Budget
-) -> PlannedSpec:
+) -> ProgramSpec:
     """Return the spec of a plan that the device can run within the budget."""
     plan, limit = _checked(found.graph, found.plan, budget), budget.nbytes
-    spec = PlannedSpec(
+    spec = ProgramSpec(
         source,
         found.graph,
         found.kernels,
         **_needs(found.graph, found.kernels, plan, budget.device),
-        buffer_bytes=0,
+        plan=plan,
         policy=policy,
         budget=limit,
-        plan=plan,
         packed=found.weights,
     )
     return replace(spec, timed=budget.times == "measured" and _is_choice(spec))
 
 
 def contending(
-    spec: PlannedSpec, took: Mapping[object, float], budget: Budget
-) -> tuple[PlannedSpec, list[PlannedSpec]]:
+    spec: ProgramSpec, took: Mapping[object, float], budget: Budget
+) -> tuple[ProgramSpec, list[ProgramSpec]]:
     """Cost a plan by seconds that its ops took in steps, and find what may be faster.
 
     That is what `plan.reconsidered` makes of these seconds, if it is another plan, and
@@ -244,8 +237,8 @@ def contending(
     limits = [limit for limit in (spec.budget, budget.nbytes) if limit is not None]
     limit = min(limits, default=None)
     stays = planning.recosted(graph, spec.plan)
-    fastest = planning.reconsidered(spec.policy, graph, spec.plan, limit)
-    found = planning.contenders(spec.policy, graph, fastest, limit)
+    fastest = planning.reconsidered(spec.planner, graph, spec.plan, limit)
+    found = planning.contenders(spec.planner, graph, fastest, limit)
     known = replace(spec, graph=graph, kernels=kernels, plan=stays, timed=True)
     others = [
         replanned(known, other, budget)
@@ -255,7 +248,7 @@ def contending(
     return known, others
 
 
-def replanned(spec: PlannedSpec, plan: planning.Plan, budget: Budget) -> PlannedSpec:
+def replanned(spec: ProgramSpec, plan: planning.Plan, budget: Budget) -> ProgramSpec:
     """Return a program by another plan of its graph, whose first steps are timed.
 
     Raises PlanError as `program_specs` does.
@@ -267,7 +260,7 @@ def replanned(spec: PlannedSpec, plan: planning.Plan, budget: Budget) -> Planned
     return replace(spec, plan=plan, timed=True, passive=False, **needs)
 
 
-def _is_choice(spec: PlannedSpec) -> bool:
+def _is_choice(spec: ProgramSpec) -> bool:
     """Whether other actions might do the same in less time.
 
     A policy has chosen the method, or learns from steps, and some ops run again or some
@@ -404,14 +397,15 @@ def _saved(
     return state_bytes(graph)
 
 
-def _scheduled(
+def _laid_out(
     name: str,
     source: Graph,
     mode: ExecutionMode,
     budget: Budget,
     old: ProgramSpec | None,
-) -> ScheduledSpec:
-    if isinstance(old, ScheduledSpec) and old.source is source and old.mode == mode:
+) -> ProgramSpec:
+    """Return the spec of a program that a mode lays out; InfeasiblePlanError."""
+    if old is not None and old.source is source and old.mode == mode:
         return old
     if budget.device.space != "host":
         raise RuntimeError(
@@ -427,22 +421,21 @@ def _scheduled(
         raise
     graph = kernels.annotate(graph)
     schedule = Schedule.of(graph, mode.order(graph))
-    layout = mode.layout(schedule)
-    at_ops = held(schedule, layout)
+    plan, placement = schedule.plan(mode.name), mode.layout(schedule)
+    planning.validate(graph, plan)
+    at_ops = placement.held(graph, plan)
     needed = max(nbytes for nbytes, _ in at_ops)
     enough = max(with_margin(*each) for each in at_ops)
-    ops = [(each.op, None) for each in schedule.ops]
-    saved = _saved(graph, kernels, ops, budget.device, fails=False)
-    return ScheduledSpec(
+    needs = _needs(graph, kernels, plan, budget.device)
+    needs["arena_bytes"] = placement.arena_bytes or state_bytes(graph)
+    return ProgramSpec(
         source,
         graph,
         kernels,
-        saved,
-        {"host": saved} if saved else {},
-        state_bytes(graph),
-        needed,
-        mode,
-        schedule,
-        layout,
-        enough - needed,
+        plan,
+        **needs,
+        mode=mode,
+        placement=placement,
+        buffer_bytes=needed,
+        margin_bytes=enough - needed,
     )

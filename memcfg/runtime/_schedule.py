@@ -1,16 +1,16 @@
-"""In which order a graph's ops run without a plan, and how long each tensor lives.
+"""Plans that run each op once, in a given order, and search for nothing.
 
-Owns schedules as numbers and tensor ids. Refuses memory and kernels.
+Workspace modes place the tensors of such plans. Owns no memory and no kernels.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg import plan as planning
-from memcfg.units import align_up
+from memcfg.units import ALIGNMENT, align_up
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Schedule", "ScheduledOp", "graph_order", "updates_last"]
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduledOp:
+class ScheduledOp(NamedTuple):
     """What happens around one op.
 
     Parameters
@@ -31,9 +30,7 @@ class ScheduledOp:
     op : int
         The op's index in the graph.
     makes : tuple of int
-        Outputs that get bytes of their own.
-    aliases : tuple of (int, int)
-        Outputs that overwrite state, and the tensors whose bytes they take.
+        Outputs that get bytes of their own; others overwrite state.
     ends : tuple of int
         Tensors that nobody reads after the op.
     """
@@ -41,7 +38,6 @@ class ScheduledOp:
     number: int
     op: int
     makes: tuple[int, ...]
-    aliases: tuple[tuple[int, int], ...]
     ends: tuple[int, ...]
 
 
@@ -79,23 +75,85 @@ class Schedule:
         Schedule
             The schedule.
         """
-        source_of = planning.state_updates(graph)
-        ends = _ends(graph, order, {*graph.keep, *graph.persistent, *source_of})
-        ops = [
+        updates = planning.state_updates(graph)
+        remaining = {*graph.keep, *graph.persistent, *updates}
+        last: dict[int, int] = {}
+        for number, index in enumerate(order):
+            op = graph.ops[index]
+            last |= dict.fromkeys((*op.inputs, *op.outputs), number)
+        ends: dict[int, list[int]] = defaultdict(list)
+        for tensor, number in last.items():
+            if tensor not in remaining:
+                ends[number].append(tensor)
+        ops = (
             ScheduledOp(
                 number,
                 index,
-                tuple(t for t in graph.ops[index].outputs if t not in source_of),
-                tuple(
-                    (t, source_of[t])
-                    for t in graph.ops[index].outputs
-                    if t in source_of
-                ),
+                tuple(t for t in graph.ops[index].outputs if t not in updates),
                 tuple(ends[number]),
             )
             for number, index in enumerate(order)
+        )
+        fed = (
+            i
+            for i, tensor in enumerate(graph.tensors)
+            if tensor.role == "input"
+            and graph.producer[i] is None
+            and (graph.consumers[i] or i in graph.keep)
+        )
+        return Schedule(graph, tuple(fed), tuple(ops))
+
+    def plan(self, method: str) -> planning.Plan:
+        """Write the schedule as a plan.
+
+        Parameters
+        ----------
+        method : str
+            What the plan says that it was made by.
+
+        Returns
+        -------
+        Plan
+            A plan without places but those of the state: its peak is the most bytes in
+            use.
+        """
+        graph, updates = self.graph, planning.state_updates(self.graph)
+        actions: list[planning.Action] = []
+        end = 0
+        for tensor in graph.persistent:
+            actions.append(planning.Alloc(tensor, end))
+            end += self.rounded(tensor)
+        rest = [
+            tensor
+            for tensor, maker in enumerate(graph.producer)
+            if maker is None and tensor not in graph.persistent
         ]
-        return Schedule(graph, _fed(graph), tuple(ops))
+        for tensor in rest:
+            actions.append(planning.Alloc(tensor, end))
+            if tensor not in self.fed:
+                actions.append(planning.Free(tensor))
+        for each in self.ops:
+            op = graph.ops[each.op]
+            actions += (
+                planning.Alias(tensor, updates[tensor])
+                if tensor in updates
+                else planning.Alloc(tensor, end)
+                for tensor in op.outputs
+            )
+            scratch = end if op.scratch_bytes else None
+            actions.append(planning.Compute(each.op, None, scratch))
+            actions += map(planning.Free, each.ends)
+        blank = planning.Plan(
+            graph=graph.name,
+            method=method,
+            limit_bytes=None,
+            alignment=ALIGNMENT,
+            predicted=planning.Predicted(0),
+            actions=tuple(actions),
+            places=False,
+        )
+        peak = planning.simulate(graph, blank).peak_bytes
+        return replace(blank, predicted=planning.Predicted(peak))
 
     def rounded(self, tensor: int) -> int:
         """Return a tensor's bytes, rounded up to 64.
@@ -165,28 +223,3 @@ def updates_last(graph: Graph) -> tuple[int, ...]:
         if op.phase == "update" or any(maker in late for maker in makers):
             late[index] = None
     return (*(i for i in graph_order(graph) if i not in late), *late)
-
-
-def _fed(graph: Graph) -> tuple[int, ...]:
-    return tuple(
-        i
-        for i, tensor in enumerate(graph.tensors)
-        if tensor.role == "input"
-        and graph.producer[i] is None
-        and (graph.consumers[i] or i in graph.keep)
-    )
-
-
-def _ends(
-    graph: Graph, order: Sequence[int], remaining: set[int]
-) -> dict[int, list[int]]:
-    """For each place in the order the tensors that end there."""
-    last: dict[int, int] = {}
-    for number, index in enumerate(order):
-        op = graph.ops[index]
-        last |= dict.fromkeys((*op.inputs, *op.outputs), number)
-    ends: dict[int, list[int]] = defaultdict(list)
-    for tensor, number in last.items():
-        if tensor not in remaining:
-            ends[number].append(tensor)
-    return ends

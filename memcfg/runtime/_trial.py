@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from memcfg.runtime._program_specs import PlannedSpec
+    from memcfg.runtime._program_specs import ProgramSpec
 
 
 class Trial:
@@ -16,22 +16,22 @@ class Trial:
 
     Parameters
     ----------
-    running : PlannedSpec
+    running : ProgramSpec
         What has run.
-    first : PlannedSpec
+    first : ProgramSpec
         The same, costed by its steps.
     seconds : float
         The least seconds of such a step.
-    others : iterable of PlannedSpec
+    others : iterable of ProgramSpec
         What is to run, in this order.
     """
 
     def __init__(
         self,
-        running: PlannedSpec,
-        first: PlannedSpec,
+        running: ProgramSpec,
+        first: ProgramSpec,
         seconds: float,
-        others: Iterable[PlannedSpec],
+        others: Iterable[ProgramSpec],
     ) -> None:
         self.running = running
         self._first = first
@@ -41,7 +41,7 @@ class Trial:
         self._refused = ""
 
     @property
-    def next(self) -> PlannedSpec | None:
+    def next(self) -> ProgramSpec | None:
         """The one to run next; None: all have run."""
         return self._left[0] if self._left else None
 
@@ -61,12 +61,12 @@ class Trial:
         self._refused = self._refused or method
 
     @property
-    def best(self) -> PlannedSpec:
+    def best(self) -> ProgramSpec:
         """The one of the fastest steps; its plan says what came of the trial."""
         return self._told(min(self._took, key=lambda row: row[0])[1])
 
     @property
-    def last(self) -> PlannedSpec:
+    def last(self) -> ProgramSpec:
         """The one that runs, where there is no memory for the best."""
         self._refused = self.best.plan.method
         return self._told(self._took[-1][1])
@@ -75,7 +75,7 @@ class Trial:
         """Say how a plan that ran was made."""
         return self._took[number][1].plan.method
 
-    def _told(self, spec: PlannedSpec) -> PlannedSpec:
+    def _told(self, spec: ProgramSpec) -> ProgramSpec:
         tried = tuple((self._method(n), row[0]) for n, row in enumerate(self._took))
         first, summary = self._first.plan, spec.plan.summary
         assert first.summary is not None

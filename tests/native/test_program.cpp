@@ -329,6 +329,10 @@ TEST(buffers_are_allocated_and_freed_in_a_run) {
         std::make_shared<memcfg::BufferSpace>(pool, size, "step"));
   };
   const std::size_t middle = add_buffer(100), last = add_buffer(128);
+  const auto drop_all = [&] {
+    program.drop(middle);
+    program.drop(last);
+  };
   const std::size_t allocation = program.allocate(middle);
   const auto first = std::make_shared<AddOne>(64);
   program.allocate(last);
@@ -352,11 +356,11 @@ TEST(buffers_are_allocated_and_freed_in_a_run) {
     std::vector<Bytes> in_use;
     program.run_timed(0, pool.get(), &in_use);
     CHECK((in_use == std::vector<Bytes>{128, 256, 256, 256, 256, 128}));
-    program.drop_buffers();
+    drop_all();
     CHECK(pool->stats().current == 128);  // it is kept
     program.take(last, false);
     CHECK(program.buffer(last) != kept && pool->stats().current == 256);
-    program.drop_buffers();
+    drop_all();
   }
   CHECK(pool->stats().current == 0);
   for (const bool fault : {true, false}) {
@@ -365,7 +369,7 @@ TEST(buffers_are_allocated_and_freed_in_a_run) {
     CHECK_THROWS(memcfg::out_of_memory, program.run(true, 0));
     CHECK(program.failed_at() == (fault ? allocation : allocation + 1));
     program.fail_at(Program::kNone);
-    program.drop_buffers();
+    drop_all();
     CHECK(pool->stats().current == 0);
   }
 }

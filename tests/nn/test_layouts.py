@@ -79,8 +79,7 @@ def schedule_of(name, kind="train", batch=6):
 
 
 def sizes_of(workspaces, schedule):
-    layout = workspaces.layout(schedule)
-    return dict(zip(layout.names, layout.sizes, strict=True))
+    return {each.name: each.nbytes for each in workspaces.layout(schedule).buffers}
 
 
 def separate_sizes(name, kind):
@@ -268,11 +267,11 @@ def test_everything_lies_in_the_workspace_of_its_type_and_nothing_overlaps(
     workspaces = LAYOUTS[mode](schedule)
     layout = workspaces.layout(schedule)
     alive: dict[object, tuple[int, int, int]] = {}  # buffer, begin, end
-    ends = [0] * len(layout.sizes)
+    ends = [0] * len(layout.buffers)
 
     def place(what, at, home, nbytes):
         buffer, begin = at
-        assert layout.names[buffer] == home
+        assert layout.buffers[buffer].name == home
         assert begin % 64 == 0
         for other, start, end in alive.values():
             assert other != buffer or begin + nbytes <= start or end <= begin
@@ -292,11 +291,11 @@ def test_everything_lies_in_the_workspace_of_its_type_and_nothing_overlaps(
             kind = workspaces.scratch_of[each.number]
             home = workspaces.workspace(each.number, kind)
             nbytes = schedule.scratch(each)
-            place("scratch", layout.scratch[each.number], home, nbytes)
+            place("scratch", layout.scratch[each.op], home, nbytes)
             del alive["scratch"]
         for tensor in each.ends:
             del alive[tensor]
-    assert tuple(ends) == layout.sizes
+    assert ends == [each.nbytes for each in layout.buffers]
 
 
 @pytest.mark.parametrize("mode", ["single", "separate"])

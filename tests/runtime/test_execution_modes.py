@@ -399,10 +399,11 @@ def test_a_schedule_ends_each_tensor_once_after_its_last_reader(network):
     graph = NETWORKS[network]()
     for order in (graph_order(graph), updates_last(graph)):
         schedule = Schedule.of(graph, order)
+        planning.validate(graph, schedule.plan("in order"))
         alive = set(schedule.fed) | set(graph.persistent)
         for each in schedule.ops:
             op = graph.ops[each.op]
-            alive |= {*each.makes, *(output for output, _ in each.aliases)}
+            alive |= set(op.outputs)
             assert {*op.inputs, *op.outputs} <= alive
             alive -= set(each.ends)
         updated = set(planning.state_updates(graph))
@@ -432,7 +433,9 @@ def test_a_program_without_inputs_begins_its_steps_too(device):
 
 
 def _kept(schedule):
-    return replace(OWN_BUFFERS.layout(schedule), kept=True)
+    found = OWN_BUFFERS.layout(schedule)
+    buffers = tuple(replace(each, kept=True) for each in found.buffers)
+    return replace(found, buffers=buffers)
 
 
 @pytest.mark.parametrize("network", NETWORKS)

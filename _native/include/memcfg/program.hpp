@@ -170,8 +170,8 @@ class Program {
   // Takes a buffer before a run, unless it is taken and nobody else refers to it or
   // `shared` says that this is well. Throws out_of_memory; nothing has changed then.
   void take(std::size_t space, bool shared);
-  // Drops all buffers; who refers to one keeps its bytes.
-  void drop_buffers();
+  // Drops a buffer; who refers to it keeps its bytes.
+  void drop(std::size_t space);
   // Null: it is not taken.
   std::shared_ptr<Buffer> buffer(std::size_t space);
 

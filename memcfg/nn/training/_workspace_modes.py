@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from memcfg.config import DebugMode
 from memcfg.runtime import (
     OWN_BUFFERS,
+    Buffer,
     ExecutionMode,
-    Layout,
+    Placement,
     graph_order,
     updates_last,
 )
@@ -53,7 +54,7 @@ class Workspaces:
         """Return the workspace of what is made at an op, by its number."""
         return self.tables[self.table_of[number]][kind]
 
-    def layout(self, schedule: Schedule) -> Layout:
+    def layout(self, schedule: Schedule) -> Placement:
         """Place all: each workspace is a buffer that is filled from its start."""
         found = _Filling(self)
         found.open(FEEDING)
@@ -68,12 +69,10 @@ class Workspaces:
         def places(of: Mapping[int, tuple[str, int]]) -> dict[int, tuple[int, int]]:
             return {key: (buffers[name], at) for key, (name, at) in of.items()}
 
-        return Layout(
-            tuple(found.sizes[name] for name in names),
+        return Placement(
+            tuple(Buffer(found.sizes[name], name, kept=True) for name in names),
             places(found.tensors),
             places(found.scratch),
-            tuple(names),
-            kept=True,
         )
 
 
@@ -83,7 +82,7 @@ class _Filling:
     def __init__(self, workspaces: Workspaces) -> None:
         self.sizes: dict[str, int] = {}
         self.tensors: dict[int, tuple[str, int]] = {}
-        self.scratch: dict[int, tuple[str, int]] = {}  # by the number of an op
+        self.scratch: dict[int, tuple[str, int]] = {}  # by the index of an op
         self._workspaces = workspaces
         self._pieces: dict[str, list[tuple[int | None, int]]] = {}  # tensor, offset
         self._end: dict[str, int] = {}
@@ -104,7 +103,7 @@ class _Filling:
         nbytes = schedule.scratch(op)
         if nbytes:
             name = found.workspace(number, found.scratch_of[number])
-            self.scratch[number] = (name, self._fill(None, name, nbytes))
+            self.scratch[op.op] = (name, self._fill(None, name, nbytes))
             self._gone.add(None)
             self._unwind(name)
         for tensor in op.ends:
@@ -340,11 +339,11 @@ def _last_ops(schedule: Schedule) -> dict[int, int]:
     return last
 
 
-def _single(schedule: Schedule) -> Layout:
+def _single(schedule: Schedule) -> Placement:
     return single_workspace(schedule).layout(schedule)
 
 
-def _separate(schedule: Schedule) -> Layout:
+def _separate(schedule: Schedule) -> Placement:
     return separate_workspaces(schedule).layout(schedule)
 
 

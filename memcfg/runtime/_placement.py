@@ -1,0 +1,250 @@
+"""Where the tensors of a plan lie: in the model's arena, or in buffers beside it.
+
+A plan says what is computed and how long each tensor lives. A placement says in which
+buffers those tensors lie, so a workspace mode is a placement, and all modes run in the
+same loop. Refuses to take memory: a program allocates what a placement says.
+
+See docs/decisions/0014-workspace-modes-are-placements.md.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from memcfg import plan as planning
+from memcfg.runtime._schedule import updates_last
+from memcfg.units import align_up
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from memcfg.config import WorkspaceConfig
+    from memcfg.graph import Graph
+    from memcfg.plan import Plan
+    from memcfg.runtime._schedule import Schedule
+
+__all__ = ["ARENA", "OWN_BUFFERS", "Buffer", "ExecutionMode", "Placement"]
+
+ARENA = -1
+"""Stands for the model's arena where a buffer's number is expected."""
+
+_PAGE = mmap.PAGESIZE
+_LINE = 64  # bytes; the size and the place of each block are multiples of it
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Bytes that a program takes of the pool, or of a mapped file.
+
+    Parameters
+    ----------
+    nbytes : int
+        Its size in bytes.
+    name : str, default ""
+        What it is listed under beside the model's name; empty: the model's name alone.
+    kept : bool, default False
+        Whether it is allocated before a step and kept for the next one. Else it is
+        allocated when it is first used, or before state first changes, and freed after
+        its last use.
+    config : WorkspaceConfig or None, default None
+        Of a workspace that lies in a mapped file: which file.
+    """
+
+    nbytes: int
+    name: str = ""
+    kept: bool = False
+    config: WorkspaceConfig | None = None
+
+
+class Lifetime(NamedTuple):
+    """When a buffer is held: from before one action to after another, by index."""
+
+    first: int  # -1: before the first op
+    last: int | None  # None: to the end of the step
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where the tensors of a plan lie, but for the state, which is in the arena.
+
+    Parameters
+    ----------
+    buffers : tuple of Buffer, default ()
+        The buffers beside the arena.
+    tensors : mapping of int to (int, int), default {}
+        By tensor: its buffer, by number or `ARENA`, and its offset there in bytes.
+    scratch : mapping of int to (int, int), default {}
+        The same by the index of an op, for those that have scratch.
+    arena_bytes : int, default 0
+        The bytes of the arena that the state and these tensors take; 0: the state's.
+
+    Notes
+    -----
+    The default places nothing: the offsets of the plan are places in the arena.
+    """
+
+    buffers: tuple[Buffer, ...] = ()
+    tensors: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    scratch: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    arena_bytes: int = 0
+
+    def lifetimes(self, graph: Graph, plan: Plan) -> list[Lifetime]:
+        """Find when each buffer is held.
+
+        A buffer lives from the first tensor in it to the last. None is allocated after
+        the first change of state, since an allocation can fail.
+
+        Parameters
+        ----------
+        graph : Graph
+            The graph of the plan.
+        plan : Plan
+            A plan that computes each op once.
+
+        Returns
+        -------
+        list of Lifetime
+            One for each of `buffers`.
+        """
+        if not self.buffers:
+            return []
+        computes = [
+            (index, action.op)
+            for index, action in enumerate(plan.actions)
+            if isinstance(action, planning.Compute)
+        ]
+        changes = next(
+            (i for i, op in computes if graph.ops[op].phase == "update"),
+            len(plan.actions),
+        )
+        first: dict[int, int] = {}
+        last: dict[int, int | None] = {}
+        alive: defaultdict[int, set[int]] = defaultdict(set)  # tensors by buffer
+        made: list[int] = []  # buffers that the next op needs
+        now = -1
+        for index, action in enumerate(plan.actions):
+            match action:
+                case planning.Alloc(tensor) if tensor in self.tensors:
+                    buffer, _ = self.tensors[tensor]
+                    alive[buffer].add(tensor)
+                    if graph.producer[tensor] is None:
+                        first.setdefault(buffer, -1)
+                    else:
+                        made.append(buffer)
+                case planning.Compute(op):
+                    now = index
+                    if op in self.scratch:
+                        made.append(self.scratch[op][0])
+                        last[made[-1]] = now
+                    for buffer in made:
+                        first.setdefault(buffer, min(now, changes))
+                    made.clear()
+                case planning.Free(tensor) if tensor in self.tensors:
+                    buffer, _ = self.tensors[tensor]
+                    alive[buffer].discard(tensor)
+                    last[buffer] = now
+        return [
+            Lifetime(-1, None)
+            if buffer.kept
+            else Lifetime(first[i], None if alive[i] else last[i])
+            for i, buffer in enumerate(self.buffers)
+        ]
+
+    def held(self, graph: Graph, plan: Plan) -> list[tuple[int, int]]:
+        """Return how many bytes of the pool, and how many buffers, each op finds held.
+
+        A buffer in a mapped file takes no bytes of the pool.
+
+        Parameters
+        ----------
+        graph : Graph
+            The graph of the plan.
+        plan : Plan
+            A plan that computes each op once.
+
+        Returns
+        -------
+        list of (int, int)
+            Bytes and buffers, for each op in the order of the plan.
+        """
+        count = len(plan.actions)
+        nbytes, buffers = [0] * (count + 1), [0] * (count + 1)
+        for buffer, life in zip(self.buffers, self.lifetimes(graph, plan), strict=True):
+            if buffer.config is not None:
+                continue
+            end = count if life.last is None else life.last + 1
+            for place, sign in ((max(life.first, 0), 1), (end, -1)):
+                nbytes[place] += sign * align_up(buffer.nbytes)
+                buffers[place] += sign
+        for place in range(count):
+            nbytes[place + 1] += nbytes[place]
+            buffers[place + 1] += buffers[place]
+        return [
+            (nbytes[index], buffers[index])
+            for index, action in enumerate(plan.actions)
+            if isinstance(action, planning.Compute)
+        ]
+
+
+@dataclass(frozen=True)
+class ExecutionMode:
+    """How programs are laid out whose plan no policy makes; values can be compared.
+
+    Parameters
+    ----------
+    name : str
+        What reports call it.
+    order : callable
+        ``order(graph)``: the indices of all ops, each after those it depends on.
+    layout : callable
+        ``layout(schedule)``: the `Placement` of a schedule.
+    """
+
+    name: str
+    order: Callable[[Graph], Sequence[int]]
+    layout: Callable[[Schedule], Placement]
+
+
+def with_margin(nbytes: int, buffers: int) -> int:
+    """Return a limit under which a pool surely has so many buffers beside an arena.
+
+    Parameters
+    ----------
+    nbytes : int
+        The sum of their sizes.
+    buffers : int
+        How many there are.
+
+    Returns
+    -------
+    int
+        In bytes, the arena not counted.
+
+    Notes
+    -----
+    The pages of a pool never exceed its limit by more than a page. A block of n lines
+    is in at most n / 64 + 2 pages of 64 lines, and an arena begins with a page.
+    """
+    ends = buffers * (2 * _PAGE - _LINE) + (_PAGE - _LINE) - _PAGE
+    return nbytes + max(ends, 0)
+
+
+def _a_buffer_a_tensor(schedule: Schedule) -> Placement:
+    graph = schedule.graph
+    made = (*schedule.fed, *(t for each in schedule.ops for t in each.makes))
+    sizes = [graph.tensors[tensor].nbytes for tensor in made]
+    tensors = {tensor: (i, 0) for i, tensor in enumerate(made)}
+    scratch = {}
+    for each in schedule.ops:
+        if schedule.scratch(each):
+            scratch[each.op] = (len(sizes), 0)
+            sizes.append(graph.ops[each.op].scratch_bytes)
+    return Placement(tuple(map(Buffer, sizes)), tensors, scratch)
+
+
+OWN_BUFFERS = ExecutionMode("none", updates_last, _a_buffer_a_tensor)
+"""Neither a policy nor workspaces: each tensor and each op's scratch has a buffer of
+its own, which is freed after the last op that reads it."""
