@@ -1,8 +1,8 @@
-"""Write the tables of the README and of docs/ from the committed results.
+"""Write the tables of the pages from the committed results.
 
-``python bench/tables`` rewrites the pages of the repository; ``--check`` only
-tells whether they are up to date. Each place in a page is marked with the module here
-that makes its table, by a function ``table()``.
+``python bench/tables`` rewrites the README and the pages of docs/ and bench/results/;
+``--check`` only reports whether they are up to date. A mark in a page names the module
+here whose function ``table()`` returns the table.
 """
 
 from __future__ import annotations
@@ -36,7 +36,11 @@ def main() -> int:
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args().check
     status = 0
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+    for page in (
+        ROOT / "README.md",
+        *sorted((ROOT / "docs").glob("*.md")),
+        *sorted((ROOT / "bench" / "results").glob("*.md")),
+    ):
         present = page.read_text(encoding="utf-8")
         wanted = with_tables(present)
         if check:

@@ -1,4 +1,4 @@
-"""The tables of Capuchin in a model, out of the committed results."""
+"""The tables of Capuchin in a model, from the committed results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def table(path: Path = RESULTS) -> str:
     """Return the tables of a file of results, as Markdown."""
     document = json.loads(path.read_text(encoding="utf-8"))
     place, results = document["environment"], document["results"]
-    heads = ("trained", "limit", "first step", "first guided steps", "at last")
+    heads = ("trained", "limit", "first step", "first guided steps", "final steps")
     head = " | ".join((*heads, "plans", "steps"))
     lines = [f"| {head} |", "| --- |" + " ---: |" * 6]
     for each in results:
@@ -24,7 +24,7 @@ def table(path: Path = RESULTS) -> str:
         row = [each["network"], f"{each['share_percent']} %", *cells]
         row += [str(each["plans"]), str(each["steps"])]
         lines.append(f"| {' | '.join(row)} |")
-    lines += ["", "| tracked | instructions | a step | beside one untracked |"]
+    lines += ["", "| timed | instructions | a step | ÷ one not timed |"]
     lines.append("| --- |" + " ---: |" * 3)
     for each in results:
         if each["kind"] == "tracking":
@@ -33,10 +33,11 @@ def table(path: Path = RESULTS) -> str:
                 f"{each['plain_seconds'] * 1e3:.3g} ms | {each['ratio']:.3f} |"
             )
     note = f"""
-Limits are parts of what a step of `share` has beside its state. Steps of the first
-table are beside those of `share` without a limit; copies go over a lane of
-{place["lane_bandwidth"]} a second. They are medians at last, before that the least of
-a plan's steps. Those of the second table are the fastest of turns. One thread computes.
+Limits are parts of what a step of `share` uses besides its state. Steps of the first
+table are relative to those of `share` without a limit, with a lane of
+{place["lane_bandwidth"]} a second: the median of the final steps, and else the fastest
+step of a plan. The second table has the fastest steps of runs in turn. One thread
+computes.
 {place["processor"]}, {place["cores"]} cores, {place["date"]}, load {place["load"]:.1f}.
 """
     return "\n".join(lines) + "\n" + note

@@ -1,7 +1,7 @@
 """The table of all methods, out of the committed results.
 
-``memcfg compare --output bench/results/compare.json --output docs/compare.svg``
-writes them, and the picture beside the table; ``--run STEPS`` trains, too.
+``memcfg compare --output bench/results/compare.json --output
+bench/results/compare.svg`` writes them and the picture; ``--run STEPS`` trains, too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The table of densities over training, out of the committed results.
+"""The table of densities during training, from the committed results.
 
 ``python bench density --output bench/results/density.json`` writes them.
 """
@@ -38,9 +38,9 @@ def rows(result: dict) -> list[str]:
     densities = [f"{each['density']:.2f}" for each in shown]
     found += [
         of("all ReLUs", densities),
-        of("times fewer bytes", [marked(each["ratio"]) for each in shown]),
-        of("of ReLUs and poolings", [marked(e["ratio_with_pools"]) for e in shown]),
-        of("of what lanes copy", [marked(lanes_ratio(each)) for each in shown]),
+        of("ReLUs: times fewer bytes", [marked(each["ratio"]) for each in shown]),
+        of("ReLUs and poolings", [marked(e["ratio_with_pools"]) for e in shown]),
+        of("copied tensors", [marked(lanes_ratio(each)) for each in shown]),
         of("loss", [f"{each['loss']:.2g}" for each in shown]),
     ]
     return found
@@ -50,12 +50,12 @@ def sentence(result: dict) -> str:
     series = result["series"]
     ratios = [each["ratio"] for each in series]
     last = max((e["step"] for e in series if e["ratio"] < PROMISED), default=None)
-    told = "never less than 2" if last is None else f"less than 2 last in step {last}"
+    low = "never below 2" if last is None else f"last below 2 in step {last}"
     return fill(
-        f"With {result['network']} the codes of all ReLUs are "
-        f"{fmean(ratios):.2f} times smaller in the mean "
-        f"of {len(series)} looks, {min(ratios):.2f} at least, {told}; of what lanes "
-        f"copy {fmean(map(lanes_ratio, series)):.2f} times.",
+        f"With {result['network']}, the codes of all ReLUs are {fmean(ratios):.2f} "
+        f"times smaller than the maps, as the mean of {len(series)} measured steps "
+        f"(at least {min(ratios):.2f}, {low}). The codes of copied tensors are "
+        f"{fmean(map(lanes_ratio, series)):.2f} times smaller.",
         width=88,
     )
 
@@ -80,14 +80,15 @@ def table(path: Path = RESULTS) -> str:
         for i, head in enumerate(each["maps"])
         if head["nbytes"] >= 2**17 and entry["map_density"][i] < 1
     )
-    told = "\n".join(map(sentence, nets))
+    means = "\n".join(map(sentence, nets))
     return (
         "\n".join(lines)
         + f"""
-Densities of maps of a batch of {nets[0]["batch"]}, by what is not 0, and how many times
-fewer bytes `zvc` makes of them; less than 2 is bold. It is cDMA's 128 / (128 d + 4),
-but for the header of {header} bytes: within {off:.2%} for maps of 128 KiB and more.
-{told}
+Density is the nonzero part of a map, at batch {nets[0]["batch"]}. *Times fewer bytes*
+is the size of the maps over that of their `zvc` codes; ratios below 2 are bold. They
+are cDMA's 128 / (128 d + 4), except for the header of {header} bytes: within
+{off:.2%} for maps of 128 KiB and more.
+{means}
 {place["processor"]}, {place["cores"]} cores, {place["date"]}.
 """
     )

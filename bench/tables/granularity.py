@@ -1,4 +1,4 @@
-"""The table of units of swapping, out of the committed results."""
+"""The table of units of swapping, from the committed results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def table(path: Path = RESULTS) -> str:
         if all(each["fits"] for unit, each in row.items() if unit != ROUNDS_MOST)
     ]
     heads = [f"waits at {rate / 1e9:g} GB/s" for rate in rates]
-    head = ["unit", "limits that hold", *heads, "bytes moved", "more bytes in use"]
+    head = ["unit", "limits that fit", *heads, "bytes moved", "added bytes"]
     lines = [f"| {' | '.join(head)} |", "| --- |" + " ---: |" * (len(head) - 1)]
     for unit in units:
         own = [each for each in results if each["unit"] == unit]
@@ -51,11 +51,12 @@ def table(path: Path = RESULTS) -> str:
     names = sorted({each["network"] for each in results})
     note = f"""
 Means over {", ".join(f"`{name}`" for name in names)} at 80, 60 and 40 % of the peak of
-`share`, of the cells that all units but the largest chunk have in common: what a step
-waits, of its time; bytes moved each way, of that peak; what rounding, or placing, adds
-to the bytes in use. Simulated, by what a unit costs here: a lane copies
-{costs};
-to map a piece elsewhere takes
+`share`, of the cells in which all units but the largest chunk fit. *Waits* are parts of
+a step's time. *Bytes moved*, in each direction, are parts of that peak. *Added bytes*
+are what rounding or placement adds to the bytes in use. Steps are simulated with
+measured costs. A lane copies
+{costs}.
+Mapping a piece elsewhere takes
 {min(mapped) * 1e6:.1f} to {max(mapped) * 1e6:.1f} microseconds.
 {place["processor"]}, {place["cores"]} cores, {place["date"]}, load {place["load"]:.1f}.
 """
