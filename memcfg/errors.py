@@ -314,7 +314,7 @@ class NoSuchWorkspaceError(WorkspaceError, KeyError):
 
 
 class WorkspaceConfigError(WorkspaceError, ValueError):
-    """A workspace configuration is no configuration, or conflicts with one in use."""
+    """A workspace configuration is invalid, or conflicts with one in use."""
 
 
 class WorkspaceWarning(UserWarning):

@@ -1,28 +1,27 @@
 """Devices and their memory limits, by the names that users of tf.config know.
 
-A limit is on bytes in use, each piece rounded up to 64. In
-`LogicalDeviceConfiguration` a number is MiB; everywhere else a number is bytes. A
-string carries its unit in both, and ``"50%"`` is of the hardware's memory.
-Devices are made at first use, which raises what `list_logical_devices` raises, and
-their configuration is fixed from then on, except for `set_memory_limit`; `reset` starts
-over. The environment is read at first need; a variable that cannot be read is a
-FormatError of that call:
+A limit is on bytes in use, each piece rounded up to 64. In `LogicalDeviceConfiguration`
+a number is MiB; everywhere else a number is bytes. A string carries its unit in both,
+and ``"50%"`` is a part of the hardware's memory. Devices are made at first use, which
+raises what `list_logical_devices` raises. From then on their configuration is fixed,
+except for `set_memory_limit`; `reset` starts over. The environment is read when it is
+first needed, and a variable that cannot be read is a FormatError of that call:
 
 ``MEMCFG_SIMULATED_DEVICES``
     ``GPU:2:16GiB``: hardware of addresses only.
 ``MEMCFG_FORCE_GPU_ALLOW_GROWTH``
-    ``true`` or ``false``, before every setting of growth but a CPU's.
+    ``true`` or ``false``; overrides every setting of growth but a CPU's.
 ``MEMCFG_MEMORY_LIMIT``
-    ``CPU:0=2GiB``: the limit of hardware that is not configured, and a ceiling over
-    that which is.
+    ``CPU:0=2GiB``: the limit of hardware that is not configured, and the maximum for
+    hardware that is.
 ``MEMCFG_MAX_BYTES``, ``MEMCFG_MAX_RSS_BYTES``
     The limits of `set_host_memory_limit`, until it is called.
 ``MEMCFG_WORKSPACE_DEBUG``
     ``spill_everything`` or ``bypass_everything``: the mode of `set_debug_mode`, until
     it is called.
 
-`WorkspaceConfig` and its policies say what a workspace is to be; `memcfg.workspaces`
-makes it.
+`WorkspaceConfig` and its policies configure a workspace, which `memcfg.workspaces`
+makes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Names of tf.config that mean nothing here, and what to do instead.
+"""Names of tf.config that have no meaning here, and what to do instead.
 
-Using such a name is an AttributeError, so that ``hasattr`` tells the truth and nothing
-is silently ignored.
+Using such a name is an AttributeError, so ``hasattr`` is right and nothing is ignored
+silently.
 """
 
 from __future__ import annotations
@@ -41,5 +41,5 @@ EXPERIMENTAL: Mapping[str, str] = {
 
 
 def explain(names: Mapping[str, str], name: str) -> str:
-    """Return why a name of tf.config's is not here; empty for other names."""
+    """Return why a name of tf.config is not here; empty for other names."""
     return f", which tf.config has: {names[name]}" if name in names else ""

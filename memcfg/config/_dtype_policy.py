@@ -1,4 +1,4 @@
-"""What layers compute in and keep their weights in, by Keras's names."""
+"""The dtypes of activations and weights, by Keras's names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REFUSED = {
 
 
 class DTypePolicy:
-    """What a layer computes in, and what its weights are kept in.
+    """The dtypes in which a layer computes and keeps its weights.
 
     In ``"mixed_bfloat16"`` activations and products are bfloat16 (products are summed
     in float32); weights, their gradients, the optimizer's state, the statistics of
@@ -78,7 +78,7 @@ class DTypePolicy:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> DTypePolicy:
-        """Make a policy of what `get_config` returned.
+        """Make a policy from what `get_config` returned.
 
         Parameters
         ----------
@@ -110,7 +110,7 @@ _current = _FLOAT32
 
 
 def as_policy(value: Any) -> DTypePolicy:
-    """Return the policy that is meant; ValueError if none is."""
+    """Return the policy of a name or a policy; ValueError for anything else."""
     if isinstance(value, Mapping):  # as Keras writes it
         config = value.get("config", value)
         value = config.get("name") if isinstance(config, Mapping) else config
@@ -123,7 +123,7 @@ def reset() -> None:
 
 
 def set_dtype_policy(policy: str | DTypePolicy) -> None:
-    """Set the policy of the layers that are made from now on, unless they say one.
+    """Set the policy of layers that are made from now on without one of their own.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def set_dtype_policy(policy: str | DTypePolicy) -> None:
 
     See Also
     --------
-    dtype_policy : Tells it.
+    dtype_policy : Return it.
 
     Examples
     --------
@@ -152,11 +152,11 @@ def set_dtype_policy(policy: str | DTypePolicy) -> None:
 
 
 def dtype_policy() -> DTypePolicy:
-    """Return the policy of the layers that are made now.
+    """Return the policy of layers that are made now.
 
     Returns
     -------
     DTypePolicy
-        What `set_dtype_policy` has set; ``"float32"`` at first.
+        The one that `set_dtype_policy` has set; ``"float32"`` by default.
     """
     return _current

@@ -11,22 +11,21 @@ from memcfg.config._types import limit_from_bytes
 
 
 def get_host_memory_info() -> dict[str, int]:
-    """Tell how much host memory this process has, and how much of it pools count.
+    """Return the host memory of this process, and the part that pools count.
 
     Returns
     -------
     dict of str to int
         In bytes: ``"tracked"``, in blocks and arenas of host memory; ``"resident"``,
-        what the system counts for the process, 0 where it does not tell;
-        ``"untracked"``, how much of that is in no block or arena, at least:
+        what the system reports for the process, or 0 if it does not;
+        ``"untracked"``, at least how much of that is outside blocks and arenas:
         ``resident - tracked``, or 0 if that is negative.
 
     Notes
     -----
-    Which pages of a block were touched is not known. Those that were not are tracked
-    and not resident, so what is untracked lies between the number told and all that
-    is resident. The interpreter, other libraries and the pools' own free pages are
-    in it.
+    Which pages of a block have been touched is unknown. Untouched pages are tracked but
+    not resident, so the true untracked size lies between this number and all resident
+    bytes. It includes the interpreter, other libraries and free pages of the pools.
     """
     tracked, resident = tracked_bytes(), resident_bytes()
     return {
@@ -43,7 +42,7 @@ def set_host_memory_limit(
 ) -> HostLimits:
     """Limit the host memory of this process, over all devices.
 
-    Without arguments nothing changes; the return value tells the present limits.
+    Without arguments nothing changes, and the present limits are returned.
 
     Parameters
     ----------

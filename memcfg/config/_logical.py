@@ -149,7 +149,7 @@ def device(name: AnyDevice) -> Iterator[LogicalDevice]:
 
 
 def get_soft_device_placement() -> bool:
-    """Tell whether `device` falls back to ``CPU:0``, as it does by default."""
+    """Return whether `device` falls back to ``CPU:0``, as it does by default."""
     return registry.options.soft_placement
 
 
@@ -164,13 +164,13 @@ def set_soft_device_placement(enabled: bool) -> None:
     Raises
     ------
     TypeError
-        If it is no bool.
+        If it is not a bool.
     """
     registry.options.soft_placement = flag(enabled, "soft placement")
 
 
 def get_memory_info(device: AnyDevice) -> dict[str, int]:
-    """Tell how much memory a device uses; this is a first use.
+    """Return the memory use of a device; this is a first use.
 
     Parameters
     ----------
@@ -194,7 +194,7 @@ def get_memory_info(device: AnyDevice) -> dict[str, int]:
 
 
 def get_memory_usage(device: AnyDevice) -> int:
-    """Tell how many bytes of a device are in use: `get_memory_info`'s ``"current"``.
+    """Return how many bytes of a device are in use: `get_memory_info`'s ``"current"``.
 
     Parameters
     ----------
@@ -210,7 +210,7 @@ def get_memory_usage(device: AnyDevice) -> int:
 
 
 def reset_memory_stats(device: AnyDevice) -> None:
-    """Let a device's peak start again at what is in use now; this is a first use.
+    """Reset a device's peak to what is in use now; this is a first use.
 
     Parameters
     ----------
@@ -274,10 +274,9 @@ def set_memory_limit(device: AnyDevice, limit: int | str | None) -> int | None:
 
     Notes
     -----
-    What a higher limit adds is allocated as needed, also where there is no growth; a
-    lower one releases free memory above it. Plans that were made for another
-    limit are not made again: a model plans when it is compiled or meets a new batch
-    size.
+    Memory that a higher limit adds is allocated as needed, even without growth; a lower
+    limit releases free memory above it. Existing plans are kept: a model plans when it
+    is compiled or first sees a batch size.
     """
     # Before anything is made; a warning names the line that calls.
     limit_from_bytes(limit, total_bytes=MAX_BYTES, stacklevel=2)
@@ -287,7 +286,7 @@ def set_memory_limit(device: AnyDevice, limit: int | str | None) -> int | None:
 
 
 def memory_fraction(device: AnyDevice, fraction: float | None = None) -> float | None:
-    """Set or ask a device's limit as a fraction of the hardware's memory.
+    """Set or return a device's limit as a fraction of the hardware's memory.
 
     This is a first use.
 
@@ -307,7 +306,7 @@ def memory_fraction(device: AnyDevice, fraction: float | None = None) -> float |
     Raises
     ------
     TypeError
-        If `fraction` is no number.
+        If `fraction` is not a number.
     ValueError
         If `fraction` is out of range or comes to less than a byte.
     TypeError, ValueError, ResourceExhaustedError
@@ -327,14 +326,14 @@ def memory_fraction(device: AnyDevice, fraction: float | None = None) -> float |
 
 
 def trim(device: AnyDevice, keep: int | str = 0) -> int:
-    """Release memory that is in no use to the system; this is a first use.
+    """Release unused memory to the system; this is a first use.
 
     Parameters
     ----------
     device : str, LogicalDevice or PhysicalDevice
         A name such as ``"CPU:0"``, or an object of the lists.
     keep : int or str, default 0
-        How much of what is free to keep at hand: bytes, or a string with its unit.
+        How much free memory to keep: bytes, or a string with its unit.
 
     Returns
     -------

@@ -85,7 +85,7 @@ def _of_type(
 
 
 def get_device_details(device: PhysicalDevice) -> dict[str, Any]:
-    """Tell what is known about a piece of hardware; this is not a first use.
+    """Return what is known about a piece of hardware; this is not a first use.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ def set_visible_devices(
         string.
     ValueError
         If a device is not of this machine or not of the type, is a duplicate, no
-        device would be left, or `device_type` is no word in capital letters.
+        device would be left, or `device_type` is not a word in capital letters.
     RuntimeError
         If a device was used already and the list is not the present one.
     FormatError
@@ -219,7 +219,7 @@ def _chosen(
 
 
 def get_memory_growth(device: str | PhysicalDevice) -> bool | None:
-    """Tell what was set for a piece of hardware.
+    """Return what was set for a piece of hardware.
 
     Parameters
     ----------
@@ -258,7 +258,7 @@ def set_memory_growth(device: str | PhysicalDevice, enable: bool | None) -> None
     Raises
     ------
     TypeError
-        If `enable` is no bool.
+        If `enable` is not a bool.
     ValueError
         If one of its virtual devices was configured to do the opposite.
     RuntimeError
@@ -505,7 +505,7 @@ def add_simulated_device(
     Raises
     ------
     TypeError
-        If the type is no string, or the memory neither an int nor a string.
+        If the type is not a string, or the memory neither an int nor a string.
     ValueError
         If the type is no such word, or the memory is not positive, no size, or beyond
         2**62 bytes.

@@ -121,12 +121,12 @@ class LogicalDeviceConfiguration:
     ------
     TypeError
         If `memory_limit`, `spill_limit` or `lane_bandwidth` is not a number, a string
-        or None, or is a bool; or a priority or ordinal is not an int, `growth` no bool,
-        `spill_to` no path, or `lane_timeout` no number.
+        or None, or is a bool; or a priority or ordinal is not an int, `growth` is not a
+        bool, `spill_to` is not a path, or `lane_timeout` is not a number.
     ValueError
         If `memory_limit`, `spill_limit` or `lane_bandwidth` is not positive and finite,
-        is not a whole number of bytes, or is a string that is no size; the ordinal is
-        negative; `spill_to` is empty or names a place twice; `lane_timeout` is not
+        is not a whole number of bytes, or is a string that is not a size; the ordinal
+        is negative; `spill_to` is empty or names a place twice; `lane_timeout` is not
         positive; there is a limit, a bandwidth or a timeout and no `spill_to`; or there
         are not as many limits or bandwidths as places.
 

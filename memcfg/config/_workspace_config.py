@@ -1,4 +1,4 @@
-"""What a workspace is to be: the policies it offers, and all of them in one value.
+"""Configurations of workspaces, and the policies of which they consist.
 
 The names are those of ND4J's WorkspaceConfiguration. A member of a policy is also its
 lower-case word, so that ``"strict"`` may stand for `AllocationPolicy.STRICT`.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Word(StrEnum):
-    """A word out of a list; capitals make no difference."""
+    """An enumeration whose members can be given as words, in any case."""
 
     @classmethod
     def _missing_(cls, value: object) -> Self | None:
@@ -36,16 +36,16 @@ class Word(StrEnum):
 
 
 class AllocationPolicy(Word):
-    """How large a page is made for what was learned."""
+    """How large a page is, relative to the size that was learned."""
 
     STRICT = "strict"
-    """As large as that."""
+    """Exactly that size."""
     OVERALLOCATE = "overallocate"
     """Larger by the fraction `overallocation`."""
 
 
 class LearningPolicy(Word):
-    """When a workspace without a page learns how large it has to be."""
+    """When a workspace without a page learns its size."""
 
     FIRST_LOOP = "first_loop"
     """At the end of the first cycle."""
@@ -56,7 +56,7 @@ class LearningPolicy(Word):
 
 
 class SpillPolicy(Word):
-    """What becomes of a request that does not fit the page."""
+    """What happens to a request that does not fit the page."""
 
     EXTERNAL = "external"
     """It gets a block of its own."""
@@ -67,7 +67,7 @@ class SpillPolicy(Word):
 
 
 class ResetPolicy(Word):
-    """When a page is used from its start again."""
+    """When allocation starts again at the beginning of a page."""
 
     BLOCK_LEFT = "block_left"
     """In each cycle."""
@@ -103,10 +103,10 @@ class LocationPolicy(Word):
 
 
 class EscapePolicy(Word):
-    """What becomes of arrays that outlive the cycle that they were made in."""
+    """What happens to arrays that outlive the cycle in which they were made."""
 
     RETIRE = "retire"
-    """The page is theirs, and the next cycle gets another one."""
+    """They keep the page, and the next cycle gets another one."""
     WARN = "warn"
     """As RETIRE, and a warning names them."""
     ERROR = "error"
@@ -116,10 +116,10 @@ class EscapePolicy(Word):
 
 
 class DebugMode(Word):
-    """What all workspaces of the process do while a fault is being looked for."""
+    """Debug modes of all workspaces of the process."""
 
     DISABLED = "disabled"
-    """What they are configured for."""
+    """They do what they are configured to do."""
     SPILL_EVERYTHING = "spill_everything"
     """Every array gets a block of its own; nothing is learned."""
     BYPASS_EVERYTHING = "bypass_everything"
@@ -128,30 +128,30 @@ class DebugMode(Word):
 
 @dataclass(frozen=True, init=False)
 class WorkspaceConfig:
-    """What a workspace is to be; all policies in one value.
+    """The configuration of a workspace.
 
     Sizes are in bytes: a number, a string with its unit (``"8MiB"``), or a percentage
     of the machine's memory (``"50%"``). Policies are members of their enumerations, or
-    their words in lower case. What is read is always a number and a member.
+    their words in lower case. Attributes are always numbers and members.
 
     Parameters
     ----------
     initial_size : int or str, default 0
-        The size of the page that is there from the start; 0 is none.
+        The size of the page at the start; 0 is no page.
     min_size : int or str, default 0
-        What a learned size is raised to.
+        The minimum of a learned size.
     max_size : int, str or None, default None
-        What no size exceeds; None is no bound.
+        The maximum of every size; None is no bound.
     overallocation : float, default 0.3
-        By which fraction a page is larger than what was learned, or `initial_size`,
-        under "overallocate". A ring has `ring_blocks` blocks by it and needs 1 or more.
+        The fraction by which a page is larger than the learned size, or `initial_size`,
+        under "overallocate". It gives the `ring_blocks` of a ring, which needs 1 or
+        more.
     allocation : AllocationPolicy or str, default "overallocate"
         "strict" or "overallocate".
     learning : LearningPolicy or str, default "first_loop"
         "first_loop", "over_time" or "none".
     spill : SpillPolicy or str, default "external"
-        What becomes of a request that does not fit: "external", "reallocate" or
-        "fail".
+        What happens to a request that does not fit: "external", "reallocate" or "fail".
     reset : ResetPolicy or str, default "block_left"
         "block_left", or "end_of_buffer" for a ring.
     mirroring : MirroringPolicy or str, default "host_only"
@@ -163,15 +163,15 @@ class WorkspaceConfig:
     path : str, path-like or None, default None
         The file of an "mmap" workspace. None is a temporary one, which is removed.
     overwrite : bool, default False
-        Whether that file is replaced if it is there. Else its bytes are kept.
+        Whether an existing file is replaced. By default its bytes are kept.
     learning_cycles : int, default 0
         After how many cycles "over_time" learns. 0 waits for `Workspace.initialize`.
         Other policies do not read it.
     on_escape : EscapePolicy or str, default "retire"
-        What becomes of arrays that outlive their cycle: "retire", "warn", "error" or
+        What happens to arrays that outlive their cycle: "retire", "warn", "error" or
         "invalidate".
     reclaim : bool, default False
-        Whether the array that was made last releases its bytes as soon as it dies.
+        Whether the newest array releases its bytes as soon as it is destroyed.
     capture_numpy : bool, default True
         Whether the arrays that NumPy makes inside the scope are made in the workspace.
 
@@ -256,18 +256,18 @@ class WorkspaceConfig:
 
     @property
     def circular(self) -> bool:
-        """Whether the workspace is a ring."""
+        """Return whether the workspace is a ring."""
         return self.reset is ResetPolicy.ENDOFBUFFER_REACHED
 
     @property
     def ring_blocks(self) -> int:
-        """How many blocks a ring has, each for a cycle; 1 without a ring."""
+        """Return the number of blocks of a ring, one for each cycle, or 1."""
         if not self.circular or self.allocation is AllocationPolicy.STRICT:
             return 1
         return int(self.overallocation + 1)
 
     def replace(self, **changes: Any) -> Self:
-        """Return another configuration that differs in some fields; this one stays.
+        """Return a copy of the configuration with some fields changed.
 
         Parameters
         ----------
@@ -277,7 +277,7 @@ class WorkspaceConfig:
         Raises
         ------
         WorkspaceConfigError
-            If a name is no field, or the result is no configuration.
+            If a name is not a field, or the result is not a configuration.
         """
         return self.from_dict({**vars(self), **changes})
 
@@ -306,7 +306,7 @@ class WorkspaceConfig:
         Raises
         ------
         WorkspaceConfigError
-            If a name is no field, or a value not of its kind.
+            If a name is not a field, or a value not of its kind.
         """
         unknown = [name for name in data if name not in _CHECKS]
         if unknown:

@@ -48,7 +48,7 @@ def set_scope_checks(checks: str) -> str:
 
 
 def get_debug_mode() -> DebugMode:
-    """Tell what all workspaces do while a fault is being looked for.
+    """Return the debug mode of all workspaces.
 
     Returns
     -------
@@ -73,9 +73,9 @@ def get_debug_mode() -> DebugMode:
 
 
 def set_debug_mode(mode: DebugMode | str) -> DebugMode:
-    """Choose what all workspaces do while a fault is being looked for.
+    """Set the debug mode of all workspaces.
 
-    If a fault goes away when nothing shares a page, it is one of arrays that outlive
+    A fault that disappears when no arrays share a page is due to arrays that outlive
     their cycle.
 
     Parameters

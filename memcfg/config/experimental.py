@@ -91,14 +91,14 @@ def set_device_policy(device_policy: str | None) -> None:
 
 
 def get_synchronous_execution() -> bool:
-    """Tell the running thread's execution mode, True by default. Stored only."""
+    """Return the running thread's execution mode, True by default. Stored only."""
     return bool(getattr(registry.options.of_thread, "synchronous", True))
 
 
 def set_synchronous_execution(enable: bool | None) -> None:
     """Set the running thread's execution mode. Stored only.
 
-    memcfg runs each step to its end before a call returns, whatever stands here.
+    memcfg runs each step to its end before a call returns, in either mode.
 
     Parameters
     ----------

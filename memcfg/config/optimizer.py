@@ -87,7 +87,7 @@ def set_experimental_options(options: Mapping[str, bool | int | None]) -> None:
     Raises
     ------
     TypeError
-        If `options` is no mapping, or a value is not of its key's type.
+        If `options` is not a mapping, or a value is not of its key's type.
     ValueError
         If a key is unknown. Nothing is set then.
     """

@@ -51,7 +51,7 @@ def set_intra_op_parallelism_threads(num_threads: int) -> None:
     Raises
     ------
     TypeError
-        If it is no int, or a bool.
+        If it is not an int, or a bool.
     ValueError
         If it is negative or beyond 65,535.
     RuntimeError
@@ -63,15 +63,15 @@ def set_intra_op_parallelism_threads(num_threads: int) -> None:
 
 
 def get_inter_op_parallelism_threads() -> int:
-    """Return how many programs may run at the same time; 0, the default: any number."""
+    """Return how many programs may run at the same time; 0 (default) is any number."""
     return registry.settings.inter_threads
 
 
 def set_inter_op_parallelism_threads(num_threads: int) -> None:
     """Set how many programs may run at the same time in this process.
 
-    A program is one run of a training, evaluation or prediction step; one that comes
-    while so many are running waits for the end of one of them.
+    A program is one run of a training, evaluation or prediction step. When that many
+    are running, the next one waits until one of them ends.
 
     Parameters
     ----------

@@ -91,7 +91,7 @@ def describe(
 
 
 def asks_for_times() -> bool:
-    """Tell whether ``MEMCFG_MEASURE`` asks for seconds; KernelError if it is odd."""
+    """Return whether ``MEMCFG_MEASURE`` is set; KernelError for an unknown value."""
     return switched_on(_VARIABLE)
 
 

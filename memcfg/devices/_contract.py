@@ -431,7 +431,7 @@ class Device(Protocol):
         """
 
     def describe_kernels(self) -> str:
-        """Tell which kernels these are, in a sentence for people."""
+        """Return a sentence that says which kernels these are."""
 
 
 class Hardware(Protocol):
@@ -465,7 +465,7 @@ class Hardware(Protocol):
     priorities: range | None
 
     def details(self) -> dict[str, Any]:
-        """Tell what is known about the hardware; a new dict each time."""
+        """Return what is known about the hardware, in a new dict."""
 
     def make(
         self,

@@ -8,7 +8,7 @@ from memcfg.errors import KernelError
 
 
 def switched_on(variable: str, *, default: bool = False) -> bool:
-    """Tell whether a variable is 1; KernelError if it is neither 0, 1 nor empty."""
+    """Return whether a variable is 1; KernelError unless it is 0, 1 or empty."""
     value = os.environ.get(variable, "") or str(int(default))
     if value not in ("0", "1"):
         raise KernelError(f"{variable} is {value!r}; it takes 0 or 1")
@@ -16,5 +16,5 @@ def switched_on(variable: str, *, default: bool = False) -> bool:
 
 
 def asks_for_tf32() -> bool:
-    """Tell whether libraries may compute in TF32; KernelError as `switched_on`."""
+    """Return whether libraries may compute in TF32; KernelError as `switched_on`."""
     return switched_on("MEMCFG_CUDA_TF32")

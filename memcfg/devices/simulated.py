@@ -99,7 +99,7 @@ class SimulatedDevice(Device):
         """Do nothing: no queue has work."""
 
     def describe_kernels(self) -> str:
-        """Tell that there are none."""
+        """Return that there are no kernels."""
         return "none: the device is simulated"
 
     def __repr__(self) -> str:
@@ -137,7 +137,7 @@ class SimulatedHardware(Hardware):
         self.addresses: Resource = simulated(memory_bytes, name=self.name)
 
     def details(self) -> dict[str, Any]:
-        """Tell the name, the memory in bytes, and that it is simulated."""
+        """Return the name, the memory in bytes, and that it is simulated."""
         return {
             "device_name": f"simulated {self.device_type}",
             "memory": self.memory_bytes,

@@ -36,7 +36,7 @@ def numpy_allocator(resource: Resource, *, tag: str = "numpy") -> NumpyAllocator
     Raises
     ------
     TypeError
-        If `resource` is no resource, or `tag` no string.
+        If `resource` is not a resource, or `tag` is not a string.
     ValueError
         If the resource is a simulated device's, which has no memory.
 
@@ -108,7 +108,7 @@ def owner_of(array: np.ndarray[Any, Any]) -> Resource | None:
     Raises
     ------
     TypeError
-        If `array` is no array.
+        If `array` is not an array.
 
     Examples
     --------

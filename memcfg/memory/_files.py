@@ -70,7 +70,7 @@ def mmap_file(
     TypeError
         If an argument is of another type.
     ValueError
-        If `nbytes` is no size, not positive, or less than the file has; or if it is
+        If `nbytes` is not a size, not positive, or less than the file has; or if it is
         None and there is no file, or an empty one.
 
     Notes
@@ -275,8 +275,8 @@ def mapped_array(
         If an argument is of another type: a data-type as the second one, for example.
     ValueError
         If the array would have no bytes, or fewer than the file; if there is no shape
-        and no file, or its length is no multiple of an element's; if the shape has more
-        dimensions than NumPy's arrays; or if `dtype` holds objects.
+        and no file, or its length is not a multiple of an element's; if the shape has
+        more dimensions than NumPy's arrays; or if `dtype` holds objects.
 
     Notes
     -----

@@ -96,7 +96,7 @@ class _Machine:
 
     def extend(self, items: list[Any]) -> None:
         if type(self.stack[-1]) is not list:
-            raise ValueError("it appends to what is no list")
+            raise ValueError("it appends to what is not a list")
         self.stack[-1].extend(items)
 
     def set_items(self, items: list[Any]) -> None:

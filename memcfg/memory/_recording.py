@@ -105,7 +105,7 @@ class TrackingResource(_core.TrackingResource):
         Raises
         ------
         TypeError
-            If `top` is no int.
+            If `top` is not an int.
         ValueError
             If `top` is negative.
         """
@@ -143,7 +143,8 @@ def tracking(
     Raises
     ------
     TypeError
-        If `upstream` is no resource, `stacks` no bool or `max_entries` no int.
+        If `upstream` is not a resource, `stacks` is not a bool or `max_entries` is not
+        an int.
     ValueError
         If `max_entries` is not positive.
     MemoryError
@@ -195,7 +196,8 @@ def logging(
         If it cannot be opened or written to, is a pipe, or has another owner (a log, or
         a mapped file): ``EBUSY``.
     TypeError
-        If `upstream` is no resource, `path` no path, or `overwrite` no bool.
+        If `upstream` is not a resource, `path` is not a path, or `overwrite` is not a
+        bool.
 
     Notes
     -----

@@ -39,7 +39,7 @@ _LEGEND = (
 
 
 def summary(*resources: Resource) -> str:
-    """Tell what resources hold, and for whom.
+    """Return what resources hold, and for whom.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def summary(*resources: Resource) -> str:
     Raises
     ------
     TypeError
-        If an argument is no resource.
+        If an argument is not a resource.
 
     Examples
     --------
@@ -156,7 +156,7 @@ def occupancy(*resources: Resource, width: int = WIDTH) -> str:
     Raises
     ------
     TypeError
-        If an argument is no resource, or `width` no int.
+        If an argument is not a resource, or `width` is not an int.
     ValueError
         If `width` is less than 40.
 
@@ -254,7 +254,7 @@ def list_live(*resources: Resource, top: int | None = 20) -> list[LiveBlock]:
     Raises
     ------
     TypeError
-        If an argument is no resource, or `top` neither an int nor None.
+        If an argument is not a resource, or `top` neither an int nor None.
     ValueError
         If `top` is less than 1.
 

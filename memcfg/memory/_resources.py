@@ -40,7 +40,7 @@ def system(name: str = "") -> SystemResource:
     Raises
     ------
     TypeError
-        If `name` is no string.
+        If `name` is not a string.
     """
     return SystemResource(name=name)
 
@@ -67,9 +67,9 @@ def simulated(nbytes: int | str, *, name: str = "") -> SimulatedResource:
     Raises
     ------
     TypeError
-        If `nbytes` is neither an int nor a string, or `name` no string.
+        If `nbytes` is neither an int nor a string, or `name` is not a string.
     ValueError
-        If `nbytes` is no size, not positive, or more than 2⁶².
+        If `nbytes` is not a size, not positive, or more than 2⁶².
     """
     return SimulatedResource(nbytes, name=name)
 
@@ -92,7 +92,7 @@ def limiting(upstream: Resource, limit: int | str | None) -> LimitingResource:
     Raises
     ------
     TypeError
-        If `upstream` is no resource, or `limit` no size.
+        If `upstream` is not a resource, or `limit` is not a size.
     ValueError
         If `limit` is not positive, or no size.
 
@@ -122,7 +122,7 @@ def statistics(upstream: Resource) -> StatisticsResource:
     Raises
     ------
     TypeError
-        If `upstream` is no resource.
+        If `upstream` is not a resource.
 
     Notes
     -----
@@ -166,7 +166,7 @@ def failure_callback(
     Raises
     ------
     TypeError
-        If `upstream` is no resource, or `callback` not callable.
+        If `upstream` is not a resource, or `callback` not callable.
 
     Notes
     -----
@@ -206,7 +206,7 @@ def tag(name: str) -> Iterator[None]:
     Raises
     ------
     TypeError
-        If `name` is no string.
+        If `name` is not a string.
 
     Notes
     -----

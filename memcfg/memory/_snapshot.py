@@ -59,12 +59,12 @@ def snapshot(
         If the file cannot be written; a file that was there is as it was, and nothing
         else is left behind.
     TypeError
-        If an argument after `path` is no resource, or `overwrite` no bool.
+        If an argument after `path` is not a resource, or `overwrite` is not a bool.
 
     Notes
     -----
     A pool's *segments* are the ranges of its addresses that have memory, an arena is
-    one, and so is each block of a resource that is no pool. In a segment
+    one, and so is each block of a resource that is not a pool. In a segment
 
         sum of blocks' ``size`` == ``total_size``,
         sum of ``size`` of those ``active_allocated`` == ``allocated_size``;

@@ -77,7 +77,7 @@ class Trace:
     Raises
     ------
     TypeError
-        If a column has no numbers of its kind, or the names are no strings.
+        If a column has no numbers of its kind, or the names are not strings.
     ValueError
         If a column has another length, a number is out of its range, a row takes an
         address that is out, or frees one that is not or has another size. The message
@@ -249,7 +249,7 @@ class Trace:
         try:
             return cls(**columns)
         except ValueError as error:
-            raise FormatError(f"{path} is no snapshot: {error}") from None
+            raise FormatError(f"{path} is not a snapshot: {error}") from None
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write all of it to a file of NumPy's, without pickles.
@@ -311,4 +311,4 @@ class Trace:
             TypeError,
             ValueError,
         ) as error:
-            raise FormatError(f"{path} is no saved trace: {error}") from None
+            raise FormatError(f"{path} is not a saved trace: {error}") from None

@@ -77,7 +77,7 @@ def _frozen(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def as_tags(tags: Iterable[str]) -> tuple[str, ...]:
-    """Copy the names of tags; TypeError where one is no string."""
+    """Copy the names of tags; TypeError where one is not a string."""
     names = (tags,) if isinstance(tags, str) else tuple(tags)
     for name in names:
         if not isinstance(name, str):

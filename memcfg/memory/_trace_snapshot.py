@@ -40,7 +40,7 @@ def read(path: str | os.PathLike[str], device: int | None) -> dict[str, Any]:
     try:
         snapshot = _plain_pickle.load(data)
     except ValueError as error:
-        raise FormatError(f"{path} is no pickle of a snapshot: {error}") from None
+        raise FormatError(f"{path} is not a pickle of a snapshot: {error}") from None
     try:
         traces = _typed(snapshot, "device_traces", list)
         busy = [number for number, each in enumerate(traces) if each]
@@ -48,18 +48,18 @@ def read(path: str | os.PathLike[str], device: int | None) -> dict[str, Any]:
         if not traces:
             raise ValueError("it has no device")
     except ValueError as error:
-        raise FormatError(f"{path} is no snapshot: {error}") from None
+        raise FormatError(f"{path} is not a snapshot: {error}") from None
     chosen = _choose(busy, len(traces), device)
     events = _Events()
     try:
         if type(traces[chosen]) is not list:
-            raise ValueError("the events of a device are no list")
+            raise ValueError("the events of a device are not a list")
         for number, event in enumerate(traces[chosen]):
             events.add(number, event)
         events.add_held(segments, chosen)
         return events.columns()
     except ValueError as error:
-        raise FormatError(f"{path} is no snapshot: {error}") from None
+        raise FormatError(f"{path} is not a snapshot: {error}") from None
 
 
 def _choose(busy: list[int], count: int, device: int | None) -> int:

@@ -63,7 +63,7 @@ def load_torchvision_weights(model: Model, filepath: str | os.PathLike[str]) -> 
     Raises
     ------
     TypeError
-        If `model` is no model or `filepath` no path.
+        If `model` is not a model or `filepath` is not a path.
     OSError
         If it cannot be read.
     WeightsError

@@ -571,7 +571,7 @@ def test_a_damaged_archive_is_refused(tmp_path):
     data = path.read_bytes()
     for end in range(0, len(data), 97):
         path.write_bytes(data[:end])
-        with pytest.raises(FormatError, match=r"trace\.npz is no saved trace"):
+        with pytest.raises(FormatError, match=r"trace\.npz is not a saved trace"):
             Trace.load(path)
     for place in range(0, len(data), 53):
         broken = bytearray(data)

@@ -156,7 +156,7 @@ class CpuDevice(Device):
         return Program(arena, tiers.values(), [self._lanes[lane] for lane in lanes])
 
     def describe_kernels(self) -> str:
-        """Tell which kernels run here; KernelError if they cannot be loaded."""
+        """Return which kernels run here; KernelError if they cannot be loaded."""
         if self.kernels.name == "reference":
             return "NumPy (reference)"
         path = find_onednn()
@@ -180,7 +180,7 @@ class CpuHardware(Hardware):
         self.memory_bytes = machine_bytes()
 
     def details(self) -> dict[str, Any]:
-        """Tell the name, the cores that this process may use, and the memory."""
+        """Return the name, the cores that this process may use, and the memory."""
         return {
             "device_name": processor_name(),
             "cores": _usable_cores(),

@@ -284,7 +284,7 @@ def _for_defaults(rows: list[tuple[str, int]]) -> list[tuple[str, int]]:
 
 
 def _is_native(op_type: str) -> bool:
-    """Tell whether it has a native kernel; KernelError for an unknown type."""
+    """Return whether there is a native kernel; KernelError for an unknown type."""
     try:
         kind = ops.op_type(op_type)
     except GraphError:

@@ -172,7 +172,7 @@ class CudaDevice(Device):
         return CudaProgram(arena, spaces, self.kernels, self.host_pool, self.priority)
 
     def describe_kernels(self) -> str:
-        """Tell which kernels run here."""
+        """Return which kernels run here."""
         text = "CUDA, generated and compiled by nvcc"
         products, convolutions = self._modules.cublaslt, self._modules.cudnn
         if products is not None:
@@ -249,7 +249,7 @@ class CudaHardware(Hardware):
         return range(min(found), max(found) + 1)
 
     def details(self) -> dict[str, Any]:
-        """Tell the name, the memory, and the compute capability."""
+        """Return the name, the memory, and the compute capability."""
         return {
             "device_name": self._info.name,
             "memory": self.memory_bytes,
