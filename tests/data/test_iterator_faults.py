@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import signal
 import subprocess
 import sys
 import threading
 import time
+import warnings
 from contextlib import suppress
 
 import numpy as np
 import pytest
 from calls import SOON, Call, data_threads, eventually, settle
+from machine import resident_bytes
 
 import memcfg as mc
 from memcfg import memory
-from memcfg._core import resident_bytes
 from memcfg.data import AUTOTUNE, AsyncDataSetIterator, Dataset, TensorSpec
 from memcfg.errors import ResourceExhaustedError, WorkspaceSpillWarning
 
@@ -676,3 +678,52 @@ def test_a_thousand_are_made_and_closed(begin, tenths):
     assert eventually(lambda: not data_threads())
     assert eventually(lambda: in_use() == 0)
     assert resident_bytes() - resident < 8 * 2**20
+
+
+def pipelines():
+    """Each thread is there after the first element: `Thread.start` has conditions."""
+    numbers = Dataset.range(10**5)
+    return {
+        "prefetch": numbers.batch(4).prefetch(2),
+        "map": numbers.map(lambda x: x + 1, num_parallel_calls=1),
+        "map and batch": numbers.map(lambda x: x + 1, num_parallel_calls=1).batch(4),
+        "interleave": numbers.interleave(
+            lambda x: Dataset.range(9), cycle_length=2, num_parallel_calls=1
+        ),
+    }
+
+
+@pytest.fixture
+def interrupts():
+    """Make interrupts of the main thread, some time from now on."""
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    yield lambda seconds: signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("name", pipelines())
+def test_an_interrupt_at_any_point_ends_the_threads(name, interrupts, tenths):
+    """Ctrl-C in `threading.Condition` left its lock held, and the threads with it."""
+    times = random.Random(5)
+    for _ in range(20 * tenths):
+        iterator = iter(pipelines()[name])
+        next(iterator)  # the threads have been started
+        with suppress(KeyboardInterrupt):
+            try:
+                interrupts(times.uniform(1e-5, 2e-3))
+                for _ in iterator:
+                    pass
+            finally:
+                interrupts(0)
+        del iterator
+        assert settle(lambda: not data_threads())
+
+
+def test_warnings_of_a_source_are_raised_where_they_are_errors(begin):
+    def source():
+        warnings.warn("careful", UserWarning, stacklevel=1)
+        yield np.zeros(1, np.int32)
+
+    with pytest.raises(UserWarning, match="careful"):
+        next(begin(source))

@@ -12,7 +12,6 @@ import memcfg as mc
 from memcfg import memory, nn
 from memcfg.data import AsyncDataSetIterator, DataSet
 from memcfg.errors import NonFiniteLossError
-from memcfg.nn.inputs import _stream_source
 
 KINDS = [ValueError, MemoryError, RecursionError, KeyboardInterrupt, SystemExit]
 
@@ -121,12 +120,13 @@ def test_4_all_models_read_two_batches_ahead(model, monkeypatch):
     """DL4J's two classes of networks meant to and differ by a typing error."""
     sizes = []
 
-    class Noting(AsyncDataSetIterator):
-        def __init__(self, base, buffer_size=8, **others):
-            sizes.append(buffer_size)
-            super().__init__(base, buffer_size, **others)
+    make = AsyncDataSetIterator.__init__
 
-    monkeypatch.setattr(_stream_source, "AsyncDataSetIterator", Noting)
+    def noting(self, base, buffer_size, **others):
+        sizes.append(buffer_size)
+        make(self, base, buffer_size, **others)
+
+    monkeypatch.setattr(AsyncDataSetIterator, "__init__", noting)
     model().fit(Source(), verbose=0)
     assert sizes == [2]
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from itertools import chain, islice
+from itertools import chain
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shuffle_oracle import seeds_of, shuffled, words_of
+from shuffle_oracle import seeds_of, shuffled
 from steps import Items, listed, passing
 
-from memcfg._core.rows import RandomWords, ShuffleOrder
 from memcfg.data import UNKNOWN_CARDINALITY, Dataset
 from memcfg.errors import ResourceExhaustedError
 from memcfg.memory import Pool
@@ -43,31 +42,6 @@ def test_passes_are_tensorflows_over_rows_and_elements(count, size, seed, reshuf
         expected = shuffled(range(count), size, next(seeds))
         assert listed(one_by_one) == expected
         assert listed(by_rows) == expected
-
-
-@given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1), st.integers(1, 1000))
-@settings(deadline=None, max_examples=20)
-def test_words_are_philoxs(key, stream, count):
-    words = RandomWords(key, stream)
-    assert [words.next() for _ in range(count)] == list(
-        islice(words_of(key, stream), count)
-    )
-
-
-@given(COUNTS, SIZES, st.lists(st.integers(1, 100), min_size=1))
-@settings(deadline=None)
-def test_chunks_of_any_length_give_one_order(count, size, lengths):
-    order = ShuffleOrder(size, 1, 2, lambda length: np.empty(length, np.int64))
-    found, start = [], 0
-    while start < count:
-        length = min(lengths[start % len(lengths)], count - start)
-        chunk = np.arange(start, start + length)
-        found += chunk[: order.exchange_rows(chunk, chunk)].tolist()
-        start += length
-    out = np.empty(7, np.int64)
-    while gone := order.drain(out):
-        found += out[:gone].tolist()
-    assert found == shuffled(range(count), size, (1, 2))
 
 
 def test_repeated_passes_draw_from_one_sequence():

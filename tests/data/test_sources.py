@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, namedtuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -194,3 +195,34 @@ def test_lists_that_are_converted_lie_in_no_workspace():
         workspace.zeros(100)
         assert [row.tolist() for row in dataset] == [[1, 2], [3, 4]]
     mc.destroy_all_workspaces()
+
+
+class Pair(NamedTuple):
+    first: object
+    second: object
+
+
+NESTS = st.recursive(
+    st.integers(0, 9),
+    lambda inner: (
+        st.lists(inner, min_size=1, max_size=3).map(tuple)
+        | st.dictionaries(st.sampled_from("cbad"), inner, min_size=1, max_size=3)
+        | st.builds(Pair, inner, inner)
+    ),
+    max_leaves=8,
+)
+
+
+@given(NESTS)
+def test_a_nest_is_given_back_as_it_was(nest):
+    (element,) = Dataset.from_tensors(nest)
+    assert repr(Dataset.from_tensors(element).element_spec) == repr(
+        Dataset.from_tensors(nest).element_spec
+    )
+    assert element == nest
+    assert type(element) is type(nest) or isinstance(nest, int)
+
+
+def test_keys_of_a_dict_have_an_order():
+    with pytest.raises(TypeError, match="must have an order"):
+        Dataset.from_tensors({1: 0, "a": 0})

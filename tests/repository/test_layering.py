@@ -10,9 +10,10 @@ import runpy
 import subprocess
 import sys
 from collections import Counter
+from fnmatch import fnmatch
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from unittest.mock import MagicMock
 
 import pytest
@@ -396,3 +397,67 @@ def test_exactly_one_extension_links_the_native_core(monkeypatch):
     linked = [source for source in extensions[owners[0]] if "_native/src" in source]
     present = [str(p.relative_to(ROOT)) for p in ROOT.glob("_native/src/**/*.cpp")]
     assert sorted(linked) == sorted(present)
+
+
+# Tests go through public names. These may look inside: those that say so in their
+# name, the tests and helpers of the extension module, and what is still to follow.
+INSIDE = ("test_internals_*.py",)
+NATIVE = ("tests/core/*", "tests/support/*")
+STILL_INSIDE = (
+    *("tests/plan/*", "tests/torch/*", "tests/ops/*"),
+    *("tests/nn/*", "tests/devices/*", "tests/memory/*", "tests/commands/*"),
+    *("tests/config/*", "tests/files/*", "tests/graph/*", "tests/runtime/*"),
+    *("tests/support/*", "tests/*.py"),
+)
+
+
+def private_imports(path: Path) -> set[str]:
+    """Name what a test imports of modules or names with a leading underscore."""
+    return {
+        name
+        for name in own_names(path)
+        if any(part[0] == "_" and part[-2:] != "__" for part in name.split(".") if part)
+    }
+
+
+def looks_inside(path: Path, where: PurePosixPath) -> set[str]:
+    """Name what a test must not import."""
+    if any(where.match(pattern) for pattern in INSIDE):
+        return set()
+    names = private_imports(path)
+    if any(where.match(pattern) for pattern in NATIVE):
+        names -= {name for name in names if name.startswith("memcfg._core.")}
+    return names
+
+
+def test_tests_use_public_names():
+    paths = {
+        PurePosixPath(path.relative_to(ROOT).as_posix()): path
+        for path in (ROOT / "tests").rglob("*.py")
+    }
+    assert [
+        f"{where} imports {name}"
+        for where, path in sorted(paths.items())
+        for name in sorted(looks_inside(path, where))
+        if not any(fnmatch(str(where), pattern) for pattern in STILL_INSIDE)
+    ] == []
+    assert sum(path.name.startswith("test_internals_") for path in paths.values()) < 15
+
+
+@pytest.mark.parametrize(
+    ("where", "text", "found"),
+    [
+        ("tests/nn/test_a.py", "from memcfg.nn import _model", 1),
+        ("tests/nn/test_a.py", "from memcfg.nn._model import Model", 1),
+        ("tests/nn/test_a.py", "def f():\n    import memcfg.nn._model", 1),
+        ("tests/nn/test_a.py", "from memcfg._core import Pool", 1),
+        ("tests/core/test_a.py", "from memcfg._core import Pool", 0),
+        ("tests/core/test_a.py", "from memcfg.nn import _model", 1),
+        ("tests/nn/test_internals_a.py", "from memcfg.nn import _model", 0),
+        ("tests/nn/test_a.py", "from memcfg import __version__, nn", 0),
+    ],
+)
+def test_a_private_import_of_a_test_is_found(tmp_path, where, text, found):
+    path = tmp_path / "test_a.py"
+    path.write_text(text)
+    assert len(looks_inside(path, PurePosixPath(where))) == found

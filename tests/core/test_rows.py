@@ -1,13 +1,17 @@
-"""The loop in C that writes elements into rows, and what it hands back."""
+"""The loops in C over rows: elements written into them, and shuffled orders."""
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shuffle_oracle import shuffled, words_of
 
-from memcfg._core.rows import RowWriter
+from memcfg._core.rows import RandomWords, RowWriter, ShuffleOrder
 
 
 class Pair(NamedTuple):
@@ -138,3 +142,30 @@ def test_rows_that_are_not_there():
     for row, stop in ((-1, 2), (0, 5)):
         with pytest.raises(IndexError):
             writer.fill(row, stop, elements(3), None, False)
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1), st.integers(1, 1000))
+@settings(deadline=None, max_examples=20)
+def test_words_are_philoxs(key, stream, count):
+    words = RandomWords(key, stream)
+    assert [words.next() for _ in range(count)] == list(
+        islice(words_of(key, stream), count)
+    )
+
+
+@given(
+    st.integers(0, 300), st.integers(1, 300), st.lists(st.integers(1, 100), min_size=1)
+)
+@settings(deadline=None)
+def test_chunks_of_any_length_give_one_order(count, size, lengths):
+    order = ShuffleOrder(size, 1, 2, lambda length: np.empty(length, np.int64))
+    found, start = [], 0
+    while start < count:
+        length = min(lengths[start % len(lengths)], count - start)
+        chunk = np.arange(start, start + length)
+        found += chunk[: order.exchange_rows(chunk, chunk)].tolist()
+        start += length
+    out = np.empty(7, np.int64)
+    while gone := order.drain(out):
+        found += out[:gone].tolist()
+    assert found == shuffled(range(count), size, (1, 2))
