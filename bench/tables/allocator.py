@@ -1,4 +1,4 @@
-"""The tables of the allocator, out of the committed results."""
+"""The tables of the allocator, from the committed results."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ after a trim | release | 100 of 32 MiB | MiB, trimmed | <
 """
 NOTE = """
 Medians of {repeats} interleaved runs; the best of a row is bold. BFC is TensorFlow's
-own, out of tensorflow-cpu {tensorflow-cpu}, in the best of three configurations for
+own, from tensorflow-cpu {tensorflow-cpu}, in the best of three configurations for
 each row; `–` is what an allocator does not have or report. glibc {glibc},
 mimalloc {mimalloc}, jemalloc {jemalloc}, tcmalloc {tcmalloc};
 {processor}, {cores} cores, {date}.
@@ -157,7 +157,7 @@ def metadata(r: Results) -> Found:
     return greatest([(value, case) for value, case in found if case.endswith(" 1 MiB")])
 
 
-# What is promised of the pool, and where it comes nearest to being broken.
+# The targets of the pool, and the case that comes closest to missing each.
 PROMISES: list[tuple[str, str, float, Callable[[Results], Found]]] = [
     ("pair: BFC's time ÷ memcfg's", "≥", 1, lambda r: least_gain(r, "pair", "ns")),
     ("delayed free: the same", "≥", 1, lambda r: least_gain(r, "delayed", "ns")),
@@ -241,7 +241,7 @@ def table(document: dict[str, Any] | None = None) -> str:
             "| --- " + "| ---: " * 6 + "|",
             *filter(None, rows),
             "",
-            "| promise | worst case | where | kept |",
+            "| target | worst case | where | met |",
             "| --- | ---: | --- | --- |",
             *judged(results),
             NOTE.format_map(place),

@@ -1,4 +1,4 @@
-"""The table of NumPy's arrays in a pool, out of the committed results."""
+"""The table of NumPy's arrays in a pool, from the committed results."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "arrays.json"
-HEAD = """| | NumPy's own, µs | in a pool, µs | pool ÷ NumPy's own | promised | kept |
+HEAD = """| | NumPy's own, µs | in a pool, µs | pool ÷ NumPy's own | target | met |
 | --- | ---: | ---: | ---: | ---: | --- |
 """
 PROMISES = {

@@ -1,4 +1,4 @@
-"""The table of all methods, out of the committed results.
+"""The table of all methods, from the committed results.
 
 ``memcfg compare --output bench/results/compare.json --output
 bench/results/compare.svg`` writes them and the picture; ``--run STEPS`` trains, too.

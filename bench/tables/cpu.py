@@ -1,4 +1,4 @@
-"""The table of step times, out of the committed results."""
+"""The table of step times, from the committed results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of datasets, out of the committed results."""
+"""The tables of datasets, from the committed results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HEAD = f"""| items a second | memcfg | torch | tf.data | ÷ the better | {BESIDE
 | --- | ---: | ---: | ---: | ---: | ---: |
 """
 WAITING = """
-| an epoch ÷ computing alone | prefetched | promised | read in turn |
+| an epoch ÷ computing alone | prefetched | target | read in turn |
 | --- | ---: | ---: | ---: |
 """
 
@@ -63,9 +63,9 @@ def table(path: Path = RESULTS) -> str:
 {WAITING}{waits}
 
 Medians of {place["repeats"]} interleaved runs. In the second table a producer sleeps
-0.9 of a step for each batch, while {place["steps"]} steps are trained.
-Every peer gave the same items; all but the last column of the first table work in one
-process. Blocks of the pool that a batch takes in the steady state:
+0.9 of a step for each batch, during {place["steps"]} training steps. Every peer gave
+the same items. All but the last column of the first table run in one process. Blocks of
+the pool for each batch in the steady state:
 {allocated(results["allocations"])}.
 torch {place["torch"]}, tensorflow-cpu {place["tensorflow-cpu"]}, {place["processor"]},
 {place["cores"]} cores, {place["date"]}.

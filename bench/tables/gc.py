@@ -1,4 +1,4 @@
-"""The table of garbage collection while a model fits, out of the committed results."""
+"""The table of garbage collection while a model fits, from the committed results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of what a limit costs beside PyTorch's ways, out of the committed results.
+"""The table of what a limit costs beside PyTorch's ways, from the committed results.
 
 ``python bench ladder --output bench/results/ladder.json`` writes them.
 """
@@ -92,7 +92,8 @@ def table(path: Path = RESULTS) -> str:
     head = f"| {' | '.join(TITLES)} |\n{'| --- ' * len(TITLES)}|\n"
     return f"""{head}{chr(10).join(lines)}
 
-*None*: no point of that way needs as little. The last column is the faster of both.
+*None*: no point of that method needs as little memory. The last column is the faster
+of PyTorch's two.
 {place["processor"]}, {place["threads"]} threads, PyTorch {place["torch"]}, \
 {place["date"]}.
 """

@@ -1,4 +1,4 @@
-"""The tables of copy lanes, out of the committed results.
+"""The tables of copy lanes, from the committed results.
 
 ``chrt -f 50 python bench lanes --output bench/results/lanes.json`` writes
 them.
@@ -11,11 +11,11 @@ from pathlib import Path
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "lanes.json"
 LOADED = """| network | to | way | copies of | lane, GB/s | of plain | \
-of plain beside ops | ops slow by | by plain copies |
+of plain during ops | ops slower by | by plain copies |
 | --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |
 """
 PLANS = """
-| network | lane at most | moved, MB | waits | predicted | ops slow by | \
+| network | lane at most | moved, MB | waits | predicted | ops slower by | \
 step ÷ without | lane, GB/s |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
 """
@@ -75,9 +75,9 @@ def table(path: Path = RESULTS) -> str:
     loaded = [loaded_row(row) for row in rows if row["kind"] == "full load"]
     plans = [plan_row(row) for row in rows if row["kind"] == "plan"]
     note = f"""
-Medians of {place["repeats"]} turns. Promised are, at full load, {PART:.0%} of a plain
-copy while ops slow by {SLOWER:.0%} at most, and waits of {WAITS:.0%} of the step where
-the throttled lane fits under the ops; what misses is bold.
+Medians of {place["repeats"]} turns. The targets at full load are {PART:.0%} of a plain
+copy, with ops at most {SLOWER:.0%} slower, and waits of {WAITS:.0%} of the step if
+the throttled lane is slower than memcpy. Missed targets are bold.
 {place["processor"]}, {place["cores"]} cores, {place["date"]}, load {place["load"]:.1f}.
 """
     if place["load"] > 1:

@@ -1,4 +1,4 @@
-"""The table of layer families beside PyTorch, out of the committed results."""
+"""The table of layer families compared with PyTorch, from the committed results."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parents[1]
 NOTE = """
-One batch of 32 a step, as above.
+Columns are those of [small networks](#small-networks), at batch 32.
 """
 
 

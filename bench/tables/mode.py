@@ -1,4 +1,4 @@
-"""The table of workspace modes, out of the committed results."""
+"""The table of workspace modes, from the committed results."""
 
 from __future__ import annotations
 
@@ -33,8 +33,7 @@ def table(path: Path = RESULTS) -> str:
     rows = "\n".join(row(case) for case in results["results"])
     return f"""{HEAD}{rows}
 
-Peaks of the pool, to the byte in the file; time is the median of
-{environment["repeats"]} interleaved runs, with its range. `enabled` is the
-planned program.
+Peaks are those of the pool. Time is the median of {environment["repeats"]} interleaved
+runs, with its range. `enabled` is the planned program.
 {environment["processor"]}, {environment["cores"]} cores, {environment["date"]}.
 """

@@ -1,4 +1,4 @@
-"""The table of saved tensors under a limit, out of the committed results."""
+"""The table of saved tensors under a limit, from the committed results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of PyTorch's blocks in the pool, out of the committed results."""
+"""The table of PyTorch's blocks in the pool, from the committed results."""
 
 from __future__ import annotations
 

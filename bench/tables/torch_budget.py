@@ -1,4 +1,4 @@
-"""The tables of PyTorch's steps within budgets, out of the committed results."""
+"""The tables of PyTorch's steps within budgets, from the committed results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ladder of one U-Net that the README opens with, out of the committed results.
+"""The ladder of one U-Net that the README opens with, from the committed results.
 
 They are written by the command that the table shows, with ``--output
 bench/results/unet_ladder.json``.

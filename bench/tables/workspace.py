@@ -1,4 +1,4 @@
-"""The table of loops in a workspace, out of the committed results."""
+"""The table of loops in a workspace, from the committed results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from the pool a cycle |
 | --- | ---: | ---: | ---: | ---: |
 """
 SCOPES = """
-| | ns | promised | kept |
+| | ns | target | met |
 | --- | ---: | ---: | --- |
 """
 SLOWEST = 1.05  # of NumPy's own time
@@ -42,7 +42,7 @@ def scope_row(name: str, seconds: float) -> str:
 
 
 def promise_kept(cases: list[dict]) -> str:
-    """Say which cases took longer than was promised."""
+    """Report the cases that missed the target."""
     late = [
         f"{case['case']}, {case['mib']} MiB"
         for case in cases

@@ -1,4 +1,4 @@
-"""The tables of the zoo's networks beside PyTorch, out of the committed results."""
+"""The tables of the zoo's networks against PyTorch, from the committed results."""
 
 from __future__ import annotations
 
@@ -72,26 +72,26 @@ def table(folder: Path = HERE / "results") -> str:
     results = document["results"]
     there = {each["network"]: f"{each['speed']:.2f}" for each in other["results"]}
     text = head(
-        *("network, batch", "memcfg", "PyTorch", "speed", "compiled", "there"), *MEMORY
+        *("network, batch", "memcfg", "PyTorch", "speed", "compiled", "older"), *MEMORY
     )
     for each in results:
         text += row(each, compiled(each), there.get(each["network"], ""))
     ratios = [float(ratio) for each in results if (ratio := compiled(each))]
     text += f"""
-Milliseconds a training step and MiB of the process, above what it had after its
-imports; weights are part of both. *compiled*: `torch.compile`'s time over memcfg's.
+Milliseconds a training step, and MiB of the process above what it had after its
+imports; both include the weights. *compiled*: `torch.compile`'s time over memcfg's.
 
 - {where(document["environment"])};
   geometric mean of the speeds: {mean(results):.2f}."""
     if ratios:
         text += (
-            f" Beside `torch.compile`: {math.prod(ratios) ** (1 / len(ratios)):.2f}."
+            f" Against `torch.compile`: {math.prod(ratios) ** (1 / len(ratios)):.2f}."
         )
     text += f"""
-- *there*: {where(other["environment"])},
-  on code of that day; geometric mean {mean(other["results"]):.2f}.
+- *older*: the speed with older code; geometric mean {mean(other["results"]):.2f};
+  {where(other["environment"])}.
 
-In bfloat16, beside `torch.autocast`; memory is compared with PyTorch's in float32:
+In bfloat16, against `torch.autocast`; memory is compared with PyTorch's in float32:
 
 """
     of = read(folder / "zoo_train_bfloat16.json")
@@ -100,12 +100,12 @@ In bfloat16, beside `torch.autocast`; memory is compared with PyTorch's in float
     )
     text += "".join(row(each, compiled(each), floor(each)) for each in of["results"])
     text += f"""
-*floor*: the ratio of memory that weights and momentum, in float32, are alone.
+*floor*: weights and momentum in float32, as a part of PyTorch's memory.
 {where(of["environment"])};
 geometric mean of the speeds: {mean(of["results"]):.2f}.
 
-With batch normalisation, activations, poolings and concatenations computed again
-(`replay_elementwise()`), beside `auto()` without a limit, in turns:
+With batch normalisation, activations, poolings and concatenations recomputed
+(`replay_elementwise()`), in turn with `auto()` without a limit:
 
 """
     of = read(folder / "zoo_train_replay_elementwise.json")
@@ -123,7 +123,7 @@ With batch normalisation, activations, poolings and concatenations computed agai
             place = where(each["environment"])
             places.setdefault(place, []).append(each["network"])
     first, *others = places
-    text += f"\n*more time*, *less memory*: than under `auto()`.\n{first}"
+    text += f"\n*more time*, *less memory*: compared with `auto()`.\n{first}"
     for place in others:
         text += f";\n{' and '.join(dict.fromkeys(places[place]))}:\n{place}"
     return text + ".\n"

@@ -1,4 +1,4 @@
-"""The table of the zoo's inference beside PyTorch, out of the committed results."""
+"""The table of the zoo's inference against PyTorch, from the committed results."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parents[1]
 KINDS = ("predict1", "predict32")
 OTHER = "zoo_inference_other_processor.json"
-SIDES = "memcfg", "PyTorch", "speed", "compiled", "there"
+SIDES = "memcfg", "PyTorch", "speed", "compiled", "older"
 
 
 def cells(zoo: dict, result: dict | None, there: dict | None) -> list[str]:
@@ -49,12 +49,12 @@ def table(folder: Path = HERE / "results") -> str:
     return (
         text
         + f"""
-Milliseconds a batch, of one sample and of 32. *compiled*: `torch.compile`'s time over
+Milliseconds a batch of one sample, and of 32. *compiled*: `torch.compile`'s time over
 memcfg's, where it was measured.
 
 - {zoo["where"](document["environment"])};
   geometric means of the speeds: {means(zoo, results)}.
-- *there*: {zoo["where"](other["environment"])},
-  on code of that day; geometric means {means(zoo, other["results"])}.
+- *older*: the speed with older code; geometric means {means(zoo, other["results"])};
+  {zoo["where"](other["environment"])}.
 """
     )
