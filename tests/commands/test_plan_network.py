@@ -411,7 +411,7 @@ def test_tuples_and_words_are_set(capsys, shape):
         (["lenet5", "--time-limit", "2"], "--time-limit needs --method auto"),
         (["lenet5", "--ladder", "--limit", "1MiB"], "leave out --limit"),
         (["lenet5", "--output", "x.json"], "--output needs --ladder"),
-        (["lenet5", "--ladder", "--output", "x.png"], "as .svg or .json"),
+        (["lenet5", "--ladder", "--output", "x.png"], "to a .svg or .json"),
         (["lenet5", "--batch", "0"], "--batch"),
         (["lenet5", "--set", "depth"], "NAME=VALUE"),
         (["lenet5", "--set", "depth=2"], "depth"),

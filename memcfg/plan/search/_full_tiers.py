@@ -13,7 +13,8 @@ from memcfg.errors import InfeasiblePlanError, PlanError
 from memcfg.plan.format._actions import Compute
 from memcfg.plan.format._simulate import simulate
 from memcfg.plan.format._tier_choice import tiers_of
-from memcfg.units import align_up, format_bytes
+from memcfg.plan.search._floor import Floor
+from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,40 +118,15 @@ def within_tiers(
         if limit_bytes is None or not limits_of(graph):
             raise
         refusal = error
-    found = _found_above(graph, limit_bytes, refusal, tried or plan)
-    raise _refused(name, graph, limit_bytes, found, tried or plan) from None
-
-
-def _found_above(
-    graph: Graph,
-    bad: int,
-    refusal: InfeasiblePlanError | TierFullError,
-    plan: Callable[[Graph, int], Plan],
-) -> Plan:
-    """Return a plan within a limit that is larger, and not by much, or raise."""
-    found = None
-    everything = sum(align_up(tensor.nbytes) for tensor in graph.tensors)
+    floor = Floor(tried or plan, graph, (InfeasiblePlanError, TierFullError))
+    floor.refused[limit_bytes] = refusal
+    everything = sum(graph.aligned_bytes)
     everything += max((op.scratch_bytes for op in graph.ops), default=0)
-    for each in sorted({getattr(refusal, "smallest_limit_bytes", 0), everything}):
-        if each <= bad:
-            continue
-        try:
-            found = plan(graph, each)
-            break
-        except (InfeasiblePlanError, TierFullError):
-            bad = each
-    if found is None:
+    named = getattr(refusal, "smallest_limit_bytes", 0)
+    if floor.first_of(sorted({named, everything})) is None:
         raise refusal
-    for attempt in range(1 + _HALVINGS):
-        limit = found.limit_bytes or 0
-        most = min(found.peak_bytes, limit)
-        middle = most if not attempt else align_up((bad + most) // 2)
-        if bad < middle < limit:
-            try:
-                found = plan(graph, middle)
-            except (InfeasiblePlanError, TierFullError):
-                bad = middle
-    return found
+    found = floor.narrow(_HALVINGS)
+    raise _refused(name, graph, limit_bytes, found, tried or plan) from None
 
 
 def _refused(

@@ -30,6 +30,7 @@ from memcfg.graph import TIMES, Graph
 from memcfg.plan import Alloc, Compute, Decode, Encode, Free, SwapOut, simulate
 from memcfg.plan.format._simulate import with_copies_placed
 from memcfg.plan.search._auto import Auto
+from memcfg.plan.search._floor import lowest_plan
 from memcfg.torch.budget._beside_plan import with_beside
 from memcfg.torch.budget._boxed import Title, boxed
 from memcfg.torch.budget._emitted import Emitter
@@ -70,7 +71,7 @@ from memcfg.torch.trace._traced import (
     title_of,
     values_of,
 )
-from memcfg.units import ALIGNMENT, align_up, format_bytes, parse_bytes
+from memcfg.units import align_up, format_bytes, parse_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence
@@ -84,7 +85,6 @@ if TYPE_CHECKING:
 ALLOCATED = Auto(places=False)
 _TITLE = "memcfg.title"  # where a traced graph has the name of its module
 _TELLER = "memcfg.teller"  # and what is told when it runs
-_TRIES = 8  # of limits from which on a policy has a plan
 SO_FAR, MISSED = "gradients so far", "not planned"  # bytes beside a graph
 STATE, WORKSPACES = "optimizer state", "cuBLAS workspaces"
 HELD = "held by functions"
@@ -739,20 +739,6 @@ def _inputs_at(step: Step, graph: fx.Graph) -> list[int]:
     }
     sources = [node for node in graph.nodes if node.op == "placeholder"]
     return [at for at, node in enumerate(sources) if node.name not in state]
-
-
-def lowest_plan(policy: Policy, graph: Graph) -> Plan:
-    """Return the plan of the lowest peak that a policy finds.
-
-    Where tensors may leave, a method may find none within the limit that it has named.
-    """
-    limit = 1
-    for _ in range(_TRIES):
-        try:
-            return policy(graph, limit_bytes=limit)
-        except InfeasiblePlanError as error:
-            limit = max(limit + ALIGNMENT, error.smallest_limit_bytes or 0)
-    return policy(graph, limit_bytes=limit)
 
 
 def _devices(graph: fx.Graph) -> set[torch.device]:
