@@ -61,7 +61,7 @@ def read_arrays(
         except OSError as error:
             if error.errno != errno.EINVAL:  # of an offset before the file's first byte
                 raise
-            raise FormatError(f"{path} is no {what}: {error}") from None
+            raise FormatError(f"{path} is not a {what}: {error}") from None
         except (
             EOFError,
             OverflowError,
@@ -70,7 +70,7 @@ def read_arrays(
             zipfile.BadZipFile,
             zlib.error,
         ) as error:
-            raise FormatError(f"{path} is no {what}: {error}") from None
+            raise FormatError(f"{path} is not a {what}: {error}") from None
 
 
 def _max_unpacked(nbytes: int) -> int:

@@ -109,7 +109,7 @@ def test_what_is_damaged_is_refused_and_takes_no_memory(tmp_path, what):
     path.write_bytes(DAMAGED[what])
     tracemalloc.start()
     try:
-        with pytest.raises(FormatError, match="file is no saved thing: "):
+        with pytest.raises(FormatError, match="file is not a saved thing: "):
             read_arrays(path, "saved thing", ["a"])
         assert tracemalloc.get_traced_memory()[1] < 2**20
     finally:
