@@ -28,7 +28,7 @@ from memcfg.plan import (
     superneurons_cache,
     validate,
 )
-from memcfg.plan.methods._superneurons_cache import Cache
+from memcfg.plan.methods._superneurons import Cache
 from memcfg.plan.search._request import Request
 from memcfg.plan.search.swaps._swap_events import StartSwapIn, StartSwapOut, least_load
 

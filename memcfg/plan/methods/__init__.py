@@ -31,8 +31,7 @@ from memcfg.plan.methods._kusumoto import (
     kusumoto_pruned_memory,
     kusumoto_pruned_time,
 )
-from memcfg.plan.methods._layrub import layrub
-from memcfg.plan.methods._layrub_migration import layrub_migration
+from memcfg.plan.methods._layrub import layrub, layrub_migration
 from memcfg.plan.methods._meng_attention import meng_attention
 from memcfg.plan.methods._meng_swap import meng_swap
 from memcfg.plan.methods._modnn import modnn
@@ -42,12 +41,12 @@ from memcfg.plan.methods._retention_intervals import retention_intervals
 from memcfg.plan.methods._revolve import revolve
 from memcfg.plan.methods._rotor import rotor
 from memcfg.plan.methods._superneurons import (
+    superneurons,
+    superneurons_cache,
     superneurons_cost,
     superneurons_memory,
     superneurons_speed,
 )
-from memcfg.plan.methods._superneurons_cache import superneurons_cache
-from memcfg.plan.methods._superneurons_pool import superneurons
 from memcfg.plan.methods._ucudnn import ucudnn_wd, ucudnn_wr
 from memcfg.plan.methods._vdnn import vdnn_all, vdnn_conv, vdnn_dyn
 from memcfg.plan.methods._vdnn_pp import vdnn_pp

@@ -1,7 +1,8 @@
 """Capuchin: what leaves or is computed again, by accesses of tensors alone.
 
 Peng et al., "Capuchin: Tensor-based GPU Memory Management for Deep Learning", ASPLOS
-2020.
+2020. Its choices are those of `memcfg.plan.search.swaps._evict`; here are its first
+step, which knows nothing of the ops to come, and its feedback.
 """
 
 from __future__ import annotations
@@ -10,21 +11,31 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from memcfg.plan.format._actions import SwapIn, Wait
-from memcfg.plan.methods._passive import Passive
 from memcfg.plan.search._full_tiers import within_tier
 from memcfg.plan.search._policy import Lessons, Method, fits
 from memcfg.plan.search.swaps._event_times import rate_of
 from memcfg.plan.search.swaps._evict import Evicting, start_of, unevicted
-from memcfg.plan.search.swaps._swap_events import plan_events
+from memcfg.plan.search.swaps._swap_events import (
+    EndSwapIn,
+    EndSwapOut,
+    Event,
+    Run,
+    StartSwapIn,
+    StartSwapOut,
+    plan_events,
+)
+from memcfg.units import align_up
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from memcfg.graph import Graph
     from memcfg.plan.format._plan import Plan
     from memcfg.plan.format._simulate import Simulation
     from memcfg.plan.search._policy import Policy
     from memcfg.plan.search._request import Request
+    from memcfg.plan.search.swaps._accesses import Trace
+
 
 _ROUNDS = 12  # goals of a first step, each lower by what the placement exceeds
 _SOONER = 0.05  # of the seconds of a copy
@@ -155,3 +166,86 @@ def capuchin_feedback(
             sooner = _SOONER * tensor.nbytes / rate if rate else 0.0
             early[tensor.name] = early.get(tensor.name, 0.0) + sooner
     return capuchin(early=early)
+
+
+class Passive:
+    """The bytes of a device while the ops of a trace run, each once."""
+
+    def __init__(self, trace: Trace, goal: int) -> None:
+        self.trace = trace
+        self.goal = goal
+        self.most = 0  # bytes in use at a time; above the goal where nothing may leave
+        self._sizes = [trace.sizes[value.tensor] for value in trace.values]
+        self._there = {
+            number
+            for number, value in enumerate(trace.values)
+            if value.begin < 0 and (value.reads or value.stays)
+        }
+        self._copied: set[int] = set()
+        self._taken = trace.taken()
+        self._used = trace.state_bytes + sum(self._sizes[n] for n in self._there)
+
+    def events(self) -> list[Event]:
+        """Run them."""
+        found: list[Event] = []
+        for place, (_, op) in enumerate(self.trace.entries):
+            read = self.trace.read(place)
+            missing = [n for n in read if n not in self._there]
+            made = [n for n in self.trace.made(place) if n not in self._taken]
+            scratch = align_up(self.trace.graph.ops[op].scratch_bytes)
+            need = sum(self._sizes[n] for n in (*missing, *made)) + scratch
+            for number in self._leaving(need, place, read):
+                found += self._evict(number)
+            for number in missing:
+                tensor = self.trace.values[number].tensor
+                found += [StartSwapIn(tensor), EndSwapIn(tensor)]
+                self._come(number)
+            found.append(Run(op))
+            self.most = max(self.most, self._used + need - self._bytes(missing))
+            self._end(place)
+        return found
+
+    def _bytes(self, numbers: Collection[int]) -> int:
+        return sum(self._sizes[number] for number in numbers)
+
+    def _leaving(self, need: int, place: int, read: Collection[int]) -> list[int]:
+        """List what leaves: the first that is large enough, else from the first on."""
+        over = self._used + need - self.goal
+        if over <= 0:
+            return []
+        free = [n for n in sorted(self._there) if n not in read and self._may_leave(n)]
+        for number in free:
+            if self._sizes[number] >= over:
+                return [number]
+        found = []
+        for number in free:
+            if over > 0:
+                found.append(number)
+                over -= self._sizes[number]
+        return found
+
+    def _may_leave(self, number: int) -> bool:
+        return bool(self._sizes[number]) and self.trace.may_leave(number)
+
+    def _evict(self, number: int) -> list[Event]:
+        self._there.remove(number)
+        self._used -= self._sizes[number]
+        if number in self._copied:  # its copy is still there
+            return []
+        self._copied.add(number)
+        tensor = self.trace.values[number].tensor
+        return [StartSwapOut(tensor), EndSwapOut(tensor)]
+
+    def _come(self, number: int) -> None:
+        self._there.add(number)
+        self._used += self._sizes[number]
+
+    def _end(self, place: int) -> None:
+        """End what nothing reads any more, and begin what was made."""
+        for number in self.trace.made(place):
+            self._come(number)
+        for number in {*self.trace.read(place), *self.trace.made(place)}:
+            value = self.trace.values[number]
+            if not value.stays and max((value.begin, *value.reads)) == place:
+                self._there.discard(number)
+                self._used -= self._sizes[number]

@@ -209,7 +209,13 @@ class _Plans:
 
 
 def _plan(request: Request) -> _Plans:
-    """Plan by one method after the other, until the rest cannot be better."""
+    """Plan by one search after the other, until the rest cannot be better.
+
+    Idea: cheap searches first, each told the time of the best plan so far, which it
+    need not place anything slower than. Invariant: the best plan that fits only gets
+    faster; the first plan runs each op once, so nothing that computes alone is faster.
+    Source: the order is from planning the zoo (bench/results/planning.md).
+    """
     plans = _Plans(request)
     plans.begin("share")
     plans.add(propose(share(), request))

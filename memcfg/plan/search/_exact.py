@@ -95,6 +95,11 @@ class Exact:
 
         The search starts from a plan that fits and only computes, which stays if none
         is better. The plan's gap is what was proven; if that is not 0, it is unproven.
+
+        Idea: best-first over sets of what is computed and there (A*), then again with
+        goals lowered by what placement needed more. Invariant: of the first round,
+        which grants any pair in place, the bound holds for every plan. Source: Hart et
+        al., 1968.
         """
         request = request.of_method(self.name)
         step, left, goal = request.step, self.effort, limit

@@ -44,7 +44,13 @@ class Choice:
 
 
 class Search:
-    """The choices of one graph; once it is over, the best so far are taken."""
+    """The choices of one graph; once it is over, the best so far are taken.
+
+    Idea: many proposals (segments of even and of uneven size, what is cheap a byte),
+    the best of which are improved one op at a time. Invariant: an op is dropped or not,
+    so it is computed at most twice. Source: Chen et al., arXiv:1604.06174, for even
+    segments and the rule of cost a byte; the minimax over segmentations is ours.
+    """
 
     def __init__(self, request: Request) -> None:
         self.is_over = request.is_over

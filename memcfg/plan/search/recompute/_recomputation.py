@@ -52,6 +52,8 @@ def first_fitting(
 ) -> Sequence[int] | None:
     """Take the first schedule that fits once put in order, of ever tighter goals.
 
+    Placement may need more than the bytes in use: by what it needs more, the next goal
+    is lower. Invariant: goals fall, so the loop ends without `_ROUNDS`, too.
     `find` gives the load of a schedule within a goal, in bytes, and it; None: no more.
     """
     limit = request.limit_bytes or 0

@@ -347,8 +347,11 @@ class _Blocks:
     def find(self, goal: int) -> tuple[int, Sequence[int]] | None:
         """Find the cheapest schedule within a goal.
 
-        The program's bytes are about right: its limit follows what is measured, also
-        for goals before.
+        Idea: the dynamic program's bytes are about right, so its limit follows what is
+        measured, also for goals before, and else halves what is left. Invariant: what
+        the program makes of `low` needs no more than the goal, of `high` it needs more.
+        Source: Beaumont et al., arXiv:1911.13214, for the program over one chain; that
+        blocks of a kind share their ways, and the secant step, are ours.
         """
         low, high, limit, best = self._known(goal)
         step = max(ALIGNMENT, goal // 1000)
