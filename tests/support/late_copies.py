@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from memcfg.torch.spill import _page_locked, _spill_host, _stores
+from memcfg.torch.spill import _media
 
 COUNTS = {"made": 0, "dropped": 0, "locked": 0}
 
@@ -44,17 +44,18 @@ class LateStreams:
     def __init__(self, device: torch.device) -> None:
         self.device = device
 
-    def copy_out(self, target: torch.Tensor, source: torch.Tensor) -> LateCopy:
+    def copy_in(self, target: torch.Tensor, source: torch.Tensor) -> LateCopy:
         return LateCopy(target, source)
 
-    copy_in = copy_out
+    def copy_out(self, target, source, after=()) -> LateCopy:
+        for each in after:
+            each.wait()
+        return LateCopy(target, source)
 
 
 def install(monkeypatch) -> dict[str, int]:
     """Put them where memcfg's own are; gives what they count."""
     COUNTS.update(dict.fromkeys(COUNTS, 0))
-    for module in (_spill_host, _stores):
-        monkeypatch.setattr(module, "PageLocked", Locked)
-        monkeypatch.setattr(module, "Streams", LateStreams)
-    assert _page_locked.Streams is not LateStreams
+    monkeypatch.setattr(_media, "PageLocked", Locked)
+    monkeypatch.setattr(_media, "Streams", LateStreams)
     return COUNTS

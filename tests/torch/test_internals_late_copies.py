@@ -17,6 +17,8 @@ from memcfg.devices import SpillPlace
 from memcfg.errors import InfeasiblePlanError, ResourceExhaustedError
 from memcfg.torch.saved import _saved_tensors
 from memcfg.torch.spill import _stores
+from memcfg.torch.spill._media import HostMemory
+from memcfg.torch.spill._store import Store
 
 F = torch.nn.functional
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -106,7 +108,7 @@ def test_what_left_in_the_last_pass_is_copied_when_it_is_saved(as_gpu, monkeypat
     begun.clear()
     gone.clear()
     assert saver.current_bytes == 0
-    assert saver._host.take(16 * 2**20) is not None  # all of it is free again
+    assert saver._store.take(16 * 2**20) is not None  # all of it is free again
 
 
 def test_a_step_that_is_given_up_gives_everything_back(as_gpu):
@@ -119,7 +121,7 @@ def test_a_step_that_is_given_up_gives_everything_back(as_gpu):
             loss = F.cross_entropy(net(x), y)
         del loss
         assert saver.current_bytes == 0
-        assert saver._host.take(16 * 2**20) is not None
+        assert saver._store.take(16 * 2**20) is not None
     with saver:
         F.cross_entropy(net(x), y).backward()
 
@@ -192,7 +194,7 @@ def locked(counts, monkeypatch):
     def of(self, devices):
         assert devices == {CPU}
         if self not in stores:
-            made = _stores.PageLockedStore(self.spill, CPU, measured=False)
+            made = Store(HostMemory(CPU), self.spill.limit_bytes)
             stores[self] = self._made[CPU] = made
         return stores[self]
 
@@ -236,7 +238,11 @@ def test_planned_steps_wait_for_what_they_read(kind, locked):
 def test_stores_are_refused_where_tensors_cannot_go():
     gpus = {torch.device("cuda", 0), CPU}
     for spill, devices, match in (
-        (SpillPlace("file", "/tmp"), gpus, "memory of the host: spill_to='host'"),
+        (
+            SpillPlace("file", "/tmp"),
+            gpus,
+            r"of the host: budget\(\.\.\., spill_to='host'\)",
+        ),
         (SpillPlace("host", None, None, 1e9), gpus, "lane_bandwidth is not for a GPU"),
         (SpillPlace("host"), {*gpus, torch.device("cuda", 1)}, "for one device"),
     ):

@@ -14,43 +14,8 @@ from hypothesis import strategies as st
 from memcfg.torch.saved._account import ENCODED, KEPT, Account
 from memcfg.torch.saved._codes import PIECE, Code, Encoder, decode
 from memcfg.torch.saved._passes import Passes
-from memcfg.torch.spill._spill_file import SpillFile
 
-PAGE = 4096
 EXAMPLE = Path(__file__).parents[2] / "examples" / "38_torch_saved_tensors.py"
-
-
-@settings(deadline=None, max_examples=60)
-@given(st.lists(st.tuples(st.booleans(), st.integers(1, 6 * PAGE)), max_size=40))
-def test_a_file_takes_what_fits_a_gap_and_nothing_else(tmp_path_factory, steps):
-    """Beside a set of pages: no extents overlap, and first fit finds a gap if any."""
-    pages = 16
-    file = SpillFile(str(tmp_path_factory.getbasetemp()), pages * PAGE)
-    held = []
-    for number, (drop, nbytes) in enumerate(steps):
-        if drop and held:
-            held.pop(nbytes % len(held))
-            continue
-        taken = {at for begin, count, *_ in held for at in range(begin, begin + count)}
-        need = -(-nbytes // PAGE)
-        starts = [
-            start
-            for start in range(pages - need + 1)
-            if taken.isdisjoint(range(start, start + need))
-        ]
-        data = np.full(nbytes, number, np.uint8)
-        cut = nbytes // 3
-        extent = file.write([data[:cut], data[cut:]])
-        assert (extent is None) == (not starts)
-        if extent is not None:
-            assert extent.offset == PAGE * starts[0]
-            held.append((starts[0], need, extent, data))
-            assert file.in_use == PAGE * (len(taken) + need)
-        del extent
-    for *_, extent, data in held:
-        found = np.empty_like(data)
-        file.read(extent, found).wait()
-        assert np.array_equal(found, data)
 
 
 @settings(deadline=None)

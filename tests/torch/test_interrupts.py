@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import copy
-import linecache
 import signal
 import sys
 
 import pytest
 import torch
+from interrupted_lines import Ends
 from torch_bits import bytes_left
 
 import memcfg.torch as mt
-from memcfg.devices import SpillPlace
 from memcfg.torch.budget._backend import ALLOCATED
-from memcfg.torch.spill._stores import FileStore
 
 F = torch.nn.functional
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 ROWS, WIDTH = 256, 64
-_OURS = ("<planned step>", "/memcfg/torch/")
 _armed: list[str] = []  # the phase that is interrupted next
 
 
@@ -141,30 +138,6 @@ def test_after_a_hook_that_is_interrupted_the_next_step_is_right(case):
         assert held(module) == before
 
 
-class _Ends:
-    """Ends what runs at a line of memcfg's own, counted from the first.
-
-    Python looks for signals at calls, so none comes between `with` and what it takes.
-    """
-
-    def __init__(self, line, files=_OURS):
-        self.left = line
-        self._files = files
-
-    def __call__(self, frame, event, _value):
-        name = frame.f_code.co_name
-        if name == "__del__" or not any(
-            each in frame.f_code.co_filename for each in self._files
-        ):
-            return None
-        text = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
-        if event == "line" and not text.lstrip().startswith(("with ", "try:")):
-            self.left -= 1
-            if self.left == 0:
-                raise KeyboardInterrupt
-        return self
-
-
 @pytest.mark.slow  # minutes
 @spilled
 def test_after_an_interrupt_at_any_line_the_next_step_is_right(case):
@@ -174,7 +147,7 @@ def test_after_an_interrupt_at_any_line_the_next_step_is_right(case):
     before, elsewhere = held(module), run.spill_bytes
     line, ended = 1, True
     while ended:
-        sys.settrace(_Ends(line))
+        sys.settrace(Ends(line))
         try:
             ended = interrupted(module, run, x)
         finally:
@@ -206,32 +179,13 @@ def test_an_interrupt_of_the_first_trace_leaves_the_next_step_right(case):
     assert same_bits(module, eager)
 
 
-@pytest.mark.filterwarnings("error")  # nor does what was half made complain
-def test_files_that_an_interrupt_lets_go_of_are_not_counted(tmp_path):
-    store = FileStore(SpillPlace("file", str(tmp_path)))
-    line, ended = 1, True
-    while ended:
-        store.reserve(4096)
-        sys.settrace(_Ends(line))
-        try:
-            store.reserve(4096)
-            ended = False
-        except KeyboardInterrupt:
-            pass
-        finally:
-            sys.settrace(None)
-        assert store.nbytes == sum(each.nbytes for each in store.free), line
-        line += 1
-    assert line > 10
-
-
 def hooks_there():
     """PyTorch's hooks on saved tensors of this thread, and on all modules."""
     top = torch._C._autograd._top_saved_tensors_default_hooks(True)
     return top, len(torch.nn.modules.module._global_forward_pre_hooks)
 
 
-class _EndsBehindCalls(_Ends):
+class _EndsBehindCalls(Ends):
     """Leaves out what a function begins with: it has done nothing, as its caller."""
 
     def __call__(self, frame, event, value):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import operator
-import os
 import warnings
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -23,8 +22,6 @@ from torch._guards import TracingContext
 from memcfg import plan as plans
 from memcfg._caller import outside
 from memcfg._checks import check_policy
-from memcfg._core._machine import machine_bytes
-from memcfg.devices import SpillPlace
 from memcfg.errors import InfeasiblePlanError, MemcfgError
 from memcfg.graph import TIMES, Graph
 from memcfg.plan import Alloc, Compute, Decode, Encode, Free, SwapOut, simulate
@@ -36,12 +33,11 @@ from memcfg.torch.budget._boxed import Title, boxed
 from memcfg.torch.budget._emitted import Emitter
 from memcfg.torch.budget._guarded import guard, unguard
 from memcfg.torch.budget._live_passes import LivePasses
-from memcfg.torch.budget._needs import Needs
-from memcfg.torch.budget._no_room import OTHERS, NoRoomError, Room
 from memcfg.torch.budget._pass_token import add_token
 from memcfg.torch.budget._peak_watch import WATCH, PeakWatch, meter_of
-from memcfg.torch.budget._swaps import STORE, register, swap_out
-from memcfg.torch.spill._stores import SpillRefusedError, Stores
+from memcfg.torch.budget._room import OTHERS, Needs, NoRoomError, Room
+from memcfg.torch.budget._swaps import STORE, extent_of, register, swap_out
+from memcfg.torch.spill._stores import SpillRefusedError, Stores, spill_of
 from memcfg.torch.trace._beside import workspace_bytes
 from memcfg.torch.trace._costs import MeasuredCosts
 from memcfg.torch.trace._generator_states import (
@@ -59,12 +55,12 @@ from memcfg.torch.trace._lstm_layers import (
     set_lstm,
     stepped,
 )
-from memcfg.torch.trace._sparse import check_dense
 from memcfg.torch.trace._traced import (
     ONCE,
     UPDATE,
     Traced,
     Tracer,
+    check_dense,
     is_tangent,
     nominal_costs,
     rounded,
@@ -74,10 +70,12 @@ from memcfg.torch.trace._traced import (
 from memcfg.units import align_up, format_bytes, parse_bytes
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Container, Sequence
 
+    from memcfg.devices import SpillPlace
     from memcfg.plan import Plan, Policy
-    from memcfg.torch.spill._spill_store import Store
+    from memcfg.torch.spill._store import Store
     from memcfg.torch.trace._traced import Costs
 
 
@@ -325,7 +323,7 @@ class Planner:
         step = self._within(self._traced(source, num_fwd_outputs, store), store)
         if step.spill is not None and store is not None:
             _check_room(step, store)
-            store.reserve(step.spill_bytes)
+            extent_of(store, step.spill_bytes)  # OSError before anything runs
         self.steps.append(step)
         _show(step, self.last)
         kind = step.is_training
@@ -768,7 +766,7 @@ def _check_actions(plan: Plan, store: Store | None) -> None:
 
 def _check_room(step: Step, store: Store) -> None:
     """Raise SpillRefusedError if a plan has more elsewhere than there may be."""
-    limit = store.tier.limit_bytes
+    limit = store.limit_bytes
     if limit is not None and step.spill_bytes > limit:
         raise SpillRefusedError(
             f"the plan of {step.plan.method} has {format_bytes(step.spill_bytes)} "
@@ -956,43 +954,6 @@ def checked_policy(policy: Policy | None) -> Policy:
         raise TypeError(f"policy is a policy: call plan.{name}()")
     check_policy(policy)
     return policy
-
-
-def spill_of(
-    spill_to: str | os.PathLike[str] | None,
-    spill_limit: int | str | None,
-    lane_bandwidth: int | str | None,
-    *,
-    inductor: bool,
-) -> SpillPlace | None:
-    """Return where tensors may go; None: nowhere. TypeError or ValueError."""
-    limit = _some_bytes(spill_limit, "spill_limit")
-    bandwidth = _some_bytes(lane_bandwidth, "lane_bandwidth")
-    if spill_to is None:
-        for name, value in (("spill_limit", limit), ("lane_bandwidth", bandwidth)):
-            if value is not None:
-                raise ValueError(f"{name} is for spill_to: give 'host' or a folder")
-        return None
-    if inductor:
-        raise ValueError("what inductor compiles has no copies: leave spill_to out")
-    try:
-        folder = os.fspath(spill_to)
-    except TypeError:
-        raise TypeError(
-            f"spill_to is 'host', a folder's path or None, not {spill_to!r}"
-        ) from None
-    if folder == "host":
-        return SpillPlace("host", None, limit, bandwidth)
-    if not os.path.isdir(folder):
-        raise ValueError(f"spill_to: there is no folder {folder!r}")
-    return SpillPlace("file", os.path.abspath(folder), limit, bandwidth)
-
-
-def _some_bytes(value: int | str | None, what: str) -> int | None:
-    nbytes = None if value is None else parse_bytes(value, total_bytes=machine_bytes())
-    if nbytes == 0:
-        raise ValueError(f"{what} is at least a byte")
-    return nbytes
 
 
 def stores_of(spill: SpillPlace | None, times: str) -> Stores | None:

@@ -27,21 +27,25 @@ from memcfg.torch.budget._backend import (
     StopAfterPlanning,
     checked_policy,
     costs_of,
-    spill_of,
     stores_of,
 )
 from memcfg.torch.budget._live_passes import LivePasses
-from memcfg.torch.budget._no_room import OTHERS, NoRoomError, Room
 from memcfg.torch.budget._planned_call import SETTINGS, PlannedCall, UntracedError
+from memcfg.torch.budget._room import OTHERS, NoRoomError, Room
 from memcfg.torch.budget._step_report import report_of
 from memcfg.torch.limit._module_tags import stands_for
-from memcfg.torch.spill._stores import SpillRefusedError
-from memcfg.torch.trace._beside import gradient_bytes
-from memcfg.torch.trace._faked import state_of
+from memcfg.torch.spill._stores import SpillRefusedError, spill_of
+from memcfg.torch.trace._beside import (
+    gradient_bytes,
+    key_of,
+    loss_bytes,
+    optimizer_bytes,
+    stepped_by,
+    update_bytes,
+)
+from memcfg.torch.trace._fakes import state_of
 from memcfg.torch.trace._kept_functions import run_keeping
-from memcfg.torch.trace._loss import key_of, loss_bytes
-from memcfg.torch.trace._sparse import SparseRefusedError
-from memcfg.torch.trace._update_bytes import optimizer_bytes, stepped_by, update_bytes
+from memcfg.torch.trace._traced import SparseRefusedError
 from memcfg.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from memcfg.torch.budget._no_room import NoRoomError, Room
+from memcfg.torch.budget._room import NoRoomError, Room
 from memcfg.torch.trace._traced import nbytes_of
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from memcfg.torch.budget._needs import Needs
+    from memcfg.torch.budget._room import Needs
 
 
 class Planned(Protocol):

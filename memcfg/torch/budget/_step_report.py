@@ -95,9 +95,9 @@ def _elsewhere(step: Step) -> Iterable[str]:
     if store is None or not step.spill_bytes:
         return
     waits = 100 * predicted.stall_seconds / (predicted.seconds or 1.0)
-    limit = store.tier.limit_bytes
+    limit = store.limit_bytes
     most = "" if limit is None else f" of at most {format_bytes(limit)}"
     yield (
-        f"Elsewhere ({store.name}): {format_bytes(step.spill_bytes)}{most}; copied: "
-        f"{format_bytes(predicted.moved_bytes)}; waits: {waits:.1f} % of time"
+        f"Elsewhere ({store.medium.name}): {format_bytes(step.spill_bytes)}{most}; "
+        f"copied: {format_bytes(predicted.moved_bytes)}; waits: {waits:.1f} % of time"
     )

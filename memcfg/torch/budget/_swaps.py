@@ -16,11 +16,13 @@ from weakref import WeakValueDictionary
 import torch
 
 from memcfg._caller import outside
+from memcfg.errors import ResourceExhaustedError
+from memcfg.torch.spill._media import bytes_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from memcfg.torch.spill._spill_store import Copy, Region, Store
+    from memcfg.torch.spill._store import Copy, Extent, Store
 
 STORE = "memcfg.store"  # where a traced graph has its store, which lives as long
 
@@ -36,50 +38,48 @@ class _Memory(bytearray):
 
 
 class _Kept:
-    """What a token stands for: a region, or a tensor in it."""
+    """What a token stands for: a pass, or a tensor that has left in it."""
 
     __slots__ = ("__weakref__",)
 
 
-class _Step(_Kept):
-    """A region of a step."""
+class _Pass(_Kept):
+    """The bytes that a pass has elsewhere."""
 
-    __slots__ = ("region",)
+    __slots__ = ("extent", "nbytes", "store")
 
-    def __init__(self, region: Region) -> None:
-        self.region = region
+    def __init__(self, store: Store, nbytes: int) -> None:
+        self.store = store
+        self.nbytes = nbytes
+        self.extent = extent_of(store, nbytes)
 
 
 class _Away(_Kept):
     """A tensor that has left: where its bytes are, and what they were.
 
-    Invariant: `source` is there until the copy out has been waited for, and `target`
-    until the copy back has, so that nobody else has their memory meanwhile.
+    Its memory is nobody else's until a copy has been waited for: copies hold it.
     """
 
     __slots__ = (
         "back",
+        "device",
+        "extent",
         "geometry",
         "nbytes",
         "offset",
         "out",
-        "region",
-        "source",
         "stays",
-        "target",
     )
 
-    def __init__(self, region: Region, offset: int, tensors: Sequence[Any]) -> None:
-        storage = tensors[0].untyped_storage()
-        self.region = region
+    def __init__(self, extent: Extent, offset: int, tensors: Sequence[Any]) -> None:
+        self.extent = extent
+        self.device = tensors[0].device
         self.offset = offset
-        self.nbytes = storage.nbytes()
+        self.nbytes = tensors[0].untyped_storage().nbytes()
         self.geometry = [
             (each.dtype, each.storage_offset(), tuple(each.shape), each.stride())
             for each in tensors
         ]
-        self.source: Any = tensors[0]
-        self.target: Any = None
         self.out: Copy | None = None
         self.back: Copy | None = None
         self.stays: list[Any] | None = None  # what does not leave after all
@@ -87,14 +87,8 @@ class _Away(_Kept):
     def view(self, number: int, storage: Any) -> torch.Tensor:
         """Return a tensor over what comes back."""
         dtype, offset, shape, stride = self.geometry[number]
-        made = torch.empty(0, dtype=dtype, device=self.region.store.device)
+        made = torch.empty(0, dtype=dtype, device=self.device)
         return made.set_(storage, offset, shape, stride)
-
-    def __del__(self) -> None:
-        for name in ("out", "back"):
-            copy = getattr(self, name, None)  # None: not yet made, or none
-            if copy is not None:
-                copy.settle()
 
 
 def register(store: Store) -> int:
@@ -126,28 +120,44 @@ def _of(token: torch.Tensor) -> Any:
     return found
 
 
+def extent_of(store: Store, nbytes: int) -> Extent:
+    """Take the bytes of a pass; ResourceExhaustedError if others have them."""
+    extent = store.take(nbytes)
+    if extent is None:
+        raise ResourceExhaustedError(
+            f"The tier {store.medium.name!r} of planned steps is full: other steps "
+            "have run forward, and not yet backward.",
+            requested_bytes=nbytes,
+            in_use_bytes=store.nbytes,
+            limit_bytes=store.limit_bytes,
+            device=str(store.medium.device),
+            hint="Run backward before the next forward, or raise spill_limit.",
+        )
+    return extent
+
+
 def spill_region(store: int, nbytes: int) -> torch.Tensor:
-    """Begin the copies of a step."""
-    return _token(_Step(_stores[store].take(nbytes)))
+    """Begin the copies of a pass."""
+    return _token(_Pass(_stores[store], nbytes))
 
 
 def spill_region_again(token: torch.Tensor) -> torch.Tensor:
     """Go on with them in backward, elsewhere if forward's are to be read again."""
-    region = _of(token).region
+    now = _of(token)
     if torch._C._current_graph_task_id() == -1:
         return token
     if not torch._C._autograd._get_current_graph_task_keep_graph():
         return token
-    return _token(_Step(region.store.take(region.nbytes)))
+    return _token(_Pass(now.store, now.nbytes))
 
 
 def swap_out(
     token: torch.Tensor, tensors: Sequence[torch.Tensor], offset: int, nbytes: int
 ) -> torch.Tensor:
     """Begin to copy a storage out, which tensors view."""
-    region = _of(token).region
-    region.check_process()
-    away = _Away(region, offset, tensors)
+    now = _of(token)
+    now.extent.check_process()
+    away = _Away(now.extent, offset, tensors)
     if away.nbytes > nbytes:
         warnings.warn(
             f"a tensor of {away.nbytes} bytes was planned with {nbytes}, and stays: "
@@ -155,11 +165,11 @@ def swap_out(
             RuntimeWarning,
             stacklevel=outside("torch"),
         )
-    if away.nbytes > nbytes or tensors[0].device != region.store.device:
+    if away.nbytes > nbytes or away.device != now.store.medium.device:
         away.stays = list(tensors)
     else:
         storage = tensors[0].untyped_storage()
-        away.out = region.store.copy_out(region, offset, storage)
+        away.out = now.extent.copy_out(bytes_of(storage, away.device), offset)
     return _token(away)
 
 
@@ -169,7 +179,6 @@ def swapped_out(token: torch.Tensor) -> torch.Tensor:
     if away.out is not None:
         away.out.wait()
         away.out = None
-    away.source = None
     return token
 
 
@@ -178,14 +187,12 @@ def swap_in(token: torch.Tensor) -> torch.Tensor:
     away = _of(token)
     if away.stays is not None:
         return away.stays[0]
-    away.region.check_process()
+    away.extent.check_process()
     if away.out is not None:
         swapped_out(token)
-    store = away.region.store
-    made = torch.empty(away.nbytes, dtype=torch.uint8, device=store.device)
-    storage = away.target = made.untyped_storage()
-    away.back = store.copy_in(away.region, away.offset, storage)
-    return away.view(0, storage)
+    made = torch.empty(away.nbytes, dtype=torch.uint8, device=away.device)
+    away.back = away.extent.copy_in(made, away.offset)
+    return away.view(0, made.untyped_storage())
 
 
 def swapped_in(first: torch.Tensor, token: torch.Tensor, number: int) -> torch.Tensor:
@@ -195,5 +202,5 @@ def swapped_in(first: torch.Tensor, token: torch.Tensor, number: int) -> torch.T
         return away.stays[number]
     if away.back is not None:
         away.back.wait()
-        away.back = away.target = None
+        away.back = None
     return first if number == 0 else away.view(number, first.untyped_storage())

@@ -23,12 +23,14 @@ from memcfg.torch.budget._budgeted import (
     tracing,
 )
 from memcfg.torch.budget._step_report import by_module, by_role, table_of
-from memcfg.torch.estimate._eager import eager_bytes
-from memcfg.torch.estimate._measured_calls import MeasuredCalls
-from memcfg.torch.trace._beside import gradient_bytes
+from memcfg.torch.estimate._eager import MeasuredCalls, eager_bytes
+from memcfg.torch.trace._beside import (
+    gradient_bytes,
+    loss_bytes,
+    optimizer_bytes,
+    update_bytes,
+)
 from memcfg.torch.trace._costs import MeasuredCosts
-from memcfg.torch.trace._loss import loss_bytes
-from memcfg.torch.trace._update_bytes import optimizer_bytes, update_bytes
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:

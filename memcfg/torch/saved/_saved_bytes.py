@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from memcfg.torch.spill._page_locked import bytes_of
+from memcfg.torch.spill._media import bytes_of
 
 if TYPE_CHECKING:
-    from memcfg._core import Transfer
     from memcfg.torch.saved._account import Charge
-    from memcfg.torch.saved._codes import Bytes, Code
+    from memcfg.torch.saved._codes import Code
     from memcfg.torch.saved._passes import Record
-    from memcfg.torch.spill._spill_host import Underway
-    from memcfg.torch.spill._spill_space import Extent
+    from memcfg.torch.spill._store import Copy, Extent
 
 _LINE = 64  # bytes: tensors keep their alignment, or sums may round differently
 
@@ -37,7 +35,7 @@ class Ahead:
     """Bytes that are on their way from elsewhere."""
 
     buffer: torch.Tensor  # uint8
-    transfer: Transfer | Underway
+    copy: Copy
     charge: Charge
 
 
@@ -91,7 +89,7 @@ class SavedBytes:
         self.decoded: torch.Tensor | None = None  # uint8, kept for who reads them next
         self.decoded_charge: Charge | None = None
         self.ahead: Ahead | None = None
-        self.leaving: Underway | None = None  # a copy of what is still kept
+        self.leaving: Copy | None = None  # a copy of what is still kept
         self.record: tuple[int, Record] | None = None  # and its index in the pass
         self.lost = False
 
@@ -149,13 +147,8 @@ class SavedBytes:
         count = int(torch._C._storage_Use_Count(storage._cdata))
         return count - 1 > len(self.aliases)
 
-    def source(self) -> Bytes:
+    def source(self) -> torch.Tensor:
         """Return the bytes that tensors need, of a storage that is kept."""
-        alias = next(iter(self.aliases.values()))
-        return flat(alias.untyped_storage(), self.start, self.nbytes)
-
-    def bytes_on_device(self) -> torch.Tensor:
-        """Return the same of a storage of a GPU."""
         alias = next(iter(self.aliases.values()))
         return bytes_of(alias.untyped_storage(), self.device)[self.start : self.stop]
 
@@ -253,10 +246,3 @@ def byte_range(tensor: torch.Tensor) -> tuple[int, int]:
     strides = zip(tensor.shape, tensor.stride(), strict=True)
     last = start + sum((size - 1) * stride for size, stride in strides)
     return start * tensor.itemsize, (last + 1) * tensor.itemsize
-
-
-def flat(storage: Any, start: int, nbytes: int) -> Bytes:
-    """Return bytes of a storage in host memory."""
-    view = torch.empty(0, dtype=torch.uint8, device="cpu")
-    array: Bytes = view.set_(storage, start, (nbytes,), (1,)).numpy()
-    return array

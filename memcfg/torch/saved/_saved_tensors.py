@@ -33,8 +33,9 @@ from memcfg.torch.saved._codes import Code, Encoder, decode, is_lossless, split
 from memcfg.torch.saved._passes import Passes
 from memcfg.torch.saved._saved_bytes import Ahead, SavedBytes, SavedTensor, Spilled
 from memcfg.torch.saved._saved_report import SavedCodingEntry, SavedTensorsReport
-from memcfg.torch.spill._spill_file import SpillFile
-from memcfg.torch.spill._spill_host import SpillHost
+from memcfg.torch.spill._media import Files, HostMemory
+from memcfg.torch.spill._store import Store
+from memcfg.torch.spill._stores import folder_of
 from memcfg.units import format_bytes, parse_bytes, warn_of_few_bytes
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from memcfg._core import Transfer
-    from memcfg.torch.spill._spill_host import Underway
+    from memcfg.torch.spill._media import Medium
+    from memcfg.torch.spill._store import Copy
 
 __all__ = ["SavedTensors", "saved_tensors"]
 
@@ -222,11 +223,12 @@ class SavedTensors:
             elsewhere = _size(spill_limit, "spill_limit")
         self.file_bytes = 0 if self.folder is None else elsewhere
         self._host_bytes = elsewhere if spill_to == "host" else 0
-        self._host: SpillHost | None = None  # made for the first tensor of a GPU
+        self._store: Store | None = None  # of files while entered, or of the host
+        if self._host_bytes:  # which is locked for the first tensor of a GPU
+            self._store = _store_of(HostMemory(), self._host_bytes)
         self._lock = threading.RLock()
         self._account = Account(self.limit_bytes)
         self._encoder = Encoder(self._account)
-        self._file: SpillFile | None = None
         self._entered: list[Any] = []
         self._hook: Any = None  # on modules
         self._passes = Passes()
@@ -267,6 +269,7 @@ class SavedTensors:
         """
         with self._lock:
             current, tally = self._account.settle(), self._tally
+            locked = 0 if self._host is None else self._host.nbytes
             return SavedTensorsReport(
                 limit_bytes=self.limit_bytes,
                 peak_bytes=self._account.peak,
@@ -283,8 +286,8 @@ class SavedTensors:
                 spilled_bytes=tally.spilled_bytes,
                 read_bytes=tally.read_bytes,
                 read_ahead_bytes=tally.read_ahead_bytes,
-                file_bytes=self.file_bytes if self._host is None else self._host.nbytes,
-                is_on_host=self._host is not None,
+                file_bytes=self.file_bytes or locked,
+                is_on_host=locked > 0,
             )
 
     def trim(self) -> int:
@@ -356,7 +359,8 @@ class SavedTensors:
         if not self._entered and self._hook is not None:
             self._hook.remove()
             self._hook = None
-            self._file = None  # it goes with the last tensor that lies in it
+            if self.folder is not None:
+                self._store = None  # its file goes with the last tensor that is there
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy and pickle by the arguments: saved tensors are this process's own."""
@@ -370,7 +374,19 @@ class SavedTensors:
 
     def _open_file(self) -> None:
         if self.folder is not None:
-            self._file = SpillFile(self.folder, self.file_bytes)
+            store = _store_of(Files(self.folder), self.file_bytes)
+            store.take(1)  # the whole file, at once; it is given back
+            self._store = store
+
+    @property
+    def _file(self) -> Store | None:
+        """Where tensors of the CPU go; None: nowhere, or nobody has entered."""
+        return None if self.folder is None else self._store
+
+    @property
+    def _host(self) -> Store | None:
+        """Where tensors of a GPU go; None: nowhere."""
+        return self._store if self.folder is None else None
 
     # What modules have anyway.
 
@@ -482,9 +498,8 @@ class SavedTensors:
         """Copy early what will probably have to leave, while others compute."""
         if saved.device.type != _GPU or saved.record is None:
             return
-        if saved.record[1].leaves and self._opened_host() is not None:
-            assert self._host is not None
-            saved.leaving = self._host.write(saved.bytes_on_device())
+        if saved.record[1].leaves:
+            saved.leaving = self._begin_to_copy(saved)
 
     def _leave_as_it_is(self, tensor: torch.Tensor) -> SavedTensor:
         """Save what cannot be packed, or has no bytes."""
@@ -605,7 +620,7 @@ class SavedTensors:
 
         False if there is none.
         """
-        source = saved.source()
+        source = saved.source().numpy()
         wants_room = False
         for codec in self._codecs_of(saved):
             code = self._encoder.encode(codec, source)
@@ -661,10 +676,8 @@ class SavedTensors:
 
         What could be encoded only if there was more room goes as it is.
         """
-        if self._file is None and not self._host_bytes:
+        if self._store is None:
             return False
-        if self._file is not None and not self._file.is_ours:  # but the parent's
-            self._open_file()
         later: _Heap = []
         done = False
         for heap in (self._to_spill, self._coded, self._to_encode):
@@ -689,11 +702,19 @@ class SavedTensors:
         if self._file is None:
             return False
         code = saved.code
-        pieces = code.pieces() if code is not None else [saved.source()]
-        extent = self._file.write(pieces)
+        pieces = [saved.source()]
+        if code is not None:
+            pieces = [torch.from_numpy(each) for each in code.pieces()]
+        nbytes = sum(piece.nbytes for piece in pieces)
+        extent = self._file.take(nbytes)
         if extent is None:
             return False
-        nbytes = sum(piece.nbytes for piece in pieces)
+        copies, at = [], 0
+        for piece in pieces:
+            copies.append(extent.copy_out(piece, at))
+            at += piece.nbytes
+        for each in copies:
+            each.wait()
         self._tally.spilled_bytes += nbytes
         codec, sizes = (code.codec, code.sizes) if code is not None else (None, ())
         self._replace(saved, spilled=Spilled(extent, nbytes, codec, sizes))
@@ -702,13 +723,12 @@ class SavedTensors:
     def _leave(self, saved: SavedBytes) -> bool:
         """Copy to the host, or wait for what is on its way; whether there is room."""
         leaving, saved.leaving = saved.leaving, None
-        host = self._opened_host()
-        if leaving is None and host is not None:
-            leaving = host.write(saved.bytes_on_device())
-        if leaving is None and host is not None:
+        if leaving is None:
+            leaving = self._begin_to_copy(saved)
+        if leaving is None:
             for each in list(self._alive):  # what is there and may stay here
                 each.leaving = None
-            leaving = host.write(saved.bytes_on_device())
+            leaving = self._begin_to_copy(saved)
         if leaving is None:
             return False
         leaving.wait()
@@ -719,11 +739,12 @@ class SavedTensors:
         self._replace(saved, spilled=spilled)
         return True
 
-    def _opened_host(self) -> SpillHost | None:
-        """Return the host's memory, locked with the first call; None: none is asked."""
-        if self._host is None and self._host_bytes:
-            self._host = SpillHost(self._host_bytes)
-        return self._host
+    def _begin_to_copy(self, saved: SavedBytes) -> Copy | None:
+        """Begin to copy to the host; None if it has no room, or nobody asked for it."""
+        if self._host is None:
+            return None
+        extent = self._host.take(saved.nbytes)
+        return None if extent is None else extent.copy_out(saved.source())
 
     @staticmethod
     def _replace(
@@ -830,10 +851,10 @@ class SavedTensors:
         ahead, saved.ahead = saved.ahead, None
         if ahead is not None:
             self._tally.read_ahead_bytes += spilled.nbytes
-            ahead.transfer.wait()
+            ahead.copy.wait()
             return ahead.buffer
-        buffer, transfer = _begin_to_read(saved, spilled)
-        transfer.wait()
+        buffer, reading = _begin_to_read(saved, spilled)
+        reading.wait()
         return buffer
 
     def _read_ahead(self, index: int) -> None:
@@ -854,16 +875,15 @@ class SavedTensors:
                 saved.ahead = Ahead(*_begin_to_read(saved, spilled), charge)
 
 
-def _begin_to_read(
-    saved: SavedBytes, spilled: Spilled
-) -> tuple[torch.Tensor, Transfer | Underway]:
+def _begin_to_read(saved: SavedBytes, spilled: Spilled) -> tuple[torch.Tensor, Copy]:
     """Begin to read bytes into new ones of their device."""
     buffer = torch.empty(spilled.nbytes, dtype=torch.uint8, device=saved.device)
-    space = spilled.extent.space
-    if isinstance(space, SpillHost):
-        return buffer, space.read(spilled.extent, buffer)
-    assert isinstance(space, SpillFile)
-    return buffer, space.read(spilled.extent, buffer.numpy())
+    return buffer, spilled.extent.copy_in(buffer)
+
+
+def _store_of(medium: Medium, nbytes: int) -> Store:
+    """Return a store of one piece of memory."""
+    return Store(medium, nbytes, least_bytes=nbytes)
 
 
 def _remake(
@@ -907,15 +927,8 @@ def _codecs(names: Sequence[str]) -> tuple[str, ...]:
 
 def _folder(spill_to: str | os.PathLike[str] | None) -> str | None:
     """Return the folder of the file; None: there is none."""
-    if spill_to is None or spill_to == "host":
-        return None
-    try:
-        folder = os.fspath(spill_to)
-    except TypeError:
-        raise TypeError(
-            f"spill_to is 'host', a folder's path or None, not {spill_to!r}"
-        ) from None
-    if not folder:
+    folder = None if spill_to is None else folder_of(spill_to)
+    if folder == "":
         raise ValueError("spill_to is empty: give 'host', or a folder")
     return folder
 

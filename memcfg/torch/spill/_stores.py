@@ -1,114 +1,64 @@
-"""The stores of tensors that leave: files of those of the CPU, the host's memory."""
+"""Where a user has tensors leave for: what was said, and the stores of a model."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import os
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 import torch
-from torch._subclasses.fake_tensor import unset_fake_temporarily
-from torch.utils._python_dispatch import _disable_current_modes
 
-from memcfg._core import Lane, ScratchFile, Transfer
-from memcfg.graph import NOMINAL_COPY
-from memcfg.torch.saved._saved_bytes import flat
-from memcfg.torch.spill._page_locked import PageLocked, Streams, bytes_of, measured_rate
-from memcfg.torch.spill._spill_file import check_disk
-from memcfg.torch.spill._spill_store import Store
+from memcfg._core._machine import machine_bytes
+from memcfg.devices import SpillPlace
+from memcfg.torch.spill._media import Files, HostMemory
+from memcfg.torch.spill._store import Store
+from memcfg.units import parse_bytes
 
 if TYPE_CHECKING:
-    from memcfg.devices import SpillPlace
-    from memcfg.torch.spill._spill_store import Copy, Region
+    from memcfg.torch.spill._media import Medium
 
 
-class _FileCopy:
-    """A copy by a lane; it ends before it is garbage-collected."""
-
-    __slots__ = ("_transfer",)
-
-    def __init__(self, transfer: Transfer) -> None:
-        self._transfer = transfer
-
-    def wait(self) -> None:
-        """Wait; OSError if it failed."""
-        self._transfer.wait()
-
-    def settle(self) -> None:
-        """Do nothing: who drops it waits."""
-
-
-class FileStore(Store):
-    """Files without names, and a thread for each direction: of tensors on the CPU."""
-
-    name = "file"
-    device = torch.device("cpu")
-
-    def __init__(self, spill: SpillPlace) -> None:
-        assert spill.folder is not None
-        self._folder = spill.folder
-        self._bandwidth = spill.bandwidth
-        super().__init__(spill, spill.bandwidth or NOMINAL_COPY[self.name])
-        self.start()
-
-    def start(self) -> None:
-        """Make the lanes."""
-        self._in, self._out = Lane(self._bandwidth), Lane(self._bandwidth)
-
-    def make(self, nbytes: int) -> ScratchFile:
-        """Make a file whose bytes the disk has given."""
-        check_disk(self._folder, nbytes, "the tensors of a step")
-        return ScratchFile(self._folder, nbytes)
-
-    def copy_out(self, region: Region, offset: int, storage: Any) -> Copy:
-        """Write a storage."""
-        source = flat(storage, 0, storage.nbytes())
-        lane = self._out
-        return _FileCopy(Transfer.write(region.memory, offset, source.data, lane))
-
-    def copy_in(self, region: Region, offset: int, storage: Any) -> Copy:
-        """Read a storage."""
-        target = flat(storage, 0, storage.nbytes())
-        return _FileCopy(Transfer.read(region.memory, offset, target.data, self._in))
+def spill_of(
+    spill_to: str | os.PathLike[str] | None,
+    spill_limit: int | str | None,
+    lane_bandwidth: int | str | None,
+    *,
+    inductor: bool,
+) -> SpillPlace | None:
+    """Return where tensors may go; None: nowhere. TypeError or ValueError."""
+    limit = _some_bytes(spill_limit, "spill_limit")
+    bandwidth = _some_bytes(lane_bandwidth, "lane_bandwidth")
+    if spill_to is None:
+        for name, value in (("spill_limit", limit), ("lane_bandwidth", bandwidth)):
+            if value is not None:
+                raise ValueError(f"{name} is for spill_to: give 'host' or a folder")
+        return None
+    if inductor:
+        raise ValueError("what inductor compiles has no copies: leave spill_to out")
+    folder = folder_of(spill_to)
+    if folder is None:
+        return SpillPlace("host", None, limit, bandwidth)
+    if not os.path.isdir(folder):
+        raise ValueError(f"spill_to: there is no folder {folder!r}")
+    return SpillPlace("file", os.path.abspath(folder), limit, bandwidth)
 
 
-class PageLockedStore(Store):
-    """Page-locked memory of the host, and a stream each way: of tensors on a GPU.
+def folder_of(spill_to: str | os.PathLike[str]) -> str | None:
+    """Return the folder that `spill_to` names; None: it names the host. TypeError."""
+    try:
+        folder = os.fspath(spill_to)
+    except TypeError:
+        raise TypeError(
+            f"spill_to is 'host', a folder's path or None, not {spill_to!r}"
+        ) from None
+    return None if folder == "host" else folder
 
-    No stream's allocator hears of another (``record_stream``), which would free bytes
-    later than planned: the computing stream waits for a copy before its bytes end.
-    """
 
-    name = "host"
-
-    def __init__(
-        self, spill: SpillPlace, device: torch.device, *, measured: bool
-    ) -> None:
-        self.device = device
-        self.start()
-        rate = NOMINAL_COPY[self.name]
-        if measured:
-            with unset_fake_temporarily(), _disable_current_modes():  # while traced
-                rate = measured_rate(device, self._streams)
-        super().__init__(spill, rate)
-
-    def start(self) -> None:
-        """Make the streams."""
-        self._streams = Streams(self.device)
-
-    def make(self, nbytes: int) -> PageLocked:
-        """Lock pages of the host."""
-        with unset_fake_temporarily(), _disable_current_modes():  # while traced
-            return PageLocked(nbytes)
-
-    def copy_out(self, region: Region, offset: int, storage: Any) -> Copy:
-        """Copy a storage to the host."""
-        there = region.memory.tensor[offset : offset + storage.nbytes()]
-        return self._streams.copy_out(there, bytes_of(storage, self.device))
-
-    def copy_in(self, region: Region, offset: int, storage: Any) -> Copy:
-        """Copy a storage from the host."""
-        there = region.memory.tensor[offset : offset + storage.nbytes()]
-        return self._streams.copy_in(bytes_of(storage, self.device), there)
+def _some_bytes(value: int | str | None, what: str) -> int | None:
+    nbytes = None if value is None else parse_bytes(value, total_bytes=machine_bytes())
+    if nbytes == 0:
+        raise ValueError(f"{what} is at least a byte")
+    return nbytes
 
 
 class SpillRefusedError(ValueError):
@@ -116,7 +66,7 @@ class SpillRefusedError(ValueError):
 
 
 class Stores:
-    """The stores of a module's steps, by the device that they run on.
+    """The stores of a model's steps, by the device that they run on.
 
     A store, with its threads, lives as long as a step that was planned with it.
 
@@ -135,7 +85,7 @@ class Stores:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all regions."""
+        """The bytes of all memory that they have."""
         return sum(store.nbytes for store in self._made.values())
 
     def of(self, devices: set[torch.device]) -> Store | None:
@@ -146,7 +96,8 @@ class Stores:
         gpus = {each for each in devices if each.type == "cuda"}
         if gpus and self.spill.folder is not None:
             raise SpillRefusedError(
-                "tensors of a GPU leave for the memory of the host: spill_to='host'"
+                "tensors of a GPU leave for the memory of the host: "
+                "budget(..., spill_to='host')"
             )
         if gpus and self.spill.bandwidth is not None:
             raise SpillRefusedError(
@@ -161,9 +112,12 @@ class Stores:
             raise SpillRefusedError(f"spill_to is for one device, not {names}")
         store = self._made.get(device)
         if store is None:
-            if device.type == "cuda":
-                store = PageLockedStore(self.spill, device, measured=self._measured)
-            else:
-                store = FileStore(self.spill)
+            store = Store(self._medium(device), self.spill.limit_bytes)
             self._made[device] = store
         return store
+
+    def _medium(self, device: torch.device) -> Medium:
+        folder = self.spill.folder
+        if folder is None:
+            return HostMemory(device, measured=self._measured)
+        return Files(folder, self.spill.bandwidth)

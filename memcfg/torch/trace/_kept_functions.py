@@ -30,7 +30,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from memcfg._first_line import first_line
 from memcfg.torch.trace._costs import bytes_of_run, told_by
-from memcfg.torch.trace._same_numbers import same_numbers
+from memcfg.torch.trace._fakes import same_numbers
 from memcfg.torch.trace._traced import nbytes_of, rounded
 
 if TYPE_CHECKING:

@@ -20,7 +20,6 @@ from torch.utils._pytree import tree_leaves
 from memcfg.graph import Graph, Op, Tensor, memory_seconds
 from memcfg.graph._graph import DTYPES
 from memcfg.plan import Compute
-from memcfg.torch.budget._no_room import STALE, Room
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
@@ -34,6 +33,7 @@ ONCE = "memcfg.once"  # of nodes that are not to be computed again
 RUNS_AS = "memcfg.runs_as"  # of nodes for which a planned step calls another function
 LOSS = "loss"  # the op that is the user's own
 UPDATE = "step of the optimizer"  # the op that follows the backward phase, if any
+STALE = "outputs of the pass before"  # a tensor that the end of forward frees
 # Since PyTorch 2.13 a compiled backward lets go of the gradients of outputs that it has
 # read; before, its caller holds them.
 _FREES_TANGENTS = hasattr(torch.autograd.Function, "boxed_grads_call")
@@ -157,6 +157,24 @@ def title_of(nodes: Iterable[fx.Node]) -> str:
     return ""
 
 
+class SparseRefusedError(ValueError):
+    """A step has sparse tensors."""
+
+
+def check_dense(graph: fx.Graph) -> None:
+    """Raise SparseRefusedError if something in a graph is sparse."""
+    for node in graph.nodes:
+        for value in values_of(node):
+            if value.layout is not torch.strided:
+                module = module_of(node)
+                where = f" of module {module!r}" if module else ""
+                kind = str(value.layout).removeprefix("torch.")
+                raise SparseRefusedError(
+                    f"the step has a tensor that is {kind} ({node.name}{where}), and "
+                    "plans are of dense ones: pass sparse=False to embeddings"
+                )
+
+
 @dataclass
 class Traced:
     """A graph of storages, and what each of its ops and tensors is in the traced one.
@@ -196,7 +214,33 @@ class Traced:
 
 
 class Tracer:
-    """Reads a traced graph: one for forward, or one for forward and backward."""
+    """Reads a traced graph: one for forward, or one for forward and backward.
+
+    Parameters
+    ----------
+    source : fx.Graph
+        What PyTorch has traced.
+    num_fwd_outputs : int or None
+        How many of its outputs are forward's; None: it has no backward phase.
+    name : str
+        The name of the graph.
+    parameters : iterable of int, default ()
+        The places of parameters and buffers among the inputs.
+    kept_outputs : callable, optional
+        Says of the place of an output whether the user holds it.
+    costs : callable, optional
+        Seconds and scratch bytes of a node.
+    loss_bytes : int or None, default None
+        What the user's loss needs; None: not known.
+    states : mapping of fx.Node to fx.Node or None, default None
+        The states of generators, by the random ops that may be replayed.
+    update_bytes : int or None, default None
+        What the step of the optimizer has in use for a while; None: there is none.
+    stale_bytes : int, default 0
+        Outputs of the pass before, which the end of forward frees.
+    other_losses_bytes : int, default 0
+        What the same loss needs for the outputs of other passes.
+    """
 
     def __init__(
         self,
@@ -210,11 +254,13 @@ class Tracer:
         loss_bytes: int | None = None,
         states: Mapping[fx.Node, fx.Node] | None = None,
         update_bytes: int | None = None,
-        room: Room = Room(),  # noqa: B008 - which never changes
+        stale_bytes: int = 0,
+        other_losses_bytes: int = 0,
     ) -> None:
         self._source = source
         self._update_bytes = update_bytes
-        self._room = room
+        self._stale_bytes = stale_bytes
+        self._other_losses_bytes = other_losses_bytes
         self._states = states or {}
         self._fwd = num_fwd_outputs
         self._name = name
@@ -390,13 +436,13 @@ class Tracer:
 
     def _end_forward(self, fwd: Iterable[Any]) -> None:
         """Let go of what a variable of the user's holds until it is set anew."""
-        if not self._room.stale:
+        if not self._stale_bytes:
             return
         inputs = sorted(self._read(fwd))
         if self._token is not None:
             inputs.append(self._token)
         inputs.append(len(self._tensors))
-        self._tensors.append(Tensor(STALE, self._room.stale, "input"))
+        self._tensors.append(Tensor(STALE, self._stale_bytes, "input"))
         self._token = self._chain()
         op = Op(
             f"end of {STALE}",
@@ -432,7 +478,7 @@ class Tracer:
                 tuple(inputs),
                 (*outputs, after),
                 0.0,
-                self._loss_bytes(fwd) + self._room.loss,
+                self._loss_bytes(fwd) + self._other_losses_bytes,
                 replayable=False,
             ),
             None,

@@ -1,21 +1,106 @@
-"""The bytes of what ops on fake tensors make while it is alive, as eager has it."""
+"""Code that runs on fake tensors: nothing is computed or changed; bytes are counted."""
 
 from __future__ import annotations
 
+import copy
+import random
 from collections.abc import Callable
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch._subclasses import FakeTensor
+from torch._subclasses.fake_tensor import FakeCopyMode
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
+from memcfg._first_line import first_line
 from memcfg.torch.trace._traced import nbytes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
+
+    from torch import nn
+    from torch._subclasses import FakeTensorMode
+
+
+@contextmanager
+def same_numbers() -> Iterator[None]:
+    """Leave the generators of PyTorch, Python and NumPy as they were."""
+    gpus = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+    pythons, numpys = random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        with torch.random.fork_rng(devices=gpus):
+            yield
+    finally:
+        random.setstate(pythons)
+        np.random.set_state(numpys)  # noqa: NPY002
+
+
+class Replaced(TorchFunctionMode):  # type: ignore[misc]
+    """Has others take the place of tensors that a function of PyTorch is given.
+
+    Parameters
+    ----------
+    pairs : iterable of tuple of torch.Tensor
+        Tensors, and what takes their place.
+    """
+
+    def __init__(self, pairs: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> None:
+        super().__init__()
+        self._pairs = {id(each): (each, other) for each, other in pairs}
+
+    def __torch_function__(
+        self, func: Any, _types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        given, by_name = tree_map(self._of, (tuple(args), dict(kwargs or {})))
+        return func(*given, **by_name)
+
+    def _of(self, each: Any) -> Any:
+        return self._pairs[id(each)][1] if id(each) in self._pairs else each
+
+
+def faked(mode: FakeTensorMode, tree: Any) -> Any:
+    """Return a tree with fake tensors for real ones."""
+
+    def one(each: Any) -> Any:
+        return mode.from_tensor(each) if isinstance(each, torch.Tensor) else each
+
+    return tree_map(one, tree)
+
+
+def faked_module(mode: FakeTensorMode, module: nn.Module) -> nn.Module:
+    """Return a copy of a module with fake tensors, gradients too.
+
+    What the module's own Python sets while it runs is the copy's. ValueError if it
+    cannot be copied.
+    """
+    try:
+        with FakeCopyMode(mode):
+            twin: nn.Module = copy.deepcopy(module)
+    except Exception as error:  # whatever the user's objects raise
+        name = type(module).__name__
+        raise ValueError(f"the {name} cannot be copied: {first_line(error)}") from error
+    for own, other in zip(module.parameters(), twin.parameters(), strict=True):
+        if own.grad is not None:
+            with mode:
+                other.grad = torch.empty_like(other)
+    return twin
+
+
+def state_of(module: nn.Module) -> list[torch.Tensor]:
+    """Return the parameters and buffers of a module."""
+    return [*module.parameters(), *module.buffers()]
+
+
+def in_place_of(module: nn.Module, twin: nn.Module) -> Replaced:
+    """Have a copy's tensors read where functions close over those of the module."""
+    return Replaced(zip(state_of(module), state_of(twin), strict=True))
+
 
 _aten = torch.ops.aten
 _LEAF = "torch::autograd::AccumulateGrad"
