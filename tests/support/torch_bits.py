@@ -30,7 +30,7 @@ def tensors_in(tree) -> list[torch.Tensor]:
 
 
 def seed(number: int = 7) -> None:
-    torch.manual_seed(number)
+    torch.default_generator.manual_seed(number)  # not a GPU's, which notes the stack
     random.seed(number)
     np.random.seed(number)  # noqa: NPY002 - what PyTorch's samples use
 
