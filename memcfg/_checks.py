@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import inspect
 from difflib import get_close_matches
+from functools import wraps
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def count(value: Any, what: str, minimum: int | None = 1) -> int:
@@ -52,3 +56,28 @@ def unknown(what: str, given: str, known: Iterable[str], start: str = "") -> Val
     near += [each for each in names if name and each.startswith(name)]
     told = f": did you mean {near[0]!r}?" if near else f"; known: {', '.join(names)}"
     return ValueError(f"{start}unknown {what} {given!r}{told}")
+
+
+def named_arguments(function: Callable[P, R]) -> Callable[P, R]:
+    """Have a function say what its arguments are called, where it is called wrongly."""
+    taken = inspect.signature(function)
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            taken.bind(*args, **kwargs)
+        except TypeError as error:
+            why = str(error)
+        else:
+            return function(*args, **kwargs)
+        names = list(taken.parameters)
+        for name in kwargs:
+            if name not in names:
+                near = get_close_matches(name, names, 1, 0.7)
+                near += [each for each in names if name.startswith(each)]
+                told = f": did you mean {near[0]!r}?" if near else ""
+                why = f"has no argument {name!r}{told}"
+                break
+        raise TypeError(f"{function.__name__}() {why}; it takes {', '.join(names)}")
+
+    return call

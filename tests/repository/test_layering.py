@@ -312,6 +312,55 @@ def test_one_room_imports_pytorch():
     assert rooms == {"torch"}
 
 
+# The rooms of `torch`, and those that each may import. `trace` says what a step is and
+# needs, `spill` where tensors go; what limits, plans or saves stands on them.
+TORCH_ROOMS = {
+    "limit": set(),
+    "trace": set(),
+    "spill": set(),
+    "saved": {"limit", "spill"},
+    "budget": {"limit", "trace", "spill"},
+    "estimate": {"trace", "budget"},
+}
+MOST_FILES = 15  # of a room
+
+
+def torch_violations(package: Path) -> list[str]:
+    """List what a room of `torch` imports of another that it may not know."""
+    return [
+        f"{path.relative_to(package)} imports {name}"
+        for room, known in TORCH_ROOMS.items()
+        for path in sorted((package / "torch" / room).rglob("*.py"))
+        for name in sorted(own_names(path))
+        if name.split(".")[1:2] == ["torch"]
+        and not {*name.split(".")[2:3]} <= {room, *known}
+    ]
+
+
+def test_the_rooms_of_torch_stand_on_each_other():
+    folder = ROOT / "memcfg" / "torch"
+    assert torch_violations(ROOT / "memcfg") == []
+    assert {path.parent.name for path in folder.glob("*/*.py")} == {*TORCH_ROOMS}
+    for room in TORCH_ROOMS:
+        assert len([*(folder / room).glob("*.py")]) <= MOST_FILES
+
+
+@pytest.mark.parametrize(
+    ("where", "text"),
+    [
+        ("torch/trace/_a.py", "from memcfg.torch.budget._step import Step"),
+        ("torch/spill/_a.py", "def f():\n    import memcfg.torch.saved._codes"),
+        ("torch/saved/_a.py", "from memcfg.torch import budget"),
+        ("torch/budget/_a.py", "if TYPE_CHECKING:\n    from memcfg.torch import saved"),
+    ],
+)
+def test_a_planted_import_between_rooms_of_torch_is_found(tmp_path, where, text):
+    path = tmp_path / where
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    assert len(torch_violations(tmp_path)) == 1
+
+
 def module_graph(package: Path) -> dict[str, set[str]]:
     """Map each module to those that it imports, `TYPE_CHECKING` or not."""
     paths = {}

@@ -163,3 +163,8 @@ def same_bits(one, other):
 def problem(kind):
     module, x = kind(), inputs_of(kind)
     return module, x, torch.randint(0, 10, (x.shape[0],))
+
+
+def last_step(run):
+    """The step of a budgeted model that was planned, or ran, last, with its plan."""
+    return run._shared.last

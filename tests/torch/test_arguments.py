@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 import memcfg.torch as mt
-from memcfg.plan import auto, gist, out_of_core, share
+from memcfg.errors import PlanError
+from memcfg.plan import Free, auto, gist, out_of_core, share
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -62,7 +65,7 @@ def test_a_loss_of_targets_is_told_how_to_take_the_outputs_alone(loss):
     assert as_told.peak_bytes > 0
 
 
-def test_inputs_of_a_wrong_shape_are_told_in_a_line():
+def test_inputs_of_a_wrong_shape_are_told_in_a_line(caplog):
     model, x = torch.nn.Linear(4, 2), torch.ones(3, 5)
     words = r"^the model does not run on these inputs: .*\[3, 5\] X \[4, 2\]\.$"
     for call in (
@@ -73,6 +76,11 @@ def test_inputs_of_a_wrong_shape_are_told_in_a_line():
     ):
         with pytest.raises(ValueError, match=words):
             call()
+    assert not caplog.records  # of PyTorch, with tracebacks of its own
+    mode = torch._subclasses.FakeTensorMode()
+    with mode, pytest.raises(RuntimeError):  # a user's own, of which it does tell
+        torch.empty(3, 5) @ torch.empty(4, 2)
+    assert caplog.records
 
 
 def test_another_error_of_a_loss_is_told_as_it_is():
@@ -90,3 +98,52 @@ def test_what_is_sparse_or_lazy_is_refused():
             call(sparse, words)
         with pytest.raises(ValueError, match=r"lazy layers .* run it once"):
             call(lazy, x)
+
+
+def _frees_early(graph, *, limit_bytes=None):
+    """A plan that frees all that it frees before anything runs."""
+    made = share()(graph, limit_bytes=limit_bytes)
+    first = [each for each in made.actions if isinstance(each, Free)]
+    rest = [each for each in made.actions if not isinstance(each, Free)]
+    return replace(made, actions=(*first, *rest))
+
+
+def _keeps_no_limit(graph, *, limit_bytes=None):
+    return replace(share()(graph), limit_bytes=limit_bytes)
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [(_frees_early, "the plan is invalid: "), (_keeps_no_limit, "was asked for")],
+)
+def test_a_plan_is_judged_before_anything_runs(policy, words):
+    model, x = torch.nn.Linear(64, 64), torch.ones(64, 64)
+    before = model.weight.clone()
+    floor = mt.estimate(model, (x,), times="nominal").floor_bytes
+    run = mt.budget(model, floor - 64, policy=policy, times="nominal")
+    for call in (lambda: run(x), lambda: run.plan((x,), {})):
+        with pytest.raises(PlanError, match=words):
+            call()
+    assert torch.equal(model.weight, before)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (
+            lambda m: mt.budget(m, limit_bytes="1MiB"),
+            r"budget\(\) has no argument 'limit_bytes': did you mean 'limit'\?; it "
+            "takes model, limit, example, ",
+        ),
+        (lambda m: mt.budget(m), "budget.* missing a required argument: 'limit'"),
+        (lambda m: mt.budget(m, 1, 2), "budget.* too many positional arguments"),
+        (lambda m: mt.estimate(m, inputs=()), "estimate.* no argument 'inputs'; it"),
+        (lambda m: mt.backend("1MiB", spill="host"), "backend.* no argument 'spill'"),
+        (lambda m: mt.saved_tensors("1MiB", codec=[]), "did you mean 'codecs'"),
+        (lambda m: mt.estimate(len, (1,)), "torch.nn.Module, not builtin_function"),
+        (lambda m: mt.budget(m, None, loss="mse"), "such as lambda out: .*, not 'mse'"),
+    ],
+)
+def test_a_wrong_call_is_told_what_arguments_are_called(call, words):
+    with pytest.raises(TypeError, match=words):
+        call(torch.nn.Linear(4, 2))

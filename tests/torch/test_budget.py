@@ -6,12 +6,10 @@ import copy
 import pickle
 import traceback
 import warnings
-from dataclasses import replace
 from functools import partial
 
 import pytest
 import torch
-from torch import fx
 from torch_allocations import allocated_peak, rounded
 from torch_steps import (
     GPT,
@@ -19,6 +17,7 @@ from torch_steps import (
     NETWORKS,
     VGG,
     ResNet,
+    last_step,
     problem,
     same_bits,
     step,
@@ -28,9 +27,6 @@ import memcfg.torch as mt
 from memcfg.errors import InfeasiblePlanError
 from memcfg.graph import Graph
 from memcfg.plan import auto, validate
-from memcfg.torch.budget._backend import Planner, live_peak
-from memcfg.torch.budget._emitted import Emitter
-from memcfg.torch.trace._traced import nominal_costs
 from memcfg.units import format_bytes
 
 F = torch.nn.functional
@@ -130,89 +126,6 @@ def test_below_the_floor_nothing_runs_and_the_module_is_named(kind):
         run(x)
     for name, value in module.state_dict().items():
         assert torch.equal(value, before[name])
-
-
-class Counted(fx.Interpreter):
-    """Runs a graph and counts the storages that are alive, by their addresses."""
-
-    def __init__(self, module):
-        super().__init__(module)
-        self.most = 0
-
-    def run_node(self, node):
-        made = super().run_node(node)
-        used = [value for each, value in self.env.items() if each.users]
-        alive = {}
-        for value in torch.utils._pytree.tree_leaves((self.sources(node), used, made)):
-            if isinstance(value, torch.Tensor):
-                storage = value.untyped_storage()
-                alive[storage._cdata] = rounded(storage.nbytes())
-        self.most = max(self.most, sum(alive.values()))
-        return made
-
-    def sources(self, node):
-        """Inputs are there all the time, gradients of outputs in backward.
-
-        They go when they have been read, since PyTorch 2.13.
-        """
-        late = node.name not in self.early
-        read = {each.name for each, left in self.env.items() if left is not None}
-        return [
-            value
-            for each, value in self.given.items()
-            if "tangents" not in each or (late and each in read)
-        ]
-
-
-def like(value):
-    """A real tensor of the same kind."""
-    made = torch.zeros(value.shape, dtype=value.dtype)
-    return made.uniform_() if value.dtype.is_floating_point else made
-
-
-class Kept(Planner):
-    """Keeps what was emitted."""
-
-    def partition(self, joint, inputs, *, num_fwd_outputs, **_):
-        made = super().partition(joint, inputs, num_fwd_outputs=num_fwd_outputs)
-        step = self.steps[-1]
-        emitter = Emitter(
-            joint.graph, step.traced, step.plan, num_fwd_outputs=num_fwd_outputs
-        )
-        graph = emitter.emit()
-        self.emitted = fx.GraphModule(joint, graph)
-        self.early = {node.name for node in emitter.early}
-        return made
-
-
-@pytest.mark.parametrize("kind", NETWORKS)
-@pytest.mark.parametrize("tight", [False, True])
-@torch._dynamo.config.patch(allow_rnn=True)
-def test_live_storages_of_the_emitted_graph_are_those_of_the_plan(kind, tight):
-    module, x, _ = problem(kind)
-    module.eval()  # what is emitted is run once more, by itself
-    compiled = partial(torch.compile, module, fullgraph=True, dynamic=False)
-    limit = None
-    if tight:
-        with pytest.raises(Exception, match="Smallest limit") as caught:
-            compiled(backend=Kept(64, costs=nominal_costs))(x)
-        limit = caught.value.inner_exception.smallest_limit_bytes
-        torch._dynamo.reset()
-    planner = Kept(limit, costs=nominal_costs)
-    compiled(backend=planner)(x)
-    graph = planner.emitted
-    counted = Counted(graph)
-    counted.early = planner.early
-    counted.given = {
-        node.name: like(node.meta["val"])
-        for node in graph.graph.nodes
-        if node.op == "placeholder"
-    }
-    counted.run(*counted.given.values())
-    step = planner.steps[-1]
-    ops = tuple(replace(op, scratch_bytes=0) for op in step.traced.graph.ops)
-    graph = replace(step.traced.graph, ops=ops)  # without that of the user's loss
-    assert counted.most == live_peak(graph, step.plan).nbytes
 
 
 def test_estimate_counts_the_optimizer_and_prints_tables():
@@ -343,7 +256,7 @@ def last_peak(run, x):
     """Train a step; return its plan's peak, which the report has as well."""
     run(x).sum().backward()
     plan, head = run.memory_plan, run.memory_report().splitlines()[0]
-    used = live_peak(run._last[0].whole[0], plan).nbytes
+    used = last_step(run).peak_bytes
     assert head.startswith(f"Peak of a step: {format_bytes(used)}")
     return plan.peak_bytes
 
@@ -488,7 +401,7 @@ def test_plan_and_report_have_one_limit_and_one_peak(share):
     run = mt.budget(module, limit, example=(x,), optimizer=adam, times="nominal")
     plan, text = run.memory_plan, run.memory_report()
     assert plan.limit_bytes == limit
-    validate(run._steps[-1].whole[0], plan)
+    validate(last_step(run).whole[0], plan)
     assert plan.summary.by_role["optimizer state"] == told.by_role["optimizer state"]
     assert sum(plan.summary.by_role.values()) <= plan.peak_bytes
     predicted, arena = run.predicted_peak_bytes, plan.peak_bytes

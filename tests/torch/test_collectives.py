@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import distributed, nn
 from torch.distributed import _functional_collectives as collectives
+from torch_steps import last_step
 
 import memcfg.torch as mt
 from memcfg.plan import Compute
@@ -61,7 +62,7 @@ def test_collectives_run_once_in_a_step_that_computes_others_again(group):
     assert torch.equal(one_step(original, run, x), wanted)
     for one, other in zip(original.parameters(), eager.parameters(), strict=True):
         assert torch.equal(one.grad, other.grad)
-    graph, plan = run._last[0].whole
+    graph, plan = last_step(run).whole
     runs = [graph.ops[each.op] for each in plan.actions if isinstance(each, Compute)]
     reduced = [op for op in runs if "all_reduce" in op.type]
     assert len(reduced) == 4

@@ -12,7 +12,7 @@ from interrupted_lines import Ends
 from torch_bits import bytes_left
 
 import memcfg.torch as mt
-from memcfg.torch.budget._backend import ALLOCATED
+from memcfg.plan import auto
 
 F = torch.nn.functional
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -163,13 +163,13 @@ def test_after_an_interrupt_at_any_line_the_next_step_is_right(case):
 @pytest.mark.parametrize("case", [False], indirect=True)
 def test_an_interrupt_of_the_first_trace_leaves_the_next_step_right(case):
     module, run, x, eager, wanted = case
-    limit = run._settings[0]
+    limit = run._settings.limit_bytes
     left = [KeyboardInterrupt]
 
     def plans(graph, *, limit_bytes=None):
         if left:
             raise left.pop()
-        return ALLOCATED(graph, limit_bytes=limit_bytes)
+        return auto()(graph, limit_bytes=limit_bytes)
 
     again = mt.budget(module, limit, times="nominal", policy=plans)
     before = held(module)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch_steps import GPT, ResNet, inputs_of
+from torch_steps import GPT, ResNet, inputs_of, last_step
 
 import memcfg.torch as mt
 from memcfg.plan import simulate
@@ -25,7 +25,7 @@ def test_more_memory_is_used_and_is_never_slower(kind):
     for limit in limits:
         torch._dynamo.reset()
         run = mt.budget(module, limit, example=(x,), times="nominal")
-        step = run._steps[-1]
+        step = last_step(run)
         peaks.append(run.predicted_peak_bytes)
         times.append(simulate(step.traced.graph, step.plan).seconds)
     assert all(peak <= limit for peak, limit in zip(peaks, limits, strict=True))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from torch_allocations import allocated_peak, rounded
-from torch_steps import LSTM, problem, same_bits, step
+from torch_steps import LSTM, last_step, problem, same_bits, step
 
 import memcfg.torch as mt
 from memcfg.errors import InfeasiblePlanError
@@ -85,7 +85,7 @@ def test_all_that_a_layer_can_be_has_eagers_bits(how, given_state, train, input_
     assert torch.equal(one_step(module, run, ours), wanted)
     assert same_gradients(module, eager)
     assert not input_learns or torch.equal(ours.grad, x.grad)
-    kinds = {op.type for op in run._last[0].traced.graph.ops}
+    kinds = {op.type for op in last_step(run).traced.graph.ops}
     assert "aten.mkldnn_rnn_layer" in kinds
     assert "aten.mkldnn_rnn_layer_backward" in kinds
 
@@ -244,7 +244,7 @@ def test_gradient_mode_and_the_way_of_calling_have_eagers_bits(way):
     found.backward()
     assert torch.equal(found, loss)
     assert same_gradients(original, eager)
-    kinds = {op.type for op in run._last[0].traced.graph.ops}
+    kinds = {op.type for op in last_step(run).traced.graph.ops}
     layer = "memcfg.lstm_inference" if way == "no_grad" else "aten.mkldnn_rnn_layer"
     assert layer in kinds
 

@@ -14,6 +14,7 @@ from torch_allocations import allocated_peak, rounded
 from torch_steps import (
     GPT,
     ResNet,
+    last_step,
     problem,
     same_bits,
     step,
@@ -59,7 +60,7 @@ def test_below_what_computing_again_reaches_bits_and_bytes_are_as_planned(
         torch._dynamo.reset()
         module = copy.deepcopy(original)
         run = mt.budget(module, limit, example=(x,), spill_to=tmp_path)
-        graph = run._steps[-1].whole[0]
+        graph = last_step(run).whole[0]
         validate(graph, run.memory_plan)
         assert run.spill_bytes == bytes_elsewhere(graph, run.memory_plan)
         assert torch.equal(step(module, run, x, y), wanted)
@@ -84,7 +85,7 @@ def test_nothing_leaves_unless_somebody_says_where_to(tmp_path):
         with pytest.raises(InfeasiblePlanError):
             mt.budget(module, floor, example=(x,), **options)
     torch._dynamo.reset()
-    with pytest.raises(ValueError, match="say where, by spill_to"):
+    with pytest.raises(ValueError, match="say where, by budget"):
         mt.budget(module, floor, example=(x,), policy=out_of_core())
 
 
@@ -426,7 +427,7 @@ def test_a_plan_with_what_lies_beside_is_valid(tmp_path):
     options = {"optimizer": adam, "times": "nominal"}
     limit = lowest(module, x, tmp_path, **options)
     run = mt.budget(module, limit, example=(x,), spill_to=tmp_path, **options)
-    graph, plan = run._steps[-1].whole
+    graph, plan = last_step(run).whole
     validate(graph, plan)
     assert plan == run.memory_plan
     assert plan.predicted.moved_bytes > 0

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 from torch_allocations import allocated_peak, rounded
+from torch_steps import last_step
 
 import memcfg.torch as mt
 from memcfg.errors import InfeasiblePlanError
@@ -86,7 +87,7 @@ def test_a_limit_below_what_all_masks_have_is_kept():
     floor = floor_of(original, x)
     assert floor < LAYERS * MASK  # which keeping them needs, beside all else
     run = mt.budget(original, floor, example=(x,))
-    graph, plan = run._steps[-1].traced, run.memory_plan
+    graph, plan = last_step(run).traced, run.memory_plan
     replayed = graph.states.keys() & {
         op
         for op, state in graph.states.items()
@@ -106,14 +107,14 @@ def test_states_are_counted():
     """At the floor, each state that is held is a tensor of the plan."""
     original, x = Layers(), torch.randn(ROWS, WIDTH)
     run = mt.budget(original, floor_of(original, x), example=(x,))
-    traced = run._steps[-1].traced
+    traced = last_step(run).traced
     unused = traced.unused_states(run.memory_plan)
     held = [traced.storage_of[each] for each in traced.states.values()]
     nbytes = rounded(torch.get_rng_state().nbytes)
     assert {traced.graph.tensors[each].nbytes for each in held} == {nbytes}
     assert len(unused) < len(held)
     roomy = mt.budget(original, None, example=(x,))
-    traced = roomy._steps[-1].traced
+    traced = last_step(roomy).traced
     assert len(traced.unused_states(roomy.memory_plan)) == len(traced.states)
 
 
@@ -166,7 +167,7 @@ def test_each_random_op_is_replayed_to_the_bit(name):
     floor = floor_of(original, x)
     run = mt.budget(original, floor)
     assert all(map(torch.equal, trained(original, run, x, steps=2), wanted))
-    step = run._steps[-1]
+    step = last_step(run)
     assert len(step.traced.states) >= 3
     assert len(step.traced.unused_states(step.plan)) < len(step.traced.states)
 
@@ -201,7 +202,7 @@ def test_an_op_of_others_draws_once_and_is_kept():
     noise.runs = 0
     assert all(map(torch.equal, trained(original, run, x, steps=2), wanted))
     assert noise.runs == 2 * 4
-    assert not run._steps[-1].traced.states
+    assert not last_step(run).traced.states
 
 
 def test_what_draws_from_another_generator_or_is_small_is_kept():
@@ -249,7 +250,7 @@ def test_inductor_replays_too():
         module = copy.deepcopy(original)
         run = mt.budget(module, limit, times="nominal", inductor=True)
         results.append(trained(module, run, x, steps=2))
-    step = run._steps[-1]
+    step = last_step(run)
     assert len(step.traced.unused_states(step.plan)) < len(step.traced.states)
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other)

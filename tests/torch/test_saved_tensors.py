@@ -856,7 +856,7 @@ def test_an_exception_in_forward_or_backward_leaves_nothing(error, tmp_path):
 @pytest.mark.parametrize("start", range(8))
 def test_an_interrupt_at_any_line_leaves_nothing(start, tmp_path):
     """Each 40th line that runs here, of what packs and reads; accounts say why not."""
-    here = Path(mt.__file__).parent
+    here = Path(mt.__file__).parent / "saved"
     names = ("_saved_tensors.py", "_saved_bytes.py", "_codes.py", "_passes.py")
     files = {str(here / name) for name in names}
     x = torch.randn(40_000).requires_grad_()

@@ -4,37 +4,37 @@ from __future__ import annotations
 
 import copy
 import gc
-import inspect
-import re
 import warnings
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 import torch
 from torch import nn
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
-from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves
 
 from memcfg._caller import outside
-from memcfg.errors import InfeasiblePlanError, MemcfgError
-from memcfg.torch.budget._backend import (
-    MISSED,
-    SO_FAR,
-    STATE,
-    Planner,
-    StopAfterPlanning,
-    checked_policy,
-    costs_of,
-    stores_of,
+from memcfg._checks import named_arguments
+from memcfg.errors import InfeasiblePlanError
+from memcfg.torch.budget._planned_call import (
+    SETTINGS,
+    PlannedCall,
+    UntracedError,
+    check_fits,
+    checked_example,
+    planned_only,
+    tracing,
 )
-from memcfg.torch.budget._live_passes import LivePasses
-from memcfg.torch.budget._planned_call import SETTINGS, PlannedCall, UntracedError
+from memcfg.torch.budget._planner import (
+    Beside,
+    Planner,
+    Settings,
+    Shared,
+    checked_policy,
+)
 from memcfg.torch.budget._room import OTHERS, NoRoomError, Room
 from memcfg.torch.budget._step_report import report_of
 from memcfg.torch.limit._module_tags import stands_for
-from memcfg.torch.spill._stores import SpillRefusedError, spill_of
+from memcfg.torch.spill._stores import spill_of
 from memcfg.torch.trace._beside import (
     gradient_bytes,
     key_of,
@@ -44,24 +44,18 @@ from memcfg.torch.trace._beside import (
     update_bytes,
 )
 from memcfg.torch.trace._fakes import state_of
-from memcfg.torch.trace._kept_functions import run_keeping
-from memcfg.torch.trace._traced import SparseRefusedError
 from memcfg.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from memcfg.devices import SpillPlace
     from memcfg.plan import Plan, Policy
-    from memcfg.torch.budget._backend import Step
+    from memcfg.torch.budget._step import Step
 
 
 _OUTER = "a budgeted model is compiled by memcfg, as planned"
-_TRACES, _ALL_TRACES = 64, 4096  # of a module, and of all
-_REFUSED = SpillRefusedError, SparseRefusedError
-_OWN = MemcfgError, StopAfterPlanning, *_REFUSED, OSError  # not the compiler's
 
 
 _Key = bool | tuple[bool, str]
@@ -76,56 +70,41 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
     ----------
     module : torch.nn.Module
         The model.
-    limit_bytes : int or None
-        The limit of a step, in bytes.
+    settings : Settings
+        What is asked of every step.
     optimizer : torch.optim.Optimizer or None
         The optimizer. Its state is counted, and the tensors that its step has in use
         for a while; copies and unpickled models count the same number of bytes.
         TypeError or ValueError if these are not known.
-    policy : Policy
-        The method that plans.
-    times : str
-        ``"measured"`` or ``"nominal"``.
-    inductor : bool
-        Whether inductor compiles the planned graphs.
     loss : callable or None
         Makes a scalar of the outputs; None: not known.
-    spill : SpillPlace or None
-        Where tensors may go; None: nowhere.
     """
 
     def __init__(
         self,
         module: nn.Module,
-        limit_bytes: int | None,
+        settings: Settings,
         *,
         optimizer: torch.optim.Optimizer | None,
-        policy: Policy,
-        times: str,
-        inductor: bool,
         loss: Callable[[Any], torch.Tensor] | None = None,
-        spill: SpillPlace | None = None,
     ) -> None:
         super().__init__()
         self.module = module
         self.training = module.training
-        self._settings = (limit_bytes, policy, times, inductor)
+        self._settings = settings
         self._optimizer_bytes = optimizer_bytes(optimizer)
         self._update_bytes = update_bytes(optimizer)
         self._optimizer = None if optimizer is None else ref(optimizer)
         self._stepped = [] if optimizer is None else stepped_by(optimizer)
         self._loss = loss
-        self._spill = spill
         self._start()
 
     def _start(self) -> None:
         """Forget what was planned."""
-        self._stores = stores_of(self._spill, self._settings[2])
+        self._shared = Shared.of(self._settings)
         # By whether there are gradients; with OTHERS: leaving room for other passes.
         self._planners: dict[_Key, Planner] = {}
         self._runs: dict[_Key, PlannedCall] = {}
-        self._passes = LivePasses()
-        self._last: list[Step] = []  # the step of `memory_plan` and `memory_report`
         self._loss_bytes: dict[str, int] = {}  # by inputs
         self._is_recurrent = any(
             isinstance(each, nn.RNNBase) for each in self.module.modules()
@@ -162,7 +141,9 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         self._follow_optimizer()
         accumulates = any(each.grad is not None for each in self.module.parameters())
         if accumulates not in self._runs:
-            self._runs[accumulates] = self._compiled(accumulates)
+            if accumulates not in self._planners:  # as it is for an example
+                self._planners[accumulates] = self._planner(accumulates)
+            self._compile(accumulates)
         self._measure_loss(self._planners[accumulates], args, kwargs)
         with self._tracing():
             try:
@@ -175,24 +156,28 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
                 room = error.room
             return self._beside_others(accumulates, room, args, kwargs)
 
+    def _compile(self, key: _Key) -> None:
+        """Have a planner's steps run from now on."""
+        self._runs[key] = PlannedCall(self.module, self._planners[key])
+
     def _beside_others(
         self, accumulates: bool, room: Room, args: Any, kwargs: Any
     ) -> Any:
         """Run with a plan that leaves room for what other passes hold."""
         alone, key = self._planners[accumulates], (accumulates, OTHERS)
         known = self._planners.get(key, alone)
-        missed = known.beside.get(MISSED, 0) + known.missed_bytes
-        if known is not alone and not known.missed_bytes and known.room.covers(room):
+        missed = known.beside.missed_bytes + known.missed_bytes
+        fits = known is not alone and known.beside.room.covers(room)
+        if fits and not known.missed_bytes:
             known.loss_bytes = alone.loss_bytes
             try:
                 return self._checked(key, args, kwargs)
             except InfeasiblePlanError:  # of another shape, for more than others hold
                 pass
-        planner = self._planner(accumulates)
-        planner.room, planner.loss_bytes = room, alone.loss_bytes
-        planner.beside[MISSED] = missed
+        planner = self._planner(accumulates, missed, room)
+        planner.loss_bytes = alone.loss_bytes
         self._planners[key] = planner
-        self._runs[key] = PlannedCall(self.module, planner)
+        self._compile(key)
         return self._checked(key, args, kwargs)
 
     def _follow_optimizer(self) -> None:
@@ -210,13 +195,15 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
 
     def _checked(self, key: _Key, args: Any, kwargs: Any) -> Any:
         """Run the compiled model, and check that it ran a planned step."""
-        before = self._passes.count
+        before = self._shared.passes.count
         try:
-            made = unwrapped(self._runs[key], args, kwargs)
+            made = self._runs[key].unwrapped(args, kwargs)
         except UntracedError:  # PyTorch may never trace this code again
             del self._runs[key]
             raise
-        if self._passes.count == before and not self._is_given(made, (args, kwargs)):
+        if self._shared.passes.count == before and not self._is_given(
+            made, (args, kwargs)
+        ):
             raise RuntimeError(f"the model ran without its plan: {SETTINGS}")
         return made
 
@@ -231,11 +218,10 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         """Run with a plan that leaves room for the bytes that the last one missed."""
         planner, run = self._planners[accumulates], self._runs[accumulates]
         missed, planner.missed_bytes = planner.missed_bytes, 0
-        fresh = self._planner(accumulates)
-        fresh.beside[MISSED] = planner.beside.get(MISSED, 0) + missed
+        fresh = self._planner(accumulates, planner.beside.missed_bytes + missed)
         fresh.loss_bytes = planner.loss_bytes
         self._planners[accumulates] = fresh
-        self._runs[accumulates] = PlannedCall(self.module, fresh)
+        self._compile(accumulates)
         try:
             return self._checked(accumulates, args, kwargs)
         except NoRoomError:
@@ -254,40 +240,26 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         )
         return self._checked(accumulates, args, kwargs)
 
-    def _tracing(self) -> AbstractContextManager[object]:
+    def _tracing(self) -> AbstractContextManager[None]:
         """Allow traces of many shapes, and of recurrent layers if there are any."""
-        return tracing(self._is_recurrent)
+        return tracing(is_recurrent=self._is_recurrent)
 
-    def _compiled(self, accumulates: bool) -> PlannedCall:
-        planner = self._planner(accumulates)
-        if accumulates in self._planners:  # for an example
-            planner.known = self._planners[accumulates].known
-        self._planners[accumulates] = planner
-        return PlannedCall(self.module, planner)
-
-    def _planner(self, accumulates: bool) -> Planner:
-        limit_bytes, policy, times, inductor = self._settings
-        there = gradient_bytes(self.module) if accumulates else 0
-        return Planner(
-            limit_bytes,
-            policy=policy,
-            costs=costs_of(times),
-            beside={
-                STATE: self._optimizer_bytes,
-                SO_FAR: there,
-            },
-            inductor=inductor,
-            stores=self._stores,
-            update_bytes=self._update_bytes,
-            last=self._last,
-            passes=self._passes,
+    def _planner(
+        self, accumulates: bool, missed_bytes: int = 0, room: Room | None = None
+    ) -> Planner:
+        """Return a planner of steps that begin with gradients, or without any."""
+        beside = Beside(
+            self._optimizer_bytes,
+            gradient_bytes(self.module) if accumulates else 0,
+            missed_bytes,
+            self._update_bytes,
+            room or Room(),
         )
+        return Planner(self._settings, self._shared, beside)
 
     def plan(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Plan a step of these inputs, and run nothing; raise InfeasiblePlanError."""
-        planner = self._planner(False)
-        planner.only_plan = True
-        self._planners[False] = planner
+        planner = self._planners[False] = self._planner(False)
         self._measure_loss(planner, args, kwargs)
         with self._tracing():
             planned_only(self.module, planner, args, kwargs)
@@ -321,12 +293,14 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         and the whole limit. Its peak is that of one arena: an allocator, which has no
         holes, needs `predicted_peak_bytes`, the same or less.
         """
-        return self._last[0].whole[1] if self._last else None
+        last = self._shared.last
+        return None if last is None else last.whole[1]
 
     @property
     def spill_bytes(self) -> int:
         """The bytes of files, or of page-locked memory, that steps have now."""
-        return 0 if self._stores is None else self._stores.nbytes
+        stores = self._shared.stores
+        return 0 if stores is None else stores.nbytes
 
     @property
     def predicted_peak_bytes(self) -> int:
@@ -335,9 +309,9 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
 
     def memory_report(self) -> str:
         """Return where the bytes of a step go, as a table by role and by module."""
-        if not self._last:
+        if self._shared.last is None:
             return "nothing is planned before the first step"
-        return report_of(self._last[0], self._settings[0])
+        return report_of(self._shared.last, self._settings.limit_bytes)
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """Return the model's."""
@@ -368,14 +342,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__() if hasattr(super(), "__getstate__") else {}
         state = dict(state or self.__dict__)
-        for name in (
-            "_planners",
-            "_runs",
-            "_last",
-            "_loss_bytes",
-            "_stores",
-            "_passes",
-        ):
+        for name in ("_planners", "_runs", "_shared", "_loss_bytes"):
             state.pop(name, None)
         state["_optimizer"] = None
         return state
@@ -385,16 +352,11 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         self._start()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> BudgetedModule:
-        limit_bytes, policy, times, inductor = self._settings
         made = BudgetedModule(
             copy.deepcopy(self.module, memo),
-            limit_bytes,
+            self._settings,
             optimizer=None,
-            policy=policy,
-            times=times,
-            inductor=inductor,
             loss=self._loss,
-            spill=self._spill,
         )
         made._optimizer_bytes = self._optimizer_bytes
         made._update_bytes = self._update_bytes
@@ -407,107 +369,7 @@ def _(module: BudgetedModule) -> Any:
     return module.module
 
 
-def tracing(is_recurrent: bool) -> AbstractContextManager[object]:
-    """Allow many shapes to be traced, and recurrent layers."""
-    settings: dict[str, Any] = {
-        "recompile_limit": _TRACES,
-        "accumulated_recompile_limit": _ALL_TRACES,
-    }
-    if is_recurrent:
-        settings["allow_rnn"] = True
-    made: AbstractContextManager[object]
-    made = torch._dynamo.config.patch(settings)
-    return made
-
-
-def unwrapped(run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Run what is compiled, or raise what says what is wrong.
-
-    memcfg's errors are raised as they are, and ValueError where there is no graph, all
-    without the frames of PyTorch's compiler: its error is their `__context__`.
-    """
-    exceptions = torch._dynamo.exc
-    try:
-        return run_keeping(run, args, kwargs)
-    except exceptions.BackendCompilerFailed as error:
-        inner = error.inner_exception
-        if isinstance(inner, _OWN):
-            raise inner.with_traceback(None) from None
-        if isinstance(inner, GuardOnDataDependentSymNode):
-            raise ValueError(
-                "the model has a shape that depends on data, such as that of a mask's "
-                "elements: memcfg.torch.saved_tensors takes it"
-            ) from None
-        raise
-    except exceptions.FailOnRecompileLimitHit:
-        raise ValueError(
-            f"{_TRACES} steps were traced, and this would be another: pad inputs to few"
-            " shapes, and give numbers that change as tensors"
-        ) from None
-    except (exceptions.Unsupported, exceptions.UserError) as error:
-        why = str(error).strip().splitlines()[0]
-        for frame in (error.real_stack or ())[-1:]:
-            why += f", {frame.filename}:{frame.lineno}, in {frame.name}"
-        raise ValueError(
-            f"the model cannot be traced as one graph ({why}): "
-            "memcfg.torch.saved_tensors needs none"
-        ) from None
-    except exceptions.TorchRuntimeError as error:
-        told = re.search(r"got \w+\(['\"](.*?)['\"]\)", str(error), re.DOTALL)
-        why = told[1] if told else str(error).strip().splitlines()[0]
-        raise ValueError(f"the model does not run on these inputs: {why}") from None
-
-
-def checked_example(
-    example: Any, example_kwargs: Any
-) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    """Return the positional and the other inputs, or raise TypeError."""
-    if example is not None and not isinstance(example, (list, tuple)):
-        kind = type(example).__name__
-        raise TypeError(f"example is a sequence of inputs, such as (x,), not {kind}")
-    if example_kwargs is not None and not isinstance(example_kwargs, Mapping):
-        kind = type(example_kwargs).__name__
-        raise TypeError(
-            f"example_kwargs are inputs by name, such as {{'x': x}}, not {kind}"
-        )
-    return example or (), example_kwargs or {}
-
-
-def check_fits(
-    model: nn.Module,
-    inputs: tuple[Sequence[Any], Mapping[str, Any]] | None,
-    optimizer: torch.optim.Optimizer | None = None,
-) -> None:
-    """Raise TypeError or ValueError for what is not the model's."""
-    if any(map(is_lazy, (*model.parameters(), *model.buffers()))):
-        raise ValueError(
-            "the model has lazy layers without shapes: run it once, then make the plan"
-        )
-    if inputs is not None:
-        args, kwargs = inputs
-        try:
-            inspect.signature(model.forward).bind(*args, **kwargs)
-        except TypeError as error:
-            name = type(model).__name__
-            raise TypeError(f"the example is not what {name} takes: {error}") from None
-    if optimizer is None or not hasattr(optimizer, "param_groups"):
-        return
-    own = {id(each) for each in model.parameters()}
-    steps = {id(each) for group in optimizer.param_groups for each in group["params"]}
-    if own and not own & steps:
-        raise ValueError("the optimizer has none of the model's parameters")
-
-
-def planned_only(
-    run: Any, planner: Planner, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> None:
-    """Trace and plan, and run nothing."""
-    try:
-        unwrapped(PlannedCall(run, planner), args, kwargs)
-    except StopAfterPlanning:
-        return
-
-
+@named_arguments
 def budget(
     model: nn.Module,
     limit: int | str | None,
@@ -601,27 +463,17 @@ def budget(
     run has its own; the `ResourceExhaustedError` of one too many, under a
     `spill_limit`, is raised before it begins.
     """
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"a torch.nn.Module is budgeted, not {type(model).__name__}")
+    if isinstance(model, BudgetedModule):
+        raise TypeError("the model has a budget: its .module can be given another")
     limit_bytes = None if limit is None else parse_bytes(limit)
     if limit_bytes == 0:
         raise ValueError("a limit is more than 0 bytes; None is no limit")
-    if isinstance(model, BudgetedModule):
-        raise TypeError("the model has a budget: its .module can be given another")
     args, kwargs = checked_example(example, example_kwargs)
     is_planned = example is not None or example_kwargs is not None
-    check_fits(model, (args, kwargs) if is_planned else None, optimizer)
-    made = BudgetedModule(
-        model,
-        limit_bytes,
-        optimizer=optimizer,
-        policy=checked_policy(policy),
-        times=times,
-        inductor=inductor,
-        loss=loss,
-        spill=spill_of(spill_to, spill_limit, lane_bandwidth, inductor=inductor),
-    )
-    costs_of(times)
+    check_fits(model, (args, kwargs) if is_planned else None, optimizer, loss)
+    spill = spill_of(spill_to, spill_limit, lane_bandwidth, inductor=inductor)
+    settings = Settings(limit_bytes, checked_policy(policy), times, inductor, spill)
+    made = BudgetedModule(model, settings, optimizer=optimizer, loss=loss)
     if is_planned:
         made.plan(args, kwargs)
     return made

@@ -7,26 +7,43 @@ the code compiled for a function is dropped when that is garbage-collected.
 
 from __future__ import annotations
 
+import inspect
+import re
 import threading
 import weakref
+from collections.abc import Mapping
+from contextlib import contextmanager
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 from torch._dynamo.eval_frame import reset_code
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.nn.parameter import is_lazy
+
+from memcfg.errors import MemcfgError
+from memcfg.torch.budget._backend import Compilation, StopAfterPlanning
+from memcfg.torch.spill._stores import SpillRefusedError
+from memcfg.torch.trace._fakes import without_logs
+from memcfg.torch.trace._kept_functions import run_keeping
+from memcfg.torch.trace._traced import SparseRefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from torch import fx
 
-    from memcfg.torch.budget._backend import Planner
+    from memcfg.torch.budget._planner import Planner
 
 
 SETTINGS = (
     "torch.compile is disabled or uses another backend (TORCHDYNAMO_DISABLE, "
     "torch._dynamo.config or torch.compiler.set_stance)"
 )
+_TRACES, _ALL_TRACES = 64, 4096  # of a module, and of all
+_REFUSED = SpillRefusedError, SparseRefusedError
+_OWN = MemcfgError, StopAfterPlanning, *_REFUSED, OSError  # not the compiler's
 
 
 class UntracedError(RuntimeError):
@@ -37,9 +54,9 @@ class UntracedError(RuntimeError):
 
 
 class _Running(threading.local):
-    """The planner of the call that this thread is in."""
+    """The call that this thread is in."""
 
-    planner: Planner | None = None
+    call: PlannedCall | None = None
 
 
 _running = _Running()
@@ -47,8 +64,9 @@ _running = _Running()
 
 def memcfg_planned(module: fx.GraphModule, inputs: Sequence[Any]) -> Any:
     """Compile with the planner of the call that this thread is in."""
-    assert _running.planner is not None
-    return _running.planner(module, inputs)
+    call = _running.call
+    assert call is not None
+    return Compilation(call.planner, only_plan=call.only_plan)(module, inputs)
 
 
 class PlannedCall:
@@ -60,6 +78,8 @@ class PlannedCall:
         The module or function.
     planner : Planner
         Plans its steps.
+    only_plan : bool, default False
+        Whether a call ends in StopAfterPlanning, once it is planned.
 
     Raises
     ------
@@ -68,7 +88,9 @@ class PlannedCall:
         untraced.
     """
 
-    def __init__(self, run: Callable[..., Any], planner: Planner) -> None:
+    def __init__(
+        self, run: Callable[..., Any], planner: Planner, *, only_plan: bool = False
+    ) -> None:
         def call(*args: Any, **kwargs: Any) -> Any:
             if not torch.compiler.is_dynamo_compiling():  # it is during tracing
                 raise UntracedError
@@ -82,7 +104,8 @@ class PlannedCall:
             None,
             call.__closure__,
         )
-        self._planner = planner
+        self.planner = planner
+        self.only_plan = only_plan
         # As `torch.compile`, which makes a new wrapper of the backend in each call.
         self._compiled = torch._dynamo.optimize(
             memcfg_planned, nopython=True, dynamic=False
@@ -93,8 +116,116 @@ class PlannedCall:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the compiled function; each new trace is planned."""
-        before, _running.planner = _running.planner, self._planner
+        before, _running.call = _running.call, self
         try:
             return self._compiled(*args, **kwargs)
         finally:
-            _running.planner = before
+            _running.call = before
+
+    def unwrapped(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Run it, or raise what says what is wrong.
+
+        memcfg's errors are raised as they are, and ValueError where there is no graph,
+        all without the frames of PyTorch's compiler: its error is their `__context__`.
+        """
+        exceptions = torch._dynamo.exc
+        try:
+            return run_keeping(self, args, kwargs)
+        except exceptions.BackendCompilerFailed as error:
+            inner = error.inner_exception
+            if isinstance(inner, _OWN):
+                raise inner.with_traceback(None) from None
+            if isinstance(inner, GuardOnDataDependentSymNode):
+                raise ValueError(
+                    "the model has a shape that depends on data, such as that of a "
+                    "mask's elements: memcfg.torch.saved_tensors takes it"
+                ) from None
+            raise
+        except exceptions.FailOnRecompileLimitHit:
+            raise ValueError(
+                f"{_TRACES} steps were traced, and this would be another: pad inputs "
+                "to few shapes, and give numbers that change as tensors"
+            ) from None
+        except (exceptions.Unsupported, exceptions.UserError) as error:
+            why = str(error).strip().splitlines()[0]
+            for frame in (error.real_stack or ())[-1:]:
+                why += f", {frame.filename}:{frame.lineno}, in {frame.name}"
+            raise ValueError(
+                f"the model cannot be traced as one graph ({why}): "
+                "memcfg.torch.saved_tensors needs none, and takes such models"
+            ) from None
+        except exceptions.TorchRuntimeError as error:
+            told = re.search(r"got \w+\(['\"](.*?)['\"]\)", str(error), re.DOTALL)
+            why = told[1] if told else str(error).strip().splitlines()[0]
+            raise ValueError(f"the model does not run on these inputs: {why}") from None
+
+
+def planned_only(
+    run: Any, planner: Planner, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> None:
+    """Trace and plan, and run nothing."""
+    try:
+        PlannedCall(run, planner, only_plan=True).unwrapped(args, kwargs)
+    except StopAfterPlanning:
+        return
+
+
+@contextmanager
+def tracing(*, is_recurrent: bool) -> Iterator[None]:
+    """Allow many shapes to be traced, and recurrent layers; errors tell what failed."""
+    settings: dict[str, Any] = {
+        "recompile_limit": _TRACES,
+        "accumulated_recompile_limit": _ALL_TRACES,
+    }
+    if is_recurrent:
+        settings["allow_rnn"] = True
+    with torch._dynamo.config.patch(settings), without_logs():
+        yield
+
+
+def checked_example(
+    example: Any, example_kwargs: Any
+) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """Return the positional and the other inputs, or raise TypeError."""
+    if example is not None and not isinstance(example, (list, tuple)):
+        kind = type(example).__name__
+        raise TypeError(f"example is a sequence of inputs, such as (x,), not {kind}")
+    if example_kwargs is not None and not isinstance(example_kwargs, Mapping):
+        kind = type(example_kwargs).__name__
+        raise TypeError(
+            f"example_kwargs are inputs by name, such as {{'x': x}}, not {kind}"
+        )
+    return example or (), example_kwargs or {}
+
+
+def check_fits(
+    model: nn.Module,
+    inputs: tuple[Sequence[Any], Mapping[str, Any]] | None,
+    optimizer: torch.optim.Optimizer | None = None,
+    loss: Callable[[Any], torch.Tensor] | None = None,
+) -> None:
+    """Raise TypeError or ValueError for what is not the model's."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"the model is a torch.nn.Module, not {type(model).__name__}")
+    if loss is not None and not callable(loss):
+        raise TypeError(
+            "loss is a function of what the model returns, such as "
+            f"lambda out: cross_entropy(out, targets), not {loss!r}"
+        )
+    if any(map(is_lazy, (*model.parameters(), *model.buffers()))):
+        raise ValueError(
+            "the model has lazy layers without shapes: run it once, then make the plan"
+        )
+    if inputs is not None:
+        args, kwargs = inputs
+        try:
+            inspect.signature(model.forward).bind(*args, **kwargs)
+        except TypeError as error:
+            name = type(model).__name__
+            raise TypeError(f"the example is not what {name} takes: {error}") from None
+    if optimizer is None or not hasattr(optimizer, "param_groups"):
+        return
+    own = {id(each) for each in model.parameters()}
+    steps = {id(each) for group in optimizer.param_groups for each in group["params"]}
+    if own and not own & steps:
+        raise ValueError("the optimizer has none of the model's parameters")

@@ -11,7 +11,7 @@ from memcfg.units import align_up, format_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from memcfg.torch.budget._backend import Step
+    from memcfg.torch.budget._step import Step
 
 _ROWS = 10  # modules that a table lists
 

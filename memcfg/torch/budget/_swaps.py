@@ -1,13 +1,11 @@
 """What emitted graphs call where a plan has tensors leave and come back.
 
-Autograd keeps tensors only, and drops them whenever a step ends, however that is. So
-what stands for bytes elsewhere is a tensor of eight bytes, a token, whose memory holds
-the object that has them.
+In the graphs a token stands for the bytes that a pass has elsewhere, or for a tensor
+that has left.
 """
 
 from __future__ import annotations
 
-import sys
 import warnings
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -18,35 +16,21 @@ import torch
 from memcfg._caller import outside
 from memcfg.errors import ResourceExhaustedError
 from memcfg.torch.spill._media import bytes_of
+from memcfg.torch.trace._tokens import held_by, token_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from memcfg.torch.spill._store import Copy, Extent, Store
 
-STORE = "memcfg.store"  # where a traced graph has its store, which lives as long
-
 _numbers = count(1)
 _stores: WeakValueDictionary[int, Store] = WeakValueDictionary()
-_held: WeakValueDictionary[int, _Kept] = WeakValueDictionary()
 
 
-class _Memory(bytearray):
-    """The bytes of a token: a number; and what has that number."""
-
-    held: Any
-
-
-class _Kept:
-    """What a token stands for: a pass, or a tensor that has left in it."""
-
-    __slots__ = ("__weakref__",)
-
-
-class _Pass(_Kept):
+class _Pass:
     """The bytes that a pass has elsewhere."""
 
-    __slots__ = ("extent", "nbytes", "store")
+    __slots__ = ("__weakref__", "extent", "nbytes", "store")
 
     def __init__(self, store: Store, nbytes: int) -> None:
         self.store = store
@@ -54,13 +38,14 @@ class _Pass(_Kept):
         self.extent = extent_of(store, nbytes)
 
 
-class _Away(_Kept):
+class _Away:
     """A tensor that has left: where its bytes are, and what they were.
 
     Its memory is nobody else's until a copy has been waited for: copies hold it.
     """
 
     __slots__ = (
+        "__weakref__",
         "back",
         "device",
         "extent",
@@ -101,17 +86,9 @@ def register(store: Store) -> int:
     return number
 
 
-def _token(held: _Kept) -> torch.Tensor:
-    number = next(_numbers)
-    memory = _Memory(number.to_bytes(8, sys.byteorder))
-    memory.held = held
-    _held[number] = held
-    return torch.frombuffer(memory, dtype=torch.int64)
-
-
 def _of(token: torch.Tensor) -> Any:
     """Return what a token stands for; RuntimeError if that has gone."""
-    found = _held.get(int(token.item()))
+    found = held_by(token)
     if found is None:
         raise RuntimeError(
             "the place of a tensor that left is gone: the tensors that autograd saved "
@@ -138,7 +115,7 @@ def extent_of(store: Store, nbytes: int) -> Extent:
 
 def spill_region(store: int, nbytes: int) -> torch.Tensor:
     """Begin the copies of a pass."""
-    return _token(_Pass(_stores[store], nbytes))
+    return token_of(_Pass(_stores[store], nbytes))
 
 
 def spill_region_again(token: torch.Tensor) -> torch.Tensor:
@@ -148,7 +125,7 @@ def spill_region_again(token: torch.Tensor) -> torch.Tensor:
         return token
     if not torch._C._autograd._get_current_graph_task_keep_graph():
         return token
-    return _token(_Pass(now.store, now.nbytes))
+    return token_of(_Pass(now.store, now.nbytes))
 
 
 def swap_out(
@@ -170,7 +147,7 @@ def swap_out(
     else:
         storage = tensors[0].untyped_storage()
         away.out = now.extent.copy_out(bytes_of(storage, away.device), offset)
-    return _token(away)
+    return token_of(away)
 
 
 def swapped_out(token: torch.Tensor) -> torch.Tensor:

@@ -26,6 +26,7 @@ from memcfg.torch.trace._fakes import (
     in_place_of,
     same_numbers,
     state_of,
+    without_logs,
 )
 from memcfg.torch.trace._kept_functions import kept_in_eager
 from memcfg.torch.trace._lstm_layers import add_workspaces
@@ -59,7 +60,7 @@ def eager_bytes(
     """
     gradients = [(each, each.grad) for each in module.parameters()]
     try:
-        with same_numbers():
+        with same_numbers(), without_logs():
             peak = _peak(module, loss, args, kwargs, update_bytes or 0, measure)
     except Exception as error:  # whatever the user's code raises
         warnings.warn(

@@ -6,21 +6,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from memcfg._checks import named_arguments
 from memcfg.files import write_atomically
-from memcfg.torch.budget._backend import (
-    ALLOCATED,
-    HELD,
-    SO_FAR,
-    STATE,
-    WORKSPACES,
-    Planner,
-    costs_of,
-)
-from memcfg.torch.budget._budgeted import (
+from memcfg.torch.budget._planned_call import (
     check_fits,
     checked_example,
     planned_only,
     tracing,
+)
+from memcfg.torch.budget._planner import (
+    ALLOCATED,
+    HELD,
+    STATE,
+    WORKSPACES,
+    Beside,
+    Planner,
+    Settings,
+    Shared,
+    floor_bytes,
 )
 from memcfg.torch.budget._step_report import by_module, by_role, table_of
 from memcfg.torch.estimate._eager import MeasuredCalls, eager_bytes
@@ -40,8 +43,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from memcfg.torch.budget._backend import Step
-    from memcfg.torch.trace._traced import Costs
+    from memcfg.torch.budget._step import Step
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,7 @@ class Estimate:
         )
 
 
+@named_arguments
 def estimate(
     model: nn.Module,
     example: Sequence[Any] = (),
@@ -141,9 +144,9 @@ def estimate(
     True
     """
     inputs = checked_example(example, example_kwargs)
-    check_fits(model, inputs, optimizer)
-    costs = costs_of(times)
-    step = _traced(model, model, inputs, costs, optimizer, loss)
+    check_fits(model, inputs, optimizer, loss)
+    planner, step = _traced(model, model, inputs, times, optimizer, loss)
+    costs = planner.shared.costs
     eager = eager_bytes(
         model,
         loss,
@@ -155,12 +158,13 @@ def estimate(
     return Estimate(
         step.peak_bytes,
         eager,
-        step.floor_bytes(ALLOCATED),
+        floor_bytes(step, ALLOCATED),
         by_role(step),
         by_module(step),
     )
 
 
+@named_arguments
 def export(
     model: nn.Module,
     example: Sequence[Any],
@@ -205,8 +209,8 @@ def export(
         return made if loss is None else loss(made)
 
     inputs = checked_example(example, example_kwargs)
-    check_fits(model, inputs)
-    step = _traced(run, model, inputs, costs_of(times))
+    check_fits(model, inputs, loss=loss)
+    _, step = _traced(run, model, inputs, times)
     write_atomically(Path(path), (step.traced.graph.to_json().encode(),))
 
 
@@ -214,23 +218,20 @@ def _traced(
     run: Callable[..., Any],
     model: nn.Module,
     inputs: tuple[Sequence[Any], Mapping[str, Any]],
-    costs: Costs,
+    times: str,
     optimizer: torch.optim.Optimizer | None = None,
     loss: Callable[[Any], torch.Tensor] | None = None,
-) -> Step:
+) -> tuple[Planner, Step]:
     """Trace what is run of a model, and plan a step of it without a limit."""
-    planner = Planner(
-        None,
-        costs=costs,
-        beside={
-            STATE: optimizer_bytes(optimizer),
-            SO_FAR: gradient_bytes(model),
-        },
-        only_plan=True,
+    settings = Settings(None, ALLOCATED, times)
+    beside = Beside(
+        optimizer_bytes(optimizer),
+        gradient_bytes(model),
         update_bytes=update_bytes(optimizer),
     )
-    with tracing(True):
+    planner = Planner(settings, Shared.of(settings), beside)
+    with tracing(is_recurrent=True):
         if loss is not None:
             planner.loss_bytes = loss_bytes(model, loss, *inputs)
         planned_only(run, planner, *inputs)
-    return planner.steps[-1]
+    return planner, planner.steps[-1]

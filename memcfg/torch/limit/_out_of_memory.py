@@ -40,6 +40,7 @@ class OutOfMemoryError(ResourceExhaustedError, torch.OutOfMemoryError):  # type:
         that the text names, if it is one of the last of this process.
     """
 
+    __module__ = "memcfg.torch"  # which users name
     refusal: Callable[[int], dict[str, Any] | None] | None = None  # by its number
 
     def __init__(self, message: str, **fields: Any) -> None:

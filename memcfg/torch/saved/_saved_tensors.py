@@ -24,7 +24,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from memcfg._caller import outside
-from memcfg._checks import unknown
+from memcfg._checks import named_arguments, unknown
 from memcfg._core import codec_bounds, encode_bytes
 from memcfg._core._machine import machine_bytes
 from memcfg.torch.limit._out_of_memory import OutOfMemoryError
@@ -57,6 +57,7 @@ _GPU = "cuda"  # the type of a device
 _Heap = list[tuple[tuple[int, int], int, "ReferenceType[SavedBytes]"]]
 
 
+@named_arguments
 def saved_tensors(
     limit: int | str,
     codecs: Sequence[str] | None = None,
@@ -702,8 +703,9 @@ class SavedTensors:
         if self._file is None:
             return False
         code = saved.code
-        pieces = [saved.source()]
-        if code is not None:
+        if code is None:
+            pieces = [saved.source()]
+        else:
             pieces = [torch.from_numpy(each) for each in code.pieces()]
         nbytes = sum(piece.nbytes for piece in pieces)
         extent = self._file.take(nbytes)

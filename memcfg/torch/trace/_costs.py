@@ -34,6 +34,7 @@ from torch.utils._pytree import tree_map
 
 from memcfg._caller import outside
 from memcfg.devices._file_cache import CacheKind, find_file_cache
+from memcfg.graph import TIMES
 from memcfg.torch.trace._traced import (
     ALIGNMENTS,
     RUNS_AS,
@@ -105,6 +106,13 @@ class MeasuredCosts:
             return nominal_costs(node)
         found = self._known.get(_key_of(node))
         return nominal_costs(node) if found is None else found
+
+
+def costs_of(times: str) -> Costs:
+    """Return costs by their name; ValueError if it is none."""
+    if times not in TIMES:
+        raise ValueError(f"times are one of {', '.join(TIMES)}, not {times!r}")
+    return nominal_costs if times == "nominal" else MeasuredCosts()
 
 
 def _is_measured(node: fx.Node) -> bool:

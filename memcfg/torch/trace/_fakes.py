@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import logging
 import random
+import threading
 from collections.abc import Callable
 from contextlib import contextmanager
 from functools import partial
@@ -260,3 +262,26 @@ def _is_dense(tensor: torch.Tensor) -> bool:
             return False
         count *= length
     return True
+
+
+class _Silenced(threading.local):
+    """How often this thread has silenced PyTorch's log of ops on fake tensors."""
+
+    depth = 0
+
+
+_silenced = _Silenced()
+# It tells of each op that refuses its inputs, with a traceback; so does our error.
+logging.getLogger("torch._subclasses.fake_tensor").addFilter(
+    lambda _: _silenced.depth == 0
+)
+
+
+@contextmanager
+def without_logs() -> Iterator[None]:
+    """Leave it to errors to tell which op refuses the shapes of fake tensors."""
+    _silenced.depth += 1
+    try:
+        yield
+    finally:
+        _silenced.depth -= 1

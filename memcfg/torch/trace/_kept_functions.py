@@ -18,7 +18,6 @@ from functools import cache, partial
 from threading import RLock, local
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch._dynamo.utils import proxy_args_kwargs
 from torch._dynamo.variables import builder, misc
@@ -31,6 +30,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from memcfg._first_line import first_line
 from memcfg.torch.trace._costs import bytes_of_run, told_by
 from memcfg.torch.trace._fakes import same_numbers
+from memcfg.torch.trace._tokens import held_by, token_of
 from memcfg.torch.trace._traced import nbytes_of, rounded
 
 if TYPE_CHECKING:
@@ -144,23 +144,6 @@ class _Run:
             return tensor
 
         return pack, unpack
-
-
-_runs: weakref.WeakValueDictionary[int, _Run] = weakref.WeakValueDictionary()
-
-
-class _Owner(np.ndarray):
-    """A number that a tensor shows and that owns a run: both end together."""
-
-    run: _Run
-
-
-def _token(run: _Run) -> torch.Tensor:
-    number = id(run)
-    _runs[number] = run
-    owner = np.array([number], np.int64).view(_Owner)
-    owner.run = run
-    return torch.from_numpy(owner)
 
 
 class _Source(torch.autograd.Function):  # type: ignore[misc]
@@ -303,7 +286,7 @@ class _Call:
             each.clone() if at in self.copied else each
             for at, each in enumerate(outputs)
         ]
-        return [*outputs, *own, _token(run)]
+        return [*outputs, *own, token_of(run)]
 
     def backward(
         self,
@@ -312,7 +295,7 @@ class _Call:
         gradients: Sequence[torch.Tensor | None],
     ) -> list[torch.Tensor]:
         """Return the gradients of the tensors that need one."""
-        run = _runs[int(token)]
+        run = held_by(token)
         sources = dict(zip(self.sources, given, strict=True))
         run.given = [view.of(sources[view.source]) for view in self.saved]
         try:

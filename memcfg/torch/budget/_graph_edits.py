@@ -1,0 +1,144 @@
+"""What is changed in the graphs that PyTorch traces, around the plan itself."""
+
+from __future__ import annotations
+
+import operator
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+
+from memcfg.torch.budget._swaps import swap_out
+from memcfg.torch.trace._traced import ONCE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import fx
+
+    from memcfg.torch.budget._emitted import Emitter
+
+_empty = torch.ops.aten.empty.memory_format
+
+
+def changed_inputs(outputs: fx.Node) -> dict[int, str]:
+    """Return what forward changes of its inputs, by the places of the new values.
+
+    Such as running means: PyTorch copies the new values to them when forward has ended.
+    """
+    described = outputs.meta.get("desc") or ()
+    return {
+        at: each.mutated_input
+        for at, each in enumerate(described)
+        if type(each).__name__ == "InputMutationAOTOutput"
+    }
+
+
+def copy_what_changes(joint: fx.Graph) -> set[str]:
+    """Let forward read copies of the inputs that it changes; return their names.
+
+    What is computed again after forward would read the new values.
+    """
+    changed = set(changed_inputs(joint.output_node()).values())
+    sources = [node for node in joint.nodes if node.op == "placeholder"]
+    names = set()
+    for node in sources:
+        if node.meta.get("desc") not in changed or not node.users:
+            continue
+        first = next(each for each in joint.nodes if each in node.users)
+        with joint.inserting_before(first):
+            copy = joint.call_function(torch.ops.aten.clone.default, (node,))
+        copy.meta = {
+            key: value for key, value in first.meta.items() if "module_stack" in key
+        }
+        value = node.meta["val"]
+        with value.fake_mode:
+            copy.meta["val"] = value.clone()
+        node.replace_all_uses_with(copy, delete_user_cb=partial(operator.ne, copy))
+        copy.meta[ONCE] = True
+        names.add(copy.name)
+    return names
+
+
+def drop_copies(graph: fx.Graph, emitter: Emitter, names: set[str]) -> None:
+    """Read inputs themselves where no op reads their copies after forward."""
+    early = emitter.early
+    for node in list(graph.nodes):
+        leaves = any(user.target is swap_out for user in node.users)  # when it has time
+        if node.name in names and not leaves and all(u in early for u in node.users):
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
+
+
+def kept_outputs(
+    source: fx.Graph, num_fwd_outputs: int | None
+) -> Callable[[int], bool]:
+    """Say which outputs the user holds, not those that are copied into buffers.
+
+    Without a backward phase these are copied at the end, and held until then.
+    """
+    if num_fwd_outputs is None:
+        return lambda _: True
+    changed = changed_inputs(source.output_node())
+    return lambda index: index not in changed
+
+
+def add_token(forward: fx.Graph, backward: fx.Graph, outputs: int) -> None:
+    """Have forward save a tensor without bytes, before all others that it saves.
+
+    Autograd frees it with them, after backward or with the graph: while its storage
+    lives, backward may still run. ValueError if the two graphs have no tensor.
+    """
+    values = (node.meta.get("val") for node in (*forward.nodes, *backward.nodes))
+    known = next((each for each in values if hasattr(each, "fake_mode")), None)
+    if known is None:
+        raise ValueError(
+            "the model's step has no tensor that PyTorch has traced, so nothing can be "
+            "planned: call the model itself"
+        )
+    with known.fake_mode:
+        value = torch.empty(0, device="cpu")
+    output, first = forward.output_node(), next(iter(backward.nodes))
+    with forward.inserting_before(output):
+        made = forward.call_function(_empty, ([0],), {"device": value.device})
+    with backward.inserting_before(first):
+        taken = backward.placeholder("pass_token")
+    for node in (made, taken):
+        node.meta["val"] = value
+    results = list(output.args[0])
+    output.args = ((*results[:outputs], made, *results[outputs:]),)
+    if "desc" in output.meta:
+        told = list(output.meta["desc"])
+        output.meta["desc"] = [*told[:outputs], None, *told[outputs:]]
+
+
+def runs_as_planned(_: torch.Tensor) -> torch.Tensor:
+    """Mark a graph that memcfg compiles; raise RuntimeError if the mark runs."""
+    raise RuntimeError(
+        "compiled autograd replaced the planned backward phase: disable "
+        "torch._dynamo.compiled_autograd"
+    )
+
+
+def guard(backward: fx.Graph) -> None:
+    """Make a backward graph raise RuntimeError unless memcfg compiles it.
+
+    PyTorch's compiled autograd copies such graphs into one of its own, which frees,
+    drops and recomputes nothing as planned.
+    """
+    sources = [node for node in backward.nodes if node.op == "placeholder"]
+    read = next((node for node in sources if node.users), None)
+    if read is None:
+        return
+    with backward.inserting_after(sources[-1]):
+        node = backward.call_function(runs_as_planned, (read,))
+    node.meta = dict(read.meta)
+    read.replace_all_uses_with(node, delete_user_cb=lambda user: user is not node)
+
+
+def unguard(backward: fx.Graph) -> None:
+    """Let a guarded graph run."""
+    for node in list(backward.nodes):
+        if node.target is runs_as_planned:
+            node.replace_all_uses_with(node.args[0])
+            backward.erase_node(node)

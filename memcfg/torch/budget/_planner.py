@@ -1,0 +1,464 @@
+"""Plans of a model's steps: what is fixed, what lies beside a step, and the search.
+
+See docs/decisions/0031-pytorch-steps-are-graphs-of-storages.md.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from memcfg import plan as plans
+from memcfg._checks import check_policy
+from memcfg.errors import InfeasiblePlanError, PlanError
+from memcfg.plan import Decode, Encode, SwapOut, validate, with_copies_placed
+from memcfg.plan.search._auto import Auto
+from memcfg.torch.budget._graph_edits import kept_outputs
+from memcfg.torch.budget._live_passes import LivePasses
+from memcfg.torch.budget._room import OTHERS, NoRoomError, Room
+from memcfg.torch.budget._step import Step, peak_of
+from memcfg.torch.budget._swaps import extent_of
+from memcfg.torch.spill._stores import SpillRefusedError, Stores
+from memcfg.torch.trace._beside import workspace_bytes
+from memcfg.torch.trace._costs import MeasuredCosts, costs_of
+from memcfg.torch.trace._generator_states import add_states
+from memcfg.torch.trace._kept_functions import held_bytes
+from memcfg.torch.trace._lstm_layers import add_workspaces
+from memcfg.torch.trace._traced import (
+    UPDATE,
+    Traced,
+    Tracer,
+    check_dense,
+    rounded,
+    values_of,
+)
+from memcfg.units import ALIGNMENT, format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import torch
+    from torch import fx
+
+    from memcfg.devices import SpillPlace
+    from memcfg.graph import Graph
+    from memcfg.plan import Plan, Policy
+    from memcfg.torch.budget._step import Peak
+    from memcfg.torch.spill._store import Store
+    from memcfg.torch.trace._traced import Costs
+
+# An allocator gives each tensor its own bytes: there is no arena in which holes count.
+ALLOCATED = Auto(places=False)
+_TRIES = 8  # of limits from which on a policy has a plan
+SO_FAR, MISSED = "gradients so far", "not planned"  # bytes beside a graph
+STATE, WORKSPACES = "optimizer state", "cuBLAS workspaces"
+HELD = "held by functions"
+OF_LOSS = "loss and its gradient"  # the user's scalars, which outlive the op of a loss
+UNTIL_BACKWARD = (SO_FAR, MISSED, HELD)  # which have ended when the optimizer steps
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the user asks of every step of a model.
+
+    Parameters
+    ----------
+    limit_bytes : int or None
+        The limit; None: no limit.
+    policy : Policy
+        The method that plans.
+    times : str
+        ``"measured"`` or ``"nominal"``.
+    inductor : bool, default False
+        Whether inductor compiles the planned graphs.
+    spill : SpillPlace or None, default None
+        Where tensors may go; None: nowhere.
+    """
+
+    limit_bytes: int | None
+    policy: Policy
+    times: str
+    inductor: bool = False
+    spill: SpillPlace | None = None
+
+
+@dataclass(eq=False, repr=False)
+class Shared:
+    """What the planners of a model share.
+
+    Parameters
+    ----------
+    costs : callable
+        Seconds and scratch bytes of a node.
+    stores : Stores or None
+        Where tensors may go; None: nowhere.
+    passes : LivePasses
+        The passes that are alive.
+    last : Step or None
+        The step that was planned or ran last, one that trains if any did.
+    """
+
+    costs: Costs
+    stores: Stores | None = None
+    passes: LivePasses = field(default_factory=LivePasses)
+    last: Step | None = None
+
+    @classmethod
+    def of(cls, settings: Settings) -> Shared:
+        """Return what planners with these settings share."""
+        times, spill = settings.times, settings.spill
+        stores = None if spill is None else Stores(spill, measured=times == "measured")
+        return cls(costs_of(times), stores)
+
+    def show(self, step: Step) -> None:
+        """Have a step be the last one, unless another one trains and it does not."""
+        if step.is_training or self.last is None or not self.last.is_training:
+            self.last = step
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What a step shares its limit with, whatever its graph is.
+
+    Parameters
+    ----------
+    state_bytes : int, default 0
+        The state of the optimizer.
+    gradient_bytes : int, default 0
+        Gradients that exist when the step begins.
+    missed_bytes : int, default 0
+        What an earlier plan of the step had not foreseen.
+    update_bytes : int or None, default None
+        What the optimizer's step has in use for a while; None: not known.
+    room : Room, optional
+        What other passes of the model hold.
+    """
+
+    state_bytes: int = 0
+    gradient_bytes: int = 0
+    missed_bytes: int = 0
+    update_bytes: int | None = None
+    room: Room = field(default_factory=Room)
+
+    def of(self, source: fx.Graph, *, is_training: bool) -> dict[str, int]:
+        """Return the bytes beside a graph, by what they are."""
+        others = self.room.others
+        if not is_training:  # nothing tells when it sets its variable
+            others += self.room.stale
+        scalar = max((rounded(1, each) for each in _devices(source)), default=0)
+        return {
+            STATE: self.state_bytes,
+            SO_FAR: self.gradient_bytes,
+            MISSED: self.missed_bytes,
+            WORKSPACES: workspace_bytes(source.nodes),
+            HELD: held_bytes(source.nodes),
+            OTHERS: others,
+            OF_LOSS: 2 * scalar if is_training else 0,
+        }
+
+    def left_to_update(self, beside: Mapping[str, int]) -> int | None:
+        """Return what the optimizer needs where nothing beside the graph has ended."""
+        if self.update_bytes is None:
+            return None
+        return max(0, self.update_bytes - sum(beside[each] for each in UNTIL_BACKWARD))
+
+
+@dataclass(eq=False, repr=False)
+class Planner:
+    """Plans the steps of one compiled function: a model in one situation.
+
+    Parameters
+    ----------
+    settings : Settings
+        What the user asks of every step.
+    shared : Shared
+        What the planners of the model share.
+    beside : Beside
+        What a step shares its limit with.
+    loss_bytes : int or None
+        What the user's loss needs for the next inputs; None: not known.
+    missed_bytes : int
+        What a step above the limit had in use beyond its plan; 0: none was.
+    steps : list of Step
+        What was planned, the last one at the end.
+    planned : Counter
+        How many steps were planned to run, by whether they train.
+    """
+
+    settings: Settings
+    shared: Shared
+    beside: Beside = field(default_factory=Beside)
+    loss_bytes: int | None = None
+    missed_bytes: int = 0
+    steps: list[Step] = field(default_factory=list)
+    planned: Counter[bool] = field(default_factory=Counter)
+
+    def plan(
+        self,
+        source: fx.Graph,
+        num_fwd_outputs: int | None,
+        parameters: frozenset[int] = frozenset(),
+    ) -> Step:
+        """Plan a traced graph within the limit.
+
+        Parameters
+        ----------
+        source : fx.Graph
+            The graph; nodes learn the bytes of their workspaces.
+        num_fwd_outputs : int or None
+            How many of its outputs are forward's; None: it has no backward phase.
+        parameters : frozenset of int
+            The places of parameters and buffers among its inputs.
+
+        Returns
+        -------
+        Step
+            The graph of storages and its plan, which the judge of `memcfg.plan` has
+            found valid.
+
+        Raises
+        ------
+        InfeasiblePlanError
+            If no plan fits; it names the smallest limit.
+        PlanError
+            If the policy gives a plan that is invalid.
+        SpillRefusedError, SparseRefusedError
+            If tensors cannot go where the user said, or are sparse.
+        ResourceExhaustedError, OSError
+            If there is no room for what leaves.
+        """
+        add_workspaces(source)
+        check_dense(source)
+        costs, stores = self.shared.costs, self.shared.stores
+        if isinstance(costs, MeasuredCosts):
+            costs.prepare(source.nodes)
+        beside = self.beside.of(source, is_training=num_fwd_outputs is not None)
+        store = None if stores is None else stores.of(_devices(source))
+        ways = self._traced(source, num_fwd_outputs, parameters, beside, store)
+        step = self._known(ways, beside, store) or self._planned(ways, beside, store)
+        if step.spill_bytes and store is not None:
+            _check_room(step, store)
+            extent_of(store, step.spill_bytes)  # OSError before anything runs
+        self.steps.append(step)
+        self.shared.show(step)
+        return step
+
+    def _traced(
+        self,
+        source: fx.Graph,
+        num_fwd_outputs: int | None,
+        parameters: frozenset[int],
+        beside: Mapping[str, int],
+        store: Store | None,
+    ) -> tuple[Traced, ...]:
+        """Trace a graph: with replays of random ops if it has any, and without."""
+        room = self.beside.room
+
+        def trace(states: dict[fx.Node, fx.Node]) -> Traced:
+            tracer = Tracer(
+                source,
+                num_fwd_outputs=num_fwd_outputs,
+                name="training step" if num_fwd_outputs is not None else "forward",
+                parameters=parameters,
+                costs=self.shared.costs,
+                kept_outputs=kept_outputs(source, num_fwd_outputs),
+                loss_bytes=self.loss_bytes,
+                states=states,
+                update_bytes=self.beside.left_to_update(beside),
+                stale_bytes=room.stale,
+                other_losses_bytes=room.loss,
+            )
+            traced = tracer.trace()
+            if store is None:
+                return traced
+            return replace(traced, graph=replace(traced.graph, tiers=(store.tier,)))
+
+        states = add_states(source)
+        if not states:
+            return (trace({}),)
+        first = trace(states)
+        for node in states.values():
+            source.erase_node(node)
+        return first, trace({})
+
+    def _left(self, beside: Mapping[str, int]) -> int | None:
+        """Return what the limit leaves to a graph; None: there is no limit."""
+        limit = self.settings.limit_bytes
+        return None if limit is None else limit - sum(beside.values())
+
+    def _known(
+        self, ways: tuple[Traced, ...], beside: dict[str, int], store: Store | None
+    ) -> Step | None:
+        """Return the step that was planned for an equal graph, such as an example's."""
+        for traced in ways:
+            for at, each in enumerate(self.steps):
+                same_limit = each.limit_bytes == self._left(beside)
+                if same_limit and each.traced.graph == traced.graph:
+                    del self.steps[at]
+                    known = replace(each, traced=traced, beside=beside, ways=ways)
+                    return replace(known, store=store)
+        return None
+
+    def _planned(
+        self, ways: tuple[Traced, ...], beside: dict[str, int], store: Store | None
+    ) -> Step:
+        """Plan the first of several graphs of a step that fits."""
+        limit = self._left(beside)
+        refused = []
+        for traced in ways:
+            try:
+                plan = fitting_plan(self.settings.policy, traced, limit)
+            except _TooTightError as error:
+                refused.append(self._refusal(error, traced.graph, beside))
+                continue
+            _check_actions(plan, store)
+            plan = with_copies_placed(traced.graph, plan)
+            # Holes of an arena may be above the limit, and an allocator has none.
+            validate(traced.graph, replace(plan, limit_bytes=None))
+            return Step(traced, plan, beside, limit, ways, store, self.beside.room)
+        raise min(refused, key=lambda each: each.smallest_limit_bytes or 0) from None
+
+    def _refusal(
+        self, error: _TooTightError, graph: Graph, beside: Mapping[str, int]
+    ) -> InfeasiblePlanError:
+        """Say what the smallest limit is, and which op of which module sets it."""
+        peak, refused, room = error.peak, error.refusal, self.beside.room
+        op = None if peak.op is None else graph.ops[peak.op]
+        where, hint = "", "Raise the limit or lower the batch size."
+        if op is not None and op.type == UPDATE:
+            where = f"\nWhat needs most is the {op.name}."
+            hint = (
+                "Raise the limit, or make the optimizer with fused=True if it can be."
+            )
+        elif op is not None:
+            where = f" {op.name} ({op.type})"
+            where += f" of module {op.group!r}" if op.group else ""
+            where = f"\nWhat needs most is{where}."
+        if not refused.is_smallest:
+            hint = refused.hint
+        if room.others or room.stale:
+            hint = NoRoomError.WAYS
+        added = sum(beside.values())
+        floor = peak.nbytes + added
+        limit = self.settings.limit_bytes or 0
+        names = ", ".join(name for name, nbytes in beside.items() if nbytes)
+        taken = f", of which {format_bytes(added)} are taken: {names}" if added else ""
+        return InfeasiblePlanError(
+            f"The {graph.name} does not fit {format_bytes(limit, exact=True)}{taken}."
+            f"{where}",
+            smallest_limit_bytes=floor,
+            lower_bound_bytes=min(floor, refused.lower_bound_bytes + added),
+            is_smallest=refused.is_smallest,
+            requested_bytes=floor,
+            limit_bytes=self.settings.limit_bytes,
+            hint=hint,
+        )
+
+
+class _TooTightError(Exception):
+    """A policy has no plan of a graph within a limit."""
+
+    def __init__(self, peak: Peak, refusal: InfeasiblePlanError) -> None:
+        super().__init__()
+        self.peak = peak  # of the plan that needs least
+        self.refusal = refusal
+
+
+def fitting_plan(policy: Policy, traced: Traced, limit: int | None) -> Plan:
+    """Return a plan whose bytes in use keep a limit; None: there is none.
+
+    A policy that places has holes, which an allocator does not need: where it refuses,
+    the plan of its lowest peak may still fit. _TooTightError if that does not, either.
+    """
+    graph = traced.graph
+    if limit is None:
+        return policy(graph, limit_bytes=None)
+    try:
+        plan = policy(graph, limit_bytes=max(limit, 1))
+    except InfeasiblePlanError as error:
+        if error.is_smallest:
+            plan = lowest_plan(policy, graph)
+        else:  # where tensors leave for has a limit, and this has a plan
+            plan = policy(graph, limit_bytes=error.smallest_limit_bytes)
+        peak = peak_of(traced, plan)
+        if peak.nbytes > limit:
+            raise _TooTightError(peak, error) from None
+        return plan
+    used = peak_of(traced, plan).nbytes
+    if used > max(limit, 1):
+        raise PlanError(
+            f"the plan of {plan.method} has {format_bytes(used, exact=True)} in use, "
+            f"and was asked for {format_bytes(max(limit, 1), exact=True)}"
+        )
+    return plan
+
+
+def lowest_plan(policy: Policy, graph: Graph) -> Plan:
+    """Return the plan of the lowest peak that a policy finds.
+
+    A refusal names the limit from which on there is a plan. Where tensors may leave, a
+    method may find none within the limit that it has named; then a little more is
+    tried, a few times.
+    """
+    limit = 1
+    for _ in range(_TRIES):
+        try:
+            return policy(graph, limit_bytes=limit)
+        except InfeasiblePlanError as error:
+            limit = max(limit + ALIGNMENT, error.smallest_limit_bytes or 0)
+    return policy(graph, limit_bytes=limit)
+
+
+def floor_bytes(step: Step, policy: Policy) -> int:
+    """Return the smallest limit that a policy keeps for a step."""
+    lowest = [
+        peak_of(each, lowest_plan(policy, each.graph)).nbytes
+        for each in step.ways
+        if each.graph.ops
+    ]
+    return min([step.peak_bytes, *(each + step.beside_bytes for each in lowest)])
+
+
+def checked_policy(policy: Policy | None) -> Policy:
+    """Return what plans; None: the best for bytes in use. TypeError if it is none."""
+    if policy is None:
+        return ALLOCATED
+    if not callable(policy) or isinstance(policy, type):
+        raise TypeError(f"policy is a policy such as plan.auto(), not {policy!r}")
+    name = getattr(policy, "__name__", "")
+    if getattr(plans, name, None) is policy:  # what makes one
+        raise TypeError(f"policy is a policy: call plan.{name}()")
+    check_policy(policy)
+    return policy
+
+
+def _devices(graph: fx.Graph) -> set[torch.device]:
+    """Return the devices that a graph works on."""
+    return {value.device for node in graph.nodes for value in values_of(node)}
+
+
+def _check_actions(plan: Plan, store: Store | None) -> None:
+    """Raise SpillRefusedError if a plan does what emitted graphs do not."""
+    for action in plan.actions:
+        coded = isinstance(action, SwapOut) and action.codec is not None
+        if coded or isinstance(action, Encode | Decode):
+            raise SpillRefusedError(
+                f"the plan of {plan.method} has codes, and steps of PyTorch have none: "
+                "take another policy"
+            )
+        if isinstance(action, SwapOut) and store is None:
+            raise SpillRefusedError(
+                f"the plan of {plan.method} has tensors leave: say where, by "
+                "budget(..., spill_to=a folder), on a GPU spill_to='host'"
+            )
+
+
+def _check_room(step: Step, store: Store) -> None:
+    """Raise SpillRefusedError if a plan has more elsewhere than there may be."""
+    limit = store.limit_bytes
+    if limit is not None and step.spill_bytes > limit:
+        raise SpillRefusedError(
+            f"the plan of {step.plan.method} has {format_bytes(step.spill_bytes)} "
+            f"leave, and spill_limit is {format_bytes(limit)}"
+        )

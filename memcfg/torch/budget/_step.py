@@ -1,0 +1,212 @@
+"""A planned step: its graph, its plan, and what lies beside them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from memcfg.graph import Tensor
+from memcfg.plan import Alloc, Compute, Free, Wait, simulate
+from memcfg.torch.budget._room import Needs, Room
+from memcfg.torch.budget._swaps import register
+from memcfg.torch.trace._traced import UPDATE
+from memcfg.units import align_up
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Mapping
+
+    from memcfg.graph import Graph
+    from memcfg.plan import Plan
+    from memcfg.torch.spill._store import Store
+    from memcfg.torch.trace._traced import Traced
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The busiest time of a plan, by what an allocator has given out.
+
+    Parameters
+    ----------
+    nbytes : int
+        Bytes in use.
+    op : int or None
+        The op that runs; None: the start or the end.
+    tensors : tuple of int
+        What is there.
+    scratch_bytes : int
+        What the op needs beside them.
+    """
+
+    nbytes: int
+    op: int | None
+    tensors: tuple[int, ...]
+    scratch_bytes: int
+
+
+def live_peak(graph: Graph, plan: Plan, absent: Container[int] = ()) -> Peak:
+    """Return the most bytes that a plan has in use at a time.
+
+    An allocator gives each tensor its own bytes, so holes of the plan's arena do not
+    count, and this is the plan's peak or less; nor do tensors that are absent.
+    """
+    sizes = [align_up(tensor.nbytes) for tensor in graph.tensors]
+    there: set[int] = set()
+    now = 0
+    peak = Peak(0, None, (), 0)
+    for action in plan.actions:
+        scratch, op = 0, None
+        if isinstance(action, (Alloc, Free)) and action.tensor in absent:
+            continue
+        if isinstance(action, Alloc):
+            there.add(action.tensor)
+            now += sizes[action.tensor]
+        elif isinstance(action, Free):
+            there.discard(action.tensor)
+            now -= sizes[action.tensor]
+        elif isinstance(action, Compute):
+            op = action.op
+            scratch = align_up(graph.ops[op].scratch_bytes)
+        if now + scratch > peak.nbytes or (op is not None and peak.op is None):
+            peak = Peak(now + scratch, op, tuple(sorted(there)), scratch)
+    return peak
+
+
+def peak_of(traced: Traced, plan: Plan) -> Peak:
+    """Return the busiest time of a plan of a traced graph."""
+    return live_peak(traced.graph, plan, traced.unused_states(plan))
+
+
+@dataclass(frozen=True)
+class Step:
+    """A traced step and its plan.
+
+    Parameters
+    ----------
+    traced : Traced
+        What was planned.
+    plan : Plan
+        The plan of its graph.
+    beside : dict of str to int
+        Bytes beside the graph, by what they are.
+    limit_bytes : int or None, default None
+        The limit of what the graph itself needs; None: no limit.
+    ways : tuple of Traced, default ()
+        What could have been planned: with replays of random ops, and without.
+    store : Store or None, default None
+        Where tensors go that the plan has leave; None: none may.
+    room : Room, optional
+        What other passes have beside the step.
+    """
+
+    traced: Traced
+    plan: Plan
+    beside: dict[str, int]
+    limit_bytes: int | None = None
+    ways: tuple[Traced, ...] = ()
+    store: Store | None = None
+    room: Room = field(default_factory=Room)
+
+    @property
+    def is_training(self) -> bool:
+        """Whether it has a backward phase."""
+        return self.traced.boundary is not None
+
+    @cached_property
+    def spill_bytes(self) -> int:
+        """The bytes that its tensors have elsewhere; 0: none leave."""
+        if self.store is None:
+            return 0
+        tiers = simulate(self.traced.graph, self.plan).tier_peak_bytes
+        return tiers.get(self.store.tier.name, 0)
+
+    @property
+    def spill(self) -> tuple[int, int] | None:
+        """What its emitter is told of the place of these."""
+        if self.store is None or not self.spill_bytes:
+            return None
+        return register(self.store), self.spill_bytes
+
+    @property
+    def beside_bytes(self) -> int:
+        """The sum of the bytes beside the graph."""
+        return sum(self.beside.values())
+
+    @cached_property
+    def peak(self) -> Peak:
+        """The busiest time of its plan."""
+        return peak_of(self.traced, self.plan)
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most bytes in use at a time, those beside the graph included."""
+        return self.peak.nbytes + self.beside_bytes
+
+    @cached_property
+    def passes_bytes(self) -> int:
+        """The most bytes of the graph in use until backward ends."""
+        graph = self.traced.graph
+        ops = tuple(
+            replace(op, scratch_bytes=0) if op.type == UPDATE else op
+            for op in graph.ops
+        )
+        until = replace(self.traced, graph=replace(graph, ops=ops))
+        return peak_of(until, self.plan).nbytes
+
+    @cached_property
+    def needs(self) -> Needs:
+        """What its phases need beside what other passes have."""
+        return Needs.of(self.traced, self.plan, self.beside, self.room)
+
+    @cached_property
+    def whole(self) -> tuple[Graph, Plan]:
+        """Its graph and plan with what lies beside them."""
+        limit = self.limit_bytes
+        whole = None if limit is None else limit + self.beside_bytes
+        return _with_beside(self.traced.graph, self.plan, self.beside, whole)
+
+
+def _with_beside(
+    graph: Graph, plan: Plan, beside: Mapping[str, int], limit_bytes: int | None
+) -> tuple[Graph, Plan]:
+    """Return a graph and a plan with what lies beside them, under the whole limit.
+
+    Each of these is a tensor that no op makes or reads, above all others: an input, as
+    memcfg's own state would lie below.
+    """
+    beside = {name: align_up(nbytes) for name, nbytes in beside.items() if nbytes}
+    first, top = len(graph.tensors), align_up(plan.peak_bytes)
+    tensors, actions = [], []
+    for at, (name, nbytes) in enumerate(beside.items(), first):
+        tensors.append(Tensor(name, nbytes, "input"))
+        actions.append(Alloc(at, top))
+        top += nbytes
+    moved = [
+        Wait(each.action + len(actions)) if isinstance(each, Wait) else each
+        for each in plan.actions
+    ]
+    added = sum(beside.values())
+    kept = (*graph.keep, *range(first, first + len(tensors)))
+    summary = plan.summary
+    if summary is not None:
+        roles = Counter(summary.by_role)
+        for each in tensors:
+            roles[each.name] += each.nbytes
+        all_bytes = summary.all_bytes + added
+        summary = replace(summary, by_role=dict(roles), all_bytes=all_bytes)
+    predicted = replace(
+        plan.predicted,
+        peak_bytes=top if tensors else plan.peak_bytes,
+        lower_bound_bytes=plan.lower_bound_bytes + added,
+    )
+    return (
+        replace(graph, tensors=(*graph.tensors, *tensors), keep=kept),
+        replace(
+            plan,
+            limit_bytes=limit_bytes,
+            predicted=predicted,
+            actions=(*actions, *moved),
+            summary=summary,
+        ),
+    )
