@@ -31,3 +31,13 @@ def fresh_torch(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("MEMCFG_TORCH_COSTS", str(folder))
     torch._dynamo.reset()
     torch.manual_seed(3)
+
+
+@pytest.fixture
+def pool(fresh_torch):
+    """All CPU tensors in a pool that counts, with room for what a plan misses."""
+    import memcfg.torch as mt
+
+    mt.limit_cpu("2GiB", tag_modules=False)
+    yield mt.cpu_pool()
+    mt.limit_cpu(None)

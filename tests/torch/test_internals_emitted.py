@@ -1,4 +1,4 @@
-"""Emitted graphs of planned steps, run by themselves: they hold what the plan says."""
+"""Emitted graphs of planned steps, run by themselves, and what is added to them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 import torch
 from torch import fx
+from torch._subclasses import FakeTensorMode
 from torch_allocations import rounded
 from torch_steps import NETWORKS, problem
 
@@ -16,6 +17,7 @@ from memcfg.torch.budget._emitted import Emitter
 from memcfg.torch.budget._graph_edits import add_token
 from memcfg.torch.budget._planner import ALLOCATED, Planner, Settings, Shared
 from memcfg.torch.budget._step import live_peak
+from memcfg.torch.trace import _generator_states
 
 pytestmark = [
     pytest.mark.usefixtures("fresh_torch"),
@@ -118,3 +120,36 @@ def test_graphs_without_a_tensor_are_refused_in_a_sentence():
         each.output(())
     with pytest.raises(ValueError, match="no tensor that PyTorch has traced"):
         add_token(forward, backward, 0)
+
+
+def test_what_draws_from_another_generator_or_is_small_is_kept():
+    graph, aten = torch.fx.Graph(), torch.ops.aten
+    own, cpu = torch.Generator(), torch.device("cpu")
+    calls = [
+        (aten.rand.generator, ([64, 64],), {"generator": own, "device": cpu}),
+        (aten.rand.generator, ([64, 64],), {"generator": None, "device": cpu}),
+        (aten.rand.default, ([64, 64],), {"device": cpu}),
+        (aten.rand.default, ([8, 8],), {"device": cpu}),  # smaller than a state
+        (aten.rand.default, ([64, 64],), {"device": torch.device("meta")}),
+        (aten.uniform_.default, (torch.ones(64, 64),), {}),
+    ]
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        for op, args, kwargs in calls:
+            node = graph.call_function(op, args, kwargs)
+            node.meta["val"] = op(*args, **kwargs)
+    nodes = list(graph.nodes)
+    assert set(_generator_states.add_states(graph)) == {nodes[1], nodes[2]}
+
+
+def test_a_replay_that_fails_leaves_the_generator_as_it_was():
+    x = torch.ones(100, 100)
+    state, first = _generator_states.run_and_save_state(
+        torch.ops.aten.bernoulli.p, x, 0.5
+    )
+    before = torch.get_rng_state()
+    with pytest.raises(RuntimeError, match="p"):
+        _generator_states.run_with_state(state, torch.ops.aten.bernoulli.p, x, 7.0)
+    assert torch.equal(torch.get_rng_state(), before)
+    again = _generator_states.run_with_state(state, torch.ops.aten.bernoulli.p, x, 0.5)
+    assert torch.equal(first, again)
+    assert torch.equal(torch.get_rng_state(), before)

@@ -13,16 +13,9 @@ from memcfg.errors import InfeasiblePlanError
 
 nn, F = torch.nn, torch.nn.functional
 pytestmark = [
-    pytest.mark.usefixtures("fresh_torch"),
+    pytest.mark.usefixtures("pool"),
     pytest.mark.filterwarnings("ignore"),  # PyTorch's own, of its internals
 ]
-
-
-@pytest.fixture(autouse=True)
-def pooled():
-    mt.limit_cpu("1GiB", tag_modules=False)
-    yield
-    mt.limit_cpu(None)
 
 
 def network(outputs=64):

@@ -35,16 +35,12 @@ def network():
 
 
 @pytest.fixture
-def pooled():
+def pooled(pool):
     """A model at its floor, an input, and its limit; all in a pool that counts."""
-    mt.limit_cpu("1GiB", tag_modules=False)
-    try:
-        module, x = network(), torch.randn(512, 32)
-        told = mt.estimate(module, (x,), times="nominal")
-        assert told.floor_bytes < told.eager_bytes / 2
-        yield mt.budget(module, told.floor_bytes, times="nominal"), x, told.floor_bytes
-    finally:
-        mt.limit_cpu(None)
+    module, x = network(), torch.randn(512, 32)
+    told = mt.estimate(module, (x,), times="nominal")
+    assert told.floor_bytes < told.eager_bytes / 2
+    return mt.budget(module, told.floor_bytes, times="nominal"), x, told.floor_bytes
 
 
 def of_itself(run, x):

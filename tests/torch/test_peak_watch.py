@@ -17,16 +17,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 MIB = 1 << 20
 
 
-@pytest.fixture
-def pool():
-    """All tensors in a pool that counts, with room for what a plan may miss."""
-    torch._dynamo.reset()
-    torch.manual_seed(3)
-    mt.limit_cpu("2GiB", tag_modules=False)
-    yield mt.cpu_pool()
-    mt.limit_cpu(None)
-
-
 def loss_with(extra_bytes):
     """Cross entropy, beside so many bytes that nobody has planned."""
 

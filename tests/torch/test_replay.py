@@ -6,13 +6,11 @@ import copy
 
 import pytest
 import torch
-from torch._subclasses import FakeTensorMode
 from torch_allocations import allocated_peak, rounded
 from torch_steps import last_step
 
 import memcfg.torch as mt
 from memcfg.errors import InfeasiblePlanError
-from memcfg.torch.trace import _generator_states
 
 F = torch.nn.functional
 pytestmark = [
@@ -203,39 +201,6 @@ def test_an_op_of_others_draws_once_and_is_kept():
     assert all(map(torch.equal, trained(original, run, x, steps=2), wanted))
     assert noise.runs == 2 * 4
     assert not last_step(run).traced.states
-
-
-def test_what_draws_from_another_generator_or_is_small_is_kept():
-    graph, aten = torch.fx.Graph(), torch.ops.aten
-    own, cpu = torch.Generator(), torch.device("cpu")
-    calls = [
-        (aten.rand.generator, ([64, 64],), {"generator": own, "device": cpu}),
-        (aten.rand.generator, ([64, 64],), {"generator": None, "device": cpu}),
-        (aten.rand.default, ([64, 64],), {"device": cpu}),
-        (aten.rand.default, ([8, 8],), {"device": cpu}),  # smaller than a state
-        (aten.rand.default, ([64, 64],), {"device": torch.device("meta")}),
-        (aten.uniform_.default, (torch.ones(64, 64),), {}),
-    ]
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        for op, args, kwargs in calls:
-            node = graph.call_function(op, args, kwargs)
-            node.meta["val"] = op(*args, **kwargs)
-    nodes = list(graph.nodes)
-    assert set(_generator_states.add_states(graph)) == {nodes[1], nodes[2]}
-
-
-def test_a_replay_that_fails_leaves_the_generator_as_it_was():
-    x = torch.ones(100, 100)
-    state, first = _generator_states.run_and_save_state(
-        torch.ops.aten.bernoulli.p, x, 0.5
-    )
-    before = torch.get_rng_state()
-    with pytest.raises(RuntimeError, match="p"):
-        _generator_states.run_with_state(state, torch.ops.aten.bernoulli.p, x, 7.0)
-    assert torch.equal(torch.get_rng_state(), before)
-    again = _generator_states.run_with_state(state, torch.ops.aten.bernoulli.p, x, 0.5)
-    assert torch.equal(first, again)
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_inductor_replays_too():

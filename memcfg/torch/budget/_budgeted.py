@@ -130,6 +130,8 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         ------
         InfeasiblePlanError
             If no plan of the step fits the limit; nothing has run.
+        PlanError
+            If the policy gives a plan that is invalid; nothing has run.
         RuntimeError
             If PyTorch did not run the plan, as under ``TORCHDYNAMO_DISABLE=1`` or
             ``torch.compiler.set_stance``.
@@ -445,6 +447,9 @@ def budget(
     OSError
         With `example`: if the disk has not the bytes of the plan. Without, the first
         step raises it, and nothing of it has run.
+    PlanError
+        With an example: if `policy` gives a plan that is invalid, or needs more than
+        the limit. Without, the first step raises it, and nothing of it has run.
     TypeError
         If the model is no module or has a budget, the optimizer none of PyTorch's, the
         example no sequence of inputs, `example_kwargs` no mapping, or both not what the

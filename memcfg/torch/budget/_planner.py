@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from torch import fx
 
     from memcfg.devices import SpillPlace
-    from memcfg.graph import Graph
+    from memcfg.graph import Graph, Op
     from memcfg.plan import Plan, Policy
     from memcfg.torch.budget._step import Peak
     from memcfg.torch.spill._store import Store
@@ -310,7 +310,7 @@ class Planner:
             try:
                 plan = fitting_plan(self.settings.policy, traced, limit)
             except _TooTightError as error:
-                refused.append(self._refusal(error, traced.graph, beside))
+                refused.append(self._refusal(error, traced, beside))
                 continue
             _check_actions(plan, store)
             plan = with_copies_placed(traced.graph, plan)
@@ -320,27 +320,19 @@ class Planner:
         raise min(refused, key=lambda each: each.smallest_limit_bytes or 0) from None
 
     def _refusal(
-        self, error: _TooTightError, graph: Graph, beside: Mapping[str, int]
+        self, error: _TooTightError, traced: Traced, beside: Mapping[str, int]
     ) -> InfeasiblePlanError:
         """Say what the smallest limit is, and which op of which module sets it."""
-        peak, refused, room = error.peak, error.refusal, self.beside.room
-        op = None if peak.op is None else graph.ops[peak.op]
-        where, hint = "", "Raise the limit or lower the batch size."
+        graph, refused = traced.graph, error.refusal
+        op = None if error.peak.op is None else graph.ops[error.peak.op]
+        where = ""
         if op is not None and op.type == UPDATE:
             where = f"\nWhat needs most is the {op.name}."
-            hint = (
-                "Raise the limit, or make the optimizer with fused=True if it can be."
-            )
         elif op is not None:
-            where = f" {op.name} ({op.type})"
-            where += f" of module {op.group!r}" if op.group else ""
-            where = f"\nWhat needs most is{where}."
-        if not refused.is_smallest:
-            hint = refused.hint
-        if room.others or room.stale:
-            hint = NoRoomError.WAYS
+            where = f" of module {op.group!r}" if op.group else ""
+            where = f"\nWhat needs most is {op.name} ({op.type}){where}."
         added = sum(beside.values())
-        floor = peak.nbytes + added
+        floor = error.peak.nbytes + added
         limit = self.settings.limit_bytes or 0
         names = ", ".join(name for name, nbytes in beside.items() if nbytes)
         taken = f", of which {format_bytes(added)} are taken: {names}" if added else ""
@@ -352,7 +344,28 @@ class Planner:
             is_smallest=refused.is_smallest,
             requested_bytes=floor,
             limit_bytes=self.settings.limit_bytes,
-            hint=hint,
+            hint=self._way_out(error, op, traced),
+        )
+
+    def _way_out(self, error: _TooTightError, op: Op | None, traced: Traced) -> str:
+        """Say what else a user can do about a limit that is too low."""
+        room = self.beside.room
+        if room.others or room.stale:
+            return NoRoomError.WAYS
+        if not error.refusal.is_smallest:
+            return error.refusal.hint
+        if op is not None and op.type == UPDATE:
+            return (
+                "Raise the limit, or make the optimizer with fused=True if it can be."
+            )
+        if self.shared.stores is not None or self.settings.inductor:
+            return "Raise the limit or lower the batch size."
+        values = (each for node in traced.sources for each in values_of(node))
+        gpu = any(each.device.type == "cuda" for each in values)
+        there = "'host'" if gpu else "<a folder>"
+        return (
+            "Raise the limit, lower the batch size, or let tensors leave: "
+            f"budget(..., spill_to={there})."
         )
 
 

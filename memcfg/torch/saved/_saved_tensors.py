@@ -777,15 +777,17 @@ class SavedTensors:
     def _hint(self, device: torch.device) -> str:
         tries = ["a larger limit", "a smaller batch"]
         if device.type == _GPU:
-            more = f"a spill_limit above {format_bytes(self._host_bytes)}"
-            tries.append(more if self._host_bytes else "spill_to='host'")
+            more = "saved_tensors(..., spill_to='host')"
+            if self._host_bytes:
+                more = f"a spill_limit above {format_bytes(self._host_bytes)}"
+            tries.append(more)
             return f"Try {', '.join(tries[:-1])}, or {tries[-1]}."
         if not self.codecs:
             tries.append("codecs=['zvc']")
         elif all(map(is_lossless, self.codecs)):
             tries.append("a codec that rounds, such as codecs=['zvc', 'fp16']")
         if self.folder is None:
-            tries.append("spill_to=<a folder>")
+            tries.append("saved_tensors(..., spill_to=<a folder>)")
         else:
             tries.append(f"a spill_limit above {format_bytes(self.file_bytes)}")
         return f"Try {', '.join(tries[:-1])}, or {tries[-1]}."
