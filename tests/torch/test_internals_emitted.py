@@ -13,9 +13,10 @@ from torch_allocations import rounded
 from torch_steps import NETWORKS, problem
 
 from memcfg.torch.budget._backend import Compilation
+from memcfg.torch.budget._checked_arguments import ALLOCATED
 from memcfg.torch.budget._emitted import Emitter
 from memcfg.torch.budget._graph_edits import add_token
-from memcfg.torch.budget._planner import ALLOCATED, Planner, Settings, Shared
+from memcfg.torch.budget._planner import Planner, Settings, Shared
 from memcfg.torch.budget._step import live_peak
 from memcfg.torch.trace import _generator_states
 

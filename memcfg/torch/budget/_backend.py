@@ -18,6 +18,7 @@ from memcfg._caller import outside
 from memcfg._checks import named_arguments
 from memcfg.errors import InfeasiblePlanError, MemcfgError
 from memcfg.torch.budget._boxed import Title, boxed
+from memcfg.torch.budget._checked_arguments import checked_policy
 from memcfg.torch.budget._emitted import Emitter
 from memcfg.torch.budget._graph_edits import (
     add_token,
@@ -27,14 +28,7 @@ from memcfg.torch.budget._graph_edits import (
     unguard,
 )
 from memcfg.torch.budget._peak_watch import PeakWatch, meter_of
-from memcfg.torch.budget._planner import (
-    MISSED,
-    OF_LOSS,
-    Planner,
-    Settings,
-    Shared,
-    checked_policy,
-)
+from memcfg.torch.budget._planner import MISSED, OF_LOSS, Planner, Settings, Shared
 from memcfg.torch.spill._stores import SpillRefusedError, spill_of
 from memcfg.torch.trace._costs import MeasuredCosts
 from memcfg.torch.trace._generator_states import (

@@ -46,9 +46,6 @@ class Title:
     def __init__(self, text: str = "") -> None:
         self.text = text
 
-    def __deepcopy__(self, _memo: dict[int, Any]) -> Title:
-        return self  # AOTAutograd copies a backward graph
-
 
 def boxed(module: fx.GraphModule, title: Title) -> Callable[[list[Any]], Any]:
     """Return a graph as a function of a list, which it empties.

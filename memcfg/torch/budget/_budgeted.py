@@ -15,22 +15,19 @@ from torch.utils._pytree import tree_leaves
 from memcfg._caller import outside
 from memcfg._checks import named_arguments
 from memcfg.errors import InfeasiblePlanError
+from memcfg.torch.budget._checked_arguments import (
+    check_fits,
+    checked_example,
+    checked_policy,
+)
 from memcfg.torch.budget._planned_call import (
     SETTINGS,
     PlannedCall,
     UntracedError,
-    check_fits,
-    checked_example,
     planned_only,
     tracing,
 )
-from memcfg.torch.budget._planner import (
-    Beside,
-    Planner,
-    Settings,
-    Shared,
-    checked_policy,
-)
+from memcfg.torch.budget._planner import Beside, Planner, Settings, Shared
 from memcfg.torch.budget._room import OTHERS, NoRoomError, Room
 from memcfg.torch.budget._step_report import report_of
 from memcfg.torch.limit._module_tags import stands_for

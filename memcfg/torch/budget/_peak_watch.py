@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from memcfg.torch.budget._live_passes import LivePasses
 
-WATCH = "memcfg.watch"  # where a traced graph has what watches it
 _RUN = 2  # the first that may be watched: by then libraries have what they keep
 
 
@@ -108,9 +107,6 @@ class PeakWatch:
         self._has_told = False
         self._start = 0
         self._is_open = False
-
-    def __deepcopy__(self, _memo: dict[int, Any]) -> PeakWatch:
-        return self
 
     def forward(self, run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
         """Return a forward graph that begins a step."""

@@ -7,20 +7,16 @@ the code compiled for a function is dropped when that is garbage-collected.
 
 from __future__ import annotations
 
-import inspect
 import re
 import threading
 import weakref
-from collections.abc import Mapping
 from contextlib import contextmanager
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
 from torch._dynamo.eval_frame import reset_code
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
-from torch.nn.parameter import is_lazy
 
 from memcfg.errors import MemcfgError
 from memcfg.torch.budget._backend import Compilation, StopAfterPlanning
@@ -30,7 +26,7 @@ from memcfg.torch.trace._kept_functions import run_keeping
 from memcfg.torch.trace._traced import SparseRefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from torch import fx
 
@@ -181,51 +177,3 @@ def tracing(*, is_recurrent: bool) -> Iterator[None]:
         settings["allow_rnn"] = True
     with torch._dynamo.config.patch(settings), without_logs():
         yield
-
-
-def checked_example(
-    example: Any, example_kwargs: Any
-) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    """Return the positional and the other inputs, or raise TypeError."""
-    if example is not None and not isinstance(example, (list, tuple)):
-        kind = type(example).__name__
-        raise TypeError(f"example is a sequence of inputs, such as (x,), not {kind}")
-    if example_kwargs is not None and not isinstance(example_kwargs, Mapping):
-        kind = type(example_kwargs).__name__
-        raise TypeError(
-            f"example_kwargs are inputs by name, such as {{'x': x}}, not {kind}"
-        )
-    return example or (), example_kwargs or {}
-
-
-def check_fits(
-    model: nn.Module,
-    inputs: tuple[Sequence[Any], Mapping[str, Any]] | None,
-    optimizer: torch.optim.Optimizer | None = None,
-    loss: Callable[[Any], torch.Tensor] | None = None,
-) -> None:
-    """Raise TypeError or ValueError for what is not the model's."""
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"the model is a torch.nn.Module, not {type(model).__name__}")
-    if loss is not None and not callable(loss):
-        raise TypeError(
-            "loss is a function of what the model returns, such as "
-            f"lambda out: cross_entropy(out, targets), not {loss!r}"
-        )
-    if any(map(is_lazy, (*model.parameters(), *model.buffers()))):
-        raise ValueError(
-            "the model has lazy layers without shapes: run it once, then make the plan"
-        )
-    if inputs is not None:
-        args, kwargs = inputs
-        try:
-            inspect.signature(model.forward).bind(*args, **kwargs)
-        except TypeError as error:
-            name = type(model).__name__
-            raise TypeError(f"the example is not what {name} takes: {error}") from None
-    if optimizer is None or not hasattr(optimizer, "param_groups"):
-        return
-    own = {id(each) for each in model.parameters()}
-    steps = {id(each) for group in optimizer.param_groups for each in group["params"]}
-    if own and not own & steps:
-        raise ValueError("the optimizer has none of the model's parameters")

@@ -9,11 +9,8 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from memcfg import plan as plans
-from memcfg._checks import check_policy
 from memcfg.errors import InfeasiblePlanError, PlanError
 from memcfg.plan import Decode, Encode, SwapOut, validate, with_copies_placed
-from memcfg.plan.search._auto import Auto
 from memcfg.torch.budget._graph_edits import kept_outputs
 from memcfg.torch.budget._live_passes import LivePasses
 from memcfg.torch.budget._room import OTHERS, NoRoomError, Room
@@ -48,8 +45,6 @@ if TYPE_CHECKING:
     from memcfg.torch.spill._store import Store
     from memcfg.torch.trace._traced import Costs
 
-# An allocator gives each tensor its own bytes: there is no arena in which holes count.
-ALLOCATED = Auto(places=False)
 _TRIES = 8  # of limits from which on a policy has a plan
 SO_FAR, MISSED = "gradients so far", "not planned"  # bytes beside a graph
 STATE, WORKSPACES = "optimizer state", "cuBLAS workspaces"
@@ -431,19 +426,6 @@ def floor_bytes(step: Step, policy: Policy) -> int:
         if each.graph.ops
     ]
     return min([step.peak_bytes, *(each + step.beside_bytes for each in lowest)])
-
-
-def checked_policy(policy: Policy | None) -> Policy:
-    """Return what plans; None: the best for bytes in use. TypeError if it is none."""
-    if policy is None:
-        return ALLOCATED
-    if not callable(policy) or isinstance(policy, type):
-        raise TypeError(f"policy is a policy such as plan.auto(), not {policy!r}")
-    name = getattr(policy, "__name__", "")
-    if getattr(plans, name, None) is policy:  # what makes one
-        raise TypeError(f"policy is a policy: call plan.{name}()")
-    check_policy(policy)
-    return policy
 
 
 def _devices(graph: fx.Graph) -> set[torch.device]:

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from memcfg._checks import named_arguments
 from memcfg.files import write_atomically
-from memcfg.torch.budget._planned_call import (
+from memcfg.torch.budget._checked_arguments import (
+    ALLOCATED,
     check_fits,
     checked_example,
-    planned_only,
-    tracing,
 )
+from memcfg.torch.budget._planned_call import planned_only, tracing
 from memcfg.torch.budget._planner import (
-    ALLOCATED,
     HELD,
     STATE,
     WORKSPACES,

@@ -13,7 +13,7 @@ from collections import deque
 from contextlib import suppress
 from functools import cached_property
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakSet, ref
 
 from memcfg._core import fork_count
@@ -162,9 +162,6 @@ class Store:
         self._lock = threading.Lock()
         self._forks = fork_count()
         _all.add(self)
-
-    def __deepcopy__(self, _memo: dict[int, Any]) -> Store:
-        return self
 
     @cached_property
     def tier(self) -> Tier:

@@ -1,0 +1,85 @@
+"""What users give to budgets and estimates, checked."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from memcfg import plan as plans
+from memcfg._checks import check_policy
+from memcfg.plan.search._auto import Auto
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import torch
+
+    from memcfg.plan import Policy
+
+# An allocator gives each tensor its own bytes: there is no arena in which holes count.
+ALLOCATED = Auto(places=False)
+
+
+def checked_policy(policy: Policy | None) -> Policy:
+    """Return what plans; None: the best for bytes in use. TypeError if it is none."""
+    if policy is None:
+        return ALLOCATED
+    if not callable(policy) or isinstance(policy, type):
+        raise TypeError(f"policy is a policy such as plan.auto(), not {policy!r}")
+    name = getattr(policy, "__name__", "")
+    if getattr(plans, name, None) is policy:  # what makes one
+        raise TypeError(f"policy is a policy: call plan.{name}()")
+    check_policy(policy)
+    return policy
+
+
+def checked_example(
+    example: Any, example_kwargs: Any
+) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """Return the positional and the other inputs, or raise TypeError."""
+    if example is not None and not isinstance(example, (list, tuple)):
+        kind = type(example).__name__
+        raise TypeError(f"example is a sequence of inputs, such as (x,), not {kind}")
+    if example_kwargs is not None and not isinstance(example_kwargs, Mapping):
+        kind = type(example_kwargs).__name__
+        raise TypeError(
+            f"example_kwargs are inputs by name, such as {{'x': x}}, not {kind}"
+        )
+    return example or (), example_kwargs or {}
+
+
+def check_fits(
+    model: nn.Module,
+    inputs: tuple[Sequence[Any], Mapping[str, Any]] | None,
+    optimizer: torch.optim.Optimizer | None = None,
+    loss: Callable[[Any], torch.Tensor] | None = None,
+) -> None:
+    """Raise TypeError or ValueError for what is not the model's."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"the model is a torch.nn.Module, not {type(model).__name__}")
+    if loss is not None and not callable(loss):
+        raise TypeError(
+            "loss is a function of what the model returns, such as "
+            f"lambda out: cross_entropy(out, targets), not {loss!r}"
+        )
+    if any(map(is_lazy, (*model.parameters(), *model.buffers()))):
+        raise ValueError(
+            "the model has lazy layers without shapes: run it once, then make the plan"
+        )
+    if inputs is not None:
+        args, kwargs = inputs
+        try:
+            inspect.signature(model.forward).bind(*args, **kwargs)
+        except TypeError as error:
+            name = type(model).__name__
+            raise TypeError(f"the example is not what {name} takes: {error}") from None
+    if optimizer is None or not hasattr(optimizer, "param_groups"):
+        return
+    own = {id(each) for each in model.parameters()}
+    steps = {id(each) for group in optimizer.param_groups for each in group["params"]}
+    if own and not own & steps:
+        raise ValueError("the optimizer has none of the model's parameters")
