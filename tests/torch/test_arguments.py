@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import memcfg.torch as mt
-from memcfg.errors import PlanError
+from memcfg.errors import InfeasiblePlanError, PlanError
 from memcfg.plan import Free, auto, gist, out_of_core, share
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -44,6 +44,9 @@ def test_policies_and_functions_that_plan_are_taken():
         return share()(graph, limit_bytes=limit_bytes)
 
     for policy in (None, auto(), planned):
+        with pytest.raises(InfeasiblePlanError) as caught:
+            mt.budget(model, 64, example=(x,), policy=policy, times="nominal")
+        assert 64 < caught.value.smallest_limit_bytes < 2**20
         run = mt.budget(model, "1MiB", example=(x,), policy=policy, times="nominal")
         assert 0 < run.predicted_peak_bytes <= 2**20
         assert "1.00 MiB" in repr(mt.backend("1MiB", policy=policy, times="nominal"))

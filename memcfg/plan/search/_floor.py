@@ -131,12 +131,16 @@ def lowest_plan(policy: Callable[..., Plan], graph: Graph) -> Plan:
     so that larger ones are asked until one has a plan; what refuses the last of them is
     raised.
     """
-    floor = Floor(policy, graph, (InfeasiblePlanError,))
+
+    def plan(graph: Graph, limit: int) -> Plan:
+        return policy(graph, limit_bytes=limit)  # by name, as policies are called
+
+    floor = Floor(plan, graph, (InfeasiblePlanError,))
     limit = 1
     for _ in range(1 + _TRIES):
-        plan = floor.ask(limit)
-        if plan is not None:
-            return plan
+        found = floor.ask(limit)
+        if found is not None:
+            return found
         refusal = floor.refused[limit]
         assert isinstance(refusal, InfeasiblePlanError)
         limit = max(limit + ALIGNMENT, refusal.smallest_limit_bytes or 0)

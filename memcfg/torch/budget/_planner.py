@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from memcfg.errors import InfeasiblePlanError, PlanError
 from memcfg.plan import Decode, Encode, SwapOut, validate, with_copies_placed
+from memcfg.plan.search._floor import lowest_plan
 from memcfg.torch.budget._graph_edits import kept_outputs
 from memcfg.torch.budget._live_passes import LivePasses
 from memcfg.torch.budget._room import OTHERS, NoRoomError, Room
@@ -30,7 +31,7 @@ from memcfg.torch.trace._traced import (
     rounded,
     values_of,
 )
-from memcfg.units import ALIGNMENT, format_bytes
+from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,13 +40,12 @@ if TYPE_CHECKING:
     from torch import fx
 
     from memcfg.devices import SpillPlace
-    from memcfg.graph import Graph, Op
+    from memcfg.graph import Op
     from memcfg.plan import Plan, Policy
     from memcfg.torch.budget._step import Peak
     from memcfg.torch.spill._store import Store
     from memcfg.torch.trace._traced import Costs
 
-_TRIES = 8  # of limits from which on a policy has a plan
 SO_FAR, MISSED = "gradients so far", "not planned"  # bytes beside a graph
 STATE, WORKSPACES = "optimizer state", "cuBLAS workspaces"
 HELD = "held by functions"
@@ -400,22 +400,6 @@ def fitting_plan(policy: Policy, traced: Traced, limit: int | None) -> Plan:
             f"and was asked for {format_bytes(max(limit, 1), exact=True)}"
         )
     return plan
-
-
-def lowest_plan(policy: Policy, graph: Graph) -> Plan:
-    """Return the plan of the lowest peak that a policy finds.
-
-    A refusal names the limit from which on there is a plan. Where tensors may leave, a
-    method may find none within the limit that it has named; then a little more is
-    tried, a few times.
-    """
-    limit = 1
-    for _ in range(_TRIES):
-        try:
-            return policy(graph, limit_bytes=limit)
-        except InfeasiblePlanError as error:
-            limit = max(limit + ALIGNMENT, error.smallest_limit_bytes or 0)
-    return policy(graph, limit_bytes=limit)
 
 
 def floor_bytes(step: Step, policy: Policy) -> int:
