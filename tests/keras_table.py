@@ -67,7 +67,7 @@ def different(room, name, kind):
 
 
 def missing(kind, theirs):
-    """Which arguments of Keras's a class or function here does not take."""
+    """The arguments of Keras's that a class or function here does not take."""
     if inspect.ismodule(kind):
         return []
     function = kind.__init__ if inspect.isclass(kind) else kind
@@ -97,15 +97,32 @@ def rows(room):
 
 def page():
     parts = [
-        "# Names of Keras's",
+        "# Keras names",
         "",
         textwrap.fill(
-            f"What of Keras {NAMES['version']} is here, in `memcfg.nn`. `from memcfg "
-            "import nn as keras` is the line to change. An argument that is not taken "
-            "is a TypeError, an absent name an AttributeError, and both say what to do "
-            "instead. `python tests/keras_table.py` writes this page.",
+            f"This page lists which names of Keras {NAMES['version']} are in "
+            "`memcfg.nn`. `from memcfg import nn as keras` is the line to change. An "
+            "unsupported argument is a TypeError, an absent name is an AttributeError, "
+            "and both say what to do instead. `python tests/keras_table.py` writes "
+            "this page.",
             88,
         ),
+        "",
+        textwrap.fill(
+            "Sections: [methods](#methods), "
+            "[unsupported arguments](#unsupported-arguments), "
+            + ", ".join(
+                f"[{room or 'keras'}](#{(room or 'keras').replace('.', '')})"
+                for room in NAMES
+                if room not in METHODS
+            )
+            + ".",
+            88,
+            break_long_words=False,
+            break_on_hyphens=False,
+        ),
+        "",
+        "## Methods",
         "",
     ]
     for method, theirs in NAMES["Model"].items():
@@ -128,7 +145,7 @@ def page():
             parts += ["", textwrap.fill(text, 88)]
         others = [(name, state) for name, state in found if state != "here"]
         if others:
-            parts += ["", "| name | |", "| --- | --- |"]
+            parts += ["", "| name | difference |", "| --- | --- |"]
             alike = {}
             for name, state in others:
                 alike.setdefault(state, []).append(code(name))
@@ -137,9 +154,12 @@ def page():
 
 
 def arguments():
-    """Each argument that is not taken: the values that it can have, and why."""
-    yield from ("", "## Arguments that are not taken", "")
-    yield from ("| name | can be | otherwise |", "| --- | --- | --- |")
+    """Each unsupported argument: the values that it may have, and why."""
+    yield from ("", "## Unsupported arguments", "")
+    yield from (
+        "| name | allowed values | why, or what to do instead |",
+        "| --- | --- | --- |",
+    )
     for name, (words, same) in ARGUMENTS.items():
         values = ", ".join(code(repr(each)) for each in (*same, None))
         shown = "NAME" + name[1:] if name[0] == "*" else name
