@@ -44,9 +44,9 @@ from memcfg.plan.search._share import share
 from memcfg.plan.search._time_bound import time_lower_bound
 from memcfg.plan.search.algorithms._less_scratch import plan_within
 from memcfg.plan.search.recompute._look_ahead import look_ahead
+from memcfg.plan.search.recompute._recomputation import sqrt_checkpoint
 from memcfg.plan.search.recompute._repeated_blocks import repeated_blocks
 from memcfg.plan.search.recompute._replay_elementwise import replay_elementwise
-from memcfg.plan.search.recompute._sqrt_checkpoint import sqrt_checkpoint
 from memcfg.plan.search.swaps._out_of_core import out_of_core
 
 if TYPE_CHECKING:

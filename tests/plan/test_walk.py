@@ -15,8 +15,7 @@ from memcfg.graph import Tier
 from memcfg.plan import validate
 from memcfg.plan.search._request import Request
 from memcfg.plan.search.swaps._accesses import Entry, Trace
-from memcfg.plan.search.swaps._copy_lives import with_tiers_told
-from memcfg.plan.search.swaps._event_times import clock
+from memcfg.plan.search.swaps._event_times import clock, with_tiers_told
 from memcfg.plan.search.swaps._swap_events import (
     EndSwapOut,
     Run,

@@ -8,9 +8,11 @@ this package.
 from __future__ import annotations
 
 from memcfg.plan.methods._algorithm_policies import (
+    workspace_balanced,
     workspace_dynamic,
     workspace_memory,
     workspace_performance,
+    workspace_priority,
 )
 from memcfg.plan.methods._capuchin import capuchin, capuchin_feedback
 from memcfg.plan.methods._cdma import cdma
@@ -50,7 +52,6 @@ from memcfg.plan.methods._superneurons import (
 from memcfg.plan.methods._ucudnn import ucudnn_wd, ucudnn_wr
 from memcfg.plan.methods._vdnn import vdnn_all, vdnn_conv, vdnn_dyn
 from memcfg.plan.methods._vdnn_pp import vdnn_pp
-from memcfg.plan.methods._workspace_budget import workspace_balanced, workspace_priority
 
 __all__ = [
     "NAMED_POLICIES",

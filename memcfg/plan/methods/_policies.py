@@ -7,9 +7,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from memcfg.plan.methods._algorithm_policies import (
+    workspace_balanced,
     workspace_dynamic,
     workspace_memory,
     workspace_performance,
+    workspace_priority,
 )
 from memcfg.plan.methods._capuchin import capuchin
 from memcfg.plan.methods._cdma import cdma
@@ -47,14 +49,13 @@ from memcfg.plan.methods._superneurons import (
 from memcfg.plan.methods._ucudnn import ucudnn_wd, ucudnn_wr
 from memcfg.plan.methods._vdnn import vdnn_all, vdnn_conv, vdnn_dyn
 from memcfg.plan.methods._vdnn_pp import vdnn_pp
-from memcfg.plan.methods._workspace_budget import workspace_balanced, workspace_priority
 from memcfg.plan.search._auto import auto
 from memcfg.plan.search._exact import exact
 from memcfg.plan.search._share import share
 from memcfg.plan.search.recompute._look_ahead import look_ahead
+from memcfg.plan.search.recompute._recomputation import sqrt_checkpoint
 from memcfg.plan.search.recompute._repeated_blocks import repeated_blocks
 from memcfg.plan.search.recompute._replay_elementwise import replay_elementwise
-from memcfg.plan.search.recompute._sqrt_checkpoint import sqrt_checkpoint
 from memcfg.plan.search.swaps._out_of_core import out_of_core
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg.plan.format._tier_choice import likely_tiers, tiers_of
-from memcfg.plan.search.swaps._copy_lives import life_of
+from memcfg.plan.search.swaps._event_times import life_of
 from memcfg.plan.search.swaps._swap_events import (
     EndSwapIn,
     EndSwapOut,

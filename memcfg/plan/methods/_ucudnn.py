@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from memcfg.plan.methods._algorithm_policies import ScratchBudget, most_bytes
 from memcfg.plan.methods._knapsack import Option, divide
 from memcfg.plan.methods._micro_batches import (
     algorithm_of,
@@ -12,7 +13,6 @@ from memcfg.plan.methods._micro_batches import (
     divide_batch,
     micro_kernels,
 )
-from memcfg.plan.methods._workspace_budget import ScratchBudget, most_bytes
 from memcfg.plan.search.algorithms._scratch import Scratch, base_policy, over_base
 
 if TYPE_CHECKING:

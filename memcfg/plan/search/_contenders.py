@@ -12,9 +12,9 @@ from memcfg.plan.search._policy import fits, names_algorithms, propose
 from memcfg.plan.search._request import Request
 from memcfg.plan.search._time_bound import may_leave, with_gap
 from memcfg.plan.search.recompute._look_ahead import look_ahead
+from memcfg.plan.search.recompute._recomputation import sqrt_checkpoint
 from memcfg.plan.search.recompute._repeated_blocks import repeated_blocks, repeats
 from memcfg.plan.search.recompute._replay_elementwise import replay_elementwise
-from memcfg.plan.search.recompute._sqrt_checkpoint import sqrt_checkpoint
 from memcfg.plan.search.swaps._evict import evict
 from memcfg.plan.search.swaps._out_of_core import out_of_core
 from memcfg.plan.search.swaps._trade import trade

@@ -16,8 +16,8 @@ from memcfg.plan.search._share import share
 from memcfg.plan.search._time_bound import costs, with_gap
 from memcfg.plan.search._watch import Watch, check_time_limit
 from memcfg.plan.search.recompute._look_ahead import look_ahead
+from memcfg.plan.search.recompute._recomputation import sqrt_checkpoint
 from memcfg.plan.search.recompute._replay_elementwise import replay_elementwise
-from memcfg.plan.search.recompute._sqrt_checkpoint import sqrt_checkpoint
 from memcfg.units import align_up, format_bytes
 
 if TYPE_CHECKING:

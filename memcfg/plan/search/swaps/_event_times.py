@@ -1,4 +1,7 @@
-"""The time of a schedule with copies, on the clock of `simulate`."""
+"""When the events of a schedule take place, and how long copies are on their tiers.
+
+The clock is that of `simulate`.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,15 @@ from memcfg.plan.format._clock import (
     encode_seconds,
     lane_seconds,
 )
-from memcfg.plan.format._tier_choice import tiers_of
-from memcfg.plan.search.swaps._copy_lives import with_tiers_told
+from memcfg.plan.format._tier_choice import (
+    ENCODES,
+    HEADER,
+    Life,
+    assign,
+    excess,
+    is_one,
+    tiers_of,
+)
 from memcfg.plan.search.swaps._swap_events import (
     EndSwapIn,
     EndSwapOut,
@@ -22,9 +32,10 @@ from memcfg.plan.search.swaps._swap_events import (
     StartSwapOut,
     Unpack,
 )
+from memcfg.units import ALIGNMENT, align_up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from memcfg.graph import Graph
     from memcfg.plan.search.swaps._swap_events import Event
@@ -89,3 +100,77 @@ def rate_of(graph: Graph, tier: str | None) -> float:
         if tier is None or each.name == tier:
             return each.bytes_per_second
     raise KeyError(tier)
+
+
+def with_tiers_told(graph: Graph, events: Iterable[Event]) -> Sequence[Event]:
+    """Say of each copy out of a schedule to which tier it goes in its plan."""
+    tiers, found = tiers_of(graph), [*events]
+    if is_one(tiers):
+        return found
+    lives = copy_lives(graph, found)
+    places = assign(tiers, lives, ALIGNMENT)
+    for life, (tier, _) in zip(lives, places, strict=True):
+        event = found[life.begin]
+        if isinstance(event, StartSwapOut):
+            found[life.begin] = on_tier(event, tier)
+    return found
+
+
+def has_room(graph: Graph, events: Sequence[Event], most: int) -> bool:
+    """Whether tiers have room for what leaves, which is so many bytes in all."""
+    tiers = tiers_of(graph)
+    if any(t.limit_bytes is None or most <= t.limit_bytes for t in tiers):
+        return True
+    return not excess(tiers, copy_lives(graph, events), ALIGNMENT)
+
+
+def on_tier(leave: StartSwapOut, tier: str) -> StartSwapOut:
+    """Return a copy out to a tier; it is encoded where lanes encode."""
+    if tier != ENCODES:
+        leave = StartSwapOut(leave.tensor)
+    return leave._replace(tier=tier)
+
+
+def life_of(graph: Graph, leave: StartSwapOut, begin: int, end: int) -> Life:
+    """Return the life of a copy: that of its bytes, and those of its code at worst."""
+    own = graph.tensors[leave.tensor].nbytes
+    coded = own + HEADER if leave.codec else own
+    return Life(begin, end, align_up(own), align_up(coded))
+
+
+def copy_lives(graph: Graph, events: Sequence[Event]) -> list[Life]:
+    """List lives on tiers in the order in which they begin, by numbers of events."""
+    begun: dict[int, int] = {}  # tensors -> their copies, or encodings
+    ends: dict[int, int] = {}  # by copy
+    coming: set[int] = set()
+    for at, event in enumerate(events):
+        for tensor in coming.intersection(_waited_for(graph, event)):
+            coming.remove(tensor)
+            ends[begun[tensor]] = at
+        match event:
+            case StartSwapOut(tensor) | Pack(tensor):
+                begun[tensor] = at
+            case EndSwapOut(tensor) | Unpack(tensor):  # it may come back later
+                ends[begun[tensor]] = at
+            case StartSwapIn(tensor):
+                coming.add(tensor)
+    return [_life(graph, events[at], at, end) for at, end in sorted(ends.items())]
+
+
+def _waited_for(graph: Graph, event: Event) -> Sequence[int]:
+    """Return the tensors whose copies in an event waits for, if they are coming."""
+    match event:
+        case Run(index):
+            return graph.ops[index].inputs
+        case StartSwapOut(tensor) | Pack(tensor) | EndSwapIn(tensor):
+            return (tensor,)
+    return ()
+
+
+def _life(graph: Graph, event: Event, begin: int, end: int) -> Life:
+    if isinstance(event, StartSwapOut):
+        return life_of(graph, event, begin, end)
+    assert isinstance(event, Pack)
+    own = graph.tensors[event.tensor].nbytes
+    left = align_up(max(own - event.nbytes, 0)) if event.overflows else 0
+    return Life(begin, end, left, left)

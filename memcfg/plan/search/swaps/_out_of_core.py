@@ -16,10 +16,10 @@ from memcfg.plan.search._time_bound import beats_recomputation
 from memcfg.plan.search.recompute._look_ahead import look_ahead
 from memcfg.plan.search.recompute._replay_elementwise import replay_elementwise
 from memcfg.plan.search.swaps._accesses import Entry, Trace
-from memcfg.plan.search.swaps._copy_lives import has_room
 from memcfg.plan.search.swaps._covering import Covering
 from memcfg.plan.search.swaps._event_times import (
     clock,
+    has_room,
     swap_in_seconds,
     swap_out_seconds,
 )

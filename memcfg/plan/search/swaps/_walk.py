@@ -20,8 +20,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from memcfg._cached import cached_property
 from memcfg.plan.format._clock import Clock
 from memcfg.plan.format._tier_choice import Life, Rooms, is_one, likely_tiers, tiers_of
-from memcfg.plan.search.swaps._copy_lives import life_of, on_tier
-from memcfg.plan.search.swaps._event_times import swap_in_seconds, swap_out_seconds
+from memcfg.plan.search.swaps._event_times import (
+    life_of,
+    on_tier,
+    swap_in_seconds,
+    swap_out_seconds,
+)
 from memcfg.plan.search.swaps._swap_events import (
     EndSwapOut,
     Event,
