@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 nn = mc.nn
-MODES = [mode.value for mode in mc.WorkspaceMode]
+NAMED = "layer_workspaces"  # one workspace for all kinds of arrays
+MODES = [*(mode.value for mode in mc.WorkspaceMode), NAMED]
 DEFAULT = "enabled"
 
 
@@ -79,11 +80,16 @@ NETWORKS: dict[str, tuple[tuple[int, int, int], int, Callable[[], nn.Model]]] = 
 def compiled(network: Callable[[], nn.Model], mode: str) -> nn.Model:
     nn.set_random_seed(1)
     model = network()
+    if mode == NAMED:
+        manager = mc.workspaces.LayerWorkspaceMgr().default_workspace("step")
+        options = {"layer_workspaces": manager}
+    else:
+        names = ("training_workspace_mode", "inference_workspace_mode")
+        options = dict.fromkeys(names, mode)
     model.compile(
         nn.SGD(0.01, momentum=0.9),
         nn.SparseCategoricalCrossentropy(from_logits=True),
-        training_workspace_mode=mode,
-        inference_workspace_mode=mode,
+        **options,
     )
     return model
 

@@ -301,6 +301,8 @@ class WorkspaceStaleError(WorkspaceError):
 class WorkspaceFullError(WorkspaceError, ResourceExhaustedError):
     """A request does not fit a workspace with spill="fail"; nothing was allocated.
 
+    So it is, too, where a step of a model needs more of a workspace than that may have.
+
     Its attributes are those of `ResourceExhaustedError`.
     """
 

@@ -94,7 +94,7 @@ if TYPE_CHECKING:
     from memcfg.nn.optimizers import Optimizer
     from memcfg.plan import Plan, Policy
     from memcfg.runtime import MemoryReport
-    from memcfg.workspaces import Workspace, WorkspaceMode
+    from memcfg.workspaces import LayerWorkspaceMgr, Workspace, WorkspaceMode
 
 __all__ = ["Model", "Parts"]
 
@@ -492,6 +492,9 @@ class Model(FixedAttributes):
         times: str = "nominal",
         training_workspace_mode: WorkspaceMode | str = "enabled",
         inference_workspace_mode: WorkspaceMode | str = "enabled",
+        layer_workspaces: LayerWorkspaceMgr
+        | Mapping[str, LayerWorkspaceMgr]
+        | None = None,
     ) -> None:
         """Say how the model is trained.
 
@@ -538,17 +541,30 @@ class Model(FixedAttributes):
             and predictions are the same bits in all of them.
         inference_workspace_mode : WorkspaceMode or str, default "enabled"
             The same of evaluation, validation during `fit`, and prediction.
+        layer_workspaces : LayerWorkspaceMgr or dict of them, optional
+            Named workspaces by what arrays are for, instead of a mode: a manager for
+            all steps, or a dict with the keys ``"training"`` and ``"inference"``. Each
+            workspace is an arena of its own, with the limit or the mapped file that its
+            configuration says, kept for the next step; its size is known before the
+            step. Kinds that have "no workspace" get a buffer for each array, and kinds
+            that are not configured lie in the model's arena. Weights and optimizer
+            state always do. The results are the same bits.
 
         Raises
         ------
         TypeError, ValueError
             If an argument cannot be honoured, such as a policy where nothing is
-            planned; the model is as it was.
+            planned, or a mode beside named workspaces; the model is as it was.
+        WorkspaceConfigError
+            If the configurations of `layer_workspaces` contradict each other, or one
+            has a setting that planned workspaces do not have; the model is as it was.
         RuntimeError
             If another thread is in `fit`, or this one amid a step; the model is as it
             was.
         """
-        modes = get_modes(training_workspace_mode, inference_workspace_mode, memory)
+        modes = get_modes(
+            training_workspace_mode, inference_workspace_mode, layer_workspaces, memory
+        )
         found = CompileConfig(
             optimizers.get(optimizer),
             check_goals(loss, loss_weights, metrics, weighted_metrics),

@@ -118,6 +118,13 @@ class _Writer:
         found = model._config
         if found is None:
             return None
+        if any(found.modes[2:]):
+            warnings.warn(
+                "layer_workspaces are not saved, since they belong to this process: "
+                "compile the loaded model again to have them",
+                RuntimeWarning,
+                stacklevel=outside(),
+            )
         slots = model._built_session().slots
         weights = model._built_network().weights
         return {
@@ -126,7 +133,7 @@ class _Writer:
             "goals": [self._value(each) for each in found.goals],
             "memory": _policy_name(found.policy),
             "times": found.times,
-            "modes": [mode.value for mode in found.modes],
+            "modes": [found.modes.training.value, found.modes.inference.value],
             "frozen": [each.key for each in weights if each.name in found.frozen],
             "iterations": found.optimizer._iterations.value,
             "state": [[slot.key, list(slot.shape), slot.dtype] for slot in slots],

@@ -14,11 +14,14 @@ from memcfg.runtime._placement import (
     OWN_BUFFERS,
     Buffer,
     ExecutionMode,
+    Life,
     Placement,
+    pack,
     with_margin,
 )
 from memcfg.runtime._report import CodingEntry, MemoryReport, TimelineEntry
 from memcfg.runtime._schedule import Schedule, ScheduledOp, graph_order, updates_last
+from memcfg.runtime._state import state_bytes
 
 __all__ = [
     "ARENA",
@@ -27,12 +30,15 @@ __all__ = [
     "CodingEntry",
     "ExecutionMode",
     "Executor",
+    "Life",
     "MemoryReport",
     "Placement",
     "Schedule",
     "ScheduledOp",
     "TimelineEntry",
     "graph_order",
+    "pack",
+    "state_bytes",
     "updates_last",
     "with_margin",
 ]

@@ -9,7 +9,11 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from memcfg.errors import InfeasiblePlanError, ResourceExhaustedError
+from memcfg.errors import (
+    InfeasiblePlanError,
+    ResourceExhaustedError,
+    WorkspaceFullError,
+)
 from memcfg.runtime._state import model_tag
 from memcfg.units import align_up, format_bytes
 
@@ -17,12 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from memcfg.devices import Device
+    from memcfg.runtime._placement import Buffer
 
 __all__ = ["Budget", "ends_of_pages"]
 
 _UNPLANNED_HINT = (
     "Raise the limit, lower the batch size, or plan the program, which needs least: "
-    "workspace mode 'enabled'."
+    "workspace mode 'enabled' without layer_workspaces."
 )
 
 
@@ -77,6 +82,23 @@ class Budget:
         left = self.nbytes
         if left is not None and arena > left:
             raise self._refusal(program, arena, bound, _UNPLANNED_HINT)
+
+    def check_workspace(self, program: str, buffer: Buffer) -> None:
+        """Refuse a program that needs more of a workspace than that has."""
+        limit = buffer.limit_bytes
+        if limit is None or buffer.nbytes <= limit:
+            return
+        field = "max_size" if buffer.config is None else "initial_size"
+        excess = buffer.nbytes - limit
+        raise WorkspaceFullError(
+            f"{self.owner} does not fit: {program or 'its step'} needs "
+            f"{excess} B more of workspace {buffer.name!r} than its {field}.",
+            requested_bytes=buffer.nbytes,
+            limit_bytes=limit,
+            device=f"workspace {buffer.name}",
+            hint=f"Smallest {field} that would do: {buffer.nbytes} B. Set that, lower "
+            "the batch size, or give some kinds of arrays another workspace.",
+        )
 
     def _refusal(
         self,

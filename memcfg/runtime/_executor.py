@@ -26,6 +26,7 @@ from memcfg.plan import lower_bound
 from memcfg.runtime._adaptation import Adaptation
 from memcfg.runtime._budget import Budget, ends_of_pages
 from memcfg.runtime._kernels import Kernels
+from memcfg.runtime._mapped_workspaces import MappedWorkspaces
 from memcfg.runtime._program import Program
 from memcfg.runtime._program_specs import (
     PolicyLike,
@@ -128,6 +129,7 @@ class Executor:
         self.lock = Lock(name) if lock is None else lock
         self._arena = ModelArena(device.pool, name)
         self._tiers = TierMemory(device, name)
+        self._files = MappedWorkspaces()
         self._contents = _NOTHING
         self._programs: dict[str, Program] = {}  # those that are made
         self._settled: Program | None = None  # may keep memory beside the arena
@@ -434,6 +436,7 @@ class Executor:
             self._arena.free()
             self._contents = _NOTHING
             self._tiers.shrink({}, {})
+            self._files.keep(())
 
     def feed(self, program: str, tensor: str) -> _Array:
         """Return an input's memory, to be written before each run.
@@ -777,6 +780,9 @@ class Executor:
     def _fit(self) -> None:
         """Have an arena no larger than what is loaded needs."""
         nbytes, (tiers, swapped) = _nbytes(self._specs), _tier_bytes(self._specs)
+        self._files.keep(
+            buffer for spec in self._specs.values() for buffer in spec.placement.buffers
+        )
         if nbytes < self.nbytes or not self._tiers.fits(tiers):
             self._keep({})  # they point there; they are made when they are used
             self._arena.shrink(nbytes)
@@ -807,7 +813,9 @@ class Executor:
         if found is not None and found.spec is spec:
             return found
         arena, tiers = self._arena.get(), self._tiers.spaces
-        return Program(spec, arena, tiers, self.device, self.name, self._packed)
+        return Program(
+            spec, arena, tiers, self.device, self.name, self._packed, self._files
+        )
 
     def _keep(self, programs: dict[str, Program]) -> None:
         """Have these programs made and no others."""

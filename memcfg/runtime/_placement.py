@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg import plan as planning
+from memcfg.plan.format._place import Buffer as PackedBuffer
+from memcfg.plan.format._place import plan_offsets
 from memcfg.runtime._schedule import updates_last
 from memcfg.units import align_up
 
@@ -26,7 +28,16 @@ if TYPE_CHECKING:
     from memcfg.plan import Plan
     from memcfg.runtime._schedule import Schedule
 
-__all__ = ["ARENA", "OWN_BUFFERS", "Buffer", "ExecutionMode", "Placement"]
+__all__ = [
+    "ARENA",
+    "OWN_BUFFERS",
+    "Buffer",
+    "ExecutionMode",
+    "Life",
+    "Placement",
+    "pack",
+    "with_margin",
+]
 
 ARENA = -1
 """Stands for the model's arena where a buffer's number is expected."""
@@ -49,6 +60,8 @@ class Buffer:
         Whether it is allocated before a step and kept for the next one. Else it is
         allocated when it is first used, or before state first changes, and freed after
         its last use.
+    limit_bytes : int or None, default None
+        What `nbytes` may be at most; None: anything.
     config : WorkspaceConfig or None, default None
         Of a workspace that lies in a mapped file: which file.
     """
@@ -56,7 +69,45 @@ class Buffer:
     nbytes: int
     name: str = ""
     kept: bool = False
+    limit_bytes: int | None = None
     config: WorkspaceConfig | None = None
+
+
+class Life(NamedTuple):
+    """When bytes are in use.
+
+    Parameters
+    ----------
+    lower, upper : int
+        They are in use in [lower, upper), in numbers of ops.
+    nbytes : int
+        How many, a multiple of 64.
+    """
+
+    lower: int
+    upper: int
+    nbytes: int
+
+
+def pack(lives: Sequence[Life]) -> tuple[list[int], int]:
+    """Place bytes in one arena so that what is in use at a time does not overlap.
+
+    Parameters
+    ----------
+    lives : sequence of Life
+        When they are in use.
+
+    Returns
+    -------
+    list of int
+        Their offsets in bytes, the same on every machine.
+    int
+        The highest end of any of them, in bytes.
+    """
+    buffers = [PackedBuffer(str(i), *life) for i, life in enumerate(lives)]
+    offsets = plan_offsets(buffers, _LINE)
+    ends = (at + life.nbytes for at, life in zip(offsets, lives, strict=True))
+    return offsets, max(ends, default=0)
 
 
 class Lifetime(NamedTuple):

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from memcfg._core.engine import Arena, Counter
     from memcfg.devices import Device, TierSpace
     from memcfg.graph import Graph, Op
+    from memcfg.runtime._mapped_workspaces import MappedWorkspaces
     from memcfg.runtime._program_specs import ProgramSpec
 
 __all__ = ["Program"]
@@ -72,6 +73,7 @@ class Program:
         device: Device,
         owner: str,
         packed: PackedState,
+        files: MappedWorkspaces,
     ) -> None:
         self.spec = spec
         self._packed = packed
@@ -106,7 +108,7 @@ class Program:
         self._alignment = spec.plan.alignment
         readers = Readers(spec.graph)
         try:
-            self._add_buffers(owner)
+            self._add_buffers(owner, files)
             for index, action in enumerate(spec.plan.actions):
                 self._compile(index, action, readers)
             if spec.packed:
@@ -454,12 +456,13 @@ class Program:
             )
         return loop
 
-    def _add_buffers(self, owner: str) -> None:
+    def _add_buffers(self, owner: str, files: MappedWorkspaces) -> None:
         """Have the buffers of the placement, and when each is taken and dropped."""
         spec, tag = self.spec, model_tag(owner)
         for each in spec.placement.buffers:
             name = f"{tag}: {each.name}" if each.name else tag
-            space = self._loop.add_buffer(self.device.pool, each.nbytes, name)
+            source = self.device.pool if each.config is None else files.get(each)
+            space = self._loop.add_buffer(source, each.nbytes, name)
             self._spaces.append(space)
             if each.kept:
                 self._kept_spaces.add(space)

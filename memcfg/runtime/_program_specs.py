@@ -97,9 +97,8 @@ def program_specs(
     aside = max((spec.buffer_bytes for spec in specs), default=0)
     enough = max((spec.buffer_bytes + spec.margin_bytes for spec in specs), default=0)
     left = budget.beside(aside, enough)
-    for name, spec in laid_out.items():
-        if spec.buffer_bytes == aside:
-            left.check(name, spec.arena_bytes, planning.lower_bound(spec.graph))
+    for name, spec in sorted(laid_out.items(), key=lambda row: -row[1].buffer_bytes):
+        left.check(name, spec.arena_bytes, planning.lower_bound(spec.graph))
     found: dict[str, ProgramSpec] = {
         **laid_out,
         **_planned_all(rest, policy, left, known),
@@ -423,6 +422,8 @@ def _laid_out(
     schedule = Schedule.of(graph, mode.order(graph))
     plan, placement = schedule.plan(mode.name), mode.layout(schedule)
     planning.validate(graph, plan)
+    for buffer in placement.buffers:
+        budget.check_workspace(name, buffer)
     at_ops = placement.held(graph, plan)
     needed = max(nbytes for nbytes, _ in at_ops)
     enough = max(with_margin(*each) for each in at_ops)

@@ -223,7 +223,18 @@ def write_state(
 
 
 def state_bytes(graph: Graph) -> int:
-    """Return the end of the state in the arena: it lies first, without gaps."""
+    """Return the end of the state in the arena: it lies first, without gaps.
+
+    Parameters
+    ----------
+    graph : Graph
+        A graph.
+
+    Returns
+    -------
+    int
+        Bytes.
+    """
     return sum(align_up(graph.tensors[tensor].nbytes) for tensor in graph.persistent)
 
 

@@ -362,6 +362,22 @@ class LayerWorkspaceMgr:
         target = self._target(kind)
         return None if target is None else target.name
 
+    def configuration(self, kind: ArrayType | str) -> WorkspaceConfig | None:
+        """Return the configuration of the workspace of a kind of array.
+
+        Parameters
+        ----------
+        kind : ArrayType or str
+            What the arrays are for.
+
+        Returns
+        -------
+        WorkspaceConfig or None
+            What `set` or a default was given; None too where there is no workspace.
+        """
+        target = self._target(kind)
+        return None if target is None else target.config
+
     def enter(self, *kinds: ArrayType | str) -> LayerScopes:
         """Open the workspaces of kinds of arrays for a ``with`` block.
 

@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from memcfg import plan as planning
 from memcfg._checks import check_policy, unknown
 from memcfg.graph import TIMES
+from memcfg.nn.training._named_workspaces import get_layer_workspaces
+from memcfg.nn.training._workspace_modes import execution_mode
 from memcfg.workspaces import WorkspaceMode
 
 if TYPE_CHECKING:
+    from memcfg.config import DebugMode
     from memcfg.nn.optimizers import Optimizer
+    from memcfg.nn.training._named_workspaces import NamedWorkspaces
     from memcfg.nn.training._objectives import Goals
     from memcfg.plan import Policy
+    from memcfg.runtime import ExecutionMode
 
 __all__ = [
     "PLANNED",
@@ -31,10 +36,38 @@ class Modes(NamedTuple):
 
     training: WorkspaceMode
     inference: WorkspaceMode
+    training_layers: NamedWorkspaces | None = None
+    inference_layers: NamedWorkspaces | None = None
 
-    def of(self, kind: str) -> WorkspaceMode:
-        """Return the mode of a program: ``train``, ``evaluate`` or ``predict``."""
-        return self.training if kind == "train" else self.inference
+    def execution(self, kind: str, debug_mode: DebugMode) -> ExecutionMode | None:
+        """Return how programs of a kind are laid out; None: a policy plans them.
+
+        A kind is ``train``, ``evaluate`` or ``predict``.
+        """
+        mode, layers = self._of(kind)
+        return execution_mode(mode, layers, debug_mode)
+
+    def is_planned(self, kind: str) -> bool:
+        """Whether a policy plans programs of a kind."""
+        mode, layers = self._of(kind)
+        return mode is WorkspaceMode.ENABLED and layers is None
+
+    def _of(self, kind: str) -> tuple[WorkspaceMode, NamedWorkspaces | None]:
+        if kind == "train":
+            return self.training, self.training_layers
+        return self.inference, self.inference_layers
+
+    @property
+    def plans_nothing(self) -> str:
+        """Say why no policy plans anything; empty if one does."""
+        if any(map(self.is_planned, ("train", "predict"))):
+            return ""
+        return (
+            "programs are planned in workspace mode 'enabled' without layer_workspaces "
+            f"only, and the modes are {self.training.value!r} for training and "
+            f"{self.inference.value!r} for inference"
+            + (", with layer_workspaces" if any(self[2:]) else "")
+        )
 
 
 PLANNED = Modes(WorkspaceMode.ENABLED, WorkspaceMode.ENABLED)
@@ -76,18 +109,15 @@ def get_policy(memory: Any) -> Policy:
     return found
 
 
-def get_modes(training: Any, inference: Any, memory: Any) -> Modes:
+def get_modes(training: Any, inference: Any, layers: Any, memory: Any) -> Modes:
     """Return the workspace modes that `compile`'s arguments mean."""
-    modes = Modes(
-        _mode(training, "training_workspace_mode"),
-        _mode(inference, "inference_workspace_mode"),
-    )
-    if memory is not None and WorkspaceMode.ENABLED not in modes:
+    train = _mode(training, "training_workspace_mode")
+    infer = _mode(inference, "inference_workspace_mode")
+    modes = Modes(train, infer, *get_layer_workspaces(layers, train, infer))
+    if memory is not None and (why := modes.plans_nothing):
         raise ValueError(
-            f"memory={memory!r} has nothing to plan: programs are planned in workspace "
-            f"mode 'enabled' only, and the modes are {modes.training.value!r} for "
-            f"training and {modes.inference.value!r} for inference. Leave memory out, "
-            "or set one of the modes to 'enabled'"
+            f"memory={memory!r} has nothing to plan: {why}. Leave memory out, or have "
+            "one of the passes planned"
         )
     return modes
 
@@ -98,12 +128,8 @@ def get_times(times: Any, modes: Modes) -> str:
         raise TypeError(f"times is one of {', '.join(TIMES)}, not {times!r}")
     if times not in TIMES:
         raise unknown("times", times, TIMES)
-    if times != TIMES[0] and WorkspaceMode.ENABLED not in modes:
-        raise ValueError(
-            f"times={times!r} has nothing to plan: programs are planned in workspace "
-            f"mode 'enabled' only, and the modes are {modes.training.value!r} for "
-            f"training and {modes.inference.value!r} for inference"
-        )
+    if times != TIMES[0] and (why := modes.plans_nothing):
+        raise ValueError(f"times={times!r} has nothing to plan: {why}")
     return str(times)
 
 

@@ -27,9 +27,8 @@ from memcfg.nn.training._tracing import (
     trace,
 )
 from memcfg.nn.training._ways_out import with_ways_out
-from memcfg.nn.training._workspace_modes import execution_mode
 from memcfg.runtime import Executor
-from memcfg.workspaces import ModelWorkspace, WorkspaceMode, workspace_holders
+from memcfg.workspaces import ModelWorkspace, workspace_holders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -95,9 +94,7 @@ class Session:
         self._policy = policy
         self._times = times
         self._modes = modes
-        self._unplanned = {
-            kind for kind in KINDS if modes.of(kind) is not WorkspaceMode.ENABLED
-        }
+        self._unplanned = {kind for kind in KINDS if not modes.is_planned(kind)}
         self._device = device
         self.lock = lock
         self.lent = False  # whether another model has newer values of shared layers
@@ -408,10 +405,12 @@ class Session:
 
     def _check_planned(self, key: ProgramKey) -> None:
         if key.kind in self._unplanned:
+            mode = self._modes.execution(key.kind, self._debug_mode)
+            assert mode is not None  # it is not planned
             raise RuntimeError(
-                f"{key.label!r} has no plan: it runs in workspace mode "
-                f"{self._modes.of(key.kind).value!r}. memory_report() says what it "
-                "takes; compile with mode 'enabled' to have it planned"
+                f"{key.label!r} has no plan: it runs in workspace mode {mode.name!r}. "
+                "memory_report() says what it takes; compile with mode 'enabled', and "
+                "without layer_workspaces, to have it planned"
             )
 
     def _trace(self, spec: TraceSpec, key: ProgramKey) -> Graph:
@@ -487,10 +486,7 @@ class Session:
         initial = self._initial(graphs[keys[0]])
         self._drop_programs()
         debug_mode = config.get_debug_mode()
-        modes = {
-            key.label: execution_mode(self._modes.of(key.kind), debug_mode)
-            for key in keys
-        }
+        modes = {key.label: self._modes.execution(key.kind, debug_mode) for key in keys}
         self.executor.load(
             {key.label: graph for key, graph in graphs.items()},
             self._policy,

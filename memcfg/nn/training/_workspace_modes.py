@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg.config import DebugMode
@@ -14,12 +14,11 @@ from memcfg.runtime import (
     ExecutionMode,
     Placement,
     graph_order,
-    updates_last,
 )
 from memcfg.workspaces import ArrayType, WorkspaceMode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from memcfg.graph import Op
     from memcfg.runtime import Schedule, ScheduledOp
@@ -353,18 +352,20 @@ _MODES: dict[WorkspaceMode, ExecutionMode | None] = {
     WorkspaceMode.SINGLE: ExecutionMode("single", graph_order, _single),
     WorkspaceMode.SEPARATE: ExecutionMode("separate", graph_order, _separate),
 }
-# While workspaces spill or are bypassed, each tensor has a buffer of its own.
-_DEBUGGED = {
-    WorkspaceMode.SINGLE: ExecutionMode("single", updates_last, OWN_BUFFERS.layout),
-    WorkspaceMode.SEPARATE: ExecutionMode("separate", updates_last, OWN_BUFFERS.layout),
-}
 
 
 def execution_mode(
-    mode: WorkspaceMode, debug_mode: DebugMode = DebugMode.DISABLED
+    mode: WorkspaceMode,
+    layers: Callable[[Schedule], Placement] | None = None,
+    debug_mode: DebugMode = DebugMode.DISABLED,
 ) -> ExecutionMode | None:
-    """Return how programs of a mode run; None where they are planned."""
+    """Return how programs are laid out; None where a policy plans them.
+
+    While workspaces spill or are bypassed, each tensor has a buffer of its own.
+    """
     found = _MODES[mode]
-    if debug_mode is DebugMode.DISABLED:
+    if layers is not None:
+        found = ExecutionMode("layer_workspaces", graph_order, layers)
+    if found is None or debug_mode is DebugMode.DISABLED:
         return found
-    return _DEBUGGED.get(mode, found)
+    return replace(OWN_BUFFERS, name=found.name)

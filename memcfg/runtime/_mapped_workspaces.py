@@ -1,0 +1,57 @@
+"""The mapped files of a model's workspaces: open while a loaded program names them."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from memcfg.errors import WorkspaceConfigError
+from memcfg.memory import mmap_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from memcfg.memory import MappedFile
+    from memcfg.runtime._placement import Buffer
+
+__all__ = ["MappedWorkspaces"]
+
+
+class MappedWorkspaces:
+    """Files by workspace; programs of one model that name one share its file."""
+
+    def __init__(self) -> None:
+        self._files: dict[Buffer, MappedFile] = {}
+
+    def get(self, buffer: Buffer) -> MappedFile:
+        """Return the file of a workspace, opened if need be.
+
+        Raises OSError, or WorkspaceConfigError if the file is longer than it may be.
+        """
+        found = self._files.get(buffer)
+        if found is not None and not found.closed:
+            return found
+        config = buffer.config
+        assert config is not None
+        path = config.path
+        if path is None:
+            path = os.path.join(tempfile.gettempdir(), f"memcfg-{uuid4().hex}")
+        try:
+            made = mmap_file(
+                path,
+                buffer.nbytes,
+                overwrite=config.overwrite,
+                delete=config.path is None,
+            )
+        except ValueError as error:
+            raise WorkspaceConfigError(f"workspace {buffer.name!r}: {error}") from error
+        self._files[buffer] = made
+        return made
+
+    def keep(self, buffers: Iterable[Buffer]) -> None:
+        """Let go of all files but these; one closes after the arrays that use it."""
+        wanted = set(buffers)
+        for buffer in [each for each in self._files if each not in wanted]:
+            del self._files[buffer]
