@@ -12,7 +12,7 @@ from torch_allocations import allocated_peak, rounded
 
 import memcfg.torch as mt
 from memcfg.errors import InfeasiblePlanError
-from memcfg.torch.trace._beside import optimizer_bytes, update_bytes
+from memcfg.torch.trace._overhead import optimizer_bytes, update_bytes
 
 optim = torch.optim
 pytestmark = [

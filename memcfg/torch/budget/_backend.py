@@ -297,10 +297,10 @@ class Compilation:
         )
 
         def tell(missed: int) -> None:
-            if step.passes_bytes + step.beside_bytes + missed > limit:
+            if step.passes_bytes + step.overhead_bytes + missed > limit:
                 planner.missed_bytes = max(planner.missed_bytes, missed)
 
-        known = step.beside[MISSED] + step.beside[OF_LOSS]
+        known = step.overhead[MISSED] + step.overhead[OF_LOSS]
         added = step.passes_bytes - there + known
         return PeakWatch(meter, added, tell, planner.shared.passes)
 
@@ -385,7 +385,7 @@ def _keep_what_is_saved() -> None:
 
 
 def _inputs_at(step: Step, graph: fx.Graph) -> list[int]:
-    """Return the places of what a forward graph is given beside parameters."""
+    """Return the places of the inputs of a forward graph that are no parameters."""
     traced = step.traced
     state = {
         node.name

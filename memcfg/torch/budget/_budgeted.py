@@ -27,12 +27,13 @@ from memcfg.torch.budget._planned_call import (
     planned_only,
     tracing,
 )
-from memcfg.torch.budget._planner import Beside, Planner, Settings, Shared
+from memcfg.torch.budget._planner import Overhead, Planner, Settings, Shared
 from memcfg.torch.budget._room import OTHERS, NoRoomError, Room
 from memcfg.torch.budget._step_report import report_of
 from memcfg.torch.limit._module_tags import stands_for
 from memcfg.torch.spill._stores import spill_of
-from memcfg.torch.trace._beside import (
+from memcfg.torch.trace._fakes import state_of
+from memcfg.torch.trace._overhead import (
     gradient_bytes,
     key_of,
     loss_bytes,
@@ -40,7 +41,6 @@ from memcfg.torch.trace._beside import (
     stepped_by,
     update_bytes,
 )
-from memcfg.torch.trace._fakes import state_of
 from memcfg.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
@@ -165,8 +165,8 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         """Run with a plan that leaves room for what other passes hold."""
         alone, key = self._planners[accumulates], (accumulates, OTHERS)
         known = self._planners.get(key, alone)
-        missed = known.beside.missed_bytes + known.missed_bytes
-        fits = known is not alone and known.beside.room.covers(room)
+        missed = known.overhead.missed_bytes + known.missed_bytes
+        fits = known is not alone and known.overhead.room.covers(room)
         if fits and not known.missed_bytes:
             known.loss_bytes = alone.loss_bytes
             try:
@@ -217,7 +217,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         """Run with a plan that leaves room for the bytes that the last one missed."""
         planner, run = self._planners[accumulates], self._runs[accumulates]
         missed, planner.missed_bytes = planner.missed_bytes, 0
-        fresh = self._planner(accumulates, planner.beside.missed_bytes + missed)
+        fresh = self._planner(accumulates, planner.overhead.missed_bytes + missed)
         fresh.loss_bytes = planner.loss_bytes
         self._planners[accumulates] = fresh
         self._compile(accumulates)
@@ -247,14 +247,14 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         self, accumulates: bool, missed_bytes: int = 0, room: Room | None = None
     ) -> Planner:
         """Return a planner of steps that begin with gradients, or without any."""
-        beside = Beside(
+        overhead = Overhead(
             self._optimizer_bytes,
             gradient_bytes(self.module) if accumulates else 0,
             missed_bytes,
             self._update_bytes,
             room or Room(),
         )
-        return Planner(self._settings, self._shared, beside)
+        return Planner(self._settings, self._shared, overhead)
 
     def plan(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Plan a step of these inputs, and run nothing; raise InfeasiblePlanError."""
@@ -288,7 +288,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
 
         That is the step that ran last, or was planned since: of several shapes, and of
         steps that add to gradients and those that do not, each has its own plan.
-        It has what lies beside the traced graph, such as the state of the optimizer,
+        It has what lies outside the traced graph, such as the state of the optimizer,
         and the whole limit. Its peak is that of one arena: an allocator, which has no
         holes, needs `predicted_peak_bytes`, the same or less.
         """

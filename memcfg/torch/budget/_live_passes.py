@@ -170,7 +170,7 @@ class LivePasses:
             else:
                 held += saved + outputs
         gradients = step.needs.gradients if step.is_training else 0
-        others = held + _beside([own for _, own in waits], gradients)
+        others = held + _held_by([own for _, own in waits], gradients)
         room = Room(others, stale, sum(each.step.needs.loss for each, _ in waits))
         needed = step.needs.in_room(room)
         if needed > limit:
@@ -179,8 +179,7 @@ class LivePasses:
             resident = step.needs.resident + inputs.nbytes(each.inputs.keys())
             new = resident, step.needs.outputs
             rest = [own for other, own in waits if other is not each]
-            beside = _beside([*rest, new], each.step.needs.gradients)
-            others = held + beside
+            others = held + _held_by([*rest, new], each.step.needs.gradients)
             losses = step.needs.loss + room.loss - each.step.needs.loss
             found = Room(others, loss=losses)
             needed = each.step.needs.from_loss(found)
@@ -192,7 +191,7 @@ class LivePasses:
         stale, self._stale = self._stale, None
         if stale is None or not stale.outputs.nbytes(own):
             return
-        self._are_assigned = False  # later passes are planned beside them
+        self._are_assigned = False  # later plans leave room for them
         others = [each for each in self._passes if not each.token.keys() & set(own)]
         room = Room(sum(sum(each.nbytes(own)) for each in others))
         needed = step.needs.in_backward(room)
@@ -220,7 +219,7 @@ def _refusal(needed: int, limit: int, room: Room, *, is_own: bool) -> NoRoomErro
     )
 
 
-def _beside(others: Sequence[tuple[int, int]], gradients: int) -> int:
+def _held_by(others: Sequence[tuple[int, int]], gradients: int) -> int:
     """Return the most bytes that other passes hold, in any order of backward.
 
     `others` has, for each pass, the bytes that its backward phase frees, and those of

@@ -1,4 +1,4 @@
-"""Plans of a model's steps: what is fixed, what lies beside a step, and the search.
+"""Plans of a model's steps: what is asked of all, what each needs, and the search.
 
 See docs/decisions/0031-pytorch-steps-are-graphs-of-storages.md.
 """
@@ -18,11 +18,11 @@ from memcfg.torch.budget._room import OTHERS, NoRoomError, Room
 from memcfg.torch.budget._step import Step, peak_of
 from memcfg.torch.budget._swaps import extent_of
 from memcfg.torch.spill._stores import SpillRefusedError, Stores
-from memcfg.torch.trace._beside import workspace_bytes
 from memcfg.torch.trace._costs import MeasuredCosts, costs_of
 from memcfg.torch.trace._generator_states import add_states
 from memcfg.torch.trace._kept_functions import held_bytes
 from memcfg.torch.trace._lstm_layers import add_workspaces
+from memcfg.torch.trace._overhead import workspace_bytes
 from memcfg.torch.trace._traced import (
     UPDATE,
     Traced,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from memcfg.torch.spill._store import Store
     from memcfg.torch.trace._traced import Costs
 
-SO_FAR, MISSED = "gradients so far", "not planned"  # bytes beside a graph
+SO_FAR, MISSED = "gradients so far", "not planned"  # bytes outside a graph
 STATE, WORKSPACES = "optimizer state", "cuBLAS workspaces"
 HELD = "held by functions"
 OF_LOSS = "loss and its gradient"  # the user's scalars, which outlive the op of a loss
@@ -113,7 +113,7 @@ class Shared:
 
 
 @dataclass(frozen=True)
-class Beside:
+class Overhead:
     """What a step shares its limit with, whatever its graph is.
 
     Parameters
@@ -137,7 +137,7 @@ class Beside:
     room: Room = field(default_factory=Room)
 
     def of(self, source: fx.Graph, *, is_training: bool) -> dict[str, int]:
-        """Return the bytes beside a graph, by what they are."""
+        """Return the bytes outside a graph, by what they are."""
         others = self.room.others
         if not is_training:  # nothing tells when it sets its variable
             others += self.room.stale
@@ -152,11 +152,12 @@ class Beside:
             OF_LOSS: 2 * scalar if is_training else 0,
         }
 
-    def left_to_update(self, beside: Mapping[str, int]) -> int | None:
-        """Return what the optimizer needs where nothing beside the graph has ended."""
+    def left_to_update(self, overhead: Mapping[str, int]) -> int | None:
+        """Return what the optimizer needs where nothing outside the graph has ended."""
         if self.update_bytes is None:
             return None
-        return max(0, self.update_bytes - sum(beside[each] for each in UNTIL_BACKWARD))
+        ended = sum(overhead[each] for each in UNTIL_BACKWARD)
+        return max(0, self.update_bytes - ended)
 
 
 @dataclass(eq=False, repr=False)
@@ -169,7 +170,7 @@ class Planner:
         What the user asks of every step.
     shared : Shared
         What the planners of the model share.
-    beside : Beside
+    overhead : Overhead
         What a step shares its limit with.
     loss_bytes : int or None
         What the user's loss needs for the next inputs; None: not known.
@@ -183,7 +184,7 @@ class Planner:
 
     settings: Settings
     shared: Shared
-    beside: Beside = field(default_factory=Beside)
+    overhead: Overhead = field(default_factory=Overhead)
     loss_bytes: int | None = None
     missed_bytes: int = 0
     steps: list[Step] = field(default_factory=list)
@@ -228,10 +229,12 @@ class Planner:
         costs, stores = self.shared.costs, self.shared.stores
         if isinstance(costs, MeasuredCosts):
             costs.prepare(source.nodes)
-        beside = self.beside.of(source, is_training=num_fwd_outputs is not None)
+        overhead = self.overhead.of(source, is_training=num_fwd_outputs is not None)
         store = None if stores is None else stores.of(_devices(source))
-        ways = self._traced(source, num_fwd_outputs, parameters, beside, store)
-        step = self._known(ways, beside, store) or self._planned(ways, beside, store)
+        ways = self._traced(source, num_fwd_outputs, parameters, overhead, store)
+        step = self._known(ways, overhead, store)
+        if step is None:
+            step = self._planned(ways, overhead, store)
         if step.spill_bytes and store is not None:
             _check_room(step, store)
             extent_of(store, step.spill_bytes)  # OSError before anything runs
@@ -244,11 +247,11 @@ class Planner:
         source: fx.Graph,
         num_fwd_outputs: int | None,
         parameters: frozenset[int],
-        beside: Mapping[str, int],
+        overhead: Mapping[str, int],
         store: Store | None,
     ) -> tuple[Traced, ...]:
         """Trace a graph: with replays of random ops if it has any, and without."""
-        room = self.beside.room
+        room = self.overhead.room
 
         def trace(states: dict[fx.Node, fx.Node]) -> Traced:
             tracer = Tracer(
@@ -260,7 +263,7 @@ class Planner:
                 kept_outputs=kept_outputs(source, num_fwd_outputs),
                 loss_bytes=self.loss_bytes,
                 states=states,
-                update_bytes=self.beside.left_to_update(beside),
+                update_bytes=self.overhead.left_to_update(overhead),
                 stale_bytes=room.stale,
                 other_losses_bytes=room.loss,
             )
@@ -277,45 +280,45 @@ class Planner:
             source.erase_node(node)
         return first, trace({})
 
-    def _left(self, beside: Mapping[str, int]) -> int | None:
+    def _left(self, overhead: Mapping[str, int]) -> int | None:
         """Return what the limit leaves to a graph; None: there is no limit."""
         limit = self.settings.limit_bytes
-        return None if limit is None else limit - sum(beside.values())
+        return None if limit is None else limit - sum(overhead.values())
 
     def _known(
-        self, ways: tuple[Traced, ...], beside: dict[str, int], store: Store | None
+        self, ways: tuple[Traced, ...], overhead: dict[str, int], store: Store | None
     ) -> Step | None:
         """Return the step that was planned for an equal graph, such as an example's."""
         for traced in ways:
             for at, each in enumerate(self.steps):
-                same_limit = each.limit_bytes == self._left(beside)
+                same_limit = each.limit_bytes == self._left(overhead)
                 if same_limit and each.traced.graph == traced.graph:
                     del self.steps[at]
-                    known = replace(each, traced=traced, beside=beside, ways=ways)
+                    known = replace(each, traced=traced, overhead=overhead, ways=ways)
                     return replace(known, store=store)
         return None
 
     def _planned(
-        self, ways: tuple[Traced, ...], beside: dict[str, int], store: Store | None
+        self, ways: tuple[Traced, ...], overhead: dict[str, int], store: Store | None
     ) -> Step:
         """Plan the first of several graphs of a step that fits."""
-        limit = self._left(beside)
+        limit = self._left(overhead)
         refused = []
         for traced in ways:
             try:
                 plan = fitting_plan(self.settings.policy, traced, limit)
             except _TooTightError as error:
-                refused.append(self._refusal(error, traced, beside))
+                refused.append(self._refusal(error, traced, overhead))
                 continue
             _check_actions(plan, store)
             plan = with_copies_placed(traced.graph, plan)
             # Holes of an arena may be above the limit, and an allocator has none.
             validate(traced.graph, replace(plan, limit_bytes=None))
-            return Step(traced, plan, beside, limit, ways, store, self.beside.room)
+            return Step(traced, plan, overhead, limit, ways, store, self.overhead.room)
         raise min(refused, key=lambda each: each.smallest_limit_bytes or 0) from None
 
     def _refusal(
-        self, error: _TooTightError, traced: Traced, beside: Mapping[str, int]
+        self, error: _TooTightError, traced: Traced, overhead: Mapping[str, int]
     ) -> InfeasiblePlanError:
         """Say what the smallest limit is, and which op of which module sets it."""
         graph, refused = traced.graph, error.refusal
@@ -326,10 +329,10 @@ class Planner:
         elif op is not None:
             where = f" of module {op.group!r}" if op.group else ""
             where = f"\nWhat needs most is {op.name} ({op.type}){where}."
-        added = sum(beside.values())
+        added = sum(overhead.values())
         floor = error.peak.nbytes + added
         limit = self.settings.limit_bytes or 0
-        names = ", ".join(name for name, nbytes in beside.items() if nbytes)
+        names = ", ".join(name for name, nbytes in overhead.items() if nbytes)
         taken = f", of which {format_bytes(added)} are taken: {names}" if added else ""
         return InfeasiblePlanError(
             f"The {graph.name} does not fit {format_bytes(limit, exact=True)}{taken}."
@@ -344,7 +347,7 @@ class Planner:
 
     def _way_out(self, error: _TooTightError, op: Op | None, traced: Traced) -> str:
         """Say what else a user can do about a limit that is too low."""
-        room = self.beside.room
+        room = self.overhead.room
         if room.others or room.stale:
             return NoRoomError.WAYS
         if not error.refusal.is_smallest:
@@ -409,7 +412,7 @@ def floor_bytes(step: Step, policy: Policy) -> int:
         for each in step.ways
         if each.graph.ops
     ]
-    return min([step.peak_bytes, *(each + step.beside_bytes for each in lowest)])
+    return min([step.peak_bytes, *(each + step.overhead_bytes for each in lowest)])
 
 
 def _devices(graph: fx.Graph) -> set[torch.device]:

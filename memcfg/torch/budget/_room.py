@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from memcfg.plan import Plan
     from memcfg.torch.trace._traced import Traced
 
-OTHERS = "other passes"  # a name of bytes beside a graph
+OTHERS = "other passes"  # a name of bytes outside a graph
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,8 @@ class Needs:
 
     Parameters
     ----------
-    beside : int
-        Those beside the graph.
+    overhead : int
+        Those outside the graph.
     forward, at_loss, backward : int
         The most of the graph in use until the loss, with it, and after it.
     loss : int
@@ -96,7 +96,7 @@ class Needs:
         Those of outputs, of their gradients, and of all that backward gives.
     """
 
-    beside: int
+    overhead: int
     forward: int
     at_loss: int
     backward: int
@@ -108,9 +108,9 @@ class Needs:
 
     @classmethod
     def of(
-        cls, traced: Traced, plan: Plan, beside: Mapping[str, int], room: Room
+        cls, traced: Traced, plan: Plan, overhead: Mapping[str, int], room: Room
     ) -> Needs:
-        """Return what a plan of a step needs, which was made beside others."""
+        """Return what a plan needs that leaves room for other passes."""
         graph = traced.graph
         sizes = [align_up(tensor.nbytes) for tensor in graph.tensors]
         roles = [tensor.role for tensor in graph.tensors]
@@ -140,7 +140,7 @@ class Needs:
         given = ("parameter", "input")
         inner = {e for e in between - shown if roles[e] not in given}
         return cls(
-            sum(beside.values()) - beside.get(OTHERS, 0),
+            sum(overhead.values()) - overhead.get(OTHERS, 0),
             forward,
             at_loss - room.loss,
             backward,
@@ -153,14 +153,16 @@ class Needs:
         )
 
     def in_room(self, room: Room) -> int:
-        """Return the bytes of the step beside what others have."""
+        """Return the bytes of the step together with what others hold."""
         until = max(self.forward + room.stale, self.at_loss + room.loss)
-        return self.beside + room.others + max(until, self.backward)
+        return self.overhead + room.others + max(until, self.backward)
 
     def in_backward(self, room: Room) -> int:
-        """Return the bytes of the backward phase beside what others have."""
-        return self.beside + room.others + self.backward
+        """Return the bytes of the backward phase together with what others hold."""
+        return self.overhead + room.others + self.backward
 
     def from_loss(self, room: Room) -> int:
-        """Return the bytes of what is left when forward has run, beside those."""
-        return self.beside + room.others + max(self.at_loss + room.loss, self.backward)
+        """Return the bytes from the loss on, together with what others hold."""
+        return (
+            self.overhead + room.others + max(self.at_loss + room.loss, self.backward)
+        )

@@ -1,4 +1,4 @@
-"""A planned step: its graph, its plan, and what lies beside them."""
+"""A planned step: its graph, its plan, and what it needs outside of them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Peak:
     tensors : tuple of int
         What is there.
     scratch_bytes : int
-        What the op needs beside them.
+        What the op needs in addition.
     """
 
     nbytes: int
@@ -88,8 +88,8 @@ class Step:
         What was planned.
     plan : Plan
         The plan of its graph.
-    beside : dict of str to int
-        Bytes beside the graph, by what they are.
+    overhead : dict of str to int
+        Bytes outside the graph, by what they are.
     limit_bytes : int or None, default None
         The limit of what the graph itself needs; None: no limit.
     ways : tuple of Traced, default ()
@@ -97,12 +97,12 @@ class Step:
     store : Store or None, default None
         Where tensors go that the plan has leave; None: none may.
     room : Room, optional
-        What other passes have beside the step.
+        What other passes hold meanwhile.
     """
 
     traced: Traced
     plan: Plan
-    beside: dict[str, int]
+    overhead: dict[str, int]
     limit_bytes: int | None = None
     ways: tuple[Traced, ...] = ()
     store: Store | None = None
@@ -129,9 +129,9 @@ class Step:
         return register(self.store), self.spill_bytes
 
     @property
-    def beside_bytes(self) -> int:
-        """The sum of the bytes beside the graph."""
-        return sum(self.beside.values())
+    def overhead_bytes(self) -> int:
+        """The sum of the bytes outside the graph."""
+        return sum(self.overhead.values())
 
     @cached_property
     def peak(self) -> Peak:
@@ -140,8 +140,8 @@ class Step:
 
     @property
     def peak_bytes(self) -> int:
-        """The most bytes in use at a time, those beside the graph included."""
-        return self.peak.nbytes + self.beside_bytes
+        """The most bytes in use at a time, those outside the graph included."""
+        return self.peak.nbytes + self.overhead_bytes
 
     @cached_property
     def passes_bytes(self) -> int:
@@ -156,29 +156,29 @@ class Step:
 
     @cached_property
     def needs(self) -> Needs:
-        """What its phases need beside what other passes have."""
-        return Needs.of(self.traced, self.plan, self.beside, self.room)
+        """What its phases need, without what other passes hold."""
+        return Needs.of(self.traced, self.plan, self.overhead, self.room)
 
     @cached_property
     def whole(self) -> tuple[Graph, Plan]:
-        """Its graph and plan with what lies beside them."""
+        """Its graph and plan with the bytes outside the graph."""
         limit = self.limit_bytes
-        whole = None if limit is None else limit + self.beside_bytes
-        return _with_beside(self.traced.graph, self.plan, self.beside, whole)
+        whole = None if limit is None else limit + self.overhead_bytes
+        return _with_overhead(self.traced.graph, self.plan, self.overhead, whole)
 
 
-def _with_beside(
-    graph: Graph, plan: Plan, beside: Mapping[str, int], limit_bytes: int | None
+def _with_overhead(
+    graph: Graph, plan: Plan, overhead: Mapping[str, int], limit_bytes: int | None
 ) -> tuple[Graph, Plan]:
-    """Return a graph and a plan with what lies beside them, under the whole limit.
+    """Return a graph and a plan with the bytes outside of it, under the whole limit.
 
-    Each of these is a tensor that no op makes or reads, above all others: an input, as
-    memcfg's own state would lie below.
+    Each kind of these is a tensor that no op makes or reads, above all others. It is an
+    input, as is memcfg's own state, which lies below them.
     """
-    beside = {name: align_up(nbytes) for name, nbytes in beside.items() if nbytes}
+    overhead = {name: align_up(nbytes) for name, nbytes in overhead.items() if nbytes}
     first, top = len(graph.tensors), align_up(plan.peak_bytes)
     tensors, actions = [], []
-    for at, (name, nbytes) in enumerate(beside.items(), first):
+    for at, (name, nbytes) in enumerate(overhead.items(), first):
         tensors.append(Tensor(name, nbytes, "input"))
         actions.append(Alloc(at, top))
         top += nbytes
@@ -186,7 +186,7 @@ def _with_beside(
         Wait(each.action + len(actions)) if isinstance(each, Wait) else each
         for each in plan.actions
     ]
-    added = sum(beside.values())
+    added = sum(overhead.values())
     kept = (*graph.keep, *range(first, first + len(tensors)))
     summary = plan.summary
     if summary is not None:

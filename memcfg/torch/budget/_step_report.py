@@ -17,14 +17,14 @@ _ROWS = 10  # modules that a table lists
 
 
 def by_role(step: Step) -> dict[str, int]:
-    """Return the bytes at the busiest time by role, those beside the graph included."""
+    """Return the bytes at the busiest time by role, with those outside the graph."""
     graph = step.traced.graph
     found: Counter[str] = Counter()
     for each in step.peak.tensors:
         tensor = graph.tensors[each]
         found[tensor.role.replace("_", " ")] += align_up(tensor.nbytes)
     found["scratch"] += step.peak.scratch_bytes
-    found.update(step.beside)
+    found.update(step.overhead)
     return {role: nbytes for role, nbytes in found.most_common() if nbytes}
 
 

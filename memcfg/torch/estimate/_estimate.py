@@ -18,7 +18,7 @@ from memcfg.torch.budget._planner import (
     HELD,
     STATE,
     WORKSPACES,
-    Beside,
+    Overhead,
     Planner,
     Settings,
     Shared,
@@ -26,13 +26,13 @@ from memcfg.torch.budget._planner import (
 )
 from memcfg.torch.budget._step_report import by_module, by_role, table_of
 from memcfg.torch.estimate._eager import MeasuredCalls, eager_bytes
-from memcfg.torch.trace._beside import (
+from memcfg.torch.trace._costs import MeasuredCosts
+from memcfg.torch.trace._overhead import (
     gradient_bytes,
     loss_bytes,
     optimizer_bytes,
     update_bytes,
 )
-from memcfg.torch.trace._costs import MeasuredCosts
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def estimate(
         model,
         loss,
         *inputs,
-        state_bytes=sum(step.beside.get(e, 0) for e in (STATE, WORKSPACES, HELD)),
+        state_bytes=sum(step.overhead.get(e, 0) for e in (STATE, WORKSPACES, HELD)),
         update_bytes=update_bytes(optimizer),
         measure=MeasuredCalls(costs) if isinstance(costs, MeasuredCosts) else None,
     )
@@ -223,12 +223,12 @@ def _traced(
 ) -> tuple[Planner, Step]:
     """Trace what is run of a model, and plan a step of it without a limit."""
     settings = Settings(None, ALLOCATED, times)
-    beside = Beside(
+    overhead = Overhead(
         optimizer_bytes(optimizer),
         gradient_bytes(model),
         update_bytes=update_bytes(optimizer),
     )
-    planner = Planner(settings, Shared.of(settings), beside)
+    planner = Planner(settings, Shared.of(settings), overhead)
     with tracing(is_recurrent=True):
         if loss is not None:
             planner.loss_bytes = loss_bytes(model, loss, *inputs)
