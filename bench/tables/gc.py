@@ -30,8 +30,8 @@ def table(path: Path = RESULTS) -> str:
     document = json.loads(path.read_text(encoding="utf-8"))
     machine = document["environment"]
     facts = textwrap.fill(
-        f"{machine['steps']:,} steps, of which each leaves {machine['cycles']} "
-        f"cycles behind, beside {machine['objects']:,} objects in lists of ten: "
+        f"{machine['steps']:,} steps that leave {machine['cycles']} reference cycles "
+        f"each, with {machine['objects']:,} other objects in lists of ten. "
         f"{machine['processor']}, {machine['cores']} cores, {machine['date']}.",
         88,
     )

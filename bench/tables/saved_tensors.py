@@ -35,9 +35,10 @@ def table(path: Path = RESULTS) -> str:
     rows = "\n".join(row(each) for each in document["results"])
     return f"""{HEAD}{rows}
 
-Time of a step beside plain PyTorch's, median of {place["repeats"]} interleaved runs on
-one thread; the most bytes of saved tensors held at a time; and the most that a process
-had resident above what it had before the first step, which has gradients and the
-operations' own memory in it. Percentages are of what plain PyTorch saves; what is not
-listed does not fit. PyTorch {place["torch"]}, {place["processor"]}, {place["date"]}.
+*Time* of a step is relative to plain PyTorch's, the median of {place["repeats"]}
+interleaved runs on one thread. *Held* are the most bytes of saved tensors at a time.
+*Resident* is the most that a process had above its memory before the first step,
+including gradients and the operations' own memory. Percentages are of what plain
+PyTorch saves; limits that do not fit are not listed.
+PyTorch {place["torch"]}, {place["processor"]}, {place["date"]}.
 """

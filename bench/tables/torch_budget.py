@@ -9,7 +9,7 @@ RESULTS = Path(__file__).resolve().parents[1] / "results" / "torch_budget.json"
 LIMITS = """| network | limit | peak | of eager's | predicted | in file | time | plan |
 | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |
 """
-PEERS = """| network | PyTorch's way | its peak | its time | a budget's, at that peak |
+PEERS = """| network | PyTorch's method | peak | time | a budget's, at that peak |
 | --- | --- | ---: | ---: | ---: |
 """
 
@@ -56,7 +56,7 @@ def peer_row(each: dict, budgets: dict[tuple[str, str], dict]) -> str:
 
 
 def noise(results: list[dict]) -> str:
-    """Tell how far eager's steps were from eager's other steps."""
+    """Return how far eager's steps were from eager's other steps."""
     ratios = [each["times_eager"] for each in results if each["method"] == "eager"]
     return f"{100 * max(abs(ratio - 1) for ratio in ratios):.0f} %"
 
@@ -75,10 +75,10 @@ def table(path: Path = RESULTS) -> str:
 
 {PEERS}{second}
 
-Limits are shares of eager's peak; what does not fit by computing again has tensors
-leave for a file (`spill_to`), and what is not listed does not fit so either. Time
-beside eager's, median of {place["repeats"]} turns on one thread: on this machine
-eager's own turns differ by up to {noise(results)}. Where the last column is empty
-another of PyTorch's ways takes less of both. All activations are out of place, which
-computing again needs. PyTorch {place["torch"]}, {place["processor"]}, {place["date"]}.
+Limits are shares of eager's peak. If recomputation is not enough, tensors leave for a
+file (`spill_to`); limits that do not fit even so are not listed. Times are relative to
+eager's, medians of {place["repeats"]} turns on one thread; on this machine eager's own
+turns differ by up to {noise(results)}. If the last column is empty, another of
+PyTorch's methods takes less of both. No activation works in place, which recomputation
+needs. PyTorch {place["torch"]}, {place["processor"]}, {place["date"]}.
 """

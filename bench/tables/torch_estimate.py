@@ -1,4 +1,4 @@
-"""The table of estimated and measured peaks of PyTorch's, out of committed results."""
+"""The table of estimated and measured peaks of PyTorch, from committed results."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def table(path: Path = RESULTS) -> str:
     lines = "\n".join(rows)
     return f"""{HEAD}{lines}
 
-What `mt.estimate(model, (x,), loss=...)` tells, as a part of what was measured: of the
-peak of an eager step (`eager_bytes`), and of one of `mt.budget` without a limit
-(`peak_bytes`), as the pool of `mt.limit_cpu` counts them.
+Results of `mt.estimate(model, (x,), loss=...)` over measured peaks: of an eager step
+(`eager_bytes`), and of a step of `mt.budget` without a limit (`peak_bytes`), as the
+pool of `mt.limit_cpu` counts them.
 PyTorch {place["torch"]}, {place["processor"]}, {place["date"]}.
 """

@@ -1,4 +1,4 @@
-"""The table of what budgets of PyTorch cost where models fit, of committed results."""
+"""The table of the cost of budgets where models fit, from committed results."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def table(path: Path = RESULTS) -> str:
     load = max(each["load"] for each in results)
     return f"""{HEAD}{lines}
 
-Steps on one thread, in turns, with a limit that the step without a plan keeps: medians
-of the turns, with quartiles. Others were at work on the machine (a load of up to
-{load:.0f}), which the column before the last shows.
+Steps run on one thread, in turn, within a limit that a step without a plan keeps, too.
+Ratios are medians of the turns, with quartiles. The machine was busy (a load of up to
+{load:.0f}), as the column *eager again* shows.
 PyTorch {place["torch"]}, {place["processor"]}, {place["date"]}.
 """
