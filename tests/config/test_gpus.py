@@ -18,7 +18,6 @@ import memcfg as mc
 from memcfg import config
 from memcfg.cli import main
 from memcfg.config import LogicalDeviceConfiguration as Configuration
-from memcfg.devices.cuda import _gpu
 from memcfg.errors import (
     MissingDependencyError,
     ResourceExhaustedError,
@@ -33,18 +32,14 @@ NONE = "/nonexistent/libcuda.so.1"
 @pytest.fixture
 def gpu(monkeypatch):
     """The stand-in's GPU, as the configuration finds it."""
-    monkeypatch.setenv("MEMCFG_CUDA_LIBRARY", driver_path())
-    monkeypatch.setattr(_gpu.CudaHardware.__init__, "__defaults__", gpus.DEFAULTS)
-    config.reset()
+    gpus.find_stand_in(monkeypatch)
     (found,) = config.list_physical_devices("GPU")
     return found
 
 
 @pytest.fixture
 def no_gpu(monkeypatch):
-    monkeypatch.delenv("MEMCFG_CUDA_LIBRARY", raising=False)
-    monkeypatch.setattr("memcfg.devices.cuda._detect._LIBRARY", NONE)
-    config.reset()
+    gpus.find_none(monkeypatch)
 
 
 def test_where_tensors_spill_to(gpu, tmp_path):
@@ -266,7 +261,7 @@ def test_logical_gpus_have_limits_of_their_own(gpu):
 
 
 def test_who_trains_on_the_cpu_takes_nothing_of_it(gpu, monkeypatch):
-    monkeypatch.setattr(_gpu, "CudaContext", None)  # it would be called
+    gpus.forbid_contexts(monkeypatch)
     model, _ = fit("/CPU:0")
     assert config.get_memory_limit("CPU:0") is None
     model.close()

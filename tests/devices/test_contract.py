@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import gpus
@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 from artificial import ArtificialDevice
 from calling import CallingKernels
+from internals import Limited, set_step_seconds
 from interpreter import random_values
+from machine import Counter, lossless_codecs
 from networks import NETWORKS, chain
 from swapping import Swapping
 
 import memcfg as mc
 import memcfg.workspaces  # before `logical_device`, which it imports, is replaced
 from memcfg import plan as planning
-from memcfg._core import Counter, lossless_codecs
 from memcfg.devices import CpuDevice, OperandSpec
 from memcfg.errors import (
     InfeasiblePlanError,
@@ -26,9 +27,7 @@ from memcfg.errors import (
     PlanError,
     ResourceExhaustedError,
 )
-from memcfg.plan.search._policy import Lessons, Method
 from memcfg.runtime import OWN_BUFFERS, Executor
-from memcfg.runtime._program import Program
 
 DEVICES = {
     "cpu": lambda **limit: CpuDevice("/device:CPU:0", **limit),
@@ -482,15 +481,9 @@ class Mistaken:
 
 def test_a_plan_is_replaced_amid_training(device, monkeypatch):
     """The arena grows, and nothing else is another than without it."""
-    # Ops are tiny here.
-    monkeypatch.setattr("memcfg.plan.search._reconsidered._MARGIN", 0.0)
-    took = property(
-        lambda self: {"share": 1.0}.get(self.spec.plan.method, 2.0),
-        lambda self, value: None,
+    set_step_seconds(
+        monkeypatch, lambda plan: {"share": 1.0}.get(plan.method, 2.0), margin=0.0
     )
-    monkeypatch.setattr(
-        Program, "least_seconds", took, raising=False
-    )  # so steps are, too
     graph = NETWORKS["branches"]()
     values = random_values(graph)
     expected, other = trained(device, graph, planning.share(), steps=8)
@@ -520,26 +513,6 @@ def test_a_plan_is_replaced_amid_training(device, monkeypatch):
     assert device.pool.stats().current_bytes == 0
 
 
-@dataclass(frozen=True)
-class Limited(Method):
-    """A method that plans within a limit of its own, where the device has none."""
-
-    limit: int = 0
-
-    def __call__(self, graph, limit_bytes=None):
-        return super().__call__(graph, self.limit)
-
-    @classmethod
-    def of(cls, policy, limit):
-        first = cls("capuchin", policy.learns.first.make, swaps=True, limit=limit)
-        lessons = Lessons(first, fed_back)
-        return cls("capuchin", policy.make, swaps=True, learns=lessons, limit=limit)
-
-
-def fed_back(policy, *happened):
-    return Limited.of(planning.capuchin_feedback(policy, *happened), policy.limit)
-
-
 def test_capuchin_learns_from_its_steps(device):
     """A passive step, and plans by what it took, to the bits of one that keeps all."""
     graph = NETWORKS["noisy"]()
@@ -550,7 +523,8 @@ def test_capuchin_learns_from_its_steps(device):
         planning.capuchin(passive=True)(annotated, 64)
     peak = planning.share()(annotated).peak_bytes
     limit = (refused.value.smallest_limit_bytes + peak) // 2
-    executor.load({"train": graph}, Limited.of(planning.capuchin(), limit), values)
+    policy = Limited.of(planning.capuchin(), limit)
+    executor.load({"train": graph}, policy, values)
     specs, found = [], []
     while executor.plans["train"].summary.recosted is None:
         assert len(specs) <= 2 + 3 * 21

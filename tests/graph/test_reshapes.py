@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from internals import leave_out_rewrite
 
 import memcfg as mc
 from memcfg.graph import Builder, gradients, keep_one_shape
-from memcfg.nn.training import _tracing
 
 nn = mc.nn
 BATCH, STEPS, HEADS, WIDTH = 4, 16, 2, 32
@@ -80,7 +80,7 @@ def test_attention_keeps_each_shape_and_weight_once(dtype, monkeypatch):
     }
     assert copies
     assert copies.isdisjoint(kept)
-    monkeypatch.setattr(_tracing, "keep_one_shape", lambda graph: graph)
+    leave_out_rewrite(monkeypatch, "keep_one_shape")
     other = trained("share")
     assert other[:2] == found[:2]  # the same bits
     peaks = [mc.plan.share()(each).peak_bytes for each in (other[2], graph)]

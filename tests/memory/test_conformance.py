@@ -10,9 +10,9 @@ import threading
 
 import numpy as np
 import pytest
+from machine import blocks_of
 from resources import ALL_MAKERS, MAKERS, NAMES, touchable
 
-from memcfg._core import blocks_of
 from memcfg.errors import InvalidFreeError, ResourceExhaustedError
 from memcfg.memory import Block, FailureCallbackResource, PoolStats, Resource
 from memcfg.units import align_up

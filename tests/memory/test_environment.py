@@ -7,8 +7,7 @@ import subprocess
 import sys
 
 import pytest
-
-from memcfg import _core
+from machine import resident_bytes
 
 
 def run_python(source: str, **variables: str) -> str:
@@ -54,7 +53,7 @@ def test_the_tracked_limit_holds_before_any_device_is_used():
     assert run_python(ASK).splitlines() == ["granted"] * 3
 
 
-@pytest.mark.skipif(_core.resident_bytes() == 0, reason="nobody tells what is resident")
+@pytest.mark.skipif(resident_bytes() == 0, reason="nobody tells what is resident")
 def test_the_resident_limit_does():
     refused = run_python(ASK, MEMCFG_MAX_RSS_BYTES="512MiB").splitlines()
     assert len(refused) == 3
@@ -78,7 +77,7 @@ def test_a_share_is_of_the_machine():
     assert 0 < int(told.strip("()").split(",")[0]) < 2**50
 
 
-@pytest.mark.skipif(_core.resident_bytes() == 0, reason="nobody tells what is resident")
+@pytest.mark.skipif(resident_bytes() == 0, reason="nobody tells what is resident")
 def test_less_than_is_resident_already_is_an_error_that_names_the_variable():
     told = run_python(TELL.format(make="Pool()"), MEMCFG_MAX_RSS_BYTES="1MiB")
     assert told.startswith(

@@ -12,11 +12,11 @@ import pytest
 from busy import random_user, repeated
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from machine import live_arenas, live_resources
 from resources import MAKERS
 from terminal_columns import LETTERS, columns
 
 from memcfg import memory
-from memcfg._core import live_arenas, live_resources
 from memcfg.memory import LiveBlock
 from memcfg.units import align_up
 

@@ -9,11 +9,11 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from machine import resident_bytes
 from numpy._core.multiarray import get_handler_name, get_handler_version
 from resources import ALL_MAKERS, NAMES, touchable
 
 from memcfg import memory
-from memcfg._core import resident_bytes
 from memcfg.errors import ResourceExhaustedError
 
 MIB = 2**20

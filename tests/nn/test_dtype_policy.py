@@ -9,12 +9,11 @@ import sys
 
 import numpy as np
 import pytest
+from bfloat16 import round_to_bfloat16, widen
+from internals import leave_out_rewrite
 
 import memcfg as mc
-from memcfg.devices import OperandSpec
-from memcfg.devices.cuda._sources import cuda_source
 from memcfg.errors import KernelError
-from memcfg.ops._dtypes import round_to_bfloat16, widen
 
 nn = mc.nn
 MIXED, BF = "mixed_bfloat16", "bfloat16"
@@ -476,8 +475,7 @@ class TestRuns:
         found = []
         for narrow in (True, False):
             if not narrow:
-                place = "memcfg.nn.training._tracing.narrow_updates"
-                monkeypatch.setattr(place, lambda graph: graph)
+                leave_out_rewrite(monkeypatch, "narrow_updates")
             nn.set_random_seed(1)
             model = nn.Sequential([nn.Input((8, 8, 3)), nn.Flatten(), Scaled()])
             model.add(nn.Dense(5))
@@ -632,10 +630,3 @@ def test_other_simulated_devices_plan_it():
         for policy in ("float32", MIXED)
     ]
     assert peaks[1] < peaks[0]
-
-
-def test_sources_for_cuda_are_of_dtypes_that_it_has():
-    spec = OperandSpec((4,), "bfloat16")
-    for kind, attributes in (("relu", {}), ("reshape", {"shape": (4,)})):
-        with pytest.raises(KernelError, match=f"{kind}' for CUDA takes no bfloat16"):
-            cuda_source(kind, attributes, [spec], [spec])

@@ -6,10 +6,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from machine import decode_bytes, encode_bytes
 
 import memcfg as mc
 from memcfg import ops
-from memcfg._core import decode_bytes, encode_bytes
 
 nn, planning = mc.nn, mc.plan
 datasets = pytest.importorskip("sklearn.datasets")

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from functools import partial
 
+import machine
 import numpy as np
 import pytest
 from artificial import ArtificialDevice
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from internals import set_machine_bytes
 from kernels import onednn
 
 import memcfg as mc
-from memcfg._core import get_num_threads, set_num_threads
 from memcfg.devices import CpuDevice
 from memcfg.devices.cpu import kernel_table
 from memcfg.errors import InfeasiblePlanError
-from memcfg.runtime import _packing
 
 nn = mc.nn
 SHAPE = (4, 8, 8, 3)
@@ -167,7 +167,6 @@ def test_bits_do_not_depend_on_the_blocks_of_a_layout(inputs, units, threads, pl
         random.standard_normal((rows, inputs)).astype(np.float32)
         for rows in (1, 2, 17, 32, 33)
     ]
-    before = get_num_threads()
 
     def run():
         nn.set_random_seed(3)
@@ -180,13 +179,10 @@ def test_bits_do_not_depend_on_the_blocks_of_a_layout(inputs, units, threads, pl
         model.close()
         return found, bytes_
 
-    try:
-        set_num_threads(threads)
+    with machine.threads(threads):
         with_packed, bytes_ = run()
         plainly()
         without, none = run()
-    finally:
-        set_num_threads(before)
     assert len(set(filter(None, bytes_))) <= 1
     assert not any(none)
     for a, b in zip(with_packed, without, strict=True):
@@ -254,7 +250,7 @@ def test_without_a_limit_half_of_the_machine_is_enough(monkeypatch):
     peak, names = model.memory_report().predicted_peak_bytes, packed(model)
     model.close()
     for most in (peak, peak - 64):
-        monkeypatch.setattr(_packing, "machine_bytes", lambda most=most: 2 * most)
+        set_machine_bytes(monkeypatch, 2 * most)
         model = network()
         np.testing.assert_array_equal(model.predict_on_batch(x), expected)
         assert (packed(model) == names) == (most == peak)

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from calling import CallingKernels
 from interpreter import random_values
+from machine import Counter
 from networks import NETWORKS, chain
 
 import memcfg as mc
 from memcfg import plan as planning
-from memcfg._core import Counter
 from memcfg.errors import InfeasiblePlanError, KernelError, ResourceExhaustedError
 from memcfg.graph import Builder
 from memcfg.runtime import (

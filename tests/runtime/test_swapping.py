@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from interpreter import random_values
+from machine import decode_bytes
 from networks import (
     NETWORKS,
     Tracer,
@@ -27,7 +28,6 @@ from swapping import Swapping
 
 import memcfg as mc
 from memcfg import plan as planning
-from memcfg._core import decode_bytes
 from memcfg.errors import KernelError, PlanError
 from memcfg.runtime import Executor
 

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from functools import cache
 
+import machine
 import numpy as np
 import pytest
 
 from memcfg import ops
-from memcfg._core import Kernel, OneDNN, get_num_threads, set_num_threads
+from memcfg._core import Kernel, OneDNN, list_algorithms, make_packing
 from memcfg.devices import OperandSpec
 from memcfg.devices.cpu._onednn_library import find_onednn
 from memcfg.errors import MissingDependencyError
 
+__all__ = [
+    "check_on_threads",
+    "list_algorithms",
+    "make_packing",
+    "onednn",
+    "products_depend_on_threads",
+    "run_kernel",
+]
 ON_LIBRARY = ("conv2d", "dense", "matmul", "lstm", "gru", "simple_rnn")
 
 
@@ -53,17 +62,14 @@ def run_kernel(name, inputs, shapes, attributes=(), pairs=(), dtypes=()):
 def products_depend_on_threads():
     """Whether oneDNN divides the sums of a product by threads here, as with AVX2."""
     generator = np.random.default_rng(0)
-    before, found = get_num_threads(), []
+    found = []
     for m, k, n in ((40, 132, 33), (280, 132, 33), (600, 90, 3000)):
         a, b = (
             generator.standard_normal(s).astype(np.float32) for s in ((m, k), (k, n))
         )
-        try:
-            for threads in (1, 2, 3):
-                set_num_threads(threads)
+        for threads in (1, 2, 3):
+            with machine.threads(threads):
                 found.append(run_kernel("matmul", [a, b], [(m, n)])[0])
-        finally:
-            set_num_threads(before)
     groups = (found[place : place + 3] for place in range(0, len(found), 3))
     return any(not np.array_equal(group[0], each) for group in groups for each in group)
 

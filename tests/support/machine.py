@@ -1,8 +1,4 @@
-"""What the process takes of the machine: memory, and threads for kernels.
-
-`memcfg._core` counts and sets these for the package; tests outside of tests/core ask
-here.
-"""
+"""What `memcfg._core` counts and codes, for tests of the rooms above it."""
 
 from __future__ import annotations
 
@@ -10,7 +6,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from memcfg._core import (
+    Counter,
+    blocks_of,
+    decode_bytes,
+    encode_bytes,
     get_num_threads,
+    live_arenas,
+    live_resources,
+    lossless_codecs,
     resident_bytes,
     set_num_threads,
     tracked_bytes,
@@ -19,7 +22,19 @@ from memcfg._core import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["get_num_threads", "resident_bytes", "threads", "tracked_bytes"]
+__all__ = [
+    "Counter",
+    "blocks_of",
+    "decode_bytes",
+    "encode_bytes",
+    "get_num_threads",
+    "live_arenas",
+    "live_resources",
+    "lossless_codecs",
+    "resident_bytes",
+    "threads",
+    "tracked_bytes",
+]
 
 
 @contextmanager

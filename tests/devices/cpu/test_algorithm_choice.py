@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
-import threading
 import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from internals import (
+    forget_choices,
+    forget_warnings,
+    rewrite_times,
+    set_kernel_seconds,
+)
 from kernels import onednn
 
 import memcfg as mc
-from memcfg.devices import (
-    CpuDevice,
-    OperandSpec,
-    _algorithm_choice,
-    _algorithm_times,
-    _file_cache,
-)
-from memcfg.devices._algorithm_choice import choose_fastest
+from memcfg.devices import CpuDevice, OperandSpec
 from memcfg.devices.cpu import kernel_table
 from memcfg.errors import KernelError
 
@@ -31,8 +27,8 @@ VARIABLE, CACHE = "MEMCFG_CPU_ALGORITHMS", "MEMCFG_ALGORITHM_CACHE"
 @pytest.fixture(autouse=True)
 def folder(monkeypatch, tmp_path):
     """Nothing is chosen yet in this process, or kept on the disk."""
-    monkeypatch.setattr(_algorithm_choice, "_chosen", {})
-    monkeypatch.setattr(_file_cache, "_told", set())
+    forget_choices(monkeypatch)
+    forget_warnings(monkeypatch)
     found = tmp_path / "seconds"
     monkeypatch.setenv(CACHE, str(found))
     return found
@@ -62,21 +58,15 @@ def names(device, op=None):
     return [row[0] for row in device.kernels.algorithms(*(op or convolution()))]
 
 
-def forget(monkeypatch):
-    """Be as another process."""
-    monkeypatch.setattr(_algorithm_choice, "_chosen", {})
-
-
 def seconds(monkeypatch, table):
     """Have the algorithms take these seconds; count how often they are measured."""
     calls = []
 
-    def measure_runs(kernel, pool):
-        del pool
+    def measured(kernel):
         calls.append(kernel.algorithm)
         return table[kernel.algorithm]
 
-    monkeypatch.setattr("memcfg.devices.cpu._native.measure_runs", measure_runs)
+    set_kernel_seconds(monkeypatch, measured)
     return calls
 
 
@@ -126,10 +116,10 @@ def test_a_choice_is_kept_on_the_disk(ask, monkeypatch):
     calls = seconds(monkeypatch, {"onednn": 3.0, "brgemm": 3.0, "direct": 2.0})
     assert names(ask("fastest"))[0] == "direct"
     count = len(calls)
-    forget(monkeypatch)
+    forget_choices(monkeypatch)
     seconds(monkeypatch, {})  # would be KeyError
     assert names(ask("fastest"))[0] == "direct"
-    forget(monkeypatch)
+    forget_choices(monkeypatch)
     monkeypatch.setenv(CACHE, "none")
     calls = seconds(monkeypatch, {"onednn": 1.0, "brgemm": 3.0, "direct": 2.0})
     assert names(ask("fastest"))[0] == "onednn"
@@ -150,7 +140,7 @@ def test_without_the_memory_to_measure_it_is_the_librarys_choice(ask, monkeypatc
     assert names(small)[0] == "onednn"
     seconds(monkeypatch, {"onednn": 3.0, "brgemm": 3.0, "direct": 2.0})
     assert names(ask("fastest"))[0] == "onednn"  # as all plans of this process have it
-    forget(monkeypatch)
+    forget_choices(monkeypatch)
     assert names(ask("fastest"))[0] == "direct"  # nothing was kept on the disk
 
 
@@ -168,18 +158,17 @@ def test_a_damaged_file_is_measured_again(ask, monkeypatch, folder, damage):
     assert names(ask("fastest"))[0] == "direct"
     (path,) = folder.iterdir()
     data = path.read_bytes()
-    cache = _file_cache.FileCache(folder, _algorithm_times._KEPT)
     if damage == "short":
         path.write_bytes(data[:-1])
     elif damage == "flipped":
         path.write_bytes(data[:-3] + bytes([data[-3] ^ 1]) + data[-2:])
     else:
-        text = {"other": [], "negative": dict.fromkeys(names(ask("fastest")), -1)}
-        cache.write(path.stem, json.dumps(text[damage]).encode())
-    forget(monkeypatch)
+        times = {"other": [], "negative": dict.fromkeys(names(ask("fastest")), -1)}
+        rewrite_times(path, json.dumps(times[damage]))
+    forget_choices(monkeypatch)
     with pytest.warns(RuntimeWarning, match="seconds in .* is damaged"):
         assert names(ask("fastest"))[0] == "direct"
-    forget(monkeypatch)
+    forget_choices(monkeypatch)
     seconds(monkeypatch, {})  # it is whole again
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -202,43 +191,7 @@ def test_a_folder_that_cannot_be_written_to_is_told_of_once(ask, monkeypatch, tm
         assert names(device, convolution(units=16))[0] == "direct"
 
 
-@given(
-    times=st.lists(st.floats(1e-6, 10), min_size=1, max_size=5),
-    unknown=st.booleans(),
-)
-def test_the_rule(times, unknown):
-    """The first, unless another takes 5 % less; brute force."""
-    labels = [f"a{i}" for i in range(len(times))]
-    measured = [0.0, *times[1:]] if unknown else times
-    _algorithm_choice._chosen.clear()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(CACHE, "none")
-        found = choose_fastest(labels, ("here",), "op", lambda: measured)
-    best = times.index(min(times))
-    expected = best if not unknown and times[best] < 0.95 * times[0] else 0
-    assert found == labels[expected]
-
-
-def test_threads_choose_once(monkeypatch):
-    monkeypatch.setenv(CACHE, "none")
-    calls, found = [], []
-
-    def measure():
-        calls.append(1)
-        return [2.0, 1.0 / len(calls)]
-
-    def choose():
-        found.append(choose_fastest(["a", "b"], ("here",), "op", measure))
-
-    threads = [threading.Thread(target=choose) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert (len(calls), found) == (1, ["b"] * 4)
-
-
-def test_policies_have_the_same_bits(ask, monkeypatch):
+def test_policies_have_the_same_bits(ask, folder):
     """Measured in earnest: whatever is chosen, it is the same for all."""
     ask("fastest")
     x = np.random.default_rng(0).standard_normal((4, 8, 8, 3)).astype(np.float32)
@@ -262,4 +215,4 @@ def test_policies_have_the_same_bits(ask, monkeypatch):
     for other in weights[1:]:
         for a, b in zip(weights[0], other, strict=True):
             np.testing.assert_array_equal(a, b)
-    assert _algorithm_choice._chosen
+    assert folder.exists()

@@ -9,11 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from interpreter import random_values
 from kernel_cases import Case, check, convolutions, depthwise, execute, f32, normal
-from kernels import onednn
+from kernels import list_algorithms, onednn
 from networks import chain
 
 from memcfg import plan as planning
-from memcfg._core import list_algorithms
 from memcfg.devices import CpuDevice, OperandSpec
 from memcfg.devices.cpu import kernel_table
 from memcfg.errors import KernelError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
+import machine
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -23,8 +24,7 @@ from kernel_cases import (
 )
 
 from memcfg import ops
-from memcfg._core import Pool, Program, set_num_threads
-from memcfg.devices import OperandSpec
+from memcfg.devices import CpuDevice, OperandSpec
 from memcfg.devices.cpu import kernel_table
 from memcfg.errors import KernelError, MissingDependencyError
 
@@ -302,21 +302,18 @@ def execute_in_program(table, case: Case, threads: int):
         sizes.append(nbytes)
         end += -(-nbytes // 64) * 64 + 64
     with_scratch = offsets.pop(), sizes.pop()
-    pool = Pool()
-    arena = pool.arena(end)
+    device = CpuDevice("/device:CPU:0")
+    arena = device.pool.arena(tag="test")
     arena.grow(end)
     view = np.frombuffer(arena, np.uint8)
     view[:] = 0xFF
     for offset, x in zip(offsets, case.inputs, strict=False):
         view[offset : offset + x.nbytes] = x.reshape(-1).view(np.uint8)
-    program = Program(arena)
+    program = device.program(arena, {})
     bound = made.instruction()
     program.compute(bound, offsets, sizes, with_scratch[0])
-    before = set_num_threads(threads)
-    try:
+    with machine.threads(threads):
         program.run()
-    finally:
-        set_num_threads(before)
     outside = np.ones(end, bool)
     for offset, nbytes in [*zip(offsets, sizes, strict=True), with_scratch]:
         outside[offset : offset + nbytes] = False

@@ -10,9 +10,8 @@ from family_cases import following_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_cases import Case, Room, check, execute, f32, normal
-from kernels import onednn
+from kernels import make_packing, onednn
 
-from memcfg._core import make_packing
 from memcfg.devices import OperandSpec
 from memcfg.devices.cpu import kernel_table
 from memcfg.errors import KernelError

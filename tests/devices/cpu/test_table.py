@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from kernels import onednn
 
-from memcfg._core import Pool, Program
-from memcfg.devices import OperandSpec
+from memcfg.devices import CpuDevice, OperandSpec
 from memcfg.devices.cpu import kernel_table
 from memcfg.errors import KernelError, MissingDependencyError
 
@@ -78,12 +77,13 @@ def test_the_reference_runs_in_an_arena_and_lets_nan_pass():
     specs = [OperandSpec((2, 3), "float32"), OperandSpec((3,), "float32")]
     made = kernel_table("reference").make("bias", {}, specs, specs[:1])
     assert (made.algorithm, made.scratch_bytes) == ("reference", 0)
-    arena = Pool().arena(256)
+    device = CpuDevice("/device:CPU:0")
+    arena = device.pool.arena(tag="test")
     arena.grow(256)
     view = np.frombuffer(arena, np.uint8)
     view[:24].view(np.float32)[:] = [0, 1, 2, 3, np.inf, np.nan]
     view[64:76].view(np.float32)[:] = [10, -np.inf, 30]
-    program = Program(arena)
+    program = device.program(arena, {})
     kernel = made.instruction()
     program.compute(kernel, [0, 64, 128], [24, 12, 24], None)
     program.run()

@@ -17,12 +17,10 @@ import gpu_profile
 import gpus
 import numpy as np
 import pytest
-from cuda_stand_in import driver_path
 from scripts import script
 
-from memcfg import config, ops
+from memcfg import ops
 from memcfg.commands._digits import residual_network
-from memcfg.devices.cuda import _gpu
 
 gpu_report = script("gpu_report")
 ABI = Path(__file__).parents[3] / "_native/include/memcfg/cuda_abi.h"
@@ -30,11 +28,9 @@ ABI = Path(__file__).parents[3] / "_native/include/memcfg/cuda_abi.h"
 
 @pytest.fixture
 def gpu(monkeypatch):
-    monkeypatch.setenv("MEMCFG_CUDA_LIBRARY", driver_path())
-    monkeypatch.setattr(_gpu.CudaHardware.__init__, "__defaults__", gpus.DEFAULTS)
+    gpus.find_stand_in(monkeypatch)
     monkeypatch.setattr(gpu_checks, "SMALL", True)
     monkeypatch.setattr(gpu_checks, "SLACK", 0)  # there is nothing but pools
-    config.reset()
 
 
 # What it has not: pycuda, and tests for a GPU. PyTorch with CUDA may be missing.

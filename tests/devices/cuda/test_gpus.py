@@ -13,17 +13,14 @@ import cudnn_stand_in
 import gpus
 import numpy as np
 import pytest
-from cuda_stand_in import driver_path
+from internals import set_copy_seconds
 from interpreter import random_values
 from networks import chain
 
 from memcfg import plan as planning
-from memcfg._core import CudaDriver
-from memcfg.devices import OperandSpec, _copy_times
-from memcfg.devices.cuda._gpu import CudaHardware
+from memcfg.devices import OperandSpec
 from memcfg.errors import (
     KernelError,
-    MissingDependencyError,
     ResourceExhaustedError,
 )
 from memcfg.runtime import Executor
@@ -197,7 +194,7 @@ def test_the_op_is_named_whose_source_does_not_compile():
             raise KernelError("kernel.cu(1): error: no")
         return gpus.compile_for_stand_in(text, capability)
 
-    hardware = CudaHardware(CudaDriver(driver_path()), 0, refuse)
+    hardware = gpus.fresh(compiler=refuse)
     device = gpus.made(hardware)
     arena = device.pool.arena(tag="test")
     arena.grow(4096)
@@ -216,8 +213,7 @@ def test_a_source_that_does_not_compile_changes_nothing():
     def refuse(text, capability):
         raise KernelError("line 1: no")
 
-    driver = CudaDriver(driver_path())
-    device = gpus.made(CudaHardware(driver, 0, refuse))
+    device = gpus.made(gpus.fresh(compiler=refuse))
     arena = device.pool.arena(tag="test")
     arena.grow(4096)
     program = device.program(arena, {})
@@ -285,11 +281,6 @@ def test_a_forked_child_is_told(device, arena):
     os.close(writer)
 
 
-def test_an_empty_driver_has_no_gpu(tmp_path):
-    with pytest.raises(MissingDependencyError):
-        CudaDriver(str(tmp_path / "libcuda.so.1"))
-
-
 # -- threads, and other libraries --------------------------------------------
 
 
@@ -301,7 +292,7 @@ def test_threads_compile_a_source_once():
         time.sleep(0.05)
         return gpus.compile_for_stand_in(text, capability)
 
-    hardware = CudaHardware(CudaDriver(driver_path()), 0, compiler, *gpus.DEFAULTS[1:])
+    hardware = gpus.fresh(compiler=compiler)
     device = gpus.made(hardware)
     functions = []
 
@@ -330,7 +321,7 @@ def test_a_source_that_failed_is_compiled_again():
             raise KernelError("no nvcc today")
         return gpus.compile_for_stand_in(text, capability)
 
-    hardware = CudaHardware(CudaDriver(driver_path()), 0, compiler, *gpus.DEFAULTS[1:])
+    hardware = gpus.fresh(compiler=compiler)
     kernels = gpus.made(hardware).kernels
     launches = kernels.make("add", {}, [VECTOR, VECTOR], [VECTOR]).bind([0, 64, 128], 0)
     with pytest.raises(KernelError, match="no nvcc today"):
@@ -376,11 +367,7 @@ def test_a_wait_that_somebody_asks_for_is_for_everything(device):
 def test_streams_are_measured_once_a_process(device, tier, monkeypatch, tmp_path):
     """Copies that were captured, in memory that goes again; nothing is on the disk."""
     monkeypatch.setenv("MEMCFG_ALGORITHM_CACHE", str(tmp_path / "seconds"))
-    sizes = iter([2.0, 5.0])
-    real = _copy_times._shortest
-    monkeypatch.setattr(
-        _copy_times, "_shortest", lambda run: real(run) * 0 + next(sizes)
-    )
+    set_copy_seconds(monkeypatch, [2.0, 5.0])
     for _ in range(2):
         assert device.copy_rate(tier) == pytest.approx((64 << 20) / 5)
     assert device.pool.stats().current_bytes == 0

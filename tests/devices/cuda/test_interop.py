@@ -10,13 +10,11 @@ from types import ModuleType, SimpleNamespace
 import gpus
 import numpy as np
 import pytest
-from cuda_stand_in import driver_path, late, reset
+from cuda_stand_in import late, reset
 
 import memcfg as mc
 from memcfg import config
-from memcfg._core import CudaStream, engine
 from memcfg.config import LogicalDeviceConfiguration as Configuration
-from memcfg.devices.cuda import _gpu
 from memcfg.errors import MissingDependencyError, ResourceExhaustedError
 
 MIB = 1 << 20
@@ -25,9 +23,7 @@ MIB = 1 << 20
 @pytest.fixture
 def gpu(monkeypatch):
     """The stand-in's GPU, of 4 and 8 MiB."""
-    monkeypatch.setenv("MEMCFG_CUDA_LIBRARY", driver_path())
-    monkeypatch.setattr(_gpu.CudaHardware.__init__, "__defaults__", gpus.DEFAULTS)
-    config.reset()
+    gpus.find_stand_in(monkeypatch)
     (found,) = config.list_physical_devices("GPU")
     config.set_logical_device_configuration(
         found, [Configuration(memory_limit=limit) for limit in (4, 8)]
@@ -65,7 +61,7 @@ class OwnStream:
     """CuPy's: it destroys its stream when it is garbage."""
 
     def __init__(self, context):
-        self.stream = CudaStream(context)
+        self.stream = gpus.CudaStream(context)
         self.ptr = self.stream.handle
 
 
@@ -147,7 +143,7 @@ def test_pycuda_takes_and_frees_in_the_pool(gpu, monkeypatch):
 
 def test_pytorch_is_given_the_functions_of_c(gpu, monkeypatch):
     installed = []
-    monkeypatch.setattr(  # installing is for ever; test_allocators.py does it
+    monkeypatch.setattr(  # installing is for ever; test_cuda_allocators.py does it
         "memcfg.interop.CudaAllocator",
         lambda pool, context, tag: SimpleNamespace(
             install=lambda: installed.append(pool) or 77
@@ -165,7 +161,7 @@ def test_pytorch_is_given_the_functions_of_c(gpu, monkeypatch):
     torch.cuda = SimpleNamespace(memory=memory)
     monkeypatch.setitem(sys.modules, "torch", torch)
     found = mc.interop.torch_allocator("/GPU:1")
-    names = (engine.__file__, "memcfg_cuda_allocate", "memcfg_cuda_free")
+    names = (gpus.ENGINE, "memcfg_cuda_allocate", "memcfg_cuda_free")
     assert found.names == names
     assert recorded == [77]
     assert [pool.name for pool in installed] == ["/device:GPU:1"]

@@ -1,4 +1,4 @@
-"""The CUDA of ops without an expression, compiled for the host, and all of it by nvcc.
+"""The CUDA of ops, compiled for the host, and all of it by nvcc.
 
 Each op computes what it means in NumPy, and keeps the promises of every kernel, in
 whichever order its blocks and threads run.
@@ -6,13 +6,14 @@ whichever order its blocks and threads run.
 
 from __future__ import annotations
 
+import struct
 import warnings
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from cuda_compiler import HostCuda, compile_with_nvcc
-from elementwise_cases import ATTRIBUTES, count_outputs, operands_of
+from cuda_compiler import HostCuda, compile_with_nvcc, run_source
+from elementwise_cases import ATTRIBUTES, ROUGH, bits, count_outputs, operands_of
 from family_cases import (
     CPU_ONLY,
     EXACT,
@@ -24,11 +25,18 @@ from family_cases import (
     source_of,
 )
 from hypothesis import given, settings
-from kernel_cases import Case, check, check_convolution, convolutions, depthwise, pools
+from kernel_cases import check, check_convolution, convolutions, depthwise, pools
 
 from memcfg import ops
 from memcfg.devices import OperandSpec
-from memcfg.devices.cuda._sources import _writer, cuda_source
+from memcfg.devices.cuda._sources import (
+    Launch,
+    Number,
+    Operand,
+    Scratch,
+    _writer,
+    cuda_source,
+)
 from memcfg.errors import KernelError
 
 
@@ -134,7 +142,8 @@ def test_joined_sources_define_a_kernel_once():
 
 def test_operands_without_a_kernel():
     x, wide = OperandSpec((2, 3), "float32"), OperandSpec((2, 3), "float64")
-    step = OperandSpec((), "int64")
+    step, narrow = OperandSpec((), "int64"), OperandSpec((4,), "bfloat16")
+    shape = {"shape": (4,)}
     for name, attributes, inputs, outputs, words in (
         ("softmax", {}, [wide], [wide], "inputs of float32, not"),
         ("argmax", {}, [x], [x], "has outputs .*int32"),
@@ -146,6 +155,14 @@ def test_operands_without_a_kernel():
         ("dropout", {"rate": 2, "key": 0}, [x, step], [x], "rate 2 is not in"),
         ("constant", {"shape": (2, 3), "data": "00"}, [], [x], "2 digits"),
         ("bias", {}, [x], [x], "takes 2 inputs"),
+        ("relu", {}, [wide], [x], "reads float32, not float64"),
+        ("relu", {}, [x], [wide], "writes float32, not float64"),
+        ("relu", {}, [x, x], [x], "takes 1 inputs"),
+        ("no_such", {}, [x], [x], "unknown op type"),
+        ("relu", {}, [narrow], [narrow], "relu' for CUDA takes no bfloat16"),
+        ("reshape", shape, [narrow], [narrow], "reshape' for CUDA takes no bfloat16"),
+        ("affine", {}, [x], [x], "needs the attribute"),
+        ("adam", ATTRIBUTES, [x] * 6, [x, x, step], "several sizes|writes float32"),
     ):
         with pytest.raises(KernelError, match=words):
             cuda_source(name, attributes, inputs, outputs)
@@ -165,6 +182,100 @@ def test_every_type_of_op_has_a_source():
     assert set(all_cases()) == set(PLAIN)
 
 
+# Element-wise ops, whose sources are written from their expressions.
+
+ELEMENTWISE = [kind.name for kind in ops.op_types() if kind.formula is not None]
+
+
+def elementwise_source(name, count, attributes=ATTRIBUTES):
+    kind = ops.op_type(name)
+    inputs = [OperandSpec(x.shape, x.dtype.name) for x in operands_of(kind, count)]
+    outputs = [OperandSpec((count,), "float32")] * count_outputs(kind)
+    return cuda_source(name, attributes, inputs, outputs)
+
+
+@pytest.fixture(scope="module")
+def formulas():
+    """The sources of all element-wise ops, which are compiled at once."""
+    settings = [ATTRIBUTES, {**ATTRIBUTES, "nesterov": False}]
+    return "".join(
+        elementwise_source(n, 1, a).text for n in ELEMENTWISE for a in settings
+    )
+
+
+@pytest.mark.parametrize("name", ELEMENTWISE)
+def test_an_elementwise_op_computes_what_it_means(formulas, name):
+    kind = ops.op_type(name)
+    for nesterov in (False, True) if name.startswith("sgd_momentum") else (False,):
+        attributes = {**ATTRIBUTES, "nesterov": nesterov}
+        for count in (0, 1, 1003):
+            inputs = operands_of(kind, count)
+            shapes = [(count,)] * count_outputs(kind)
+            found = run_source(name, inputs, shapes, attributes, text=formulas)
+            expected = [np.empty(shape, np.float32) for shape in shapes]
+            with np.errstate(all="ignore"):
+                kind.numpy(attributes, inputs, expected)
+            for one, meaning in zip(found, expected, strict=True):
+                rtol, atol = (1e-4, 1e-5) if name.startswith(ROUGH) else (1e-5, 1e-30)
+                np.testing.assert_allclose(one, meaning, rtol=rtol, atol=atol)
+        pairs = [dict(kind.in_place)]
+        if not kind.formula.state:
+            pairs = [{i: 0} for i, _ in kind.in_place]
+        for each in pairs:
+            again = run_source(
+                name, inputs, shapes, attributes, each, text=formulas, backwards=True
+            )
+            assert list(map(bits, again)) == list(map(bits, found))
+
+
+def test_a_loop_of_more_elements_than_threads(formulas):
+    x = np.arange(5_000_001, dtype=np.float32)
+    (found,) = run_source("add", [x, x], [x.shape], text=formulas)
+    np.testing.assert_array_equal(found, 2 * x)
+
+
+def test_lengths_and_attributes_are_no_part_of_a_source():
+    other = {**ATTRIBUTES, "beta_1": 0.5, "epsilon": 1e-3}
+    assert (
+        elementwise_source("adam", 7).text
+        == elementwise_source("adam", 9000, other).text
+    )
+    assert elementwise_source("adam", 7).text.isascii()
+
+
+def test_a_users_formula_has_a_source():
+    kind = ops.elementwise("a user's, 2×", lambda x, *, by=2.0: x * by + 0.1)
+    try:
+        x = np.float32([1, 2, np.nan])
+        (found,) = run_source(kind.name, [x], [x.shape], {"by": 3})
+        np.testing.assert_array_equal(found, x * np.float32(3) + np.float32(0.1))
+        (gradient,) = kind.formula.gradients
+        (found,) = run_source(gradient, [x], [x.shape], {"by": -np.inf})
+        np.testing.assert_array_equal(found, x * -np.inf)
+    finally:
+        ops.unregister(kind.name)
+
+
+def test_parameters_lie_as_a_kernel_has_them():
+    launch = Launch(
+        "f",
+        (1, 1, 1),
+        (256, 1, 1),
+        0,
+        (
+            Number("uint32", 7),
+            Operand(1, 16),
+            Number("float32", 0.5),
+            Number("float64", 0.25),
+            Scratch(256),
+            Number("float32", 1e300),
+        ),
+    )
+    packed, offsets = launch.pack([1000, 2000], 4096)
+    assert offsets == (0, 8, 16, 24, 32, 40)
+    assert packed == struct.pack("<IxxxxQfxxxxdQf", 7, 2016, 0.5, 0.25, 4352, np.inf)
+
+
 @pytest.mark.parametrize(
     ("architecture", "form"),
     [
@@ -175,9 +286,5 @@ def test_every_type_of_op_has_a_source():
 )
 def test_nvcc_compiles_all_sources(everything, architecture, form):
     texts = [everything]
-    for kind in ops.op_types():
-        if kind.formula is not None:
-            outputs = [((8,), "float32")] * count_outputs(kind)
-            inputs = operands_of(kind, 8)
-            texts.append(source_of(Case(kind.name, inputs, outputs, ATTRIBUTES)).text)
+    texts += [elementwise_source(name, 8).text for name in ELEMENTWISE]
     assert compile_with_nvcc("".join(texts), architecture, form)

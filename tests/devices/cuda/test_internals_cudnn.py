@@ -1,23 +1,32 @@
-"""Convolutions by cuDNN: what is asked of it, on a double that checks and computes."""
+"""Convolutions by cuDNN: on a double that checks and computes, and its real plans."""
 
 from __future__ import annotations
 
 import builtins
 import gc
+import json
 import os
+import shutil
+import subprocess
 import sys
 import threading
 import warnings
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
+from importlib.util import find_spec
+from math import prod
+from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
 import cuda_stand_in
+import cudnn_plans
 import cudnn_stand_in
 import gpus
 import numpy as np
 import pytest
+from cudnn_plans import GPUS, MISSING
 from cudnn_stand_in import ENGINES, PLAIN, STAGED
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,7 +37,8 @@ from memcfg import plan as planning
 from memcfg._core import CudaStream
 from memcfg.devices import OperandSpec
 from memcfg.devices.cuda import _cudnn
-from memcfg.devices.cuda._convolution_spec import describe_convolution
+from memcfg.devices.cuda._convolution_ranks import ranked, workspace_limit
+from memcfg.devices.cuda._convolution_spec import ConvolutionSpec, describe_convolution
 from memcfg.devices.cuda._cudnn import find_cudnn
 from memcfg.errors import KernelError, MemcfgError, MissingDependencyError
 from memcfg.ops import op_type
@@ -759,3 +769,169 @@ def test_a_library_that_does_not_work_is_told(without, module, monkeypatch):
     monkeypatch.setenv("MEMCFG_CUDNN", "required")
     with pytest.raises(KernelError, match="does not work"):
         fresh().kernels.make(*SMALL)
+
+
+# -- the order of plans, against what they took on a GPU -----------------------
+
+RESULTS = Path(__file__).parents[3] / "bench/results"
+
+
+MIB = 1 << 20
+
+
+def spec_of(op, images, side, channels, units):
+    x, y = (images, side, side, channels), (images, side, side, units)
+    return ConvolutionSpec(op, x, (3, 3, channels, units), y, (1, 1), (1, 1), SAME)
+
+
+RANKED = spec_of("conv2d", 32, 16, 64, 128)
+
+
+def measured():
+    """Yield convolutions that an H100 timed: with all plans, and their milliseconds."""
+    (path,) = RESULTS.glob("cudnn-nvidia-h100-*.json")
+    for row in json.loads(path.read_text())["times"]:
+        if row["workspace"] != "4 GiB":
+            continue
+        spec = spec_of(*(row[k] for k in ("op", "images", "side", "channels", "units")))
+        times = {each["plan"]: each["milliseconds"] for each in row["plans"]}
+        del times["cuda"]
+        times = {name: ms for name, ms in times.items() if name != "eng0"}
+        yield spec, times
+
+
+def test_the_first_plan_is_about_the_fastest_that_was_measured():
+    first, own, best = 0.0, 0.0, 0.0
+    for spec, times in measured():
+        order = ranked(times, spec, 90, tf32=False)
+        assert sorted(order) == sorted(times)
+        if spec.x[3] < 64:
+            assert order == list(times)
+            continue
+        took, least = times[order[0]], min(times.values())
+        assert took <= 1.35 * least, (spec, order[0])
+        first, own, best = first + took, own + times[next(iter(times))], best + least
+    assert first < 1.03 * best
+    assert own > 1.3 * best
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        replace(RANKED, kernel=(1, 1, 64, 128)),
+        replace(RANKED, strides=(2, 2)),
+        replace(RANKED, dilation=(2, 2)),
+        replace(RANKED, padding=((0, 1), (0, 1))),
+        replace(RANKED, kernel=(3, 3, 1, 128)),  # groups
+        replace(RANKED, op_type="conv2d_bias"),
+    ],
+)
+def test_what_was_not_measured_is_as_cudnn_ranks_it(spec):
+    names = ["eng28", "eng70_k2=2_k18=0", "eng50", "eng70_k2=4_k18=0", "eng17_k25=0"]
+    assert ranked(names, spec, 90, tf32=False) == names
+    for capability, tf32 in ((80, False), (120, False), (90, True)):
+        assert ranked(names, RANKED, capability, tf32=tf32) == names
+
+
+def test_a_number_of_a_plan_is_read_to_its_end():
+    names = ["eng70_k2=40_k18=0", "eng505", "eng70_k2=2_k18=0", "eng28"]
+    assert ranked(names, RANKED, 90, tf32=False) == [
+        *("eng70_k2=2_k18=0", "eng70_k2=40_k18=0", "eng505", "eng28")
+    ]
+    gradient = replace(RANKED, op_type="conv2d_gradient_input")
+    assert ranked(["eng505", "eng50"], gradient, 90, tf32=False) == ["eng50", "eng505"]
+
+
+@pytest.mark.parametrize("op", ["conv2d", "conv2d_bias", "conv2d_gradient_input"])
+def test_workspace_grows_with_the_images_between_two_bounds(op):
+    limits = [
+        workspace_limit(spec_of(op, images, 16, 128, 128)) / MIB
+        for images in (1, 170, 256, 512, 4096)
+    ]
+    assert limits == [64, 64, 96, 192, 256]
+
+
+# -- the plans of the real library, without a GPU -------------------------------
+
+LOPSIDED = ("asymmetric", "dilated")  # their padding
+
+
+DRIVER = (
+    *("cuGetErrorString", "cuModuleGetFunction", "cuModuleLoadData"),
+    *("cuModuleUnload", "cuTensorMapEncodeIm2col", "cuTensorMapEncodeTiled"),
+)
+
+
+# Cases that no cuDNN engine computes exactly; a generated kernel does.
+WITHOUT = {
+    *((name, f"conv2d_bias, {what}") for name in GPUS for what in LOPSIDED),
+    *(("A100", f"{kind}, {what}") for kind in cudnn_plans.KINDS for what in LOPSIDED),
+    *((name, "conv2d_gradient_kernel, gaps") for name in GPUS),
+    ("A100", "conv2d_gradient_kernel, one unit"),
+}
+
+
+@cache
+def planned(folder, tf32=False):
+    """Plan in another process, whose driver library is none."""
+    if find_spec("cudnn") is None:
+        pytest.skip("needs nvidia-cudnn-frontend")
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("needs g++")
+    source = "".join(f'extern "C" int {name}() {{ return 100; }}\n' for name in DRIVER)
+    stub = folder / "libcuda.so.1"
+    command = [compiler, "-x", "c++", "-shared", "-fPIC", "-", "-o", str(stub)]
+    command += ["-Wl,-soname,libcuda.so.1"]
+    subprocess.run(command, input=source, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, cudnn_plans.__file__, str(stub)],
+        env={**os.environ, "MEMCFG_CUDA_TF32": str(int(tf32))},
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parent,
+    )
+    if done.returncode == MISSING:
+        pytest.skip(done.stdout.strip())
+    assert done.returncode == 0, done.stderr[-4000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("driver")
+
+
+def test_every_convolution_has_plans_within_the_limit(folder):
+    answer = planned(folder)
+    assert answer["told"] == []
+    specs = dict(cudnn_plans.specs())
+    for name in GPUS:
+        for what, spec in specs.items():
+            plans = answer["plans"][f"{name}, {what}"]
+            # A divided batch has plans of its parts, and of the whole.
+            assert len(plans) <= 8 * (2 if what.endswith("large") else 1), (name, what)
+            assert plans or (name, what) in WITHOUT
+            names = [each for each, _, _ in plans]
+            assert len(set(names)) == len(names)
+            assert all(each.startswith("cudnn:eng") for each in names)
+            turned = spec.kernel[3] > 1 and prod(spec.kernel[:3]) > 1
+            kernel = -(-4 * prod(spec.kernel) // 256) * 256 if turned else 0
+            for _, workspace, scratch in plans:
+                assert 0 <= workspace <= workspace_limit(spec)
+                needed = kernel + workspace
+                assert scratch == (needed + 256 if needed else 0)
+
+
+def test_some_plan_of_the_forward_phase_needs_little(folder):
+    """So that a planner has a choice; gradients of images turn them in workspace."""
+    for what, plans in planned(folder)["plans"].items():
+        if "gradient" not in what and plans:
+            assert min(workspace for _, workspace, _ in plans) < 1 << 20, what
+
+
+def test_tf32_adds_plans_that_come_first(folder):
+    exact, short = planned(folder)["plans"], planned(folder, tf32=True)["plans"]
+    for name in GPUS:
+        what = f"{name}, conv2d, common"
+        assert short[what][0] not in exact[what]

@@ -1,7 +1,8 @@
-"""What nvcc has compiled, kept on the disk: whole or not at all. pycuda is a fake."""
+"""Caches of compiled code and of times: the user's own, whole or not at all."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import resource
@@ -9,17 +10,190 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
+import threading
 import types
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from internals import forget_choices, forget_warnings
 
-from memcfg.devices import _file_cache
+from memcfg.devices import _algorithm_choice, _algorithm_times, _file_cache
+from memcfg.devices._algorithm_choice import choose_fastest
 from memcfg.devices._file_cache import find_file_cache
 from memcfg.devices.cuda import _nvcc
 from memcfg.devices.cuda._nvcc import IMAGES, compile_with_nvcc
 from memcfg.errors import KernelError, MissingDependencyError
+
+KEY, DATA, NOBODY = "a" * 64, b"compiled", 65534
+KINDS = {"cuda": IMAGES, "algorithms": _algorithm_times._KEPT}
+if importlib.util.find_spec("torch"):
+    from memcfg.torch.limit import _allocator_library
+    from memcfg.torch.trace import _costs
+
+    KINDS |= {"torch": _allocator_library.COMPILED, "torch_costs": _costs._KEPT}
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="gives files away")
+
+
+@pytest.fixture(autouse=True)
+def _new_process(monkeypatch):
+    forget_warnings(monkeypatch)
+    forget_choices(monkeypatch)
+
+
+@pytest.fixture(params=KINDS)
+def cache(request, monkeypatch, tmp_path):
+    """A cache that has been written, and is read."""
+    kind = KINDS[request.param]
+    monkeypatch.setenv(kind.variable, str(tmp_path / "mine" / "cache"))
+    found = find_file_cache(kind)
+    found.write(KEY, DATA)
+    assert found.read(KEY) == DATA
+    return found
+
+
+def refused(cache, match):
+    """Neither read nor written, and told of once."""
+    before = [(path.name, path.read_bytes()) for path in cache.folder.iterdir()]
+    with pytest.warns(RuntimeWarning, match=match):
+        assert cache.read(KEY) is None
+    assert not cache.has(KEY)  # a second warning would be an error
+    cache.write("b" * 64, DATA)
+    after = [(path.name, path.read_bytes()) for path in cache.folder.iterdir()]
+    assert after == before
+
+
+def mode(path):
+    return stat.S_IMODE(os.stat(path).st_mode)
+
+
+@pytest.mark.parametrize("mask", [0, 0o022, 0o077, 0o277, 0o777])
+def test_folders_are_0700_and_files_0600_whatever_the_umask(
+    monkeypatch, tmp_path, mask
+):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("MEMCFG_CUDA_CACHE", raising=False)
+    before = os.umask(mask)
+    try:
+        find_file_cache(IMAGES).write(KEY, DATA)
+    finally:
+        os.umask(before)
+    folders = [tmp_path / ".cache"]
+    folders += [folders[0] / "memcfg", folders[0] / "memcfg" / "cuda"]
+    assert [mode(folder) for folder in folders] == [0o700] * 3
+    (file,) = folders[2].iterdir()
+    assert mode(file) == 0o600
+    assert find_file_cache(IMAGES).read(KEY) == DATA
+
+
+@pytest.mark.parametrize("bits", [0o020, 0o002, 0o1002])
+def test_a_folder_that_others_can_write_is_refused(cache, bits):
+    cache.folder.chmod(0o700 | bits)
+    refused(
+        cache, rf"\({cache.folder}: it is writable by others.*{cache.kind.variable}"
+    )
+    cache.folder.chmod(0o755)  # others may read
+    assert cache.read(KEY) == DATA
+
+
+@pytest.mark.parametrize("bits", [0o020, 0o002])
+def test_a_folder_that_others_could_replace_is_refused(cache, bits):
+    around = cache.folder.parent
+    around.chmod(0o700 | bits)
+    refused(cache, rf"\({around}: it is writable by others")
+    around.chmod(0o1777)  # as /tmp: they cannot rename what is not theirs
+    assert cache.read(KEY) == DATA
+
+
+@as_root
+@pytest.mark.parametrize("whose", ["folder", "around"])
+def test_a_folder_of_another_user_is_refused(cache, whose):
+    folder = {"folder": cache.folder, "around": cache.folder.parent}[whose]
+    os.chown(folder, NOBODY, -1)
+    refused(cache, rf"\({folder}: it is owned by user {NOBODY}\)")
+
+
+def test_what_a_link_leads_to_counts(monkeypatch, tmp_path):
+    there, link = tmp_path / "there", tmp_path / "link"
+    monkeypatch.setenv("MEMCFG_CUDA_CACHE", str(link))
+    there.mkdir(mode=0o700)
+    link.symlink_to(there)
+    cache = find_file_cache(IMAGES)
+    cache.write(KEY, DATA)
+    assert cache.read(KEY) == DATA
+    there.chmod(0o702)
+    refused(cache, rf"\({there}: it is writable by others")
+
+
+@pytest.mark.parametrize("bits", [0o020, 0o002])
+def test_a_file_that_others_can_write_is_not_read_and_made_again(cache, bits):
+    (path,) = cache.folder.iterdir()
+    path.chmod(0o600 | bits)
+    with pytest.warns(RuntimeWarning, match="it is writable by others"):
+        assert cache.read(KEY) is None
+    assert not cache.has(KEY)
+    cache.write(KEY, DATA)
+    assert mode(path) == 0o600
+    assert cache.read(KEY) == DATA
+
+
+@as_root
+def test_a_file_of_another_user_is_not_read(cache):
+    (path,) = cache.folder.iterdir()
+    os.chown(path, NOBODY, -1)
+    with pytest.warns(RuntimeWarning, match=f"it is owned by user {NOBODY}"):
+        assert cache.read(KEY) is None
+    cache.write(KEY, DATA)
+    assert path.stat().st_uid == os.geteuid()
+    assert cache.read(KEY) == DATA
+
+
+@as_root
+def test_another_user_reads_what_root_has_written():
+    """An administrator may fill a folder for all; none of them can change it."""
+    with tempfile.TemporaryDirectory() as name:
+        os.chmod(name, 0o755)
+        cache = _file_cache.FileCache(Path(name, "cache"), IMAGES)
+        cache.write(KEY, DATA)
+        (path,) = cache.folder.iterdir()
+        cache.folder.chmod(0o755)
+        path.chmod(0o644)
+        child = os.fork()
+        if child == 0:
+            try:
+                os.seteuid(NOBODY)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    assert cache.read(KEY) == DATA
+                    os.seteuid(0)
+                    os.chown(path, NOBODY - 1, -1)
+                    os.seteuid(NOBODY)
+                    assert cache.read(KEY) is None
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_folders_above_the_home_are_not_looked_at(monkeypatch, tmp_path):
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    tmp_path.chmod(0o777)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("MEMCFG_CUDA_CACHE", str(home / "cache"))
+    cache = find_file_cache(IMAGES)
+    cache.write(KEY, DATA)
+    assert cache.read(KEY) == DATA
+    monkeypatch.setenv("HOME", "/nowhere")
+    refused(cache, rf"\({tmp_path}: it is writable by others")
+
+
+# Images that nvcc has compiled. pycuda is a fake.
 
 BYTES = 200_000  # of an image
 
@@ -60,7 +234,6 @@ def pycuda(monkeypatch, tmp_path):
     nvcc.write_text("#!/bin/sh\nexit 1\n")  # pycuda calls it, and this one is a fake
     nvcc.chmod(0o700)
     monkeypatch.setenv("PATH", str(nvcc.parent), prepend=os.pathsep)
-    monkeypatch.setattr(_file_cache, "_told", set())
     return fake
 
 
@@ -159,7 +332,7 @@ def test_several_processes_at_once(pycuda, folder):
     assert len(list(folder.iterdir())) == 20
 
 
-def test_a_full_disk_is_told_once(pycuda, folder):
+def test_a_full_disk_is_warned_of_once(pycuda, folder):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
     try:
@@ -175,7 +348,7 @@ def test_a_full_disk_is_told_once(pycuda, folder):
     assert len(pycuda.compiled) == 3
 
 
-def test_a_folder_that_cannot_be_made_is_told_once(pycuda, folder):
+def test_a_folder_that_cannot_be_made_is_warned_of_once(pycuda, folder):
     folder.parent.write_text("a file")
     with pytest.warns(RuntimeWarning, match="are not kept on the disk") as told:
         assert [compile_with_nvcc(text, 90) for text in "ab"] == [*map(image, "ab")]
@@ -229,7 +402,7 @@ def test_the_folder_is_the_users(monkeypatch):
         assert find_file_cache(IMAGES).folder == Path(folder)
 
 
-def test_without_a_home_it_is_told_once(pycuda, monkeypatch, tmp_path):
+def test_without_a_home_it_is_warned_of_once(pycuda, monkeypatch, tmp_path):
     def nobody(number):
         raise KeyError(number)
 
@@ -245,7 +418,7 @@ def test_without_a_home_it_is_told_once(pycuda, monkeypatch, tmp_path):
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_what_nvcc_refuses_is_told_in_a_line(pycuda, folder):
+def test_what_nvcc_refuses_is_reported_in_a_line(pycuda, folder):
     told = re.escape(
         "nvcc cannot compile a kernel: kernel.cu(1): error: a; kernel.cu(2): error: b"
     )
@@ -254,7 +427,7 @@ def test_what_nvcc_refuses_is_told_in_a_line(pycuda, folder):
     assert not folder.exists()
 
 
-def test_what_is_missing_is_told_in_a_sentence(monkeypatch, pycuda, tmp_path):
+def test_what_is_missing_is_reported_in_a_sentence(monkeypatch, pycuda, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     for name in ("CUDA_HOME", "CUDA_PATH"):
         monkeypatch.delenv(name, raising=False)
@@ -289,3 +462,42 @@ def test_looking_for_it_writes_nothing(folder):
     text += "assert find(IMAGES).read('0' * 64) is None\n"
     subprocess.run([sys.executable, "-c", text], check=True)
     assert not folder.exists()
+
+
+# The fastest of several algorithms, chosen once.
+
+
+@given(
+    times=st.lists(st.floats(1e-6, 10), min_size=1, max_size=5),
+    unknown=st.booleans(),
+)
+def test_another_is_chosen_if_it_takes_5_percent_less(times, unknown):
+    """The first, unless another takes 5 % less; brute force."""
+    labels = [f"a{i}" for i in range(len(times))]
+    measured = [0.0, *times[1:]] if unknown else times
+    _algorithm_choice._chosen.clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MEMCFG_ALGORITHM_CACHE", "none")
+        found = choose_fastest(labels, ("here",), "op", lambda: measured)
+    best = times.index(min(times))
+    expected = best if not unknown and times[best] < 0.95 * times[0] else 0
+    assert found == labels[expected]
+
+
+def test_threads_choose_once(monkeypatch):
+    monkeypatch.setenv("MEMCFG_ALGORITHM_CACHE", "none")
+    calls, found = [], []
+
+    def measure():
+        calls.append(1)
+        return [2.0, 1.0 / len(calls)]
+
+    def choose():
+        found.append(choose_fastest(["a", "b"], ("here",), "op", measure))
+
+    threads = [threading.Thread(target=choose) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(calls), found) == (1, ["b"] * 4)
