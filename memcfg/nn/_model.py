@@ -534,11 +534,11 @@ class Model(FixedAttributes):
             are the same bits.
         training_workspace_mode : WorkspaceMode or str, default "enabled"
             Where the tensors of a training step live. ``"enabled"``: each has an offset
-            in a plan, and the step is one compiled program. The other modes run op by
-            op. ``"none"``: each tensor is an allocation of its own, freed when its last
+            in a plan that ``memory`` makes. The other modes run the same loop.
+            ``"none"``: each tensor is an allocation of its own, freed when its last
             reader is done. ``"single"``: one workspace for the whole iteration.
-            ``"separate"``: workspaces by kind of array and by layer. Losses, weights
-            and predictions are the same bits in all of them.
+            ``"separate"``: workspaces by kind of array. Losses, weights and predictions
+            are the same bits in all of them.
         inference_workspace_mode : WorkspaceMode or str, default "enabled"
             The same of evaluation, validation during `fit`, and prediction.
         layer_workspaces : LayerWorkspaceMgr or dict of them, optional

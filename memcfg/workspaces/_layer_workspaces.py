@@ -80,7 +80,7 @@ class WorkspaceMode(Word):
     SINGLE = "single"
     """One workspace for the iteration; nothing in it is freed before its end."""
     SEPARATE = "separate"
-    """Workspaces by kind of array and by layer, closed as soon as they may be."""
+    """Workspaces by kind of array, in each of which bytes are used again."""
 
 
 class WorkspaceSource(Protocol):

@@ -11,19 +11,17 @@ from traces import traced
 import memcfg as mc
 from memcfg import plan as planning
 from memcfg.errors import ResourceExhaustedError
-from memcfg.nn.training._workspace_modes import (  # no public face tells the layout
-    FEEDING,
-    execution_mode,
-    separate_workspaces,
-    single_workspace,
+from memcfg.nn.training._array_types import (  # no public face tells the layout
+    array_types,
     visits_of,
 )
+from memcfg.nn.training._workspace_modes import SEPARATE, SINGLE, execution_mode
 from memcfg.runtime import Executor, Schedule, graph_order
 from memcfg.units import align_up
 from memcfg.workspaces import ArrayType, WorkspaceMode
 
 nn = mc.nn
-LAYOUTS = {"single": single_workspace, "separate": separate_workspaces}
+LAYOUTS = {"single": SINGLE, "separate": SEPARATE}
 
 
 def plain():
@@ -78,13 +76,8 @@ def schedule_of(name, kind="train", batch=6):
     return Schedule.of(found, graph_order(found))
 
 
-def sizes_of(workspaces, schedule):
-    return {each.name: each.nbytes for each in workspaces.layout(schedule).buffers}
-
-
-def separate_sizes(name, kind):
-    schedule = schedule_of(name, kind)
-    return sizes_of(separate_workspaces(schedule), schedule)
+def sizes_of(layout, schedule):
+    return {each.name: each.nbytes for each in layout(schedule).buffers}
 
 
 SCHEDULES = [(name, "train") for name in NETWORKS]
@@ -92,117 +85,58 @@ SCHEDULES += [(name, kind) for name in MODELS for kind in KINDS]
 
 
 @pytest.mark.parametrize(("name", "kind"), SCHEDULES)
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_what_is_alive_is_in_an_open_workspace_of_its_own_cycle(name, kind, layout):
-    schedule = schedule_of(name, kind)
-    found = LAYOUTS[layout](schedule)
-    opened: dict[str, int] = {}  # since which op
-    lives: dict[int, tuple[str, int]] = {}
-
-    def open_and_make(number, tensors):
-        for each in found.opens.get(number, ()):
-            assert each not in opened, "opened twice"
-            opened[each] = number
-        for tensor in tensors:
-            home = found.workspace(number, found.type_of[tensor])
-            lives[tensor] = home, opened[home]
-
-    open_and_make(FEEDING, schedule.fed)
-    for op in schedule.ops:
-        open_and_make(op.number, op.makes)
-        assert found.workspace(op.number, found.scratch_of[op.number])
-        for tensor in schedule.graph.ops[op.op].inputs:
-            if tensor in lives:
-                home, since = lives[tensor]
-                assert opened.get(home) == since, "it was closed meanwhile"
-        for tensor in op.ends:
-            del lives[tensor]
-        for each in found.closes.get(op.number, ()):
-            del opened[each]
-            assert each not in [home for home, _ in lives.values()], "closed too early"
-    kept = {t for t in schedule.graph.keep if t in lives}
-    assert set(lives) == kept
-    assert {home for home, _ in lives.values()} <= set(opened)
-
-
-@pytest.mark.parametrize(("name", "kind"), SCHEDULES)
 def test_separate_takes_no_more_than_single_and_single_takes_the_sum(name, kind):
     schedule = schedule_of(name, kind)
-    single = sizes_of(single_workspace(schedule), schedule)
-    separate = sizes_of(separate_workspaces(schedule), schedule)
+    separate = sizes_of(SEPARATE, schedule)
     made = [
         *schedule.fed,
         *(tensor for each in schedule.ops for tensor in each.makes),
     ]
     everything = sum(schedule.rounded(tensor) for tensor in made)
     everything += sum(schedule.scratch(each) for each in schedule.ops)
-    assert single == {"LOOP_EXTERNAL": everything}
+    assert sizes_of(SINGLE, schedule) == {"LOOP_EXTERNAL": everything}
     assert sum(separate.values()) <= everything
     assert all(separate.values())
-
-
-@pytest.mark.parametrize(("name", "kind"), SCHEDULES)
-def test_workspaces_are_closed_as_soon_as_they_may_be(name, kind):
-    """Nothing but the iteration's own is open without something that is needed."""
-    schedule = schedule_of(name, kind)
-    workspaces = separate_workspaces(schedule)
-    for number, names in workspaces.closes.items():
-        for each in names:
-            if each.startswith("WS_LAYER_ACT"):
-                ended = schedule.ops[number].ends
-                assert each in {
-                    home_of(schedule, workspaces, tensor) for tensor in ended
-                }
-    whole = set(workspaces.opens[FEEDING])
-    assert {"WS_ALL_LAYERS_ACT", "WS_OUTPUT_MEM"} >= {
-        each for each in whole if not each.startswith("WS_LAYER_ACT")
+    assert set(separate) <= {
+        "WS_ALL_LAYERS_ACT",
+        "WS_LAYER_ACT",
+        "WS_LAYER_WORKING_MEM",
     }
 
 
-def home_of(schedule, workspaces, tensor):
-    maker = schedule.graph.producer[tensor]
-    at = FEEDING
-    if maker is not None:
-        at = next(each.number for each in schedule.ops if each.op == maker)
-    return workspaces.workspace(at, workspaces.type_of[tensor])
-
-
-def test_in_a_chain_two_workspaces_take_turns():
-    """As in DL4J: layer i reads what layer i - 1 left in the other one."""
-    for kind in KINDS:
-        sizes = separate_sizes("plain", kind)
-        turns = [name for name in sizes if name.startswith("WS_LAYER_ACT_")]
-        assert sorted(turns) == ["WS_LAYER_ACT_1", "WS_LAYER_ACT_2"]
-    schedule = schedule_of("plain", "predict")
-    workspaces = separate_workspaces(schedule)
-    outputs = [
-        home_of(schedule, workspaces, tensor)
-        for tensor, kind in sorted(workspaces.type_of.items())
-        if kind in (ArrayType.INPUT, ArrayType.ACTIVATIONS)
-    ]
-    assert outputs[:4] == ["WS_LAYER_ACT_1", "WS_LAYER_ACT_2"] * 2
-    assert outputs[-1] == "WS_OUTPUT_MEM"
-
-
-def test_a_result_that_skips_layers_has_a_workspace_of_its_own():
-    sizes = separate_sizes("skipping", "predict")
-    assert "WS_LAYER_ACT_3" in sizes
-
-
-def test_what_the_backward_pass_reads_is_kept_for_the_iteration():
+def test_what_another_layer_reads_is_no_working_memory():
+    """Of each tensor the type says who reads it, forward and backward."""
     schedule = schedule_of("plain")
-    workspaces = separate_workspaces(schedule)
-    graph = schedule.graph
-    for tensor, kind in workspaces.type_of.items():
-        readers = {graph.ops[i].phase for i in graph.consumers[tensor]}
-        forward = graph.producer[tensor] is None or (
-            graph.ops[graph.producer[tensor]].phase == "forward"
-        )
-        if forward and readers & {"backward", "update"}:
-            assert home_of(schedule, workspaces, tensor) == "WS_ALL_LAYERS_ACT"
-        if kind is ArrayType.ACTIVATION_GRAD:
-            assert home_of(schedule, workspaces, tensor).startswith("WS_LAYER_ACT_")
-    assert ArrayType.FF_CACHE in workspaces.type_of.values()  # mean and variance
+    graph, types = schedule.graph, array_types(schedule)
+    visit_of = {
+        number: visit
+        for visit in visits_of(schedule)
+        for number in range(visit.first, visit.last + 1)
+    }
+    number_of = {each.op: each.number for each in schedule.ops}
+    for each in schedule.ops:
+        op, visit = graph.ops[each.op], visit_of[each.number]
+        for tensor in each.makes:
+            outside = [
+                graph.ops[i].phase
+                for i in graph.consumers[tensor]
+                if visit_of[number_of[i]] != visit
+            ]
+            if tensor in graph.keep or "forward" in outside:
+                assert types.tensors[tensor] is ArrayType.ACTIVATIONS
+            elif op.phase == "forward" and outside:
+                assert types.tensors[tensor] is ArrayType.FF_CACHE
+            elif outside:
+                assert types.tensors[tensor] is ArrayType.ACTIVATION_GRAD
+            else:
+                assert types.tensors[tensor].value.endswith("working_mem")
+    assert {types.tensors[tensor] for tensor in schedule.fed} == {ArrayType.INPUT}
+    # mean and variance; all kinds but those of recurrent loops
+    assert {*types.tensors.values(), *types.scratch.values()} >= {
+        ArrayType.FF_CACHE,
+        ArrayType.ACTIVATIONS,
+        ArrayType.ACTIVATION_GRAD,
+    }
 
 
 def test_visits_are_layers_forward_and_backward():
@@ -243,7 +177,7 @@ def test_sizes_are_what_the_pool_holds_to_the_byte(name, mode):
     assert executor.run("train")
     executor.finish("train")
     schedule = Schedule.of(executor.graphs["train"], graph_order(graph))
-    sizes = sizes_of(LAYOUTS[mode](schedule), schedule)
+    sizes = sizes_of(LAYOUTS[mode], schedule)
     state = sum(align_up(graph.tensors[i].nbytes) for i in graph.persistent)
     expected = {f"model model: {name}": nbytes for name, nbytes in sizes.items()}
     assert device.pool.owners() == {"model model": state, **expected}
@@ -264,34 +198,32 @@ def test_everything_lies_in_the_workspace_of_its_type_and_nothing_overlaps(
     name, kind, mode
 ):
     schedule = schedule_of(name, kind)
-    workspaces = LAYOUTS[mode](schedule)
-    layout = workspaces.layout(schedule)
+    layout, types = LAYOUTS[mode](schedule), array_types(schedule)
+    homes = dict(LAYOUTS[mode].homes)
     alive: dict[object, tuple[int, int, int]] = {}  # buffer, begin, end
     ends = [0] * len(layout.buffers)
 
-    def place(what, at, home, nbytes):
+    def place(what, at, kind, nbytes):
         buffer, begin = at
-        assert layout.buffers[buffer].name == home
+        assert layout.buffers[buffer].name == homes[kind].name
         assert begin % 64 == 0
         for other, start, end in alive.values():
             assert other != buffer or begin + nbytes <= start or end <= begin
         alive[what] = (buffer, begin, begin + nbytes)
         ends[buffer] = max(ends[buffer], begin + nbytes)
 
-    def place_tensor(tensor, number):
-        home = workspaces.workspace(number, workspaces.type_of[tensor])
-        place(tensor, layout.tensors[tensor], home, schedule.rounded(tensor))
+    def place_tensor(tensor):
+        kind, nbytes = types.tensors[tensor], schedule.rounded(tensor)
+        place(tensor, layout.tensors[tensor], kind, nbytes)
 
     for tensor in schedule.fed:
-        place_tensor(tensor, FEEDING)
+        place_tensor(tensor)
     for each in schedule.ops:
         for tensor in each.makes:
-            place_tensor(tensor, each.number)
-        if schedule.scratch(each):
-            kind = workspaces.scratch_of[each.number]
-            home = workspaces.workspace(each.number, kind)
-            nbytes = schedule.scratch(each)
-            place("scratch", layout.scratch[each.op], home, nbytes)
+            place_tensor(tensor)
+        if nbytes := schedule.scratch(each):
+            kind = types.scratch[each.number]
+            place("scratch", layout.scratch[each.op], kind, nbytes)
             del alive["scratch"]
         for tensor in each.ends:
             del alive[tensor]

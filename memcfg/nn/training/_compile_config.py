@@ -16,8 +16,8 @@ from memcfg.workspaces import WorkspaceMode
 if TYPE_CHECKING:
     from memcfg.config import DebugMode
     from memcfg.nn.optimizers import Optimizer
-    from memcfg.nn.training._named_workspaces import NamedWorkspaces
     from memcfg.nn.training._objectives import Goals
+    from memcfg.nn.training._workspace_modes import NamedWorkspaces
     from memcfg.plan import Policy
     from memcfg.runtime import ExecutionMode
 

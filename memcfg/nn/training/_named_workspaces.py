@@ -1,112 +1,21 @@
-"""Named workspaces of a model: which kinds of arrays lie in which arena."""
+"""What `compile`'s argument `layer_workspaces` means."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from memcfg.config import EscapePolicy, LocationPolicy
 from memcfg.errors import WorkspaceConfigError
-from memcfg.nn.training._workspace_modes import separate_workspaces
-from memcfg.runtime import ARENA, Buffer, Life, Placement, pack, state_bytes
+from memcfg.nn.training._workspace_modes import Home, NamedWorkspaces
 from memcfg.workspaces import ArrayType, LayerWorkspaceMgr, WorkspaceMode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from memcfg.config import WorkspaceConfig
-    from memcfg.runtime import Schedule
 
-__all__ = ["NamedWorkspaces", "get_layer_workspaces"]
+__all__ = ["get_layer_workspaces"]
 
 _PASSES = ("training", "inference")
-
-
-class _Home(NamedTuple):
-    """A workspace by name; None: arrays that have a buffer each."""
-
-    name: str | None
-    config: WorkspaceConfig | None
-
-
-class _Piece(NamedTuple):
-    """A tensor, or the scratch of an op, and when it lives in op numbers."""
-
-    number: int
-    is_scratch: bool
-    life: Life
-
-
-@dataclass(frozen=True)
-class NamedWorkspaces:
-    """A layout by what arrays are for; values can be compared.
-
-    Parameters
-    ----------
-    homes : tuple of (ArrayType, _Home)
-        The kinds that are configured. All others lie in the model's arena.
-    """
-
-    homes: tuple[tuple[ArrayType, _Home], ...]
-
-    def __call__(self, schedule: Schedule) -> Placement:
-        """Place everything: in each workspace bytes are used again."""
-        homes = dict(self.homes)
-        pieces: defaultdict[_Home | None, list[_Piece]] = defaultdict(list)
-        for kind, piece in _pieces(schedule):
-            pieces[homes.get(kind)].append(piece)
-        buffers: list[Buffer] = []
-        places: dict[bool, dict[int, tuple[int, int]]] = {False: {}, True: {}}
-        state = arena = state_bytes(schedule.graph)
-        for home, group in pieces.items():
-            if home is not None and home.name is None:
-                for each in group:
-                    places[each.is_scratch][each.number] = len(buffers), 0
-                    buffers.append(Buffer(each.life.nbytes))
-                continue
-            offsets, height = pack([each.life for each in group])
-            buffer, base = len(buffers), 0
-            if home is None:
-                buffer, base, arena = ARENA, state, state + height
-            else:
-                buffers.append(_buffer(home, height))
-            for each, offset in zip(group, offsets, strict=True):
-                places[each.is_scratch][each.number] = buffer, base + offset
-        return Placement(tuple(buffers), places[False], places[True], arena)
-
-
-def _buffer(home: _Home, nbytes: int) -> Buffer:
-    """Return the arena of a workspace whose arrays need so many bytes."""
-    name, config = str(home.name), home.config
-    if config is None:
-        return Buffer(nbytes, name, kept=True)
-    size = max(nbytes, config.initial_size)
-    if config.location is LocationPolicy.MMAP:
-        limit = config.initial_size
-        return Buffer(size, name, kept=True, limit_bytes=limit, config=config)
-    size = max(size, config.min_size)
-    return Buffer(size, name, kept=True, limit_bytes=config.max_size)
-
-
-def _pieces(schedule: Schedule) -> Iterator[tuple[ArrayType, _Piece]]:
-    """Say of all that a step makes what it is for, and when it lives."""
-    kinds = separate_workspaces(schedule)
-    count = len(schedule.ops)
-    ends = dict.fromkeys(range(len(schedule.graph.tensors)), count)
-    for each in schedule.ops:
-        ends |= dict.fromkeys(each.ends, each.number)
-    for tensor in schedule.fed:
-        life = Life(0, ends[tensor] + 1, schedule.rounded(tensor))
-        yield ArrayType.INPUT, _Piece(tensor, False, life)
-    for each in schedule.ops:
-        for tensor in each.makes:
-            life = Life(each.number, ends[tensor] + 1, schedule.rounded(tensor))
-            yield kinds.type_of[tensor], _Piece(tensor, False, life)
-        if nbytes := schedule.scratch(each):
-            life = Life(each.number, each.number + 1, nbytes)
-            yield kinds.scratch_of[each.number], _Piece(each.op, True, life)
 
 
 def get_layer_workspaces(
@@ -146,7 +55,7 @@ def _read(manager: Any, name: str) -> NamedWorkspaces | None:
             f"and 'inference', not {manager!r}"
         )
     homes = tuple(
-        (kind, _Home(manager.workspace_name(kind), manager.configuration(kind)))
+        (kind, Home(manager.workspace_name(kind), manager.configuration(kind)))
         for kind in ArrayType
         if manager.has_configuration(kind)
     )
@@ -158,7 +67,7 @@ def _read(manager: Any, name: str) -> NamedWorkspaces | None:
     return NamedWorkspaces(homes)
 
 
-def _check_together(homes: list[_Home]) -> None:
+def _check_together(homes: list[Home]) -> None:
     """Refuse settings that a planned workspace has no use for, and two of one name."""
     configs: dict[str, WorkspaceConfig | None] = {}
     paths: dict[str, str] = {}
