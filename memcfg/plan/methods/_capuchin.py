@@ -24,7 +24,6 @@ from memcfg.plan.search.swaps._swap_events import (
     StartSwapOut,
     plan_events,
 )
-from memcfg.units import align_up
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -192,7 +191,7 @@ class Passive:
             read = self.trace.read(place)
             missing = [n for n in read if n not in self._there]
             made = [n for n in self.trace.made(place) if n not in self._taken]
-            scratch = align_up(self.trace.graph.ops[op].scratch_bytes)
+            scratch = self.trace.graph.aligned_scratch[op]
             need = sum(self._sizes[n] for n in (*missing, *made)) + scratch
             for number in self._leaving(need, place, read):
                 found += self._evict(number)

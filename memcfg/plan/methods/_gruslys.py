@@ -12,7 +12,6 @@ from memcfg.plan.methods._candidates import plan_cheapest, slot_counts
 from memcfg.plan.methods._cells import find_cells
 from memcfg.plan.search._policy import Method
 from memcfg.plan.search.recompute._chain import Chain, Do
-from memcfg.units import align_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -160,9 +159,9 @@ def _schedules(
 
 def _inside_slots(chain: Chain, cell: int) -> int:
     """Return how many states have the bytes of what a cell keeps."""
-    tensors = chain.graph.tensors
-    state = sum(align_up(tensors[t].nbytes) for t in chain.crossing[cell])
-    kept = sum(align_up(tensors[t].nbytes) for t in chain.kept(cell))
+    sizes = chain.graph.aligned_bytes
+    state = sum(sizes[tensor] for tensor in chain.crossing[cell])
+    kept = sum(sizes[tensor] for tensor in chain.kept(cell))
     return max(1, -(-kept // max(1, state)))
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from memcfg.plan.format._actions import Action, Alias, Alloc, Compute
 from memcfg.plan.search._policy import Method
 from memcfg.plan.search._request import Request, state_updates
-from memcfg.units import align_up
 
 if TYPE_CHECKING:
     from memcfg.plan.format._plan import Plan
@@ -34,7 +33,7 @@ def _keep_all(request: Request) -> Plan:
     end = 0
     for tensor in dict.fromkeys((*graph.persistent, *rest)):
         offsets[tensor] = end
-        end += align_up(graph.tensors[tensor].nbytes)
+        end += graph.aligned_bytes[tensor]
     made = graph.producer
     actions: list[Action] = [Alloc(t, offsets[t]) for t in rest if made[t] is None]
     for index, op in enumerate(graph.ops):

@@ -9,7 +9,6 @@ from memcfg.errors import PlanError
 from memcfg.plan.methods._candidates import plan_cheapest
 from memcfg.plan.search._policy import Method
 from memcfg.plan.search.recompute._chain import Chain, forward_ops, segment_moves
-from memcfg.units import align_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -148,10 +147,7 @@ def _strategies(
     for op in ops:
         makers = {graph.producer[t] for t in graph.ops[op].inputs}
         before.append(sorted(number[m] for m in makers if m is not None))
-    sizes = [
-        sum(align_up(graph.tensors[t].nbytes) for t in graph.ops[op].outputs)
-        for op in ops
-    ]
+    sizes = [sum(graph.aligned_bytes[t] for t in graph.ops[op].outputs) for op in ops]
     most = _SETS if exact else _NODES
 
     def family(times: list[int]) -> search.LowerSets:

@@ -16,7 +16,6 @@ from memcfg.plan.methods._timed_swaps import TimedSwaps
 from memcfg.plan.search._full_tiers import tier_excess, within_tier
 from memcfg.plan.search._policy import Method, fits
 from memcfg.plan.search._request import state_updates
-from memcfg.units import align_up
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +34,7 @@ class Layers:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.sizes = [align_up(tensor.nbytes) for tensor in graph.tensors]
+        self.sizes = graph.aligned_bytes
         self._state = set(graph.persistent)
 
     def data_of(self, op: int) -> dict[int, list[int]]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from memcfg.units import align_up
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -54,7 +52,7 @@ class Lives:
                 self.lives[self._of[source]] = life._replace(end=max(life.end, end))
             else:
                 self._of[number] = len(self.lives)
-                size = align_up(graph.tensors[tensor].nbytes)
+                size = graph.aligned_bytes[tensor]
                 self.lives.append(Life(begin, end, size, tensor))
 
     def placed(self, offsets: Sequence[int], scratch: list[int]) -> LivesPlaced:

@@ -9,7 +9,6 @@ from memcfg._core import search
 from memcfg.plan.methods._candidates import plan_cheapest
 from memcfg.plan.search._policy import Method
 from memcfg.plan.search.recompute._chain import Chain, Do, cuts, even_segments, merged
-from memcfg.units import align_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -102,7 +101,7 @@ def _stages(request: Request, chain: Chain) -> list[Stage]:
     timed = any(op.seconds for op in graph.ops)
 
     def nbytes(tensors: Iterable[int]) -> int:
-        return sum(align_up(graph.tensors[t].nbytes) for t in tensors)
+        return sum(graph.aligned_bytes[t] for t in tensors)
 
     gradients = chain.gradients()
     stages = []

@@ -80,7 +80,7 @@ class Stages:
         self._sizes = [
             0
             if maker is None or tensor in made_in_state
-            else align_up(self.graph.tensors[tensor].nbytes)
+            else self.graph.aligned_bytes[tensor]
             for tensor, maker in enumerate(self.graph.producer)
         ]
         self.base = sum(
@@ -276,7 +276,7 @@ class Stages:
             self._sizes[t] for t in self.graph.ops[op].outputs if t not in made
         )
         stays = sum(self._sizes[t] for t in made) / self.unit
-        scratch = align_up(self.graph.ops[op].scratch_bytes)
+        scratch = self.graph.aligned_scratch[op]
         extra = (scratch + passing) / self.unit
         ran, one = self._ran(stage, op)
         peak = dict(use)

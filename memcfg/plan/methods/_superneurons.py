@@ -102,7 +102,7 @@ class Replay:
         self.checkpoints = {op for op in order if op not in self.dropped}
         self._sums: dict[int, int] = {}  # bytes by segment
         for op in self.dropped:
-            nbytes = (align_up(graph.tensors[t].nbytes) for t in graph.ops[op].outputs)
+            nbytes = (graph.aligned_bytes[t] for t in graph.ops[op].outputs)
             segment = self.segment[op]
             self._sums[segment] = self._sums.get(segment, 0) + sum(nbytes)
 
@@ -121,7 +121,7 @@ class Replay:
 
     def working(self) -> int:
         """Return the most bytes that a backward op reads and makes."""
-        sizes = [align_up(tensor.nbytes) for tensor in self.graph.tensors]
+        sizes = self.graph.aligned_bytes
         state = set(self.graph.persistent)
         return max(
             (
@@ -431,7 +431,7 @@ class Cache:
         """Run the step; the operands of one op may exceed the goal."""
         self.graph = graph
         self.goal = goal
-        self.sizes = [align_up(tensor.nbytes) for tensor in graph.tensors]
+        self.sizes = graph.aligned_bytes
         self._fixed = {*graph.persistent, *graph.keep, *graph.losses}
         self._apart = {*graph.persistent, *state_updates(graph)}  # the state's bytes
         self._last = [max(readers, default=-1) for readers in graph.consumers]

@@ -24,7 +24,6 @@ from memcfg.plan.search.swaps._swap_events import (
     StartSwapOut,
     plan_events,
 )
-from memcfg.units import align_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -106,7 +105,7 @@ class TimedSwaps:
         """Bytes in use at each place if all is away from `leave` to `back`."""
         graph = self.request.graph
         trace = Trace(graph, [Entry(n, op) for n, op in enumerate(self.sequence)])
-        scratch = [align_up(graph.ops[op].scratch_bytes) for op in self.sequence]
+        scratch = [graph.aligned_scratch[op] for op in self.sequence]
         found = trace.loads(scratch)[1:-1]
         for each in self.away:
             for place in range(each.leave, each.back):
@@ -157,7 +156,7 @@ class _EagerWalk:
         ]
 
     def _size(self, each: Away) -> int:
-        return align_up(self.graph.tensors[each.tensor].nbytes)
+        return self.graph.aligned_bytes[each.tensor]
 
     def _leave(self, each: Away) -> None:
         tier = self.tiers[each.tensor]

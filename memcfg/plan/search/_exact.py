@@ -18,7 +18,7 @@ from memcfg.plan.search._watch import Watch, check_time_limit
 from memcfg.plan.search.recompute._look_ahead import look_ahead
 from memcfg.plan.search.recompute._recomputation import sqrt_checkpoint
 from memcfg.plan.search.recompute._replay_elementwise import replay_elementwise
-from memcfg.units import align_up, format_bytes
+from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -193,7 +193,7 @@ def _grants_all(graph: Graph) -> bool:
     Those are of one size, and the first ones first; it may take smaller outputs, and
     choose, which matters where inputs and outputs both are in several pairs.
     """
-    sizes = [align_up(tensor.nbytes) for tensor in graph.tensors]
+    sizes = graph.aligned_bytes
     updates = state_updates(graph)
     for op in graph.ops:
         pairs = [(i, o) for i, o in op.in_place if updates.get(o) != i]

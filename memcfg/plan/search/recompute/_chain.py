@@ -13,7 +13,6 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from memcfg.plan.search._request import state_updates
-from memcfg.units import align_up
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -186,8 +185,8 @@ class Chain:
             op = graph.ops[index]
             for tensor in op.outputs:
                 if tensor not in apart:
-                    live[tensor] = align_up(graph.tensors[tensor].nbytes)
-            most = max(most, sum(live.values()) + align_up(op.scratch_bytes))
+                    live[tensor] = graph.aligned_bytes[tensor]
+            most = max(most, sum(live.values()) + graph.aligned_scratch[index])
             live = {
                 tensor: size for tensor, size in live.items() if last[tensor] > place
             }

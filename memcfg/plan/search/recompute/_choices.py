@@ -11,7 +11,6 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from memcfg._cached import cached_property
-from memcfg.units import align_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -109,7 +108,7 @@ class Search:
     def _even(self) -> Iterator[bytes]:
         """Algorithm 3 of Chen et al. 2016, over a range of budgets."""
         outputs = [
-            sum(align_up(self.graph.tensors[t].nbytes) for t in op.outputs)
+            sum(self.graph.aligned_bytes[t] for t in op.outputs)
             for op in self.graph.ops
             if op.phase == "forward"
         ]

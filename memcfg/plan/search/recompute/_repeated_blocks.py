@@ -9,8 +9,8 @@ from memcfg._core import search
 from memcfg.plan.search._policy import Method
 from memcfg.plan.search.recompute._chain import Chain, articulated, merged
 from memcfg.plan.search.recompute._recomputation import first_fitting
-from memcfg.plan.search.recompute._replay_elementwise import cheap_ops
-from memcfg.units import ALIGNMENT, align_up
+from memcfg.plan.search.recompute._replay_elementwise import known_cheap_ops
+from memcfg.units import ALIGNMENT
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -55,7 +55,7 @@ class _Blocks:
         self.graph = graph
         self.chain = Chain(request, _cut(request))
         self.gradients = self.chain.gradients()
-        self.bytes = [align_up(tensor.nbytes) for tensor in graph.tensors]
+        self.bytes = graph.aligned_bytes
         timed = any(op.seconds for op in graph.ops)
         self.seconds = [op.seconds if timed else 1.0 for op in graph.ops]
         self._backward: dict[tuple[int, int], list[int]] = {}
@@ -235,7 +235,8 @@ class _Blocks:
                 if last.get(i) == place and i in live and self.bytes[i] == self.bytes[o]
             )
             live.update((t, self.bytes[t]) for t in op.outputs)
-            most = max(most, sum(live.values()) + align_up(op.scratch_bytes) - saved)
+            load = sum(live.values()) + graph.aligned_scratch[index]
+            most = max(most, load - saved)
             for tensor in (*op.inputs, *op.outputs):
                 if last.get(tensor, place) <= place:
                     live.pop(tensor, None)
@@ -410,7 +411,7 @@ def _cut(request: Request) -> list[list[int]]:
 
     What is cheap is in one block with what reads it, which may keep its input instead.
     """
-    cheap = cheap_ops(request.graph)
+    cheap = known_cheap_ops(request)
     stages = articulated(request)
     ends = [
         place

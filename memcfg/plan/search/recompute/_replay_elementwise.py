@@ -51,7 +51,12 @@ def replay_elementwise() -> Policy:
 
 
 def _replay(request: Request) -> Plan:
-    return plan_recomputation(request.replaying(cheap_ops(request.graph)))
+    return plan_recomputation(request.replaying(known_cheap_ops(request)))
+
+
+def known_cheap_ops(request: Request) -> frozenset[int]:
+    """Find them once for all methods that plan a graph."""
+    return request.once("cheap ops", lambda: cheap_ops(request.graph))
 
 
 def cheap_ops(graph: Graph) -> frozenset[int]:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg._cached import cached_property
 from memcfg.plan.search._request import state_updates
-from memcfg.units import align_up
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Sequence
@@ -69,7 +68,7 @@ class Trace:
     def __init__(self, graph: Graph, entries: Sequence[Entry]) -> None:
         self.graph = graph
         self.entries = entries
-        self.sizes = [align_up(tensor.nbytes) for tensor in graph.tensors]
+        self.sizes = graph.aligned_bytes
         self.state_bytes = sum(self.sizes[t] for t in graph.persistent)
         self._fixed = {*graph.keep, *graph.losses}
         self.values: list[Value] = []

@@ -32,10 +32,10 @@ class Covering:
         self._codes = codes
         self.trace = trace
         self.gaps = trace.gaps()
-        ops = [trace.graph.ops[op] for _, op in trace.entries]
+        graph = trace.graph
         self._runs = [Run(op) for _, op in trace.entries]
-        self._seconds = [op.seconds for op in ops]
-        self._scratch = [align_up(op.scratch_bytes) for op in ops]
+        self._seconds = [graph.ops[op].seconds for _, op in trace.entries]
+        self._scratch = [graph.aligned_scratch[op] for _, op in trace.entries]
         # Bytes in use at the start, at each place and at the end.
         self.loads = np.array(trace.loads(self._scratch), np.int64)
         self._choose_algorithms()

@@ -16,7 +16,6 @@ from memcfg.plan.search.swaps._event_times import swap_out_seconds
 from memcfg.plan.search.swaps._lanes import Lanes, RoundTrip
 from memcfg.plan.search.swaps._swap_events import Run
 from memcfg.plan.search.swaps._walk import Swaps
-from memcfg.units import align_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -90,13 +89,13 @@ class Evictions:
         self.dropped = dropped
         self.entries = entries
         self.trace = Trace(graph, self.entries)
-        ops = [graph.ops[op] for _, op in self.entries]
+        ops = [op for _, op in entries]
         self.gaps = self.trace.gaps()
         self.swaps = Swaps(
             self.trace,
-            [Run(op) for _, op in self.entries],
-            [op.seconds for op in ops],
-            [align_up(op.scratch_bytes) for op in ops],
+            [*map(Run, ops)],
+            [graph.ops[op].seconds for op in ops],
+            [graph.aligned_scratch[op] for op in ops],
             [gap for gap in self.gaps if self.key(gap) in swapped],
             longer=early,
         )
