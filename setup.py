@@ -26,7 +26,7 @@ from setuptools.errors import CompileError, LinkError
 
 DEBUG = os.environ.get("MEMCFG_DEBUG") == "1"
 PROCESSORS = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
-HEADERS = sorted(glob("_native/**/*.h*", recursive=True))
+HEADERS = sorted(glob("_native/**/*.[hi]*", recursive=True))
 GENERATED = "build/generated/expressions.cpp"  # loops of the library's own ops
 # Exactly one module links the native core: two would have two sets of limits.
 NATIVE_SOURCES = {

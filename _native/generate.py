@@ -1,7 +1,8 @@
 """Write the loops of the library's own element-wise ops as C++: generate.py FILE.
 
 Each expression of `memcfg.ops` becomes one loop, which the compiler vectorises. The
-file is only written when it changes. Needs no compiled module.
+core's table of nodes is written too, beside the code that includes it. A file is only
+written when it changes. Needs no compiled module.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from memcfg.ops import op_types
 from memcfg.ops._expression import instructions, operand, read, write
+from memcfg.ops._nodes import CONDITIONS, NODES
 from memcfg.ops.chain import Link, join_elementwise
 
 if TYPE_CHECKING:
@@ -31,23 +33,35 @@ HEAD = """// Written by _native/generate.py from memcfg/ops: do not change it he
 namespace memcfg {
 namespace {
 """
-_OF_ONE = ("absolute", "exp", "expm1", "log", "log1p", "tanh", "sigmoid", "erf")
 # Chains that most networks have: what ends a residual block in inference.
 CHAINS = {"add_relu": (Link("add", {}, (0, 1)), Link("relu", {}, (-1,)))}
-FORMS = {
-    "add": "{} + {}",
-    "subtract": "{} - {}",
-    "multiply": "{} * {}",
-    "divide": "{} / {}",
-    "negate": "-{}",
-    "less": "{} < {}",
-    "less_equal": "{} <= {}",
-    "equal": "{} == {}",
-    "select": "blend({}, {}, {})",
-    "sqrt": "std::sqrt({})",
-    **{kind: f"{kind}_of({{}})" for kind in _OF_ONE},
-    **{kind: f"{kind}_of({{}}, {{}})" for kind in ("maximum", "minimum", "power")},
-}
+
+NODES_HEAD = """\
+// Written by _native/generate.py from memcfg/ops/_nodes.py: do not change it here.
+//
+// The nodes of expressions: name, number of arguments, and value of x, y and z. What
+// includes this defines MEMCFG_NODE, and MEMCFG_CONDITION (true or false) and
+// MEMCFG_UNIFORM (never of elements) where these differ.
+#ifndef MEMCFG_CONDITION
+#define MEMCFG_CONDITION(name, count, value) MEMCFG_NODE(name, count, value)
+#endif
+#ifndef MEMCFG_UNIFORM
+#define MEMCFG_UNIFORM(name, count, value) MEMCFG_NODE(name, count, value)
+#endif
+"""
+NODES_FILE = Path(__file__).parent / "src" / "kernels" / "expression_nodes.inc"
+
+
+def nodes() -> str:
+    """Write the table of nodes that the core includes."""
+    lines = []
+    for name, node in NODES.items():
+        kind = "CONDITION" if name in CONDITIONS else "NODE"
+        kind = "UNIFORM" if node.uniform else kind
+        value = node.code.format(*"xyz")
+        lines.append(f"MEMCFG_{kind}({name}, {node.arguments}, ({value}))\n")
+    names = ("NODE", "CONDITION", "UNIFORM")
+    return NODES_HEAD + "".join([*lines, *(f"#undef MEMCFG_{n}\n" for n in names)])
 
 
 def literal(value: float) -> str:
@@ -81,7 +95,7 @@ def loop(name: str, outputs: Sequence[Expression], operands: Sequence[str]) -> s
             before.append(f"const float* x{position} = inputs[{position}];")
             inside.append(f"{target}x{position}[i];")
         elif not node.uniform:
-            form = FORMS[node.kind].format(*(f"v{each}" for each in arguments))
+            form = NODES[node.kind].code.format(*(f"v{each}" for each in arguments))
             inside.append(f"{target}{form};")
     for position, place in enumerate(places):
         before.append(f"float* y{position} = outputs[{position}];")
@@ -121,9 +135,15 @@ def main(path: Path) -> None:
     whole = (
         HEAD + "".join(loops.values()) + "\n}  // namespace\n}  // namespace memcfg\n"
     )
-    if not path.exists() or path.read_text(encoding="utf-8") != whole:
+    update(path, whole)
+    update(NODES_FILE, nodes())
+
+
+def update(path: Path, text: str) -> None:
+    """Write a file if that changes it."""
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(whole, encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from memcfg.ops._nodes import CONDITIONS, NODES
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -58,51 +60,6 @@ Number: TypeAlias = int | float
 _NONE: Mapping[str, Any] = MappingProxyType({})  # attributes
 
 
-def _erf(x: Any) -> Any:
-    return np.vectorize(math.erf, otypes=[np.float64])(x)
-
-
-def _pow(x: Any, exponent: Any) -> Any:
-    """Raise to a power as `pow` of C; NumPy takes the root for one exponent 0.5."""
-    several = np.ndim(x) > 0 and np.ndim(exponent) == 0
-    return np.power(x, np.full_like(x, exponent) if several else exponent)
-
-
-def _sigmoid(x: Any) -> Any:
-    with np.errstate(over="ignore"):  # 0 then
-        return 1 / (1 + np.exp(-x))
-
-
-# What each kind of node means in NumPy, and how many operations it counts as.
-_COMPARISONS: dict[str, Callable[..., Any]] = {
-    "less": np.less,
-    "less_equal": np.less_equal,
-    "equal": np.equal,
-}
-_FUNCTIONS: dict[str, tuple[Callable[..., Any], int]] = {
-    "add": (np.add, 1),
-    "subtract": (np.subtract, 1),
-    "multiply": (np.multiply, 1),
-    "divide": (np.divide, 1),
-    "negate": (np.negative, 1),
-    "absolute": (np.absolute, 1),
-    "maximum": (np.maximum, 1),
-    "minimum": (np.minimum, 1),
-    "sqrt": (np.sqrt, 1),
-    "exp": (np.exp, 15),
-    "expm1": (np.expm1, 40),
-    "log": (np.log, 20),
-    "log1p": (np.log1p, 24),
-    "tanh": (np.tanh, 30),
-    "sigmoid": (_sigmoid, 18),
-    "erf": (_erf, 40),
-    "power": (_pow, 60),
-    "floor": (np.floor, 1),
-    "select": (np.where, 1),
-    **{kind: (meaning, 1) for kind, meaning in _COMPARISONS.items()},
-}
-
-
 class Expression:
     """A node; operators and the functions beside it make others of it.
 
@@ -129,7 +86,7 @@ class Expression:
     @property
     def condition(self) -> bool:
         """Whether it is true or false, and no number."""
-        return self.kind in _COMPARISONS
+        return self.kind in CONDITIONS
 
     def __add__(self, other: Expression | Number) -> Expression:
         return _add(self, _lift(other))
@@ -208,13 +165,12 @@ def _node(kind: str, *arguments: Expression) -> Expression:
     for each in arguments:
         if each.condition:
             raise TypeError(f"{kind} takes numbers, and {each!r} is true or false")
-    if kind in ("rounded", *_COMPARISONS) or any(
+    if kind in ("rounded", *CONDITIONS) or any(
         each.kind != "constant" for each in arguments
     ):
         return _intern(kind, arguments, "")
     with np.errstate(all="ignore"):
-        meaning, _ = _FUNCTIONS[kind]
-        return number(float(meaning(*(each.value for each in arguments))))
+        return number(float(NODES[kind].numpy(*(each.value for each in arguments))))
 
 
 def _lift(value: Expression | Number) -> Expression:
@@ -658,7 +614,7 @@ def leaves(outputs: Sequence[Expression], kind: str) -> set[str]:
 def count_flops(outputs: Sequence[Expression]) -> int:
     """Count the operations an element; a function counts as a few."""
     return sum(
-        _FUNCTIONS[node.kind][1]
+        NODES[node.kind].flops
         for node in _ordered(outputs)
         if not node.uniform
         if node.arguments
@@ -679,12 +635,12 @@ def evaluate(
         elif node.kind == "rounded":
             value = float(dtype.type(arguments[0]))
         elif node.uniform:
-            value = _FUNCTIONS[node.kind][0](*arguments)
+            value = NODES[node.kind].numpy(*arguments)
             value = bool(value) if node.condition else float(value)
         else:
             if node.kind == "select":  # numbers alone would make float64
                 arguments[1:] = [np.asarray(each, dtype) for each in arguments[1:]]
-            value = _FUNCTIONS[node.kind][0](*arguments)
+            value = NODES[node.kind].numpy(*arguments)
             if node.kind == "erf":
                 value = value.astype(dtype)
         found[node] = value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import runpy
 from pathlib import Path
 
 import numpy as np
@@ -485,3 +486,10 @@ def test_a_weight_on_which_the_loss_does_not_depend_is_refused(new_op):
         ValueError, match="does not depend on the weight 'stuck/kernel'"
     ):
         model.train_on_batch(np.ones((2, 4), np.float32), np.array([0, 1]))
+
+
+def test_the_cores_table_of_nodes_is_written_from_that_of_python():
+    native = Path(__file__).parents[2] / "_native"
+    generate = runpy.run_path(str(native / "generate.py"))
+    written = (native / "src" / "kernels" / "expression_nodes.inc").read_text()
+    assert written == generate["nodes"](), "build again, or run _native/generate.py"

@@ -17,6 +17,7 @@
 
 #include "kernels/bfloat16.hpp"
 #include "kernels/function_kernel.hpp"
+#include "kernels/numbers.hpp"
 
 namespace memcfg {
 namespace {
@@ -26,37 +27,18 @@ constexpr std::size_t kOperandsMost = 32;
 constexpr Count kBlockMost = 1024;        // elements
 constexpr Count kRegisterFloats = 16384;  // floats of all blocks of one thread
 
+// The nodes are listed in memcfg/ops/_nodes.py, which expression_nodes.inc is written
+// from: here each becomes a code, a row that the parser reads, and a loop.
 enum class Code {
   operand,
   scalar,
   attribute,
   constant,
-  add,
-  subtract,
-  multiply,
-  divide,
-  negate,
-  absolute,
-  maximum,
-  minimum,
-  sqrt,
-  exp,
-  expm1,
-  log,
-  log1p,
-  tanh,
-  sigmoid,
-  erf,
-  power,
-  floor,
-  rounded,
-  less,
-  less_equal,
-  equal,
-  select,
+#define MEMCFG_NODE(name, count, value) name,
+#include "kernels/expression_nodes.inc"
 };
 
-using Function = double (*)(double a, double b, double c);
+using Function = double (*)(double x, double y, double z);
 
 struct Name {
   const char* text;
@@ -65,41 +47,16 @@ struct Name {
   Function of_numbers;
 };
 
-#define MEMCFG_NAME(name, count, value) \
+constexpr Name kNames[] = {
+#define MEMCFG_NODE(name, count, value) \
   {#name,                               \
    Code::name,                          \
    count,                               \
-   []([[maybe_unused]] double a,        \
-      [[maybe_unused]] double b,        \
-      [[maybe_unused]] double c) -> double { return value; }}
-
-constexpr Name kNames[] = {
-    MEMCFG_NAME(add, 2, a + b),
-    MEMCFG_NAME(subtract, 2, a - b),
-    MEMCFG_NAME(multiply, 2, (a * b)),
-    MEMCFG_NAME(divide, 2, a / b),
-    MEMCFG_NAME(negate, 1, -a),
-    MEMCFG_NAME(absolute, 1, std::abs(a)),
-    MEMCFG_NAME(maximum, 2, a > b || std::isnan(a) ? a : b),
-    MEMCFG_NAME(minimum, 2, a < b || std::isnan(a) ? a : b),
-    MEMCFG_NAME(sqrt, 1, std::sqrt(a)),
-    MEMCFG_NAME(exp, 1, std::exp(a)),
-    MEMCFG_NAME(expm1, 1, std::expm1(a)),
-    MEMCFG_NAME(log, 1, std::log(a)),
-    MEMCFG_NAME(log1p, 1, std::log1p(a)),
-    MEMCFG_NAME(tanh, 1, std::tanh(a)),
-    MEMCFG_NAME(sigmoid, 1, 1 / (1 + std::exp(-a))),
-    MEMCFG_NAME(erf, 1, std::erf(a)),
-    MEMCFG_NAME(power, 2, std::pow(a, b)),
-    MEMCFG_NAME(floor, 1, std::floor(a)),
-    MEMCFG_NAME(rounded, 1, static_cast<float>(a)),
-    MEMCFG_NAME(less, 2, a < b),
-    MEMCFG_NAME(less_equal, 2, a <= b),
-    MEMCFG_NAME(equal, 2, a == b),
-    MEMCFG_NAME(select, 3, a != 0 ? b : c),
+   []([[maybe_unused]] double x,        \
+      [[maybe_unused]] double y,        \
+      [[maybe_unused]] double z) -> double { return value; }},
+#include "kernels/expression_nodes.inc"
 };
-
-#undef MEMCFG_NAME
 
 struct Instruction {
   Code code;
@@ -113,7 +70,25 @@ struct Instruction {
 };
 
 bool is_condition(Code code) {
-  return code == Code::less || code == Code::less_equal || code == Code::equal;
+  switch (code) {
+#define MEMCFG_NODE(name, count, value)
+#define MEMCFG_CONDITION(name, count, value) case Code::name:
+#include "kernels/expression_nodes.inc"
+    return true;
+    default:
+      return false;
+  }
+}
+
+bool is_uniform_only(Code code) {
+  switch (code) {
+#define MEMCFG_NODE(name, count, value)
+#define MEMCFG_UNIFORM(name, count, value) case Code::name:
+#include "kernels/expression_nodes.inc"
+    return true;
+    default:
+      return false;
+  }
 }
 
 using Numbers = std::array<double, kInstructionsMost>;
@@ -268,8 +243,7 @@ class Parser {
       if (is_condition(argument.code) != wanted) malformed("mixes conditions, numbers");
       made.uniform = made.uniform && argument.uniform;
     }
-    const bool uniform_only = made.code == Code::floor || made.code == Code::rounded;
-    if (uniform_only && !made.uniform)
+    if (is_uniform_only(made.code) && !made.uniform)
       malformed("rounds elements, not uniform numbers");
   }
 
@@ -419,15 +393,6 @@ MEMCFG_INLINE void select_loop(const Source& condition,
   }
 }
 
-#define MEMCFG_UNARY(code, value)                        \
-  case Code::code:                                       \
-    loop1(a, count, out, [](float x) { return value; }); \
-    break
-#define MEMCFG_BINARY(code, value)                                   \
-  case Code::code:                                                   \
-    loop2(a, b, count, out, [](float x, float y) { return value; }); \
-    break
-
 // One instruction over a block.
 MEMCFG_VECTORIZED void run_block(Code code,
                                  const Source& a,
@@ -436,36 +401,25 @@ MEMCFG_VECTORIZED void run_block(Code code,
                                  Count count,
                                  float* out) {
   switch (code) {
-    MEMCFG_BINARY(add, x + y);
-    MEMCFG_BINARY(subtract, x - y);
-    MEMCFG_BINARY(multiply, x * y);
-    MEMCFG_BINARY(divide, x / y);
-    MEMCFG_BINARY(maximum, maximum_of(x, y));
-    MEMCFG_BINARY(minimum, minimum_of(x, y));
-    MEMCFG_BINARY(power, power_of(x, y));
-    MEMCFG_BINARY(less, float_of(mask_of(x < y)));
-    MEMCFG_BINARY(less_equal, float_of(mask_of(x <= y)));
-    MEMCFG_BINARY(equal, float_of(mask_of(x == y)));
-    MEMCFG_UNARY(negate, -x);
-    MEMCFG_UNARY(absolute, absolute_of(x));
-    MEMCFG_UNARY(sqrt, std::sqrt(x));
-    MEMCFG_UNARY(exp, exp_of(x));
-    MEMCFG_UNARY(expm1, expm1_of(x));
-    MEMCFG_UNARY(log, log_of(x));
-    MEMCFG_UNARY(log1p, log1p_of(x));
-    MEMCFG_UNARY(tanh, tanh_of(x));
-    MEMCFG_UNARY(sigmoid, sigmoid_of(x));
-    MEMCFG_UNARY(erf, erf_of(x));
-    case Code::select:
-      select_loop(a, b, c, count, out);
-      break;
+#define MEMCFG_LOOP_1(value) loop1(a, count, out, [](float x) { return value; })
+#define MEMCFG_LOOP_2(value) \
+  loop2(a, b, count, out, [](float x, float y) { return value; })
+#define MEMCFG_LOOP_3(value) select_loop(a, b, c, count, out)
+#define MEMCFG_NODE(name, count, value) \
+  case Code::name:                      \
+    MEMCFG_LOOP_##count(value);         \
+    break;
+#define MEMCFG_CONDITION(name, count, value) \
+  MEMCFG_NODE(name, count, float_of(mask_of(value)))
+#define MEMCFG_UNIFORM(name, count, value)
+#include "kernels/expression_nodes.inc"
+#undef MEMCFG_LOOP_1
+#undef MEMCFG_LOOP_2
+#undef MEMCFG_LOOP_3
     default:
       break;
   }
 }
-
-#undef MEMCFG_UNARY
-#undef MEMCFG_BINARY
 
 // Elements [begin, begin + count) of all outputs, block by block. Outputs may be the
 // inputs of in-place pairs: they are written when all inputs of the block are read.

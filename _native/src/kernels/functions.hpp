@@ -4,6 +4,7 @@
 // our own fits; tests/ops/test_expressions.py holds the errors against float64.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -40,6 +41,10 @@ MEMCFG_INLINE float blend(bool condition, float yes, float no) {
 
 MEMCFG_INLINE float absolute_of(float x) {
   return float_of(bits_of(x) & 0x7FFFFFFFU);
+}
+
+MEMCFG_INLINE float sqrt_of(float x) {
+  return std::sqrt(x);
 }
 
 MEMCFG_INLINE float with_sign_of(float magnitude, float sign) {

@@ -9,75 +9,21 @@ from __future__ import annotations
 
 import math
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from memcfg.devices.cuda._sources._writer import CTYPES, Writer, blocks_of, f32, f64
+from memcfg.ops._nodes import CONDITIONS, NODES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from memcfg.devices.cuda._sources._launch import Argument
 
 __all__ = ["write_elementwise"]
 
-# In C++, of floats and of doubles ({f} is "f" or nothing).
-_FUNCTIONS = {
-    "add": "{0} + {1}",
-    "subtract": "{0} - {1}",
-    "multiply": "{0} * {1}",
-    "divide": "{0} / {1}",
-    "negate": "-{0}",
-    "absolute": "fabs{f}({0})",
-    "maximum": "memcfg::maximum_of({0}, {1})",
-    "minimum": "memcfg::minimum_of({0}, {1})",
-    "sqrt": "sqrt{f}({0})",
-    "exp": "exp{f}({0})",
-    "expm1": "expm1{f}({0})",
-    "log": "log{f}({0})",
-    "log1p": "log1p{f}({0})",
-    "tanh": "tanh{f}({0})",
-    "sigmoid": "memcfg::sigmoid_of({0})",
-    "erf": "erf{f}({0})",
-    "power": "pow{f}({0}, {1})",
-    "floor": "floor({0})",
-    "rounded": "static_cast<float>({0})",
-    "less": "{0} < {1}",
-    "less_equal": "{0} <= {1}",
-    "equal": "{0} == {1}",
-    "select": "{0} != 0 ? {1} : {2}",
-}
 _LATE_BLOCKS = 1024  # each makes its late numbers, which takes a while
-_CONDITIONS = ("less", "less_equal", "equal")
-
-
-# Of numbers that are known here.
-_KNOWN: dict[str, Callable[..., Any]] = {
-    "add": np.add,
-    "subtract": np.subtract,
-    "multiply": np.multiply,
-    "divide": np.divide,
-    "negate": np.negative,
-    "absolute": np.absolute,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-    "sqrt": np.sqrt,
-    "exp": np.exp,
-    "expm1": np.expm1,
-    "log": np.log,
-    "log1p": np.log1p,
-    "tanh": np.tanh,
-    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
-    "erf": math.erf,
-    "power": np.power,
-    "floor": np.floor,
-    "rounded": np.float32,
-    "less": np.less,
-    "less_equal": np.less_equal,
-    "equal": np.equal,
-    "select": np.where,
-}
 
 
 class _Translator:
@@ -125,20 +71,20 @@ class _Translator:
         self.parameters[declaration] = self.writer.operand(operand)
 
     def _calculate(self, place: int, kind: str, arguments: Sequence[int]) -> None:
-        if kind in _CONDITIONS:
+        if kind in CONDITIONS:
             self.conditions.add(place)
         if all(each in self.known for each in arguments):
             with np.errstate(all="ignore"):
                 values = [np.float64(self.known[each]) for each in arguments]
-                self.known[place] = float(_KNOWN[kind](*values))
+                self.known[place] = float(NODES[kind].numpy(*values))
             if self.literal.issuperset(arguments):
                 self.literal.add(place)
         elif any(map(self._is_element, arguments)):
-            value = _FUNCTIONS[kind].format(*map(self._element, arguments), f="f")
-            ctype = "bool" if kind in _CONDITIONS else "float"
+            value = NODES[kind].code.format(*map(self._element, arguments))
+            ctype = "bool" if kind in CONDITIONS else "float"
             self.elements[place] = f"const {ctype} v{place} = {value};"
         else:
-            value = _FUNCTIONS[kind].format(*map(self._number, arguments), f="")
+            value = NODES[kind].code.format(*map(self._number, arguments))
             self.late[place] = f"const double u{place} = {value};"
 
     def _is_element(self, place: int) -> bool:
@@ -176,7 +122,7 @@ class _Translator:
             self.parameters[f"float* y{i}"] = writer.output(i)
         declared = [f"float v{place}" for place in self.operands]
         declared += [f"float& r{i}" for i in outputs]
-        lines = self._late_numbers()
+        lines = ["using namespace memcfg;", *self._late_numbers()]
         lines += [f"const auto one = [&]({', '.join(declared)}) {{"]
         lines += [*self.elements.values()]
         lines += [f"r{i} = {value};" for i, value in enumerate(made)]

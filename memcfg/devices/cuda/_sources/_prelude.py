@@ -24,17 +24,46 @@ typedef unsigned long long u64;
 
 constexpr u32 kThreads = 256;  // of every block
 
-// A NaN wins, as in NumPy.
+// The functions of expressions, for elements and for uniform numbers. A NaN is the
+// maximum and the minimum, as in NumPy.
 __device__ inline float maximum_of(float a, float b) { return a > b || a != a ? a : b; }
-__device__ inline float minimum_of(float a, float b) { return a < b || a != a ? a : b; }
 __device__ inline double maximum_of(double a, double b) {
   return a > b || a != a ? a : b;
 }
+__device__ inline float minimum_of(float a, float b) { return a < b || a != a ? a : b; }
 __device__ inline double minimum_of(double a, double b) {
   return a < b || a != a ? a : b;
 }
+__device__ inline float absolute_of(float x) { return fabsf(x); }
+__device__ inline double absolute_of(double x) { return fabs(x); }
+__device__ inline float sqrt_of(float x) { return sqrtf(x); }
+__device__ inline double sqrt_of(double x) { return sqrt(x); }
+__device__ inline float exp_of(float x) { return expf(x); }
+__device__ inline double exp_of(double x) { return exp(x); }
+__device__ inline float expm1_of(float x) { return expm1f(x); }
+__device__ inline double expm1_of(double x) { return expm1(x); }
+__device__ inline float log_of(float x) { return logf(x); }
+__device__ inline double log_of(double x) { return log(x); }
+__device__ inline float log1p_of(float x) { return log1pf(x); }
+__device__ inline double log1p_of(double x) { return log1p(x); }
+__device__ inline float tanh_of(float x) { return tanhf(x); }
+__device__ inline double tanh_of(double x) { return tanh(x); }
 __device__ inline float sigmoid_of(float x) { return 1.0f / (1.0f + expf(-x)); }
 __device__ inline double sigmoid_of(double x) { return 1.0 / (1.0 + exp(-x)); }
+__device__ inline float erf_of(float x) { return erff(x); }
+__device__ inline double erf_of(double x) { return erf(x); }
+__device__ inline float power_of(float x, float y) { return powf(x, y); }
+__device__ inline double power_of(double x, double y) { return pow(x, y); }
+__device__ inline double floor_of(double x) { return floor(x); }
+__device__ inline double rounded_of(double x) { return static_cast<float>(x); }
+template <class Condition>
+__device__ inline float blend(Condition holds, float yes, float no) {
+  return holds != 0 ? yes : no;
+}
+template <class Condition>
+__device__ inline double blend(Condition holds, double yes, double no) {
+  return holds != 0 ? yes : no;
+}
 
 // body(i) for each i below count, neighbours by neighbouring threads.
 template <class Index, class Body>

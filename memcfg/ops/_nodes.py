@@ -1,0 +1,82 @@
+"""The nodes of expressions: what each computes in NumPy and in C++, and what it costs.
+
+This is the one table of them. `_native/generate.py` writes the C++ core's table from
+it, and the loops of the library's own ops; the CUDA of expressions is written from it
+when an op is planned.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["CONDITIONS", "NODES", "Node"]
+
+
+class Node(NamedTuple):
+    """A function of one to three numbers.
+
+    `code` is C++ for floats, for doubles and for both kinds of device: each defines the
+    functions named ``*_of``, and ``blend``, for both types. A *uniform* node never
+    meets an element, only numbers that are the same for all of them.
+    """
+
+    code: str
+    numpy: Callable[..., Any]
+    flops: int = 1  # operations an element
+    uniform: bool = False
+
+    @property
+    def arguments(self) -> int:
+        """How many numbers it reads."""
+        return self.code.count("{")
+
+
+def _erf(x: Any) -> Any:
+    return np.vectorize(math.erf, otypes=[np.float64])(x)
+
+
+def _pow(x: Any, exponent: Any) -> Any:
+    """Raise to a power as `pow` of C; NumPy takes the root for one exponent 0.5."""
+    several = np.ndim(x) > 0 and np.ndim(exponent) == 0
+    return np.power(x, np.full_like(x, exponent) if several else exponent)
+
+
+def _sigmoid(x: Any) -> Any:
+    with np.errstate(over="ignore"):  # the quotient is then 0
+        return 1 / (1 + np.exp(-x))
+
+
+CONDITIONS = {
+    "less": Node("{0} < {1}", np.less),
+    "less_equal": Node("{0} <= {1}", np.less_equal),
+    "equal": Node("{0} == {1}", np.equal),
+}
+NODES = {
+    "add": Node("{0} + {1}", np.add),
+    "subtract": Node("{0} - {1}", np.subtract),
+    "multiply": Node("{0} * {1}", np.multiply),
+    "divide": Node("{0} / {1}", np.divide),
+    "negate": Node("-{0}", np.negative),
+    "absolute": Node("absolute_of({0})", np.absolute),
+    "maximum": Node("maximum_of({0}, {1})", np.maximum),
+    "minimum": Node("minimum_of({0}, {1})", np.minimum),
+    "sqrt": Node("sqrt_of({0})", np.sqrt),
+    "exp": Node("exp_of({0})", np.exp, 15),
+    "expm1": Node("expm1_of({0})", np.expm1, 40),
+    "log": Node("log_of({0})", np.log, 20),
+    "log1p": Node("log1p_of({0})", np.log1p, 24),
+    "tanh": Node("tanh_of({0})", np.tanh, 30),
+    "sigmoid": Node("sigmoid_of({0})", _sigmoid, 18),
+    "erf": Node("erf_of({0})", _erf, 40),
+    "power": Node("power_of({0}, {1})", _pow, 60),
+    "floor": Node("floor_of({0})", np.floor, uniform=True),
+    "rounded": Node("rounded_of({0})", np.float32, uniform=True),
+    **CONDITIONS,
+    "select": Node("blend({0}, {1}, {2})", np.where),
+}
