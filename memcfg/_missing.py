@@ -1,8 +1,8 @@
 """Errors for names that another library has and memcfg does not.
 
-Using such a name is an AttributeError that says what to do instead, so that ``hasattr``
-tells the truth. ``from module import name`` would replace that error by one without a
-reason; there it is an ImportError with the same sentence.
+Using such a name is an AttributeError that says what to do instead, so ``hasattr`` is
+False. ``from module import name`` would replace that error by one without a reason, so
+there it is an ImportError with the same sentence.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import opcode
 import sys
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,21 +18,36 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import NoReturn
 
-__all__ = ["MissingModules", "refuse"]
+__all__ = ["MissingModules", "by_name", "instead", "refuse"]
 
 _IMPORT_FROM = opcode.opmap["IMPORT_FROM"]
 
 
+def by_name(rows: Mapping[str, str]) -> dict[str, str]:
+    """Return a table with one name a row, of one whose keys hold several names.
+
+    A name may be a shell pattern, such as ``*3D``.
+    """
+    return {name: why for names, why in rows.items() for name in names.split()}
+
+
+def instead(table: Mapping[str, str], name: str) -> str | None:
+    """Return what a table says to do instead of a name, or of one like it."""
+    if name in table:
+        return table[name]
+    return next((why for each, why in table.items() if fnmatchcase(name, each)), None)
+
+
 def _imports(frame: FrameType) -> bool:
-    """Whether a frame is amid ``from module import name``."""
+    """Whether a frame is at the import of ``from module import name``."""
     return frame.f_lasti >= 0 and frame.f_code.co_code[frame.f_lasti] == _IMPORT_FROM
 
 
 def refuse(module: str, name: str, why: str = "") -> NoReturn:
     """Raise the error of a module's ``__getattr__``, which calls this.
 
-    `why` follows the name, as in ``", which Keras has: use Dense"``; without it the
-    nearest name of the module's ``__all__`` is proposed.
+    `why` follows the name, as in ``": use Dense"``; without it the nearest name of the
+    module's ``__all__`` is proposed.
     """
     if not why and (near := get_close_matches(name, sys.modules[module].__all__, 1)):
         why = f": did you mean {near[0]!r}?"

@@ -15,6 +15,7 @@ import textwrap
 from pathlib import Path
 
 import memcfg as mc
+from memcfg._missing import instead
 from memcfg.nn._keras_arguments import ARGUMENTS
 from memcfg.nn._keras_names import ABSENT
 
@@ -85,7 +86,7 @@ def rows(room):
     module = importlib.import_module(f"memcfg.nn.{room}".rstrip("."))
     for name, theirs in NAMES[room].items():
         if not hasattr(module, name):
-            yield name, f"absent: {ABSENT[room][name]}"
+            yield name, f"absent: {instead(ABSENT[room], name)}"
             continue
         kind = getattr(module, name)
         left_out = missing(kind, theirs)

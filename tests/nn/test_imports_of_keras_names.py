@@ -30,9 +30,11 @@ def test_every_name_of_keras_can_be_imported_or_says_why_not(room):
         if hasattr(importlib.import_module(module), name):
             assert import_from(module, name) is not None
             continue
-        with pytest.raises(ImportError, match=r"which Keras has: .{8}") as error:
+        with pytest.raises(ImportError) as error:
             import_from(module, name)
-        assert f"cannot import name {name!r} from {module!r}" in str(error.value)
+        start = f"cannot import name {name!r} from {module!r}: "
+        assert str(error.value).startswith(start)
+        assert len(str(error.value)) >= len(start) + 8
         assert error.value.name == name
 
 

@@ -31,11 +31,11 @@ LAYERS = [
         "_checks",
         "_first_line",
         "_missing",
-        "_tensorflow_names",
         "_terminal",
         "_version",
     },
-    {"errors", "_html", "_tables"},  # errors speak of sizes, so they stand on units
+    # Errors speak of sizes, so they stand on units.
+    {"errors", "_html", "_tables", "_tensorflow_names"},
     {"_core", "archives", "documents"},
     {"ops"},
     {"graph"},
@@ -399,17 +399,21 @@ def test_no_two_modules_have_one_name():
 
 
 def bases_deep(kind: type) -> int:
-    """Count the classes of ours from a class to the furthest base."""
+    """Count the public classes of ours from a class to the furthest base.
+
+    A private base is what a few classes of one module share, and no noun of its own.
+    """
     if not kind.__module__.startswith("memcfg."):
         return 0
-    return 1 + max(map(bases_deep, kind.__bases__), default=0)
+    public = not kind.__name__.startswith("_")
+    return public + max(map(bases_deep, kind.__bases__), default=0)
 
 
 # A private kind of InfeasiblePlanError, the third in the chain, which users catch.
 DEEP = {"NoRoomError"}
 
 
-def test_no_chain_of_our_classes_is_longer_than_three():
+def test_no_chain_of_our_public_classes_is_longer_than_three():
     deep = set()
     for name in module_names():
         for kind in vars(importlib.import_module(name)).values():
