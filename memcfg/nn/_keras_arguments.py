@@ -165,17 +165,20 @@ def takes_arguments(function: Callable[P, R]) -> Callable[P, R]:
     if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
         return function
     known = frozenset(parameters)
-    what = function.__qualname__.removesuffix(".__init__")
+    owner = function.__qualname__.removesuffix(".__init__")
 
     @wraps(function)
     def call(*args: P.args, **options: P.kwargs) -> R:
         if not known.issuperset(options):
+            # A private base's constructor speaks for the class that is made.
+            what = type(args[0]).__name__ if owner.startswith("_") else owner
             left = taken(what, known, options)
             for name in left:
-                if name not in known and (near := _nearest(name, parameters)):
+                if name not in known:
+                    near = _nearest(name, parameters)
                     raise TypeError(
-                        f"{what}() got an unexpected keyword argument {name!r}: did "
-                        f"you mean {near!r}?"
+                        f"{what}() got an unexpected keyword argument {name!r}"
+                        + (f": did you mean {near!r}?" if near else "")
                     )
             return function(*args, **left)
         return function(*args, **options)

@@ -12,7 +12,7 @@ See docs/decisions/0012-keras-names.md.
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 
 from memcfg._checks import unknown
 from memcfg.nn._argument_checks import integer, nonnegative, real
@@ -380,7 +380,37 @@ class _Function(Loss):
         return made
 
 
-class MeanSquaredError(Loss):
+class _Plain(Loss):
+    """A loss without settings of its own; most are the mean of one op's results.
+
+    Hinges have targets -1 and 1. If all targets are 0 and 1, the op maps them: it also
+    reads how many are neither.
+    """
+
+    __slots__ = ()
+
+    _op: ClassVar[str] = ""  # of each target and output; empty: there is none
+    _has_margins: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        reduction: str = "sum_over_batch_size",
+        name: str | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        super().__init__(name, reduction, dtype)
+
+    def elements(self, builder: Builder, y_true: int, y_pred: int) -> int | None:
+        """Append the losses of the elements, if there is an op of them."""
+        if not self._op:
+            return None
+        terms, inputs = Terms(builder, self.name), [y_true, y_pred]
+        if self._has_margins:
+            inputs.append(terms.reduce("sum", terms("odd_target", (y_true,))))
+        return terms(self._op, inputs)
+
+
+class MeanSquaredError(_Plain):
     """Mean of ``(y_true - y_pred)**2``.
 
     Parameters
@@ -401,20 +431,10 @@ class MeanSquaredError(Loss):
 
     __slots__ = ()
 
-    def __init__(
-        self,
-        reduction: str = "sum_over_batch_size",
-        name: str | None = None,
-        dtype: str | None = None,
-    ) -> None:
-        super().__init__(name, reduction, dtype)
-
-    def elements(self, builder: Builder, y_true: int, y_pred: int) -> int:
-        """Append the numbers of the elements."""
-        return Terms(builder, self.name)("squared_error", (y_true, y_pred))
+    _op = "squared_error"
 
 
-class MeanAbsoluteError(Loss):
+class MeanAbsoluteError(_Plain):
     """Mean of ``|y_true - y_pred|``.
 
     Parameters
@@ -429,20 +449,10 @@ class MeanAbsoluteError(Loss):
 
     __slots__ = ()
 
-    def __init__(
-        self,
-        reduction: str = "sum_over_batch_size",
-        name: str | None = None,
-        dtype: str | None = None,
-    ) -> None:
-        super().__init__(name, reduction, dtype)
-
-    def elements(self, builder: Builder, y_true: int, y_pred: int) -> int:
-        """Append the numbers of the elements."""
-        return Terms(builder, self.name)("absolute_error", (y_true, y_pred))
+    _op = "absolute_error"
 
 
-class MeanAbsolutePercentageError(Loss):
+class MeanAbsolutePercentageError(_Plain):
     """Mean of ``100 * |y_true - y_pred| / max(|y_true|, 1e-7)``.
 
     Parameters
@@ -457,20 +467,10 @@ class MeanAbsolutePercentageError(Loss):
 
     __slots__ = ()
 
-    def __init__(
-        self,
-        reduction: str = "sum_over_batch_size",
-        name: str | None = None,
-        dtype: str | None = None,
-    ) -> None:
-        super().__init__(name, reduction, dtype)
-
-    def elements(self, builder: Builder, y_true: int, y_pred: int) -> int:
-        """Append the numbers of the elements."""
-        return Terms(builder, self.name)("percentage_error", (y_true, y_pred))
+    _op = "percentage_error"
 
 
-class MeanSquaredLogarithmicError(Loss):
+class MeanSquaredLogarithmicError(_Plain):
     """Mean of ``(log(y_true + 1) - log(y_pred + 1))**2``, below 0 as of 1e-7.
 
     Parameters
@@ -485,20 +485,10 @@ class MeanSquaredLogarithmicError(Loss):
 
     __slots__ = ()
 
-    def __init__(
-        self,
-        reduction: str = "sum_over_batch_size",
-        name: str | None = None,
-        dtype: str | None = None,
-    ) -> None:
-        super().__init__(name, reduction, dtype)
-
-    def elements(self, builder: Builder, y_true: int, y_pred: int) -> int:
-        """Append the numbers of the elements."""
-        return Terms(builder, self.name)("squared_log_error", (y_true, y_pred))
+    _op = "squared_log_error"
 
 
-class LogCosh(Loss):
+class LogCosh(_Plain):
     """Mean of ``log(cosh(y_pred - y_true))``.
 
     Parameters
@@ -513,20 +503,10 @@ class LogCosh(Loss):
 
     __slots__ = ()
 
-    def __init__(
-        self,
-        reduction: str = "sum_over_batch_size",
-        name: str | None = None,
-        dtype: str | None = None,
-    ) -> None:
-        super().__init__(name, reduction, dtype)
-
-    def elements(self, builder: Builder, y_true: int, y_pred: int) -> int:
-        """Append the numbers of the elements."""
-        return Terms(builder, self.name)("log_cosh", (y_true, y_pred))
+    _op = "log_cosh"
 
 
-class Poisson(Loss):
+class Poisson(_Plain):
     """Mean of ``y_pred - y_true * log(y_pred + 1e-7)``.
 
     Parameters
@@ -541,17 +521,7 @@ class Poisson(Loss):
 
     __slots__ = ()
 
-    def __init__(
-        self,
-        reduction: str = "sum_over_batch_size",
-        name: str | None = None,
-        dtype: str | None = None,
-    ) -> None:
-        super().__init__(name, reduction, dtype)
-
-    def elements(self, builder: Builder, y_true: int, y_pred: int) -> int:
-        """Append the numbers of the elements."""
-        return Terms(builder, self.name)("poisson", (y_true, y_pred))
+    _op = "poisson"
 
 
 class Huber(Loss):
@@ -586,19 +556,13 @@ class Huber(Loss):
         self.delta = nonnegative(delta, "Huber: delta")
 
     def elements(self, builder: Builder, y_true: int, y_pred: int) -> int:
-        """Append the numbers of the elements."""
+        """Append the losses of the elements."""
         return Terms(builder, self.name)(
             "huber", (y_true, y_pred), {"delta": self.delta}
         )
 
 
-def _margins(terms: Terms, kind: str, y_true: int, y_pred: int) -> int:
-    """Append margins of targets -1 and 1; those of 0 and 1 alone are taken for them."""
-    odd = terms.reduce("sum", terms("odd_target", (y_true,)))
-    return terms(kind, (y_true, y_pred, odd))
-
-
-class Hinge(Loss):
+class Hinge(_Plain):
     """Mean of ``max(1 - y_true * y_pred, 0)``; targets are -1 and 1, or 0 and 1.
 
     Parameters
@@ -613,20 +577,11 @@ class Hinge(Loss):
 
     __slots__ = ()
 
-    def __init__(
-        self,
-        reduction: str = "sum_over_batch_size",
-        name: str | None = None,
-        dtype: str | None = None,
-    ) -> None:
-        super().__init__(name, reduction, dtype)
-
-    def elements(self, builder: Builder, y_true: int, y_pred: int) -> int:
-        """Append the numbers of the elements."""
-        return _margins(Terms(builder, self.name), "hinge", y_true, y_pred)
+    _op = "hinge"
+    _has_margins = True
 
 
-class SquaredHinge(Loss):
+class SquaredHinge(_Plain):
     """Mean of ``max(1 - y_true * y_pred, 0)**2``; targets are -1 and 1, or 0 and 1.
 
     Parameters
@@ -641,20 +596,11 @@ class SquaredHinge(Loss):
 
     __slots__ = ()
 
-    def __init__(
-        self,
-        reduction: str = "sum_over_batch_size",
-        name: str | None = None,
-        dtype: str | None = None,
-    ) -> None:
-        super().__init__(name, reduction, dtype)
-
-    def elements(self, builder: Builder, y_true: int, y_pred: int) -> int:
-        """Append the numbers of the elements."""
-        return _margins(Terms(builder, self.name), "squared_hinge", y_true, y_pred)
+    _op = "squared_hinge"
+    _has_margins = True
 
 
-class CategoricalHinge(Loss):
+class CategoricalHinge(_Plain):
     """``max(max((1 - y_true) * y_pred) - sum(y_true * y_pred) + 1, 0)``.
 
     Parameters
@@ -669,16 +615,8 @@ class CategoricalHinge(Loss):
 
     __slots__ = ()
 
-    def __init__(
-        self,
-        reduction: str = "sum_over_batch_size",
-        name: str | None = None,
-        dtype: str | None = None,
-    ) -> None:
-        super().__init__(name, reduction, dtype)
-
     def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
-        """Append the numbers of the samples."""
+        """Append the losses of the samples."""
         terms = Terms(builder, self.name)
         hits = terms.reduce("sum", terms("multiply", (y_true, y_pred)), (-1,))
         misses = terms("categorical_hinge_miss", (y_true, y_pred))
@@ -686,7 +624,7 @@ class CategoricalHinge(Loss):
         return terms("categorical_hinge", (hits, most))
 
 
-class KLDivergence(Loss):
+class KLDivergence(_Plain):
     """``sum(y_true * log(y_true / y_pred))``, both clipped to ``[1e-7, 1]``.
 
     Parameters
@@ -701,16 +639,8 @@ class KLDivergence(Loss):
 
     __slots__ = ()
 
-    def __init__(
-        self,
-        reduction: str = "sum_over_batch_size",
-        name: str | None = None,
-        dtype: str | None = None,
-    ) -> None:
-        super().__init__(name, reduction, dtype)
-
     def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
-        """Append the numbers of the samples."""
+        """Append the losses of the samples."""
         terms = Terms(builder, self.name)
         kind, read = "kl_divergence", y_pred
         for activation, logarithm in _LOGARITHMS.items():
@@ -755,7 +685,7 @@ class CosineSimilarity(Loss):
             raise ValueError("CosineSimilarity: axis 0 is the batch")
 
     def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
-        """Append the numbers of the samples."""
+        """Append the losses of the samples."""
         return cosines(Terms(builder, self.name), y_true, y_pred, self.axis, -1.0)
 
 
@@ -815,7 +745,7 @@ class BinaryCrossentropy(Loss):
         self.label_smoothing = _smoothing(label_smoothing, self)
 
     def elements(self, builder: Builder, y_true: int, y_pred: int) -> int:
-        """Append the numbers of the elements."""
+        """Append the losses of the elements."""
         terms = Terms(builder, self.name)
         smoothing = {"smoothing": self.label_smoothing}
         logits = y_pred if self.from_logits else terms.logits(y_pred, "sigmoid", self)
@@ -888,7 +818,7 @@ class BinaryFocalCrossentropy(Loss):
         self.label_smoothing = _smoothing(label_smoothing, self)
 
     def elements(self, builder: Builder, y_true: int, y_pred: int) -> int:
-        """Append the numbers of the elements."""
+        """Append the losses of the elements."""
         terms = Terms(builder, self.name)
         attributes = {
             "smoothing": self.label_smoothing,
@@ -955,7 +885,7 @@ class CategoricalCrossentropy(Loss):
         return super().target(output)
 
     def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
-        """Append the numbers of the samples."""
+        """Append the losses of the samples."""
         terms = Terms(builder, self.name)
         smoothing = _spread(terms, y_pred, self.label_smoothing)
         logits = y_pred if self.from_logits else terms.logits(y_pred, "softmax", self)
@@ -1025,7 +955,7 @@ class CategoricalFocalCrossentropy(Loss):
         return super().target(output)
 
     def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
-        """Append the numbers of the samples."""
+        """Append the losses of the samples."""
         terms = Terms(builder, self.name)
         attributes = _spread(terms, y_pred, self.label_smoothing)
         attributes |= {"alpha": self.alpha, "gamma": self.gamma}
@@ -1095,7 +1025,7 @@ class SparseCategoricalCrossentropy(Loss):
         return Target(output.sample_shape[:-1], "int32", None if beyond else classes)
 
     def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
-        """Append the numbers of the samples, those of an ignored class too."""
+        """Append the losses of the samples, including those of an ignored class."""
         terms = Terms(builder, self.name)
         logits = self._logits(terms, y_pred)
         if logits is not None:
@@ -1212,7 +1142,7 @@ class Tversky(Loss):
         self.axis = _axes(axis)
 
     def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
-        """Append the numbers of the samples."""
+        """Append the losses of the samples."""
         return _overlap(
             Terms(builder, self.name),
             y_true,
@@ -1252,7 +1182,7 @@ class Dice(Loss):
         self.axis = _axes(axis)
 
     def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
-        """Append the numbers of the samples."""
+        """Append the losses of the samples."""
         return _overlap(
             Terms(builder, self.name), y_true, y_pred, self.axis, 0.5, 0.5, 5e-8
         )
@@ -1321,28 +1251,7 @@ def _classes_of(output: SymbolicTensor, loss: Loss) -> int:
 
 
 _LOSSES: dict[str, type[Loss]] = {
-    each.__name__: each
-    for each in (
-        BinaryCrossentropy,
-        BinaryFocalCrossentropy,
-        CategoricalCrossentropy,
-        CategoricalFocalCrossentropy,
-        CategoricalHinge,
-        CosineSimilarity,
-        Dice,
-        Hinge,
-        Huber,
-        KLDivergence,
-        LogCosh,
-        MeanAbsoluteError,
-        MeanAbsolutePercentageError,
-        MeanSquaredError,
-        MeanSquaredLogarithmicError,
-        Poisson,
-        SparseCategoricalCrossentropy,
-        SquaredHinge,
-        Tversky,
-    )
+    name: globals()[name] for name in __all__ if name not in ("Loss", "Target")
 }
 _LOSSES |= {snake_case(name): each for name, each in _LOSSES.items()}
 _LOSSES |= {

@@ -292,7 +292,18 @@ class Metric(FixedAttributes):
             )
 
 
-class MeanSquaredError(Metric):
+class _Plain(Metric):
+    """A metric without settings of its own."""
+
+    __slots__ = ()
+
+    _loss: ClassVar[Any] = None  # the class of the loss that it is the mean of
+
+    def __init__(self, name: str | None = None, dtype: str | None = None) -> None:
+        super().__init__(dtype, name, None if self._loss is None else self._loss())
+
+
+class MeanSquaredError(_Plain):
     """The mean of ``(y_true - y_pred)**2``.
 
     Parameters
@@ -305,11 +316,10 @@ class MeanSquaredError(Metric):
 
     __slots__ = ()
 
-    def __init__(self, name: str | None = None, dtype: str | None = None) -> None:
-        super().__init__(dtype, name, losses.MeanSquaredError())
+    _loss = losses.MeanSquaredError
 
 
-class MeanAbsoluteError(Metric):
+class MeanAbsoluteError(_Plain):
     """The mean of ``|y_true - y_pred|``.
 
     Parameters
@@ -322,11 +332,10 @@ class MeanAbsoluteError(Metric):
 
     __slots__ = ()
 
-    def __init__(self, name: str | None = None, dtype: str | None = None) -> None:
-        super().__init__(dtype, name, losses.MeanAbsoluteError())
+    _loss = losses.MeanAbsoluteError
 
 
-class MeanAbsolutePercentageError(Metric):
+class MeanAbsolutePercentageError(_Plain):
     """The mean of ``100 * |y_true - y_pred| / max(|y_true|, 1e-7)``.
 
     Parameters
@@ -339,11 +348,10 @@ class MeanAbsolutePercentageError(Metric):
 
     __slots__ = ()
 
-    def __init__(self, name: str | None = None, dtype: str | None = None) -> None:
-        super().__init__(dtype, name, losses.MeanAbsolutePercentageError())
+    _loss = losses.MeanAbsolutePercentageError
 
 
-class MeanSquaredLogarithmicError(Metric):
+class MeanSquaredLogarithmicError(_Plain):
     """The mean of ``(log(y_true + 1) - log(y_pred + 1))**2``.
 
     Parameters
@@ -356,8 +364,7 @@ class MeanSquaredLogarithmicError(Metric):
 
     __slots__ = ()
 
-    def __init__(self, name: str | None = None, dtype: str | None = None) -> None:
-        super().__init__(dtype, name, losses.MeanSquaredLogarithmicError())
+    _loss = losses.MeanSquaredLogarithmicError
 
 
 class LogCoshError(Metric):
@@ -377,7 +384,7 @@ class LogCoshError(Metric):
         super().__init__(dtype, name, losses.LogCosh())
 
 
-class Poisson(Metric):
+class Poisson(_Plain):
     """The mean of ``y_pred - y_true * log(y_pred)``.
 
     Parameters
@@ -390,11 +397,10 @@ class Poisson(Metric):
 
     __slots__ = ()
 
-    def __init__(self, name: str | None = None, dtype: str | None = None) -> None:
-        super().__init__(dtype, name, losses.Poisson())
+    _loss = losses.Poisson
 
 
-class KLDivergence(Metric):
+class KLDivergence(_Plain):
     """The mean of ``sum(y_true * log(y_true / y_pred))``.
 
     Parameters
@@ -407,11 +413,10 @@ class KLDivergence(Metric):
 
     __slots__ = ()
 
-    def __init__(self, name: str | None = None, dtype: str | None = None) -> None:
-        super().__init__(dtype, name, losses.KLDivergence())
+    _loss = losses.KLDivergence
 
 
-class Hinge(Metric):
+class Hinge(_Plain):
     """The mean of ``max(1 - y_true * y_pred, 0)``.
 
     Parameters
@@ -424,11 +429,10 @@ class Hinge(Metric):
 
     __slots__ = ()
 
-    def __init__(self, name: str | None = None, dtype: str | None = None) -> None:
-        super().__init__(dtype, name, losses.Hinge())
+    _loss = losses.Hinge
 
 
-class SquaredHinge(Metric):
+class SquaredHinge(_Plain):
     """The mean of ``max(1 - y_true * y_pred, 0)**2``.
 
     Parameters
@@ -441,11 +445,10 @@ class SquaredHinge(Metric):
 
     __slots__ = ()
 
-    def __init__(self, name: str | None = None, dtype: str | None = None) -> None:
-        super().__init__(dtype, name, losses.SquaredHinge())
+    _loss = losses.SquaredHinge
 
 
-class CategoricalHinge(Metric):
+class CategoricalHinge(_Plain):
     """As the loss of this name.
 
     Parameters
@@ -458,11 +461,10 @@ class CategoricalHinge(Metric):
 
     __slots__ = ()
 
-    def __init__(self, name: str | None = None, dtype: str | None = None) -> None:
-        super().__init__(dtype, name, losses.CategoricalHinge())
+    _loss = losses.CategoricalHinge
 
 
-class RootMeanSquaredError(Metric):
+class RootMeanSquaredError(_Plain):
     """The root of the mean of ``(y_true - y_pred)**2``.
 
     Parameters
@@ -475,8 +477,7 @@ class RootMeanSquaredError(Metric):
 
     __slots__ = ()
 
-    def __init__(self, name: str | None = None, dtype: str | None = None) -> None:
-        super().__init__(dtype, name, losses.MeanSquaredError())
+    _loss = losses.MeanSquaredError
 
     def result(self, sums: _Sums) -> float:
         """Take the root."""
@@ -603,7 +604,7 @@ class CosineSimilarity(Metric):
         return cosines(Terms(builder, self.name), y_true, y_pred, self.axis, 1.0)
 
 
-class Accuracy(Metric):
+class Accuracy(_Plain):
     """The part of the outputs that equal their targets; a name means another.
 
     The name ``"accuracy"`` is `BinaryAccuracy` for outputs of one unit,
@@ -620,9 +621,6 @@ class Accuracy(Metric):
     __slots__ = ()
 
     _direction = "up"
-
-    def __init__(self, name: str | None = None, dtype: str | None = None) -> None:
-        super().__init__(dtype, name)
 
     def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
         """Append 1 for each that is equal, and 0."""
@@ -662,7 +660,7 @@ class BinaryAccuracy(Metric):
         return terms("binary_agreement", (y_true, y_pred), threshold)
 
 
-class CategoricalAccuracy(Metric):
+class CategoricalAccuracy(_Plain):
     """The part of the one-hot targets whose class is the largest output.
 
     Parameters
@@ -677,16 +675,13 @@ class CategoricalAccuracy(Metric):
 
     _direction = "up"
 
-    def __init__(self, name: str | None = None, dtype: str | None = None) -> None:
-        super().__init__(dtype, name)
-
     def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
         """Append 1 for each that is right, and 0."""
         terms = Terms(builder, self.name)
         return terms("hits", (y_pred, terms("argmax", (y_true,))), {"k": 0})
 
 
-class SparseCategoricalAccuracy(Metric):
+class SparseCategoricalAccuracy(_Plain):
     """The part of the labels that are the largest output.
 
     Parameters
@@ -702,9 +697,6 @@ class SparseCategoricalAccuracy(Metric):
     _direction = "up"
 
     _labels = True
-
-    def __init__(self, name: str | None = None, dtype: str | None = None) -> None:
-        super().__init__(dtype, name)
 
     def trace(
         self, builder: Builder, y_true: int, y_pred: int, sample_weight: int | None
@@ -830,7 +822,31 @@ def _threshold(metric: Metric, thresholds: Any) -> float:
     return 0.5 if given[0] is None else _unit(given[0], f"{kind}: a threshold")
 
 
-class Precision(Metric):
+class _Rate(Metric):
+    """A quotient of counts above one threshold."""
+
+    __slots__ = ("class_id", "thresholds")
+
+    _direction = "up"
+
+    def __init__(
+        self,
+        thresholds: float | Sequence[float] | None = None,
+        top_k: int | None = None,
+        class_id: int | None = None,
+        name: str | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        if top_k is not None:
+            raise ValueError(
+                f"{type(self).__name__} counts above a threshold, and has no top_k"
+            )
+        self.thresholds = _threshold(self, thresholds)
+        self.class_id = class_id
+        super().__init__(dtype, name, _Counts([self.thresholds], class_id))
+
+
+class Precision(_Rate):
     """The part of the outputs above the threshold whose target is 1.
 
     Parameters
@@ -858,31 +874,15 @@ class Precision(Metric):
     'precision'
     """
 
-    __slots__ = ("class_id", "thresholds")
-
-    _direction = "up"
-
-    def __init__(
-        self,
-        thresholds: float | Sequence[float] | None = None,
-        top_k: int | None = None,
-        class_id: int | None = None,
-        name: str | None = None,
-        dtype: str | None = None,
-    ) -> None:
-        if top_k is not None:
-            raise ValueError("Precision counts above a threshold, and knows no top_k")
-        self.thresholds = _threshold(self, thresholds)
-        self.class_id = class_id
-        super().__init__(dtype, name, _Counts([self.thresholds], class_id))
+    __slots__ = ()
 
     def result(self, sums: _Sums) -> float:
-        """Divide."""
+        """Return the rate."""
         tp, fp, _tn, _fn = _four(sums)
         return float(_divide(tp, tp + fp)[0])
 
 
-class Recall(Metric):
+class Recall(_Rate):
     """The part of the targets 1 whose output is above the threshold.
 
     Parameters
@@ -904,31 +904,36 @@ class Recall(Metric):
         For `top_k`, several thresholds, or one out of range.
     """
 
-    __slots__ = ("class_id", "thresholds")
-
-    _direction = "up"
-
-    def __init__(
-        self,
-        thresholds: float | Sequence[float] | None = None,
-        top_k: int | None = None,
-        class_id: int | None = None,
-        name: str | None = None,
-        dtype: str | None = None,
-    ) -> None:
-        if top_k is not None:
-            raise ValueError("Recall counts above a threshold, and knows no top_k")
-        self.thresholds = _threshold(self, thresholds)
-        self.class_id = class_id
-        super().__init__(dtype, name, _Counts([self.thresholds], class_id))
+    __slots__ = ()
 
     def result(self, sums: _Sums) -> float:
-        """Divide."""
+        """Return the rate."""
         tp, _fp, _tn, fn = _four(sums)
         return float(_divide(tp, tp + fn)[0])
 
 
-class TruePositives(Metric):
+class _Count(Metric):
+    """One of the counts that `_four` returns; a subclass says which."""
+
+    __slots__ = ("thresholds",)
+
+    _which: ClassVar[int]
+
+    def __init__(
+        self,
+        thresholds: float | Sequence[float] | None = None,
+        name: str | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        self.thresholds = _threshold(self, thresholds)
+        super().__init__(dtype, name, _Counts([self.thresholds]))
+
+    def result(self, sums: _Sums) -> float:
+        """Return the count."""
+        return float(_four(sums)[self._which][0])
+
+
+class TruePositives(_Count):
     """How many targets 1 have an output above the threshold.
 
     Parameters
@@ -941,23 +946,12 @@ class TruePositives(Metric):
         ``"float32"`` or None.
     """
 
-    __slots__ = ("thresholds",)
+    __slots__ = ()
 
-    def __init__(
-        self,
-        thresholds: float | Sequence[float] | None = None,
-        name: str | None = None,
-        dtype: str | None = None,
-    ) -> None:
-        self.thresholds = _threshold(self, thresholds)
-        super().__init__(dtype, name, _Counts([self.thresholds]))
-
-    def result(self, sums: _Sums) -> float:
-        """Return the count."""
-        return float(_four(sums)[0][0])
+    _which = 0
 
 
-class FalsePositives(Metric):
+class FalsePositives(_Count):
     """How many targets 0 have an output above the threshold.
 
     Parameters
@@ -970,23 +964,12 @@ class FalsePositives(Metric):
         ``"float32"`` or None.
     """
 
-    __slots__ = ("thresholds",)
+    __slots__ = ()
 
-    def __init__(
-        self,
-        thresholds: float | Sequence[float] | None = None,
-        name: str | None = None,
-        dtype: str | None = None,
-    ) -> None:
-        self.thresholds = _threshold(self, thresholds)
-        super().__init__(dtype, name, _Counts([self.thresholds]))
-
-    def result(self, sums: _Sums) -> float:
-        """Return the count."""
-        return float(_four(sums)[1][0])
+    _which = 1
 
 
-class TrueNegatives(Metric):
+class TrueNegatives(_Count):
     """How many targets 0 have no output above the threshold.
 
     Parameters
@@ -999,23 +982,12 @@ class TrueNegatives(Metric):
         ``"float32"`` or None.
     """
 
-    __slots__ = ("thresholds",)
+    __slots__ = ()
 
-    def __init__(
-        self,
-        thresholds: float | Sequence[float] | None = None,
-        name: str | None = None,
-        dtype: str | None = None,
-    ) -> None:
-        self.thresholds = _threshold(self, thresholds)
-        super().__init__(dtype, name, _Counts([self.thresholds]))
-
-    def result(self, sums: _Sums) -> float:
-        """Return the count."""
-        return float(_four(sums)[2][0])
+    _which = 2
 
 
-class FalseNegatives(Metric):
+class FalseNegatives(_Count):
     """How many targets 1 have no output above the threshold.
 
     Parameters
@@ -1028,20 +1000,9 @@ class FalseNegatives(Metric):
         ``"float32"`` or None.
     """
 
-    __slots__ = ("thresholds",)
+    __slots__ = ()
 
-    def __init__(
-        self,
-        thresholds: float | Sequence[float] | None = None,
-        name: str | None = None,
-        dtype: str | None = None,
-    ) -> None:
-        self.thresholds = _threshold(self, thresholds)
-        super().__init__(dtype, name, _Counts([self.thresholds]))
-
-    def result(self, sums: _Sums) -> float:
-        """Return the count."""
-        return float(_four(sums)[3][0])
+    _which = 3
 
 
 def _evenly(metric: Metric, num_thresholds: int, class_id: int | None) -> _Counts:
@@ -1325,7 +1286,82 @@ def _interpolated(tp: Any, fp: Any) -> Any:
     return _divide(slope * (dtp + intercept * np.log(ratio)), tp[0]).sum()
 
 
-class FBetaScore(Metric):
+class _Score(Metric):
+    """A mean of precision and recall, of each class; and how classes are averaged."""
+
+    __slots__ = ()
+
+    _direction = "up"
+
+    count: ClassVar[int] = 3
+    average: str | None
+    threshold: float | None
+
+    def __init__(
+        self,
+        average: str | None,
+        threshold: float | None,
+        name: str | None,
+        dtype: str | None,
+    ) -> None:
+        super().__init__(dtype, name)
+        kind = type(self).__name__
+        if average not in (None, "micro", "macro", "weighted"):
+            raise ValueError(
+                f"{kind}: average is 'micro', 'macro', 'weighted' or None, not "
+                f"{average!r}"
+            )
+        self.average = average
+        self.threshold = (
+            None if threshold is None else _unit(threshold, f"{kind}: threshold")
+        )
+
+    def target(self, output: SymbolicTensor) -> Target | None:
+        """Return that of the loss; ValueError where scores are more than one number."""
+        shape = output.sample_shape
+        if len(shape) != 1 or (self.average is None and shape != (1,)):
+            raise ValueError(
+                f"{type(self).__name__} reads (None, classes), and logs hold one "
+                f"number: for an output of shape {output.shape} pass average='macro', "
+                "'micro' or 'weighted'"
+            )
+        return None
+
+    def trace(
+        self, builder: Builder, y_true: int, y_pred: int, sample_weight: int | None
+    ) -> tuple[int, ...]:
+        """Append three counts of each class: true positives, outputs and targets."""
+        self._check(builder, y_true, y_pred, labels=False)
+        terms = Terms(builder, self.name)
+        if self.threshold is not None:
+            chosen = terms("above", (y_pred,), {"threshold": self.threshold})
+        else:
+            most = terms.reduce("max", y_pred, (-1,), keepdims=True)
+            wide = terms("broadcast_to", (most,), {"shape": terms.shape(y_pred)})
+            chosen = terms("is_most", (y_pred, wide))
+        right = terms("multiply", (chosen, y_true))
+        return tuple(
+            terms.reduce("sum", _by_rows(terms, each, sample_weight), (0,))
+            for each in (right, chosen, y_true)
+        )
+
+    def _score(self, sums: _Sums, beta: float) -> float:
+        """Return the average of the classes' scores; recall counts `beta` times."""
+        counts = [np.asarray(each, np.float64) for each in sums]
+        if self.average == "micro":
+            counts = [each.sum(keepdims=True) for each in counts]
+        right, chosen, true = counts
+        precision = right / (chosen + _EPSILON)
+        recall = right / (true + _EPSILON)
+        factor = beta**2
+        score = precision * recall / (factor * precision + recall + _EPSILON)
+        score *= 1 + factor
+        if self.average == "weighted":
+            return float((score * true).sum() / (true.sum() + _EPSILON))
+        return float(np.mean(score))
+
+
+class FBetaScore(_Score):
     """The harmonic mean of precision and recall, of each class.
 
     Parameters
@@ -1350,10 +1386,6 @@ class FBetaScore(Metric):
 
     __slots__ = ("average", "beta", "threshold")
 
-    _direction = "up"
-
-    count: ClassVar[int] = 3
-
     def __init__(
         self,
         average: str | None = None,
@@ -1362,31 +1394,17 @@ class FBetaScore(Metric):
         name: str | None = "fbeta_score",
         dtype: str | None = None,
     ) -> None:
-        super().__init__(dtype, name)
-        self.average, self.threshold = _check_score(self, average, threshold)
+        super().__init__(average, threshold, name, dtype)
         self.beta = real(beta, "FBetaScore: beta")
         if self.beta <= 0:
             raise ValueError(f"FBetaScore: beta must be positive, got {beta!r}")
 
-    def target(self, output: SymbolicTensor) -> Target | None:
-        """Return that of the loss."""
-        _check_output(self, output)
-        return None
-
-    def trace(
-        self, builder: Builder, y_true: int, y_pred: int, sample_weight: int | None
-    ) -> tuple[int, ...]:
-        """Append, of each class, what was right, said and true."""
-        self._check(builder, y_true, y_pred, labels=False)
-        terms = Terms(builder, self.name)
-        return _trace_score(terms, y_true, y_pred, sample_weight, self.threshold)
-
     def result(self, sums: _Sums) -> float:
-        """Compute the score of each class, and average."""
-        return _score(sums, self.average, self.beta)
+        """Return the score."""
+        return self._score(sums, self.beta)
 
 
-class F1Score(Metric):
+class F1Score(_Score):
     """`FBetaScore` with a beta of 1.
 
     Parameters
@@ -1403,10 +1421,6 @@ class F1Score(Metric):
 
     __slots__ = ("average", "threshold")
 
-    _direction = "up"
-
-    count: ClassVar[int] = 3
-
     def __init__(
         self,
         average: str | None = None,
@@ -1414,84 +1428,11 @@ class F1Score(Metric):
         name: str | None = "f1_score",
         dtype: str | None = None,
     ) -> None:
-        super().__init__(dtype, name)
-        self.average, self.threshold = _check_score(self, average, threshold)
-
-    def target(self, output: SymbolicTensor) -> Target | None:
-        """Return that of the loss."""
-        _check_output(self, output)
-        return None
-
-    def trace(
-        self, builder: Builder, y_true: int, y_pred: int, sample_weight: int | None
-    ) -> tuple[int, ...]:
-        """Append, of each class, what was right, said and true."""
-        self._check(builder, y_true, y_pred, labels=False)
-        terms = Terms(builder, self.name)
-        return _trace_score(terms, y_true, y_pred, sample_weight, self.threshold)
+        super().__init__(average, threshold, name, dtype)
 
     def result(self, sums: _Sums) -> float:
-        """Compute the score of each class, and average."""
-        return _score(sums, self.average, 1.0)
-
-
-def _check_score(
-    metric: Metric, average: Any, threshold: Any
-) -> tuple[str | None, float | None]:
-    kind = type(metric).__name__
-    if average not in (None, "micro", "macro", "weighted"):
-        raise ValueError(
-            f"{kind}: average is 'micro', 'macro', 'weighted' or None, not {average!r}"
-        )
-    if threshold is None:
-        return average, None
-    return average, _unit(threshold, f"{kind}: threshold")
-
-
-def _check_output(metric: FBetaScore | F1Score, output: SymbolicTensor) -> None:
-    """Refuse an output whose score is more than one number."""
-    shape = output.sample_shape
-    if len(shape) != 1 or (metric.average is None and shape != (1,)):
-        raise ValueError(
-            f"{type(metric).__name__} reads (None, classes), and logs hold one number: "
-            f"for an output of shape {output.shape} pass average='macro', 'micro' or "
-            "'weighted'"
-        )
-
-
-def _trace_score(
-    terms: Terms,
-    y_true: int,
-    y_pred: int,
-    sample_weight: int | None,
-    threshold: float | None,
-) -> tuple[int, ...]:
-    if threshold is not None:
-        said = terms("above", (y_pred,), {"threshold": threshold})
-    else:
-        most = terms.reduce("max", y_pred, (-1,), keepdims=True)
-        wide = terms("broadcast_to", (most,), {"shape": terms.shape(y_pred)})
-        said = terms("is_most", (y_pred, wide))
-    right = terms("multiply", (said, y_true))
-    return tuple(
-        terms.reduce("sum", _by_rows(terms, each, sample_weight), (0,))
-        for each in (right, said, y_true)
-    )
-
-
-def _score(sums: _Sums, average: str | None, beta: float) -> float:
-    found = [np.asarray(each, np.float64) for each in sums]
-    if average == "micro":
-        found = [each.sum(keepdims=True) for each in found]
-    right, said, true = found
-    precision = right / (said + _EPSILON)
-    recall = right / (true + _EPSILON)
-    factor = beta**2
-    score = precision * recall / (factor * precision + recall + _EPSILON)
-    score *= 1 + factor
-    if average == "weighted":
-        return float((score * true).sum() / (true.sum() + _EPSILON))
-    return float(np.mean(score))
+        """Return the score."""
+        return self._score(sums, 1.0)
 
 
 class R2Score(Metric):
@@ -1597,44 +1538,7 @@ def _unit(value: Any, what: str) -> float:
 
 
 _METRICS: dict[str, type[Metric]] = {
-    each.__name__: each
-    for each in (
-        AUC,
-        Accuracy,
-        BinaryAccuracy,
-        BinaryCrossentropy,
-        CategoricalAccuracy,
-        CategoricalCrossentropy,
-        CategoricalHinge,
-        CosineSimilarity,
-        F1Score,
-        FBetaScore,
-        FalseNegatives,
-        FalsePositives,
-        Hinge,
-        KLDivergence,
-        LogCoshError,
-        MeanAbsoluteError,
-        MeanAbsolutePercentageError,
-        MeanSquaredError,
-        MeanSquaredLogarithmicError,
-        Poisson,
-        Precision,
-        PrecisionAtRecall,
-        R2Score,
-        Recall,
-        RecallAtPrecision,
-        RootMeanSquaredError,
-        SensitivityAtSpecificity,
-        SparseCategoricalAccuracy,
-        SparseCategoricalCrossentropy,
-        SparseTopKCategoricalAccuracy,
-        SpecificityAtSensitivity,
-        SquaredHinge,
-        TopKCategoricalAccuracy,
-        TrueNegatives,
-        TruePositives,
-    )
+    name: globals()[name] for name in __all__ if name != "Metric"
 }
 _METRICS |= {snake_case(name): each for name, each in _METRICS.items()}
 _METRICS |= {

@@ -321,7 +321,7 @@ def test_a_loss_is_a_metric_of_its_name():
         (lambda: get_metric(3), TypeError, "a metric is a name such as"),
         (lambda: metrics.Precision([0.1, 0.2]), ValueError, "one number a metric"),
         (lambda: metrics.Precision(2), ValueError, r"must be in \[0, 1\]"),
-        (lambda: metrics.Recall(top_k=2), ValueError, "knows no top_k"),
+        (lambda: metrics.Recall(top_k=2), ValueError, "has no top_k"),
         (lambda: metrics.AUC(multi_label=True), ValueError, "an output for each"),
         (lambda: metrics.AUC(curve="roc_"), ValueError, "curve is 'ROC', 'PR' or"),
         (lambda: metrics.AUC(summation_method="x"), ValueError, "summation_method is"),
