@@ -182,7 +182,7 @@ def test_methods_swap_to_one_place_after_the_other(small, tmp_path, capsys):
         {"tier": "file", "limit_bytes": None, "bandwidth": 5e8},
     ]
     told = " ".join(capsys.readouterr().out.split())
-    assert "leave for host (100.00 KiB), then file (no limit, 0.5 GB/s)." in told
+    assert "swapped to host (100.00 KiB), then file (no limit, 0.5 GB/s)." in told
     several = 0
     for cell in found["cells"]:
         graph = graph_of(cell["network"])
@@ -215,12 +215,15 @@ def test_methods_swap_to_one_place_after_the_other(small, tmp_path, capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["compare", "--help"])
     told = " ".join(capsys.readouterr().out.split())
-    assert "(default: the first place has each of unlimited, 8GB and 2GB, and" in told
+    assert (
+        "the first place has each of unlimited, 8GB and 2GB and takes only none" in told
+    )
 
 
 def test_the_columns_of_the_spreadsheet_are_documented_in_their_order():
     page = Path(__file__).resolve().parents[2] / "docs" / "planning.md"
-    told = page.read_text().partition("A row of the CSV")[2].partition("\n![")[0]
+    told = page.read_text().partition("### Columns of the CSV file")[2]
+    told = told.partition("\n## ")[0]
     names = re.findall(r"`([a-z_]+)`", told)
     assert [name for name in names if name in _COLUMNS] == [*_COLUMNS]
 
