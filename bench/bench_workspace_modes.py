@@ -1,10 +1,11 @@
 """Measure the workspace modes: peak bytes and the time of a training step.
 
-Each network is trained in every `WorkspaceMode` with the same kernels on the same
-batches. Bytes are the pool's numbers while one model is alone, exact and the same in
-every run. Steps are timed in turns, one of each mode, in one process; a ratio compares
-a turn with the turn of the planned default in the same round. Prints a table, and
-asserts that all modes give the same bits, not that any is fast.
+Each network is trained in every `WorkspaceMode`, and with one workspace that a
+`LayerWorkspaceMgr` names for all kinds of arrays (`layer_workspaces`), with the same
+kernels on the same batches. Bytes are the pool's numbers while one model is alone,
+exact and the same in every run. Steps are timed in turns, one of each mode, in one
+process; a ratio compares a turn with the turn of the planned default in the same round.
+Prints a table, and asserts that all modes give the same bits, not that any is fast.
 
 What was expected before the first measurement:
 
@@ -18,7 +19,9 @@ What was expected before the first measurement:
 
 What was found before 2026-11-22, when a mode walked the graph in Python: bytes as
 expected (NONE 1.0 to 1.3, SINGLE 3.1 to 3.5, SEPARATE 1.03 to 1.95); NONE took 1.1 to
-1.3 times the default's time, SEPARATE 1.3 to 1.5, SINGLE 1.3 to 1.6.
+1.3 times the default's time, SEPARATE 1.3 to 1.5, SINGLE 1.3 to 1.6. Since 2026-11-28
+SINGLE and SEPARATE are named workspaces: SEPARATE has an arena by kind, in which bytes
+are used again, where it had some by layer that were filled and reset.
 """
 
 from __future__ import annotations
