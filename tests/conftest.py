@@ -14,7 +14,6 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # as many processes as processors
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # before it is read
 
 from memcfg import config
-from memcfg.config._registry import registry  # `drop` has no public face
 
 pytest_plugins = ["covering_cells", "fewer_examples", "pytester"]
 
@@ -60,6 +59,8 @@ def _fresh_configuration(monkeypatch, tmp_path_factory):
     try:
         config.reset()
     except BaseException:
+        from internals import registry  # `drop` has no public face
+
         registry.drop()  # a leak fails its own test, not those that follow
         raise
 

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from internals import replace_machine_files
 
 from memcfg import config
 from memcfg.config import PhysicalDevice
@@ -51,9 +52,6 @@ def test_an_unknown_physical_device_is_refused():
         config.get_device_details(PhysicalDevice("/physical_device:CPU:7", "CPU"))
 
 
-PATH = "memcfg._core._machine.Path"  # the system's files have no other door
-
-
 MACHINE = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")  # bytes
 
 
@@ -69,7 +67,7 @@ def groups(monkeypatch, tmp_path):
         "/proc/self/cgroup": tmp_path / "cgroup",
         "/sys/fs/cgroup": tmp_path / "sys",
     }
-    monkeypatch.setattr(PATH, lambda first, *rest: Path(paths[first], *rest))
+    replace_machine_files(monkeypatch, lambda first, *rest: Path(paths[first], *rest))
     return tmp_path / "sys"
 
 
@@ -111,6 +109,6 @@ def test_a_path_with_a_colon_is_one(groups):
 
 
 def test_without_control_groups_there_is_the_machine(monkeypatch, tmp_path):
-    monkeypatch.setattr(PATH, lambda *_: tmp_path / "missing")
+    replace_machine_files(monkeypatch, lambda *_: tmp_path / "missing")
     assert memory() == MACHINE > 2**20
     assert config.get_device_details(config.list_physical_devices()[0])["device_name"]

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from internals import forget_unknown_variables
 
 from memcfg import config
 from memcfg.config import LogicalDeviceConfiguration as Configuration
 from memcfg.config import PhysicalDevice
-from memcfg.config._registry import registry
-from memcfg.config._variables import warn_of_unknown
 from memcfg.errors import FormatError
 
 MIB = 2**20
@@ -262,7 +261,7 @@ def test_the_environment_is_read_again_after_reset(monkeypatch, limits):
 def test_unknown_variables_are_told_once(monkeypatch):
     monkeypatch.setenv("MEMCFG_MEMORY_LIMT", "CPU:0=1GiB")
     monkeypatch.setenv("MEMCFG_XYZ", "1")
-    monkeypatch.setattr(registry, "_told_unknown", False)
+    forget_unknown_variables(monkeypatch)
     with pytest.warns(RuntimeWarning, match="does not know") as caught:
         config.list_physical_devices("CPU")
     told = str(caught[0].message)
@@ -277,4 +276,5 @@ def test_all_variables_of_the_page_are_known(monkeypatch):
     assert len(names) > 15
     for name in names:
         monkeypatch.setenv(name, "")
-    warn_of_unknown()
+    forget_unknown_variables(monkeypatch)
+    config.list_physical_devices("CPU")

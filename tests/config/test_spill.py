@@ -20,7 +20,6 @@ import memcfg as mc
 from memcfg.devices import TierLimit
 from memcfg.errors import PlanError, ResourceExhaustedError
 from memcfg.runtime import Executor
-from memcfg.runtime._kernels import Kernels
 
 Configuration = mc.config.LogicalDeviceConfiguration
 
@@ -242,7 +241,7 @@ def test_each_place_has_its_own_limit_and_bandwidth(tmp_path):
         ("file2", "file"),
     ]
     graph = chain(batch=8)
-    tiers = Kernels(graph, found).annotate(graph).tiers
+    tiers = Executor(found, name="model").annotate(graph).tiers
     assert [
         (each.name, each.bytes_per_second, each.limit_bytes, each.is_stated)
         for each in tiers

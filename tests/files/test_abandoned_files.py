@@ -16,9 +16,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from internals import hide_kernel, set_many_entries
 
 import memcfg as mc
-from memcfg.files import _temporary, remove_abandoned, write_atomically
+from memcfg.files import remove_abandoned, write_atomically
 
 nn = mc.nn
 DAY = 86_400
@@ -250,7 +251,7 @@ def test_without_locks_it_stays_for_a_day_too(tmp_path, monkeypatch, number):
 
 
 def test_where_the_kernel_tells_no_name_it_stays_for_a_day_too(tmp_path, monkeypatch):
-    monkeypatch.setattr(_temporary, "_kernel", lambda: None)
+    hide_kernel(monkeypatch)
     left = die_in_a_save(tmp_path)
     write_atomically(tmp_path / "file", SAVED)
     assert left.exists()
@@ -316,7 +317,7 @@ def test_a_name_that_was_removed_before_it_was_locked_is_drawn_anew(
 
 
 def test_a_large_folder_is_looked_at_now_and_then(tmp_path, monkeypatch):
-    monkeypatch.setattr(_temporary, "_ENTRIES", 5)
+    set_many_entries(monkeypatch, 5)
     for number in range(18):
         (tmp_path / str(number)).write_bytes(b"")
     scandir, looks = os.scandir, []

@@ -72,9 +72,9 @@ def test_what_cannot_be_read_is_an_error_that_names_the_variable(make, variable,
 
 
 def test_a_share_is_of_the_machine():
-    source = "memory.Pool(); print(memcfg._core.get_host_limits())"
-    told = run_python(f"import memcfg._core; {source}", MEMCFG_MAX_BYTES="50%")
-    assert 0 < int(told.strip("()").split(",")[0]) < 2**50
+    source = "memory.Pool(); print(config.set_host_memory_limit().tracked)"
+    told = run_python(f"from memcfg import config; {source}", MEMCFG_MAX_BYTES="50%")
+    assert 0 < int(told) < 2**50
 
 
 @pytest.mark.skipif(resident_bytes() == 0, reason="nobody tells what is resident")

@@ -9,17 +9,18 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 
+import machine
 import pytest
 
-from memcfg import _core, memory
+from memcfg import memory
 from memcfg.errors import ResourceExhaustedError
 
 
 @pytest.fixture
 def host():
-    before = _core.get_host_limits()
+    before = machine.get_host_limits()
     yield
-    _core.set_host_limits(*before)
+    machine.set_host_limits(*before)
 
 
 def test_a_limit_is_on_what_goes_through_here():
@@ -108,34 +109,34 @@ def test_tracked_bytes_are_those_of_all_resources_on_the_host(make):
     resource = make()
     other = memory.Pool()
     simulated = memory.Pool(memory.simulated("1TiB"))
-    before = _core.tracked_bytes()
+    before = machine.tracked_bytes()
     with other.allocate(2**16), simulated.allocate(2**30):
-        assert _core.set_host_limits(before + 2**20, None) == (None, None)
-        assert _core.get_host_limits() == (before + 2**20, None)
+        assert machine.set_host_limits(before + 2**20, None) == (None, None)
+        assert machine.get_host_limits() == (before + 2**20, None)
         with resource.allocate(2**19):
-            assert _core.tracked_bytes() == before + 2**16 + 2**19
+            assert machine.tracked_bytes() == before + 2**16 + 2**19
             with pytest.raises(ResourceExhaustedError, match="all pools") as caught:
                 resource.allocate(2**19)
             assert "set_host_memory_limit(tracked=" in caught.value.hint
         resource.allocate(2**19).free()
-    assert _core.tracked_bytes() == before
+    assert machine.tracked_bytes() == before
 
 
 @pytest.mark.usefixtures("host")
 @pytest.mark.parametrize("make", [memory.system, memory.Pool])
 def test_resident_bytes_are_limited(make):
     resource = make()
-    resident = _core.resident_bytes()
+    resident = machine.resident_bytes()
     if resident == 0:
         pytest.skip("this system does not tell what is resident")
-    _core.set_host_limits(None, resident + 2**26)
+    machine.set_host_limits(None, resident + 2**26)
     with pytest.raises(ResourceExhaustedError, match="resident") as caught:
         resource.allocate(2**30)
     assert "set_host_memory_limit(rss=" in caught.value.hint
     resource.allocate(2**20).free()
     with pytest.raises(ResourceExhaustedError):
-        _core.set_host_limits(None, 2**20)
-    assert _core.get_host_limits() == (None, resident + 2**26)
+        machine.set_host_limits(None, 2**20)
+    assert machine.get_host_limits() == (None, resident + 2**26)
 
 
 def grants_at_once(resources, nbytes):
@@ -155,21 +156,21 @@ def grants_at_once(resources, nbytes):
 
 @pytest.mark.usefixtures("host")
 def test_threads_together_are_granted_no_more_resident_bytes_than_allowed():
-    if _core.resident_bytes() == 0:
+    if machine.resident_bytes() == 0:
         pytest.skip("this system does not tell what is resident")
     for _ in range(20):
         resources = [memory.Pool(), memory.Pool(), memory.Pool(), memory.system()]
-        _core.set_host_limits(None, _core.resident_bytes() + 100 * 2**20)
+        machine.set_host_limits(None, machine.resident_bytes() + 100 * 2**20)
         assert len(grants_at_once(resources, 60 * 2**20)) == 1
 
 
 @pytest.mark.usefixtures("host")
 @pytest.mark.parametrize("hold", [memory.Pool.allocate, memory.Pool.arena])
 def test_pages_that_nobody_touched_count_as_resident(hold):
-    resident = _core.resident_bytes()
+    resident = machine.resident_bytes()
     if resident == 0:
         pytest.skip("this system does not tell what is resident")
-    _core.set_host_limits(None, resident + 100 * 2**20)
+    machine.set_host_limits(None, resident + 100 * 2**20)
     pool, held = memory.Pool(), []
 
     def take() -> None:
@@ -178,7 +179,7 @@ def test_pages_that_nobody_touched_count_as_resident(hold):
             held[-1].grow(2**26)
 
     take()
-    assert _core.resident_bytes() < resident + 2**25
+    assert machine.resident_bytes() < resident + 2**25
     with pytest.raises(ResourceExhaustedError, match="resident"):
         take()
     held.clear()
@@ -197,17 +198,17 @@ def test_pages_that_nobody_touched_count_as_resident(hold):
 def test_host_limits_that_are_none(bad):
     for arguments in ((bad, None), (None, bad)):
         with pytest.raises((TypeError, ValueError)):
-            _core.set_host_limits(*arguments)
-    assert _core.get_host_limits() == (None, None)
+            machine.set_host_limits(*arguments)
+    assert machine.get_host_limits() == (None, None)
 
 
 def test_more_than_the_machine_has_is_refused_before_it_is_filled():
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    resident, begin = _core.resident_bytes(), time.monotonic()
+    resident, begin = machine.resident_bytes(), time.monotonic()
     with pytest.raises(ResourceExhaustedError) as caught:
         memory.Pool(limit=4 * machine, growth=False)
     assert time.monotonic() - begin < 5
-    assert _core.resident_bytes() < resident + 2**24
+    assert machine.resident_bytes() < resident + 2**24
     assert caught.value.requested_bytes == 4 * machine
     assert caught.value.hint
 

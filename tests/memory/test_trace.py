@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from memcfg import memory
 from memcfg.errors import FormatError
-from memcfg.memory import Trace, _plain_pickle
+from memcfg.memory import Trace
 
 FILES = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 ADDRESSES = st.sampled_from([0, 1, 64, 2**32, 2**63, 2**64 - 1])
@@ -440,32 +440,6 @@ def test_a_pickle_runs_nothing(tmp_path):
     path.write_bytes(buffer.getvalue())
     with pytest.raises(FormatError, match="outside of it"):
         Trace.from_snapshot(path)
-
-
-plain_keys = st.text(max_size=3) | st.integers(-(2**64) + 1, 2**64 - 1) | st.booleans()
-plain_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
-    lambda inner: (
-        st.lists(inner)
-        | st.dictionaries(plain_keys, inner)
-        | st.lists(inner, max_size=5).map(tuple)
-        | inner.map(lambda value: [value, value])
-    ),
-    max_leaves=20,
-)
-
-
-@given(plain_values, st.integers(3, 5))  # 2 has no bytes
-def test_pickles_of_plain_values_are_read_as_pickle_reads_them(value, protocol):
-    data = pickle.dumps(value, protocol)
-    again = pickle.dumps(_plain_pickle.load(data), protocol)  # NaN is not itself
-    assert again == pickle.dumps(pickle.loads(data), protocol)
-
-
-def test_a_long_pickle_is_read_as_pickle_reads_it():
-    value = [{str(i): [i, -i, 2**i, (i,) * i]} for i in range(500)]
-    for protocol in range(2, 6):
-        assert _plain_pickle.load(pickle.dumps(value, protocol)) == value
 
 
 NESTED = b")" + b"2\x86" * 100  # a tuple twice in a tuple, a hundred times

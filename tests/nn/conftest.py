@@ -9,10 +9,10 @@ import sys
 import numpy as np
 import pytest
 from calls import data_threads, eventually
+from internals import set_seconds_of_ways_out
 from runs import Runs
 
 import memcfg as mc
-from memcfg.nn.training import _ways_out
 
 
 @pytest.fixture(autouse=True)
@@ -23,8 +23,7 @@ def _seeded():
 @pytest.fixture(autouse=True)
 def _brief_refusals(monkeypatch):
     """Give refusals almost no time to search for ways out; see test_ways_out."""
-    monkeypatch.setattr(_ways_out, "_SECONDS", 0.05)
-    monkeypatch.setattr(_ways_out, "_TIMES", 0.0)
+    set_seconds_of_ways_out(monkeypatch, 0.05, 0.0)
 
 
 @pytest.fixture

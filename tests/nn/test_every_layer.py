@@ -6,10 +6,10 @@ import random
 
 import numpy as np
 import pytest
+from internals import describe_layer
 
 import memcfg as mc
 from memcfg.nn import layers
-from memcfg.nn._saving import _Writer
 
 nn = mc.nn
 
@@ -145,8 +145,7 @@ def test_each_layer_trains_in_the_mode_of_inference(name):
 
 def description(layer):
     """All that files say of a layer, without what each one draws."""
-    writer = _Writer()
-    found = [writer._layer(layer), *writer._layers]
+    found = describe_layer(layer)
     options = MADE[type(layer).__name__][1]
     for each in found[0 if "seed" not in options else 1 :]:
         each.pop("seed", None)

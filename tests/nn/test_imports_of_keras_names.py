@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 
 import pytest
+from internals import DATASET_NAMES
 
 import memcfg as mc
-from memcfg import _tensorflow_names
 
 NAMES = json.loads(
     (Path(__file__).parents[1] / "support" / "keras_names.json").read_text()
@@ -78,7 +78,7 @@ def test_names_of_tensorflow_have_words(name):
     assert not hasattr(mc, name)
 
 
-@pytest.mark.parametrize("name", _tensorflow_names.DATASET)
+@pytest.mark.parametrize("name", DATASET_NAMES)
 def test_methods_of_tf_datas_have_words(name):
     dataset = mc.data.Dataset.range(3)
     for owner in (mc.data.Dataset, dataset):

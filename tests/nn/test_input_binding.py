@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from internals import set_bytes_worth_binding
 from placed import locked, placed
 
 import memcfg as mc
-from memcfg.nn.inputs import _batches  # small batches would be copied, not bound
 
 nn = mc.nn
 MODES = ["enabled", "none", "single", "separate"]
@@ -20,7 +20,7 @@ MODES = ["enabled", "none", "single", "separate"]
 
 @pytest.fixture(autouse=True)
 def _small_batches_too(monkeypatch):
-    monkeypatch.setattr(_batches, "_WORTH", 0)
+    set_bytes_worth_binding(monkeypatch, 0)
 
 
 def convolutional(loss, mode="enabled"):
@@ -182,7 +182,7 @@ def test_an_error_between_binding_and_running_leaves_no_binding(
 
 def test_small_batches_of_arrays_are_copied(loss, runs, monkeypatch):
     x = placed(np.ones((32, 1024), np.float32))
-    monkeypatch.setattr(_batches, "_WORTH", 16 * x[0].nbytes)
+    set_bytes_worth_binding(monkeypatch, 16 * x[0].nbytes)
     model = nn.Sequential([nn.Input((1024,)), nn.Dense(5)])
     model.compile("sgd", loss)
     counts = []

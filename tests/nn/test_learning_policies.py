@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from internals import forget_warnings
 
 import memcfg as mc
-from memcfg.devices import _file_cache
 from memcfg.devices.cpu import CpuDevice, _native
 from memcfg.errors import InfeasiblePlanError, PlanError, ResourceExhaustedError
 from memcfg.plan import (
@@ -97,7 +97,7 @@ of_onednns_plans = pytest.mark.skipif(
 
 @pytest.fixture(autouse=True)
 def _fresh(monkeypatch, tmp_path):
-    monkeypatch.setattr(_file_cache, "_told", set())
+    forget_warnings(monkeypatch)
     monkeypatch.setenv("MEMCFG_ALGORITHM_CACHE", str(tmp_path / "seconds"))
     monkeypatch.setattr(
         CpuDevice, "copy_rate", lambda self, tier: 0.0

@@ -6,10 +6,11 @@ import json
 
 import numpy as np
 import pytest
+from internals import forget_warnings
 
 import memcfg as mc
 from memcfg.cli import main
-from memcfg.devices import _copy_times, _file_cache
+from memcfg.devices import _copy_times
 from memcfg.devices.cpu import CpuDevice, _device
 from memcfg.errors import KernelError
 from memcfg.graph import NOMINAL_COPY, Tier
@@ -38,7 +39,7 @@ TIMED = _TIMED_STEPS * 8 + 1  # steps that compare plans, and the next
 @pytest.fixture(autouse=True)
 def folder(monkeypatch, tmp_path):
     """Nothing is known yet."""
-    monkeypatch.setattr(_file_cache, "_told", set())
+    forget_warnings(monkeypatch)
     found = tmp_path / "seconds"
     monkeypatch.setenv("MEMCFG_ALGORITHM_CACHE", str(found))
     return found

@@ -10,15 +10,19 @@ import warnings
 
 import numpy as np
 import pytest
+from internals import (
+    cheap_ops,
+    forget_warnings,
+    replace_writing,
+    set_seconds_by_sizes,
+)
 
 import memcfg as mc
 from memcfg.cli import main
-from memcfg.devices import _file_cache
 from memcfg.devices.cpu import CpuDevice
 from memcfg.errors import GraphError
 from memcfg.graph import Graph
 from memcfg.plan import Compute, auto, share, simulate, validate
-from memcfg.plan.search.recompute._replay_elementwise import cheap_ops
 
 nn = mc.nn
 CACHE = "MEMCFG_ALGORITHM_CACHE"
@@ -29,7 +33,7 @@ Y = np.arange(4) % 3
 @pytest.fixture(autouse=True)
 def folder(monkeypatch, tmp_path):
     """Nothing is known yet."""
-    monkeypatch.setattr(_file_cache, "_told", set())
+    forget_warnings(monkeypatch)
     found = tmp_path / "seconds"
     monkeypatch.setenv(CACHE, str(found))
     monkeypatch.setattr(CpuDevice, "copy_rate", lambda self, tier: 0.0)
@@ -45,14 +49,7 @@ def clock(monkeypatch):
         calls.append(tuple(sizes))
         return 1e-6 * sum(calls[-1])
 
-    monkeypatch.setattr(
-        "memcfg.devices.cpu._native.measure_runs",
-        lambda kernel, pool: seconds_of(size for size, _ in kernel.operands),
-    )
-    monkeypatch.setattr(
-        "memcfg.devices.cpu._reference.measure_instruction",
-        lambda made, sizes, scratch, pool: seconds_of(sizes),
-    )
+    set_seconds_by_sizes(monkeypatch, seconds_of)
     return calls
 
 
@@ -138,7 +135,7 @@ def test_a_full_disk_is_told_of_once_and_plans_go_on(clock, monkeypatch):
     def full(path, parts, **options):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
-    monkeypatch.setattr(_file_cache, "write_atomically", full)
+    replace_writing(monkeypatch, full)
     with pytest.warns(RuntimeWarning, match="No space left") as told:
         plan = compiled().plan(4)
     assert len(told) == 1
@@ -193,14 +190,7 @@ def test_what_the_pool_has_no_room_for_is_scaled(clock, monkeypatch):
     nominal = compiled("nominal").graph(4)
     sizes = [operand_bytes(nominal, op) for op in nominal.ops]
     largest = max(sizes)
-    monkeypatch.setattr(
-        "memcfg.devices.cpu._native.measure_runs",
-        lambda kernel, pool: _unless(largest, [n for n, _ in kernel.operands]),
-    )
-    monkeypatch.setattr(
-        "memcfg.devices.cpu._reference.measure_instruction",
-        lambda made, given, scratch, pool: _unless(largest, given),
-    )
+    set_seconds_by_sizes(monkeypatch, lambda given: _unless(largest, given))
     measured = compiled().graph(4)
     pairs = list(zip(nominal.ops, measured.ops, sizes, strict=True))
     known = [(a.seconds, b.seconds) for a, b, size in pairs if size < largest]

@@ -7,9 +7,9 @@ import gc
 
 import numpy as np
 import pytest
+from internals import note_networks
 
 import memcfg as mc
-from memcfg.nn import _sequential  # to count how often layers are joined
 
 nn = mc.nn
 
@@ -317,11 +317,7 @@ def test_a_model_is_placed_where_it_is_compiled(cpu, loss, images):
 @pytest.mark.parametrize("how", ["constructor", "add", "build"])
 def test_a_chain_is_joined_once_however_long_it_is(monkeypatch, how):
     """Not with each layer: a thousand would take a minute."""
-    made = []
-    network = _sequential.Network
-    monkeypatch.setattr(
-        _sequential, "Network", lambda *ends: made.append(ends) or network(*ends)
-    )
+    made = note_networks(monkeypatch)
     layers = [nn.Dense(3) for _ in range(40)]
     start = [] if how == "build" else [nn.Input((3,))]
     model = nn.Sequential([] if how == "add" else [*start, *layers])

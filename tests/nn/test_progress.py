@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 from rich.cells import cell_len
 from rich.text import Text
 
 import memcfg as mc
-from memcfg._terminal import width
-from memcfg.nn.training._progress import Progress
 
 
 def test_nothing_is_printed(dense, rows, capsys):
@@ -74,14 +73,14 @@ def test_an_interrupted_bar_is_closed(dense, rows):
 def test_a_bar_of_many_numbers_is_two_lines_high(capsys, monkeypatch):
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "80")
-    numbers = {f"output_{i}_loss": 0.125 for i in range(12)}
-    with Progress(1, 3, "Epoch 1/2", lambda: numbers) as bar:
-        for _ in range(3):
-            bar.step()
+    x = mc.nn.Input((4,))
+    model = mc.nn.Model(x, [mc.nn.Dense(1, name=f"output_{i}")(x) for i in range(12)])
+    model.compile("sgd", "mse")
+    model.fit(np.ones((6, 4)), [np.ones((6, 1))] * 12, batch_size=2, verbose=1)
     out = Text.from_ansi(capsys.readouterr().out).plain
     lines = [line for line in out.splitlines() if line.strip()]
     assert "3/3" in lines[-2]
-    assert "output_0_loss: 0.1250 - " in lines[-1]
+    assert "output_0_loss: " in "".join(lines[-2:])
     assert " more" in lines[-1]
     assert all(cell_len(line) <= 80 for line in lines)
 
@@ -89,7 +88,6 @@ def test_a_bar_of_many_numbers_is_two_lines_high(capsys, monkeypatch):
 @pytest.mark.parametrize(("columns", "wanted"), [("60", 60), ("20", 50), ("200", 80)])
 def test_tables_obey_columns(monkeypatch, columns, wanted):
     monkeypatch.setenv("COLUMNS", columns)
-    assert width() == wanted
     model = mc.nn.Sequential([mc.nn.Input((4,)), mc.nn.Dense(3, name="d" * 70)])
     lines = []
     model.summary(print_fn=lines.append)

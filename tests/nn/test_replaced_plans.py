@@ -10,10 +10,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from calling import CallingKernels
+from internals import forget_warnings
 from training_graphs import chain
 
 import memcfg as mc
-from memcfg.devices import _file_cache
 from memcfg.devices.cpu import CpuDevice
 from memcfg.errors import ResourceExhaustedError
 from memcfg.plan import (
@@ -55,7 +55,7 @@ class MisjudgedKernels(CallingKernels):
 
 @pytest.fixture(autouse=True)
 def misjudged(monkeypatch, tmp_path):
-    monkeypatch.setattr(_file_cache, "_told", set())
+    forget_warnings(monkeypatch)
     monkeypatch.setenv("MEMCFG_ALGORITHM_CACHE", str(tmp_path / "seconds"))
     monkeypatch.setattr(CpuDevice, "kernels", MisjudgedKernels())
     monkeypatch.setattr(CpuDevice, "copy_rate", lambda self, tier: 0.0)  # nominal

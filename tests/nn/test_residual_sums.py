@@ -6,12 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from internals import graph_of_predict, keep_sums_apart
 from kernels import onednn
 
 import memcfg as mc
-from memcfg.graph import fuse_products
-from memcfg.nn.training import _tracing
-from memcfg.nn.training._tracing import ProgramKey
 from memcfg.plan import Alias
 
 nn, plan = mc.nn, mc.plan
@@ -113,11 +111,7 @@ def test_every_policy_gives_the_same_bits(size):
 @pytest.fixture
 def apart(monkeypatch):
     """Leave sums ops of their own from now on."""
-
-    def fuse(graph, has):
-        return fuse_products(graph, lambda kind: has(kind) and "_add" not in kind)
-
-    return lambda: monkeypatch.setattr(_tracing, "fuse_products", fuse)
+    return lambda: keep_sums_apart(monkeypatch)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -138,7 +132,7 @@ def test_a_sum_takes_no_buffer_of_its_own(apart):
         y = nn.Conv2D(16, 1)(x)
         y = nn.Add()([y, nn.Conv2D(16, 1)(nn.Conv2D(4, 1)(y))])
         model = nn.Model(x, nn.GlobalAveragePooling2D()(y))
-        graph = model._built_session().graph(ProgramKey("predict", 2))
+        graph = graph_of_predict(model, 2)
         ops = tuple(replace(op, scratch_bytes=0, algorithms=()) for op in graph.ops)
         graph = replace(graph, ops=ops)
         state = sum(-(-graph.tensors[i].nbytes // 64) * 64 for i in graph.persistent)

@@ -9,11 +9,12 @@ import threading
 
 import numpy as np
 import pytest
+from internals import backup, restore
 
 import memcfg as mc
 from memcfg.errors import FormatError, WeightsError
-from memcfg.nn import _saving, models
 from memcfg.nn import callbacks as cb
+from memcfg.nn import models
 
 nn = mc.nn
 
@@ -689,9 +690,9 @@ def test_every_optimizer_goes_on(kind, more, tmp_path):
 def test_states_come_with_a_backup(tmp_path):
     model = compiled(stateful(), "adam")
     fed(model, 0, 2)
-    _saving.backup(model, tmp_path / "b", 1)
+    backup(model, tmp_path / "b", 1)
     expected = fed(model, 2, 4)
-    _saving.restore(model, tmp_path / "b")
+    restore(model, tmp_path / "b")
     assert fed(model, 2, 4) == expected
 
 

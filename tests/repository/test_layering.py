@@ -464,9 +464,22 @@ INSIDE = (
 NATIVE = ("tests/core/*", "tests/support/*")
 STILL_INSIDE = (
     *("tests/plan/*", "tests/torch/*", "tests/ops/*"),
-    *("tests/nn/*", "tests/memory/*", "tests/commands/*", "tests/config/*"),
-    *("tests/files/*", "tests/devices/cuda/test_gpu_report.py"),
-    *("tests/support/*", "tests/*.py"),
+    *("tests/commands/test_compare.py", "tests/commands/test_plan_network.py"),
+    *(
+        f"tests/nn/test_{name}.py"
+        for name in (
+            *("keras_names", "layouts", "learning_policies", "measured_copies"),
+            *("replaced_plans", "ways_out", "workspace_modes"),
+        )
+    ),
+    *(
+        f"tests/support/{name}.py"
+        for name in (
+            *("damaged_files", "late_copies", "random_schedules"),
+            *("special_values", "steps", "training_graphs"),
+        )
+    ),
+    *("tests/count_files.py", "tests/keras_table.py"),
 )
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
+from cuda_compiler import cuda_source
 from kernel_cases import Case
 
 from memcfg import ops
 from memcfg.devices import OperandSpec
-from memcfg.devices.cuda._sources import cuda_source
 from memcfg.errors import GraphError
 from memcfg.ops.chain import Link, join_elementwise
 

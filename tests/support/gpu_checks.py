@@ -742,7 +742,7 @@ def check_digits():
 
 def train_digits(where, recipe, steps):
     """The losses of some steps, and the accuracy after epochs behind them."""
-    from memcfg.commands._digits import load_digits
+    from internals import load_digits
 
     digits, size = load_digits(), recipe.batch if SMALL else 64
     height, width, _ = recipe.shape

@@ -7,11 +7,11 @@ from functools import cache
 import machine
 import numpy as np
 import pytest
+from internals import find_onednn
 
 from memcfg import ops
 from memcfg._core import Kernel, OneDNN, list_algorithms, make_packing
 from memcfg.devices import OperandSpec
-from memcfg.devices.cpu._onednn_library import find_onednn
 from memcfg.errors import MissingDependencyError
 
 __all__ = [

@@ -17,10 +17,10 @@ import gpu_profile
 import gpus
 import numpy as np
 import pytest
+from internals import residual_network
 from scripts import script
 
 from memcfg import ops
-from memcfg.commands._digits import residual_network
 
 gpu_report = script("gpu_report")
 ABI = Path(__file__).parents[3] / "_native/include/memcfg/cuda_abi.h"

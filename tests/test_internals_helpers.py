@@ -1,4 +1,4 @@
-"""Properties that are computed once hold no lock that a fork could find taken."""
+"""Properties computed once, of which a fork finds no lock taken, and cut text."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ import threading
 import time
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from terminal_columns import LETTERS, columns
 
 from memcfg import _cached
+from memcfg import _terminal as terminal  # every table and report is cut by it
 from memcfg._cached import cached_property  # no public name shows the moment
 
 
@@ -123,3 +127,41 @@ def test_a_child_computes_while_its_parent_does():
     thread.join()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert slow.times == 1
+
+
+# Text on terminals.
+
+NAMES = st.text(LETTERS, max_size=90)
+
+
+@settings(deadline=None)
+@given(NAMES, st.integers(1, 40), st.sampled_from(["start", "end", "ends"]))
+def test_a_text_is_cut_to_its_columns_at_the_end_asked_for(name, room, keep):
+    shown = terminal.printable(name)
+    cut = terminal.shorten(name, room, keep=keep)
+    assert columns(cut) <= room
+    start, _, end = cut.partition("…") if columns(shown) > room else (cut, "", "")
+    assert shown.startswith(start)
+    assert shown.endswith(end)
+    assert columns(terminal.fit(name, room, keep=keep)) == room
+
+
+def test_both_ends_of_a_long_name_are_kept():
+    assert terminal.shorten("block_12/convolution/kernel", 15) == "block_1…/kernel"
+    assert terminal.shorten("abcdef", 4, keep="start") == "abc…"
+    assert terminal.shorten("abcdef", 4, keep="end") == "…def"
+
+
+@settings(deadline=None)
+@given(st.lists(st.text("abc def-", min_size=1, max_size=100), max_size=20))
+def test_a_paragraph_fits_and_loses_nothing(words):
+    text = terminal.paragraph("  kept  ", words)
+    assert max(map(columns, text.splitlines())) <= 80
+    assert all(line.startswith(" " * 8) for line in text.splitlines()[1:])
+    if all(len(word) <= 72 for word in words):
+        assert "".join(text.split()) == "kept" + "".join("".join(words).split())
+
+
+def test_without_a_standard_output_nothing_is_replaced(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    assert terminal.writable("短い …") == "短い …"
