@@ -203,13 +203,13 @@ def test_host_limits_that_are_none(bad):
 
 
 def test_more_than_the_machine_has_is_refused_before_it_is_filled():
-    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    most = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     resident, begin = machine.resident_bytes(), time.monotonic()
     with pytest.raises(ResourceExhaustedError) as caught:
-        memory.Pool(limit=4 * machine, growth=False)
+        memory.Pool(limit=4 * most, growth=False)
     assert time.monotonic() - begin < 5
     assert machine.resident_bytes() < resident + 2**24
-    assert caught.value.requested_bytes == 4 * machine
+    assert caught.value.requested_bytes == 4 * most
     assert caught.value.hint
 
 

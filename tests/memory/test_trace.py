@@ -560,14 +560,14 @@ def test_a_damaged_archive_is_refused(tmp_path):
 def test_an_archive_of_pickles_is_refused(tmp_path):
     path = tmp_path / "trace.npz"
     np.savez(path, memcfg_trace=np.array([Bomb(str(tmp_path / "boom"))], object))
-    with pytest.raises(FormatError, match="no saved trace"):
+    with pytest.raises(FormatError, match="not a saved trace"):
         Trace.load(path)
     assert not (tmp_path / "boom").exists()
     np.savez(path, memcfg_trace=np.array(99))
     with pytest.raises(FormatError, match="version 99"):
         Trace.load(path)
     np.save(tmp_path / "one.npy", np.arange(3))
-    with pytest.raises(FormatError, match="no saved trace"):
+    with pytest.raises(FormatError, match="not a saved trace"):
         Trace.load(tmp_path / "one.npy")
 
 
