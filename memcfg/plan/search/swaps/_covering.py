@@ -84,8 +84,8 @@ class Covering:
 
         Idea: a greedy cover. One that frees nothing where too much is in use is left
         out, and what others have made needless is taken back. Invariant: `left` is the
-        bytes in use with the chosen ones away. Source: greedy covers with a reverse
-        delete step, as in Goemans and Williamson, SIAM J. Computing 24, 1995.
+        bytes in use with the chosen ones away. The order of
+        choice is given; the greedy cover and its second pass are ours.
         """
         left = self.loads.copy()
         chosen: list[Gap] = []
