@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -16,60 +17,29 @@ if TYPE_CHECKING:
 _RUN = 2  # the first that may be watched: by then libraries have what they keep
 
 
-class Meter(Protocol):
+class Meter(NamedTuple):
     """Counts the bytes that an allocator has given out."""
 
-    def current(self) -> int:
-        """Return the bytes in use."""
-
-    def peak(self) -> int:
-        """Return the most since the last reset."""
-
-    def reset(self) -> None:
-        """Begin to count the most anew."""
-
-
-class _CudaMeter:
-    """PyTorch's allocator of a GPU."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-
-    def current(self) -> int:
-        """Return the bytes in use."""
-        return int(torch.cuda.memory_allocated(self._device))
-
-    def peak(self) -> int:
-        """Return the most since the last reset."""
-        return int(torch.cuda.max_memory_allocated(self._device))
-
-    def reset(self) -> None:
-        """Begin to count the most anew."""
-        torch.cuda.reset_peak_memory_stats(self._device)
-
-
-class _PoolMeter:
-    """The pool of `limit_cpu`."""
-
-    def current(self) -> int:
-        """Return the bytes in use."""
-        return int(_cpu_limit.get_memory_info()["current"])
-
-    def peak(self) -> int:
-        """Return the most since the last reset."""
-        return int(_cpu_limit.get_memory_info()["peak"])
-
-    def reset(self) -> None:
-        """Begin to count the most anew."""
-        _cpu_limit.reset_memory_stats()
+    current: Callable[[], int]  # bytes in use
+    peak: Callable[[], int]  # the most since the last reset
+    reset: Callable[[], None]
 
 
 def meter_of(device: torch.device) -> Meter | None:
     """Return what counts a device's bytes; None: nothing does."""
     if device.type == "cuda":
-        return _CudaMeter(device)
+        return Meter(
+            partial(torch.cuda.memory_allocated, device),
+            partial(torch.cuda.max_memory_allocated, device),
+            partial(torch.cuda.reset_peak_memory_stats, device),
+        )
     if device.type == "cpu" and _cpu_limit.is_limited():
-        return _PoolMeter()
+        info = _cpu_limit.get_memory_info
+        return Meter(
+            lambda: info()["current"],
+            lambda: info()["peak"],
+            _cpu_limit.reset_memory_stats,
+        )
     return None
 
 

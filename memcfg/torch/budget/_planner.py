@@ -310,6 +310,9 @@ class Planner:
             except _TooTightError as error:
                 refused.append(self._refusal(error, traced, overhead))
                 continue
+            except InfeasiblePlanError as error:
+                refused.append(error)
+                continue
             _check_actions(plan, store)
             plan = with_copies_placed(traced.graph, plan)
             # Holes of an arena may be above the limit, and an allocator has none.

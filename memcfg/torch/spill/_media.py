@@ -181,7 +181,7 @@ class HostMemory(Medium):
         """Begin to copy to the host, behind all that may read what was there before."""
         there = memory.tensor[offset : offset + source.numel()]
         streams = self._streams_of(source.device)
-        return streams.copy_out(there, source, self._last_in.values())
+        return streams.copy_out(there, source, tuple(self._last_in.values()))
 
     def copy_in(self, memory: Any, offset: int, target: torch.Tensor) -> Moving:
         """Begin to copy from the host."""
