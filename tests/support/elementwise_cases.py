@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
+from memcfg import ops
+from memcfg.devices import OperandSpec
+from memcfg.devices.cuda._sources import cuda_source
+
+ELEMENTWISE = [kind.name for kind in ops.op_types() if kind.formula is not None]
 ATTRIBUTES = {
     "momentum": 0.9,
     "nesterov": True,
@@ -93,3 +100,20 @@ def bits(values):
 
 def count_outputs(kind):
     return len(next(iter(kind.formula.cases())))
+
+
+def elementwise_source(name, count, attributes=ATTRIBUTES):
+    """The CUDA of an op over so many elements."""
+    kind = ops.op_type(name)
+    inputs = [OperandSpec(x.shape, x.dtype.name) for x in operands_of(kind, count)]
+    outputs = [OperandSpec((count,), "float32")] * count_outputs(kind)
+    return cuda_source(name, attributes, inputs, outputs)
+
+
+@cache
+def sources_of_formulas():
+    """The CUDA of all element-wise ops, which is compiled at once."""
+    settings = [ATTRIBUTES, {**ATTRIBUTES, "nesterov": False}]
+    return "".join(
+        elementwise_source(n, 1, a).text for n in ELEMENTWISE for a in settings
+    )

@@ -114,6 +114,8 @@ def reduction_cases():
         ((2, 3, 4), (0, 1, 2)),
         ((2, 3, 4), ()),
         ((5000, 3), (0,)),
+        ((2, 9000, 7), (1,)),
+        ((9, 70, 100), (0, 2)),
         ((1, 6, 1), (1,)),
     ):
         x = np.round(normal(*shape) * 2) / 4
@@ -346,6 +348,7 @@ def movement_cases():
     for axes in ((2, 1, 0), (0, 2, 1), (0, 1, 2), (1, 2, 0)):
         yield case("transpose", [x], {"axes": axes})
     yield case("transpose", [normal(3, 4, 5, 6)], {"axes": (3, 1, 0, 2)})
+    yield case("transpose", [normal(37, 3, 41)], {"axes": (2, 1, 0)})
     whole = np.arange(24, dtype=np.int64).reshape(2, 3, 4)
     yield case("transpose", [whole], {"axes": (1, 0, 2)})
     taken = {"begin": (1, 1, 0), "end": (8, 7, 5), "strides": (2, 1, 3)}
@@ -476,6 +479,14 @@ def source_of(each):
     inputs = [OperandSpec(x.shape, x.dtype.name) for x in each.inputs]
     outputs = [OperandSpec(*spec) for spec in each.outputs]
     return cuda_source(each.op_type, each.attributes, inputs, outputs)
+
+
+@cache
+def sources_of_all():
+    """The CUDA of all cases, which is compiled at once."""
+    return "".join(
+        {source_of(c).text: None for row in all_cases().values() for c in row}
+    )
 
 
 _SHAPES = ("shape", "input_shape", "kernel_shape", "lengths", "end")  # attributes

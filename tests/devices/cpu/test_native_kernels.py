@@ -200,27 +200,6 @@ COUNTS = [1, 7, 64, 1000, 8192, 50001]
 
 
 @pytest.mark.parametrize("count", COUNTS)
-def test_elementwise(table, count):
-    x, z, out = normal(count), normal(count, seed=1), [f32((count,))]
-    x[0], z[-1] = np.nan, np.inf
-    for pairs in ({}, {0: 0}):
-        check(table, Case("relu", [x], out, {}, pairs), exact=True)
-    for pairs in ({}, {0: 0}, {0: 1}):
-        check(table, Case("relu_gradient", [x, z], out, {}, pairs), exact=True)
-        check(table, Case("add", [x, z], out, {}, pairs))
-
-
-@pytest.mark.parametrize("op_type", ["flatten", "reshape"])
-@pytest.mark.parametrize("dtype", ["float32", "int32", "uint8"])
-@pytest.mark.parametrize("in_place", [False, True])
-def test_copies(table, op_type, dtype, in_place):
-    x = np.arange(3 * 5 * 7).reshape(3, 5, 7).astype(dtype)
-    pairs = {0: 0} if in_place else {}
-    a = {"shape": (3, 35)}
-    check(table, Case(op_type, [x], [((3, 35), dtype)], a, pairs), exact=True)
-
-
-@pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.5, 0.999, 1.0])
 @pytest.mark.parametrize(("key", "step"), [(0, 0), (2**63 - 1, 2**40 + 9)])
 def test_dropout_agrees_bit_for_bit(table, count, rate, key, step):
@@ -270,25 +249,6 @@ def test_ties_and_nan_in_the_count_of_correct_rows(table):
     case = Case("correct_count", [logits, labels], [f32(())])
     assert case.reference()[0] == 3
     check(table, case, exact=True)
-
-
-@pytest.mark.parametrize("count", COUNTS)
-@pytest.mark.parametrize("in_place", [False, True])
-def test_updates(table, count, in_place):
-    w, g, v = normal(count), normal(count, seed=1), normal(count, seed=2)
-    rate, out = np.array(0.01, np.float32), f32((count,))
-
-    def pairs(*places):
-        return dict(enumerate(places)) if in_place else {}
-
-    check(table, Case("sgd", [w, g, rate], [out], {}, pairs(0)))
-    for nesterov in (False, True):
-        a = {"momentum": 0.9, "nesterov": nesterov}
-        check(table, Case("sgd_momentum", [w, g, v, rate], [out] * 2, a, pairs(0, 2)))
-    check(table, Case("moving_average", [w, g], [out], {"momentum": 0.99}, pairs(0)))
-    a = {"beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-7}
-    inputs = [w, g, v, v * v, rate, np.array(7, np.int64)]
-    check(table, Case("adam", inputs, [out] * 3, a, pairs(0, 2, 3)))
 
 
 def execute_in_program(table, case: Case, threads: int):
@@ -379,56 +339,6 @@ def test_every_type_of_op_has_a_native_kernel(table, op_type):
     """Without operands each is refused, but none as unknown."""
     with pytest.raises(KernelError, match=f"kernel '{op_type}'"):
         table.make(op_type, {}, [], [])
-
-
-INDICES = np.array([[0, 6, 2], [2, -1, 7]], np.int32)  # two are out of range
-
-
-@pytest.mark.parametrize(
-    ("op_type", "shape", "output", "attributes"),
-    [
-        ("transpose", (37, 3, 41), (41, 3, 37), {"axes": (2, 1, 0)}),
-        ("transpose", (5, 7, 3, 9), (5, 3, 7, 9), {"axes": (0, 2, 1, 3)}),
-        ("slice", (9, 7, 5), (4, 6, 2), {"begin": (1, 1, 0), "strides": (2, 1, 3)}),
-        (
-            "pad",
-            (3, 4, 5),
-            (8, 6, 13),
-            {"before": (1, 2, 0), "value": 1.0, "strides": (2, 1, 3)},
-        ),
-        ("reverse", (9, 7, 5), (9, 7, 5), {"axes": (0, -1)}),
-        ("broadcast_to", (7, 1), (9, 7, 5), {}),
-        ("reduce_sum", (9, 70, 5), (9, 5), {"axes": (1,)}),
-        ("reduce_sum", (40_001,), (), {"axes": (0,)}),
-        ("reduce_mean", (9, 70, 500), (70,), {"axes": (0, 2)}),
-        ("reduce_max", (9, 70, 5), (9, 5), {"axes": (1,)}),
-        ("reduce_max", (2, 9000, 7), (2, 7), {"axes": (1,)}),
-        ("interpolate", (3, 5, 7), (3, 15, 7), {"axis": 1, "factor": 3}),
-        ("interpolate_gradient", (3, 15, 7), (3, 5, 7), {"axis": 1, "factor": 3}),
-    ],
-)
-def test_moves_and_reductions(table, op_type, shape, output, attributes):
-    if op_type == "slice":
-        strides = zip(attributes["begin"], output, attributes["strides"], strict=True)
-        end = tuple(first + (n - 1) * step + 1 for first, n, step in strides)
-        attributes = {**attributes, "end": end}
-    case = Case(op_type, [normal(*shape)], [f32(output)], attributes)
-    sums = ("reduce_sum", "reduce_mean", "interpolate", "interpolate_gradient")
-    check(table, case, exact=op_type not in sums)
-
-
-@pytest.mark.parametrize(
-    ("op_type", "inputs", "output", "attributes"),
-    [
-        ("gather", [normal(7, 5), INDICES], (2, 3, 5), {}),
-        ("scatter_add", [INDICES, normal(2, 3, 5)], (7, 5), {"rows": 7}),
-        ("one_hot", [INDICES], (2, 3, 7), {"depth": 7}),
-        ("cast", [INDICES], (2, 3), {"dtype": "float32"}),
-        ("constant", [], (3,), {"data": "3f800000" * 3, "shape": (3,)}),
-    ],
-)
-def test_tables_and_numbers(table, op_type, inputs, output, attributes):
-    check(table, Case(op_type, inputs, [f32(output)], attributes))
 
 
 def test_unknown_types_and_wrong_operands_are_refused(table):

@@ -1,19 +1,17 @@
 """The CUDA of ops, compiled for the host, and all of it by nvcc.
 
-Each op computes what it means in NumPy, and keeps the promises of every kernel, in
-whichever order its blocks and threads run.
+That each op computes what it means is tested in tests/devices/test_op_matrix.py.
 """
 
 from __future__ import annotations
 
 import struct
 import warnings
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from cuda_compiler import HostCuda, compile_with_nvcc, run_source
-from elementwise_cases import ATTRIBUTES, ROUGH, bits, count_outputs, operands_of
+from elementwise_cases import ATTRIBUTES, elementwise_source, sources_of_formulas
 from family_cases import (
     CPU_ONLY,
     EXACT,
@@ -23,6 +21,7 @@ from family_cases import (
     normal,
     outputs_of,
     source_of,
+    sources_of_all,
 )
 from hypothesis import given, settings
 from kernel_cases import check, check_convolution, convolutions, depthwise, pools
@@ -42,9 +41,7 @@ from memcfg.errors import KernelError
 
 @pytest.fixture(scope="module")
 def everything():
-    """The sources of all cases, which are compiled at once."""
-    texts = {source_of(c).text: None for cases in all_cases().values() for c in cases}
-    return "".join(texts)
+    return sources_of_all()
 
 
 @pytest.fixture(scope="module")
@@ -57,16 +54,6 @@ PLAIN = [
     for kind in ops.op_types()
     if kind.formula is None and kind.name not in CPU_ONLY
 ]
-
-
-@pytest.mark.parametrize("op_type", PLAIN)
-def test_an_op_computes_what_it_means(table, op_type):
-    for each in all_cases()[op_type]:
-        with np.errstate(all="ignore"):
-            check(table, each, exact=op_type in EXACT)
-            for source, target in ops.op_type(op_type).in_place:
-                shared = replace(each, pairs={target: source})
-                check(table, shared, exact=op_type in EXACT)
 
 
 def test_the_mean_of_an_infinity_is_one(table):
@@ -184,48 +171,10 @@ def test_every_type_of_op_has_a_source():
 
 # Element-wise ops, whose sources are written from their expressions.
 
-ELEMENTWISE = [kind.name for kind in ops.op_types() if kind.formula is not None]
-
-
-def elementwise_source(name, count, attributes=ATTRIBUTES):
-    kind = ops.op_type(name)
-    inputs = [OperandSpec(x.shape, x.dtype.name) for x in operands_of(kind, count)]
-    outputs = [OperandSpec((count,), "float32")] * count_outputs(kind)
-    return cuda_source(name, attributes, inputs, outputs)
-
 
 @pytest.fixture(scope="module")
 def formulas():
-    """The sources of all element-wise ops, which are compiled at once."""
-    settings = [ATTRIBUTES, {**ATTRIBUTES, "nesterov": False}]
-    return "".join(
-        elementwise_source(n, 1, a).text for n in ELEMENTWISE for a in settings
-    )
-
-
-@pytest.mark.parametrize("name", ELEMENTWISE)
-def test_an_elementwise_op_computes_what_it_means(formulas, name):
-    kind = ops.op_type(name)
-    for nesterov in (False, True) if name.startswith("sgd_momentum") else (False,):
-        attributes = {**ATTRIBUTES, "nesterov": nesterov}
-        for count in (0, 1, 1003):
-            inputs = operands_of(kind, count)
-            shapes = [(count,)] * count_outputs(kind)
-            found = run_source(name, inputs, shapes, attributes, text=formulas)
-            expected = [np.empty(shape, np.float32) for shape in shapes]
-            with np.errstate(all="ignore"):
-                kind.numpy(attributes, inputs, expected)
-            for one, meaning in zip(found, expected, strict=True):
-                rtol, atol = (1e-4, 1e-5) if name.startswith(ROUGH) else (1e-5, 1e-30)
-                np.testing.assert_allclose(one, meaning, rtol=rtol, atol=atol)
-        pairs = [dict(kind.in_place)]
-        if not kind.formula.state:
-            pairs = [{i: 0} for i, _ in kind.in_place]
-        for each in pairs:
-            again = run_source(
-                name, inputs, shapes, attributes, each, text=formulas, backwards=True
-            )
-            assert list(map(bits, again)) == list(map(bits, found))
+    return sources_of_formulas()
 
 
 def test_a_loop_of_more_elements_than_threads(formulas):
@@ -285,6 +234,4 @@ def test_parameters_lie_as_a_kernel_has_them():
     ],
 )
 def test_nvcc_compiles_all_sources(everything, architecture, form):
-    texts = [everything]
-    texts += [elementwise_source(name, 8).text for name in ELEMENTWISE]
-    assert compile_with_nvcc("".join(texts), architecture, form)
+    assert compile_with_nvcc(everything + sources_of_formulas(), architecture, form)
