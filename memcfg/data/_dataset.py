@@ -338,7 +338,7 @@ class Dataset(metaclass=_SaysWhy):
         """What the elements are: a nest of `TensorSpec`.
 
         Of what users' functions return, dtypes and numbers of axes are found by running
-        the pipeline for one element, and no size is told.
+        the pipeline for one element, and no size is reported.
         """
         return self._node.element_spec
 

@@ -59,7 +59,7 @@ class StageReport:
         Parameters
         ----------
         other : StageReport
-            Of the later pass: its choices are told.
+            Of the later pass, whose choices are reported.
 
         Returns
         -------
@@ -79,7 +79,7 @@ class StageReport:
         Parameters
         ----------
         other : StageReport
-            Of the other pass: its choices are told.
+            Of the other pass, whose choices are reported.
 
         Returns
         -------

@@ -200,8 +200,8 @@ class Builder:
             Its id, or that of the cast, which is made once; once more in the backward
             phase.
         """
-        found = self._tensors[tensor]
-        if found.dtype == dtype or found.dtype not in _FLOATS:
+        source = self._tensors[tensor]
+        if source.dtype == dtype or source.dtype not in _FLOATS:
             return tensor
         key = (tensor, dtype, phase == "backward")
         if key not in self._casts:
@@ -209,7 +209,7 @@ class Builder:
                 "cast",
                 (tensor,),
                 {"dtype": dtype},
-                name=f"{found.name}/{dtype}",
+                name=f"{source.name}/{dtype}",
                 phase=phase,
             )
             self._casts[key] = made
@@ -343,8 +343,8 @@ class Builder:
     def _spec(self, tensor: int) -> Spec:
         if not 0 <= tensor < len(self._tensors):
             raise GraphError(f"graph {self.name!r} has no tensor {tensor}")
-        found = self._tensors[tensor]
-        return Spec(found.shape or (), found.dtype or "float32")
+        known = self._tensors[tensor]
+        return Spec(known.shape or (), known.dtype or "float32")
 
     def _unique(self, name: str, results: Sequence[Spec]) -> str:
         """Take a name that neither an op nor a tensor has, nor one of the results."""

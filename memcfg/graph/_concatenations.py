@@ -150,10 +150,10 @@ def read_concatenations(graph: Graph) -> Graph:
     Graph
         The same step.
     """
-    found = dict(_wholes(graph))
-    for whole in dict.fromkeys(whole for whole, _ in found.values()):
+    wholes = dict(_wholes(graph))
+    for whole in dict.fromkeys(whole for whole, _ in wholes.values()):
         ops = list(graph.ops)
-        for part, (where, first) in found.items():
+        for part, (where, first) in wholes.items():
             readers = backward_readers(graph, part)
             if where == whole and all(_reads_part(graph, i, part) for i in readers):
                 for i in readers:
@@ -170,7 +170,7 @@ def read_concatenations(graph: Graph) -> Graph:
 
 def _wholes(graph: Graph) -> Iterator[tuple[int, tuple[int, int]]]:
     """Yield tensors with the widest array that has them, and their first channel."""
-    found: dict[int, tuple[int, int]] = {}
+    wholes: dict[int, tuple[int, int]] = {}
     kept = {*graph.keep, *graph.losses}
     for op in reversed(graph.ops):  # what is wider is made later
         if op.type != "concatenate" or op.phase != "forward":
@@ -179,12 +179,12 @@ def _wholes(graph: Graph) -> Iterator[tuple[int, tuple[int, int]]]:
         rank = len(graph.tensors[whole].shape or ())
         if op.attributes["axis"] % rank != rank - 1:
             continue
-        widest, first = found.get(whole, (whole, 0))
+        widest, first = wholes.get(whole, (whole, 0))
         for part in op.inputs:
             if part not in kept and graph.producer[part] is not None:
-                found.setdefault(part, (widest, first))
+                wholes.setdefault(part, (widest, first))
             first += (graph.tensors[part].shape or (0,))[-1]
-    yield from found.items()
+    yield from wholes.items()
 
 
 def _reads_part(graph: Graph, index: int, part: int) -> bool:

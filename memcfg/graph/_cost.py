@@ -116,6 +116,6 @@ def nominal_seconds_of(
     float
         Seconds on the nominal machine, as ops of traced graphs have them.
     """
-    found = [graph.tensors[tensor] for tensor in (*inputs, *outputs)]
-    specs = [Spec(each.shape or (), each.dtype or "float32") for each in found]
+    tensors = [graph.tensors[tensor] for tensor in (*inputs, *outputs)]
+    specs = [Spec(each.shape or (), each.dtype or "float32") for each in tensors]
     return nominal_seconds(kind, specs[: len(inputs)], specs[len(inputs) :], attributes)

@@ -42,9 +42,9 @@ def fuse_cross_entropy(graph: Graph) -> Graph:
     """
     for name in [op.name for op in graph.ops if op.type in _FINDERS]:
         op = next(op for op in graph.ops if op.name == name)
-        found = _FINDERS[op.type](graph, op)
-        if found is not None and _is_large(graph, found):
-            graph = _fused(graph, op, found)
+        layer = _FINDERS[op.type](graph, op)
+        if layer is not None and _is_large(graph, layer):
+            graph = _fused(graph, op, layer)
     return graph
 
 
@@ -93,18 +93,18 @@ class _Search:
     def before(self, logits: int) -> tuple[int, list[Op]]:
         """Take what shapes and casts logits for the loss, the last one first."""
         between: list[Op] = []
-        while (found := self.maker(logits, "reshape", "cast")) is not None:
-            between.append(found)
-            (logits,) = found.inputs
+        while (between_op := self.maker(logits, "reshape", "cast")) is not None:
+            between.append(between_op)
+            (logits,) = between_op.inputs
         return logits, between
 
     def after(self, gradient: int, between: Sequence[Op]) -> int | None:
         """Take what shapes and casts a gradient back, each as its op of `between`."""
         for op in between:
-            found = self.reader(gradient, op.type)
-            if found is None or not self._is_reverse(found, op):
+            reverse = self.reader(gradient, op.type)
+            if reverse is None or not self._is_reverse(reverse, op):
                 return None
-            (gradient,) = found.outputs
+            (gradient,) = reverse.outputs
         return gradient
 
     def _is_reverse(self, op: Op, other: Op) -> bool:
@@ -130,14 +130,14 @@ class _Search:
         if made is None:
             return None
         x, kernel, *others = made.inputs
-        found = _Layer(x, kernel, (*others, *biases), made.type == "matmul")
+        layer = _Layer(x, kernel, (*others, *biases), made.type == "matmul")
         rank = len(self.graph.tensors[kernel].shape or ())
-        plain = rank == 2 and _transposes(made) == (False, found.transposed)
+        plain = rank == 2 and _transposes(made) == (False, layer.transposed)
         casts = sum(op.type == "cast" for op in between)
-        dtypes = [self.graph.tensors[t].dtype for t in (x, kernel, *found.biases)]
+        dtypes = [self.graph.tensors[t].dtype for t in (x, kernel, *layer.biases)]
         wanted = ["float32" if casts == 0 else "bfloat16"] * 2
-        wanted += ["float32"] * len(found.biases)
-        return found if plain and casts < 2 and dtypes == wanted else None
+        wanted += ["float32"] * len(layer.biases)
+        return layer if plain and casts < 2 and dtypes == wanted else None
 
 
 class _Layer(NamedTuple):
@@ -190,19 +190,19 @@ def _head(graph: Graph, loss: Op) -> _Head | None:
         ]
     wanted += [("bias_gradient", (dlogits,))] * len(biases)
     readers = search.readers(dlogits)
-    found = {(op.type, _originals(search, op.inputs)): op for op in readers}
+    by_type = {(op.type, _originals(search, op.inputs)): op for op in readers}
     keys = [(kind, _originals(search, inputs)) for kind, inputs in wanted]
-    if found.keys() != set(keys) or len(readers) != len(wanted):
+    if by_type.keys() != set(keys) or len(readers) != len(wanted):
         return None
     if any(_transposes(op) != (False, False) for op in readers):
         return None
     search.gone += [op.name for op in readers]
-    for tensor in found[keys[0]].inputs:  # a kernel is cast again for backward
+    for tensor in by_type[keys[0]].inputs:  # a kernel is cast again for backward
         if tensor not in (dlogits, kernel):
             search.maker(tensor, "cast")
     return _Head(
         (x, labels, kernel, *biases),
-        (mean, *(found[each].outputs[0] for each in keys)),
+        (mean, *(by_type[each].outputs[0] for each in keys)),
         transposed,
         graph.tensors[x].dtype == "bfloat16",
         frozenset(search.gone),

@@ -35,13 +35,13 @@ def merge_duplicates(graph: Graph) -> Graph:
         inputs = tuple([same.get(tensor, tensor) for tensor in op.inputs])
         roles = tuple([graph.tensors[tensor].role for tensor in op.outputs])
         attributes = repr(sorted(op.attributes.items()))
-        found = first.setdefault((op.type, op.phase, inputs, roles, attributes), op)
+        original = first.setdefault((op.type, op.phase, inputs, roles, attributes), op)
         fixed = op.phase == "update" or not op.replayable
-        if found is op or fixed or kept.intersection(op.outputs):
+        if original is op or fixed or kept.intersection(op.outputs):
             pairs = tuple([(same.get(i, i), o) for i, o in op.in_place])
             ops.append(replace(op, inputs=inputs, in_place=pairs))
         else:
-            same.update(zip(op.outputs, found.outputs, strict=True))
+            same.update(zip(op.outputs, original.outputs, strict=True))
     if not same:
         return graph
     left = [tensor for tensor in range(len(graph.tensors)) if tensor not in same]

@@ -131,16 +131,16 @@ def _composed(
         for anchor, op in enumerate(graph.ops):
             if op.type != last or anchor in taken:
                 continue
-            found = [
+            matches = [
                 match
                 for match in _matches(graph, kind.composite, anchor)
                 if taken.isdisjoint(match.ops)
                 and match.is_closed(kept)
                 and suits(match)
             ]
-            if found:  # of two products that are added, what one reads has to wait
+            if matches:  # of two products that are added, what one reads has to wait
                 match = min(
-                    found, key=lambda each: graph.tensors[each.inputs[0]].nbytes
+                    matches, key=lambda each: graph.tensors[each.inputs[0]].nbytes
                 )
                 taken.update(match.ops)
                 fused[anchor] = match.op(kind)
@@ -265,8 +265,8 @@ def _with_inputs(
     if not values:
         yield match
         return
-    for found in _with_value(match, values[0], tensors[0]):
-        yield from _with_inputs(found, values[1:], tensors[1:])
+    for extended in _with_value(match, values[0], tensors[0]):
+        yield from _with_inputs(extended, values[1:], tensors[1:])
 
 
 def _with_value(match: _Match, value: Value, tensor: int) -> Iterator[_Match]:
@@ -294,15 +294,15 @@ def _join_chains(
     for index in reversed(range(len(graph.ops))):
         if index in taken or not _is_link(graph.ops[index]):
             continue
-        found = [index]  # in order; what is joined stands right before
-        while found[0] > 0 and _may_join(graph, found[0] - 1, found, kept, taken):
-            found.insert(0, found[0] - 1)
-        while len(found) > 1 and (made := _chain(graph, found)) is None:
-            del found[0]  # too long for one kernel
-        if len(found) > 1:
+        members = [index]  # in order; what is joined stands right before
+        while members[0] > 0 and _may_join(graph, members[0] - 1, members, kept, taken):
+            members.insert(0, members[0] - 1)
+        while len(members) > 1 and (made := _chain(graph, members)) is None:
+            del members[0]  # too long for one kernel
+        if len(members) > 1:
             assert made is not None
             fused[index] = made
-            taken.update(found)
+            taken.update(members)
 
 
 def _is_link(op: Op) -> bool:
@@ -312,10 +312,10 @@ def _is_link(op: Op) -> bool:
 
 
 def _may_join(
-    graph: Graph, index: int, found: Sequence[int], kept: set[int], taken: set[int]
+    graph: Graph, index: int, members: Sequence[int], kept: set[int], taken: set[int]
 ) -> bool:
     """Whether an op only makes what the ops after it read, in their shape."""
-    op, last = graph.ops[index], graph.ops[found[-1]]
+    op, last = graph.ops[index], graph.ops[members[-1]]
     if index in taken or not _is_link(op) or op.phase != last.phase:
         return False
     (made,) = op.outputs
@@ -325,16 +325,16 @@ def _may_join(
         and bool(shape)
         and graph.tensors[made].shape == shape
         and bool(graph.consumers[made])
-        and set(graph.consumers[made]).issubset(found)
+        and set(graph.consumers[made]).issubset(members)
     )
 
 
-def _chain(graph: Graph, found: Sequence[int]) -> Op | None:
+def _chain(graph: Graph, members: Sequence[int]) -> Op | None:
     """Return the ops as one, or None if they are too many."""
     places: dict[int, int] = {}  # of the chain's inputs; -1 - k of what link k makes
     inputs: list[int] = []
     links = []
-    for number, index in enumerate(found):
+    for number, index in enumerate(members):
         op = graph.ops[index]
         for tensor in op.inputs:
             if tensor not in places:
@@ -347,7 +347,7 @@ def _chain(graph: Graph, found: Sequence[int]) -> Op | None:
     text = join_elementwise(links, scalars)
     if text is None:
         return None
-    last = graph.ops[found[-1]]
+    last = graph.ops[members[-1]]
     attributes = {"expression": text}
     kind = op_type("chain")
     return replace(

@@ -49,13 +49,17 @@ def gradients(builder: Builder, loss: int, wrt: Sequence[int]) -> dict[int, int]
         raise GraphError("the loss must be one number made by an op")
     builder.note_loss(loss)
     depends = _dependents(forward, wrt)
-    found: dict[int, int] = {loss: UNIT}
+    gradients_of: dict[int, int] = {loss: UNIT}
     for op in reversed(forward):
-        reached = any(t in found for t in op.outputs)
+        reached = any(t in gradients_of for t in op.outputs)
         if reached and any(t in depends for t in op.inputs):
-            _differentiate(builder, op, depends, found)
-    found.pop(loss)
-    return {each: _tensor(builder, each, found[each]) for each in wrt if each in found}
+            _differentiate(builder, op, depends, gradients_of)
+    gradients_of.pop(loss)
+    return {
+        each: _tensor(builder, each, gradients_of[each])
+        for each in wrt
+        if each in gradients_of
+    }
 
 
 def _dependents(ops: Sequence[Op], wrt: Sequence[int]) -> set[int]:
@@ -67,7 +71,7 @@ def _dependents(ops: Sequence[Op], wrt: Sequence[int]) -> set[int]:
 
 
 def _differentiate(
-    builder: Builder, op: Op, depends: set[int], found: dict[int, int]
+    builder: Builder, op: Op, depends: set[int], gradients_of: dict[int, int]
 ) -> None:
     rule = op_type(op.type).gradient
     if rule is None:
@@ -80,7 +84,7 @@ def _differentiate(
         op.inputs,
         op.outputs,
         op.attributes,
-        tuple(_gradient_of(builder, op, t, found) for t in op.outputs),
+        tuple(_gradient_of(builder, op, t, gradients_of) for t in op.outputs),
         tuple(t in depends for t in op.inputs),
     )
     before, builder.group = builder.group, op.group
@@ -88,30 +92,32 @@ def _differentiate(
     builder.group = ""  # a sum of gradients belongs to nothing
     for tensor, gradient in zip(op.inputs, partial, strict=True):
         if gradient is not None and tensor in depends:
-            _accumulate(builder, tensor, gradient, found)
+            _accumulate(builder, tensor, gradient, gradients_of)
     builder.group = before
 
 
 def _gradient_of(
-    builder: Builder, op: Op, tensor: int, found: dict[int, int]
+    builder: Builder, op: Op, tensor: int, gradients_of: dict[int, int]
 ) -> int | None:
     """Return the gradient of an output in its dtype; casts take any."""
-    gradient = found.get(tensor)
+    gradient = gradients_of.get(tensor)
     if gradient in (None, UNIT) or op.type == "cast":
         return gradient
     return builder.cast(gradient, builder.dtype(tensor), phase="backward")
 
 
 def _accumulate(
-    builder: Builder, tensor: int, gradient: int, found: dict[int, int]
+    builder: Builder, tensor: int, gradient: int, gradients_of: dict[int, int]
 ) -> None:
-    if tensor in found:
-        terms = [_tensor(builder, tensor, each) for each in (found[tensor], gradient)]
+    if tensor in gradients_of:
+        terms = [
+            _tensor(builder, tensor, each) for each in (gradients_of[tensor], gradient)
+        ]
         dtypes = {builder.dtype(each) for each in terms}
         if len(dtypes) > 1:  # a product of bfloat16 has the digits of float32
             terms = [builder.cast(each, "float32", phase="backward") for each in terms]
         (gradient,) = builder.apply("add", terms, name="gradient_sum", phase="backward")
-    found[tensor] = gradient
+    gradients_of[tensor] = gradient
 
 
 def _tensor(builder: Builder, tensor: int, gradient: int) -> int:

@@ -253,12 +253,12 @@ class Graph:
     def persistent(self) -> tuple[int, ...]:
         """Ids of the state that no op makes: parameters, optimizer state, packed."""
         made = self.producer
-        found = [
+        state = [
             i
             for i, tensor in enumerate(self.tensors)
             if tensor.role in STATE_ROLES and made[i] is None
         ]
-        return tuple(found)
+        return tuple(state)
 
     def find(self, name: str) -> int:
         """Return the id of the tensor of that name.
@@ -278,15 +278,15 @@ class Graph:
         KeyError
             If no tensor, or more than one, has that name.
         """
-        found = [i for i, tensor in enumerate(self.tensors) if tensor.name == name]
-        if len(found) != 1:
+        named = [i for i, tensor in enumerate(self.tensors) if tensor.name == name]
+        if len(named) != 1:
             raise KeyError(
-                f"graph {self.name!r} has {len(found)} tensors named {name!r}"
+                f"graph {self.name!r} has {len(named)} tensors named {name!r}"
             )
-        return found[0]
+        return named[0]
 
     def restricted(self, tensors: Sequence[int], ops: Sequence[Op]) -> Graph:
-        """Return the graph of these tensors and ops alone, tensors numbered anew.
+        """Return the graph of these tensors and ops alone, with tensors renumbered.
 
         Parameters
         ----------

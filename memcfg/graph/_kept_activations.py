@@ -45,12 +45,12 @@ def spare_activations(graph: Graph) -> Graph:
 
 def _masks(graph: Graph) -> list[tuple[int, str]]:
     """List the gradients of rectifiers, and whose they are."""
-    found = []
+    kinds = []
     for index, op in enumerate(graph.ops):
         kind = op.type.removesuffix("_gradient")
         if kind in _RECTIFIERS and kind != op.type and op.phase == "backward":
-            found.append((index, kind))
-    return found
+            kinds.append((index, kind))
+    return kinds
 
 
 def _masked_in_normalizations(graph: Graph) -> Graph:
@@ -59,8 +59,8 @@ def _masked_in_normalizations(graph: Graph) -> Graph:
     made: dict[int, Op] = {}  # by the place of the gradient of the normalisation
     for index, kind in _masks(graph):
         op = graph.ops[index]
-        if (found := _normalization(graph, op, kind, kept)) is not None:
-            reader, beta = found
+        if (match := _normalization(graph, op, kind, kept)) is not None:
+            reader, beta = match
             gone.add(index)
             made[reader] = _masked_by_x(graph, op, kind, graph.ops[reader], beta)
     if not gone:
@@ -131,8 +131,8 @@ def _terms(graph: Graph, mask: Op) -> tuple[list[int], list[int]] | None:
 def _pooling(graph: Graph, unpooling: int) -> Op:
     """Return the op whose places a gradient of max pooling reads, or that one."""
     maker = _maker(graph, graph.ops[unpooling].inputs[0])
-    found = graph.ops[unpooling] if maker is None else maker
-    return found if found.type == "max_pool2d" else graph.ops[unpooling]
+    source = graph.ops[unpooling] if maker is None else maker
+    return source if source.type == "max_pool2d" else graph.ops[unpooling]
 
 
 def _with_masked_terms(
@@ -243,15 +243,15 @@ def changed(
     more: Mapping[str, Any] | None = None,
 ) -> Op:
     """Return an op of another type or with other operands."""
-    found, attributes = op_type(kind), {**op.attributes, **(more or {})}
-    pairs = ((inputs[i], outputs[o]) for i, o in found.in_place)
+    type_, attributes = op_type(kind), {**op.attributes, **(more or {})}
+    pairs = ((inputs[i], outputs[o]) for i, o in type_.in_place)
     sizes = [tensor.nbytes for tensor in graph.tensors]
     return replace(
         op,
         type=kind,
         inputs=inputs,
         outputs=outputs,
-        seconds=nominal_seconds_of(graph, found, inputs, outputs, attributes),
+        seconds=nominal_seconds_of(graph, type_, inputs, outputs, attributes),
         in_place=tuple(pair for pair in pairs if sizes[pair[0]] == sizes[pair[1]]),
         attributes=attributes,
     )

@@ -59,12 +59,12 @@ def keep_one_shape(graph: Graph) -> Graph:
     ops: list[Op] = []
     for index, op in enumerate(graph.ops):
         ops += before.get(index, [])
-        found = reads.get(index, {})
+        renamed = reads.get(index, {})
         ops.append(
             replace(
                 op,
-                inputs=tuple([found.get(tensor, tensor) for tensor in op.inputs]),
-                in_place=tuple([(found.get(i, i), o) for i, o in op.in_place]),
+                inputs=tuple([renamed.get(tensor, tensor) for tensor in op.inputs]),
+                in_place=tuple([(renamed.get(i, i), o) for i, o in op.in_place]),
             )
         )
     return replace(graph, tensors=tuple(tensors), ops=tuple(ops))

@@ -40,11 +40,11 @@ def slice_again(graph: Graph) -> Graph:
     tensors = list(graph.tensors)
     before: dict[int, list[Op]] = defaultdict(list)  # by the op that they stand before
     renamed: dict[int, int] = {}  # what was sliced, to that for the backward phase
-    for whole, found in _sliced(graph).items():
-        nbytes = sum(graph.tensors[op.outputs[0]].nbytes for op in found)
+    for whole, slices in _sliced(graph).items():
+        nbytes = sum(graph.tensors[op.outputs[0]].nbytes for op in slices)
         if nbytes < graph.tensors[whole].nbytes and not backward_readers(graph, whole):
             continue
-        for op in found:
+        for op in slices:
             (made,) = op.outputs
             again = _again(graph, op, tensors)
             before[backward_readers(graph, made)[0]].append(again)
@@ -94,7 +94,7 @@ def join_padded(graph: Graph) -> Graph:
     """Concatenate what was padded with zeros to be added: gradients of slices.
 
     Of each slice the gradient is as large as what it was taken of, and all are added.
-    Where they do not overlap, they are put beside each other at once.
+    Where they do not overlap, they are concatenated at once.
 
     Parameters
     ----------
@@ -162,24 +162,24 @@ def _sum(graph: Graph, index: int) -> tuple[list[int], list[int]]:
 
 
 def _beside(graph: Graph, terms: Sequence[int]) -> list[_Padded]:
-    """List the terms that lie beside each other in one axis, in their order there."""
+    """List the terms that are neighbours along one axis, in their order there."""
     kept = {*graph.keep, *graph.losses}
-    found = []
+    parts = []
     for tensor in terms:
         maker = graph.producer[tensor]
         alone = len(graph.consumers[tensor]) == 1 and tensor not in kept
         if maker is not None and alone and (each := _padded(graph, maker)) is not None:
-            found.append(each)
-    if len({each.axis for each in found}) != 1:
+            parts.append(each)
+    if len({each.axis for each in parts}) != 1:
         return []
-    found.sort(key=lambda each: each.begin)
+    parts.sort(key=lambda each: each.begin)
     # Zeros between them are made in float32 alone.
     dtype = graph.tensors[terms[0]].dtype
     apart = all(
         one.end == two.begin or (one.end < two.begin and dtype == "float32")
-        for one, two in pairwise(found)
+        for one, two in pairwise(parts)
     )
-    return found if apart else []
+    return parts if apart else []
 
 
 def _padded(graph: Graph, index: int) -> _Padded | None:
@@ -224,8 +224,8 @@ def _joined(
             tensors.append(replace(whole, name=name, shape=sides, nbytes=nbytes))
             output = len(tensors) - 1
         longer = replace(graph, tensors=tuple(tensors))
-        found = op_type(kind)
-        seconds = nominal_seconds_of(longer, found, inputs, (output,), attributes)
+        type_ = op_type(kind)
+        seconds = nominal_seconds_of(longer, type_, inputs, (output,), attributes)
         ops.append(
             replace(
                 last,
@@ -235,7 +235,7 @@ def _joined(
                 outputs=(output,),
                 attributes=dict(attributes),
                 seconds=seconds,
-                in_place=tuple((inputs[i], output) for i, _ in found.in_place),
+                in_place=tuple((inputs[i], output) for i, _ in type_.in_place),
             )
         )
         return output

@@ -94,7 +94,7 @@ def _needed(graph: Graph) -> dict[int, set[int]]:
     two updates of one state, which would follow each other, are refused.
     """
     forward = [i for i, op in enumerate(graph.ops) if op.phase == "forward"]
-    found: dict[int, set[int]] = {}
+    followed: dict[int, set[int]] = {}
     overwritten: dict[int, int] = {}  # state -> the update that does it
     for index, op in enumerate(graph.ops):
         if op.phase == "update":
@@ -108,8 +108,8 @@ def _needed(graph: Graph) -> dict[int, set[int]]:
             if any(overwritten.setdefault(s, index) != index for s in states):
                 raise _unordered(graph, op)
             readers = {reader for s in states for reader in graph.consumers[s]}
-            found[index] = {*forward[-1:], *makers, *readers} - {index}
-    return found
+            followed[index] = {*forward[-1:], *makers, *readers} - {index}
+    return followed
 
 
 def _check_order(graph: Graph, order: list[int]) -> None:

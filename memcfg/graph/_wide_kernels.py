@@ -55,10 +55,10 @@ def read_wide_kernels(graph: Graph, has: Callable[[str], bool]) -> Graph:
     ops = [made.get(i, op) for i, op in enumerate(graph.ops) if i not in gone]
     dropped = {graph.ops[index].outputs[0] for index in gone}
     left = [tensor for tensor in range(len(graph.tensors)) if tensor not in dropped]
-    found = graph.restricted(left, ops)
+    narrowed = graph.restricted(left, ops)
     if any(op.phase == "update" for op in ops):  # which now wait for these readers
-        return hoist_updates(found)
-    return found
+        return hoist_updates(narrowed)
+    return narrowed
 
 
 def _is_large(graph: Graph, cast: Op) -> bool:

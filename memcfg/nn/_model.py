@@ -421,11 +421,11 @@ class Model(FixedAttributes):
                 return layer
         names = [layer.name for layer in layers]
         near = get_close_matches(str(name), names)
-        told = f"did you mean {' or '.join(map(repr, near))}?"
+        advice = f"did you mean {' or '.join(map(repr, near))}?"
         if not near:
             more = f" and {len(names) - _SHOWN} more" * (len(names) > _SHOWN)
-            told = f"there are {', '.join(names[:_SHOWN])}{more}"
-        raise ValueError(f"no layer {name!r} in {self.name!r}: {told}")
+            advice = f"there are {', '.join(names[:_SHOWN])}{more}"
+        raise ValueError(f"no layer {name!r} in {self.name!r}: {advice}")
 
     @takes_arguments
     def summary(self, *, print_fn: Callable[[str], object] | None = None) -> None:
@@ -1190,7 +1190,7 @@ class Model(FixedAttributes):
         FileExistsError
             If the file is there, and is not to be replaced.
         TypeError
-            If a part cannot be told by a class and its constructor's arguments.
+            If a part cannot be described by a class and its constructor's arguments.
         RuntimeError
             If the model's shapes are not known.
         OSError

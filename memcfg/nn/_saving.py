@@ -79,8 +79,8 @@ def save(model: Any, filepath: str | os.PathLike[str], overwrite: bool) -> None:
         try:
             write_file(path, weights, session.read, metadata, overwrite=overwrite)
         except FileExistsError as error:
-            told = "the file exists and overwrite is False"
-            raise FileExistsError(error.errno, told, path) from None
+            message = "the file exists and overwrite is False"
+            raise FileExistsError(error.errno, message, path) from None
 
 
 def describe(model: Any) -> str:
@@ -214,16 +214,16 @@ class _Writer:
         return found
 
     def _arguments(self, value: Any) -> dict[str, Any]:
-        """Return the arguments of a constructor, which are attributes of their names.
+        """Return the arguments of a constructor, which are attributes of those names.
 
-        Classes of one's own may tell them by Keras's ``get_config`` instead.
+        A user's class may return them from Keras's ``get_config`` instead.
         """
         kind = type(value)
-        told = getattr(kind, "get_config", Layer.get_config)
-        if told is Layer.get_config or is_ours(kind):
+        get_config = getattr(kind, "get_config", Layer.get_config)
+        if get_config is Layer.get_config or is_ours(kind):
             found = constructor_arguments(value, complete=not is_ours(kind))
         else:
-            found = dict(told(value))
+            found = dict(get_config(value))
         return {name: self._value(each) for name, each in found.items()}
 
     def _value(self, value: Any) -> Any:

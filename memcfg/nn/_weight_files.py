@@ -192,7 +192,7 @@ def _header(
 class WeightFile:
     """A safetensors file that is open: all that is read of it is of one save.
 
-    Temporary files that others have left beside it are removed.
+    Temporary files that others have left in its folder are removed.
 
     Parameters
     ----------
@@ -206,7 +206,7 @@ class WeightFile:
     where : str
         The file, for messages.
     metadata : dict
-        What it notes beside its tensors.
+        The metadata that it stores with its tensors.
 
     Raises
     ------

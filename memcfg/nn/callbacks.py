@@ -86,7 +86,7 @@ class Callback:
         return {**vars(self), "_model": None}
 
     def set_params(self, params: dict[str, Any]) -> None:
-        """Be told the numbers of epochs and steps.
+        """Receive the numbers of epochs and steps.
 
         Parameters
         ----------
@@ -96,7 +96,7 @@ class Callback:
         self.params = params
 
     def set_model(self, model: Any) -> None:
-        """Be told the model.
+        """Receive the model.
 
         Parameters
         ----------
@@ -634,8 +634,8 @@ class ModelCheckpoint(_Monitor):
             self.model.save(path)
 
     def _is_due(self, logs: Mapping[str, Any], path: str) -> bool:
-        """Tell whether this state is to be saved, and say so."""
-        told = f"saving to {path}"
+        """Return whether this state is to be saved, and print why."""
+        message = f"saving to {path}"
         due = True
         if self.save_best_only:
             value = self.current(logs, "saves the best by")
@@ -645,11 +645,13 @@ class ModelCheckpoint(_Monitor):
             due = self.is_better(value, self.best)
             if due:
                 self.best = value
-                told = f"{self.monitor} improved from {before} to {value:.5f}, {told}"
+                message = (
+                    f"{self.monitor} improved from {before} to {value:.5f}, {message}"
+                )
             else:
-                told = f"{self.monitor} did not improve from {before}"
+                message = f"{self.monitor} did not improve from {before}"
         if self.verbose:
-            print(f"Epoch {self._epoch + 1}: {told}")
+            print(f"Epoch {self._epoch + 1}: {message}")
         return due
 
 
@@ -951,7 +953,7 @@ class TerminateOnNaN(Callback):
     """Stop training when the loss is NaN or infinite, instead of an error.
 
     The step that gave it changes nothing: the model keeps the weights before it, unless
-    `fit` was told ``on_nan="ignore"``.
+    `fit` was called with ``on_nan="ignore"``.
     """
 
     @takes_arguments

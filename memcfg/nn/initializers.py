@@ -1,6 +1,6 @@
 """What weights start from: values that depend on the shape and the seed alone.
 
-They are drawn in float32, in place, without memory beside the weight.
+They are drawn in float32, in place, without memory other than the weight.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What is measured beside the loss: the metrics of Keras.
+"""The metrics of Keras, which are measured along with the loss.
 
-A metric adds up a few numbers of each batch, amid the step; what it says is computed
-from their sums when somebody looks.
+A metric adds up a few numbers of each batch within the step. Its value is computed from
+their sums when it is read.
 """
 
 from __future__ import annotations

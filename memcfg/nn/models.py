@@ -159,8 +159,8 @@ def _loaded(file: WeightFile, custom: Mapping[str, Any], *, compiled: bool) -> M
                 raise _too_many(where) from None
             if isinstance(error, OSError | TypeError | ValueError | MemoryError):
                 raise
-            told = f"the description of its model is malformed: {error!r}"
-            raise FormatError(f"{where}: {told}") from error
+            problem = f"the description of its model is malformed: {error!r}"
+            raise FormatError(f"{where}: {problem}") from error
     return model
 
 

@@ -1,7 +1,7 @@
 """What op types mean: shapes, dtypes, gradients, in-place pairs, cost, NumPy meaning.
 
 Owns the record `OpType`, the table of all types, and the families, one module each,
-that fill it; every module beside this one without a leading underscore is a family.
+that fill it; every module here without a leading underscore is a family.
 An op that computes element by element is one expression (`elementwise`), made of
 operators and of the functions here; users register theirs by the same doors.
 Refuses graphs and devices: an op type knows its operands alone.

@@ -64,15 +64,15 @@ class _Composite:
         require(
             len(inputs) == self.inputs, f"{self.name} takes {self.inputs} inputs here"
         )
-        found = {Value(_INPUT, place): spec for place, spec in enumerate(inputs)}
+        specs = {Value(_INPUT, place): spec for place, spec in enumerate(inputs)}
         for index, part in enumerate(self.parts):
             made = op_type(part.type).infer(
-                [found[value] for value in part.inputs],
+                [specs[value] for value in part.inputs],
                 self.attributes_of(index, attributes),
             )
             for place, spec in enumerate(made):
-                found[Value(index, place)] = spec
-        return found
+                specs[Value(index, place)] = spec
+        return specs
 
     def infer(self, inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
         """Give the outputs, under names that differ."""

@@ -61,7 +61,7 @@ _NONE: Mapping[str, Any] = MappingProxyType({})  # attributes
 
 
 class Expression:
-    """A node; operators and the functions beside it make others of it.
+    """A node; operators and this module's functions make others from it.
 
     Supported are ``+ - * /``, ``**``, ``abs`` and the comparisons ``< <= > >=``, whose
     results `select` reads. Comparisons are IEEE 754's, and powers those of `pow` in C
@@ -515,20 +515,20 @@ def derivative(node: Expression, wrt: Expression) -> Expression:
     the operands of maximum or minimum are equal each has half of the slope. Where an
     operand is NaN a comparison does not hold, and the slope is that of what is chosen.
     """
-    found: dict[Expression, Expression] = {}
+    slopes: dict[Expression, Expression] = {}
     for each in _ordered([node]):
         same = (each.kind, each.value) == (wrt.kind, wrt.value)  # of any thread
-        found[each] = number(1) if same else _slope(each, found)
-    return found[node]
+        slopes[each] = number(1) if same else _slope(each, slopes)
+    return slopes[node]
 
 
-def _slope(node: Expression, found: Mapping[Expression, Expression]) -> Expression:
+def _slope(node: Expression, slopes: Mapping[Expression, Expression]) -> Expression:
     if not node.arguments or node.condition:
         return number(0)
     a, *rest = node.arguments
-    da = found[a]
+    da = slopes[a]
     if rest:
-        return _slope_of_several(node, [found[each] for each in node.arguments])
+        return _slope_of_several(node, [slopes[each] for each in node.arguments])
     if _is(da, 0):
         return da
     return da * _SLOPES[node.kind](a, node)
@@ -625,9 +625,9 @@ def evaluate(
     outputs: Sequence[Expression], values: Mapping[tuple[str, str], Any], dtype: Any
 ) -> list[Any]:
     """Compute with NumPy; `values` holds what each leaf, a (kind, name), stands for."""
-    found: dict[Expression, Any] = {}
+    results: dict[Expression, Any] = {}
     for node in _ordered(outputs):
-        arguments = [found[each] for each in node.arguments]
+        arguments = [results[each] for each in node.arguments]
         if node.kind == "constant":
             value = node.value
         elif not arguments:
@@ -643,8 +643,8 @@ def evaluate(
             value = NODES[node.kind].numpy(*arguments)
             if node.kind == "erf":
                 value = value.astype(dtype)
-        found[node] = value
-    return [found[output] for output in outputs]
+        results[node] = value
+    return [results[output] for output in outputs]
 
 
 def instructions(

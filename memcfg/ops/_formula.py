@@ -151,13 +151,13 @@ class _Formula:
                 values["scalar", name] = float(array)
             else:
                 values["operand", name] = array
-        found = evaluate(self.outputs(complete), values, outputs[0].dtype)
-        if len(found) > 1:  # one may overwrite an operand that another one is
-            found = [
+        results = evaluate(self.outputs(complete), values, outputs[0].dtype)
+        if len(results) > 1:  # one may overwrite an operand that another one is
+            results = [
                 each.copy() if any(each is array for array in inputs) else each
-                for each in found
+                for each in results
             ]
-        for output, result in zip(outputs, found, strict=True):
+        for output, result in zip(outputs, results, strict=True):
             output[...] = result
 
     def flops(
@@ -408,19 +408,19 @@ class _GradientRule:
 
     def __call__(self, adjoint: Adjoint) -> Sequence[int | None]:
         """Append the backward ops."""
-        found: list[int | None] = []
+        gradients: list[int | None] = []
         dy: int | None = None  # as a tensor, where one is needed
         for row, name, needed in zip(
             self.rows, self.formula.operands, adjoint.needs, strict=True
         ):
             if row is None or not needed:
-                found.append(None)
+                gradients.append(None)
             elif not row[0] and name not in self.formula.scalars:
-                found.append(adjoint.dys[0])
+                gradients.append(adjoint.dys[0])
             else:
                 dy = adjoint.dy if dy is None else dy
-                found.append(self._gradient(adjoint, name, row, dy))
-        return found
+                gradients.append(self._gradient(adjoint, name, row, dy))
+        return gradients
 
     def _gradient(
         self,

@@ -98,10 +98,10 @@ def _infer(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
 def _infer_gradient(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
     saved = _infer([*inputs[:3], *inputs[3 + _SAVED :]], attributes)
     inputs = _arrays(inputs, attributes, 3 + _SAVED)
-    found = [spec.shape for spec in inputs[3 : 3 + _SAVED]]
+    shapes = [spec.shape for spec in inputs[3 : 3 + _SAVED]]
     require(
-        found == [*(spec.shape for spec in saved), saved[0].shape],
-        f"{_NAME}_gradient: what was saved has shapes {found}",
+        shapes == [*(spec.shape for spec in saved), saved[0].shape],
+        f"{_NAME}_gradient: what was saved has shapes {shapes}",
     )
     q, k, v, y, *statistics, dy = inputs[: 3 + _SAVED]
     dtype = common_dtype([q, k, v, y, dy])
@@ -116,8 +116,8 @@ def _infer_gradient(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[
 def _gradient(adjoint: Adjoint) -> Sequence[int | None]:
     q, k, v, *others = adjoint.inputs
     operands = (q, k, v, *adjoint.outputs, adjoint.dy, *others)
-    found = adjoint.emit(f"{_NAME}_gradient", operands, adjoint.attributes)
-    return (*found, *[None] * len(others))
+    emitted = adjoint.emit(f"{_NAME}_gradient", operands, adjoint.attributes)
+    return (*emitted, *[None] * len(others))
 
 
 def _with_heads(arrays: Arrays) -> list[Array]:

@@ -30,12 +30,12 @@ __all__: list[str] = []
 
 def _list(attributes: Attributes, name: str, rank: int, least: int = 0) -> list[int]:
     """Return a number for each axis."""
-    found = attributes.get(name)
-    if found is None and name == "strides":
+    value = attributes.get(name)
+    if value is None and name == "strides":
         return [1] * rank
-    require(found is not None and len(found) == rank, f"{name} {found} of {rank} axes")
-    numbers = list(found or ())
-    require(min(numbers, default=least) >= least, f"{name} {found} below {least}")
+    require(value is not None and len(value) == rank, f"{name} {value} of {rank} axes")
+    numbers = list(value or ())
+    require(min(numbers, default=least) >= least, f"{name} {value} below {least}")
     return numbers
 
 

@@ -87,16 +87,16 @@ def _gradient(adjoint: Adjoint) -> Sequence[int | None]:
 def _gradient_inference(adjoint: Adjoint) -> Sequence[int | None]:
     """Mean and variance are numbers that nothing depends on: frozen averages."""
     x, gamma, _, mean, variance = adjoint.inputs
-    found: list[int | None] = [None] * 5
+    gradients: list[int | None] = [None] * 5
     if adjoint.needs[0]:
         zeros = {"shape": adjoint.shape_of(1), "value": 0.0}
         zeros["dtype"] = adjoint.emitter.dtype(gamma)
         (zero,) = adjoint.emit("fill", (), zeros, "zeros")
         operands = (adjoint.dy, gamma, zero, zero, variance)
         kind, attributes = "batch_normalization_inference", adjoint.attributes
-        (found[0],) = adjoint.emit(kind, operands, attributes)
+        (gradients[0],) = adjoint.emit(kind, operands, attributes)
     if adjoint.needs[1] or adjoint.needs[2]:
-        _, found[1], found[2] = adjoint.emit(
+        _, gradients[1], gradients[2] = adjoint.emit(
             "batch_normalization_gradient",
             (x, adjoint.dy, gamma, mean, variance),
             adjoint.attributes,
@@ -106,7 +106,7 @@ def _gradient_inference(adjoint: Adjoint) -> Sequence[int | None]:
         not any(adjoint.needs[3:]),
         f"op {adjoint.name!r} has no gradient for its mean and variance",
     )
-    return found
+    return gradients
 
 
 def _batch_moments(_: Attributes, inputs: Arrays, outputs: Arrays) -> None:

@@ -35,9 +35,9 @@ def _of_float32(product: str, kernel: int) -> OpType:
     """Return the type that rounds the kernel of `product`."""
 
     def rounded(inputs: Sequence[Spec]) -> list[Spec]:
-        found = list(inputs)
-        found[kernel] = Spec(found[kernel].shape, BFLOAT16)
-        return found
+        specs = list(inputs)
+        specs[kernel] = Spec(specs[kernel].shape, BFLOAT16)
+        return specs
 
     def infer(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
         require(
@@ -47,9 +47,9 @@ def _of_float32(product: str, kernel: int) -> OpType:
         return op_type(product).infer(rounded(inputs), attributes)
 
     def meaning(attributes: Attributes, inputs: Arrays, outputs: Arrays) -> None:
-        found = list(inputs)
-        found[kernel] = widen(round_to_bfloat16(found[kernel]))
-        op_type(product).numpy(attributes, found, outputs)
+        arrays = list(inputs)
+        arrays[kernel] = widen(round_to_bfloat16(arrays[kernel]))
+        op_type(product).numpy(attributes, arrays, outputs)
 
     def flops(
         inputs: Sequence[Spec], outputs: Sequence[Spec], attributes: Attributes

@@ -62,8 +62,8 @@ def _register(
         if "w" in values:
             decay = settings["weight_decay"] * values["rate"]
             values["w"] = values["w"] - values["w"] * decay
-        found = formula(*(values[each] for each in read), **_wanted(formula, settings))
-        new: tuple[Expression, ...] = found if isinstance(found, tuple) else (found,)
+        made = formula(*(values[each] for each in read), **_wanted(formula, settings))
+        new: tuple[Expression, ...] = made if isinstance(made, tuple) else (made,)
         if accumulated:
             due = equal(values["step"] + 1, values["t"] * steps)
             new = tuple(select(due, *pair) for pair in zip(new, before, strict=True))

@@ -122,8 +122,8 @@ class _Cell:
         batch, steps, width = z
         wanted = [(width,)] * self.bias + [(batch, units)] * self.states
         wanted += [(batch, steps)] * self.masked(attributes)
-        found = [spec.shape for spec in inputs[2:]]
-        require(found == wanted, f"{self.name}: operands {found} instead of {wanted}")
+        shapes = [spec.shape for spec in inputs[2:]]
+        require(shapes == wanted, f"{self.name}: operands {shapes} instead of {wanted}")
         dtype = common_dtype(inputs)
         sequence = (batch, steps, units)
         outputs = [Spec(sequence, dtype), Spec(sequence, dtype, "cells")][: self.states]
@@ -176,8 +176,8 @@ class _Cell:
             *given,
             *rest[self.states :],
         )
-        found = adjoint.emit(f"{self.name}_gradient", operands, attributes)
-        return [*found, *[None] * self.masked(adjoint.attributes)]
+        emitted = adjoint.emit(f"{self.name}_gradient", operands, attributes)
+        return [*emitted, *[None] * self.masked(adjoint.attributes)]
 
     def read_gradient(self, inputs: Any, a: Attributes) -> tuple[Any, ...]:
         """Take the operands of backward apart."""
@@ -222,13 +222,13 @@ class _Cell:
                 keep = mask[0][:, t, None] == 0
                 dz, dproduct = (np.where(keep, 0, each) for each in (dz, dproduct))
                 pairs = zip(slopes, carried, strict=True)
-                carried = [np.where(keep, old, found) for old, found in pairs]
+                carried = [np.where(keep, old, new) for old, new in pairs]
             outputs[0][:, t] = dz
             dkernel += before[0].T @ dproduct
             dbias += dproduct.sum(axis=0)
             slopes = [carried[0] + dproduct @ kernel.T, *carried[1:]]
-        found = [dkernel, *[dbias] * self.bias, *slopes]
-        for output, value in zip(outputs[1:], found, strict=True):
+        gradients = [dkernel, *[dbias] * self.bias, *slopes]
+        for output, value in zip(outputs[1:], gradients, strict=True):
             output[...] = value
 
     def flops(

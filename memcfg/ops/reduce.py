@@ -33,9 +33,9 @@ def _axes(attributes: Attributes, rank: int) -> tuple[int, ...]:
     axes = tuple(attributes["axes"])
     for axis in axes:
         require(-rank <= axis < rank, f"there is no axis {axis} of {rank} dimensions")
-    found = tuple(sorted({axis % rank for axis in axes}))
-    require(len(found) == len(axes), f"an axis is named twice: {axes}")
-    return found
+    distinct = tuple(sorted({axis % rank for axis in axes}))
+    require(len(distinct) == len(axes), f"an axis is named twice: {axes}")
+    return distinct
 
 
 def _kept(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:

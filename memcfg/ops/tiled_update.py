@@ -40,7 +40,7 @@ _PRODUCT = 2  # inputs
 def update_attributes(
     update: str, attributes: Attributes, place: int
 ) -> dict[str, Any]:
-    """Return the attributes that a tiled update has beside those of the gradient.
+    """Return the attributes that a tiled update adds to those of the gradient.
 
     Parameters
     ----------
@@ -65,9 +65,9 @@ def _operands(
     inputs: Sequence[Any], attributes: Attributes, gradient: Any
 ) -> list[Any]:
     """Return the update's operands: those given, and its gradient between them."""
-    found = list(inputs[_PRODUCT:])
-    found.insert(attributes["gradient"], gradient)
-    return found
+    operands = list(inputs[_PRODUCT:])
+    operands.insert(attributes["gradient"], gradient)
+    return operands
 
 
 def _formula(attributes: Attributes, operands: Sequence[Any]) -> tuple[Expression, ...]:
@@ -97,8 +97,10 @@ def _tiled(product: str, name: str) -> OpType:
         op_type(product).numpy(attributes, inputs[:_PRODUCT], [gradient])
         operands = _operands(inputs, attributes, gradient)
         text, dtype = attributes["expression"], outputs[0].dtype
-        found = evaluate_over(text, operands, dtype, attributes)
-        for output, each in zip(outputs, [each.copy() for each in found], strict=True):
+        results = evaluate_over(text, operands, dtype, attributes)
+        for output, each in zip(
+            outputs, [each.copy() for each in results], strict=True
+        ):
             output[...] = each
 
     def flops(
@@ -106,8 +108,8 @@ def _tiled(product: str, name: str) -> OpType:
     ) -> int:
         operands = _operands(inputs, attributes, outputs[0])
         each = count_flops(_formula(attributes, operands))
-        found = op_type(product).flops(inputs[:_PRODUCT], outputs[:1], attributes)
-        return found + each * outputs[0].size
+        flops = op_type(product).flops(inputs[:_PRODUCT], outputs[:1], attributes)
+        return flops + each * outputs[0].size
 
     return OpType(
         name, None, infer, meaning, flops=flops, replayable=False, contraction=True

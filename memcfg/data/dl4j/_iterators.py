@@ -376,7 +376,7 @@ class ListDataSetIterator(DataSetIterator):
 
     Notes
     -----
-    DL4J merges five data sets where it is told nothing. `next` raises ValueError where
+    DL4J merges five data sets by default. `next` raises ValueError where
     data sets do not merge.
 
     Examples

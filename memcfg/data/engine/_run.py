@@ -74,7 +74,7 @@ class Run:
         return self._tuned_state.setdefault(name, {})
 
     def reports(self) -> list[StageReport]:
-        """Ask each stage, those of parts too; stages of one name are told as one."""
+        """Ask each stage and those of parts; stages of one name have one report."""
         parts = [part.reports() for part in self._parts if isinstance(part, Run)]
         found: dict[str, StageReport] = {}
         for each in chain((report() for report in self.stages), *parts):

@@ -121,7 +121,7 @@ class Concatenate(Node):
     def _compared(
         self, elements: Iterator[Any], spec: Any
     ) -> Generator[Any, None, Any]:
-        """Yield elements, and compare the first with `spec`: no signature told it."""
+        """Yield elements, and compare the first with `spec` if no signature gave it."""
         if self.is_probed:
             first = next(elements, _END)
             if first is _END:

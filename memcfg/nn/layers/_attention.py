@@ -23,7 +23,7 @@ _MASKED = 1e9  # subtracted from the scores of what is masked, as in Keras
 
 
 class Said(NamedTuple):
-    """What a call says beside its tensors, in the order of the operands."""
+    """Arguments of a call other than tensors, in the order of the operands."""
 
     key: bool = False
     mask: bool = False
@@ -32,7 +32,7 @@ class Said(NamedTuple):
 
 
 class _Attending:
-    """What the attention layers have in common, beside `Layer`."""
+    """Base of the attention layers."""
 
     __slots__ = ()
 

@@ -64,7 +64,7 @@ _SLOTS = (
 
 
 class _Convolution:
-    """What all convolutions have, beside `Layer`."""
+    """Base of the convolutions."""
 
     __slots__ = ()
 

@@ -242,7 +242,9 @@ class Node(FixedAttributes):
         details: Any = None,
         in_operation: bool | None = None,
     ) -> None:
-        self.details = details  # what the layer was told beside tensors: args, options
+        self.details = (
+            details  # arguments of the call other than tensors: args, options
+        )
         self.layer = layer
         self.inputs = inputs
         self.order = next(_order)
@@ -388,7 +390,7 @@ class _LayerType(type):
 
     @property
     def __signature__(cls) -> inspect.Signature:
-        """What the constructor takes; what all layers take is told by `Layer`."""
+        """What the constructor takes, without what every `Layer` takes."""
         found = inspect.signature(getattr(cls, "__init__"))  # noqa: B009
         _, *own = found.parameters.values()
         common = ("trainable", "dtype", "activity_regularizer")
@@ -825,7 +827,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         return {"training": bool(said)}
 
     def _check_call(self, *more: Any, **options: Any) -> None:
-        """Refuse what a layer is called on beside tensors."""
+        """Refuse arguments of a call that are not tensors."""
         what = f"layer {self.name!r} is called on tensors, and"
         for name in taken(what, (), options):
             raise TypeError(refusal(what, name))
@@ -873,12 +875,12 @@ class Layer(FixedAttributes, metaclass=_LayerType):
     ) -> _Inner:
         """Return what `call` makes of such tensors, or `compute_mask` of their masks.
 
-        `steps` says how long masks are; a `call` that takes none is told of none.
+        `steps` says how long masks are; a `call` without a mask gets none.
         """
         takes = inspect.signature(self.call).parameters
         if not any(steps) or (method == "call" and not self._reads_masks()):
             steps = ()
-        known = tuple(steps)  # what layers inside are told
+        known = tuple(steps)  # what layers inside get
         if method == "call" and ("mask" not in takes or "mask" in details[1]):
             steps = ()
         shapes = [(each.sample_shape, each.sample_dtype) for each in operands]
@@ -894,8 +896,8 @@ class Layer(FixedAttributes, metaclass=_LayerType):
             given = iter(starts[len(operands) :])
             masks = [None if each is None else next(given) for each in steps]
             first = details[0][0] if details[0] else next(iter(details[1].values()))
-            told = any(each is not None for each in masks)
-            mask = filled_in(first, masks) if told else None
+            masked = any(each is not None for each in masks)
+            mask = filled_in(first, masks) if masked else None
             before = call_mode.set(training)
             try:
                 if method == "call":

@@ -47,7 +47,7 @@ _SLOTS = ("padding", "pool_size", "strides")
 
 
 class _Windowed:
-    """What pooling over windows has, beside `Layer`."""
+    """Base of the layers that pool over windows."""
 
     __slots__ = ()
 

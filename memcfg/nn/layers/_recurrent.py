@@ -65,7 +65,7 @@ _SLOTS = (
 
 
 class _Recurrent:
-    """What the recurrent layers have in common, beside `Layer`."""
+    """Base of the recurrent layers."""
 
     __slots__ = ()
 
@@ -265,7 +265,7 @@ class _Recurrent:
         return scope.apply("dropout", operands, {"rate": rate, "key": key})[0]
 
     def _recurrent_operands(self: Any, scope: Scope, batch: int) -> list[int]:
-        """Return what the op reads beside the products and the states."""
+        """Return what the op reads other than the products and the states."""
         return [scope.weights["recurrent_kernel"]]
 
     def _fused(

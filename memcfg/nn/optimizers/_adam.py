@@ -94,7 +94,7 @@ class Adam(Optimizer):
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """Names of the state beside each weight."""
+        """Names of the state that each weight has."""
         return ("m", "v", "v_hat") if self.amsgrad else ("m", "v")
 
     @property
@@ -223,7 +223,7 @@ class Adamax(Optimizer):
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """Names of the state beside each weight."""
+        """Names of the state that each weight has."""
         return "m", "u"
 
 
@@ -283,7 +283,7 @@ class Nadam(Optimizer):
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """Names of the state beside each weight."""
+        """Names of the state that each weight has."""
         return "m", "v"
 
     @property

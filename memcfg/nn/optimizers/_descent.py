@@ -75,7 +75,7 @@ class SGD(Optimizer):
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """Names of the state beside each weight."""
+        """Names of the state that each weight has."""
         return ("momentum",) if self.momentum else ()
 
     @property
@@ -139,5 +139,5 @@ class Lion(Optimizer):
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """Names of the state beside each weight."""
+        """Names of the state that each weight has."""
         return ("m",)

@@ -73,7 +73,7 @@ class Slot(NamedTuple):
     shape: tuple[int, ...]
     dtype: str
     value: float  # that it starts from
-    weight: str = ""  # beside which it is
+    weight: str = ""  # that has it
 
     def first_value(self) -> np.ndarray:
         """Return what training starts from."""
@@ -315,11 +315,11 @@ class Optimizer(FixedAttributes):
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """Names of the state beside each weight."""
+        """Names of the state that each weight has."""
         return ()
 
     def _slots(self, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of the state beside a weight."""
+        """Return the shapes of the state that a weight has."""
         return dict.fromkeys(self.slots, shape)
 
     def _first(self, slot: str) -> float:
@@ -333,7 +333,7 @@ class Optimizer(FixedAttributes):
         return {}
 
     def state(self, weights: Sequence[Weight]) -> list[Slot]:
-        """List what is kept beside weights.
+        """List the state that weights have.
 
         Parameters
         ----------

@@ -74,7 +74,7 @@ class RMSprop(Optimizer):
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """Names of the state beside each weight."""
+        """Names of the state that each weight has."""
         slots = ["velocity", *["momentum"] * (self.momentum > 0)]
         return *slots, *["average_gradient"] * self.centered
 
@@ -138,7 +138,7 @@ class Adagrad(Optimizer):
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """Names of the state beside each weight."""
+        """Names of the state that each weight has."""
         return ("accumulator",)
 
     def _first(self, slot: str) -> float:
@@ -197,5 +197,5 @@ class Adadelta(Optimizer):
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """Names of the state beside each weight."""
+        """Names of the state that each weight has."""
         return "accumulated_grad", "accumulated_delta_var"

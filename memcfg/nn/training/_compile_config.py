@@ -1,4 +1,4 @@
-"""What `compile` was told, and the modes that it may choose from."""
+"""The arguments of `compile`, and the modes that it may choose from."""
 
 from __future__ import annotations
 

@@ -67,13 +67,13 @@ class Objectives:
     terms: tuple[Term, ...]
     gauges: tuple[Gauge, ...]
     targets: Mapping[int, Target]  # by output, in their order
-    several: bool  # whether logs tell the losses one by one
+    several: bool  # whether logs list each loss
 
     @cached_property
     def value_count(self) -> int:
         """How many values a step of training or evaluation returns."""
-        told = len(self.terms) if self.several else 0
-        return 1 + told + sum(gauge.metric.count for gauge in self.gauges)
+        terms = len(self.terms) if self.several else 0
+        return 1 + terms + sum(gauge.metric.count for gauge in self.gauges)
 
     def direction(self, name: str) -> str | None:
         """Return "up" or "down", where a number of the logs is better, or None."""

@@ -74,12 +74,12 @@ class _Bar(RichProgress):
         self._left = self.console.width - cell_len(title) - wide - _BAR - 3
 
     def draw(self, done: int, rate: str, numbers: Sequence[str]) -> None:
-        """Show these numbers, beside the bar if they fit there."""
-        beside = " - ".join([rate, *numbers])
-        short = cell_len(beside) <= self._left
+        """Show these numbers, next to the bar if they fit there."""
+        details = " - ".join([rate, *numbers])
+        short = cell_len(details) <= self._left
         self.numbers = () if short else numbers
         self.update(
-            self._task, completed=done, rate=beside if short else rate, refresh=True
+            self._task, completed=done, rate=details if short else rate, refresh=True
         )
 
     def get_renderables(self) -> Iterable[RenderableType]:

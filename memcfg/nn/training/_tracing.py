@@ -76,7 +76,7 @@ def input_names(kind: str, count: int) -> list[str]:
 
 @dataclass(frozen=True)
 class TraceSpec:
-    """What decides a model's graphs beside the batch size."""
+    """What determines a model's graphs, other than the batch size."""
 
     name: str
     network: Network
@@ -95,7 +95,7 @@ class TraceSpec:
 
     @cached_property
     def slots(self) -> tuple[Slot, ...]:
-        """What the optimizer keeps beside the weights that are trained."""
+        """The optimizer's state of the weights that are trained."""
         if self.optimizer is None:
             return ()
         return tuple(self.optimizer.state(list(self.trained)))
