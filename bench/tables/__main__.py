@@ -1,8 +1,8 @@
-"""Write the tables of the pages from the committed results.
+"""Write the tables and pictures of the pages from the committed results.
 
 ``python bench/tables`` rewrites the README and the pages of docs/ and bench/results/;
 ``--check`` only reports whether they are up to date. A mark in a page names the module
-here whose function ``table()`` returns the table.
+here whose function ``table()`` returns the table; `PICTURES` names those that draw.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ MARKED = re.compile(
     re.DOTALL,
 )
 
+PICTURES = {"docs/step.svg": "bench/tables/timeline.py"}  # by a function ``picture()``
+
 
 def with_tables(page: str) -> str:
     """Return the text of a page with the present tables in it."""
@@ -30,23 +32,28 @@ def table(module: str) -> str:
     return made
 
 
+def files() -> dict[Path, str]:
+    """Return the pages and pictures as they should be."""
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    pages += sorted((ROOT / "bench" / "results").glob("*.md"))
+    wanted = {page: with_tables(page.read_text(encoding="utf-8")) for page in pages}
+    for name, module in PICTURES.items():
+        wanted[ROOT / name] = runpy.run_path(str(ROOT / module))["picture"]()
+    return wanted
+
+
 def main() -> int:
-    """Rewrite the pages, or check them."""
+    """Rewrite the pages and pictures, or check them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args().check
     status = 0
-    for page in (
-        ROOT / "README.md",
-        *sorted((ROOT / "docs").glob("*.md")),
-        *sorted((ROOT / "bench" / "results").glob("*.md")),
-    ):
-        present = page.read_text(encoding="utf-8")
-        wanted = with_tables(present)
+    for path, wanted in files().items():
+        present = path.read_text(encoding="utf-8") if path.exists() else None
         if check:
             status |= int(present != wanted)
         elif present != wanted:
-            page.write_text(wanted, encoding="utf-8")
+            path.write_text(wanted, encoding="utf-8")
     return status
 
 

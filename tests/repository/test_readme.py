@@ -72,7 +72,9 @@ def programs(path: Path) -> list[tuple[str, str, int]]:
     return [
         (language, source, place)
         for language, source, place in blocks(path)
-        if language in ("python", "bash") and "pip install" not in source
+        if language in ("python", "bash")
+        and "pip install" not in source
+        and (HAS_TORCH or path != README or "import torch" not in source)
     ]
 
 
@@ -181,11 +183,9 @@ def test_the_readme_is_a_front_page_from_which_all_others_are_found():
     assert found == set(PAGES)
 
 
-def test_the_tables_are_those_of_the_committed_results():
+def test_tables_and_pictures_are_those_of_the_committed_results():
     module = runpy.run_path(str(ROOT / "bench" / "tables" / "__main__.py"))
-    marks = 0
-    for path in PAGES:
-        text = path.read_text(encoding="utf-8")
-        marks += len(module["MARKED"].findall(text))
-        assert module["with_tables"](text) == text, page_name(path)
+    for path, wanted in module["files"]().items():
+        assert path.read_text(encoding="utf-8") == wanted, page_name(path)
+    marks = sum(len(module["MARKED"].findall(path.read_text())) for path in PAGES)
     assert marks == sum(path.read_text().count("<!-- table: ") for path in PAGES) > 4

@@ -1,7 +1,7 @@
-"""The ladder of one U-Net that the README opens with, from the committed results.
+"""The ladder of one network that the README shows, out of the committed results.
 
 They are written by the command that the table shows, with ``--output
-bench/results/unet_ladder.json``.
+bench/results/network_ladder.json``.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import shlex
 import textwrap
 from pathlib import Path
 
-RESULTS = Path(__file__).resolve().parents[1] / "results" / "unet_ladder.json"
+RESULTS = Path(__file__).resolve().parents[1] / "results" / "network_ladder.json"
 TITLES = "Limit", "", "Peak", "Extra work", "Gap", "Measured", "Step"
 MIB = 2**20
+WIDTH = 88  # columns of a page
 
 
 def command(asked: dict) -> str:
@@ -23,6 +24,9 @@ def command(asked: dict) -> str:
         text = value if isinstance(value, str) else json.dumps(value)
         words += ["--set", f"{name}={text.replace(' ', '')}"]
     words += ["--ladder", "--run", "--steps", str(asked["steps"])]
+    whole = f"$ {shlex.join(words)}"
+    if len(whole) <= WIDTH:
+        return whole
     first, second = words[: words.index("--ladder")], words[words.index("--ladder") :]
     return f"$ {shlex.join(first)} \\\n    {shlex.join(second)}"
 
@@ -52,14 +56,12 @@ def table(path: Path = RESULTS) -> str:
     head = f"| {' | '.join(TITLES)} |\n|{' ---: |' * len(TITLES)}"
     smallest = refusal["limit_bytes"] + 1
     exact = all(r["peak_bytes"] == r["measured"]["peak_bytes"] for r in found["rungs"])
-    equal = ", the same to the byte," if exact else ""
+    equal = ", and equals the prediction" if exact else ""
     told = (
-        f"Then: `The smallest limit is {smallest} B ({smallest / MIB:.2f} MiB): "
-        f"{refusal['limit_bytes']} B is refused. What sets it: {refusal['peak_op']}`. "
-        f"Peaks are predicted, and measured{equal} as the "
-        "highest byte that a step really changed; extra work is "
-        "computed again; no plan is faster by more than the gap. "
+        f"The smallest limit is {smallest} B ({smallest / MIB:.2f} MiB). A measured peak "
+        f"is the highest byte that a step changed{equal}. Extra work is recomputation; "
+        "no plan that fits is faster by more than the gap. "
         f"{place['processor']}, {place['cores']} cores, {place['date']}."
     )
-    told = textwrap.fill(told, 88, break_long_words=False, break_on_hyphens=False)
+    told = textwrap.fill(told, WIDTH, break_long_words=False, break_on_hyphens=False)
     return f"```console\n{command(found)}\n```\n\n{head}\n{rows}\n\n{told}\n"
