@@ -58,8 +58,9 @@ def table(path: Path = RESULTS) -> str:
     exact = all(r["peak_bytes"] == r["measured"]["peak_bytes"] for r in found["rungs"])
     equal = ", and equals the prediction" if exact else ""
     told = (
-        f"The smallest limit is {smallest} B ({smallest / MIB:.2f} MiB). A measured peak "
-        f"is the highest byte that a step changed{equal}. Extra work is recomputation; "
+        f"The smallest limit is {smallest} B ({smallest / MIB:.2f} MiB). A measured "
+        f"peak is the highest byte that a step changed{equal}. Extra work is "
+        "recomputation; "
         "no plan that fits is faster by more than the gap. "
         f"{place['processor']}, {place['cores']} cores, {place['date']}."
     )
