@@ -30,10 +30,8 @@ def label(result: dict, most: int) -> str:
     name = "PyTorch, eager"
     if result["side"] == "memcfg":
         limit = result["limit_bytes"]
-        name = f"memcfg within {limit / GIB:.2f} GiB" if limit else "memcfg"
-    return (
-        f"{name}: {peak / GIB:.2f} GiB ({peak / most:.0%}), {result['seconds']:.1f} s"
-    )
+        name = f"memcfg within {limit / most:.0%}" if limit else "memcfg"
+    return f"{name}: {peak / GIB:.2f} GiB, {result['seconds']:.1f} s"
 
 
 def picture(path: Path = RESULTS) -> str:
