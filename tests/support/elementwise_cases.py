@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
+from cuda_compiler import cuda_source
 
 from memcfg import ops
 from memcfg.devices import OperandSpec
-from memcfg.devices.cuda._sources import cuda_source
 
 ELEMENTWISE = [kind.name for kind in ops.op_types() if kind.formula is not None]
 ATTRIBUTES = {
