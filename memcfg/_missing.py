@@ -39,7 +39,7 @@ def instead(table: Mapping[str, str], name: str) -> str | None:
 
 
 def _imports(frame: FrameType) -> bool:
-    """Whether a frame is at the import of ``from module import name``."""
+    """Return whether a frame is at the import of ``from module import name``."""
     return frame.f_lasti >= 0 and frame.f_code.co_code[frame.f_lasti] == _IMPORT_FROM
 
 

@@ -117,7 +117,7 @@ def paragraph(start: str, words: Iterable[str]) -> str:
 
 
 def in_notebook() -> bool:
-    """Whether this is the kernel of a notebook, whose outputs can be replaced."""
+    """Return whether this is a notebook kernel, whose outputs can be replaced."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return type(shell).__name__ == "ZMQInteractiveShell"

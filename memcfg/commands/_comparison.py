@@ -225,7 +225,7 @@ def waits(plan: Plan) -> str:
 
 
 def is_unproven(plan: Plan) -> bool:
-    """Whether a method that proves its plans has not proven this one."""
+    """Return whether a method that proves its plans has not proven this one."""
     return plan.summary is not None and plan.summary.unproven
 
 

@@ -69,5 +69,5 @@ class Rungs:
 
 
 def _is_short(graph: Graph) -> bool:
-    """Whether a place to swap to has a limit."""
+    """Return whether a place to swap to has a limit."""
     return any(tier.limit_bytes is not None for tier in graph.tiers)

@@ -405,7 +405,7 @@ def _spills(hardware: Hardware, configurations: Configurations | None) -> list[S
 def _spills_alone(
     hardware: Hardware, first: Configurations | None, second: Configurations | None
 ) -> bool:
-    """Whether configurations differ at most in where tensors spill to."""
+    """Return whether configurations differ at most in where tensors spill to."""
 
     def values(configurations: Configurations | None) -> list[tuple[object, ...]]:
         return [

@@ -275,7 +275,7 @@ class Dataset(metaclass=_SaysWhy):
         Raises
         ------
         TypeError
-            If an argument is no integer, or `output_type` not of numbers.
+            If an argument is not an integer, or `output_type` not of numbers.
         ValueError
             If there are none or more than three, the step is 0, one is beyond int64, or
             the numbers are too many to be counted by one.
@@ -348,7 +348,7 @@ class Dataset(metaclass=_SaysWhy):
         Returns
         -------
         numpy.int64
-            `INFINITE_CARDINALITY` or `UNKNOWN_CARDINALITY` where it is no number.
+            `INFINITE_CARDINALITY` or `UNKNOWN_CARDINALITY` where it is not a number.
 
         Examples
         --------
@@ -413,7 +413,7 @@ class Dataset(metaclass=_SaysWhy):
         Raises
         ------
         TypeError
-            If `count` is no integer.
+            If `count` is not an integer.
         ValueError
             If it is beyond int64.
         """
@@ -438,7 +438,7 @@ class Dataset(metaclass=_SaysWhy):
         Raises
         ------
         TypeError
-            If `count` is no integer.
+            If `count` is not an integer.
         ValueError
             If it is beyond int64.
         """
@@ -464,7 +464,7 @@ class Dataset(metaclass=_SaysWhy):
         Raises
         ------
         TypeError
-            If `count` is no integer.
+            If `count` is not an integer.
         ValueError
             If it is beyond int64.
 
@@ -497,7 +497,7 @@ class Dataset(metaclass=_SaysWhy):
         Raises
         ------
         TypeError
-            If a number is no integer.
+            If a number is not an integer.
         ValueError
             If one is out of range.
         """
@@ -572,7 +572,7 @@ class Dataset(metaclass=_SaysWhy):
         Raises
         ------
         TypeError
-            If a number is no integer, or the switch no bool.
+            If a number is not an integer, or the switch no bool.
         ValueError
             If `buffer_size` is below 1.
 
@@ -603,7 +603,7 @@ class Dataset(metaclass=_SaysWhy):
         Raises
         ------
         TypeError
-            If it is no dataset, or elements differ in structure or dtype.
+            If it is not a dataset, or elements differ in structure or dtype.
         """
         if not isinstance(dataset, Dataset):
             raise TypeError(
@@ -630,7 +630,7 @@ class Dataset(metaclass=_SaysWhy):
         Raises
         ------
         TypeError
-            If `start` is no integer.
+            If `start` is not an integer.
         ValueError
             If it is beyond int64.
         """
@@ -790,7 +790,7 @@ class Dataset(metaclass=_SaysWhy):
         Raises
         ------
         TypeError
-            If `filename` is no path.
+            If `filename` is not a path.
         BlockingIOError
             In the pass, if another one is writing the file.
         FormatError
@@ -841,7 +841,7 @@ class Dataset(metaclass=_SaysWhy):
         Raises
         ------
         TypeError
-            If `buffer_size` is no integer.
+            If `buffer_size` is not an integer.
         ValueError
             If it is below -1.
 
@@ -1067,7 +1067,7 @@ class Dataset(metaclass=_SaysWhy):
         Raises
         ------
         TypeError
-            If that is no dataset.
+            If that is not a dataset.
         """
         found = transformation_func(self)
         if not isinstance(found, Dataset):

@@ -42,7 +42,7 @@ class StaticInfo:
 
 
 def static_info(dataset: Dataset) -> StaticInfo:
-    """Tell what is known of a dataset, without running anything."""
+    """Return what is known of a dataset, without running anything."""
     node = _ending_in_prefetch(dataset._node)
     count = node.cardinality
     return StaticInfo(

@@ -92,7 +92,7 @@ class FileCache:
         return data
 
     def has(self, key: str) -> bool:
-        """Whether there is a file that may be read, damaged or not."""
+        """Return whether there is a file that may be read, damaged or not."""
         with self._opened(key) as file:
             return file is not None
 
@@ -129,7 +129,7 @@ class FileCache:
                 file.close()
 
     def _is_private(self) -> bool:
-        """Whether nobody else can put files into the folder; False with a warning."""
+        """Return whether only this user can write to the folder; if not, warn."""
         try:
             require_private_folder(self.folder)
         except PermissionError as error:

@@ -109,7 +109,7 @@ def _lock(file: int) -> bool | None:
 
 
 def _is_at(file: int, path: str | Path) -> bool:
-    """Whether an open file still has its name."""
+    """Return whether an open file still has its name."""
     try:
         return os.path.samestat(os.fstat(file), os.lstat(path))
     except FileNotFoundError:

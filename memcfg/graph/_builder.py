@@ -216,7 +216,7 @@ class Builder:
         return self._casts[key]
 
     def _is_parameter(self, tensor: int) -> bool:
-        """Whether it is a parameter, or a copy of one."""
+        """Return whether it is a parameter, or a copy of one."""
         return tensor in self._copies or self._tensors[tensor].role == "parameter"
 
     def _again(self, tensor: int) -> int:

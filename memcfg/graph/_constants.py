@@ -57,7 +57,7 @@ def fold_constants(graph: Graph) -> Graph:
 
 
 def _is_small(graph: Graph, op: Op) -> bool:
-    """Whether an op makes one constant that may be part of the graph."""
+    """Return whether an op makes one constant that may be part of the graph."""
     tensors = [graph.tensors[tensor] for tensor in op.outputs]
     return (
         op.phase != "update"

@@ -108,7 +108,7 @@ class _Search:
         return gradient
 
     def _is_reverse(self, op: Op, other: Op) -> bool:
-        """Whether an op makes the shape and dtype that another was given."""
+        """Return whether an op makes the shape and dtype that another was given."""
         tensors = self.graph.tensors
         made, given = tensors[op.outputs[0]], tensors[other.inputs[0]]
         return (made.shape, made.dtype) == (given.shape, given.dtype)
@@ -223,7 +223,7 @@ def _transposes(op: Op) -> tuple[bool, bool]:
 
 
 def _is_large(graph: Graph, head: _Head) -> bool:
-    """Whether what goes takes more than what comes."""
+    """Return whether what goes takes more than what comes."""
     rows = graph.tensors[head.inputs[1]].nbytes // 4
     kernel = graph.tensors[head.inputs[2]]
     classes = (kernel.shape or (0, 0))[0 if head.transposed else 1]

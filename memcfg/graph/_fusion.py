@@ -82,7 +82,7 @@ def fuse_products(graph: Graph, has: Callable[[str], bool]) -> Graph:
     state = set(graph.persistent)
 
     def scales_by_state(match: _Match) -> bool:
-        """Whether gamma and variance are read from the state."""
+        """Return whether gamma and variance are read from the state."""
         return all(
             match.tensors[part.inputs[place]] in state
             for part in match.composite.parts
@@ -97,7 +97,7 @@ def fuse_products(graph: Graph, has: Callable[[str], bool]) -> Graph:
 
 
 def _may_add(match: _Match) -> bool:
-    """Whether a product's sum, if there is one, has parts that a cache holds."""
+    """Return whether a product's sum, if there is one, has parts that a cache holds."""
     graph, parts = match.graph, match.composite.parts
     if all(part.type != "add" for part in parts):
         return True
@@ -187,7 +187,7 @@ class _Match:
         )
 
     def is_closed(self, kept: set[int]) -> bool:
-        """Whether nobody else sees what stays inside, or what is made, too early."""
+        """Return whether no other op reads inner tensors, or outputs too early."""
         graph, ops, outputs = self.graph, self.ops, self.outputs
         if len({graph.ops[index].phase for index in ops}) > 1:
             return False
@@ -306,7 +306,7 @@ def _join_chains(
 
 
 def _is_link(op: Op) -> bool:
-    """Whether it is element-wise, of one output, and no update of state."""
+    """Return whether it is element-wise, of one output, and no update of state."""
     formula = op_type(op.type).formula
     return formula is not None and op.phase != "update" and len(op.outputs) == 1
 
@@ -314,7 +314,7 @@ def _is_link(op: Op) -> bool:
 def _may_join(
     graph: Graph, index: int, members: Sequence[int], kept: set[int], taken: set[int]
 ) -> bool:
-    """Whether an op only makes what the ops after it read, in their shape."""
+    """Return whether an op only makes what the ops after it read, in their shape."""
     op, last = graph.ops[index], graph.ops[members[-1]]
     if index in taken or not _is_link(op) or op.phase != last.phase:
         return False

@@ -47,7 +47,7 @@ def narrow_updates(graph: Graph) -> Graph:
 
 
 def _is_read(graph: Graph, cast: Op) -> bool:
-    """Whether it is of bfloat16, and only element-wise updates read what it gives."""
+    """Return whether an op is bfloat16 and only element-wise updates read it."""
     (given,), (made,) = cast.inputs, cast.outputs
     readers = [graph.ops[index] for index in graph.consumers[made]]
     return (

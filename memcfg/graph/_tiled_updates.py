@@ -71,7 +71,7 @@ def tile_updates(graph: Graph, has: Callable[[str], bool]) -> Graph:
 
 
 def _shape_of_all(graph: Graph, update: Op, gradient: int) -> bool:
-    """Whether all arrays that are read and written have the gradient's shape."""
+    """Return whether all arrays that are read and written have the gradient's shape."""
     shape = graph.tensors[gradient].shape
     read = (graph.tensors[tensor].shape for tensor in update.inputs)
     written = (graph.tensors[tensor].shape for tensor in update.outputs)

@@ -62,7 +62,7 @@ def read_wide_kernels(graph: Graph, has: Callable[[str], bool]) -> Graph:
 
 
 def _is_large(graph: Graph, cast: Op) -> bool:
-    """Whether it rounds a parameter, for ops of this step alone."""
+    """Return whether it rounds a parameter, for ops of this step alone."""
     (source,), (copy,) = cast.inputs, cast.outputs
     return (
         graph.tensors[source].role == "parameter"
@@ -74,7 +74,7 @@ def _is_large(graph: Graph, cast: Op) -> bool:
 
 
 def _reads(graph: Graph, index: int, kernel: int, has: Callable[[str], bool]) -> bool:
-    """Whether an op is a product whose kernel a tensor is, and nothing else."""
+    """Return whether an op is a product whose kernel a tensor is, and nothing else."""
     op = graph.ops[index]
     place = OF_FLOAT32.get(op.type)
     return (

@@ -196,7 +196,7 @@ def _source_of(resource: Resource) -> Resource:
 
 
 def _stands_on_one(resource: Resource, others: Container[Resource]) -> bool:
-    """Whether an adaptor below, or the base, is among the others."""
+    """Return whether an adaptor below, or the base, is among the others."""
     return any(below in others for below in _chain(resource))
 
 

@@ -200,7 +200,7 @@ class History:
         return not (self._shared and self._has(entry.address))
 
     def _has(self, address: int) -> bool:
-        """Whether an address is in one of today's segments."""
+        """Return whether an address is in one of today's segments."""
         number = bisect_right(self._segments, (address, inf)) - 1
         if number < 0:
             return False

@@ -96,7 +96,7 @@ class FixedAttributes:
 
 
 def _is_set(slot: MemberDescriptorType, instance: object) -> bool:
-    """Whether a slot has a value; quick, since all constructors ask."""
+    """Return whether a slot has a value; quick, since all constructors ask."""
     try:
         slot.__get__(instance)
     except AttributeError:

@@ -76,7 +76,7 @@ def unique(names: Sequence[str]) -> list[str]:
 
 
 def is_array(given: Any) -> bool:
-    """Whether this is, describes or gives an array of one axis at least."""
+    """Return whether this is, describes or gives an array of one axis at least."""
     gives = hasattr(given, "__array__") or hasattr(given, "__dlpack__")
     if isinstance(given, type) or not (gives or hasattr(given, "shape")):
         return False
@@ -84,12 +84,12 @@ def is_array(given: Any) -> bool:
 
 
 def are_arrays(given: Any) -> bool:
-    """Whether this is a list or tuple of arrays, not of numbers."""
+    """Return whether this is a list or tuple of arrays, not of numbers."""
     return isinstance(given, list | tuple) and all(map(is_array, given))
 
 
 def holds_numbers(given: Any) -> bool:
-    """Whether this is a list of numbers, or of such lists, as the first one shows."""
+    """Return whether this is a list of numbers or of such lists, by the first one."""
     while isinstance(given, list | tuple) and given:
         first = given[0]
         if not isinstance(first, list | tuple):

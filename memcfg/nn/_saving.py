@@ -89,7 +89,7 @@ def describe(model: Any) -> str:
 
 
 def is_ours(kind: type) -> bool:
-    """Whether a class is of memcfg.nn, and no user's."""
+    """Return whether a class is of memcfg.nn, and no user's."""
     return kind.__module__.startswith("memcfg.nn.")
 
 

@@ -411,7 +411,7 @@ class _Monitor(Callback):
         self._upward = direction == "up"
 
     def is_better(self, value: float, reference: float | None) -> bool:
-        """Whether a number is better than another by more than `min_delta`."""
+        """Return whether a number is better than another by more than `min_delta`."""
         if reference is None:
             return True
         if self._upward:
@@ -794,7 +794,7 @@ class LearningRateScheduler(Callback):
 
 
 def _takes_two(schedule: Callable[..., Any]) -> bool:
-    """Whether a schedule can be called with the epoch and the rate."""
+    """Return whether a schedule can be called with the epoch and the rate."""
     try:
         signature = inspect.signature(schedule)
     except ValueError:  # of a function in C: as the documentation has it

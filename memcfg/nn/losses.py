@@ -289,7 +289,7 @@ class Loss(FixedAttributes):
         Returns
         -------
         int or None
-            The id of an array of the output's shape; None: the loss is no mean over
+            The id of an array of the output's shape; None: the loss is not a mean over
             the last axis.
         """
         del builder, y_true, y_pred

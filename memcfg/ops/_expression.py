@@ -230,7 +230,7 @@ def _multiply(a: Expression, b: Expression) -> Expression:
 
 
 def _is_slope(node: Expression) -> bool:
-    """Whether it is 0, a half or 1, or one of their negatives, by conditions."""
+    """Return whether it is 0, a half or 1, or one of their negatives, by conditions."""
     if node.kind == "select":
         return all(map(_is_slope, node.arguments[1:]))
     return _is(node, -1, -0.5, 0, 0.5, 1)

@@ -106,7 +106,7 @@ class _Cell:
     back: StepBack
 
     def masked(self, attributes: Attributes) -> bool:
-        """Whether there is a mask."""
+        """Return whether there is a mask."""
         return bool(attributes.get("masked"))
 
     def infer(self, inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:

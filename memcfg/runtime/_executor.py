@@ -158,7 +158,7 @@ class Executor:
         return self._loaded.state.keys()
 
     def has(self, program: str) -> bool:
-        """Tell whether a program is loaded.
+        """Return whether a program is loaded.
 
         Parameters
         ----------
@@ -247,7 +247,7 @@ class Executor:
             return specs[""].plan
 
     def fits(self, graph: Graph, policy: PolicyLike, promised: int = 0) -> bool:
-        """Tell whether a graph has a plan under the device's budget.
+        """Return whether a graph has a plan under the device's budget.
 
         Parameters
         ----------
@@ -269,7 +269,7 @@ class Executor:
             return True
 
     def may_fit(self, graph: Graph, promised: int = 0) -> bool:
-        """Tell whether a graph's lower bound is within the device's budget.
+        """Return whether a graph's lower bound is within the device's budget.
 
         Parameters
         ----------
@@ -569,7 +569,7 @@ class Executor:
                 self._programs[program].finish()
 
     def memory_report(self, program: str, *, verify: bool = False) -> MemoryReport:
-        """Tell what a program's step takes.
+        """Return what a program's step takes.
 
         Parameters
         ----------

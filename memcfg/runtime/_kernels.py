@@ -176,7 +176,7 @@ class Kernels:
 
 
 def _tiers(device: Device) -> tuple[Tier, ...]:
-    """Tell what a device has of tiers; nominal bandwidths where none is stated."""
+    """Return what a device has of tiers; nominal bandwidths where none is stated."""
     spill = device.spill
     found = []
     for name in device.tiers:

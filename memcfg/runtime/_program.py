@@ -290,7 +290,7 @@ class Program:
         return {tier: nbytes[tier] / seconds[tier] for tier in nbytes if nbytes[tier]}
 
     def happened(self) -> planning.Simulation:
-        """Tell what the timed steps did, by the least seconds of each instruction.
+        """Return what the timed steps did, by the least seconds of each instruction.
 
         Ops waited for a copy if they did for longer than a hundredth of its seconds.
         """
@@ -573,7 +573,7 @@ class Program:
         return made
 
     def codings(self) -> tuple[CodingEntry, ...]:
-        """Tell what each encoding of the plan was given, and did."""
+        """Return what each encoding of the plan was given, and did."""
         found = []
         for instruction, action in self._codes.all:
             runs, raw, used = self._loop.coded(instruction)
@@ -625,7 +625,7 @@ class Program:
         return number
 
     def report(self, name: str, *, verify: bool) -> MemoryReport:
-        """Tell what a step takes; with `verify`, run one and look."""
+        """Return what a step takes; with `verify`, run one and look."""
         return _measure(self, name, verify=verify)
 
 

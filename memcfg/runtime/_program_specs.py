@@ -70,7 +70,7 @@ class ProgramSpec:
         return self.policy
 
     def serves(self, source: Graph, policy: PolicyLike, budget: int | None) -> bool:
-        """Whether planning again would give the same."""
+        """Return whether planning again would give the same."""
         own = (self.policy, self.budget)
         return self.mode is None and self.source is source and own == (policy, budget)
 
@@ -260,7 +260,7 @@ def replanned(spec: ProgramSpec, plan: planning.Plan, budget: Budget) -> Program
 
 
 def _is_choice(spec: ProgramSpec) -> bool:
-    """Whether other actions might do the same in less time.
+    """Return whether other actions might do the same in less time.
 
     A policy has chosen the method, or learns from steps, and some ops run again or some
     tensors move. Plans that have other algorithms than the default ones are left alone:
@@ -318,7 +318,7 @@ def _needs(
 
 
 def _may_fail(action: planning.Action, device: Device) -> bool:
-    """Whether what moves a tensor can fail: a disk or a codec can, no plain copy."""
+    """Return whether a move can fail: with a disk or a codec, not as a plain copy."""
     match action:
         case planning.SwapOut(_, tier, _, codec):
             return device.tiers[tier] == "file" or codec is not None

@@ -232,7 +232,7 @@ class MemoryReport:
         return Section("", head), Section("at the peak", roles), Section(heading, steps)
 
     def _coded(self) -> Row:
-        """Tell what encodings did, all together."""
+        """Return what encodings did, all together."""
         before = sum(each.tensor_bytes for each in self.codings)
         planned = sum(each.planned_bytes for each in self.codings)
         runs = sum(each.runs for each in self.codings)

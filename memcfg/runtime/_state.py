@@ -66,7 +66,7 @@ class ModelArena:
         return found
 
     def has_room(self, nbytes: int) -> bool:
-        """Whether it can be so large where it is; a block cannot grow."""
+        """Return whether it can be so large where it is; a block cannot grow."""
         found = self.now
         room = 0 if found is None else found.reserved_addresses
         return room == 0 or nbytes <= room  # 0: that is open
@@ -164,7 +164,7 @@ class TierMemory:
         return anew
 
     def fits(self, sizes: Mapping[str, int]) -> bool:
-        """Whether nothing is held that is not needed."""
+        """Return whether nothing is held that is not needed."""
         return all(sizes.get(t, 0) == s.nbytes for t, s in self.spaces.items())
 
     def shrink(self, sizes: Mapping[str, int], swapped: Mapping[str, int]) -> None:

@@ -83,7 +83,7 @@ class _Search:
         return "; ".join(named)
 
     def _sizes(self, rest: int) -> str:
-        """Tell what is known of arrays without a name, if it is of them alone."""
+        """Return what is known of arrays without a name, if it is of them alone."""
         blocks = blocks_of(self._scope.memory)
         sizes = [nbytes for at, nbytes, *_ in blocks if at not in self._found]
         if len(sizes) != rest:
@@ -147,7 +147,7 @@ class _Search:
             )
 
     def _any_in(self, referents: Iterable[object]) -> bool:
-        """Tell whether one is an array that has no name yet."""
+        """Return whether one is an array that has no name yet."""
         for value in referents:
             if _is_array(value):
                 found = self._placement(value)
@@ -169,7 +169,7 @@ class _Search:
 
 
 def _is_hidden(value: object) -> bool:
-    """Tell whether the collector leaves a container out, as it holds no container."""
+    """Return whether the collector leaves a container out, as it holds no container."""
     return type(value) in (dict, tuple) and not gc.is_tracked(value)
 
 
@@ -238,7 +238,7 @@ def _is_array(value: object) -> TypeGuard[np.ndarray[Any, Any]]:
 
 
 def _is(value: object, *kinds: type) -> TypeGuard[Any]:
-    """Tell what something is; `isinstance` would ask it."""
+    """Return what something is; `isinstance` would ask it."""
     return issubclass(type(value), kinds)
 
 

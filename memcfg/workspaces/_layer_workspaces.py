@@ -260,7 +260,7 @@ class LayerWorkspaceMgr:
         Raises
         ------
         TypeError
-            If the name is no string, or the configuration is none.
+            If the name is not a string, or the configuration is none.
         WorkspaceConfigError
             If the same workspace has another configuration here.
         """
@@ -342,7 +342,7 @@ class LayerWorkspaceMgr:
         return self._helpers.get(key)
 
     def has_configuration(self, kind: ArrayType | str) -> bool:
-        """Tell whether a kind of array has a workspace, or was given "no workspace".
+        """Return whether a kind of array has a workspace, or was given "no workspace".
 
         Parameters
         ----------
@@ -601,7 +601,7 @@ class LayerWorkspaceMgr:
         return self.dup(kind, array)
 
     def is_workspace_open(self, kind: ArrayType | str) -> bool:
-        """Tell whether the workspace of a kind of array is open, or it has none.
+        """Return whether the workspace of a kind of array is open, or it has none.
 
         Parameters
         ----------

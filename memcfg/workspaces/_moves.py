@@ -34,7 +34,7 @@ def current_workspace() -> Workspace | None:
 
 
 def is_attached(array: Array) -> bool:
-    """Tell whether an array's memory is a workspace's.
+    """Return whether an array's memory is a workspace's.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def generation_of(array: Array) -> int | None:
 
 
 def is_in_scope(array: Array) -> bool:
-    """Tell whether an array's cycle is running, or it belongs to none.
+    """Return whether an array's cycle is running, or it belongs to none.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def is_in_scope(array: Array) -> bool:
 
 
 def is_valid(array: Array) -> bool:
-    """Tell whether an array's bytes are its own.
+    """Return whether an array's bytes are its own.
 
     Parameters
     ----------
@@ -257,7 +257,7 @@ def migrate(value: T, detach: bool = False) -> T:
     Raises
     ------
     TypeError
-        If it is neither an array nor a container, or `detach` is no bool.
+        If it is neither an array nor a container, or `detach` is not a bool.
     WorkspaceLeakError, WorkspaceStaleError, MemoryError
         As `detach` raises them.
     """

@@ -94,7 +94,7 @@ get_workspace = workspace  # ND4J's name
 
 
 def workspace_exists(name: str, *, is_open: bool = False) -> bool:
-    """Tell whether this thread has a workspace of a name; none is made.
+    """Return whether this thread has a workspace of a name; none is made.
 
     Parameters
     ----------
@@ -196,7 +196,7 @@ def _holders_to_free(*, of_this_thread: bool) -> list[WorkspaceHolder]:
 
 
 def summary() -> str:
-    """Tell what the workspaces of this thread hold.
+    """Return what the workspaces of this thread hold.
 
     Returns
     -------

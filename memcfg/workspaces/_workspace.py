@@ -292,7 +292,7 @@ class Workspace(Scope):
         Raises
         ------
         TypeError
-            If `nbytes` is no int.
+            If `nbytes` is not an int.
         ValueError
             If it is less than 1.
         WorkspaceFullError
@@ -429,7 +429,7 @@ class Workspace(Scope):
         return detach(value)
 
     def stats(self) -> WorkspaceStats:
-        """Tell what it holds and has learned, all at one point in time."""
+        """Return what it holds and has learned, all at one point in time."""
         return WorkspaceStats(**self.counters())
 
     @contextmanager
@@ -662,7 +662,7 @@ def placement_in(array: Array) -> Placement | None:
 
 
 def is_running(placement: Placement) -> bool:
-    """Tell whether the cycle that an array was made in is running."""
+    """Return whether the cycle that an array was made in is running."""
     workspace = cast("Workspace | None", placement.scope)
     return (
         workspace is not None
@@ -672,7 +672,7 @@ def is_running(placement: Placement) -> bool:
 
 
 def is_overwritten(placement: Placement) -> bool:
-    """Tell whether an array's bytes may be another's by now."""
+    """Return whether an array's bytes may be another's by now."""
     workspace = cast("Workspace | None", placement.scope)
     if workspace is None or workspace.config.on_escape is not EscapePolicy.INVALIDATE:
         return False

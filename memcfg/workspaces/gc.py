@@ -99,7 +99,7 @@ def paused(*, freeze: bool = False) -> AbstractContextManager[None]:
     Raises
     ------
     TypeError
-        If `freeze` is no bool.
+        If `freeze` is not a bool.
 
     Notes
     -----
@@ -112,7 +112,7 @@ def paused(*, freeze: bool = False) -> AbstractContextManager[None]:
 
 
 def is_paused() -> bool:
-    """Tell whether a `paused` block is open in some thread."""
+    """Return whether a `paused` block is open in some thread."""
     return any(each is not _window.pause for each in _pauses)
 
 
@@ -134,7 +134,7 @@ def set_auto_gc_window(milliseconds: float | None) -> float | None:
     Raises
     ------
     TypeError
-        If it is no number.
+        If it is not a number.
     ValueError
         If it is negative, infinite or NaN.
 
@@ -183,7 +183,7 @@ def toggle_periodic_gc(enabled: bool) -> bool:
     Raises
     ------
     TypeError
-        If it is no bool.
+        If it is not a bool.
 
     Notes
     -----
@@ -202,7 +202,7 @@ def toggle_periodic_gc(enabled: bool) -> bool:
 
 
 def is_periodic_gc_active() -> bool:
-    """Tell whether automatic collections may begin while models fit."""
+    """Return whether automatic collections may begin while models fit."""
     return _window.periodic and _window.milliseconds != 0
 
 

@@ -290,7 +290,7 @@ class AsyncDataSetIterator(DataSetIterator):
         return False
 
     def has_next(self) -> bool:
-        """Tell whether `next` has a batch or an error; wait until that is known.
+        """Return whether `next` has a batch or an error; wait until that is known.
 
         Returns
         -------
@@ -548,5 +548,5 @@ class _WatchedRing(Ring):
                 self.destroy()
 
     def _retired(self) -> int:
-        """Tell what batches hold that were in the block, its last one included."""
+        """Return what batches hold that were in the block, its last one included."""
         return self._open.counters()["retired_bytes"]

@@ -125,7 +125,7 @@ class Examples(ABC):
         Raises
         ------
         TypeError
-            If `train` is no number, or `seed` no seed of NumPy's.
+            If `train` is not a number, or `seed` no seed of NumPy's.
         ValueError
             If a part would be empty.
         """
@@ -184,7 +184,7 @@ class Examples(ABC):
         Raises
         ------
         TypeError, ValueError
-            If `seed` is no seed of NumPy's.
+            If `seed` is not a seed of NumPy's.
         """
         return self._rows(np.random.default_rng(seed).permutation(self.num_examples))
 
@@ -330,7 +330,7 @@ class Examples(ABC):
         OSError
             If it cannot be read.
         FormatError
-            If it is no saved data set of this class, or damaged.
+            If it is not a saved data set of this class, or damaged.
         """
         arrays = read_arrays(path, "saved data set")
         try:

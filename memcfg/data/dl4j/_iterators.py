@@ -52,7 +52,7 @@ class DataSetIterator(ABC):
 
     @abstractmethod
     def has_next(self) -> bool:
-        """Tell whether there is a batch; it may have to be read for that.
+        """Return whether there is a batch; it may have to be read for that.
 
         Returns
         -------
@@ -129,7 +129,7 @@ class ExistingDataSetIterator(DataSetIterator):
     Raises
     ------
     TypeError
-        If it is no iterable, or a mapping or a string.
+        If it is not an iterable, or a mapping or a string.
 
     Notes
     -----
@@ -254,7 +254,7 @@ class EarlyTerminationDataSetIterator(WrappingIterator):
     Raises
     ------
     TypeError
-        If `base` is no iterable, or the number not an integer.
+        If `base` is not an iterable, or the number not an integer.
     ValueError
         If the number is not positive.
 
@@ -304,7 +304,7 @@ class MultipleEpochsIterator(WrappingIterator):
     Raises
     ------
     TypeError
-        If `base` is no iterable, or the number not an integer.
+        If `base` is not an iterable, or the number not an integer.
     ValueError
         If the number is not positive, or more than 1 and `base` cannot restart.
 
@@ -435,7 +435,7 @@ class DummyBlockDataSetIterator(WrappingIterator):
     Raises
     ------
     TypeError
-        If it is no iterable.
+        If it is not an iterable.
 
     Examples
     --------
@@ -446,7 +446,7 @@ class DummyBlockDataSetIterator(WrappingIterator):
     """
 
     def has_anything(self) -> bool:
-        """Tell whether there is a batch, as `has_next` does.
+        """Return whether there is a batch, as `has_next` does.
 
         Returns
         -------
@@ -461,7 +461,7 @@ class DummyBlockDataSetIterator(WrappingIterator):
         Parameters
         ----------
         max_data_sets : int, optional
-            How many at most. None: one, which is no list then.
+            How many at most. None: one, which is not a list then.
 
         Returns
         -------
@@ -500,7 +500,7 @@ class AsyncShieldDataSetIterator(WrappingIterator):
     Raises
     ------
     TypeError
-        If it is no iterable.
+        If it is not an iterable.
 
     Examples
     --------
@@ -527,7 +527,7 @@ class AsyncShieldMultiDataSetIterator(WrappingIterator):
     Raises
     ------
     TypeError
-        If it is no iterable.
+        If it is not an iterable.
     """
 
     @property
@@ -552,7 +552,7 @@ class WorkspacesShieldDataSetIterator(WrappingIterator):
     Raises
     ------
     TypeError
-        If it is no iterable.
+        If it is not an iterable.
 
     Notes
     -----

@@ -186,12 +186,12 @@ def _narrow(found: npt.NDArray[Any], value: Any) -> npt.NDArray[Any]:
 
 
 def _is_integers(value: Any) -> bool:
-    """Tell whether a value is Python's integers, which NumPy may make floats of."""
+    """Return whether a value is Python's integers, which NumPy may make floats of."""
     return all(kind in (int, bool) for kind in _kinds(value))
 
 
 def _kinds(value: Any) -> Iterator[type]:
-    """Yield the classes of what lists of lists hold, or of what is no list."""
+    """Yield the classes of what lists of lists hold, or of what is not a list."""
     if isinstance(value, range):
         yield int
     elif not isinstance(value, list | tuple):

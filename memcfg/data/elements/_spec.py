@@ -37,7 +37,7 @@ class TensorSpec:
     Raises
     ------
     TypeError
-        If the shape is no shape, or an array can't be of that dtype here.
+        If the shape is not a shape, or an array can't be of that dtype here.
     ValueError
         If a size is negative.
 
@@ -78,7 +78,7 @@ class TensorSpec:
         return prod(size or 0 for size in self.shape) * self.dtype.itemsize
 
     def is_compatible_with(self, spec_or_value: Any) -> bool:
-        """Tell whether an array can be of both specs.
+        """Return whether an array can be of both specs.
 
         Parameters
         ----------

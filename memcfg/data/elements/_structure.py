@@ -1,8 +1,8 @@
 """Nests: what an element is made of.
 
-Tuples, named tuples and dicts. A list is no nest: it is data, as in tf.data. The leaves
-of a dict come in the order of its sorted keys, and a dict that is made keeps the order
-of the keys that it is made like.
+Tuples, named tuples and dicts. A list is not a nest: it is data, as in tf.data. The
+leaves of a dict come in the order of its sorted keys, and a dict that is made keeps the
+order of the keys that it is made like.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def packer(like: Any) -> Callable[[Sequence[Any]], Any]:
 
 
 def is_flat_tuple(nest: Any) -> bool:
-    """Tell whether a nest is a tuple of leaves, and no named one."""
+    """Return whether a nest is a tuple of leaves, and no named one."""
     return type(nest) is tuple and not any(map(is_nest, nest))
 
 
@@ -68,7 +68,7 @@ def map_structure(function: Callable[..., Any], *nests: Any) -> Any:
 
 
 def same_structure(first: Any, second: Any) -> bool:
-    """Tell whether two nests have the same form."""
+    """Return whether two nests have the same form."""
     if isinstance(first, Mapping):
         return (
             isinstance(second, Mapping)
@@ -91,7 +91,7 @@ def call(function: Callable[..., Any], element: Any) -> Any:
 
 
 def is_unpacked(element: Any) -> bool:
-    """Tell whether an element is several arguments of a function."""
+    """Return whether an element is several arguments of a function."""
     return isinstance(element, tuple) and not hasattr(element, "_fields")
 
 

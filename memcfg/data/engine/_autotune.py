@@ -149,7 +149,7 @@ class _Tuner(ABC):
 
     @abstractmethod
     def gain(self, before: int, after: int) -> float:
-        """Tell how much of the cost a value has to save."""
+        """Return how much of the cost a value has to save."""
 
     def _begin(self, now: float, waited: float, *, skip: int) -> None:
         """Begin a period; what was made before a change says nothing of it."""

@@ -195,7 +195,7 @@ class BlockPool(_Spares):
         return made
 
     def _is_spent(self, nbytes: int) -> bool:
-        """Tell whether there is no budget for one more, and for one made elsewhere."""
+        """Return whether the budget lacks room for two more blocks."""
         if not self.budgeted:
             return False
         return self.nbytes + 2 * nbytes > self._run.budget.available(self)
@@ -258,5 +258,5 @@ def scratch(run: Run, size: int = 0) -> OwnedWorkspace:
 
 
 def _is_empty(block: OwnedWorkspace) -> bool:
-    """Tell whether no array that is alive lies in a block."""
+    """Return whether no array that is alive lies in a block."""
     return not block.counters()["live_arrays"]

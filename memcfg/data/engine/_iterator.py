@@ -66,7 +66,7 @@ class DatasetIterator:
         return self._node.element_spec
 
     def report(self) -> PipelineReport:
-        """Tell what was chosen for each step that adapts, and how long it made wait.
+        """Return what was chosen for each step that adapts, and how long it made wait.
 
         Returns
         -------

@@ -44,7 +44,7 @@ def checked_calls(calls: int | None, deterministic: bool | None) -> int | None:
 
 
 def chunk_length(seconds: float, limit: int) -> int:
-    """Tell how many elements, each of so many seconds, a thread is to take at a time.
+    """Return how many elements, each of so many seconds, a thread is to take at a time.
 
     So many that handing them over costs little against the function, and no more.
     """

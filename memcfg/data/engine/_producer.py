@@ -144,7 +144,7 @@ class BoundedQueue(Shared):
             waited += self._wait_for_item(is_alive)
 
     def has_next(self, is_alive: Callable[[], bool]) -> bool:
-        """Tell whether `get` will return or raise something; wait until it is known."""
+        """Wait until more is known; return whether `get` has an item or an error."""
         self.check_process()
         while True:
             with self._lock:
@@ -179,7 +179,7 @@ class BoundedQueue(Shared):
         return time.perf_counter() - began
 
     def _is_known(self) -> bool:
-        """Whether a consumer knows what comes."""
+        """Return whether a consumer knows what comes."""
         return bool(self._items) or self._ended or self.stopped
 
 
@@ -220,7 +220,7 @@ class Producer:
         return self.queue.get(self.thread.is_alive)
 
     def has_next(self) -> bool:
-        """Tell whether `get` has an item or an error; wait until that is known."""
+        """Return whether `get` has an item or an error; wait until that is known."""
         self.start()
         return self.queue.has_next(self.thread.is_alive)
 

@@ -165,7 +165,7 @@ class Budget:
         self._note(self._held, owner, nbytes)
 
     def available(self, owner: object) -> int:
-        """Tell how many bytes a buffer may hold: those that others do not."""
+        """Return how many bytes a buffer may hold: those that others do not."""
         others = sum(self._held.copy().values()) - self._held.get(id(owner), 0)
         return max(0, self.ram_bytes - others)
 
@@ -183,7 +183,7 @@ class Budget:
         return wanted
 
     def threads_for(self, owner: object) -> int:
-        """Tell how many threads AUTOTUNE may give to a step, at least 1."""
+        """Return how many threads AUTOTUNE may give to a step, at least 1."""
         return max(1, self.cpus - self._others(owner))
 
     def begin_trial(self, tuner: object) -> bool:
@@ -228,13 +228,13 @@ class WaitTimer:
             self._since = None
 
     def seconds(self) -> float:
-        """Tell how long it has waited until now, in all."""
+        """Return how long it has waited until now, in all."""
         since = self._since  # another thread may end it meanwhile
         return self._seconds + (0.0 if since is None else self.clock() - since)
 
 
 def free_bytes(resource: Resource) -> int:
-    """Tell what a resource has left: under its limit if it has one, or the machine."""
+    """Return the free bytes of a resource, or of the machine if it has no limit."""
     free = resource.stats().largest_free_bytes
     machine = max(0, machine_bytes() - resident_bytes())
     return machine if free is None else min(free, machine)

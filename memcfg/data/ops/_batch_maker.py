@@ -74,7 +74,7 @@ class Form:
                 self.dtypes[index] = max(mine, leaf.dtype, key=lambda d: d.itemsize)
 
     def nbytes(self, rows: int) -> int:
-        """Tell what the columns of a batch take in a workspace."""
+        """Return what the columns of a batch take in a workspace."""
         pairs = zip(self.shapes, self.dtypes, strict=True)
         sizes = [max(1, rows * prod(shape) * dtype.itemsize) for shape, dtype in pairs]
         return sum(map(align_up, sizes))

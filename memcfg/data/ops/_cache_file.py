@@ -276,7 +276,7 @@ def _read_form(text: bytes, template: Callable[[], Any]) -> _Form:
 
 
 def _is_of(form: Any, spec: Any) -> bool:
-    """Tell whether elements of a dataset may have a form."""
+    """Return whether elements of a dataset may have a form."""
     return same_structure(form, spec) and all(
         wanted.is_compatible_with(leaf)
         for wanted, leaf in zip(flatten(spec), flatten(form), strict=True)

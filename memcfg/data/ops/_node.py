@@ -63,7 +63,7 @@ class Node(ABC):
     def elements(self, run: Run) -> Iterator[Any]:
         """Begin a pass, and those of the steps before, as tf.data does.
 
-        A seeded shuffle draws a seed whenever a pass begins, so this is no generator
+        A seeded shuffle draws a seed whenever a pass begins, so this is not a generator
         itself, and may return one.
         """
 

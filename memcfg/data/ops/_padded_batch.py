@@ -188,7 +188,7 @@ def _scalars(values: Any, element: Any) -> list[Any]:
 
 
 def _holds(padded: tuple[int | None, ...], leaf: Any) -> bool:
-    """Tell whether a padded shape is for a leaf; a batch tells the sizes of arrays."""
+    """Return whether a padded shape belongs to a leaf of the structure."""
     if leaf.shape is None:
         return True
     return len(padded) == len(leaf.shape) and (

@@ -289,7 +289,7 @@ def rows_of(batch: Any) -> Iterator[Any]:
 
 
 def _is_consecutive(rows: RowNumbers) -> bool:
-    """Tell whether row numbers follow each other without a gap."""
+    """Return whether row numbers follow each other without a gap."""
     if rows[-1] - rows[0] != len(rows) - 1:
         return False
     return bool((rows[1:] - rows[:-1] == 1).all())

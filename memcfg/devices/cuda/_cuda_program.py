@@ -517,7 +517,7 @@ class CudaProgram:
         self._protects = self._protects or "protect" in kinds
 
     def _is_finite(self, index: int) -> bool:
-        """Whether a guard, if it is one, lets a run go on."""
+        """Return whether a guard, if it is one, lets a run go on."""
         one = self._instructions[index]
         if one.kind != "guard":
             return True

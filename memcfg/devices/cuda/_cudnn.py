@@ -472,7 +472,7 @@ def _write(graph: Any, spec: ConvolutionSpec, kind: Any) -> tuple[Any, ...]:
 
 
 def _may_run(name: str, spec: ConvolutionSpec) -> bool:
-    """Whether a plan, by its name, is to be had for a convolution."""
+    """Return whether a plan, by its name, is to be had for a convolution."""
     engine = name.partition("_")[0]
     if not engine.startswith("eng"):  # the front end's, not cuDNN's
         return False

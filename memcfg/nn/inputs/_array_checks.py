@@ -210,7 +210,7 @@ def _parts(y: Array) -> Iterator[Array]:
 
 
 def _check_labels(y: Array, classes: int | None, what: str, first: int) -> None:
-    """Refuse what is no label of so many classes."""
+    """Refuse what is not a label of so many classes."""
     if y.dtype.kind == "f" or classes is None:
         whole(y, np.dtype(np.int32), what)
     if classes is None:

@@ -69,7 +69,7 @@ def as_array(given: Any, what: str) -> Any:
 
 
 def _hint(given: Any, what: str) -> str:
-    """Tell what to do with what is no array."""
+    """Return what to do with what is no array."""
     if given is None and what.startswith("y"):
         return ": give arrays, fit(x, y), or batches that have both, (x, y)"
     if isinstance(given, DataSet | MultiDataSet):
@@ -108,7 +108,7 @@ def _column(series: Any) -> Array:
 
 
 def whole(part: Array, dtype: np.dtype[Any], what: str) -> Array:
-    """Refuse what is no whole number of an integer dtype."""
+    """Refuse what is not a whole number of an integer dtype."""
     if dtype.kind != "i" or np.can_cast(part.dtype, dtype):
         return part
     bounds = np.iinfo(dtype)

@@ -167,7 +167,7 @@ class Batch:
 
 
 def is_worth(array: Array) -> bool:
-    """Whether reading an array where it lies saves time."""
+    """Return whether reading an array where it lies saves time."""
     return array.nbytes >= _WORTH
 
 
@@ -177,7 +177,7 @@ def as_numbers(rows: Rows) -> npt.NDArray[np.intp]:
 
 
 def lies_well(x: Array, batch_size: int) -> bool:
-    """Whether each batch is worth it, and begins at a multiple of 64 without gaps."""
+    """Return whether batches are large, contiguous and aligned to 64 bytes."""
     step = batch_size * (x.nbytes // len(x)) if len(x) > batch_size else 0
     begin: int = x.__array_interface__["data"][0]
     aligned = begin % ALIGNMENT == step % ALIGNMENT == 0

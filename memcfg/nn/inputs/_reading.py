@@ -148,7 +148,7 @@ def _held(
 
 
 def _is_stream(wanted: Wanted | None, x: Any, y: Any = None) -> bool:
-    """Tell whether data comes batch by batch."""
+    """Return whether data comes batch by batch."""
     if isinstance(x, dict) or _is_group(wanted, x):
         return False
     if isinstance(x, Dataset | DataSetIterator):
@@ -159,7 +159,7 @@ def _is_stream(wanted: Wanted | None, x: Any, y: Any = None) -> bool:
 
 
 def _is_group(wanted: Wanted | None, x: Any) -> bool:
-    """Whether this is an array for each of a model's inputs."""
+    """Return whether this is an array for each of a model's inputs."""
     if wanted is None or not isinstance(x, list | tuple):
         return False
     count = len(wanted.xs)
@@ -171,7 +171,7 @@ def _is_group(wanted: Wanted | None, x: Any) -> bool:
 
 
 def _is_arrays(data: Any) -> bool:
-    """Whether these are samples, labels and weights, not batches in a list."""
+    """Return whether these are samples, labels and weights, not batches in a list."""
     if isinstance(data, tuple):
         return len(data) in (2, 3)
     if not isinstance(data, list) or len(data) != 2:

@@ -198,7 +198,7 @@ class StreamSource:
             begun.close()
 
     def report(self) -> PipelineReport | None:
-        """Tell what the steps chose that made the batches of the last closed pass."""
+        """Return what the steps chose that made the batches of the last closed pass."""
         return None if self._last is None else self._last.report
 
     def _made(self) -> StreamPass:

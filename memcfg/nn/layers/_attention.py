@@ -64,7 +64,7 @@ class _Attending:
         return Said() if self._call is None else self._call
 
     def _drops(self: Any, scope: Scope) -> bool:
-        """Tell whether scores are dropped."""
+        """Return whether scores are dropped."""
         return bool(self.dropout and scope.training and scope.step is not None)
 
     def _attend_in_blocks(

@@ -420,7 +420,7 @@ class _LayerType(type):
         return layer
 
     def _has_weight(cls, regularizer: str) -> bool:
-        """Whether constructors take an initializer of what a regularizer is of."""
+        """Return whether constructors take an initializer for each regularizer."""
         wanted = regularizer.removesuffix("_regularizer") + "_initializer"
         return regularizer == "activity_regularizer" or any(
             wanted in inspect.signature(vars(each)["__init__"]).parameters
@@ -858,7 +858,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         return filled_in(inner.structure, list(node.outputs))
 
     def _reads_masks(self) -> bool:
-        """Whether a `call`, of this layer or of one inside of it, takes the mask."""
+        """Return whether `call` of this layer or of one inside it takes the mask."""
         return any(
             "mask" in inspect.signature(layer.call).parameters
             for _, layer in self._leaves()

@@ -197,7 +197,7 @@ class _Recurrent:
         return self.bias_initializer
 
     def _is_fused(self: Any, recurrent_activation: str | None = "sigmoid") -> bool:
-        """Whether one op computes it."""
+        """Return whether one op computes it."""
         return (
             not self.unroll
             and self.activation == "tanh"

@@ -83,7 +83,7 @@ def array_types(schedule: Schedule) -> ArrayTypes:
 
 
 def _is_read_forward(graph: Graph, tensor: int, visit: set[int]) -> bool:
-    """Whether a later visit of the forward phase reads a tensor."""
+    """Return whether a later visit of the forward phase reads a tensor."""
     return any(
         graph.ops[i].phase == "forward" and i not in visit
         for i in graph.consumers[tensor]

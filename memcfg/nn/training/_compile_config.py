@@ -48,7 +48,7 @@ class Modes(NamedTuple):
         return execution_mode(mode, layers, debug_mode)
 
     def is_planned(self, kind: str) -> bool:
-        """Whether a policy plans programs of a kind."""
+        """Return whether a policy plans programs of a kind."""
         mode, layers = self._of(kind)
         return mode is WorkspaceMode.ENABLED and layers is None
 

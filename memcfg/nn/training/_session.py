@@ -141,7 +141,7 @@ class Session:
         return self._executor is not None and self._executor.has(key.label)
 
     def _is_current(self, key: ProgramKey) -> bool:
-        """Whether a program is loaded for the debug mode, which workspaces obey."""
+        """Return whether a program is loaded for the debug mode of workspaces."""
         return self._is_loaded(key) and (
             key.kind not in self._unplanned
             or self._debug_mode is config.get_debug_mode()
@@ -239,7 +239,7 @@ class Session:
                 self._on_host[name] = value
 
     def is_finite(self) -> bool:
-        """Whether no weight is NaN or infinite."""
+        """Return whether no weight is NaN or infinite."""
         return all(np.isfinite(self.read(name)).all() for name in self._weights)
 
     def values(self) -> dict[str, Floats]:
@@ -301,7 +301,7 @@ class Session:
         ]
 
     def _is_amid_step(self) -> bool:
-        """Whether the running thread is amid a step."""
+        """Return whether the running thread is amid a step."""
         try:
             self.lock.require_no_step()
         except RuntimeError:
@@ -425,7 +425,7 @@ class Session:
         return self._spec if training else replace(self._spec, optimizer=None)
 
     def _leaves(self, promised: int) -> bool:
-        """Whether so many bytes are left as it is."""
+        """Return whether so many bytes are left as it is."""
         left = self.executor.left_bytes if promised else None
         return left is None or left >= promised
 
@@ -507,7 +507,7 @@ class Session:
     # Steps
 
     def is_ready(self, kind: str, size: int, weights: tuple[Shape, ...]) -> bool:
-        """Whether a planned program has run last: `require` would do nothing."""
+        """Return whether a planned program has run last: `require` would do nothing."""
         found = self._active
         return (
             found is not None
@@ -647,7 +647,7 @@ class Session:
 
 
 def _begins_a_window(optimizer: Optimizer | None) -> bool:
-    """Whether no gradients of earlier steps wait for an update by a model's optimizer.
+    """Return whether no accumulated gradients wait for an update.
 
     None: the model has none, so none can wait.
     """

@@ -65,7 +65,7 @@ class _Search:
         self.has_failed = False  # whether an attempt raised an error
 
     def has_time(self) -> bool:
-        """Whether there is time for one more plan."""
+        """Return whether there is time for one more plan."""
         return time.thread_time() < self._end
 
     def attempt(self, find: Callable[[], _T], part: float = 1.0) -> _T | None:
@@ -106,7 +106,7 @@ class _Search:
         return limits, unsearched
 
     def fits(self, batch: int, policy: Policy, steps: int | None = None) -> bool:
-        """Whether a smaller batch fits, perhaps with accumulated gradients."""
+        """Return whether a smaller batch fits, perhaps with accumulated gradients."""
 
         def find() -> bool:
             graph = self._graph(batch, steps)
@@ -115,7 +115,7 @@ class _Search:
         return bool(self.attempt(find))
 
     def _may_fit(self, batch: int) -> bool:
-        """Whether the lower bound allows it, as far as that is known."""
+        """Return whether the lower bound allows it, as far as that is known."""
 
         def find() -> bool:
             return self.executor.may_fit(self._graph(batch), self.promised)

@@ -32,5 +32,5 @@ def code_bytes(codec: str, nbytes: int, density: float = 1.0) -> int:
 
 
 def saves(codec: str, nbytes: int, density: float = 1.0) -> bool:
-    """Whether a code takes fewer bytes of an arena than the tensor."""
+    """Return whether a code takes fewer bytes of an arena than the tensor."""
     return align_up(code_bytes(codec, nbytes, density)) < align_up(nbytes)

@@ -325,7 +325,7 @@ class _Judge:
         return False
 
     def on_its_way(self, tensor: int, *, inward: bool = False) -> bool:
-        """Whether a copy was not waited for; `inward`: only a copy back counts."""
+        """Return whether a copy was not waited for; `inward` counts swap-ins only."""
         return bool(self.arriving[tensor] or (self.leaving[tensor] and not inward))
 
     # -- actions ---------------------------------------------------------------

@@ -479,7 +479,7 @@ def _deeds(summary: Summary) -> list[Row]:
 
 
 def _steps(tried: Sequence[tuple[str, float]]) -> list[Row]:
-    """Tell what steps took by each method: the least by any of its plans."""
+    """Return what steps took by each method: the least by any of its plans."""
     took: dict[str, list[float]] = defaultdict(list)
     for method, seconds in tried:
         took[method].append(seconds)
@@ -492,7 +492,7 @@ def _steps(tried: Sequence[tuple[str, float]]) -> list[Row]:
 
 
 def _judged_again(found: Recosted) -> list[Row]:
-    """Tell what the first steps changed."""
+    """Return what the first steps changed."""
     believed = _milliseconds(found.believed_seconds)
     if not found.replaced:
         told = "were expected before the first steps"
@@ -534,14 +534,14 @@ def _roles(plan: Plan) -> Section:
 
 
 def _is_of_version_two(action: Action) -> bool:
-    """Whether the first version cannot say it."""
+    """Return whether the first version cannot say it."""
     if isinstance(action, SwapOut | SwapIn) and action.offset is not None:
         return True
     return _has_more(action)
 
 
 def _has_more(action: Any) -> bool:
-    """Whether an action has the operands that others of its kind leave out."""
+    """Return whether an action has the operands that others of its kind leave out."""
     more = _MORE.get(type(action), {})
     return any(getattr(action, name) is not None for name in more)
 

@@ -28,7 +28,7 @@ def tiers_of(graph: Graph) -> tuple[Tier, ...]:
 
 
 def is_one(tiers: Sequence[Tier]) -> bool:
-    """Whether all goes to the first tier, since no other is there or is needed."""
+    """Return whether the first tier is the only one, or the only one needed."""
     return len(tiers) == 1 or tiers[0].limit_bytes is None
 
 
@@ -87,7 +87,7 @@ class Rooms:
 
 
 def likely_tiers(tiers: Sequence[Tier], lives: Sequence[Life]) -> list[str]:
-    """Tell where copies will go, if each tier holds as much as its limit says.
+    """Return where copies will go, if each tier holds as much as its limit says.
 
     Parameters
     ----------

@@ -46,7 +46,7 @@ def workspace_performance(base: Policy | None = None) -> Policy:
     Raises
     ------
     TypeError
-        If `base` is no policy, or has no argument `limit_bytes`.
+        If `base` is not a policy, or has no argument `limit_bytes`.
 
     Notes
     -----
@@ -74,7 +74,7 @@ def workspace_memory(base: Policy | None = None) -> Policy:
     Raises
     ------
     TypeError
-        If `base` is no policy, or has no argument `limit_bytes`.
+        If `base` is not a policy, or has no argument `limit_bytes`.
 
     Notes
     -----
@@ -103,7 +103,7 @@ def workspace_dynamic(base: Policy | None = None) -> Policy:
     Raises
     ------
     TypeError
-        If `base` is no policy, or has no argument `limit_bytes`.
+        If `base` is not a policy, or has no argument `limit_bytes`.
 
     Notes
     -----
@@ -245,7 +245,7 @@ def workspace_priority(
     Raises
     ------
     TypeError
-        If `base` is no policy, or `workspace_bytes` no whole number.
+        If `base` is not a policy, or `workspace_bytes` no whole number.
     ValueError
         If `workspace_bytes` is negative.
 
@@ -282,7 +282,7 @@ def workspace_balanced(
     Raises
     ------
     TypeError
-        If `base` is no policy, or `workspace_bytes` no whole number.
+        If `base` is not a policy, or `workspace_bytes` no whole number.
     ValueError
         If `workspace_bytes` is negative.
 

@@ -180,7 +180,7 @@ def chain(*stages: Stage) -> Policy:
     Raises
     ------
     TypeError
-        If something is no stage.
+        If something is not a stage.
     ValueError
         If stages stand in another order, or one stands twice.
 
@@ -263,7 +263,7 @@ def recompute(policy: Policy | str) -> Stage:
     Raises
     ------
     TypeError
-        If it is no policy, or has no argument `limit_bytes`.
+        If it is not a policy, or has no argument `limit_bytes`.
     ValueError
         If there is no policy of that name, or it is a method that swaps or chooses
         algorithms.

@@ -99,7 +99,7 @@ def _waiting(graph: Graph) -> list[list[int]]:
 
 
 def _reaches(after: Sequence[Sequence[int]], start: int, goal: int) -> bool:
-    """Whether an op has to wait for another one."""
+    """Return whether an op has to wait for another one."""
     seen, stack = {start}, [start]
     while stack:
         for other in after[stack.pop()]:
@@ -213,7 +213,7 @@ class Reuse:
         return self.graph.tensors[life.tensor].role
 
     def _is_kept(self, life: Life) -> bool:
-        """Whether it is there from the start, to the end, or for the backward phase."""
+        """Return whether it lives from the start, to the end, or into backward."""
         if life.begin < 0 or life.end >= len(self.sequence):
             return True
         phases = [
@@ -323,7 +323,7 @@ class _Migrator:
 
 
 def migrations(graph: Graph, sequence: Sequence[int], look_ahead: int) -> list[Away]:
-    """Tell what may migrate when, by places in a schedule that computes each op once.
+    """Return what may migrate when, by places in a schedule that computes each op once.
 
     Data leaves behind its last reader of the forward phase. When the backward phase
     comes to what one op misses, what the next `look_ahead` ops do may be on its way;

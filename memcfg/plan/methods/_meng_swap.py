@@ -115,7 +115,8 @@ class _Swapper:
 
         Their bytes are free when a copy out has ended, or the next op waits for that.
         On a slow lane a copy in would start as early, so that nothing were free: at
-        last each starts when it is needed, and what a limit can be is no lane's matter.
+        last each starts when it is needed, and what a limit can be is not a lane's
+        matter.
         """
         graph = request.graph
         ends = [*accumulate(op.seconds for op in graph.ops)]

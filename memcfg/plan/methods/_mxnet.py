@@ -169,7 +169,7 @@ def mxnet(*, colors: int | None = 1) -> Policy:
     Raises
     ------
     TypeError
-        If `colors` is no whole number.
+        If `colors` is not a whole number.
     ValueError
         If it is not positive.
 

@@ -107,7 +107,7 @@ class Replay:
             self._sums[segment] = self._sums.get(segment, 0) + sum(nbytes)
 
     def _crosses(self, op: int) -> bool:
-        """Whether a later segment reads an output inside it, not at its checkpoint."""
+        """Return whether a later segment reads an inner output, not the checkpoint."""
         return any(
             self.segment[reader] > self.segment[op] + 1
             or (self.segment[reader] > self.segment[op] and not self._begins(reader))

@@ -215,7 +215,7 @@ class _EagerWalk:
         self.gone = later
 
     def _fits(self, each: Away, place: int) -> bool:
-        """Whether there is room for a tensor until it is read."""
+        """Return whether there is room for a tensor until it is read."""
         most = max(self.usage[place : each.back], default=None)
         return most is None or most + self._size(each) <= self.goal
 

@@ -103,7 +103,7 @@ def ucudnn_wr(workspace_bytes: int | None = None, base: Policy | None = None) ->
     Raises
     ------
     TypeError
-        If `base` is no policy, or `workspace_bytes` no whole number.
+        If `base` is not a policy, or `workspace_bytes` no whole number.
     ValueError
         If `workspace_bytes` is negative.
 
@@ -148,7 +148,7 @@ def ucudnn_wd(workspace_bytes: int | None = None, base: Policy | None = None) ->
     Raises
     ------
     TypeError
-        If `base` is no policy, or `workspace_bytes` no whole number.
+        If `base` is not a policy, or `workspace_bytes` no whole number.
     ValueError
         If `workspace_bytes` is negative.
 

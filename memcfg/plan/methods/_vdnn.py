@@ -65,13 +65,13 @@ class _Layers:
         return found
 
     def first_use(self, tensor: int) -> int:
-        """Return the place of the first op that is no layer and reads a tensor."""
+        """Return the place of the first op that is not a layer and reads a tensor."""
         layers = set(self.ops)
         readers = self.graph.consumers[tensor]
         return min(self.place[reader] for reader in readers if reader not in layers)
 
     def has(self, layer: int, kind: str) -> bool:
-        """Whether a layer is of an op type, perhaps with others."""
+        """Return whether a layer is of an op type, perhaps with others."""
         return self.graph.ops[self.ops[layer]].type in self._kinds[kind]
 
 

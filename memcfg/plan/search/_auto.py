@@ -292,7 +292,7 @@ def _search(request: Request, plans: _Plans) -> None:
 
 
 def _is_ended(request: Request) -> bool:
-    """Whether the time limit, or whoever waits, ended a search."""
+    """Return whether the time limit, or whoever waits, ended a search."""
     return request.watch is not None and request.watch.is_ended
 
 
@@ -342,7 +342,7 @@ def auto(
     Raises
     ------
     TypeError
-        If the time limit is no number, or the others cannot be called.
+        If the time limit is not a number, or the others cannot be called.
     ValueError
         If the time limit is not positive, or `algorithms` neither.
 

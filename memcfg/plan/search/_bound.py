@@ -29,7 +29,7 @@ def lower_bound(graph: Graph) -> int:
     Raises
     ------
     TypeError
-        If it is no graph.
+        If it is not a graph.
 
     Notes
     -----

@@ -88,7 +88,7 @@ def contenders(
 
 
 def _levers(plan: Plan) -> tuple[bool, bool]:
-    """Tell whether a plan computes again, and whether it moves."""
+    """Return whether a plan computes again, and whether it moves."""
     predicted = plan.predicted
     return predicted.recompute_seconds > 0, predicted.moved_bytes > 0
 

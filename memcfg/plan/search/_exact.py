@@ -188,7 +188,7 @@ def _computes(plan: Plan) -> bool:
 
 
 def _grants_all(graph: Graph) -> bool:
-    """Whether the pairs that buffers are taken over by are all that a plan may take.
+    """Return whether the graph's in-place pairs are all that a plan may take.
 
     Those are of one size, and the first ones first; it may take smaller outputs, and
     choose, which matters where inputs and outputs both are in several pairs.
@@ -242,7 +242,7 @@ def exact(*, time_limit: float | None = None) -> Policy:
     Raises
     ------
     TypeError
-        If the time limit is no number.
+        If the time limit is not a number.
     ValueError
         If the time limit is not positive.
 

@@ -1,7 +1,7 @@
 """Refusals where what tensors leave for has limits of its own.
 
 What a method needs of the device then depends on what it may have elsewhere, and more
-for the device is no proof of a plan: only what was planned is told.
+for the device is not a proof of a plan: only what was planned is told.
 """
 
 from __future__ import annotations

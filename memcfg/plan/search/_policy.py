@@ -31,8 +31,8 @@ class Policy(Protocol):
     It is called as ``policy(graph, limit_bytes=limit)``, with a `memcfg.graph.Graph`
     and a number of bytes, or None for no limit, and returns a `Plan`. Those of
     `memcfg.plan` raise `InfeasiblePlanError` where they have none within the limit,
-    `GraphError` for a graph that they do not plan, TypeError for what is no graph or no
-    limit, and ValueError for a limit that is not positive.
+    `GraphError` for a graph that they do not plan, TypeError for what is not a graph or
+    no limit, and ValueError for a limit that is not positive.
 
     Attributes
     ----------
@@ -112,12 +112,12 @@ def propose(policy: Policy, request: Request) -> Plan:
 
 
 def is_lossless(policy: Policy) -> bool:
-    """Whether a method encodes without loss, so far as it says; see `Policy`."""
+    """Return whether a method encodes without loss, so far as it says; see `Policy`."""
     return bool(getattr(policy, "lossless", True))
 
 
 def fits(plan: Plan) -> bool:
-    """Whether a plan's peak is within the limit that it was made for."""
+    """Return whether a plan's peak is within the limit that it was made for."""
     return plan.limit_bytes is None or plan.peak_bytes <= plan.limit_bytes
 
 
@@ -131,7 +131,7 @@ def algorithms_of(plan: Plan) -> dict[int, str]:
 
 
 def names_algorithms(plan: Plan) -> bool:
-    """Whether a plan names algorithms, which may round otherwise."""
+    """Return whether a plan names algorithms, which may round otherwise."""
     return bool(algorithms_of(plan))
 
 

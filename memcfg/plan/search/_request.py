@@ -97,7 +97,7 @@ class Request:
         return _never if self.watch is None else self.watch.is_over
 
     def is_slow(self, seconds: float) -> bool:
-        """Whether a plan that takes so long, or longer, is of no use."""
+        """Return whether a plan that takes so long, or longer, is of no use."""
         return seconds > self.below * (1 + _ROUNDING)
 
     def replaying(self, ops: frozenset[int]) -> Request:
@@ -354,7 +354,7 @@ def check(graph: Graph, limit_bytes: int | None) -> None:
 
 
 def _summary(graph: Graph, plan: Plan, found: Simulation) -> Summary:
-    """Tell what a plan did, in the names of its graph."""
+    """Return what a plan did, in the names of its graph."""
     seen: set[int] = set()
     again: dict[int, None] = {}
     for action in plan.actions:
@@ -442,7 +442,7 @@ def _state_bytes(graph: Graph) -> int:
 
 
 def _shrinks_in_place(graph: Graph) -> bool:
-    """Whether an output may take the place of a larger input."""
+    """Return whether an output may take the place of a larger input."""
     tensors = graph.tensors
     for op in graph.ops:
         for source, output in op.in_place:

@@ -44,7 +44,7 @@ def time_lower_bound(graph: Graph, limit_bytes: int | None) -> float:
     Raises
     ------
     TypeError
-        If it is no graph, or the limit no whole number.
+        If it is not a graph, or the limit no whole number.
     ValueError
         If the limit is not positive, or beyond 64 bits.
     GraphError
@@ -91,7 +91,7 @@ def _bound(
 
 
 def beats_recomputation(request: Request, limit_bytes: int, seconds: float) -> bool:
-    """Whether no plan within a limit takes as few seconds without copies.
+    """Return whether no plan within a limit takes as few seconds without copies.
 
     False, too, where that is not known: that no plan fits, or how long ops take.
     """
@@ -145,7 +145,7 @@ def with_gap(
 
 
 def may_leave(graph: Graph) -> bool:
-    """Whether `auto` may have tensors leave the device."""
+    """Return whether `auto` may have tensors leave the device."""
     return any(tier.is_stated for tier in graph.tiers)
 
 

@@ -68,7 +68,7 @@ class Watch:
         self._next = -math.inf
 
     def is_over(self) -> bool:
-        """Whether a search is to end."""
+        """Return whether a search is to end."""
         now = time.perf_counter()
         if not self.is_ended and now >= self._next:
             self._next = now + _PERIOD
@@ -80,7 +80,7 @@ class Watch:
 
 
 def check_time_limit(seconds: object) -> None:
-    """Refuse a time limit that is no positive number, nor None."""
+    """Refuse a time limit that is not a positive number, nor None."""
     if seconds is None:
         return
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):

@@ -478,10 +478,10 @@ def backend(
     Raises
     ------
     TypeError
-        If `policy` is no policy, or `spill_to` no path.
+        If `policy` is not a policy, or `spill_to` is not a path.
     ValueError
-        If the limit is no number of bytes, times are of another kind, or tensors cannot
-        go there.
+        If the limit is not a number of bytes, times are of another kind, or tensors
+        cannot go there.
     """
     spill = spill_of(spill_to, spill_limit, lane_bandwidth, inductor=inductor)
     return Backend(

@@ -207,7 +207,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         return made
 
     def _is_given(self, made: Any, given: Any) -> bool:
-        """Whether all tensors that the model returned are its inputs or its state."""
+        """Return whether all returned tensors are inputs or state of the model."""
         known = {id(each) for each in tree_leaves(given)}
         known |= {id(each) for each in state_of(self.module)}
         tensors = [each for each in tree_leaves(made) if torch.is_tensor(each)]
@@ -448,15 +448,15 @@ def budget(
         With an example: if `policy` gives a plan that is invalid, or needs more than
         the limit. Without, the first step raises it, and nothing of it has run.
     TypeError
-        If the model is no module or has a budget, the optimizer none of PyTorch's, the
-        example no sequence of inputs, `example_kwargs` no mapping, or both not what the
-        model takes, `policy` no policy, or `spill_to` no path.
+        If the model is not a module or has a budget, the optimizer none of PyTorch's,
+        the example no sequence of inputs, `example_kwargs` is not a mapping, or both
+        not what the model takes, `policy` no policy, or `spill_to` is not a path.
     ValueError
-        If the limit is no number of bytes, times are of another kind, the optimizer has
-        none of the model's parameters, or keeps what cannot be tried, the model does
-        not run on the example, has lazy layers without shapes or sparse tensors, or it
-        or the loss cannot be traced; if `spill_to` is no folder, or nowhere that
-        tensors of the device go; if there is a `spill_limit` or a `lane_bandwidth`
+        If the limit is not a number of bytes, times are of another kind, the optimizer
+        has none of the model's parameters, or keeps what cannot be tried, the model
+        does not run on the example, has lazy layers without shapes or sparse tensors,
+        or it or the loss cannot be traced; if `spill_to` is not a folder, or nowhere
+        that tensors of the device go; if there is a `spill_limit` or a `lane_bandwidth`
         without it, or `inductor` with it.
 
     Notes

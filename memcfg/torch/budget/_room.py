@@ -39,7 +39,7 @@ class Room:
     loss: int = 0
 
     def covers(self, other: Room) -> bool:
-        """Whether a plan that leaves this room leaves the other as well."""
+        """Return whether a plan that leaves this room leaves the other as well."""
         return (
             self.others >= other.others
             and self.stale >= other.stale

@@ -90,7 +90,7 @@ def report_of(step: Step, limit_bytes: int | None) -> str:
 
 
 def _elsewhere(step: Step) -> Iterable[str]:
-    """Tell what leaves, if anything does."""
+    """Return what leaves, if anything does."""
     store, predicted = step.store, step.plan.predicted
     if store is None or not step.spill_bytes:
         return

@@ -128,8 +128,8 @@ def estimate(
     Raises
     ------
     TypeError
-        If the example is no sequence of inputs, `example_kwargs` no mapping, both are
-        not what the model takes, or the optimizer is none of PyTorch's.
+        If the example is not a sequence of inputs, `example_kwargs` is not a mapping,
+        both are not what the model takes, or the optimizer is none of PyTorch's.
     ValueError
         If times are of another kind, the model does not run on the example, has lazy
         layers without shapes or sparse tensors, or it or the loss cannot be traced, or
@@ -196,8 +196,8 @@ def export(
     OSError
         If the file can't be written.
     TypeError
-        If the example is no sequence of inputs, `example_kwargs` no mapping, or both
-        are not what the model takes.
+        If the example is not a sequence of inputs, `example_kwargs` is not a mapping,
+        or both are not what the model takes.
     ValueError
         If times are of another kind, or the model does not run on the example, or
         cannot be traced.

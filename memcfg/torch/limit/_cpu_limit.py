@@ -127,7 +127,7 @@ def limit_cpu(
     ResourceExhaustedError
         If more than `limit` is in use; the limit stays as it was.
     TypeError, ValueError
-        If `limit` is of no such type, is not positive, or is no size; if
+        If `limit` is of no such type, is not positive, or is not a size; if
         `tag_modules` is neither a bool nor None.
     MissingDependencyError
         If there is no C++ compiler or are none of Python's headers: a file is compiled
@@ -203,7 +203,7 @@ def module_tags() -> ModuleTags | None:
 
 
 def get_memory_info() -> dict[str, int]:
-    """Tell how much memory the tensors in the pool of `limit_cpu` have.
+    """Return how much memory the tensors in the pool of `limit_cpu` have.
 
     Returns
     -------

@@ -203,7 +203,7 @@ def tag(name: str) -> Iterator[None]:
     Raises
     ------
     TypeError
-        If `name` is no string.
+        If `name` is not a string.
     """
     before = swap_thread_tag(intern_tag(name))
     try:

@@ -27,12 +27,12 @@ _TRIED = 4  # pieces after which a codec that saves too little is given up
 
 
 def saves(code_bytes: int, nbytes: int) -> bool:
-    """Whether a code is worth its time: an eighth less, at least."""
+    """Return whether a code is worth its time: an eighth less, at least."""
     return 8 * code_bytes <= 7 * nbytes
 
 
 def is_lossless(codec: str) -> bool:
-    """Whether a codec gives the same bits back."""
+    """Return whether a codec gives the same bits back."""
     return codec in lossless_codecs()
 
 

@@ -141,7 +141,7 @@ class SavedBytes:
         return bool(self.aliases)
 
     def is_held_elsewhere(self) -> bool:
-        """Whether somebody else holds the storage."""
+        """Return whether somebody else holds the storage."""
         alias = next(iter(self.aliases.values()))
         storage = alias.untyped_storage()  # holds it too, once
         count = int(torch._C._storage_Use_Count(storage._cdata))

@@ -103,9 +103,9 @@ def saved_tensors(
     TypeError
         If an argument is of another type.
     ValueError
-        If `limit` or `spill_limit` is no size or 0; if a codec is unknown, named twice,
-        or keeps signs only; if `spill_to` is empty; or if there is a `spill_limit`
-        without it.
+        If `limit` or `spill_limit` is not a size or 0; if a codec is unknown, named
+        twice, or keeps signs only; if `spill_to` is empty; or if there is a
+        `spill_limit` without it.
 
     Notes
     -----
@@ -261,7 +261,7 @@ class SavedTensors:
         return self._account.peak
 
     def memory_report(self) -> SavedTensorsReport:
-        """Tell what the pass that runs, or ran last, has saved, and where it is.
+        """Return what the pass that runs, or ran last, has saved, and where it is.
 
         Returns
         -------
@@ -897,7 +897,7 @@ def _remake(
 
 
 def _is_on_top(hooks: Any) -> bool:
-    """Whether these are the innermost hooks of this thread."""
+    """Return whether these are the innermost hooks of this thread."""
     top = torch._C._autograd._top_saved_tensors_default_hooks(True)
     return top is not None and top[0] is hooks.pack_hook
 
@@ -942,7 +942,7 @@ def _is_leaf(tensor: torch.Tensor | None) -> bool:
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether it is a view of a storage of bytes in memory."""
+    """Return whether it is a view of a storage of bytes in memory."""
     return _is_strided(tensor) and tensor.numel() > 0
 
 

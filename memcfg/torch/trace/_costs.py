@@ -116,7 +116,7 @@ def costs_of(times: str) -> Costs:
 
 
 def _is_measured(node: fx.Node) -> bool:
-    """Whether a node is an op of PyTorch's own; others may have effects."""
+    """Return whether a node is an op of PyTorch's own; others may have effects."""
     return (
         node.op == "call_function"
         and isinstance(node.target, torch._ops.OpOverload)

@@ -255,7 +255,7 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[misc]
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:
-    """Whether each byte of a tensor is of one element, and there are no others."""
+    """Return whether a tensor is dense, without overlapping elements."""
     count = 1
     for step, length in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if length != 1 and step != count:

@@ -85,7 +85,7 @@ def add_states(graph: fx.Graph) -> dict[fx.Node, fx.Node]:
 
 
 def _can_replay(node: fx.Node) -> bool:
-    """Whether an op is known to draw from the generator of its device alone."""
+    """Return whether an op is known to draw from the generator of its device alone."""
     if not is_random(node) or ONCE in node.meta or node.target._schema.is_mutable:
         return False
     given = tree_leaves((node.args, dict(node.kwargs)))
@@ -101,7 +101,7 @@ def _can_replay(node: fx.Node) -> bool:
 
 
 def _takes_generator(op: torch._ops.OpOverload) -> bool:
-    """Whether an op, in one of its overloads, can be told what to draw from."""
+    """Return whether an op, in one of its overloads, can be told what to draw from."""
     packet = op.overloadpacket
     schemas = (getattr(packet, each)._schema for each in packet.overloads())
     return any(a.name == "generator" for each in schemas for a in each.arguments)

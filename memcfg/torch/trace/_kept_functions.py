@@ -399,7 +399,7 @@ class _Call:
         tensors: Sequence[torch.Tensor],
         outputs: Sequence[torch.Tensor],
     ) -> None:
-        """Tell what is saved as views of inputs, of outputs, and of what is its own."""
+        """Record saved tensors as views of inputs, of outputs, or of their own."""
         # The first source of each storage, and what it is.
         places: dict[int, tuple[int, torch.Tensor]] = {}
         sources = [*tensors, *outputs]

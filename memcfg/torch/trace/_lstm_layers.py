@@ -143,7 +143,7 @@ def _lstm(
 
 
 def _is_onednns(x: Any, state: Any, weights: Any) -> bool:
-    """Whether eager runs a layer by oneDNN."""
+    """Return whether eager runs a layer by oneDNN."""
     if not isinstance(weights, (list, tuple)) or not torch._C._get_mkldnn_enabled():
         return False  # of packed sequences
     tensors = (x, *state, *weights)
@@ -211,7 +211,7 @@ def set_lstm(module: fx.GraphModule, lstm: Callable[..., Any]) -> None:
 
 
 def has_lstm(module: fx.GraphModule) -> bool:
-    """Whether a graph has PyTorch's LSTM, also in what it checkpoints."""
+    """Return whether a graph has PyTorch's LSTM, also in what it checkpoints."""
     return any(True for _ in _lstms(module))
 
 
@@ -227,7 +227,7 @@ _LSTMS = torch.lstm, lstm_as_layers, lstm_as_steps
 
 
 def has_layers(graph: fx.Graph) -> bool:
-    """Whether a traced step has ops that are layers."""
+    """Return whether a traced step has ops that are layers."""
     inference = torch.ops.memcfg.lstm_inference.default
     return any(node.target in (_LAYER, inference) for node in graph.nodes)
 

@@ -201,7 +201,7 @@ def optimizer_bytes(optimizer: torch.optim.Optimizer | None) -> int:
     Raises
     ------
     TypeError
-        If it is no optimizer.
+        If it is not an optimizer.
     ValueError
         If it has not stepped, and what it makes cannot be tried.
     """

@@ -85,7 +85,7 @@ def _key(value: torch.Tensor) -> int:
 
 
 def is_random(node: fx.Node) -> bool:
-    """Whether a node draws numbers; attention without dropout does not."""
+    """Return whether a node draws numbers; attention without dropout does not."""
     if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
         return False
     schema = node.target._schema
@@ -120,7 +120,7 @@ def _fixed(
 
 
 def _is_kept(node: fx.Node) -> bool:
-    """Whether a node runs once, in its place among its like."""
+    """Return whether a node runs once, in its place among its like."""
     if ONCE in node.meta or isinstance(node.target, torch._ops.HigherOrderOperator):
         return True
     if not isinstance(node.target, torch._ops.OpOverload):
@@ -377,7 +377,7 @@ class Tracer:
             self._storage_of[node] = self._ids[_key(value)]
 
     def _is_parameter(self, node: fx.Node) -> bool:
-        """Whether a source is a parameter or a buffer, by its place among inputs."""
+        """Return whether a source is a parameter or a buffer, by its number."""
         place = getattr(node.meta.get("desc"), "idx", None)
         if place is None:
             found = re.fullmatch(r"(?:primals_|arg)(\d+)(_1)?", node.name)

@@ -63,7 +63,7 @@ def default(op: Op) -> Algorithm | None:
 
 
 def choose(graph: Graph, pick: Callable[[Op], Algorithm | None]) -> Choice:
-    """Choose an algorithm for each op that has several; the default is no choice."""
+    """Choose an algorithm for each op that has several; the default is not a choice."""
     found: Choice = {}
     for index, op in enumerate(graph.ops):
         chosen = pick(op)

@@ -285,7 +285,7 @@ def _is_too_low(
     found: Sequence[int],
     before: Sequence[int],
 ) -> bool:
-    """Whether a schedule is placed below the limit that a refusal names.
+    """Return whether a schedule is placed below the limit that a refusal names.
 
     A lower limit is refused, so what needs less than that is not taken.
     """

@@ -443,7 +443,7 @@ def _few(ways: Sequence[_Way]) -> list[_Way]:
 
 
 def repeats(request: Request) -> bool:
-    """Whether a graph is a chain of blocks most of which are alike."""
+    """Return whether a graph is a chain of blocks most of which are alike."""
     blocks = _Blocks.of(request)
     return len(blocks.kinds) >= _ALIKE * len(blocks.ways)
 

@@ -125,7 +125,7 @@ class Trace:
         return self.values[gap.value].tensor
 
     def is_read(self, gap: Gap) -> bool:
-        """Whether the access before a gap reads its value, which is there by then."""
+        """Return whether the access before a gap reads the value."""
         return gap.after > self.values[gap.value].begin
 
     def read(self, place: int) -> Collection[int]:
@@ -137,7 +137,7 @@ class Trace:
         return self._made[place].values()
 
     def may_leave(self, number: int) -> bool:
-        """Whether a value may be elsewhere between its accesses."""
+        """Return whether a value may be elsewhere between its accesses."""
         return self.values[number].tensor not in self._fixed
 
     def taken(self) -> set[int]:

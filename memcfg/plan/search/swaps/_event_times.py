@@ -117,7 +117,7 @@ def with_tiers_told(graph: Graph, events: Iterable[Event]) -> Sequence[Event]:
 
 
 def has_room(graph: Graph, events: Sequence[Event], most: int) -> bool:
-    """Whether tiers have room for what leaves, which is so many bytes in all."""
+    """Return whether tiers have room for what leaves, which is so many bytes in all."""
     tiers = tiers_of(graph)
     if any(t.limit_bytes is None or most <= t.limit_bytes for t in tiers):
         return True

@@ -170,7 +170,7 @@ class Evictions:
         return found
 
     def _is_later(self, gap: Gap) -> bool:
-        """Whether what computes a tensor again stands before another op than it."""
+        """Return whether a replay comes before another op than its reader."""
         return gap.after < 0 or self.entries[gap.after].place < (
             self.entries[gap.back].place
         )

@@ -181,7 +181,7 @@ class _Schedules:
         return plans
 
     def _is_enough(self, best: _Candidate) -> bool:
-        """Whether nothing is faster, or nobody waits any more."""
+        """Return whether nothing is faster, or nobody waits any more."""
         least = self.nothing.predicted.seconds * (1 + _ROUNDING)
         return best.seconds <= least or self.request.is_over()
 

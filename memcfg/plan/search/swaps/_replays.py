@@ -80,7 +80,7 @@ class Replays:
     def lineages(
         self, drops: Collection[Drop], wanted: Mapping[int, Iterable[int]]
     ) -> dict[tuple[int, int], Lineage]:
-        """Tell what computing tensors again would take, beside what is dropped.
+        """Return what computing tensors again would take, beside what is dropped.
 
         Parameters
         ----------
@@ -136,7 +136,7 @@ class Replays:
     def _lineage(
         self, place: int, missing: Iterable[int], there: Sequence[bool]
     ) -> Lineage | None:
-        """Tell what makes tensors again before a place; None: nothing can."""
+        """Return what makes tensors again before a place; None: nothing can."""
         graph, ops, sources = self.graph, set[int](), set[int]()
         stack, seen = [*missing], set(missing)
         while stack:

@@ -92,7 +92,7 @@ def _composite_of(kind: str) -> Any:
 
 
 def _ends_in_rectifier(kind: str) -> bool:
-    """Whether what an op type makes is rectified last."""
+    """Return whether what an op type makes is rectified last."""
     if kind in _RECTIFIERS:
         return True
     composite = _composite_of(kind)
@@ -100,7 +100,7 @@ def _ends_in_rectifier(kind: str) -> bool:
 
 
 def reads_sign(op: Op, tensor: int) -> bool:
-    """Whether an op asks of a tensor's values only whether they are above 0."""
+    """Return whether an op asks of a tensor's values only whether they are above 0."""
     return all(
         _asks_sign(op.type, place)
         for place, source in enumerate(op.inputs)

@@ -154,11 +154,11 @@ class Swaps:
         return on_tier(leave, tier)
 
     def is_copied(self, gap: Gap) -> bool:
-        """Whether a copy out begins a gap."""
+        """Return whether a copy out begins a gap."""
         return self._copies[gap.value] == gap
 
     def is_only(self, gap: Gap) -> bool:
-        """Whether its value has no other gap."""
+        """Return whether its value has no other gap."""
         return self._copies[gap.value] == self._last[gap.value]
 
     def begin(self, gap: Gap) -> int:
@@ -166,7 +166,7 @@ class Swaps:
         return gap.after + (not self.is_beside(gap))
 
     def is_beside(self, gap: Gap) -> bool:
-        """Whether a copy out starts with the last read before it, not behind that."""
+        """Return whether a swap-out starts with the last read, not after it."""
         return self._beside and self.trace.is_read(gap)
 
     @cached_property
