@@ -46,12 +46,12 @@ class _Parser(argparse.ArgumentParser):
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
         """Parse, and report unknown options here, where all options are known."""
-        found, extra = super().parse_known_args(args, namespace)
+        result, extra = super().parse_known_args(args, namespace)
         for word in extra:
             if word.startswith("--"):
                 known = ["--help", *re.findall(r"--[a-z-]+", self.format_usage())]
                 self.error(str(unknown("option", word.partition("=")[0], known)))
-        return found, extra
+        return result, extra
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, _told(message) + "\n")
@@ -127,13 +127,13 @@ def _with_negative_values(words: list[str]) -> list[str]:
 
     The parser of the value can then say what is wrong with it.
     """
-    found = words[:1]
+    result = words[:1]
     for word in words[1:]:
-        if re.match(r"-\.?[0-9]", word) and found[-1].startswith("--"):
-            found[-1] += f"={word}"
+        if re.match(r"-\.?[0-9]", word) and result[-1].startswith("--"):
+            result[-1] += f"={word}"
         else:
-            found.append(word)
-    return found
+            result.append(word)
+    return result
 
 
 def _discard_output() -> None:

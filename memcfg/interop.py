@@ -217,10 +217,10 @@ def _allocator(name: str, who: str) -> CudaAllocator:
     context = getattr(device, "context", None)
     if not isinstance(context, CudaContext):
         raise ValueError(f"{device.name} is not on an NVIDIA GPU")
-    found = _allocators.setdefault(device, {})
-    if who not in found:
-        found[who] = CudaAllocator(device.pool, context, tag=who)
-    return found[who]
+    result = _allocators.setdefault(device, {})
+    if who not in result:
+        result[who] = CudaAllocator(device.pool, context, tag=who)
+    return result[who]
 
 
 def _require_gpu(allocator: CudaAllocator, ordinal: int, who: str) -> None:

@@ -234,12 +234,12 @@ def _found(method: str, case: Case, budget: Fraction, steps: int) -> Cell:
 
 def _letters(networks: Iterable[str]) -> dict[str, str]:
     """Give each network a letter of its name that no other has, or a number."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for number, name in enumerate(networks, 1):
         letters = [each for each in name.upper() if each.isalpha()]
-        free = [each for each in letters if each not in found.values()]
-        found[name] = free[0] if free else str(number)
-    return found
+        free = [each for each in letters if each not in result.values()]
+        result[name] = free[0] if free else str(number)
+    return result
 
 
 # -- printing ------------------------------------------------------------------
@@ -279,16 +279,16 @@ def _table(methods: Sequence[str], nets: int, steps: int) -> GrowingTable:
 
 
 def _row(cells: Sequence[Cell], steps: int) -> list[str]:
-    found = row(cells)
-    last = times(found["trained_slowdown"]) if steps else ""
+    result = row(cells)
+    last = times(result["trained_slowdown"]) if steps else ""
     return [
-        found["method"],
-        found["networks"],
-        percent(found["least"]),
-        percent(found["peak"]),
-        *map(times, found["slowdowns"]),
-        percent(found["extra_work"]),
-        last or lasting(found["planning_seconds"]),
+        result["method"],
+        result["networks"],
+        percent(result["least"]),
+        percent(result["peak"]),
+        *map(times, result["slowdowns"]),
+        percent(result["extra_work"]),
+        last or lasting(result["planning_seconds"]),
     ]
 
 
@@ -320,24 +320,24 @@ def _refusals(cells: Sequence[Cell]) -> Iterable[str]:
 def _needs(cells: Sequence[Cell]) -> dict[str, dict[str, float]]:
     """Return what methods without any plan need, relative to share, by network."""
     planned = {cell.method for cell in cells if cell.plan() is not None}
-    found: dict[str, dict[str, float]] = {}
+    result: dict[str, dict[str, float]] = {}
     for cell in cells:
         outcome = cell.outcome()
         if cell.method in planned or isinstance(outcome, Planned):
             continue
         if outcome.needs_bytes is not None:
             part = outcome.needs_bytes / cell.case.share_peak_bytes
-            found.setdefault(cell.method, {})[cell.case.letter] = part
-    return found
+            result.setdefault(cell.method, {})[cell.case.letter] = part
+    return result
 
 
 def _codecs(cells: Sequence[Cell]) -> dict[str, set[str]]:
     """Return the lossy codecs of each method that has a plan."""
-    found: dict[str, set[str]] = {}
+    result: dict[str, set[str]] = {}
     for cell in cells:
         if cell.plan() is not None:
-            found.setdefault(cell.method, set()).update(lossy(cell))
-    return found
+            result.setdefault(cell.method, set()).update(lossy(cell))
+    return result
 
 
 # -- arguments ------------------------------------------------------------------
@@ -358,7 +358,7 @@ def _several(what: str, known: Iterable[str]) -> Callable[[str], tuple[str, ...]
 
 
 def _budgets(text: str) -> tuple[Fraction, ...]:
-    found = []
+    result = []
     for each in text.split(","):
         try:
             part = parse_share(each)
@@ -366,8 +366,8 @@ def _budgets(text: str) -> tuple[Fraction, ...]:
             raise argparse.ArgumentTypeError(str(error)) from error
         if not part:
             raise argparse.ArgumentTypeError(f"{each!r} is not a budget such as 60%")
-        found.append(part)
-    return tuple(dict.fromkeys(found))
+        result.append(part)
+    return tuple(dict.fromkeys(result))
 
 
 def _output(text: str) -> str:

@@ -172,8 +172,8 @@ def _planned(policy: Policy, graph: Graph, limit: int | None) -> Plan | _Refusal
 
 def _tiers(graph: Graph) -> list[str]:
     """Return the configured tiers, if there are several."""
-    found = [tier.name for tier in graph.tiers if tier.is_stated]
-    return found if len(found) > 1 else []
+    result = [tier.name for tier in graph.tiers if tier.is_stated]
+    return result if len(result) > 1 else []
 
 
 def _away(plan: Plan, tiers: Sequence[str]) -> list[str]:

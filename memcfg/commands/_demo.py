@@ -180,13 +180,13 @@ def _step_seconds(task: _Task, runs: Sequence[_Result]) -> list[float]:
     """Time more steps of all models in turns; return the median of each."""
     seconds: list[list[float]] = [[] for _ in runs]
     for _ in range(min(_TURNS, task.epochs)):
-        for item, found in zip(runs, seconds, strict=True):
+        for item, result in zip(runs, seconds, strict=True):
             task.step(item.model)  # brings its memory into the caches
             for _ in range(_STEPS):
                 began = time.perf_counter()
                 task.step(item.model)
-                found.append(time.perf_counter() - began)
-    return [median(found) for found in seconds]
+                result.append(time.perf_counter() - began)
+    return [median(result) for result in seconds]
 
 
 def _limit_text(limit: int | None) -> str:

@@ -176,14 +176,14 @@ def _json(
         for plan in (rung.plan,)
         if plan is not None
     ]
-    found = {
+    result = {
         "share_peak_bytes": ladder.share.peak_bytes,
         "share_seconds": ladder.share.elapsed_seconds,
         "rungs": rows,
         "refused_bytes": [rung.limit for rung in ladder.rungs if rung.plan is None],
         "refusal": refusal,
     }
-    return json.dumps({**asked, **found}, indent=1) + "\n"
+    return json.dumps({**asked, **result}, indent=1) + "\n"
 
 
 def _svg(ladder: _Ladder) -> str:

@@ -107,13 +107,13 @@ class Cell:
 
     def plan(self, at: int = MIDDLE) -> Planned | None:
         """Return what the plan for a bandwidth takes, or None without a plan."""
-        found = self.outcome(at)
-        return found if isinstance(found, Planned) else None
+        result = self.outcome(at)
+        return result if isinstance(result, Planned) else None
 
     def slowdown(self, at: int = MIDDLE) -> float | None:
         """Return a step's seconds over those of `share`, or None without a plan."""
-        found = self.plan(at)
-        return None if found is None else found.seconds / self.case.share_seconds
+        result = self.plan(at)
+        return None if result is None else result.seconds / self.case.share_seconds
 
     @property
     def is_as_planned(self) -> bool:
@@ -132,9 +132,9 @@ def plan_cell(method: str, case: Case, budget: Fraction) -> Cell:
     if FACTS[method].swaps:
         each = tuple(_planned(method, graph, limit) for graph in case.graphs)
         return Cell(method, case, budget, each)
-    found = _planned(method, case.graphs[0], limit)
-    assert isinstance(found, Refused) or not found.moved_bytes, "its facts are wrong"
-    return Cell(method, case, budget, (found,))
+    result = _planned(method, case.graphs[0], limit)
+    assert isinstance(result, Refused) or not result.moved_bytes, "its facts are wrong"
+    return Cell(method, case, budget, (result,))
 
 
 def _planned(method: str, graph: Graph, limit: int) -> Planned | Refused:

@@ -104,8 +104,8 @@ def _cell(cell: Cell) -> dict[str, Any]:
         "limit_bytes": cell.limit_bytes,
         "is_below_bound": cell.limit_bytes < case.lower_bound_bytes,
         "at": [
-            {"bandwidth": rate, **_outcome(case, found)}
-            for rate, found in zip(_rates(cell), cell.outcomes, strict=True)
+            {"bandwidth": rate, **_outcome(case, result)}
+            for rate, result in zip(_rates(cell), cell.outcomes, strict=True)
         ],
         "trained": None
         if cell.trained is None
@@ -156,7 +156,7 @@ def row(cells: Sequence[Cell]) -> dict[str, Any]:
         "least": _mean(_least(cells)),
         "peak": _mean(plan.peak_bytes / c.case.share_peak_bytes for c, plan in plans),
         "slowdowns": [
-            _mean(found for cell in cells if (found := cell.slowdown(at)) is not None)
+            _mean(result for cell in cells if (result := cell.slowdown(at)) is not None)
             for at in range(len(BANDWIDTHS))
         ],
         "extra_work": _less_one(_mean(1 + plan.extra_work for _, plan in plans)),
@@ -176,8 +176,8 @@ def row(cells: Sequence[Cell]) -> dict[str, Any]:
 
 
 def _mean(values: Iterable[float]) -> float | None:
-    found = list(values)
-    return geometric_mean(found) if found else None
+    result = list(values)
+    return geometric_mean(result) if result else None
 
 
 def _less_one(value: float | None) -> float | None:

@@ -111,12 +111,12 @@ def _given(sizes: list[str] | None, option: str) -> list[str | None] | None:
     """Parse sizes of which some may be none; a number without a unit is bytes."""
     if sizes is None:
         return None
-    found: list[str | None] = []
+    result: list[str | None] = []
     for each in sizes:
         if is_bare(each) and int(each):
             warn_of_few(option, int(each))
-        found.append(None if each == "none" else f"{each}B" * is_bare(each) or each)
-    return found
+        result.append(None if each == "none" else f"{each}B" * is_bare(each) or each)
+    return result
 
 
 def _as_option(setting: re.Match[str]) -> str:

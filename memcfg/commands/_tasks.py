@@ -127,14 +127,14 @@ def read_setting(text: str) -> tuple[str, Any]:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
     for read in (json.loads, ast.literal_eval):
         try:
-            found = read(value)
+            result = read(value)
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             continue
-        if not _is_written(found):
+        if not _is_written(result):
             raise argparse.ArgumentTypeError(
                 f"{text}: a value is a number, a word, a tuple or a list"
             )
-        return name, found
+        return name, result
     return name, value
 
 

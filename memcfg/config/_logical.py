@@ -361,9 +361,9 @@ def _fraction(fraction: object) -> Fraction:
 
 
 def _place(name: AnyDevice) -> Made:
-    found = _matching(name)
-    if found is not None:
-        return found
+    result = _matching(name)
+    if result is not None:
+        return result
     fallback = _matching(_FALLBACK)
     missing = parse_name(_name(name))
     kind = missing.device_type
@@ -387,10 +387,10 @@ def _place(name: AnyDevice) -> Made:
 
 def _find(device: AnyDevice) -> Made:
     """Find the one logical device that is meant."""
-    found = _matching(device)
-    if found is None:
+    result = _matching(device)
+    if result is None:
         raise _missing("No matching devices found for", device)
-    return found
+    return result
 
 
 def _missing(what: str, device: AnyDevice) -> ValueError:
@@ -411,15 +411,15 @@ def _matching(device: AnyDevice) -> Made | None:
     if physical:
         assert not isinstance(device, LogicalDevice)
         hardware = physical_device(device)
-        found = [each for each in made if each.specification.physical == hardware]
+        result = [each for each in made if each.specification.physical == hardware]
     elif isinstance(device, LogicalDevice):
-        found = [each for each in made if each.logical == device]
+        result = [each for each in made if each.logical == device]
     elif number is None:
-        found = [each for each in made if each.logical.device_type == kind]
+        result = [each for each in made if each.logical.device_type == kind]
     else:
         wanted = LogicalDevice(f"/device:{kind}:{number}", kind)
-        found = [each for each in made if each.logical == wanted]
-    return only(found, _name(device), [each.logical.name for each in found])
+        result = [each for each in made if each.logical == wanted]
+    return only(result, _name(device), [each.logical.name for each in result])
 
 
 def _name(device: AnyDevice) -> str:

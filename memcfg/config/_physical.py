@@ -203,19 +203,19 @@ def _chosen(
         devices = _of_type(registry.machine(device_type), device_type)
     elif isinstance(devices, str | PhysicalDevice):
         devices = [devices]
-    found = [physical_device(device) for device in devices]
-    for device in found:
+    result = [physical_device(device) for device in devices]
+    for device in result:
         if device_type not in (None, device.device_type):
             raise ValueError(f"Unrecognized device {device.name!r} of {device_type!r}")
-    if len(set(found)) < len(found):
-        raise ValueError(f"duplicate devices: {[d.name for d in found]}")
+    if len(set(result)) < len(result):
+        raise ValueError(f"duplicate devices: {[d.name for d in result]}")
     if device_type is not None:
         visible = _visible(looked_for)
         others = [item for item in visible if item.device_type != device_type]
-        found = others + found
-    if not found:
+        result = others + result
+    if not result:
         raise ValueError("no device would be visible; to hide a type, name it")
-    return found
+    return result
 
 
 def get_memory_growth(device: str | PhysicalDevice) -> bool | None:

@@ -155,11 +155,11 @@ class Registry:
             return self._machine
 
     def _find_gpus(self) -> dict[PhysicalDevice, Hardware]:
-        found: dict[PhysicalDevice, Hardware] = {}
+        result: dict[PhysicalDevice, Hardware] = {}
         gpus, self.missing["GPU"] = find_gpus()
         for gpu in gpus:
-            _add(found, gpu)
-        return found
+            _add(result, gpu)
+        return result
 
     def _add_gpus(self, machine: dict[PhysicalDevice, Hardware]) -> None:
         """Look for GPUs, behind the CPU, and make what is to be made by now."""

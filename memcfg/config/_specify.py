@@ -160,7 +160,7 @@ def specify(
     """
     seen = settings.visible
     visible = [device for device in machine if seen is None or device in seen]
-    found: dict[str, Specification] = {}
+    result: dict[str, Specification] = {}
     for kind in dict.fromkeys(device.device_type for device in visible):
         alike = [device for device in visible if device.device_type == kind]
         if overrides.growth is None:
@@ -171,8 +171,8 @@ def specify(
             for entry in _on(device, machine[device], settings, overrides)
         ]
         entries.sort(key=lambda entry: entry.ordinal)  # stable
-        found |= {f"/device:{kind}:{i}": entry for i, entry in enumerate(entries)}
-    return found
+        result |= {f"/device:{kind}:{i}": entry for i, entry in enumerate(entries)}
+    return result
 
 
 def _check_growth_alike(devices: Sequence[PhysicalDevice], settings: Settings) -> None:

@@ -236,14 +236,14 @@ class LogicalDeviceConfiguration:
         given = getattr(self, name)
         if given is None:
             return [None] * count
-        found: Sequence[float | str | None] = _several(given)
-        if len(found) != count:
-            given = f"{len(found)} value{'s' * (len(found) != 1)}"
+        result: Sequence[float | str | None] = _several(given)
+        if len(result) != count:
+            given = f"{len(result)} value{'s' * (len(result) != 1)}"
             raise ValueError(
                 f"{name} has {given}, spill_to {count}: give one for each place, or "
                 "None"
             )
-        return found
+        return result
 
 
 def _several(given: Any) -> Sequence[Any]:
@@ -266,13 +266,13 @@ def _folder(given: object) -> str | None:
 
 def _tiers_of(folders: Sequence[str | None]) -> list[str]:
     """Name tiers; files from the second on have a number."""
-    found: list[str] = []
+    result: list[str] = []
     files = 0
     for folder in folders:
         files += folder is not None
         number = files if files > 1 else ""
-        found.append("host" if folder is None else f"file{number}")
-    return found
+        result.append("host" if folder is None else f"file{number}")
+    return result
 
 
 def _from_mib(
@@ -364,22 +364,22 @@ def device_type_of(device: object) -> str:
 
 def spelling(name: str) -> str:
     """Return how a name of other libraries is written here; empty if it is none."""
-    found = _OTHERS.fullmatch(name)
-    return f"'/GPU:{found[1] or 0}'" if found else ""
+    match = _OTHERS.fullmatch(name)
+    return f"'/GPU:{match[1] or 0}'" if match else ""
 
 
 def parse_name(name: str) -> DeviceName:
     """Read a device's name, such as ``"GPU:0"``, ``"/gpu:0"``, ``"/device:GPU:0"``."""
-    found = _NAME.fullmatch(name)
-    if found is None:
+    match = _NAME.fullmatch(name)
+    if match is None:
         right = spelling(name) or "it like 'CPU:0'"
         raise ValueError(f"Failed parsing device name {name!r}; write {right}")
     for part, here in _THIS_PROCESS.items():
-        if found[part] not in (None, here):
+        if match[part] not in (None, here):
             raise ValueError(
                 f"No matching devices found for {name!r}: the devices are those of "
                 "this process, /job:localhost/replica:0/task:0"
             )
-    number = None if found["index"] is None else int(found["index"])
-    kind = (found["alone"] or found["type"]).upper()
-    return DeviceName(kind, number, physical=found["physical"] is not None)
+    number = None if match["index"] is None else int(match["index"])
+    kind = (match["alone"] or match["type"]).upper()
+    return DeviceName(kind, number, physical=match["physical"] is not None)

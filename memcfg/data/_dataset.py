@@ -1069,13 +1069,13 @@ class Dataset(metaclass=_SaysWhy):
         TypeError
             If that is not a dataset.
         """
-        found = transformation_func(self)
-        if not isinstance(found, Dataset):
+        result = transformation_func(self)
+        if not isinstance(result, Dataset):
             raise TypeError(
                 "transformation_func is to return a memcfg.data.Dataset, and returned "
-                f"{type(found).__name__}"
+                f"{type(result).__name__}"
             )
-        return found
+        return result
 
     def __iter__(self) -> DatasetIterator:
         """Begin a pass; it ends with the iterator, or when that is closed."""
@@ -1089,12 +1089,12 @@ class Dataset(metaclass=_SaysWhy):
         TypeError
             If it has no end, or their number is not known before.
         """
-        found = self._node.cardinality
-        if found == INFINITE:
+        result = self._node.cardinality
+        if result == INFINITE:
             raise TypeError("the dataset is infinite")
-        if found == UNKNOWN:
+        if result == UNKNOWN:
             raise TypeError("the length of the dataset is unknown")
-        return found
+        return result
 
     def __bool__(self) -> bool:
         """Return True: a dataset is there, whether it has elements or not."""
@@ -1120,10 +1120,10 @@ def _range(args: tuple[Any, ...]) -> range:
     numbers = [_integer(arg, "an argument of a range") for arg in args]
     if len(numbers) == 3 and numbers[2] == 0:
         raise ValueError("the step of a range is not 0")
-    found = range(*numbers)
-    if found and (found[-1] - found[0]) // found.step >= _MAX:
+    result = range(*numbers)
+    if result and (result[-1] - result[0]) // result.step >= _MAX:
         raise ValueError(f"a range has fewer than 2**63 numbers, got {args!r}")
-    return found
+    return result
 
 
 def _one_nest(args: tuple[Any, ...], datasets: Any) -> Any:
@@ -1140,12 +1140,12 @@ def _nodes_of(map_func: Callable[..., Any]) -> Callable[[Any], Node]:
         raise TypeError(f"map_func is callable, not {type(map_func).__name__}")
 
     def node_of(element: Any) -> Node:
-        found = call(map_func, element)
-        if not isinstance(found, Dataset):
+        result = call(map_func, element)
+        if not isinstance(result, Dataset):
             raise TypeError(
-                f"map_func is to return a dataset, and returned {type(found).__name__}"
+                f"map_func is to return a dataset, and returned {type(result).__name__}"
             )
-        return found._node
+        return result._node
 
     return node_of
 
@@ -1165,9 +1165,9 @@ def _check_state(state: Any, first: Any) -> None:
 
 def _integer(value: Any, what: str) -> int:
     try:
-        found = operator.index(value)
+        result = operator.index(value)
     except TypeError as error:
         raise TypeError(f"{what} is an integer, not {value!r}") from error
-    if not -(2**63) <= found < 2**63:
-        raise ValueError(f"{what} is an int64, got {found}")
-    return found
+    if not -(2**63) <= result < 2**63:
+        raise ValueError(f"{what} is an int64, got {result}")
+    return result

@@ -28,13 +28,13 @@ class _Settings:
                 f"{type(self).__name__} merges with its like, not with "
                 f"{type(other).__name__}"
             )
-        found = type(self)()
+        result = type(self)()
         for name in self.__slots__:
             mine, its = getattr(self, name), getattr(other, name)
             if isinstance(mine, _Settings):
                 its = mine.merge(its)
-            object.__setattr__(found, name, mine if its is None else its)
-        return found
+            object.__setattr__(result, name, mine if its is None else its)
+        return result
 
     def __setattr__(self, name: str, value: Any) -> None:
         check = _CHECKS.get((type(self), name))

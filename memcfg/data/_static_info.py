@@ -63,9 +63,11 @@ def begin(dataset: Dataset, resource: Resource) -> DatasetIterator:
 def _ending_in_prefetch(node: Node) -> Node:
     if isinstance(node, Prefetch):
         return node
-    found = Prefetch(node, BUFFER_SIZE, "ahead")
-    vars(found)["tuned_state"] = node.tuned_state  # passes end there, but for this step
-    return found
+    result = Prefetch(node, BUFFER_SIZE, "ahead")
+    vars(result)["tuned_state"] = (
+        node.tuned_state
+    )  # passes end there, but for this step
+    return result
 
 
 def _blocks(node: Node) -> int:

@@ -125,10 +125,10 @@ def _read(data: bytes | None, names: Sequence[str]) -> dict[str, float] | None:
     if data is None:
         return None
     try:
-        found = {
+        result = {
             str(name): float(seconds) for name, seconds in json.loads(data).items()
         }
     except (ValueError, TypeError, AttributeError):
         return None
-    fine = all(math.isfinite(each) and each > 0 for each in found.values())
-    return found if fine and found and found.keys() <= {*names} else None
+    fine = all(math.isfinite(each) and each > 0 for each in result.values())
+    return result if fine and result and result.keys() <= {*names} else None

@@ -103,7 +103,7 @@ def copy_rate(
 def filesystem_of(folder: str) -> str:
     """Return what tells a folder's file system apart: its type, source and place."""
     whole = os.path.realpath(folder)
-    found: tuple[str, ...] = ()
+    result: tuple[str, ...] = ()
     try:
         lines = _MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -115,9 +115,9 @@ def filesystem_of(folder: str) -> str:
             continue
         place = _ESCAPED.sub(lambda each: chr(int(each[1], 8)), fields[4])
         inside = os.path.commonpath([whole, place]) == place
-        if inside and (not found or len(place) >= len(found[0])):
-            found = (place, more[0], more[1])
-    return " ".join(found)
+        if inside and (not result or len(place) >= len(result[0])):
+            result = (place, more[0], more[1])
+    return " ".join(result)
 
 
 def _shortest(run: Callable[[], Any]) -> float:

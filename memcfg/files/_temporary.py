@@ -73,8 +73,8 @@ def remove_abandoned(
         place = _place_of(folder)
         for entry in entries:
             count += 1
-            if found := _NAME.fullmatch(entry.name):
-                reached = place is not None and found[1] == place
+            if match := _NAME.fullmatch(entry.name):
+                reached = place is not None and match[1] == place
                 with suppress(OSError):
                     _remove(entry.path, now_nanoseconds, reached=reached)
     if len(_calls_left) >= _FOLDERS:

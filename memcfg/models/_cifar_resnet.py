@@ -113,8 +113,8 @@ def _basic(x: SymbolicTensor, width: int, strides: int, name: str) -> SymbolicTe
         x = nn.Reshape((rows * columns, channels, 1))(x)
         x = nn.ZeroPadding2D(((0, 0), (0, width - channels)))(x)
         x = nn.Reshape((rows, columns, width))(x)
-    found: SymbolicTensor = nn.ReLU()(nn.Add()([y, x]))
-    return found
+    result: SymbolicTensor = nn.ReLU()(nn.Add()([y, x]))
+    return result
 
 
 def _bottleneck(
@@ -129,13 +129,13 @@ def _bottleneck(
     y = nn.ReLU()(batch_normalized(y, f"{name}.bn2"))
     y = _convolved(y, width, 3, f"{name}.conv2")
     y = nn.ReLU()(batch_normalized(y, f"{name}.bn3"))
-    found: SymbolicTensor = nn.Add()([x, _convolved(y, wide, 1, f"{name}.conv3")])
-    return found
+    result: SymbolicTensor = nn.Add()([x, _convolved(y, wide, 1, f"{name}.conv3")])
+    return result
 
 
 def _convolved(
     x: SymbolicTensor, filters: int, window: int, name: str, strides: int = 1
 ) -> SymbolicTensor:
     append = partial(nn.Conv2D, use_bias=False, kernel_initializer="he_normal")
-    found: SymbolicTensor = append(filters, window, strides, window // 2, name=name)(x)
-    return found
+    result: SymbolicTensor = append(filters, window, strides, window // 2, name=name)(x)
+    return result

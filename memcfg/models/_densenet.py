@@ -65,24 +65,24 @@ def _layer(x: SymbolicTensor, name: str) -> SymbolicTensor:
     y = nn.ReLU()(batch_normalized(x, f"{name}.norm1"))
     y = normalized(y, _BOTTLENECK * _GROWTH, 1, (f"{name}.conv1", f"{name}.norm2"))
     y = _convolved(y, _GROWTH, 3, 1, f"{name}.conv2")
-    found: SymbolicTensor = nn.Concatenate()([x, y])
-    return found
+    result: SymbolicTensor = nn.Concatenate()([x, y])
+    return result
 
 
 def _transition(x: SymbolicTensor, name: str) -> SymbolicTensor:
     """Halve channels, height and width."""
     channels = x.sample_shape[-1]
     x = nn.ReLU()(batch_normalized(x, f"{name}.norm"))
-    found: SymbolicTensor = nn.AveragePooling2D()(
+    result: SymbolicTensor = nn.AveragePooling2D()(
         _convolved(x, channels // 2, 1, 0, f"{name}.conv")
     )
-    return found
+    return result
 
 
 def _convolved(
     x: SymbolicTensor, filters: int, window: int, padding: int, name: str
 ) -> SymbolicTensor:
-    found: SymbolicTensor = nn.Conv2D(
+    result: SymbolicTensor = nn.Conv2D(
         filters,
         window,
         padding=padding,
@@ -90,4 +90,4 @@ def _convolved(
         kernel_initializer="he_normal",
         name=name,
     )(x)
-    return found
+    return result

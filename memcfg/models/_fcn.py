@@ -74,7 +74,7 @@ def fcn8(
 def _convolved(
     x: SymbolicTensor, filters: int, window: int, name: str, padding: int
 ) -> SymbolicTensor:
-    found: SymbolicTensor = nn.Conv2D(
+    result: SymbolicTensor = nn.Conv2D(
         filters,
         window,
         padding=padding,
@@ -82,20 +82,20 @@ def _convolved(
         kernel_initializer="he_normal",
         name=name,
     )(x)
-    return found
+    return result
 
 
 def _scored(x: SymbolicTensor, classes: int, name: str) -> SymbolicTensor:
-    found: SymbolicTensor = nn.Conv2D(
+    result: SymbolicTensor = nn.Conv2D(
         classes, 1, kernel_initializer="zeros", name=name
     )(x)
-    return found
+    return result
 
 
 def _upsampled(
     x: SymbolicTensor, classes: int, factor: int, name: str
 ) -> SymbolicTensor:
-    found: SymbolicTensor = nn.Conv2DTranspose(
+    result: SymbolicTensor = nn.Conv2DTranspose(
         classes,
         2 * factor,
         factor,
@@ -103,11 +103,11 @@ def _upsampled(
         kernel_initializer="bilinear",
         name=name,
     )(x)
-    return found
+    return result
 
 
 def _cropped(x: SymbolicTensor, offset: int, to: tuple[int, ...]) -> SymbolicTensor:
     """Take as many pixels as there are in a shape, from an offset on."""
     height, width = to[:2]
-    found: SymbolicTensor = x[:, offset : offset + height, offset : offset + width]
-    return found
+    result: SymbolicTensor = x[:, offset : offset + height, offset : offset + width]
+    return result

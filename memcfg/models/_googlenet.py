@@ -113,13 +113,13 @@ def _inception(
         branches.append(_convolved(y, filters, 3, f"{name}.branch{i}.1", padding=1))
     y = nn.MaxPooling2D(3, 1, padding=1)(x)
     branches.append(_convolved(y, pooled, 1, f"{name}.branch4.1"))
-    found: SymbolicTensor = nn.Concatenate()(branches)
-    return found
+    result: SymbolicTensor = nn.Concatenate()(branches)
+    return result
 
 
 def _auxiliary(x: SymbolicTensor, classes: int, name: str) -> SymbolicTensor:
     """Append a classifier whose gradients reach the layers before it."""
     x = _convolved(adaptive_average(x, 4), 128, 1, f"{name}.conv")
     x = nn.Dense(1024, "relu", name=f"{name}.fc1")(nn.Flatten()(x))
-    found: SymbolicTensor = nn.Dense(classes, name=f"{name}.fc2")(nn.Dropout(0.7)(x))
-    return found
+    result: SymbolicTensor = nn.Dense(classes, name=f"{name}.fc2")(nn.Dropout(0.7)(x))
+    return result

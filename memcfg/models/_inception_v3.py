@@ -116,8 +116,8 @@ def _squares(x: SymbolicTensor, pooled: int, name: str) -> SymbolicTensor:
         _chain(x, f"{name}.branch3x3dbl", (64, 1), (96, 3), (96, 3)),
         _averaged(x, pooled, name),
     ]
-    found: SymbolicTensor = nn.Concatenate()(branches)
-    return found
+    result: SymbolicTensor = nn.Concatenate()(branches)
+    return result
 
 
 def _first_reduction(x: SymbolicTensor, name: str) -> SymbolicTensor:
@@ -127,8 +127,8 @@ def _first_reduction(x: SymbolicTensor, name: str) -> SymbolicTensor:
         _convolved(y, 96, 3, f"{name}.branch3x3dbl_3", 2, 0),
         nn.MaxPooling2D(3, 2)(x),
     ]
-    found: SymbolicTensor = nn.Concatenate()(branches)
-    return found
+    result: SymbolicTensor = nn.Concatenate()(branches)
+    return result
 
 
 def _factored(x: SymbolicTensor, width: int, name: str) -> SymbolicTensor:
@@ -143,8 +143,8 @@ def _factored(x: SymbolicTensor, width: int, name: str) -> SymbolicTensor:
         ),
         _averaged(x, 192, name),
     ]
-    found: SymbolicTensor = nn.Concatenate()(branches)
-    return found
+    result: SymbolicTensor = nn.Concatenate()(branches)
+    return result
 
 
 def _second_reduction(x: SymbolicTensor, name: str) -> SymbolicTensor:
@@ -155,8 +155,8 @@ def _second_reduction(x: SymbolicTensor, name: str) -> SymbolicTensor:
         _convolved(z, 192, 3, f"{name}.branch7x7x3_4", 2, 0),
         nn.MaxPooling2D(3, 2)(x),
     ]
-    found: SymbolicTensor = nn.Concatenate()(branches)
-    return found
+    result: SymbolicTensor = nn.Concatenate()(branches)
+    return result
 
 
 def _widened(x: SymbolicTensor, name: str) -> SymbolicTensor:
@@ -170,8 +170,8 @@ def _widened(x: SymbolicTensor, name: str) -> SymbolicTensor:
     ):
         row = _convolved(y, 384, (1, 3), f"{start}a")
         branches += [row, _convolved(y, 384, (3, 1), f"{start}b")]
-    found: SymbolicTensor = nn.Concatenate()([*branches, _averaged(x, 192, name)])
-    return found
+    result: SymbolicTensor = nn.Concatenate()([*branches, _averaged(x, 192, name)])
+    return result
 
 
 def _auxiliary(x: SymbolicTensor, classes: int) -> SymbolicTensor:
@@ -179,5 +179,5 @@ def _auxiliary(x: SymbolicTensor, classes: int) -> SymbolicTensor:
     x = _convolved(nn.AveragePooling2D(5, 3)(x), 128, 1, "AuxLogits.conv0")
     x = _convolved(x, 768, 5, "AuxLogits.conv1", 1, 0)
     x = nn.GlobalAveragePooling2D()(x)
-    found: SymbolicTensor = nn.Dense(classes, name="AuxLogits.fc")(x)
-    return found
+    result: SymbolicTensor = nn.Dense(classes, name="AuxLogits.fc")(x)
+    return result

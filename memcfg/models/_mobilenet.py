@@ -81,5 +81,5 @@ def mobilenet(
 
 def _normalized(x: SymbolicTensor, name: str) -> SymbolicTensor:
     x = nn.BatchNormalization(name=f"{name}_bn")(x)
-    found: SymbolicTensor = nn.ReLU(6.0, name=f"{name}_relu")(x)
-    return found
+    result: SymbolicTensor = nn.ReLU(6.0, name=f"{name}_relu")(x)
+    return result

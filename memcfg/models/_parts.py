@@ -28,10 +28,10 @@ def batch_normalized(
     x: SymbolicTensor, name: str, epsilon: float = 1e-5
 ) -> SymbolicTensor:
     """Normalise by the batch, with PyTorch's momentum of 0.1 for the new value."""
-    found: SymbolicTensor = nn.BatchNormalization(
+    result: SymbolicTensor = nn.BatchNormalization(
         momentum=0.9, epsilon=epsilon, name=name
     )(x)
-    return found
+    return result
 
 
 def normalized(
@@ -62,8 +62,8 @@ def normalized(
 def ceil_pool(x: SymbolicTensor, pool_size: int, strides: int) -> SymbolicTensor:
     """Take maxima; a last window that begins in the image may end behind it."""
     beyond = tuple((0, -(size - pool_size) % strides) for size in x.sample_shape[:2])
-    found: SymbolicTensor = nn.MaxPooling2D(pool_size, strides, beyond)(x)
-    return found
+    result: SymbolicTensor = nn.MaxPooling2D(pool_size, strides, beyond)(x)
+    return result
 
 
 def adaptive_average(x: SymbolicTensor, size: int) -> SymbolicTensor:

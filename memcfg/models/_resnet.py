@@ -210,8 +210,8 @@ def _basic(x: SymbolicTensor, width: int, strides: int, name: str) -> SymbolicTe
     names = [(f"{name}.conv{i}", f"{name}.bn{i}") for i in (1, 2)]
     y = normalized(x, width, 3, names[0], strides=strides, padding=1)
     y = normalized(y, width, 3, names[1], padding=1, activation=None)
-    found: SymbolicTensor = nn.ReLU()(nn.Add()([y, _shortcut(x, y, strides, name)]))
-    return found
+    result: SymbolicTensor = nn.ReLU()(nn.Add()([y, _shortcut(x, y, strides, name)]))
+    return result
 
 
 def _bottleneck(
@@ -222,8 +222,8 @@ def _bottleneck(
     y = normalized(x, width, 1, names[0])
     y = normalized(y, width, 3, names[1], strides=strides, padding=1)
     y = normalized(y, 4 * width, 1, names[2], activation=None)
-    found: SymbolicTensor = nn.ReLU()(nn.Add()([y, _shortcut(x, y, strides, name)]))
-    return found
+    result: SymbolicTensor = nn.ReLU()(nn.Add()([y, _shortcut(x, y, strides, name)]))
+    return result
 
 
 def _shortcut(

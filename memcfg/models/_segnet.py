@@ -70,13 +70,13 @@ def segnet(
 
 
 def _convolved(x: SymbolicTensor, filters: int, name: str) -> SymbolicTensor:
-    found: SymbolicTensor = nn.Conv2D(
+    result: SymbolicTensor = nn.Conv2D(
         filters, 3, padding=1, kernel_initializer="he_normal", name=name
     )(x)
-    return found
+    return result
 
 
 def _normalized(x: SymbolicTensor, filters: int, name: str) -> SymbolicTensor:
     x = _convolved(x, filters, name)
-    found: SymbolicTensor = nn.ReLU()(batch_normalized(x, f"{name}_bn"))
-    return found
+    result: SymbolicTensor = nn.ReLU()(batch_normalized(x, f"{name}_bn"))
+    return result

@@ -199,8 +199,8 @@ def _head_size(hidden: int, heads: int, function: str) -> int:
 
 
 def _normalized(x: SymbolicTensor, epsilon: float, name: str) -> SymbolicTensor:
-    found: SymbolicTensor = nn.LayerNormalization(epsilon=epsilon, name=name)(x)
-    return found
+    result: SymbolicTensor = nn.LayerNormalization(epsilon=epsilon, name=name)(x)
+    return result
 
 
 def _widened(x: SymbolicTensor, approximate: bool, name: str) -> SymbolicTensor:
@@ -208,7 +208,7 @@ def _widened(x: SymbolicTensor, approximate: bool, name: str) -> SymbolicTensor:
     hidden = x.sample_shape[-1]
     y = nn.Dense(4 * hidden, kernel_initializer=_START, name=f"{name}.dense1")(x)
     y = nn.activations.gelu(y, approximate)
-    found: SymbolicTensor = nn.Dense(
+    result: SymbolicTensor = nn.Dense(
         hidden, kernel_initializer=_START, name=f"{name}.dense2"
     )(y)
-    return found
+    return result

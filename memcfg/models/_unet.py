@@ -104,5 +104,5 @@ def _cropped(x: SymbolicTensor, to: SymbolicTensor) -> SymbolicTensor:
     if not any(beyond):
         return x
     sides = tuple((each // 2, each - each // 2) for each in beyond)
-    found: SymbolicTensor = nn.Cropping2D(sides)(x)
-    return found
+    result: SymbolicTensor = nn.Cropping2D(sides)(x)
+    return result

@@ -73,13 +73,13 @@ def sides(value: Any, axes: int, what: str) -> Sides:
         value = (value,)
     if len(value) != axes:
         raise ValueError(f"{what} has {axes} entries, got {value!r}")
-    found = []
+    result = []
     for each in value:
         both = tuple(each) if isinstance(each, list | tuple) else (each, each)
         if len(both) != 2:
             raise ValueError(f"{what} is one number or two an axis, got {each!r}")
-        found.append((integer(both[0], what, 0), integer(both[1], what, 0)))
-    return tuple(found)
+        result.append((integer(both[0], what, 0), integer(both[1], what, 0)))
+    return tuple(result)
 
 
 def unit_interval(value: Any, what: str) -> float:

@@ -121,7 +121,7 @@ def constructor_arguments(value: Any, *, complete: bool = False) -> dict[str, An
     are to be complete.
     """
     state = getattr(value, "initializers", None) or {}
-    found = {f"{name}_initializer": each for name, each in dict(state).items()}
+    result = {f"{name}_initializer": each for name, each in dict(state).items()}
     left_out = _OF_LAYERS if hasattr(value, "trainable") else ()
     _, *parameters = inspect.signature(type(value).__init__).parameters.values()
     for each in parameters:
@@ -129,7 +129,7 @@ def constructor_arguments(value: Any, *, complete: bool = False) -> dict[str, An
         if name in left_out or each.kind in (each.VAR_KEYWORD, each.VAR_POSITIONAL):
             continue
         if hasattr(value, name):
-            found[name] = getattr(value, name)
+            result[name] = getattr(value, name)
         elif complete:
             kind = type(value).__name__
             raise TypeError(
@@ -137,7 +137,7 @@ def constructor_arguments(value: Any, *, complete: bool = False) -> dict[str, An
                 f"Set self.{name} in {kind}.__init__, or write a get_config that "
                 "returns all arguments"
             )
-    return found
+    return result
 
 
 _counters: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)

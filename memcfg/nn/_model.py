@@ -294,8 +294,8 @@ class Model(FixedAttributes):
         """
         if self._policy is not None:
             return self._policy
-        found = {layer.dtype_policy for layer in self._stacked()}
-        return found.pop() if len(found) == 1 else dtype_policy()
+        result = {layer.dtype_policy for layer in self._stacked()}
+        return result.pop() if len(result) == 1 else dtype_policy()
 
     @dtype_policy.setter
     def dtype_policy(self, value: str | DTypePolicy) -> None:
@@ -765,7 +765,7 @@ class Model(FixedAttributes):
                         "looked at by compile: compile it again",
                         stacklevel=outside(),
                     )
-                found = self._compiled("fit")
+                result = self._compiled("fit")
                 history = History()
                 params = {
                     "verbose": shown,
@@ -776,7 +776,7 @@ class Model(FixedAttributes):
                 with gc.while_fitting():
                     return self._trainer.fit(
                         session,
-                        found,
+                        result,
                         feed,
                         held_feed,
                         numbers,
@@ -921,11 +921,11 @@ class Model(FixedAttributes):
             session = self._load([("predict", source)])
             network = self._built_network()
             samples = source.count(feed.steps)
-            found = Predictions(samples, network.outputs, workspace)
+            result = Predictions(samples, network.outputs, workspace)
             params = {"verbose": shown, "steps": feed.steps}
             listeners = CallbackList(given, self, params)
-            self._trainer.predict(session, feed, found, shown, listeners)
-        return network.gives.pack(found.arrays())
+            self._trainer.predict(session, feed, result, shown, listeners)
+        return network.gives.pack(result.arrays())
 
     @outside_workspaces
     def train_on_batch(
@@ -1047,9 +1047,9 @@ class Model(FixedAttributes):
         """
         session, batch = self._batch("predict", x)
         network = self._built_network()
-        found = Predictions(batch.size, network.outputs, None)
-        session.step("predict", batch, results=found.next_rows(batch.size))
-        return network.gives.pack(found.arrays())
+        result = Predictions(batch.size, network.outputs, None)
+        session.step("predict", batch, results=result.next_rows(batch.size))
+        return network.gives.pack(result.arrays())
 
     @outside_workspaces
     def plan(self, batch_size: int = 32) -> Plan:
@@ -1474,21 +1474,21 @@ class Model(FixedAttributes):
         )
 
     def _compiled(self, what: str) -> CompileConfig:
-        found = self._config
-        if found is None:
+        result = self._config
+        if result is None:
             raise RuntimeError(
                 f"{what} needs a compiled model: call compile(optimizer, loss) first"
             )
-        return found
+        return result
 
     def _built_network(self) -> Network:
-        found = self._network
-        if found is None:
+        result = self._network
+        if result is None:
             raise RuntimeError(
                 f"the shapes of {self.name!r} are not known yet: start it with "
                 "Input(shape), call build(input_shape), or fit or predict first"
             )
-        return found
+        return result
 
     def _built_session(self) -> Session:
         self._built_network()
@@ -1754,15 +1754,15 @@ class _Training:
 
 def _taken_over(network: Network, model: Model) -> dict[str, Floats]:
     """Return values of weights that layers or other models have, by name here."""
-    found: dict[str, Floats] = {}
+    result: dict[str, Floats] = {}
     for weight in network.weights:
         layer, other = weight.layer, weight.layer._model
         if other is not None and other is not model:
-            found[weight.name] = other._read_weight(layer, weight.spec_name)
+            result[weight.name] = other._read_weight(layer, weight.spec_name)
             other._session.lent = True
         elif other is None and weight.spec_name in layer._values:
-            found[weight.name] = layer._values[weight.spec_name]
-    return found
+            result[weight.name] = layer._values[weight.spec_name]
+    return result
 
 
 def _distinct(weights: Iterable[Variable]) -> list[Variable]:

@@ -85,8 +85,8 @@ class Nested(Layer):
         network = self.model._parts.network or self.model._network
         if network is not None:
             return list(network.layers)
-        found = getattr(self.model, "__dict__", {}).values()
-        return list(dict.fromkeys(each for value in found for each in members(value)))
+        result = getattr(self.model, "__dict__", {}).values()
+        return list(dict.fromkeys(each for value in result for each in members(value)))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Become the layer that a copied model is."""

@@ -67,12 +67,12 @@ class Structure:
 def unique(names: Sequence[str]) -> list[str]:
     """Return names of which namesakes are numbered."""
     taken: dict[str, int] = {}
-    found = []
+    result = []
     for name in names:
         number = taken.get(name, 0)
         taken[name] = number + 1
-        found.append(f"{name}_{number}" if number else name)
-    return found
+        result.append(f"{name}_{number}" if number else name)
+    return result
 
 
 def is_array(given: Any) -> bool:

@@ -129,15 +129,15 @@ class Network:
 
     def frozen(self) -> frozenset[str]:
         """Name the weights that are not to be trained."""
-        found = {weight.name for weight in self.weights if not weight.layer.trainable}
+        result = {weight.name for weight in self.weights if not weight.layer.trainable}
         for layer in self.layers:
             if not layer.trainable:
-                found |= {
+                result |= {
                     self.names[leaf, spec.name]
                     for _, leaf in layer._leaves()
                     for spec in leaf.weight_specs or ()
                 }
-        return frozenset(found)
+        return frozenset(result)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy the calls as a list: as deep as the network, Python could not go."""

@@ -111,14 +111,14 @@ class _Writer:
     def document(self, model: Any) -> dict[str, Any]:
         """Return how to build and compile a model."""
         described = self._model(model)
-        found: dict[str, Any] = {"layers": self._layers, "model": described}
-        return {**found, "compile": self._compiled(model)}
+        result: dict[str, Any] = {"layers": self._layers, "model": described}
+        return {**result, "compile": self._compiled(model)}
 
     def _compiled(self, model: Any) -> dict[str, Any] | None:
-        found = model._config
-        if found is None:
+        result = model._config
+        if result is None:
             return None
-        if any(found.modes[2:]):
+        if any(result.modes[2:]):
             warnings.warn(
                 "layer_workspaces are not saved, since they belong to this process: "
                 "compile the loaded model again to have them",
@@ -128,14 +128,14 @@ class _Writer:
         slots = model._built_session().slots
         weights = model._built_network().weights
         return {
-            "optimizer": optimizers.serialize(found.optimizer),
-            "undecayed": list(found.optimizer._excluded),
-            "goals": [self._value(each) for each in found.goals],
-            "memory": _policy_name(found.policy),
-            "times": found.times,
-            "modes": [found.modes.training.value, found.modes.inference.value],
-            "frozen": [each.key for each in weights if each.name in found.frozen],
-            "iterations": found.optimizer._iterations.value,
+            "optimizer": optimizers.serialize(result.optimizer),
+            "undecayed": list(result.optimizer._excluded),
+            "goals": [self._value(each) for each in result.goals],
+            "memory": _policy_name(result.policy),
+            "times": result.times,
+            "modes": [result.modes.training.value, result.modes.inference.value],
+            "frozen": [each.key for each in weights if each.name in result.frozen],
+            "iterations": result.optimizer._iterations.value,
             "state": [[slot.key, list(slot.shape), slot.dtype] for slot in slots],
         }
 
@@ -143,7 +143,7 @@ class _Writer:
         """Describe a model: of layers, or of a class of one's own by its arguments."""
         network = model._built_network()
         kind = type(model).__dict__.get("_saved_as")
-        found = {
+        result = {
             "class": kind or type(model).__name__,
             "name": model.name,
             "kind": model._kind,
@@ -154,12 +154,12 @@ class _Writer:
             shapes = [list(each.sample_shape) for each in network.inputs]
             takes = _describe_structure(network.takes)
             inner = _marks(model._stacked())
-            found |= {"config": self._arguments(model), "inner": inner}
-            return found | {"shapes": shapes, "takes": takes}
+            result |= {"config": self._arguments(model), "inner": inner}
+            return result | {"shapes": shapes, "takes": takes}
         if kind == "Sequential":
             start, stack = network.inputs[0].node.layer, model._stacked()
-            return found | {"layers": [self._place(each) for each in (start, *stack)]}
-        return found | self._network(network)
+            return result | {"layers": [self._place(each) for each in (start, *stack)]}
+        return result | self._network(network)
 
     def _network(self, network: Network) -> dict[str, Any]:
         tensors = [output for node in network.nodes for output in node.outputs]
@@ -194,7 +194,7 @@ class _Writer:
     def _layer(self, layer: Layer) -> dict[str, Any]:
         if isinstance(layer, Nested):
             return {"model": self._model(layer.model), "seed": layer.seed}
-        found: dict[str, Any] = {
+        result: dict[str, Any] = {
             "class": class_name(type(layer)),
             "config": self._arguments(layer),
             "name": layer.name,
@@ -204,14 +204,14 @@ class _Writer:
             "dtype": [layer.dtype_policy.name, layer._policy_said],
         }
         said = getattr(layer, "_call", None)  # of attention: what its calls say
-        found["call"] = None if said is None else list(said)
+        result["call"] = None if said is None else list(said)
         penalties = layer._penalties().items()
-        found["penalties"] = {name: self._value(each) for name, each in penalties}
+        result["penalties"] = {name: self._value(each) for name, each in penalties}
         if isinstance(layer, InputLayer):
-            found["config"]["dtype"] = layer.dtype
+            result["config"]["dtype"] = layer.dtype
         if not is_ours(type(layer)):
-            found["inner"] = _marks(inner_layers(layer))
-        return found
+            result["inner"] = _marks(inner_layers(layer))
+        return result
 
     def _arguments(self, value: Any) -> dict[str, Any]:
         """Return the arguments of a constructor, which are attributes of those names.
@@ -221,10 +221,10 @@ class _Writer:
         kind = type(value)
         get_config = getattr(kind, "get_config", Layer.get_config)
         if get_config is Layer.get_config or is_ours(kind):
-            found = constructor_arguments(value, complete=not is_ours(kind))
+            result = constructor_arguments(value, complete=not is_ours(kind))
         else:
-            found = dict(get_config(value))
-        return {name: self._value(each) for name, each in found.items()}
+            result = dict(get_config(value))
+        return {name: self._value(each) for name, each in result.items()}
 
     def _value(self, value: Any) -> Any:
         if isinstance(value, float | np.integer | np.floating):

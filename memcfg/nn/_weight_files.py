@@ -253,11 +253,11 @@ class WeightFile:
         try:
             _check_names(names, weights, self.where)
             read = self._tensors
-            found = {key: read[name] for name, key in names.items() if key is not None}
+            result = {key: read[name] for name, key in names.items() if key is not None}
             for weight in weights:
-                _check_entry(weight, found[weight.key], self.where)
+                _check_entry(weight, result[weight.key], self.where)
             return [
-                self._bytes(weight.key, *found[weight.key]["data_offsets"])
+                self._bytes(weight.key, *result[weight.key]["data_offsets"])
                 .view(_stored(weight))
                 .reshape(weight.shape)
                 .astype(weight.dtype, copy=False)

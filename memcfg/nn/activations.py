@@ -514,10 +514,10 @@ def get(identifier: Any) -> Callable[..., Any]:
     if identifier is None:
         return linear
     if callable(identifier):
-        found: Callable[..., Any] = identifier
-        return found
+        result: Callable[..., Any] = identifier
+        return result
     if identifier not in __all__ or identifier == "get":
         raise unknown("activation", str(identifier), sorted(set(__all__) - {"get"}))
-    found = globals()[identifier]
-    assert callable(found)
-    return found
+    result = globals()[identifier]
+    assert callable(result)
+    return result

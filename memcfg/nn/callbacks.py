@@ -324,16 +324,16 @@ class CallbackList:
 
 def check_callbacks(given: Any) -> list[Callback]:
     """Return callbacks as a list; TypeError for what is none."""
-    found = [] if given is None else given
-    found = list(found) if isinstance(found, list | tuple) else [found]
-    for each in found:
+    result = [] if given is None else given
+    result = list(result) if isinstance(result, list | tuple) else [result]
+    for each in result:
         if not isinstance(each, Callback):
             hint = ": call it" if isinstance(each, type) else ""
             raise TypeError(
                 f"callbacks are instances of memcfg.nn.callbacks.Callback, not {each!r}"
                 + hint
             )
-    return found
+    return result
 
 
 class History(Callback):
@@ -420,15 +420,15 @@ class _Monitor(Callback):
 
     def current(self, logs: Mapping[str, Any], what: str) -> float | None:
         """Return the number; None, with a warning, where the logs have none."""
-        found: float | None = logs.get(self.monitor)
-        if found is None:
+        result: float | None = logs.get(self.monitor)
+        if result is None:
             warnings.warn(
                 f"{type(self).__name__} {what} {self.monitor!r}, which is not "
                 f"available; available are {', '.join(logs) or 'none'}",
                 RuntimeWarning,
                 stacklevel=outside(),
             )
-        return found
+        return result
 
 
 class EarlyStopping(_Monitor):

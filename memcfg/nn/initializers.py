@@ -575,5 +575,5 @@ def get_initializer(initializer: Any) -> Initializer:
             f"an initializer is a name or an object such as GlorotUniform(), not "
             f"{initializer!r}"
         )
-    found: Initializer = initializer
-    return found
+    result: Initializer = initializer
+    return result

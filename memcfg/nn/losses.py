@@ -360,9 +360,9 @@ class Loss(FixedAttributes):
             "name": snake_case(type(self).__name__),
             "reduction": "sum_over_batch_size",
         }
-        found = super()._settings()
-        own = {name: value for name, value in found.items() if name not in usual}
-        return own | {n: found[n] for n in usual if found[n] != usual[n]}
+        result = super()._settings()
+        own = {name: value for name, value in result.items() if name not in usual}
+        return own | {n: result[n] for n in usual if result[n] != usual[n]}
 
 
 class _Function(Loss):
@@ -1097,10 +1097,10 @@ class SparseCategoricalCrossentropy(Loss):
         return terms("multiply", (counts, wide))
 
     def _settings(self) -> dict[str, Any]:
-        found = super()._settings()
+        result = super()._settings()
         if self.ignore_class is None:
-            del found["ignore_class"]
-        return found
+            del result["ignore_class"]
+        return result
 
 
 class Tversky(Loss):
@@ -1269,10 +1269,10 @@ KNOWN = tuple(dict.fromkeys(_LOSSES.values()))  # Keras's
 def get_loss(loss: Any) -> Loss:
     """Return the loss that an entry of `compile`'s argument means."""
     if isinstance(loss, str):
-        found = _LOSSES.get(loss) or _LOSSES.get(loss.lower())
-        if found is None:
+        result = _LOSSES.get(loss) or _LOSSES.get(loss.lower())
+        if result is None:
             raise unknown("loss", loss, sorted(n for n in _LOSSES if n.islower()))
-        return found()
+        return result()
     if isinstance(loss, type) and issubclass(loss, Loss):
         return loss()
     if isinstance(loss, Loss):

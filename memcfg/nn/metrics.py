@@ -1590,13 +1590,13 @@ def get_metric(
             return kinds[0](name=metric)
         labels = target is None or target.dtype == "int32"
         return kinds[1 if labels else 2](name=metric)
-    found = _METRICS.get(metric) or _METRICS.get(metric.lower())
-    if found is None:
+    result = _METRICS.get(metric) or _METRICS.get(metric.lower())
+    if result is None:
         known = sorted({*_BY_OUTPUT, *(name for name in _METRICS if name.islower())})
         raise unknown("metric", metric, known)
     try:
-        return found(name=metric)
+        return result(name=metric)
     except TypeError:
         raise ValueError(
-            f"the metric {metric!r} needs arguments: pass a {found.__name__}(...)"
+            f"the metric {metric!r} needs arguments: pass a {result.__name__}(...)"
         ) from None

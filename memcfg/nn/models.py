@@ -176,14 +176,14 @@ def _state_of(settings: Any) -> tuple[int | None, list[Entry]]:
 
 def _known_classes() -> dict[str, type]:
     """Return the classes of memcfg.nn that a file may name."""
-    found: dict[str, type] = {}
+    result: dict[str, type] = {}
     left: list[type] = [*SAVED]
     while left:
         kind = left.pop()
         left += type.__subclasses__(kind)
         if is_ours(kind) and kind is not Nested:
-            found[class_name(kind)] = kind
-    return found | {old: found[new] for old, new in _RENAMED.items()}
+            result[class_name(kind)] = kind
+    return result | {old: result[new] for old, new in _RENAMED.items()}
 
 
 class _Reader:
@@ -238,7 +238,7 @@ class _Reader:
         layer = self._object(given)
         if not isinstance(layer, Layer):
             raise FormatError(f"{self._where}: {given['class']!r} is no layer")
-        found: Layer = layer
+        result: Layer = layer
         object.__setattr__(layer, "name", _name(given["name"]))
         object.__setattr__(layer, "named", read_flag(given["named"], "named"))
         if given["call"] is not None and isinstance(layer, ATTENTION):
@@ -251,7 +251,7 @@ class _Reader:
         _set_policy(layer, given.get("dtype", _FLOAT32))
         if "inner" in given:
             self._marked.append((layer, given["inner"]))
-        return found
+        return result
 
     def _model(self, given: Any) -> Model:
         kind = given["class"]
@@ -343,13 +343,13 @@ class _Reader:
         return self._object(given)
 
     def _function(self, name: Any) -> Any:
-        found = self._custom.get(name)
-        if not callable(found):
+        result = self._custom.get(name)
+        if not callable(result):
             raise FormatError(
                 f"{self._where}: the function {name!r} is not known: pass it, "
                 f"custom_objects={{{name!r}: {name}}}"
             )
-        return found
+        return result
 
 
 def _too_many(where: str) -> FormatError:

@@ -173,14 +173,14 @@ def _documented(function: Callable[..., Any]) -> Callable[..., Any]:
 def _axis(x: SymbolicTensor, axis: Any, rank: int | None = None) -> int:
     """Return an axis from 0; ValueError if it is the batch."""
     rank = len(x.shape) if rank is None else rank
-    found = integer(axis, "an axis", None)
+    result = integer(axis, "an axis", None)
     weight = isinstance(x, WeightTensor)
-    if not -rank <= found < rank or (found % rank == 0 and not weight):
+    if not -rank <= result < rank or (result % rank == 0 and not weight):
         raise ValueError(
             f"axis {axis} of {x!r}: the axes are 1 to {rank - 1}, and the first is the "
             "batch, which stays whole"
         )
-    return found % rank
+    return result % rank
 
 
 def _binary(kind: str, x1: Any, x2: Any) -> Any:
@@ -432,8 +432,8 @@ def std(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
 @_documented
 def shape(x: Any) -> tuple[int | None, ...]:
     """Return the shape; None is a batch of any size."""
-    found: tuple[int | None, ...] = x.shape
-    return found
+    result: tuple[int | None, ...] = x.shape
+    return result
 
 
 @_documented

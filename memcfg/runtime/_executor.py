@@ -140,8 +140,8 @@ class Executor:
     @property
     def _loaded(self) -> _Contents:
         """What is loaded: nothing, once the arena that had it has been freed."""
-        found = self._contents
-        return _NOTHING if found.arena is None or found.arena.freed else found
+        result = self._contents
+        return _NOTHING if result.arena is None or result.arena.freed else result
 
     @property
     def _specs(self) -> Mapping[str, ProgramSpec]:
@@ -306,8 +306,8 @@ class Executor:
             try:
                 planned_spec(graph, without_lessons(policy), budget)
             except InfeasiblePlanError as error:
-                found = budget.refusal("", error)
-                return found.smallest_limit_bytes if found.is_smallest else None
+                result = budget.refusal("", error)
+                return result.smallest_limit_bytes if result.is_smallest else None
             except (PlanError, GraphError):
                 pass
             return None
@@ -591,8 +591,8 @@ class Executor:
             If there is no such program.
         """
         with self.lock.turn():
-            found = self.prepare(program) if verify else self._program(program)
-            return found.report(program, verify=verify)
+            result = self.prepare(program) if verify else self._program(program)
+            return result.report(program, verify=verify)
 
     def reconsider(self, name: str) -> None:
         """Judge a program's plan by its first steps, beside others that may be faster.
@@ -695,14 +695,14 @@ class Executor:
 
         No turn is taken: they are those of one moment.
         """
-        found = self._settled
-        return {} if found is None else found.kept
+        result = self._settled
+        return {} if result is None else result.kept
 
     @property
     def is_amid_step(self) -> bool:
         """Whether a step that is not planned has begun; no turn is taken."""
-        found = self._settled
-        return found is not None and found.is_amid_step
+        result = self._settled
+        return result is not None and result.is_amid_step
 
     def free_kept(self) -> None:
         """Free the buffers that are kept for the next step, which takes them again."""
@@ -809,9 +809,9 @@ class Executor:
         return made
 
     def _made(self, name: str, spec: ProgramSpec) -> Program:
-        found = self._programs.get(name)
-        if found is not None and found.spec is spec:
-            return found
+        result = self._programs.get(name)
+        if result is not None and result.spec is spec:
+            return result
         arena, tiers = self._arena.get(), self._tiers.spaces
         return Program(
             spec, arena, tiers, self.device, self.name, self._packed, self._files

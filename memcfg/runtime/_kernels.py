@@ -168,24 +168,24 @@ class Kernels:
             kernel = self._packings[index].kernel
             own = Algorithm(kernel.algorithm, op.seconds, kernel.scratch_bytes)
             return replace(op, scratch_bytes=own.scratch_bytes, algorithms=(own,))
-        found = tuple(
+        result = tuple(
             Algorithm(name, seconds or op.seconds, scratch)
             for name, scratch, seconds in rows
         )
-        return replace(op, scratch_bytes=found[0].scratch_bytes, algorithms=found)
+        return replace(op, scratch_bytes=result[0].scratch_bytes, algorithms=result)
 
 
 def _tiers(device: Device) -> tuple[Tier, ...]:
     """Return what a device has of tiers; nominal bandwidths where none is stated."""
     spill = device.spill
-    found = []
+    result = []
     for name in device.tiers:
         place = spill.at(name)
         nominal = NOMINAL_COPY.get(name, NOMINAL_COPY["file"])  # one of several
         rate = place.bandwidth or nominal
         stated = bool(spill.places)
-        found.append(Tier(name, rate, place.limit_bytes, is_stated=stated))
-    return tuple(found)
+        result.append(Tier(name, rate, place.limit_bytes, is_stated=stated))
+    return tuple(result)
 
 
 def _copy_rates(device: Device) -> dict[str, float]:

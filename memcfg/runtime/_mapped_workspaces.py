@@ -30,9 +30,9 @@ class MappedWorkspaces:
 
         Raises OSError, or WorkspaceConfigError if the file is longer than it may be.
         """
-        found = self._files.get(buffer)
-        if found is not None and not found.closed:
-            return found
+        result = self._files.get(buffer)
+        if result is not None and not result.closed:
+            return result
         config = buffer.config
         assert config is not None
         path = config.path

@@ -105,7 +105,7 @@ def _candidates(graph: Graph, kernels: Kernels) -> list[_Packable]:
         for tensor in graph.persistent
         if graph.tensors[tensor].role == "parameter" and tensor not in changed
     }
-    found: dict[tuple[tuple[int, ...], object], tuple[Packing, list[int]]] = {}
+    result: dict[tuple[tuple[int, ...], object], tuple[Packing, list[int]]] = {}
     for index, op in enumerate(graph.ops):
         if constant.isdisjoint(op.inputs):
             continue
@@ -116,10 +116,10 @@ def _candidates(graph: Graph, kernels: Kernels) -> list[_Packable]:
         if not constant.issuperset(weights):
             continue
         key = (weights, kernels.signature(index))
-        found.setdefault(key, (packing, []))[1].append(index)
+        result.setdefault(key, (packing, []))[1].append(index)
     return [
         _Packable(weights, tuple(ops), packing)
-        for (weights, _), (packing, ops) in found.items()
+        for (weights, _), (packing, ops) in result.items()
     ]
 
 

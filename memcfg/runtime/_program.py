@@ -157,18 +157,18 @@ class Program:
     def _array(self, tensor: int, place: _Place, *, at_end: bool) -> npt.NDArray[Any]:
         """Return an operand, or host memory with its value of the last run."""
         device, arena, (space, offset) = self.device, self.arena, place
-        found = self.graph.tensors[tensor]
-        shape, dtype = found.shape or (), array_dtype(found.dtype or "uint8").str
+        result = self.graph.tensors[tensor]
+        shape, dtype = result.shape or (), array_dtype(result.dtype or "uint8").str
         if space:
             buffer = self._loop.buffer(space)
             if buffer is None:  # a guard has stopped the run before
-                raise KeyError(f"tensor {found.name!r} was not computed")
+                raise KeyError(f"tensor {result.name!r} was not computed")
             return np.ndarray(shape, dtype, memoryview(buffer), offset)
-        if (found.name, at_end) in self._staged:
-            return self._staged[found.name, at_end][1]
+        if (result.name, at_end) in self._staged:
+            return self._staged[result.name, at_end][1]
         array = device.staging(arena, offset, shape, dtype)
         if device.space != "host":
-            self._staged[found.name, at_end] = (offset, array)
+            self._staged[result.name, at_end] = (offset, array)
             device.read(arena, offset, array)
         return array
 
@@ -266,12 +266,12 @@ class Program:
                 way = action.tier, type(action)
                 nbytes[way] += self.graph.tensors[action.tensor].nbytes
                 seconds[way] += max(least[self.instructions[index]], _SHORTEST)
-        found: dict[Copied, float] = {}
+        result: dict[Copied, float] = {}
         for (tier, kind), moved in nbytes.items():
             if moved:
                 key = Copied(tier)
-                found[key] = max(found.get(key, 0.0), seconds[tier, kind] / moved)
-        return found
+                result[key] = max(result.get(key, 0.0), seconds[tier, kind] / moved)
+        return result
 
     def rates(self) -> dict[str, float]:
         """Return the bytes a second that lanes copied in the timed steps, by tier.
@@ -312,9 +312,9 @@ class Program:
                 seconds = seconds if seconds > shortest else 0.0
             now[queue] = begin + seconds
             schedule.append(planning.Scheduled(index, queue, begin, now[queue]))
-        found = planning.simulate(self.graph, plan)
+        result = planning.simulate(self.graph, plan)
         return replace(
-            found, schedule=tuple(schedule), elapsed_seconds=self.least_seconds
+            result, schedule=tuple(schedule), elapsed_seconds=self.least_seconds
         )
 
     def settle(self, spec: ProgramSpec) -> None:
@@ -481,14 +481,14 @@ class Program:
         spec = self.spec
         if spec.mode is None or tensor in spec.graph.persistent:
             return 0, offset
-        found = spec.placement.tensors.get(tensor)
-        return None if found is None else self._in_buffer(found)
+        result = spec.placement.tensors.get(tensor)
+        return None if result is None else self._in_buffer(result)
 
     def _scratch(self, action: planning.Compute) -> _Place | None:
         """Return where an op's scratch lies."""
-        found = self.spec.placement.scratch.get(action.op)
-        if found is not None:
-            return self._in_buffer(found)
+        result = self.spec.placement.scratch.get(action.op)
+        if result is not None:
+            return self._in_buffer(result)
         return None if action.scratch_offset is None else (0, action.scratch_offset)
 
     def _compile(self, index: int, action: planning.Action, readers: Readers) -> None:
@@ -574,14 +574,14 @@ class Program:
 
     def codings(self) -> tuple[CodingEntry, ...]:
         """Return what each encoding of the plan was given, and did."""
-        found = []
+        result = []
         for instruction, action in self._codes.all:
             runs, raw, used = self._loop.coded(instruction)
             own = self.graph.tensors[action.tensor]
             codec, planned = action.codec or "", action.nbytes or 0
             entry = (own.name, codec, own.nbytes, planned, used, runs, raw)
-            found.append(CodingEntry(*entry))
-        return tuple(found)
+            result.append(CodingEntry(*entry))
+        return tuple(result)
 
     def _touch(self, place: _Place, nbytes: int) -> None:
         space, offset = place
@@ -788,7 +788,7 @@ def _live_by_op(program: Program) -> list[_Live]:
     graph, plan = program.graph, program.spec.plan
     places: dict[int, _Place] = {}  # by tensor
     encoded: dict[int, tuple[_Place, int, str]] = {}  # tensor -> its encoding
-    found: list[_Live] = []
+    result: list[_Live] = []
     for action in plan.actions:
         match action:
             case planning.Alloc(tensor, offset):
@@ -810,22 +810,22 @@ def _live_by_op(program: Program) -> list[_Live]:
                 used = _ranges(graph, plan.alignment, places)
                 used += _scratch_range(program, action)
                 op = graph.ops[action.op]
-                found.append(_Live(op, (*used, *encoded.values())))
+                result.append(_Live(op, (*used, *encoded.values())))
             case _:
                 pass
-    return found
+    return result
 
 
 def _ranges(
     graph: Graph, line: int, places: dict[int, _Place]
 ) -> list[tuple[_Place, int, str]]:
-    found: dict[_Place, tuple[_Place, int, str]] = {}
+    result: dict[_Place, tuple[_Place, int, str]] = {}
     for tensor, place in places.items():
         entry = graph.tensors[tensor]
         nbytes = align_up(entry.nbytes, line)
-        if place not in found or nbytes > found[place][1]:
-            found[place] = (place, nbytes, entry.role)
-    return list(found.values())
+        if place not in result or nbytes > result[place][1]:
+            result[place] = (place, nbytes, entry.role)
+    return list(result.values())
 
 
 def _scratch_range(

@@ -99,11 +99,11 @@ def program_specs(
     left = budget.beside(aside, enough)
     for name, spec in sorted(laid_out.items(), key=lambda row: -row[1].buffer_bytes):
         left.check(name, spec.arena_bytes, planning.lower_bound(spec.graph))
-    found: dict[str, ProgramSpec] = {
+    result: dict[str, ProgramSpec] = {
         **laid_out,
         **_planned_all(rest, policy, left, known),
     }
-    return {name: found[name] for name in graphs}
+    return {name: result[name] for name in graphs}
 
 
 def _planned_all(
@@ -179,16 +179,16 @@ def planned_spec(source: Graph, policy: PolicyLike, budget: Budget) -> ProgramSp
     lessons = lessons_of(policy) if budget.times == "measured" else None
     if lessons is not None:
         first = lessons.first
-        found = None
+        result = None
         with suppress(InfeasiblePlanError, PlanError):  # later steps may need less
-            found = plan_packed(
+            result = plan_packed(
                 source,
                 kernels,
                 lambda graph: first(graph, budget.nbytes),
                 budget.nbytes,
             )
-        if found is not None:
-            spec = _spec(source, found, policy, budget)
+        if result is not None:
+            spec = _spec(source, result, policy, budget)
             return replace(spec, passive=spec.timed)
 
     def planned(graph: Graph) -> planning.Plan:
@@ -200,8 +200,8 @@ def planned_spec(source: Graph, policy: PolicyLike, budget: Budget) -> ProgramSp
             raise TypeError(f"a policy returns a Plan, not {type(plan).__name__}")
         return plan
 
-    found = plan_packed(source, kernels, planned, budget.nbytes)
-    return _spec(source, found, policy, budget)
+    result = plan_packed(source, kernels, planned, budget.nbytes)
+    return _spec(source, result, policy, budget)
 
 
 def _spec(

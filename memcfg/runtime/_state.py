@@ -48,22 +48,22 @@ class ModelArena:
     @property
     def nbytes(self) -> int:
         """Its size in bytes; 0 while there is none."""
-        found = self.now
-        return 0 if found is None else found.nbytes
+        result = self.now
+        return 0 if result is None else result.nbytes
 
     @property
     def now(self) -> Arena | None:
         """The arena, if there is one: a freed one is none."""
-        found = self._arena
-        return None if found is None or found.freed else found
+        result = self._arena
+        return None if result is None or result.freed else result
 
     def get(self) -> Arena:
         """Return the arena."""
-        found = self.now
-        if found is None:
+        result = self.now
+        if result is None:
             drop_ended()  # which may hold what there is no room for
-            found = self._arena = self._pool.arena(tag=model_tag(self._owner))
-        return found
+            result = self._arena = self._pool.arena(tag=model_tag(self._owner))
+        return result
 
     def has_room(self, nbytes: int) -> bool:
         """Return whether it can be so large where it is; a block cannot grow."""

@@ -19,8 +19,8 @@ def _require_torch() -> None:
             f"memcfg.torch needs PyTorch {_TEXT} or later: `pip install torch` "
             f"({error})"
         ) from None
-    found = re.match(r"(\d+)\.(\d+)", torch.__version__)
-    if found is None or (int(found[1]), int(found[2])) < _OLDEST:
+    match = re.match(r"(\d+)\.(\d+)", torch.__version__)
+    if match is None or (int(match[1]), int(match[2])) < _OLDEST:
         raise MissingDependencyError(
             f"memcfg.torch needs PyTorch {_TEXT} or later, and {torch.__version__} is "
             "installed: `pip install --upgrade torch`"

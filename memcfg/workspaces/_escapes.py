@@ -159,13 +159,13 @@ class _Search:
 
     def _placement(self, array: np.ndarray[Any, Any]) -> Placement | None:
         """Return where an array lies that outlives this cycle, or the ring's page."""
-        found = placement_of(array)
-        if found is None or found.scope is not self._scope:
+        result = placement_of(array)
+        if result is None or result.scope is not self._scope:
             return None
         if self._ring:
-            return found if found.kind == "retired" else None
-        mine = found.generation == self.generation and found.kind != "outside"
-        return found if mine else None
+            return result if result.kind == "retired" else None
+        mine = result.generation == self.generation and result.kind != "outside"
+        return result if mine else None
 
 
 def _is_hidden(value: object) -> bool:

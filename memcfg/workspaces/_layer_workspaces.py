@@ -609,8 +609,8 @@ class LayerWorkspaceMgr:
             What the arrays are for.
         """
         target = self._target(kind)
-        found = None if target is None else self._source.get(target.name)
-        return target is None or (found is not None and found.is_open)
+        result = None if target is None else self._source.get(target.name)
+        return target is None or (result is not None and result.is_open)
 
     def assert_open(self, kind: ArrayType | str, message: str = "") -> None:
         """Raise WorkspaceError unless the workspace of a kind of array is open.
@@ -686,14 +686,14 @@ class LayerWorkspaceMgr:
 
     def _target(self, kind: ArrayType | str) -> _Target | None:
         """Return a kind's workspace; WorkspaceError if it is not configured."""
-        found = _checked(kind)
-        if found not in self._targets:
+        result = _checked(kind)
+        if result not in self._targets:
             raise WorkspaceError(
-                f"no workspace is configured for array type {found.name}: call "
-                f"set(ArrayType.{found.name}, name, config), "
-                f"no_workspace_for(ArrayType.{found.name}), or one of the defaults"
+                f"no workspace is configured for array type {result.name}: call "
+                f"set(ArrayType.{result.name}, name, config), "
+                f"no_workspace_for(ArrayType.{result.name}), or one of the defaults"
             )
-        return self._targets[found]
+        return self._targets[result]
 
     def _made(self, name: str | None, config: WorkspaceConfig | None) -> _Target | None:
         """Check a workspace; one name has one configuration."""

@@ -70,24 +70,24 @@ def workspace(
     (3, True)
     >>> mc.destroy_all_workspaces()
     """
-    found = names_here().get(name)
-    if found is not None and found._is_orphaned:
-        found.destroy()
-        found = None
-    if found is None:
+    result = names_here().get(name)
+    if result is not None and result._is_orphaned:
+        result.destroy()
+        result = None
+    if result is None:
         return Workspace(config, name, resource=resource)
-    if config is not None and checked_config(config) != found.config:
+    if config is not None and checked_config(config) != result.config:
         raise WorkspaceConfigError(
             f"workspace {name!r} has another configuration: "
-            f"{_differences(found, config)}. Leave the configuration out, or call "
+            f"{_differences(result, config)}. Leave the configuration out, or call "
             f"memcfg.workspace({name!r}).destroy() first."
         )
-    if resource is not None and resource is not found.resource:
+    if resource is not None and resource is not result.resource:
         raise WorkspaceConfigError(
-            f"workspace {name!r} is in {found.resource!r}, not in {resource!r}. Leave "
+            f"workspace {name!r} is in {result.resource!r}, not in {resource!r}. Leave "
             f"the resource out, or call memcfg.workspace({name!r}).destroy() first."
         )
-    return found
+    return result
 
 
 get_workspace = workspace  # ND4J's name
@@ -103,8 +103,8 @@ def workspace_exists(name: str, *, is_open: bool = False) -> bool:
     is_open : bool, default False
         Whether it must be open, too.
     """
-    found = names_here().get(name)
-    return found is not None and (found.is_open or not is_open)
+    result = names_here().get(name)
+    return result is not None and (result.is_open or not is_open)
 
 
 def list_workspaces() -> list[Workspace | ModelWorkspace]:
@@ -117,10 +117,10 @@ def list_workspaces() -> list[Workspace | ModelWorkspace]:
         descriptions, those that models in mode "single" or "separate" keep for their
         next step, if this thread ran their last one.
     """
-    found: list[Workspace | ModelWorkspace] = [*names_here().values()]
+    result: list[Workspace | ModelWorkspace] = [*names_here().values()]
     for holder in workspace_holders.alive():
-        found += holder.workspaces(of_this_thread=True)
-    return found
+        result += holder.workspaces(of_this_thread=True)
+    return result
 
 
 def destroy_all_workspaces(thread: str = "current") -> None:
@@ -180,7 +180,7 @@ def destroy_all_workspaces(thread: str = "current") -> None:
 
 def _holders_to_free(*, of_this_thread: bool) -> list[WorkspaceHolder]:
     """Find the models that keep workspaces; none of them may be amid a step."""
-    found = []
+    result = []
     for holder in workspace_holders.alive():
         kept = holder.workspaces(of_this_thread=of_this_thread)
         if not kept:
@@ -191,8 +191,8 @@ def _holders_to_free(*, of_this_thread: bool) -> list[WorkspaceHolder]:
                 f"{kept[0].thread_id}, which uses its workspaces. Call this between "
                 "two steps."
             )
-        found.append(holder)
-    return found
+        result.append(holder)
+    return result
 
 
 def summary() -> str:
@@ -215,9 +215,9 @@ def summary() -> str:
     loop: closed, 0 cycles; page 1.27 KiB (1300 B), spilled 0 B, pinned 0 B
     >>> mc.destroy_all_workspaces()
     """
-    found = list_workspaces()
-    count = f"{len(found) or 'No'} workspace{'s' if len(found) != 1 else ''}"
-    return "\n".join([f"{count} of this thread", *map(_line, found)])
+    result = list_workspaces()
+    count = f"{len(result) or 'No'} workspace{'s' if len(result) != 1 else ''}"
+    return "\n".join([f"{count} of this thread", *map(_line, result)])
 
 
 def _line(each: Workspace | ModelWorkspace) -> str:

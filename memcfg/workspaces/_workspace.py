@@ -563,12 +563,12 @@ _here = threading.local()
 
 def names_here() -> Names:
     """Return the workspaces of the running thread."""
-    found: Names | None = getattr(_here, "names", None)
-    if found is None:
-        found = Names()
-        _everywhere.add(found)
-        _here.names = found
-    return found
+    result: Names | None = getattr(_here, "names", None)
+    if result is None:
+        result = Names()
+        _everywhere.add(result)
+        _here.names = result
+    return result
 
 
 def all_names() -> list[Names]:

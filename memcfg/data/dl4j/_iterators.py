@@ -588,10 +588,10 @@ def as_iterator(base: Any) -> DataSetIterator:
 
 def attribute_below(iterator: DataSetIterator, below: str, name: str) -> Any:
     """Return an attribute of what an iterator is over, which it keeps by a name."""
-    if name.startswith("_") or (found := getattr(iterator, below)) is None:
+    if name.startswith("_") or (result := getattr(iterator, below)) is None:
         raise AttributeError(f"{type(iterator).__name__} has no attribute {name!r}")
     try:
-        return getattr(found, name)
+        return getattr(result, name)
     except AttributeError as error:
         raise AttributeError(
             f"{name!r} is no attribute of the iterator, nor of what it is over "

@@ -93,10 +93,10 @@ def as_leaf(value: Any, *, swap: bool = True) -> npt.NDArray[Any]:
     number = _as_number(value)
     if number is not None:
         return np.asarray(number)
-    found = _narrow(as_array(value), value)
-    if swap and not found.dtype.isnative:
-        return found.astype(found.dtype.newbyteorder("="))
-    return found
+    result = _narrow(as_array(value), value)
+    if swap and not result.dtype.isnative:
+        return result.astype(result.dtype.newbyteorder("="))
+    return result
 
 
 def as_array(value: Any) -> npt.NDArray[Any]:
@@ -110,7 +110,7 @@ def as_array(value: Any) -> npt.NDArray[Any]:
             f"{type(value).__name__} ({value!r:.80})"
         )
     try:
-        found = np.asarray(value)
+        result = np.asarray(value)
     except ValueError as error:
         arrays = listed and any(isinstance(row, np.ndarray) for row in value)
         hint = "; arrays side by side are a tuple: (x, y)" if arrays else ""
@@ -118,8 +118,8 @@ def as_array(value: Any) -> npt.NDArray[Any]:
             f"a list is to be rectangular, with rows of one length{hint}: "
             f"{value!r:.120}"
         ) from error
-    _check_dtype(found, value)
-    return found
+    _check_dtype(result, value)
+    return result
 
 
 def as_scalars(array: npt.NDArray[Any]) -> Any:

@@ -187,19 +187,19 @@ def _as_size(size: Any) -> int | None:
         return None
     if isinstance(size, bool):
         raise TypeError("a bool is no size")
-    found = operator.index(size)
-    if found < 0:
-        raise ValueError(f"a size is not negative, got {found}; None is any size")
-    return found
+    result = operator.index(size)
+    if result < 0:
+        raise ValueError(f"a size is not negative, got {result}; None is any size")
+    return result
 
 
 def _as_dtype(dtype: Any) -> np.dtype[Any]:
     if dtype is None:
         raise TypeError("a spec needs a dtype, got None")
-    found: np.dtype[Any] = np.dtype(dtype)
-    if found.hasobject or found.kind == "V":
+    result: np.dtype[Any] = np.dtype(dtype)
+    if result.hasobject or result.kind == "V":
         raise TypeError(
-            f"a dataset holds numbers, text and dates, not arrays of dtype {found}; "
+            f"a dataset holds numbers, text and dates, not arrays of dtype {result}; "
             "use a dict for fields"
         )
-    return found.newbyteorder("=")
+    return result.newbyteorder("=")

@@ -112,9 +112,9 @@ def _sorted_keys(nest: Mapping[Any, Any]) -> list[Any]:
 
 def _packed(like: Any, leaves: Iterator[Any]) -> Any:
     if isinstance(like, Mapping):
-        found = {key: _packed(like[key], leaves) for key in _sorted_keys(like)}
+        result = {key: _packed(like[key], leaves) for key in _sorted_keys(like)}
         kind = OrderedDict if isinstance(like, OrderedDict) else dict
-        return kind((key, found[key]) for key in like)
+        return kind((key, result[key]) for key in like)
     if isinstance(like, tuple):
         parts = [_packed(child, leaves) for child in like]
         return type(like)(*parts) if hasattr(like, "_fields") else tuple(parts)

@@ -94,11 +94,11 @@ class SharedSource(Shared, Generic[S]):
         self.notice_fork()
         with self._reading:
             source = self._source
-            found = None if source is None or self._closed else reader(source)
+            result = None if source is None or self._closed else reader(source)
             del source
         if self._closed:
             self._release()
-        return found
+        return result
 
     def close(self) -> None:
         """Read no more; who reads now closes the source then."""

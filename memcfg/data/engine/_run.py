@@ -200,8 +200,8 @@ class Budget:
         self.changes += kept
 
     def _others(self, owner: object) -> int:
-        found = sum(self._threads.copy().values())
-        return found - self._threads.get(id(owner), 0)
+        result = sum(self._threads.copy().values())
+        return result - self._threads.get(id(owner), 0)
 
     def _note(self, table: dict[int, int], owner: object, number: int) -> None:
         key = id(owner)

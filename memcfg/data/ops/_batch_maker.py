@@ -248,12 +248,12 @@ class StackingMaker(BatchMaker):
         self, first: Any, elements: Iterator[Any], target: AbstractContextManager[Any]
     ) -> Any:
         others = map(partial(apply, self.function), islice(elements, self.max_size - 1))
-        found = [first, *others]
-        if len(found) < self.min_size:
+        result = [first, *others]
+        if len(result) < self.min_size:
             return None
-        self.is_certain = len(found) == self.max_size
+        self.is_certain = len(result) == self.max_size
         with target:
-            return stacked_elements(found)
+            return stacked_elements(result)
 
 
 def stacked_elements(elements: list[Any]) -> Any:

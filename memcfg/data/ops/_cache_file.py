@@ -161,12 +161,12 @@ class _Reader:
     def _form(self) -> _Form:
         text = self._take(*_UINT32.unpack(self._take(4)))
         self._check(zlib.crc32(text))
-        found, dtypes = _read_form(text, self._template)
-        if not (self._spec is None or _is_of(found, self._spec)):
+        result, dtypes = _read_form(text, self._template)
+        if not (self._spec is None or _is_of(result, self._spec)):
             raise ValueError(
-                f"its elements are {found}, those of the dataset {self._spec}"
+                f"its elements are {result}, those of the dataset {self._spec}"
             )
-        return found, dtypes
+        return result, dtypes
 
     def _element(self) -> Any:
         head = self._take(4)

@@ -156,7 +156,7 @@ class _Padding:
 
 def _paddings_of(shapes: Any, values: Any, like: Any) -> list[_Padding]:
     """Read what the user said for elements like one, or of a spec."""
-    leaves, found = flatten(like), []
+    leaves, result = flatten(like), []
     sizes = [None] * len(leaves) if shapes is None else _padded_shapes(shapes, like)
     parts = zip(leaves, sizes, _scalars(values, like), strict=True)
     for number, (leaf, size, value) in enumerate(parts):
@@ -172,8 +172,8 @@ def _paddings_of(shapes: Any, values: Any, like: Any) -> list[_Padding]:
                 f"the padded shape {list(size)} is not compatible with shape "
                 f"{list(leaf.shape)} of component {number}"
             )
-        found.append(_Padding(number, size, _scalar(value, leaf.dtype)))
-    return found
+        result.append(_Padding(number, size, _scalar(value, leaf.dtype)))
+    return result
 
 
 def _padded_shapes(shapes: Any, like: Any) -> list[tuple[int | None, ...]]:
@@ -224,14 +224,14 @@ def _up_to(like: Any, nest: Any, what: str) -> list[Any]:
 def _as_padded_shape(shape: Any) -> tuple[int | None, ...]:
     sizes = shape if isinstance(shape, Iterable) else [shape]
     try:
-        found = [-1 if size is None else index(size) for size in sizes]
+        result = [-1 if size is None else index(size) for size in sizes]
     except TypeError as error:
         raise TypeError(
             f"a padded shape is a sequence of int and None, not {shape!r}"
         ) from error
-    if min(found, default=0) < -1:
+    if min(result, default=0) < -1:
         raise ValueError(f"the sizes of a padded shape are -1 or more, not {shape!r}")
-    return tuple(None if size == -1 else size for size in found)
+    return tuple(None if size == -1 else size for size in result)
 
 
 def _scalar(value: Any, dtype: np.dtype[Any]) -> Any:
@@ -241,18 +241,18 @@ def _scalar(value: Any, dtype: np.dtype[Any]) -> Any:
     if np.ndim(value):
         raise ValueError(f"padding_values are scalars, not {value!r}")
     if isinstance(value, np.generic | np.ndarray):
-        found: Any = np.asarray(value)[()]
-        fits = found.dtype.kind == dtype.kind and (
-            dtype.kind in TEXT or found.dtype == dtype
+        result: Any = np.asarray(value)[()]
+        fits = result.dtype.kind == dtype.kind and (
+            dtype.kind in TEXT or result.dtype == dtype
         )
     else:
         fits = dtype.kind in _KINDS.get(type(value), "")
-        found = _of_python(value, dtype) if fits else None
+        result = _of_python(value, dtype) if fits else None
     if not fits:
         raise TypeError(
             f"padding value {value!r} is not of the component's dtype, {dtype}"
         )
-    return found
+    return result
 
 
 def _of_python(value: Any, dtype: np.dtype[Any]) -> Any:
@@ -260,9 +260,9 @@ def _of_python(value: Any, dtype: np.dtype[Any]) -> Any:
         as_bytes = dtype.kind == "S" and isinstance(value, str)
         return np.asarray(value.encode() if as_bytes else value)[()]
     try:
-        found = dtype.type(value)
+        result = dtype.type(value)
     except OverflowError:
-        found = None
-    if found is None or (isinstance(value, int) and found != value):
+        result = None
+    if result is None or (isinstance(value, int) and result != value):
         raise ValueError(f"padding value {value!r} is out of range for {dtype}")
-    return found
+    return result

@@ -241,8 +241,8 @@ def _typed(leaf: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
 
 
 def _copied(leaf: Any) -> npt.NDArray[Any]:
-    found = as_leaf(leaf)
-    return np.array(found) if hasattr(leaf, "__array__") else found
+    result = as_leaf(leaf)
+    return np.array(result) if hasattr(leaf, "__array__") else result
 
 
 def _in_range(raw: npt.NDArray[Any], dtype: np.dtype[Any]) -> bool:

@@ -95,11 +95,11 @@ class FileColumn:
 
     def take(self, rows: RowNumbers) -> npt.NDArray[Any]:
         layout = self._layout
-        found = np.empty((len(rows), *layout.shape), layout.dtype)
-        self.read(rows, found)
+        result = np.empty((len(rows), *layout.shape), layout.dtype)
+        self.read(rows, result)
         if layout.dtype.isnative:
-            return found
-        return found.byteswap(inplace=True).view(self._native)
+            return result
+        return result.byteswap(inplace=True).view(self._native)
 
     def read(self, rows: RowNumbers, out: npt.NDArray[Any]) -> None:
         """Read rows into a C-contiguous array of the file's dtype."""

@@ -61,16 +61,16 @@ class ArrayColumn:
 
     def take(self, rows: RowNumbers) -> npt.NDArray[Any]:
         self._check()
-        found = np.empty((len(rows), *self._array.shape[1:]), self._native)
+        result = np.empty((len(rows), *self._array.shape[1:]), self._native)
         if self._plain:
             # mode="clip": with the default, take() gathers into a copy of `out` first.
-            self._array.take(rows, axis=0, out=found, mode="clip")
+            self._array.take(rows, axis=0, out=result, mode="clip")
         elif len(rows) and _is_consecutive(rows):
-            np.copyto(found, self._array[rows[0] : rows[-1] + 1])
+            np.copyto(result, self._array[rows[0] : rows[-1] + 1])
         else:  # take() would copy the whole array first
             for index, row in enumerate(rows.tolist()):
-                found[index] = self._array[row]
-        return found
+                result[index] = self._array[row]
+        return result
 
     def value(self, row: int) -> Any:
         self._check()
@@ -103,9 +103,9 @@ class RangeColumn:
         return TensorSpec((), self._dtype)
 
     def take(self, rows: RowNumbers) -> npt.NDArray[Any]:
-        found = rows * np.int64(self._numbers.step)
-        found += np.int64(self._numbers.start)
-        return found.astype(self._dtype, copy=False)
+        result = rows * np.int64(self._numbers.step)
+        result += np.int64(self._numbers.start)
+        return result.astype(self._dtype, copy=False)
 
     def value(self, row: int) -> Any:
         return np.int64(self._numbers[row]).astype(self._dtype)
@@ -173,10 +173,10 @@ class RowStream:
 
 
 def range_rows(numbers: range, dtype: npt.DTypeLike) -> Rows:
-    found = np.dtype(dtype)
-    if found.kind not in "iufc":
-        raise TypeError(f"a range is of numbers, not of {found}")
-    return Rows(RangeColumn(numbers, found), len(numbers))
+    result = np.dtype(dtype)
+    if result.kind not in "iufc":
+        raise TypeError(f"a range is of numbers, not of {result}")
+    return Rows(RangeColumn(numbers, result), len(numbers))
 
 
 def in_order(count: int) -> Iterator[RowNumbers]:

@@ -146,10 +146,10 @@ class NativeKernels:
     ) -> list[tuple[str, int, float]]:
         """List the native algorithms with their seconds, or those for defaults."""
         op = (op_type, attributes, inputs, outputs)
-        found = _for_defaults(self._list(*op)) if defaults else self._list(*op)
-        if self._pool is None or not found:
-            return [(name, scratch, 0.0) for name, scratch in found]
-        kernels = [self._native(*op, name) for name, _ in found]
+        result = _for_defaults(self._list(*op)) if defaults else self._list(*op)
+        if self._pool is None or not result:
+            return [(name, scratch, 0.0) for name, scratch in result]
+        kernels = [self._native(*op, name) for name, _ in result]
         return self._times.rows(op, kernels, self._pool, self._machine)
 
     @property

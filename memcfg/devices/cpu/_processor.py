@@ -25,8 +25,8 @@ def processor_facts() -> str:
 
 def processor_name() -> str:
     """Return its name as the system tells it."""
-    found = _MODEL.search(_read())
-    return found[1] if found else platform.processor() or platform.machine() or "CPU"
+    match = _MODEL.search(_read())
+    return match[1] if match else platform.processor() or platform.machine() or "CPU"
 
 
 def _read() -> str:

@@ -196,10 +196,10 @@ class CudaKernels(KernelTable):
         Their seconds are measured if ``MEMCFG_MEASURE`` asks for it.
         """
         op = (op_type, attributes, inputs, outputs)
-        found = self._all(*op)
-        if self._measures and len(found) > 1:
+        result = self._all(*op)
+        if self._measures and len(result) > 1:
             return self.measure(*op)
-        return [(each.algorithm, each.scratch_bytes, 0.0) for each in found]
+        return [(each.algorithm, each.scratch_bytes, 0.0) for each in result]
 
     def measure(
         self,

@@ -245,8 +245,8 @@ class CudaHardware(Hardware):
     @cached_property
     def priorities(self) -> range | None:
         """The priorities of its streams; the lowest number goes first."""
-        found = self._modules.context.priorities
-        return range(min(found), max(found) + 1)
+        result = self._modules.context.priorities
+        return range(min(result), max(result) + 1)
 
     def details(self) -> dict[str, Any]:
         """Return the name, the memory, and the compute capability."""

@@ -66,14 +66,14 @@ def check_x(x: Any, what: str = "x", field: Field | None = None) -> Array:
     if isinstance(x, Frame):
         return x  # type: ignore[return-value]  # it has what is asked of samples
     check_valid(x, f"read {what}")
-    found: Array = np.asarray(x)
-    if field is not None and found.ndim != len(field.shape) + 1:
-        found = _ranked(found, field.shape)
-    if found.ndim < 2:
+    result: Array = np.asarray(x)
+    if field is not None and result.ndim != len(field.shape) + 1:
+        result = _ranked(result, field.shape)
+    if result.ndim < 2:
         raise ValueError(
-            f"{what} needs an axis of samples and one more at least, got {found.shape}"
+            f"{what} needs an axis of samples and one more at least, got {result.shape}"
         )
-    return found
+    return result
 
 
 def _coded(array: Any) -> str:

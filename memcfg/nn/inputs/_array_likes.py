@@ -87,9 +87,11 @@ def _frame(given: Any) -> Any:
         return _column(given)
     dtypes = set(given.dtypes)
     if len(dtypes) == 1 and all(isinstance(each, np.dtype) for each in dtypes):
-        found = np.asarray(given)  # a view, as pandas keeps columns of a dtype together
-        if found.dtype.kind in "iufb":
-            return found
+        result = np.asarray(
+            given
+        )  # a view, as pandas keeps columns of a dtype together
+        if result.dtype.kind in "iufb":
+            return result
     places = range(given.shape[1])
     return Frame([_column(given.iloc[:, place]) for place in places])
 
@@ -98,13 +100,13 @@ def _column(series: Any) -> Array:
     """Return the array of a Series, also of a dtype that has places for no number."""
     if not isinstance(series.dtype, np.dtype) and series.isna().any():
         raise TypeError(f"column {series.name!r} has places for no number: fill them")
-    found = np.asarray(series)
+    result = np.asarray(series)
     kind = getattr(series.dtype, "kind", "O")
-    if found.dtype.kind == "O" and kind in "iufb":
-        found = np.asarray(series, {"f": "f8", "b": "?"}.get(kind, f"{kind}8"))
-    if found.dtype.kind not in "iufb":
+    if result.dtype.kind == "O" and kind in "iufb":
+        result = np.asarray(series, {"f": "f8", "b": "?"}.get(kind, f"{kind}8"))
+    if result.dtype.kind not in "iufb":
         raise TypeError(f"column {series.name!r} holds {series.dtype}, no numbers")
-    return found
+    return result
 
 
 def whole(part: Array, dtype: np.dtype[Any], what: str) -> Array:

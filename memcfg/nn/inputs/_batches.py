@@ -84,8 +84,8 @@ class Column:
         """Return rows as they are, a view if that can be."""
         if self.file is None:
             return np.asarray(self.array[rows])
-        found = self.file.take(as_numbers(rows))
-        return found.reshape(len(found), *self.array.shape[1:])
+        result = self.file.take(as_numbers(rows))
+        return result.reshape(len(result), *self.array.shape[1:])
 
 
 class ClassWeights(Column):

@@ -143,20 +143,20 @@ def check_spec(spec: Any, wanted: Wanted) -> None:
 
 def itemsizes(spec: Any, wanted: Wanted) -> list[int]:
     """Return the bytes of an element of each array; where that is not known, usual."""
-    found: list[Any] = [None] * len(wanted.xs)
+    result: list[Any] = [None] * len(wanted.xs)
     if spec is not None:
         x, y, _ = unpack(spec, labelled=bool(wanted.ys))
-        found = samples_of(wanted, x, "x")[0]
+        result = samples_of(wanted, x, "x")[0]
         if wanted.ys:
-            found += targets_of(wanted, y, "y")[0]
-    found += [None] * (len(wanted.xs) + len(wanted.ys) - len(found))
+            result += targets_of(wanted, y, "y")[0]
+    result += [None] * (len(wanted.xs) + len(wanted.ys) - len(result))
     return [
         each.dtype.itemsize
         if isinstance(each, TensorSpec)
         else _LABEL
         if field.dtype == "int32"
         else _FLOAT
-        for each, field in zip(found, (*wanted.xs, *wanted.ys), strict=True)
+        for each, field in zip(result, (*wanted.xs, *wanted.ys), strict=True)
     ]
 
 

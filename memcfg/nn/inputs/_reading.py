@@ -87,8 +87,8 @@ def fit_sources(
     held_size = _size(validation_batch_size, size, "validation_batch_size")
     given = fixed_seed(seed)
     drawn = next_seed() if given is None else given
-    found = samples(wanted, x, y, sample_weight, labelled=True)
-    count = len(found.xs[0])
+    result = samples(wanted, x, y, sample_weight, labelled=True)
+    count = len(result.xs[0])
     held = _held(wanted, validation_data, validation_batch_size, size, resources)
     split = count
     if part:
@@ -98,9 +98,9 @@ def fit_sources(
                 f"validation_split={validation_split!r} of {count} samples leaves one "
                 "part empty"
             )
-        held = ArraySource(found, held_size, part=slice(split, None))
+        held = ArraySource(result, held_size, part=slice(split, None))
     return ArraySource(
-        found,
+        result,
         size,
         seed=None if shuffle is False else drawn,
         skipped=epochs_before * (-(-split // size) if steps is None else steps),
@@ -135,9 +135,9 @@ def _held(
         return None
     if _is_arrays(data):
         x, y, weights = (*data, None)[:3]
-        found = samples(wanted, x, y, weights, labelled=True, prefix="validation ")
+        result = samples(wanted, x, y, weights, labelled=True, prefix="validation ")
         size = _size(given_size, batch_size, "validation_batch_size")
-        return ArraySource(found, size)
+        return ArraySource(result, size)
     if isinstance(data, tuple) or not _is_stream(None, data):
         raise ValueError(
             "validation_data is a tuple (x, y) or (x, y, sample_weight), a Dataset or "

@@ -70,16 +70,16 @@ class Samples(NamedTuple):
 
     def arranged(self, wanted: Wanted) -> Samples:
         """Return dicts' parts in the order of a model that is known by now."""
-        found = self
+        result = self
         if self.x_keys and wanted.takes.kind is dict:
             given = dict(zip(self.x_keys, self.xs, strict=True))
             xs, names = samples_of(wanted, given, self.x_names[0].partition("[")[0])
-            found = found._replace(xs=xs, x_names=names)
+            result = result._replace(xs=xs, x_names=names)
         if self.y_keys:
             given = dict(zip(self.y_keys, self.ys, strict=True))
             ys, names = targets_of(wanted, given, self.y_names[0].partition("[")[0])
-            found = found._replace(ys=ys, y_names=names)
-        return found._replace(x_keys=(), y_keys=())
+            result = result._replace(ys=ys, y_names=names)
+        return result._replace(x_keys=(), y_keys=())
 
     def part(self, rows: slice) -> Samples:
         """Return some of the samples."""

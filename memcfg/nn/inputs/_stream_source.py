@@ -212,14 +212,14 @@ class StreamSource:
         if isinstance(y, np.generic | int):
             raise ValueError(f"y is one label, {y}, and x one sample: {BATCH_FIRST}")
         wanted = self._wanted
-        found = samples(wanted, x, y, weights, labelled=self._labelled)
+        result = samples(wanted, x, y, weights, labelled=self._labelled)
         table = self._class_weight
-        shapes = found.weighing or ((),) * (table is not None)
+        shapes = result.weighing or ((),) * (table is not None)
         if wanted is None:  # to know shapes and sizes
-            self.sample_shapes = found.sample_shapes
-            read = [Column("x", each, in_place=True) for each in found.xs]
+            self.sample_shapes = result.sample_shapes
+            read = [Column("x", each, in_place=True) for each in result.xs]
             return Batch(read, shapes)
-        return Batch(columns(found, wanted, table, in_place=True), shapes)
+        return Batch(columns(result, wanted, table, in_place=True), shapes)
 
 
 class StreamPass:

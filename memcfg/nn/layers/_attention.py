@@ -194,13 +194,13 @@ class Attention(_Attending, Layer):
         """Check the shapes; return the weights of the scores."""
         for shape in shapes:
             self.require_rank(shape, 2, "sequences (None, steps, features)")
-        found = []
+        result = []
         if self.use_scale:
-            found.append(WeightSpec("scale", (), get_initializer("ones")))
+            result.append(WeightSpec("scale", (), get_initializer("ones")))
         if self.score_mode == "concat":
             ones = get_initializer("ones")
-            found.append(WeightSpec("concat_score_weight", (), ones))
-        return tuple(found)
+            result.append(WeightSpec("concat_score_weight", (), ones))
+        return tuple(result)
 
     @property
     def _has_products(self) -> bool:
@@ -501,23 +501,23 @@ class MultiHeadAttention(_Attending, Layer):
             raise ValueError(
                 f"layer {self.name!r}: there are {value[0]} values and {key[0]} keys"
             )
-        found = []
+        result = []
         for part, features, size in (
             ("query", query[-1], self.key_dim),
             ("key", key[-1], self.key_dim),
             ("value", value[-1], self.value_dim),
         ):
             shape = (features, self.num_heads, size)
-            found += self._pair(part, shape, shape[1:])
+            result += self._pair(part, shape, shape[1:])
         features = query[-1] if self.output_shape is None else self.output_shape
         shape = (self.num_heads, self.value_dim, features)
-        return (*found, *self._pair("attention_output", shape, shape[2:]))
+        return (*result, *self._pair("attention_output", shape, shape[2:]))
 
     def _pair(self, part: str, shape: Shape, bias: Shape) -> list[WeightSpec]:
-        found = [WeightSpec(f"{part}_kernel", shape, self.kernel_initializer)]
+        result = [WeightSpec(f"{part}_kernel", shape, self.kernel_initializer)]
         if self.use_bias:
-            found.append(WeightSpec(f"{part}_bias", bias, self.bias_initializer))
-        return found
+            result.append(WeightSpec(f"{part}_bias", bias, self.bias_initializer))
+        return result
 
     def _project(self, scope: Scope, part: str, x: int, size: int) -> int:
         """Append a projection to heads: [batch, steps, heads, size]."""
@@ -573,19 +573,19 @@ class MultiHeadAttention(_Attending, Layer):
         """Append all masks, of shapes [batch, queries or 1, keys or 1]."""
         builder = scope.builder
         own, *others = scope.masks[: 3 if self._said.key else 2] or [None]
-        found = []
+        result = []
         if own is not None:
-            found.append(_reshape(scope, own, *builder.shape(own), 1))
+            result.append(_reshape(scope, own, *builder.shape(own), 1))
         for mask in dict.fromkeys(others):
             if mask is not None:
                 batch, keys = builder.shape(mask)
-                found.append(_reshape(scope, mask, batch, 1, keys))
+                result.append(_reshape(scope, mask, batch, 1, keys))
         if self._said.mask:
             given = inputs[-1]
             if builder.dtype(given) != "float32":
                 given = _apply(scope, "cast", given, dtype="float32")
-            found.append(given)
-        return found
+            result.append(given)
+        return result
 
 
 def _product(scope: Scope, masks: Sequence[int]) -> int | None:

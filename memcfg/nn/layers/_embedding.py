@@ -250,8 +250,8 @@ class ReversibleEmbedding(Layer):
         layer, operands = (
             (_Scores, [inputs, table]) if reverse else (_Rows, [table, inputs])
         )
-        found: SymbolicTensor = layer()(operands)
-        return found
+        result: SymbolicTensor = layer()(operands)
+        return result
 
 
 class PositionEmbedding(Layer):

@@ -312,8 +312,8 @@ class Scope:
 
     def dtype(self, tensor: int) -> str:
         """Return a tensor's dtype as layers see it: numbers are float32."""
-        found = self.builder.dtype(tensor)
-        return "float32" if found == "bfloat16" else found
+        result = self.builder.dtype(tensor)
+        return "float32" if result == "bfloat16" else result
 
     def move(self, weight: str, value: int, momentum: float) -> None:
         """Ask for a moving average, to be taken once at the end of the step."""
@@ -376,11 +376,11 @@ class Scope:
     @cached_property
     def _grouped(self) -> dict[str, dict[str, int]]:
         """The weights by layer."""
-        found: dict[str, dict[str, int]] = {}
+        result: dict[str, dict[str, int]] = {}
         for name, tensor in self.weights.items():
             layer, _, rest = name.partition("/")
-            found.setdefault(layer, {})[rest] = tensor
-        return found
+            result.setdefault(layer, {})[rest] = tensor
+        return result
 
     _outer: Scope | None = field(default=None, init=False)
 
@@ -391,8 +391,8 @@ class _LayerType(type):
     @property
     def __signature__(cls) -> inspect.Signature:
         """What the constructor takes, without what every `Layer` takes."""
-        found = inspect.signature(getattr(cls, "__init__"))  # noqa: B009
-        _, *own = found.parameters.values()
+        result = inspect.signature(getattr(cls, "__init__"))  # noqa: B009
+        _, *own = result.parameters.values()
         common = ("trainable", "dtype", "activity_regularizer")
         if cls.__mro__[1] is not FixedAttributes:
             own = [
@@ -400,7 +400,7 @@ class _LayerType(type):
                 for each in own
                 if each.name not in common[: 2 + (each.kind is each.KEYWORD_ONLY)]
             ]
-        return found.replace(parameters=own)
+        return result.replace(parameters=own)
 
     def __call__(cls, *args: Any, **options: Any) -> Any:
         accepted = inspect.signature(cls).parameters
@@ -643,14 +643,14 @@ class Layer(FixedAttributes, metaclass=_LayerType):
     @property
     def input(self) -> Any:
         """What the layer was called on, the first time."""
-        found = self._first_call("input").inputs
-        return found[0] if len(found) == 1 else list(found)
+        result = self._first_call("input").inputs
+        return result[0] if len(result) == 1 else list(result)
 
     @property
     def output(self) -> Any:
         """What it gave, the first time that it was called."""
-        found = self._first_call("output").outputs
-        return found[0] if len(found) == 1 else list(found)
+        result = self._first_call("output").outputs
+        return result[0] if len(result) == 1 else list(result)
 
     def _first_call(self, what: str) -> Node:
         for each in self._calls:
@@ -917,8 +917,8 @@ class Layer(FixedAttributes, metaclass=_LayerType):
                 )
             self._inner[key] = _Inner(tuple(starts), _calls(ends), ends, structure)
             self._check_inner(self._inner[key])
-        found: _Inner = self._inner[key]
-        return found
+        result: _Inner = self._inner[key]
+        return result
 
     def _check_inner(self, inner: _Inner) -> None:
         known = {layer for _, layer in self._leaves()}
@@ -939,19 +939,19 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         """Return the layers that are attributes, in the order they were set."""
         if type(self).trace is not Layer.trace:
             return []
-        found: dict[Layer, None] = {}
+        result: dict[Layer, None] = {}
         for value in getattr(self, "__dict__", {}).values():
             for each in members(value):
-                found.setdefault(each)
-        return list(found)
+                result.setdefault(each)
+        return list(result)
 
     def _leaves(self) -> list[tuple[str, Layer]]:
         """Return this layer and those inside, with what their weights' names begin."""
-        found: dict[Layer, str] = {self: ""}
+        result: dict[Layer, str] = {self: ""}
         for layer in self._sublayers():
             for path, leaf in layer._leaves():
-                found.setdefault(leaf, f"{layer.name}/{path}")
-        return [(path, leaf) for leaf, path in found.items()]
+                result.setdefault(leaf, f"{layer.name}/{path}")
+        return [(path, leaf) for leaf, path in result.items()]
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int | Sequence[int]:
         """Append the layer's ops.
@@ -1072,23 +1072,23 @@ class Layer(FixedAttributes, metaclass=_LayerType):
             By name. Classes of one's own whose arguments are not attributes of the
             same names add them, as in Keras.
         """
-        found = {
+        result = {
             "name": self.name,
             "trainable": self.trainable,
             **constructor_arguments(self),
         }
         if self._policy_said:
-            found["dtype"] = self._policy.name
+            result["dtype"] = self._policy.name
         if "seed" in inspect.signature(type(self)).parameters:
-            found["seed"] = None if self._seed == self._drawn else self._seed
-        return found | {k: each for k, each in self._penalties().items() if each}
+            result["seed"] = None if self._seed == self._drawn else self._seed
+        return result | {k: each for k, each in self._penalties().items() if each}
 
     def _penalties(self) -> dict[str, Any]:
         """Return the regularizers by the arguments that they were."""
-        found: dict[str, Any] = {
+        result: dict[str, Any] = {
             f"{name}_regularizer": each for name, each in self._regularizers.items()
         }
-        return found | {"activity_regularizer": self.activity_regularizer}
+        return result | {"activity_regularizer": self.activity_regularizer}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Any:
@@ -1234,17 +1234,17 @@ class Layer(FixedAttributes, metaclass=_LayerType):
 
     def _regularized(self, specs: Sequence[WeightSpec]) -> tuple[WeightSpec, ...]:
         """Give weights their regularizers; names of kernels say less or more."""
-        found = {spec.name: spec for spec in specs}
+        result = {spec.name: spec for spec in specs}
         for name, regularizer in self._regularizers.items():
             others = (f"{name}_kernel", "kernel") if name != "bias" else ()
-            known = next((each for each in (name, *others) if each in found), None)
+            known = next((each for each in (name, *others) if each in result), None)
             if known is None:
                 raise ValueError(
                     f"layer {self.name!r} ({type(self).__name__}) has no weight for "
                     f"{name}_regularizer"
                 )
-            found[known] = replace(found[known], regularizer=regularizer)
-        return tuple(found.values())
+            result[known] = replace(result[known], regularizer=regularizer)
+        return tuple(result.values())
 
     def _infer(
         self, specs: Sequence[WeightSpec], operands: Sequence[SymbolicTensor]
@@ -1563,8 +1563,8 @@ def _steps_of_masks(tensors: Sequence[SymbolicTensor]) -> list[int | None]:
                 name = f"{node.layer.name}/{path}{spec.name}"
                 weights[name] = tensor(spec.shape, spec.dtype)
     Scope(builder, "", weights, training=False).trace(nodes, values, masks)
-    found = [masks.get(each) for each in tensors]
-    return [None if mask is None else builder.shape(mask)[1] for mask in found]
+    result = [masks.get(each) for each in tensors]
+    return [None if mask is None else builder.shape(mask)[1] for mask in result]
 
 
 def trace_call(

@@ -68,7 +68,7 @@ def aligned_masks(scope: Scope, inputs: Sequence[int]) -> list[int | None]:
     """Append the masks of tensors for what they are broadcast to."""
     builder = scope.builder
     common = common_shape([builder.shape(tensor)[1:] for tensor in inputs])
-    found: list[int | None] = []
+    result: list[int | None] = []
     for tensor, mask in zip(inputs, scope.masks, strict=False):
         if mask is not None and common is not None:
             batch, *sample = builder.shape(tensor)
@@ -77,8 +77,8 @@ def aligned_masks(scope: Scope, inputs: Sequence[int]) -> list[int | None]:
                 mask = None  # whose steps are no longer the first axis
             elif builder.shape(mask) != shape:
                 (mask,) = scope.apply("broadcast_to", (mask,), {"shape": shape})
-        found.append(mask)
-    return found or [None]
+        result.append(mask)
+    return result or [None]
 
 
 def _merge(scope: Scope, kind: str, inputs: Sequence[int]) -> int:

@@ -65,17 +65,17 @@ def _specs(
 
 def _gamma_and_beta(layer: Any, scope: Scope, length: int) -> tuple[int, int]:
     """Return gamma and beta as rows; constants for those that are left out."""
-    found = []
+    result = []
     for name, value in (("gamma", 1.0), ("beta", 0.0)):
         if name in layer.initializers:
             weight = scope.weights[name]
             if len(scope.builder.shape(weight)) > 1:
                 (weight,) = scope.apply("reshape", (weight,), {"shape": (length,)})
-            found.append(weight)
+            result.append(weight)
         else:
             constant = {"shape": (length,), "value": value, "dtype": "float32"}
-            found.append(scope.apply("fill", (), constant)[0])
-    return found[0], found[1]
+            result.append(scope.apply("fill", (), constant)[0])
+    return result[0], result[1]
 
 
 class BatchNormalization(Layer):

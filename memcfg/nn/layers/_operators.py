@@ -378,8 +378,8 @@ def binary(kind: str, a: Any, b: Any) -> Any:
         other, int | float | np.integer | np.floating
     ):
         return NotImplemented
-    found = (_OF_LEFT_NUMBER if reflected else _OF_NUMBER).get(kind)
-    return NotImplemented if found is None else found(float(other))(tensor)
+    result = (_OF_LEFT_NUMBER if reflected else _OF_NUMBER).get(kind)
+    return NotImplemented if result is None else result(float(other))(tensor)
 
 
 @operation

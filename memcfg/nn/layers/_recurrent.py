@@ -152,17 +152,17 @@ class _Recurrent:
                     f"{(None, self.units)}, got {(None, *shape)}"
                 )
         width = self._gates * self.units
-        found = [
+        result = [
             WeightSpec("kernel", (shapes[0][-1], width), self.kernel_initializer),
             WeightSpec(
                 "recurrent_kernel", (self.units, width), self.recurrent_initializer
             ),
         ]
         if self.use_bias:
-            found.append(WeightSpec("bias", self._bias_shape(), self._first_bias()))
+            result.append(WeightSpec("bias", self._bias_shape(), self._first_bias()))
         if self.stateful:
-            found += self._state_specs()
-        return tuple(found)
+            result += self._state_specs()
+        return tuple(result)
 
     def _state_specs(self: Any) -> list[WeightSpec]:
         """Return the states that stay between batches."""

@@ -151,8 +151,8 @@ class Bidirectional(Layer):
             )
             ends = [each[0] if isinstance(each, tuple) else each for each in made]
             self._inner[kinds] = [end.node for end in ends]
-        found: list[Node] = self._inner[kinds]
-        return found
+        result: list[Node] = self._inner[kinds]
+        return result
 
     def _infer(
         self, specs: Sequence[WeightSpec], operands: Sequence[SymbolicTensor]
@@ -183,8 +183,8 @@ class Bidirectional(Layer):
         merged = self._merged(scope, ends)
         if self.forward_layer.return_sequences:
             scope.mask = mask if merged is not None else [mask, mask]
-        found = [*(ends if merged is None else [merged]), *rest]
-        return found[0] if len(found) == 1 else tuple(found)
+        result = [*(ends if merged is None else [merged]), *rest]
+        return result[0] if len(result) == 1 else tuple(result)
 
     def _in_order(self, scope: Scope, y: int, backwards: bool) -> int:
         """Give a sequence the order of the steps, and zeros where it is masked."""

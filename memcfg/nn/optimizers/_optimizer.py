@@ -258,9 +258,9 @@ class Optimizer(FixedAttributes):
         rate = self._learning_rate
         if isinstance(rate, LearningRateSchedule):
             return nonnegative(rate(self._iterations.value), f"what {rate!r} returns")
-        found = Rate(rate)
-        found._optimizer = self
-        return found
+        result = Rate(rate)
+        result._optimizer = self
+        return result
 
     @learning_rate.setter
     def learning_rate(self, value: float | LearningRateSchedule) -> None:
@@ -345,7 +345,7 @@ class Optimizer(FixedAttributes):
         list of Slot
             Names, shapes and first values, in the order in which they lie.
         """
-        found = [
+        result = [
             Slot(f"{self.kind}/{name}", name, (), "float32", value)
             for name, value in self._shared.items()
         ]
@@ -353,8 +353,8 @@ class Optimizer(FixedAttributes):
             for name, shape in (self._slots(weight.shape) | self._kept(weight)).items():
                 label, key = f"{self.kind}/{weight.name}/{name}", f"{weight.key}/{name}"
                 value = self._first(name)
-                found.append(Slot(label, key, shape, weight.dtype, value, weight.name))
-        return found
+                result.append(Slot(label, key, shape, weight.dtype, value, weight.name))
+        return result
 
     def _kept(self, weight: Weight) -> dict[str, tuple[int, ...]]:
         """Return what all optimizers may keep: sums of gradients, averages."""
@@ -500,8 +500,8 @@ class Optimizer(FixedAttributes):
             kind, inputs, kept = "average_overwriting", (weight, average, step), []
             a["frequency"] = self.ema_overwrite_frequency
         name = f"{label}/moved"
-        found = updates.builder.apply(kind, inputs, a, name=name, phase="update")
-        return [*kept, *found, *slots]
+        result = updates.builder.apply(kind, inputs, a, name=name, phase="update")
+        return [*kept, *result, *slots]
 
     # The model's values
 
@@ -542,11 +542,11 @@ class Optimizer(FixedAttributes):
         """
         model = self._model()
         with model._lock.turn():
-            found = {"iteration": np.array(self._iterations.value, np.int64)}
+            result = {"iteration": np.array(self._iterations.value, np.int64)}
             session = model._built_session()
             for slot in session.slots:
-                found[slot.key] = session.read(slot.name)
-            return found
+                result[slot.key] = session.read(slot.name)
+            return result
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Replace all that the optimizer keeps.

@@ -538,8 +538,8 @@ def deserialize(
             f"unknown schedule {name!r}; known: {', '.join(sorted(known))}, and what "
             "custom_objects has"
         )
-    found: LearningRateSchedule = known[name].from_config(config.get("config", {}))
-    return found
+    result: LearningRateSchedule = known[name].from_config(config.get("config", {}))
+    return result
 
 
 _ENDINGS = ("Decay", "Restarts")

@@ -105,8 +105,8 @@ def get_policy(memory: Any) -> Policy:
             f"memory is a policy such as plan.auto(), or its name, not {memory!r}"
         )
     check_policy(memory)
-    found: Policy = memory
-    return found
+    result: Policy = memory
+    return result
 
 
 def get_modes(training: Any, inference: Any, layers: Any, memory: Any) -> Modes:

@@ -37,28 +37,28 @@ def index_tables(spec: TraceSpec) -> dict[str, Table]:
         return {}
     size = next((n for each in network.inputs if (n := each.node.batch_size)), 1)
     graph = trace(spec, ProgramKey("predict", size))
-    found: dict[str, Table] = {}
+    result: dict[str, Table] = {}
     for op in graph.ops:
         if op.type != "gather":
             continue
         table = graph.tensors[op.inputs[0]]
         assert table.shape is not None
         for name in _sources(graph, op.inputs[1]):
-            if name not in found or table.shape[0] < found[name].rows:
-                found[name] = Table(table.name, table.shape[0])
-    return found
+            if name not in result or table.shape[0] < result[name].rows:
+                result[name] = Table(table.name, table.shape[0])
+    return result
 
 
 def _sources(graph: Graph, tensor: int) -> set[str]:
     """Name the inputs whose elements a tensor holds, all of them."""
-    found: set[str] = set()
+    result: set[str] = set()
     ahead = [tensor]
     while ahead:
         tensor = ahead.pop()
         producer = graph.producer[tensor]
         if producer is None:
             if graph.tensors[tensor].role == "input":
-                found.add(graph.tensors[tensor].name)
+                result.add(graph.tensors[tensor].name)
         elif graph.ops[producer].type in _KEEPING:
             ahead += graph.ops[producer].inputs
-    return found
+    return result

@@ -34,16 +34,16 @@ def get_layer_workspaces(
             f"layer_workspaces has managers for 'training' and 'inference', not for "
             f"{unknown[0]!r}"
         )
-    found = [_read(by_pass.get(name), name) for name in _PASSES]
+    result = [_read(by_pass.get(name), name) for name in _PASSES]
     modes = (training, inference)
-    for name, workspaces, mode in zip(_PASSES, found, modes, strict=True):
+    for name, workspaces, mode in zip(_PASSES, result, modes, strict=True):
         if workspaces is not None and mode is not WorkspaceMode.ENABLED:
             raise ValueError(
                 f"layer_workspaces says where the arrays of {name} lie, and so does "
                 f"{name}_workspace_mode={mode.value!r}: leave one of them out"
             )
-    _check_together([home for each in found if each for _, home in each.homes])
-    return found[0], found[1]
+    _check_together([home for each in result if each for _, home in each.homes])
+    return result[0], result[1]
 
 
 def _read(manager: Any, name: str) -> NamedWorkspaces | None:

@@ -187,13 +187,13 @@ class _Resolution:
     def _terms(self) -> list[Term]:
         losses = self._by_output("loss", self._goals.loss)
         weights = self._weights(losses)
-        found = []
+        result = []
         for output, of in enumerate(losses):
             for loss, weight in zip(of, weights[output], strict=True):
                 self._note(output, loss.target(self._outputs[output]), loss.name)
                 label = loss.name if len(of) > 1 else self._names[output]
-                found.append(Term(self._name(f"{label}_loss"), output, loss, weight))
-        return found
+                result.append(Term(self._name(f"{label}_loss"), output, loss, weight))
+        return result
 
     def _by_output(self, what: str, given: Any) -> list[list[Any]]:
         """Return what was given for each output; None is nothing."""
@@ -253,7 +253,7 @@ class _Resolution:
         given = getattr(self._goals, what)
         if not given:
             return []
-        found = []
+        result = []
         for output, of in enumerate(self._by_output(what, given)):
             names = [each for each in of if isinstance(each, str)]
             if len(set(names)) != len(names):
@@ -266,8 +266,8 @@ class _Resolution:
                     self._note(output, wanted, metric.name)
                 single = len(self._names) == 1
                 name = metric.name if single else f"{self._names[output]}_{metric.name}"
-                found.append(Gauge(self._name(name), output, metric, weighted))
-        return found
+                result.append(Gauge(self._name(name), output, metric, weighted))
+        return result
 
     def _note(self, output: int, wanted: Target | None, who: str) -> None:
         """Note what y an output calls for; all who read it want the same."""

@@ -150,8 +150,8 @@ class Session:
     @property
     def lead(self) -> ProgramKey | None:
         """The program that reports speak of: the last training step that was loaded."""
-        found = self._lead
-        return None if found is None or not self._is_loaded(found) else found
+        result = self._lead
+        return None if result is None or not self._is_loaded(result) else result
 
     @property
     def executor(self) -> Executor:
@@ -174,12 +174,12 @@ class Session:
     @property
     def objectives(self) -> Objectives:
         """What a step minimises and measures; RuntimeError if nothing is compiled."""
-        found = self._spec.objectives
-        if found is None:
+        result = self._spec.objectives
+        if result is None:
             raise RuntimeError(
                 "a loss needs a compiled model: call compile(optimizer, loss) first"
             )
-        return found
+        return result
 
     @property
     def frozen(self) -> frozenset[str]:
@@ -508,12 +508,12 @@ class Session:
 
     def is_ready(self, kind: str, size: int, weights: tuple[Shape, ...]) -> bool:
         """Return whether a planned program has run last: `require` would do nothing."""
-        found = self._active
+        result = self._active
         return (
-            found is not None
-            and found.kind == kind
-            and found.size == size
-            and found.weights == weights
+            result is not None
+            and result.kind == kind
+            and result.size == size
+            and result.weights == weights
             and (kind != "train" or self._lead == (kind, size, weights))
         )
 

@@ -260,13 +260,13 @@ class _Trace:
         """Declare the weights of samples; one array is for all outputs."""
         shapes, batch = self.key.weights, self.key.batch_size
         names = input_names("sample_weight", len(shapes))
-        found = [
+        result = [
             self._input(name, (batch, *shape), "float32")
             for name, shape in zip(names, shapes, strict=True)
         ]
-        if len(found) == 1:
-            return dict.fromkeys(outputs, found[0])
-        return dict(zip(outputs, found, strict=True)) if found else {}
+        if len(result) == 1:
+            return dict.fromkeys(outputs, result[0])
+        return dict(zip(outputs, result, strict=True)) if result else {}
 
     def _masked(
         self, weights: int | None, mask: int | None, *, scaled: bool = False
@@ -303,7 +303,7 @@ class _Trace:
 
     def _penalties(self) -> list[int]:
         """Trace regularizers, of weights and of activities, a mean over the batch."""
-        found = [
+        result = [
             weight.regularizer.trace(self.builder, self.weights[weight.name])
             for weight in self.spec.network.weights
             if weight.regularizer is not None and weight.name not in self.spec.frozen
@@ -312,8 +312,10 @@ class _Trace:
         for regularizer, activity in self.penalties:
             penalty = regularizer.trace(self.builder, activity)
             (by,) = self.builder.apply("fill", (), value, name="share")
-            found += self.builder.apply("multiply", (penalty, by), name="activity_loss")
-        return found
+            result += self.builder.apply(
+                "multiply", (penalty, by), name="activity_loss"
+            )
+        return result
 
     def _updates(self, loss: int) -> list[int]:
         """Trace backward, the optimizer and the moving averages."""

@@ -294,15 +294,15 @@ def _of_state(error: InfeasiblePlanError, state: int) -> InfeasiblePlanError:
 
 def _settings(executor: Executor, policy: Policy) -> list[tuple[str, Policy]]:
     """List settings that need no other model, by how they are written."""
-    found: list[tuple[str, Policy]] = []
+    result: list[tuple[str, Policy]] = []
     before = ""
     if not _is_auto(policy):
         before, policy = 'memory="auto" and ', auto()
-        found.append(('memory="auto"', policy))
+        result.append(('memory="auto"', policy))
     device = executor.device
     if not device.spill.places and "host" in device.tiers:
-        found.append((f'{before}spill_to="host"', _Spilling(policy)))
-    return found
+        result.append((f'{before}spill_to="host"', _Spilling(policy)))
+    return result
 
 
 class _Spilling:

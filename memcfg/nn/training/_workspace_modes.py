@@ -161,9 +161,9 @@ def execution_mode(
 
     While workspaces spill or are bypassed, each tensor has a buffer of its own.
     """
-    found = _MODES[mode]
+    result = _MODES[mode]
     if layers is not None:
-        found = ExecutionMode("layer_workspaces", graph_order, layers)
-    if found is None or debug_mode is DebugMode.DISABLED:
-        return found
-    return replace(OWN_BUFFERS, name=found.name)
+        result = ExecutionMode("layer_workspaces", graph_order, layers)
+    if result is None or debug_mode is DebugMode.DISABLED:
+        return result
+    return replace(OWN_BUFFERS, name=result.name)

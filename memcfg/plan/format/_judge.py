@@ -135,38 +135,38 @@ def unchecked_claims(graph: Graph, plan: Plan) -> list[str]:
     """
     claims = plan.predicted
     codecs = (action.codec for action in plan.actions if isinstance(action, Encode))
-    found = [
+    result = [
         f"codec {codec!r} (unknown: neither its sizes nor what it gives back)"
         for codec in dict.fromkeys(codecs)
         if codec not in _LOSSLESS + _LOSSY
     ]
-    found += [
+    result += [
         f"codec {codec!r} (lossy: what it changes in the values)"
         for codec in dict.fromkeys(plan.lossy)
         if codec in _LOSSY
     ]
     if claims.lower_bound_bytes:
-        found.append("lower_bound_bytes (only that it is not above the peak)")
+        result.append("lower_bound_bytes (only that it is not above the peak)")
     if not _can_time(graph, plan):
         reason = (
             "the plan copies or encodes"
             if _is_timed(graph)
             else "the graph states no times"
         )
-        found += [
+        result += [
             f"{name} ({reason})"
             for name in ("seconds", "recompute_seconds")
             if getattr(claims, name)
         ]
     if claims.stall_seconds:
-        found.append("stall_seconds (it depends on bandwidths)")
+        result.append("stall_seconds (it depends on bandwidths)")
     if claims.codec_seconds:
-        found.append("codec_seconds (it depends on the speeds of codecs)")
+        result.append("codec_seconds (it depends on the speeds of codecs)")
     if claims.planning_seconds:
-        found.append("planning_seconds (it has passed)")
+        result.append("planning_seconds (it has passed)")
     if claims.optimality_gap is not None:
-        found.append("optimality_gap (it takes a proof)")
-    return found
+        result.append("optimality_gap (it takes a proof)")
+    return result
 
 
 class _TooManyError(Exception):

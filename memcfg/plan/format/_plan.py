@@ -579,14 +579,14 @@ def _read_action(form: str, value: Any, where: str) -> Action:
 
 def _find_operands(kind: Any, form: str) -> dict[str, Reader]:
     """Return the readers of an action's fields, by name, in a version of the format."""
-    found = {
+    result = {
         item.name: reader_of(item.type)
         for item in fields(kind)
         if item.name not in _MORE.get(kind, {})
     }
     if form == _FIRST and kind in (SwapOut, SwapIn):
-        del found["offset"]
-    return found
+        del result["offset"]
+    return result
 
 
 _operands = cache(_find_operands)

@@ -340,17 +340,17 @@ def _copies(graph: Graph, plan: Plan) -> list[_Stay]:
 
 def _overflows(graph: Graph, plan: Plan) -> list[_Stay]:
     """List what encodings may leave over."""
-    found = []
+    result = []
     ends = _encodings(plan)
     for index, action in enumerate(plan.actions):
         if isinstance(action, Encode) and action.tier is not None:
             left = max(graph.tensors[action.tensor].nbytes - action.nbytes, 0)
             size = align_up(left, plan.alignment)
             life = (index, ends.get(index, len(plan.actions)), ())
-            found.append(
+            result.append(
                 _Stay(action.tensor, action.tier, action.overflow, size, *life)
             )
-    return found
+    return result
 
 
 def _encodings(plan: Plan) -> dict[int, int]:
@@ -375,17 +375,17 @@ def _encodings(plan: Plan) -> dict[int, int]:
 
 def _moved(graph: Graph, plan: Plan) -> dict[int, int]:
     """Return the bytes that each copy moves, by its action."""
-    found: dict[int, int] = {}
+    result: dict[int, int] = {}
     coded: dict[tuple[int, str], int] = {}  # of the copies there
     for index, action in enumerate(plan.actions):
         if isinstance(action, SwapOut):
             nbytes = action.nbytes if action.codec else None
             own = graph.tensors[action.tensor].nbytes if nbytes is None else nbytes
-            found[index] = coded[action.tensor, action.tier] = own
+            result[index] = coded[action.tensor, action.tier] = own
         elif isinstance(action, SwapIn):
             key = (action.tensor, action.tier)
-            found[index] = coded.get(key, graph.tensors[action.tensor].nbytes)
-    return found
+            result[index] = coded.get(key, graph.tensors[action.tensor].nbytes)
+    return result
 
 
 def with_copies_placed(graph: Graph, plan: Plan) -> Plan:

@@ -99,11 +99,11 @@ def likely_tiers(tiers: Sequence[Tier], lives: Sequence[Life]) -> list[str]:
     if is_one(tiers):
         return [tiers[0].name] * len(lives)
     rooms = Rooms(tiers, max((life.end for life in lives), default=0))
-    found = [""] * len(lives)
+    result = [""] * len(lives)
     for number in sorted(range(len(lives)), key=lambda n: lives[n].begin):
-        found[number] = rooms.first(lives[number])
-        rooms.take(lives[number], found[number])
-    return found
+        result[number] = rooms.first(lives[number])
+        rooms.take(lives[number], result[number])
+    return result
 
 
 def assign(tiers: Sequence[Tier], lives: Sequence[Life], alignment: int) -> list[Place]:
@@ -176,8 +176,8 @@ def _assigned(
     last = tiers[-1].name
     offsets = _packed(last, lives, sorted(left), alignment)
     places |= {n: Place(last, offset) for n, offset in offsets.items()}
-    found = [places[number] for number in range(len(lives))]
-    return found, _height(last, lives, offsets)
+    result = [places[number] for number in range(len(lives))]
+    return result, _height(last, lives, offsets)
 
 
 def _filled(

@@ -186,7 +186,7 @@ class Passive:
 
     def events(self) -> list[Event]:
         """Run them."""
-        found: list[Event] = []
+        result: list[Event] = []
         for place, (_, op) in enumerate(self.trace.entries):
             read = self.trace.read(place)
             missing = [n for n in read if n not in self._there]
@@ -194,15 +194,15 @@ class Passive:
             scratch = self.trace.graph.aligned_scratch[op]
             need = sum(self._sizes[n] for n in (*missing, *made)) + scratch
             for number in self._leaving(need, place, read):
-                found += self._evict(number)
+                result += self._evict(number)
             for number in missing:
                 tensor = self.trace.values[number].tensor
-                found += [StartSwapIn(tensor), EndSwapIn(tensor)]
+                result += [StartSwapIn(tensor), EndSwapIn(tensor)]
                 self._come(number)
-            found.append(Run(op))
+            result.append(Run(op))
             self.most = max(self.most, self._used + need - self._bytes(missing))
             self._end(place)
-        return found
+        return result
 
     def _bytes(self, numbers: Collection[int]) -> int:
         return sum(self._sizes[number] for number in numbers)
@@ -216,12 +216,12 @@ class Passive:
         for number in free:
             if self._sizes[number] >= over:
                 return [number]
-        found = []
+        result = []
         for number in free:
             if over > 0:
-                found.append(number)
+                result.append(number)
                 over -= self._sizes[number]
-        return found
+        return result
 
     def _may_leave(self, number: int) -> bool:
         return bool(self._sizes[number]) and self.trace.may_leave(number)

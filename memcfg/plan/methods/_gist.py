@@ -78,12 +78,12 @@ class _Encoder:
     def packs(self, graph: Graph) -> list[tuple[Pack, _Stash]]:
         """Choose a codec for each map that gets smaller by one."""
         sparse = self.densities.in_graph(graph)
-        found = []
+        result = []
         for stash in _stashes(graph):
             pack = self._pack(graph, stash, sparse.get(stash.tensor, 1.0))
             if pack is not None:
-                found.append((pack, stash))
-        return found
+                result.append((pack, stash))
+        return result
 
     def _pack(self, graph: Graph, stash: _Stash, density: float) -> Pack | None:
         """Choose what takes the fewest bytes, of codecs alike what loses nothing."""

@@ -167,14 +167,14 @@ def _inside_slots(chain: Chain, cell: int) -> int:
 
 def _whole(moves: list[Move], count: int, start: bool, after: bool) -> list[Move]:
     """Add what is before the cells, and behind them."""
-    found = [(do, cell + start) for do, cell in moves]
-    turn = found.index((Do.BACKWARD, count - 1 + start))
+    result = [(do, cell + start) for do, cell in moves]
+    turn = result.index((Do.BACKWARD, count - 1 + start))
     if after:
         last = count + start
-        found[turn:turn] = [(Do.COMPUTE, last), (Do.BACKWARD, last)]
+        result[turn:turn] = [(Do.COMPUTE, last), (Do.BACKWARD, last)]
     if start:
-        found = [(Do.COMPUTE, 0), *found, (Do.BACKWARD, 0)]
-    return found
+        result = [(Do.COMPUTE, 0), *result, (Do.BACKWARD, 0)]
+    return result
 
 
 _hidden = partial(_through_time, make=lambda t, m, _: hidden_table(t, m))

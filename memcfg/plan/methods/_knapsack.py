@@ -40,11 +40,11 @@ class _State(NamedTuple):
 
 def front(options: Sequence[Option]) -> list[int]:
     """List the numbers of the options that no other beats, by rising bytes."""
-    found: list[int] = []
+    result: list[int] = []
     for number in sorted(range(len(options)), key=lambda n: (*options[n], n)):
-        if not found or options[number].seconds < options[found[-1]].seconds:
-            found.append(number)
-    return found
+        if not result or options[number].seconds < options[result[-1]].seconds:
+            result.append(number)
+    return result
 
 
 def divide(groups: Sequence[Sequence[Option]], total: int) -> Division:

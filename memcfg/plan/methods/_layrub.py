@@ -308,18 +308,18 @@ class _Migrator:
         orders = [readers_first(graph), [*range(len(graph.ops))]]
         if request.step.fault(orders[0]) or orders[0] == orders[1]:
             orders = orders[1:]
-        found: list[Plan] = []
+        result: list[Plan] = []
         for sequence in orders:
             away = migrations(graph, sequence, self.look_ahead)
-            found.append(TimedSwaps(request, sequence, away).plan())
-            fitting = request.limit_bytes is not None and fits(found[-1])
-            if request.is_over() or (fitting and not tier_excess(request, found[-1])):
+            result.append(TimedSwaps(request, sequence, away).plan())
+            fitting = request.limit_bytes is not None and fits(result[-1])
+            if request.is_over() or (fitting and not tier_excess(request, result[-1])):
                 break
 
         def order(plan: Plan) -> tuple[bool, int, int]:
             return not fits(plan), tier_excess(request, plan), plan.peak_bytes
 
-        return within_tier(request, min(found, key=order))
+        return within_tier(request, min(result, key=order))
 
 
 def migrations(graph: Graph, sequence: Sequence[int], look_ahead: int) -> list[Away]:

@@ -27,16 +27,16 @@ def spread_ops(request: Request) -> set[int]:
     size = [tensor.nbytes for tensor in graph.tensors]
     cheap = cheap_ops(graph).intersection(request.droppable, request.repeatable)
     spread: set[int] = set()  # tensors
-    found: set[int] = set()
+    result: set[int] = set()
     for index in sorted(cheap):
         op = graph.ops[index]
         read = {*op.inputs}
         made = sum(size[t] for t in op.outputs)
         wide = max((size[t] for t in read & spread), default=0)
         if read and (made > sum(size[t] for t in read) or made >= wide > 0):
-            found.add(index)
+            result.add(index)
             spread.update(op.outputs)
-    return found
+    return result
 
 
 def _plan(request: Request) -> Plan:

@@ -75,7 +75,7 @@ class _Swapper:
         unplaced: list[list[Event]] = []
         lowest = nothing
         for waits in _WAITS:
-            found = None
+            result = None
             low, high = 0, len(maps) + 1  # whether `high` maps fit is not known first
             while high - low > 1 and not request.is_over():
                 middle = (low + high) // 2
@@ -87,11 +87,11 @@ class _Swapper:
                 plan = plan_events(request, events)
                 lowest = min(lowest, plan, key=lambda each: each.peak_bytes)
                 if fits(plan):
-                    found, high = plan, middle
+                    result, high = plan, middle
                 else:
                     low = middle
-            if found is not None:
-                return within_tier(request, found)
+            if result is not None:
+                return within_tier(request, result)
         if request.is_over():
             least = self.planned(request, maps, waits=_WAITS[-1])
             lowest = min(lowest, least, key=lambda each: each.peak_bytes)
@@ -151,14 +151,14 @@ class _Swapper:
         backward: int,
     ) -> dict[int, int]:
         """Tell before which op each copy in starts."""
-        found: dict[int, int] = {}
+        result: dict[int, int] = {}
         # When each tier's lane must be free for what is used later.
         frees: dict[str, float] = defaultdict(lambda: math.inf)
         for each in sorted(maps, key=lambda each: -each.first):
             if self.trigger == "on_demand":
-                found[each.tensor] = each.first
+                result[each.tensor] = each.first
             elif self.trigger == "at_once":
-                found[each.tensor] = min(backward, each.first)
+                result[each.tensor] = min(backward, each.first)
             else:  # the latest op that starts early enough
                 tier, seconds = lanes[each.tensor]
                 free = min(frees[tier], starts[each.first]) - seconds
@@ -166,8 +166,8 @@ class _Swapper:
                 place = each.first
                 while place > each.begin + 1 and starts[place] > free:
                     place -= 1
-                found[each.tensor] = place
-        return found
+                result[each.tensor] = place
+        return result
 
 
 def _feature_maps(request: Request) -> list[_Map]:
@@ -175,7 +175,7 @@ def _feature_maps(request: Request) -> list[_Map]:
     graph = request.graph
     phases = [op.phase for op in graph.ops]
     fixed = {*graph.persistent, *graph.keep, *graph.losses}
-    found = []
+    result = []
     for tensor, readers in enumerate(graph.consumers):
         maker = graph.producer[tensor]
         if tensor in fixed or maker is None or phases[maker] != "forward":
@@ -185,8 +185,8 @@ def _feature_maps(request: Request) -> list[_Map]:
         begin = max(ahead, default=maker + 1)
         if later and begin + 1 < min(later):
             nbytes = graph.tensors[tensor].nbytes
-            found.append((maker, _Map(tensor, nbytes, begin, min(later))))
-    return [each for _, each in sorted(found)]
+            result.append((maker, _Map(tensor, nbytes, begin, min(later))))
+    return [each for _, each in sorted(result)]
 
 
 def _first_backward(request: Request) -> int:
@@ -200,18 +200,18 @@ def _lanes(graph: Graph, maps: Sequence[_Map]) -> dict[int, _Lane]:
         Away(each.tensor, each.begin, each.begin + 1, each.first, each.first)
         for each in maps
     ]
-    found = {}
+    result = {}
     for tensor, tier in away_tiers(graph, away).items():
         seconds = swap_out_seconds(graph, StartSwapOut(tensor, tier=tier))
-        found[tensor] = _Lane(tier, seconds)
-    return found
+        result[tensor] = _Lane(tier, seconds)
+    return result
 
 
 def _leaves(
     maps: Sequence[_Map], starts: list[float], lanes: Mapping[int, _Lane]
 ) -> dict[int, int]:
     """Tell before which op each copy out has ended, on lanes that do one by one."""
-    found: dict[int, int] = {}
+    result: dict[int, int] = {}
     frees: dict[str, float] = defaultdict(float)
     for each in sorted(maps, key=lambda each: each.begin):
         tier, seconds = lanes[each.tensor]
@@ -219,8 +219,8 @@ def _leaves(
         place = each.begin + 1
         while place < each.first and starts[place] < free:
             place += 1
-        found[each.tensor] = place
-    return found
+        result[each.tensor] = place
+    return result
 
 
 def meng_swap(trigger: str = "in_time") -> Policy:

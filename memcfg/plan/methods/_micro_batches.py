@@ -71,12 +71,12 @@ def divide_batch(
 
 def desirable(images: int, kernels: Sequence[MicroKernel]) -> list[Divided]:
     """List WD's desirable divisions: no other has as little scratch and less time."""
-    found: list[Divided] = []
+    result: list[Divided] = []
     for size in sorted({kernel.scratch_bytes for kernel in kernels}):
         best = divide_batch(images, kernels, size)
-        if best is not None and (not found or best.seconds < found[-1].seconds):
-            found.append(best)
-    return found
+        if best is not None and (not result or best.seconds < result[-1].seconds):
+            result.append(best)
+    return result
 
 
 def micro_kernels(graph: Graph, op: Op) -> tuple[int, list[MicroKernel]]:

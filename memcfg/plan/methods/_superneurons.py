@@ -136,12 +136,12 @@ class Replay:
         """Return the schedule where larger segments are computed for each layer."""
         whole = self._whole(segment_bytes)
         there: set[int] = set()
-        found = [*self.order]
+        result = [*self.order]
         for ops in reversed(self.chain.backward):
             again = self._needed(ops, there)
-            found += [*again, *ops]
+            result += [*again, *ops]
             there.update(op for op in again if self.segment[op] in whole)
-        return self.chain.finished(found)
+        return self.chain.finished(result)
 
     def in_order(self, segment_bytes: float) -> list[int]:
         """Return the same with backward ops in the graph's order, not layer by layer.
@@ -151,14 +151,14 @@ class Replay:
         """
         whole = self._whole(segment_bytes)
         there: set[int] = set()
-        found = [*self.order]
+        result = [*self.order]
         apart = {*self.order, *late_ops(self.graph)}
         for op in range(len(self.graph.ops)):
             if op not in apart:
                 again = self._needed([op], there)
-                found += [*again, op]
+                result += [*again, op]
                 there.update(each for each in again if self.segment[each] in whole)
-        return self.chain.finished(found)
+        return self.chain.finished(result)
 
     def thresholds(self) -> list[int]:
         """List the sizes of segments, and -1, below which all of them are large."""
@@ -169,15 +169,15 @@ class Replay:
 
     def _needed(self, ops: Iterable[int], there: set[int]) -> list[int]:
         """List the dropped ops whose values some ops need, in order."""
-        found: set[int] = set()
+        result: set[int] = set()
         stack = [*ops]
         while stack:
             for tensor in self.graph.ops[stack.pop()].inputs:
                 maker = self.graph.producer[tensor]
-                if maker in self.dropped and maker not in found and maker not in there:
-                    found.add(maker)
+                if maker in self.dropped and maker not in result and maker not in there:
+                    result.add(maker)
                     stack.append(maker)
-        return sorted(found)
+        return sorted(result)
 
 
 def _speed(request: Request) -> Plan:
@@ -479,15 +479,15 @@ class Cache:
 
     def _taken(self, place: int) -> dict[int, int]:
         """Return the inputs whose bytes outputs take over, and these outputs."""
-        found: dict[int, int] = {}
+        result: dict[int, int] = {}
         for source, output in self.graph.ops[place].in_place:
             if source in self._apart or self._last[source] != place:
                 continue
-            if source in found or output in found.values():
+            if source in result or output in result.values():
                 continue
             if self.sizes[source] == self.sizes[output]:
-                found[source] = output
-        return found
+                result[source] = output
+        return result
 
     def _make_room(self, needed: int, locked: set[int], row: list[Event]) -> None:
         if self._live + needed <= self.goal:

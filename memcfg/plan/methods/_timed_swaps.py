@@ -106,11 +106,11 @@ class TimedSwaps:
         graph = self.request.graph
         trace = Trace(graph, [Entry(n, op) for n, op in enumerate(self.sequence)])
         scratch = [graph.aligned_scratch[op] for op in self.sequence]
-        found = trace.loads(scratch)[1:-1]
+        result = trace.loads(scratch)[1:-1]
         for each in self.away:
             for place in range(each.leave, each.back):
-                found[place] -= trace.sizes[each.tensor]
-        return tuple(found)
+                result[place] -= trace.sizes[each.tensor]
+        return tuple(result)
 
     def _walked(self, goal: float) -> tuple[list[Event], int]:
         """List what happens, and the bytes in use: within a goal if that can be."""

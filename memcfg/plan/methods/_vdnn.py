@@ -57,12 +57,12 @@ class _Layers:
         """For each layer what it reads last of the layers, and backward reads again."""
         graph, number = self.graph, {op: n for n, op in enumerate(self.ops)}
         fixed = {*graph.persistent, *graph.keep, *graph.losses}
-        found: dict[int, list[int]] = defaultdict(list)
+        result: dict[int, list[int]] = defaultdict(list)
         for tensor, readers in enumerate(graph.consumers):
             ahead = [number[reader] for reader in readers if reader in number]
             if tensor not in fixed and ahead and len(ahead) < len(readers):
-                found[max(ahead)].append(tensor)
-        return found
+                result[max(ahead)].append(tensor)
+        return result
 
     def first_use(self, tensor: int) -> int:
         """Return the place of the first op that is not a layer and reads a tensor."""
@@ -78,14 +78,14 @@ class _Layers:
 def _composites_of(kind: str) -> frozenset[str]:
     """Return an op type, and those of which it is a part."""
     composites = {
-        found.name
-        for found in op_types()
-        if found.composite is not None
-        and any(part.type == kind for part in found.composite.parts)
+        result.name
+        for result in op_types()
+        if result.composite is not None
+        and any(part.type == kind for part in result.composite.parts)
     }
-    found = {kind, *composites}
+    result = {kind, *composites}
     return frozenset(
-        {*found, *(f"{each}_of_float32" for each in found & {*OF_FLOAT32})}
+        {*result, *(f"{each}_of_float32" for each in result & {*OF_FLOAT32})}
     )
 
 

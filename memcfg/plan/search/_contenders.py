@@ -73,18 +73,18 @@ def contenders(
     if len(graph.ops) > _SMALL:
         return ()
     most = (1 + _SPREAD) * plan.elapsed_seconds
-    found: list[Plan] = []
+    result: list[Plan] = []
     for other in _proposed(policy, graph, limit_bytes):
-        known = (plan.actions, *(each.actions for each in found))
+        known = (plan.actions, *(each.actions for each in result))
         if fits(other) and not names_algorithms(other) and other.actions not in known:
-            found.append(other)
-    found = sorted(
-        (each for each in found if each.elapsed_seconds <= most),
+            result.append(other)
+    result = sorted(
+        (each for each in result if each.elapsed_seconds <= most),
         key=lambda each: each.elapsed_seconds,
     )
-    levers = [_levers(each) for each in found]
-    rows = sorted(range(len(found)), key=lambda n: (levers[n] in levers[:n], n))
-    return tuple(with_gap(graph, found[n]) for n in rows[:_MOST])
+    levers = [_levers(each) for each in result]
+    rows = sorted(range(len(result)), key=lambda n: (levers[n] in levers[:n], n))
+    return tuple(with_gap(graph, result[n]) for n in rows[:_MOST])
 
 
 def _levers(plan: Plan) -> tuple[bool, bool]:

@@ -138,9 +138,9 @@ def lowest_plan(policy: Callable[..., Plan], graph: Graph) -> Plan:
     floor = Floor(plan, graph, (InfeasiblePlanError,))
     limit = 1
     for _ in range(1 + _TRIES):
-        found = floor.ask(limit)
-        if found is not None:
-            return found
+        result = floor.ask(limit)
+        if result is not None:
+            return result
         refusal = floor.refused[limit]
         assert isinstance(refusal, InfeasiblePlanError)
         limit = max(limit + ALIGNMENT, refusal.smallest_limit_bytes or 0)

@@ -213,17 +213,17 @@ class Request:
         if (
             limit is not None and self.places and self.is_over()
         ):  # what fits is not improved any more
-            found = ops, self._lowest(ops, effort=1)
-            if self._state_bytes + found[1].height <= limit:
-                return found
+            result = ops, self._lowest(ops, effort=1)
+            if self._state_bytes + result[1].height <= limit:
+                return result
         other = ops if self.orders is False else self.reordered(ops)
-        found = other, self._lowest(other)
+        result = other, self._lowest(other)
         if other is ops or not self.places:
-            return found
+            return result
         load, _, _ = self.step.measure(ops)
-        if self._state_bytes + found[1].height <= load:
-            return found
-        return min(found, (ops, self._lowest(ops)), key=lambda each: each[1].height)
+        if self._state_bytes + result[1].height <= load:
+            return result
+        return min(result, (ops, self._lowest(ops)), key=lambda each: each[1].height)
 
     def reordered(self, sequence: Sequence[int]) -> Sequence[int]:
         """Return the order of the lowest load; the given one itself if that is it."""
@@ -290,17 +290,17 @@ class Request:
     def plan(self, actions: Sequence[Action]) -> Plan:
         """Make the plan of these actions: simulated, summarised, not yet judged."""
         blank = self.unpriced(actions)
-        found = simulate(self.graph, blank, tier_rates(self.graph))
+        result = simulate(self.graph, blank, tier_rates(self.graph))
         predicted = Predicted(
-            peak_bytes=found.peak_bytes,
-            host_peak_bytes=found.host_peak_bytes,
-            moved_bytes=found.moved_bytes,
-            seconds=found.seconds,
-            recompute_seconds=found.recompute_seconds,
+            peak_bytes=result.peak_bytes,
+            host_peak_bytes=result.host_peak_bytes,
+            moved_bytes=result.moved_bytes,
+            seconds=result.seconds,
+            recompute_seconds=result.recompute_seconds,
             lower_bound_bytes=self.once("bound", lambda: lower_bound(self.graph)),
             planning_seconds=time.perf_counter() - self.began,
-            stall_seconds=stall(found),
-            codec_seconds=found.codec_seconds,
+            stall_seconds=stall(result),
+            codec_seconds=result.codec_seconds,
         )
         if not self._keeps_numbers:
             actions = [self.renumbered(action) for action in actions]
@@ -308,7 +308,7 @@ class Request:
             blank,
             predicted=predicted,
             actions=tuple(actions),
-            summary=_summary(self.graph, blank, found),
+            summary=_summary(self.graph, blank, result),
         )
 
     @cached_property

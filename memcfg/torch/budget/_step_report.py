@@ -19,13 +19,13 @@ _ROWS = 10  # modules that a table lists
 def by_role(step: Step) -> dict[str, int]:
     """Return the bytes at the busiest time by role, with those outside the graph."""
     graph = step.traced.graph
-    found: Counter[str] = Counter()
+    result: Counter[str] = Counter()
     for each in step.peak.tensors:
         tensor = graph.tensors[each]
-        found[tensor.role.replace("_", " ")] += align_up(tensor.nbytes)
-    found["scratch"] += step.peak.scratch_bytes
-    found.update(step.overhead)
-    return {role: nbytes for role, nbytes in found.most_common() if nbytes}
+        result[tensor.role.replace("_", " ")] += align_up(tensor.nbytes)
+    result["scratch"] += step.peak.scratch_bytes
+    result.update(step.overhead)
+    return {role: nbytes for role, nbytes in result.most_common() if nbytes}
 
 
 def by_module(step: Step) -> dict[str, int]:
@@ -35,16 +35,16 @@ def by_module(step: Step) -> dict[str, int]:
     that reads it first.
     """
     graph = step.traced.graph
-    found: Counter[str] = Counter()
+    result: Counter[str] = Counter()
     for each in step.peak.tensors:
         maker = graph.producer[each]
         first = maker if maker is not None else next(iter(graph.consumers[each]), None)
         owner = "" if first is None else graph.ops[first].group
-        found[owner or "(model)"] += align_up(graph.tensors[each].nbytes)
+        result[owner or "(model)"] += align_up(graph.tensors[each].nbytes)
     if step.peak.op is not None:
         owner = graph.ops[step.peak.op].group or "(model)"
-        found[owner] += step.peak.scratch_bytes
-    return {owner: nbytes for owner, nbytes in found.most_common() if nbytes}
+        result[owner] += step.peak.scratch_bytes
+    return {owner: nbytes for owner, nbytes in result.most_common() if nbytes}
 
 
 def table_of(head: str, rows: Mapping[str, int]) -> str:

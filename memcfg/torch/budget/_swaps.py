@@ -88,13 +88,13 @@ def register(store: Store) -> int:
 
 def _of(token: torch.Tensor) -> Any:
     """Return what a token stands for; RuntimeError if that has gone."""
-    found = held_by(token)
-    if found is None:
+    result = held_by(token)
+    if result is None:
         raise RuntimeError(
             "the place of a tensor that left is gone: the tensors that autograd saved "
             "were copied. Run a budgeted module without hooks on saved tensors"
         )
-    return found
+    return result
 
 
 def extent_of(store: Store, nbytes: int) -> Extent:

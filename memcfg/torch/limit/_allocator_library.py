@@ -106,9 +106,9 @@ def _find_compiler() -> list[str]:
     """Return the words that call the C++ compiler."""
     named = shlex.split(os.environ.get("CXX", ""))
     for name in [named[0]] if named else _COMPILERS:
-        found = shutil.which(name)
-        if found is not None:
-            return [found, *named[1:]]
+        result = shutil.which(name)
+        if result is not None:
+            return [result, *named[1:]]
     where = f"CXX names {named[0]!r}" if named else "there is no C++ compiler"
     raise MissingDependencyError(
         f"{_WHAT}, and {where}: install g++ 10 or later (Debian's g++), or let CXX "

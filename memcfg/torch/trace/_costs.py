@@ -104,8 +104,8 @@ class MeasuredCosts:
             return told_by[node.target](node)
         if not _is_measured(node):
             return nominal_costs(node)
-        found = self._known.get(_key_of(node))
-        return nominal_costs(node) if found is None else found
+        result = self._known.get(_key_of(node))
+        return nominal_costs(node) if result is None else result
 
 
 def costs_of(times: str) -> Costs:
@@ -156,14 +156,14 @@ def _key_of(node: fx.Node) -> str:
 
 def _gpus(nodes: Iterable[fx.Node]) -> list[int]:
     """List the GPUs that nodes work on, by their numbers."""
-    found = {
+    result = {
         value.device.index or 0
         for node in nodes
         for each in (node, *node.all_input_nodes)
         for value in values_of(each)
         if value.device.type == "cuda"
     }
-    return sorted(found)
+    return sorted(result)
 
 
 def _made_up(node: fx.Node) -> Any:
@@ -201,7 +201,7 @@ def _made_up(node: fx.Node) -> Any:
 
 def _measure(nodes: dict[str, fx.Node]) -> _Costs:
     """Run each node a few times, alone; those that cannot be run so are left out."""
-    found: _Costs = {}
+    result: _Costs = {}
     with (
         unset_fake_temporarily(),
         _disable_current_modes(),
@@ -226,8 +226,8 @@ def _measure(nodes: dict[str, fx.Node]) -> _Costs:
             for v in values_of(node)
             if v.untyped_storage()._cdata not in read
         }
-        found[key] = time_of, max(0, peaks.get(key, (0, 0))[0] - sum(made.values()))
-    return found
+        result[key] = time_of, max(0, peaks.get(key, (0, 0))[0] - sum(made.values()))
+    return result
 
 
 def made_up_arguments(node: fx.Node) -> tuple[Any, Any]:
@@ -327,13 +327,13 @@ def _bytes(
         thread.join()
     else:
         records = _allocations(runs)
-    found: dict[str, tuple[int, int]] = {}
+    result: dict[str, tuple[int, int]] = {}
     key, depth, now = "", 0, 0
     for record in records:
         kind, name = record.kind(), record.name()
         if kind == "push" and name.startswith(_MARK):
             key, depth, now = name[len(_MARK) :], 0, 0
-            found[key] = 0, 0
+            result[key] = 0, 0
         elif kind == "push":
             depth += 1
         elif kind == "pop" and depth == 0:
@@ -343,8 +343,8 @@ def _bytes(
         elif kind == "memory_alloc" and key:
             now += _whole(record.cpu_memory_usage(), "cpu")
             now += _whole(record.cuda_memory_usage(), "cuda")
-            found[key] = max(found[key][0], now), now
-    return found
+            result[key] = max(result[key][0], now), now
+    return result
 
 
 def _whole(nbytes: int, kind: str) -> int:

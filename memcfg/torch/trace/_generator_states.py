@@ -116,5 +116,5 @@ def _device_type(node: fx.Node) -> str | None:
         if hasattr(each, "meta")
         for value in values_of(each)[:1]
     ]
-    found = device or next(iter(read), None)
-    return None if found is None else torch.device(found).type
+    result = device or next(iter(read), None)
+    return None if result is None else torch.device(result).type

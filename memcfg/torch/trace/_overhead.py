@@ -50,16 +50,16 @@ def workspace_bytes(nodes: Iterable[fx.Node]) -> int:
     It and cuBLASLt have workspaces for each of the two threads that multiply: the one
     that runs forward, and autograd's.
     """
-    found = {
+    result = {
         value.device
         for node in nodes
         if getattr(node.target, "overloadpacket", None) in _PRODUCTS
         for value in [node.meta["val"]]
         if value.device.type == "cuda"
     }
-    for device in found - _workspaces.keys():
+    for device in result - _workspaces.keys():
         _workspaces[device] = _measured_workspace(device)
-    return 2 * sum(_workspaces[device] for device in found)
+    return 2 * sum(_workspaces[device] for device in result)
 
 
 def _measured_workspace(device: torch.device) -> int:

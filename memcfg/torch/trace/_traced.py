@@ -380,10 +380,10 @@ class Tracer:
         """Return whether a source is a parameter or a buffer, by its number."""
         place = getattr(node.meta.get("desc"), "idx", None)
         if place is None:
-            found = re.fullmatch(r"(?:primals_|arg)(\d+)(_1)?", node.name)
-            if found is None:
+            match = re.fullmatch(r"(?:primals_|arg)(\d+)(_1)?", node.name)
+            if match is None:
                 return False
-            place = int(found[1]) - (0 if found[2] else 1)
+            place = int(match[1]) - (0 if match[2] else 1)
         return place in self._parameters
 
     def _call(self, node: fx.Node, phase: str) -> None:

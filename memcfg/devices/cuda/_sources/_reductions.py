@@ -126,8 +126,8 @@ def reduce(
 
 def axes_of(writer: Writer, rank: int) -> tuple[int, ...]:
     """Return the attribute `axes`, counted from the first and in their order."""
-    found = sorted({axis % rank for axis in writer.attributes["axes"]})
-    return tuple(found)
+    result = sorted({axis % rank for axis in writer.attributes["axes"]})
+    return tuple(result)
 
 
 def sum_axes(

@@ -322,8 +322,8 @@ def _write_cross_entropy(writer: Writer) -> None:
 
 def _ignored(writer: Writer) -> dict[str, Argument]:
     """Return the label that counts as none; out of an int's range without one."""
-    found = writer.attributes.get("ignored")
-    return {"long long ignored": i64(1 << 40 if found is None else found)}
+    result = writer.attributes.get("ignored")
+    return {"long long ignored": i64(1 << 40 if result is None else result)}
 
 
 def _write_cross_entropy_rows(writer: Writer) -> None:

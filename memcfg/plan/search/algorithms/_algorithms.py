@@ -25,8 +25,8 @@ _PART = re.compile(r"(.+)/([1-9][0-9]*)")
 
 def micro_batch(algorithm: Algorithm) -> int | None:
     """Return how many images an algorithm takes at a time; None: all of them."""
-    found = _PART.fullmatch(algorithm.name)
-    return None if found is None else int(found[2])
+    match = _PART.fullmatch(algorithm.name)
+    return None if match is None else int(match[2])
 
 
 def algorithms(op: Op, *, divided: bool = False) -> list[Algorithm]:
@@ -64,12 +64,12 @@ def default(op: Op) -> Algorithm | None:
 
 def choose(graph: Graph, pick: Callable[[Op], Algorithm | None]) -> Choice:
     """Choose an algorithm for each op that has several; the default is not a choice."""
-    found: Choice = {}
+    result: Choice = {}
     for index, op in enumerate(graph.ops):
         chosen = pick(op)
         if chosen is not None and chosen != op.algorithms[0]:
-            found[index] = chosen
-    return found
+            result[index] = chosen
+    return result
 
 
 def with_choice(graph: Graph, choice: Mapping[int, Algorithm]) -> Graph:

@@ -52,10 +52,10 @@ class FreeGaps:
     @staticmethod
     def of(graph: Graph, plan: Plan, ops: Container[int]) -> FreeGaps:
         """Find those of some ops; the ceiling is the plan's limit."""
-        found: dict[int, dict[int, _Spans]] = defaultdict(dict)
+        result: dict[int, dict[int, _Spans]] = defaultdict(dict)
         for action, op, spans in buffers_at_ops(graph, plan, ops):
-            found[op][action] = spans
-        return FreeGaps(plan.limit_bytes, plan.alignment, found)
+            result[op][action] = spans
+        return FreeGaps(plan.limit_bytes, plan.alignment, result)
 
     def room(self, op: int) -> int | None:
         """Return the most scratch that fits whenever an op runs; None: any does."""

@@ -120,21 +120,21 @@ class Chain:
             Each stage first goes forward after all earlier ones, and once backward.
         """
         ran = [False] * len(self.stages)
-        found: list[int] = []
+        result: list[int] = []
         listed = [*moves]
         for place, (do, stage) in enumerate(listed):
             if do is Do.BACKWARD:
-                found += self.backward[stage]
+                result += self.backward[stage]
             elif not ran[stage]:
-                found += self.stages[stage]
+                result += self.stages[stage]
                 ran[stage] = True
             else:
                 kind = int(do)
                 if do is Do.COMPUTE and listed[place + 1] == (Do.BACKWARD, stage):
                     held = listed[place - 1] == (Do.BACKWARD, stage + 1)
                     kind = _HELD if held else _RERUN
-                found += self._forward_again(kind, stage)
-        return self.finished(found)
+                result += self._forward_again(kind, stage)
+        return self.finished(result)
 
     def _forward_again(self, kind: int, stage: int) -> list[int]:
         if (kind, stage) not in self._again:
@@ -198,13 +198,13 @@ class Chain:
         """List those of some ops, in order, that make tensors out of the others'."""
         held = set(there)
         needed = set(wanted)
-        found = []
+        result = []
         for index in reversed(ops):
             op = self.graph.ops[index]
             if index in self.droppable and not needed.isdisjoint(op.outputs):
-                found.append(index)
+                result.append(index)
                 needed.update([t for t in op.inputs if t not in held])
-        return found[::-1]
+        return result[::-1]
 
     def finished(self, sequence: Sequence[int]) -> list[int]:
         """Strike what nothing reads, and put the updates in."""
@@ -259,10 +259,10 @@ class Chain:
             for tensor in op.inputs:
                 last[tensor] = max(last.get(tensor, 0), place)
             rows.setdefault(place, []).append(index)
-        found = [*rows.get(0, ())]
+        result = [*rows.get(0, ())]
         for place, index in enumerate(sequence, 1):
-            found += [index, *rows.get(place, ())]
-        return found
+            result += [index, *rows.get(place, ())]
+        return result
 
 
 def late_ops(graph: Graph) -> set[int]:

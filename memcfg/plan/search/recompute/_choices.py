@@ -154,8 +154,8 @@ class Search:
         """Return the cheapest choice found within a limit; `also` is within it."""
         starts = [choice for choice in self.seeds if choice.load <= limit]
         starts = [also, *sorted(starts, key=lambda choice: choice.by_cost)[:_STARTS]]
-        found = [self.least_cost_from(start, limit) for start in starts]
-        return min(found, key=lambda choice: choice.by_cost)
+        result = [self.least_cost_from(start, limit) for start in starts]
+        return min(result, key=lambda choice: choice.by_cost)
 
     def least_cost_from(self, start: Choice, limit: int) -> Choice:
         """Keep ops again, the most expensive first, as long as the limit allows."""

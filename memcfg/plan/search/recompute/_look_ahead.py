@@ -112,17 +112,17 @@ class _Schedules:
         self.last = []
         rungs = self.rungs[: self.given_order], self.rungs[self.given_order :]
         given, ordered = (sorted(each)[:_LOWEST] for each in rungs)
-        found: list[Sequence[int]] = []
+        result: list[Sequence[int]] = []
         for load, _, rung in given + ordered:
-            found.append(rung)
+            result.append(rung)
             least = load
             while (lower := self._search(least, 4)) is not None:
-                found.append(lower)
+                result.append(lower)
                 before, (least, cost, _) = least, self.step.measure(lower)
                 if least >= before:
                     break
                 self.rungs.append((least, cost, list(lower)))
-        return found
+        return result
 
     def find(self, goal: int) -> tuple[int, Sequence[int]] | None:
         """Find the cheapest schedule within a goal.
@@ -139,15 +139,15 @@ class _Schedules:
             self._reach(end)
             self._search(min(rung[0] for rung in self.rungs), 2)
             lower = self._search(end, 2)
-        found = self._search(goal, 4 if again else 1)
-        if found is None:
+        result = self._search(goal, 4 if again else 1)
+        if result is None:
             return None
-        found = self.in_better_orders(found, goal)
+        result = self.in_better_orders(result, goal)
         if lower is not None:
             other = self._again(self.in_better_orders(lower, end), goal)
-            found = min((each for each in (found, other) if each), key=self._cost)
-        self.last = [found]
-        return self.step.measure(found)[0], found
+            result = min((each for each in (result, other) if each), key=self._cost)
+        self.last = [result]
+        return self.step.measure(result)[0], result
 
     def in_better_orders(self, found: Sequence[int], goal: int) -> Sequence[int]:
         """Put a schedule in order, and compute less again where that leaves room."""
@@ -197,10 +197,10 @@ class _Schedules:
             seeds = [self.search.least_cost(goal, lowest), *seeds]
         starts += [self.step.sequence(choice.dropped) for choice in seeds[:_SEEDS]]
         work = self._work(_SEARCH) // parts
-        found = self.step.within(starts, goal, work=work)
-        if found is not None:
-            self.last = [found]
-        return found
+        result = self.step.within(starts, goal, work=work)
+        if result is not None:
+            self.last = [result]
+        return result
 
 
 def plan_look_ahead(request: Request) -> Plan:
@@ -225,11 +225,11 @@ def _sequence(request: Request) -> Sequence[int]:
     if limit is None or request.peak_in_order(first) > limit:
         return first
     start = request.in_order(first)
-    found = _searched_again(request, schedules, start, limit)
-    parts = _replanned(request, schedules, found, limit)
-    if parts is not found and not _is_too_low(request, schedules, parts, found):
-        found = parts
-    return first if found is start else found
+    result = _searched_again(request, schedules, start, limit)
+    parts = _replanned(request, schedules, result, limit)
+    if parts is not result and not _is_too_low(request, schedules, parts, result):
+        result = parts
+    return first if result is start else result
 
 
 def _searched_again(

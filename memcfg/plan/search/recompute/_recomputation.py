@@ -43,11 +43,11 @@ def plan_recomputation(request: Request) -> Plan:
     def find(goal: int) -> tuple[int, Sequence[int]] | None:
         if goal < choice.load:
             return None
-        found = search.least_cost(goal, choice)
-        return found.load, search.sequence(found)
+        result = search.least_cost(goal, choice)
+        return result.load, search.sequence(result)
 
-    found = first_fitting(request, find)
-    return request.ordered(search.sequence(choice) if found is None else found)
+    result = first_fitting(request, find)
+    return request.ordered(search.sequence(choice) if result is None else result)
 
 
 def first_fitting(

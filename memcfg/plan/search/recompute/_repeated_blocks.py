@@ -194,7 +194,7 @@ class _Blocks:
             return [*chain.backward[block]]
         stage = set(chain.stages[block])
         there = self._held(block, dropped)
-        found: list[int] = []
+        result: list[int] = []
 
         for op in chain.backward[block]:
             stack = [(op, iter(graph.ops[op].inputs))]
@@ -209,9 +209,9 @@ class _Blocks:
                         stack.append((maker, iter(graph.ops[maker].inputs)))
                         break
                 else:
-                    found.append(index)
+                    result.append(index)
                     stack.pop()
-        return found
+        return result
 
     def _busiest_backward(
         self, block: int, dropped: frozenset[int], held: set[int]
@@ -267,20 +267,20 @@ class _Blocks:
 
     def _sequence(self, parts: Sequence[tuple[int, int, int, int]]) -> list[int]:
         """Write a plan of the program as a schedule."""
-        found = [op for stage in self.chain.stages for op in stage]
+        result = [op for stage in self.chain.stages for op in stage]
         place = len(parts)
         stack = [*_children(parts, 0, place, 0)]
         while stack:  # the last part goes backward first
             at, end = stack.pop()
             depth, begin, _, way = parts[at]
             if way >= 0:
-                found += self._back(begin, way)
+                result += self._back(begin, way)
                 continue
             children = [*_children(parts, at + 1, end, depth + 1)]
             for child, _ in children:
-                found += self._again(parts[child], child == children[-1][0])
+                result += self._again(parts[child], child == children[-1][0])
             stack += children
-        return self.chain.finished(found)
+        return self.chain.finished(result)
 
     def _back(self, block: int, way: int) -> list[int]:
         key = block, way
@@ -292,12 +292,12 @@ class _Blocks:
     def _again(self, part: tuple[int, int, int, int], last: bool) -> list[int]:
         """List what makes a part of a segment once more: what is kept of it."""
         _, begin, length, way = part
-        found: list[int] = []
+        result: list[int] = []
         if way < 0:
             if not last:
                 for block in range(begin, begin + length):
-                    found += self._made_again(block, -1, last=False)
-            return found
+                    result += self._made_again(block, -1, last=False)
+            return result
         return self._made_again(begin, way, last=last)
 
     def _made_again(self, block: int, way: int, *, last: bool) -> list[int]:
@@ -455,9 +455,9 @@ def _repeated_blocks(request: Request) -> Plan:
         return request.ordered(given)
     blocks = _Blocks.of(request)
     if limit is not None:
-        found = first_fitting(request, blocks.find)
-        if found is not None:
-            return request.ordered(found)
+        result = first_fitting(request, blocks.find)
+        if result is not None:
+            return request.ordered(result)
     sequences = (given, blocks.lowest.sequence)
     return request.ordered(min(sequences, key=request.peak_in_order))
 

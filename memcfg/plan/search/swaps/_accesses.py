@@ -107,14 +107,14 @@ class Trace:
 
     def gaps(self) -> list[Gap]:
         """List the times between accesses of all values that may be elsewhere."""
-        found = []
+        result = []
         for number, (tensor, begin, reads, _) in enumerate(self.values):
             if not self.may_leave(number) or not self.sizes[tensor]:
                 continue
             for after, back in zip((begin, *reads), reads, strict=False):
                 if back - after > 1:
-                    found.append(Gap(number, after, back))
-        return found
+                    result.append(Gap(number, after, back))
+        return result
 
     def size(self, gap: Gap) -> int:
         """Return the bytes of a value, rounded up."""
@@ -176,19 +176,19 @@ class Trace:
             for begin, end in row:
                 changes[begin + 1] += size
                 changes[end + 2] -= size
-        found, load = [], self.state_bytes
+        result, load = [], self.state_bytes
         for time in range(places + 2):
             load += changes[time]
             extra = scratch[time - 1] if 0 < time <= places else 0
-            found.append(load + extra)
-        return found
+            result.append(load + extra)
+        return result
 
     def _parts(self, away: Collection[Gap]) -> list[list[tuple[int, int]]]:
         """List from where to where each value is there, by places."""
         split: dict[int, list[Gap]] = defaultdict(list)
         for gap in away:
             split[gap.value].append(gap)
-        found = []
+        result = []
         for number, value in enumerate(self.values):
             end = len(self.entries)
             if not value.stays:
@@ -197,8 +197,8 @@ class Trace:
             for gap in sorted(split[number]) if number in split else ():
                 row.append((begin, gap.after))
                 begin = gap.back
-            found.append([*row, (begin, end)])
-        return found
+            result.append([*row, (begin, end)])
+        return result
 
     def _in_place(self, ends: Container[tuple[int, int]]) -> set[int]:
         """Return the values that take over the bytes of an input, of the same size."""

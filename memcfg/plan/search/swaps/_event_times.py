@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 def clock(graph: Graph, events: Iterable[Event]) -> Clock:
     """Tell the time of the plan of a schedule, whose copies are where it has them."""
-    found = Clock()
+    result = Clock()
     events = with_tiers_told(graph, events)
     sent: dict[int, tuple[StartSwapOut, float]] = {}  # and when the copies end
     coming: dict[int, float] = {}
@@ -53,27 +53,27 @@ def clock(graph: Graph, events: Iterable[Event]) -> Clock:
             case Run(index, algorithm):
                 op = graph.ops[index]
                 ends = [coming.pop(t) for t in op.inputs if t in coming]
-                found.wait(max(ends, default=0.0))
-                found.run(cost_of(op, algorithm)[0])
+                result.wait(max(ends, default=0.0))
+                result.run(cost_of(op, algorithm)[0])
             case StartSwapOut(tensor):
-                end = found.swap_out(swap_out_seconds(graph, event), event.tier)
+                end = result.swap_out(swap_out_seconds(graph, event), event.tier)
                 sent[tensor] = event, end
             case EndSwapOut(tensor):
-                found.wait(sent[tensor][1])
+                result.wait(sent[tensor][1])
             case StartSwapIn(tensor):
                 leave = sent[tensor][0] if tensor in sent else StartSwapOut(tensor)
-                coming[tensor] = found.swap_in(
+                coming[tensor] = result.swap_in(
                     swap_in_seconds(graph, leave), leave.tier
                 )
             case EndSwapIn(tensor):
-                found.wait(coming.pop(tensor, 0.0))
+                result.wait(coming.pop(tensor, 0.0))
             case Pack(tensor, codec):
                 codecs[tensor] = codec
-                found.run(encode_seconds(codec, graph.tensors[tensor].nbytes))
+                result.run(encode_seconds(codec, graph.tensors[tensor].nbytes))
             case Unpack(tensor):
                 nbytes = graph.tensors[tensor].nbytes
-                found.run(decode_seconds(codecs.pop(tensor), nbytes))
-    return found
+                result.run(decode_seconds(codecs.pop(tensor), nbytes))
+    return result
 
 
 def swap_out_seconds(graph: Graph, leave: StartSwapOut) -> float:
@@ -104,16 +104,16 @@ def rate_of(graph: Graph, tier: str | None) -> float:
 
 def with_tiers_told(graph: Graph, events: Iterable[Event]) -> Sequence[Event]:
     """Say of each copy out of a schedule to which tier it goes in its plan."""
-    tiers, found = tiers_of(graph), [*events]
+    tiers, result = tiers_of(graph), [*events]
     if is_one(tiers):
-        return found
-    lives = copy_lives(graph, found)
+        return result
+    lives = copy_lives(graph, result)
     places = assign(tiers, lives, ALIGNMENT)
     for life, (tier, _) in zip(lives, places, strict=True):
-        event = found[life.begin]
+        event = result[life.begin]
         if isinstance(event, StartSwapOut):
-            found[life.begin] = on_tier(event, tier)
-    return found
+            result[life.begin] = on_tier(event, tier)
+    return result
 
 
 def has_room(graph: Graph, events: Sequence[Event], most: int) -> bool:

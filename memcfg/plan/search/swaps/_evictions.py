@@ -154,20 +154,20 @@ class Evictions:
             and over[gap.back] > over[gap.after + 1]
         ]
         lineages = self._lineages(gaps)
-        found = {}
+        result = {}
         for gap in gaps:
             tensor, _ = self.key(gap)
             copy = self.copy(gap)
             lineage = lineages.get((self.entries[gap.back].place, tensor))
             can = lineage is not None and self._is_later(gap)
-            found[gap] = Eviction(
+            result[gap] = Eviction(
                 tensor,
                 self.trace.size(gap),
                 copy.need - copy.back - (copy.ready + copy.out),
                 lineage.seconds if lineage is not None and can else float("inf"),
                 set(lineage.sources) if lineage is not None and can else set(),
             )
-        return found
+        return result
 
     def _is_later(self, gap: Gap) -> bool:
         """Return whether a replay comes before another op than its reader."""
@@ -205,8 +205,8 @@ class Evictions:
         choices = _Choices(self, goal)
         choices.swap_for_nothing(everything=swaps_only)
         choices.take_the_cheapest()
-        found = self.swapping(choices.swapped)
-        return found.dropping(choices.dropped) or found
+        result = self.swapping(choices.swapped)
+        return result.dropping(choices.dropped) or result
 
     # -- schedules ---------------------------------------------------------------
 
@@ -242,18 +242,18 @@ class Evictions:
 
     def within(self, goal: int) -> Evictions | None:
         """Evict until a goal holds; None: not enough may be, or it is over before."""
-        found = self
+        result = self
         for number in range(_ROUNDS):
-            if found.least <= goal:
-                return found
+            if result.least <= goal:
+                return result
             if self.replays.is_over():
                 return None
-            longest = len(found.entries) > _LONGEST * len(self.replays.order)
-            other = found.lowered(goal, swaps_only=longest or number > _ROUNDS // 2)
-            if (other.swapped, other.dropped) == (found.swapped, found.dropped):
+            longest = len(result.entries) > _LONGEST * len(self.replays.order)
+            other = result.lowered(goal, swaps_only=longest or number > _ROUNDS // 2)
+            if (other.swapped, other.dropped) == (result.swapped, result.dropped):
                 return None
-            found = other
-        return found if found.least <= goal else None
+            result = other
+        return result if result.least <= goal else None
 
     @cached_property
     def everything(self) -> Evictions:
@@ -262,13 +262,13 @@ class Evictions:
 
     def lowest(self) -> Evictions:
         """Swap as little as reaches that, or everything; that, too, if it is over."""
-        goal, found = self.everything.least, self
-        while found.least > goal:
-            other = found.lowered(goal, swaps_only=True)
-            if other.swapped == found.swapped or self.replays.is_over():
+        goal, result = self.everything.least, self
+        while result.least > goal:
+            other = result.lowered(goal, swaps_only=True)
+            if other.swapped == result.swapped or self.replays.is_over():
                 return self.everything
-            found = other
-        return found
+            result = other
+        return result
 
 
 class _Choices:

@@ -34,9 +34,9 @@ class Lanes:
 
     def more(self, copy: RoundTrip) -> float:
         """Return for how many seconds more ops wait with another one."""
-        found = [*self._copies.get(copy.tier, ())]
-        insort(found, copy)
-        return max(self._stall(found) - self.stall, 0.0)
+        result = [*self._copies.get(copy.tier, ())]
+        insort(result, copy)
+        return max(self._stall(result) - self.stall, 0.0)
 
     def add(self, copy: RoundTrip) -> None:
         """Choose it."""

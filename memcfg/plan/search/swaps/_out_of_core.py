@@ -79,15 +79,15 @@ class _Planner:
         names = [each.name for each in reached if each.bytes_per_second]
         if self.codec is None or ENCODES not in names:
             return {}
-        found = {}
+        result = {}
         for tensor, density in self.densities.in_graph(graph).items():
             nbytes = graph.tensors[tensor].nbytes
             nbytes = code_bytes(self.codec, nbytes, density)
             code = StartSwapOut(tensor, self.codec, nbytes, ENCODES)
             slower = max(swap_out_seconds(graph, code), swap_in_seconds(graph, code))
             if slower < swap_out_seconds(graph, StartSwapOut(tensor, tier=ENCODES)):
-                found[tensor] = code._replace(tier=None)
-        return found
+                result[tensor] = code._replace(tier=None)
+        return result
 
 
 def _plan(request: Request, codes: Mapping[int, StartSwapOut]) -> Plan:
@@ -149,21 +149,21 @@ class _Schedules:
 
     def best(self, goal: int) -> list[_Candidate]:
         """Return the fastest within a goal, of equals those that move least."""
-        found: list[_Candidate] = []
+        result: list[_Candidate] = []
         longer: list[_Candidate] = []  # of ops some of which are computed again
         self._fastest = math.inf
         for sequence in self._sequences():
             swapped = [*self._swapped(sequence, goal)]
-            found = sorted([*found, *swapped], key=_cost)[:_FEW]
+            result = sorted([*result, *swapped], key=_cost)[:_FEW]
             if len(sequence) > len(self.request.graph.ops):
                 longer += swapped
-            self._fastest = found[0].seconds if found else math.inf
-            if self.request.is_over() or (found and self._is_enough(found[0])):
-                return found
+            self._fastest = result[0].seconds if result else math.inf
+            if self.request.is_over() or (result and self._is_enough(result[0])):
+                return result
         if not longer:
-            return found
+            return result
         best = self._with_less_again(min(longer, key=_cost), goal)
-        return [best, *found] if _cost(best) < _cost(found[0]) else found
+        return [best, *result] if _cost(best) < _cost(result[0]) else result
 
     def lowest(self) -> list[Plan]:
         """Return the plans of the least peak, with copies and without."""

@@ -74,8 +74,8 @@ class Replays:
         None, too, if it is over before. What cannot at an access may have been dropped
         for one before, of a replay that is not there any more.
         """
-        found = self._run(drops, {})
-        return None if found is None else found[0]
+        result = self._run(drops, {})
+        return None if result is None else result[0]
 
     def lineages(
         self, drops: Collection[Drop], wanted: Mapping[int, Iterable[int]]
@@ -94,8 +94,8 @@ class Replays:
         dict of (int, int) to Lineage
             By place and tensor, of those that can be computed again.
         """
-        found = self._run(drops, wanted)
-        return {} if found is None else found[1]
+        result = self._run(drops, wanted)
+        return {} if result is None else result[1]
 
     def _run(
         self, drops: Collection[Drop], wanted: Mapping[int, Iterable[int]]
@@ -107,7 +107,7 @@ class Replays:
         for tensor in after[START]:
             there[tensor] = False
         entries: list[Entry] = []
-        found: dict[tuple[int, int], Lineage] = {}
+        result: dict[tuple[int, int], Lineage] = {}
 
         def add(entry: Entry) -> None:
             entries.append(entry)
@@ -127,11 +127,11 @@ class Replays:
                 ((place, tensor), self._lineage(place, [*missing, tensor], there))
                 for tensor in wanted.get(place, ())
             )
-            found.update((key, row.beside(again)) for key, row in rows if row)
+            result.update((key, row.beside(again)) for key, row in rows if row)
             for each in sorted(again.ops, key=self._place.__getitem__):
                 add(Entry(place, each))
             add(Entry(place, op))
-        return entries, found
+        return entries, result
 
     def _lineage(
         self, place: int, missing: Iterable[int], there: Sequence[bool]

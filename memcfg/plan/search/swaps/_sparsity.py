@@ -58,15 +58,15 @@ class Densities:
         A pooled element is 0 where all of its window are, as if each were by chance.
         """
         named = dict(self.named)
-        found: dict[int, float] = {}
+        result: dict[int, float] = {}
         for op in graph.ops:
             if op.phase != "forward" or not op.outputs:
                 continue
             made, name = op.outputs[0], graph.tensors[op.outputs[0]].name
-            density = named.get(name, self._made_by(graph, op, found))
+            density = named.get(name, self._made_by(graph, op, result))
             if density < _DENSE and graph.tensors[made].dtype == "float32":
-                found[made] = density
-        return found
+                result[made] = density
+        return result
 
     def _made_by(self, graph: Graph, op: Op, found: Mapping[int, float]) -> float:
         if _ends_in_rectifier(op.type):

@@ -252,7 +252,7 @@ class Schedule:
 
     def translated(self, actions: Iterable[Action]) -> list[Action]:
         """Return the actions of the source itself."""
-        found: list[Action] = []
+        result: list[Action] = []
         starts: dict[tuple[type[Event], int], int] = {}  # copies -> their actions
         offsets: dict[int, int] = {}  # of encodings, and of what is decoded
         for action in actions:
@@ -260,20 +260,20 @@ class Schedule:
                 case Alloc(tensor, offset) if tensor in self._coded:
                     offsets[tensor] = offset
                 case Alloc(tensor, offset):
-                    found.append(Alloc(self._which(tensor), offset))
+                    result.append(Alloc(self._which(tensor), offset))
                 case Alias(output, source):
-                    found.append(Alias(self._which(output), self._which(source)))
+                    result.append(Alias(self._which(output), self._which(source)))
                 case Free(tensor) if tensor not in self._codes:
-                    found.append(Free(self._which(tensor)))
+                    result.append(Free(self._which(tensor)))
                 case Compute(op, _, scratch):
                     made = self._ops[op].outputs
                     place = offsets.get(made[0]) if made else None
                     for event in self._before[op]:
                         if isinstance(event, StartSwapOut | StartSwapIn):
-                            starts[type(event), event.tensor] = len(found)
-                        found.append(self._action(event, scratch, place, starts))
-        found += [self._action(event, None, None, starts) for event in self._behind]
-        return found
+                            starts[type(event), event.tensor] = len(result)
+                        result.append(self._action(event, scratch, place, starts))
+        result += [self._action(event, None, None, starts) for event in self._behind]
+        return result
 
     def _action(
         self,

@@ -57,12 +57,12 @@ def ways_of(op: Op) -> list[Way]:
         Way(align_up(each.scratch_bytes), each.seconds, each.name)
         for each in algorithms(op, divided=True)
     ]
-    found: list[Way] = []
+    result: list[Way] = []
     for way in sorted(ways, key=lambda way: way[:2]):  # of equals the default
-        least = found[-1].seconds if found else float("inf")
+        least = result[-1].seconds if result else float("inf")
         if way.seconds < least or (way.seconds == least and not way.algorithm):
-            found.append(way)
-    return found
+            result.append(way)
+    return result
 
 
 class _Level(NamedTuple):

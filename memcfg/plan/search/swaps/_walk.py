@@ -193,7 +193,7 @@ class Swaps:
             free = min(free, self.starts[gap.back]) - self.swap_in_seconds[gap]
             wanted[gap] = free
         loads = [*held]
-        found: dict[Gap, int] = {}
+        result: dict[Gap, int] = {}
         for gap in sorted(self.gaps, key=lambda gap: gap.back):
             size, place = self.trace.size(gap), gap.back
             while place - 1 > gap.after and self.starts[place] > wanted[gap]:
@@ -202,8 +202,8 @@ class Swaps:
                 place -= 1
             for each in range(place, gap.back):
                 loads[each + 1] += size
-            found[gap] = place
-        return found
+            result[gap] = place
+        return result
 
     def fastest(self, goal: int, is_over: Callable[[], bool]) -> Walked:
         """Walk within a goal, with copies in as late as they are in time."""
