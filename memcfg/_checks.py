@@ -54,8 +54,8 @@ def unknown(what: str, given: str, known: Iterable[str], start: str = "") -> Val
     name = given.lower()
     near = get_close_matches(name, names, 1, 0.7)
     near += [each for each in names if name and each.startswith(name)]
-    told = f": did you mean {near[0]!r}?" if near else f"; known: {', '.join(names)}"
-    return ValueError(f"{start}unknown {what} {given!r}{told}")
+    hint = f": did you mean {near[0]!r}?" if near else f"; known: {', '.join(names)}"
+    return ValueError(f"{start}unknown {what} {given!r}{hint}")
 
 
 def named_arguments(function: Callable[P, R]) -> Callable[P, R]:
@@ -75,8 +75,8 @@ def named_arguments(function: Callable[P, R]) -> Callable[P, R]:
             if name not in names:
                 near = get_close_matches(name, names, 1, 0.7)
                 near += [each for each in names if name.startswith(each)]
-                told = f": did you mean {near[0]!r}?" if near else ""
-                why = f"has no argument {name!r}{told}"
+                hint = f": did you mean {near[0]!r}?" if near else ""
+                why = f"has no argument {name!r}{hint}"
                 break
         raise TypeError(f"{function.__name__}() {why}; it takes {', '.join(names)}")
 

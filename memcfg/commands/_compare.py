@@ -256,17 +256,19 @@ def _head(
         for case in cases
     ]
     percents = ", ".join(f"{float(100 * each):g}%" for each in budgets)
-    told = (
+    message = (
         f"Within {percents} of the peak of share. Means over the plans of each method: "
         f"least and mean peak, slowdown by bandwidth to the {tiers[0].name}. "
         f"Op times are {cases[0].task.times}."
     )
     if (rate := cases[0].copies_per_second) is not None:
         where = tiers[0].name
-        told += f" A lane to the {where} copies {rate / 1e9:.3g} GB/s here, each way."
+        message += (
+            f" A lane to the {where} copies {rate / 1e9:.3g} GB/s here, each way."
+        )
     if len(tiers) > 1 or tiers[0].limit_bytes is not None:
-        told += f" {on_tiers(tier_rows(tiers))}"
-    lines += ["", textwrap.fill(told, width()), ""]
+        message += f" {on_tiers(tier_rows(tiers))}"
+    lines += ["", textwrap.fill(message, width()), ""]
     return "\n".join(lines)
 
 

@@ -241,12 +241,12 @@ def _refused(task: _Task, device: config.LogicalDevice, limit: int | None) -> bo
             task.step(task.compiled(plan.auto()))
     except InfeasiblePlanError as error:
         after = config.get_memory_info(device)
-        told = (
+        message = (
             f"Limit: {_limit_text(limit)}, one byte below the lower bound: refused. "
             f"In use before: {before['current']} B; after: {after['current']} B; max "
             f"in between: {after['peak']} B."
         )
-        write("\n" + paragraph("", told.split()))
+        write("\n" + paragraph("", message.split()))
         write(paragraph("", str(error).split()))
         return before == after
     write("A limit below the lower bound was NOT refused.")

@@ -99,9 +99,9 @@ def _cell(
     x: float, y: float, cell: Mapping[str, Any], at: Mapping[str, Any]
 ) -> Iterator[str]:
     """Draw a slowdown on its colour, or why there is no plan."""
-    told = f"{cell['method']}, {cell['network']} at {cell['budget']}: "
+    message = f"{cell['method']}, {cell['network']} at {cell['budget']}: "
     if at["reason"] is None:
-        told += f"{times(at['slowdown'])}, peak {percent(at['peak'])}"
+        message += f"{times(at['slowdown'])}, peak {percent(at['peak'])}"
         red, green, blue = colour = _colour(at["slowdown"])
         bright = 0.299 * red + 0.587 * green + 0.114 * blue
         fill = f"#{bytes(colour).hex()}"
@@ -109,12 +109,12 @@ def _cell(
         words = times(at["slowdown"])
     else:
         needs = at["needs_bytes"]
-        told += at["reason"] if needs is None else f"needs {format_bytes(needs)}"
+        message += at["reason"] if needs is None else f"needs {format_bytes(needs)}"
         fill = "url(#none)" if cell["is_below_bound"] else _REFUSED
         ink = {"fill": _FAINT}
         words = "" if cell["is_below_bound"] or needs is not None else "×"
     yield (
-        f'<g><title>{escape(told)}</title><rect x="{x:g}" y="{y:g}" '
+        f'<g><title>{escape(message)}</title><rect x="{x:g}" y="{y:g}" '
         f'width="{_WIDE - 1}" height="{_HIGH - 1}" fill="{fill}"/>'
         f"{_text(x + _WIDE / 2, y + 14.5, words, anchor='middle', **ink)}</g>"
     )

@@ -87,8 +87,8 @@ def configure(
 def refuse(args: argparse.Namespace, error: Exception) -> Never:
     """Exit with an error about the places."""
     parser: argparse.ArgumentParser = args.parser
-    told = str(error).replace("place, or None", "place, even if it is none")
-    parser.error(_SETTING.sub(_as_option, told))
+    message = str(error).replace("place, or None", "place, even if it is none")
+    parser.error(_SETTING.sub(_as_option, message))
 
 
 def tiers_said(wanted: config.LogicalDeviceConfiguration) -> tuple[Tier, ...]:

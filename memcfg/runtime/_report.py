@@ -236,14 +236,14 @@ class MemoryReport:
         before = sum(each.tensor_bytes for each in self.codings)
         planned = sum(each.planned_bytes for each in self.codings)
         runs = sum(each.runs for each in self.codings)
-        told = f"of {format_bytes(before)}"
+        message = f"of {format_bytes(before)}"
         if runs:
             used = sum(each.used_bytes for each in self.codings if each.runs)
             raw = sum(each.raw for each in self.codings)
-            told += f"; the last run had {format_bytes(used)}"
-            told += f"; {raw} of {runs} stayed as they are"
+            message += f"; the last run had {format_bytes(used)}"
+            message += f"; {raw} of {runs} stayed as they are"
         value = f"{format_bytes(planned)} planned"
-        return Row("encoded", value, tuple(f"({told})".split()))
+        return Row("encoded", value, tuple(f"({message})".split()))
 
     def _top(self) -> int:
         return max((entry.live_bytes for entry in self.timeline), default=0) or 1

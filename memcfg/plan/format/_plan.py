@@ -495,13 +495,13 @@ def _judged_again(found: Recosted) -> list[Row]:
     """Return what the first steps changed."""
     believed = _milliseconds(found.believed_seconds)
     if not found.replaced:
-        told = "were expected before the first steps"
+        message = "were expected before the first steps"
         if found.refused:
-            told += f"; no memory was left to try a plan by {found.refused}"
-        return [Row("re-costed", believed, tuple(told.split()))]
-    told = f"by {found.replaced}; expected were {believed}"
+            message += f"; no memory was left to try a plan by {found.refused}"
+        return [Row("re-costed", believed, tuple(message.split()))]
+    message = f"by {found.replaced}; expected were {believed}"
     took = _milliseconds(found.replaced_seconds)
-    return [Row("replaces", took, tuple(told.split()))]
+    return [Row("replaces", took, tuple(message.split()))]
 
 
 def _group(label: str, group: Group, what: str) -> Row:

@@ -117,11 +117,13 @@ class Auto:
             return plans.best
         lowest = plans.lowest
         limit = format_bytes(request.limit_bytes or 0, exact=True)
-        told = f"No method that auto takes can plan {lowest.graph!r} within {limit}."
+        message = f"No method that auto takes can plan {lowest.graph!r} within {limit}."
         if _is_ended(request):
-            told = f"Planning {lowest.graph!r} was ended before a plan within {limit}."
+            message = (
+                f"Planning {lowest.graph!r} was ended before a plan within {limit}."
+            )
         raise InfeasiblePlanError(
-            told,
+            message,
             smallest_limit_bytes=lowest.peak_bytes,
             lower_bound_bytes=lowest.lower_bound_bytes,
             is_smallest=not (_is_ended(request) or limits_of(request.graph)),

@@ -45,8 +45,8 @@ def beyond_limits(method: str, graph: Graph, found: Simulation) -> str:
         excess += max(there - limit, 0)
         of = "" if parts else f" of {graph.name!r}"
         parts.append(f"{_exact(there)}{of} on {name!r}, whose limit is {_exact(limit)}")
-    told = f"{method} has {', and '.join(parts)}: {_exact(excess)} too much."
-    return told if excess else ""
+    message = f"{method} has {', and '.join(parts)}: {_exact(excess)} too much."
+    return message if excess else ""
 
 
 def tier_excess(request: Request, plan: Plan) -> int:

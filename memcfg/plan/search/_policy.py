@@ -142,14 +142,14 @@ def refuse_unless_it_fits(plan: Plan, other: str = "") -> Plan:
     steps = "Raise the limit or lower the batch size."
     if other:
         steps = f"Raise the limit, lower the batch size, or plan with {other}."
-    told = (
+    message = (
         f"{plan.method} cannot plan {plan.graph!r} within "
         f"{format_bytes(plan.limit_bytes or 0, exact=True)}."
     )
     if plan.summary is not None and plan.summary.unproven:
-        told += " Its search ended before that was proven."
+        message += " Its search ended before that was proven."
     raise InfeasiblePlanError(
-        told,
+        message,
         smallest_limit_bytes=plan.peak_bytes,
         lower_bound_bytes=plan.lower_bound_bytes,
         requested_bytes=plan.peak_bytes,

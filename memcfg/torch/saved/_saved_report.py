@@ -103,8 +103,10 @@ class SavedTensorsReport:
             ("saved", self.saved_bytes, of),
         ]
         for each in self.codings:
-            told = f"for {format_bytes(each.tensor_bytes)}, {each.ratio:.2f} times less"
-            rows.append((each.codec, each.used_bytes, told))
+            message = (
+                f"for {format_bytes(each.tensor_bytes)}, {each.ratio:.2f} times less"
+            )
+            rows.append((each.codec, each.used_bytes, message))
         if self.file_bytes:
             kind = "page-locked memory" if self.is_on_host else "a file"
             file = f"to {kind} of {format_bytes(self.file_bytes)}"
@@ -112,7 +114,7 @@ class SavedTensorsReport:
             rows.append(("spilled", self.spilled_bytes, file))
             rows.append(("read back", self.read_bytes, ahead))
         lines = ["Saved tensors"]
-        for name, nbytes, told in rows:
-            size = format_bytes(nbytes, exact=not told)
-            lines.append(f"  {name:<12} {size:<26} {told}".rstrip())
+        for name, nbytes, message in rows:
+            size = format_bytes(nbytes, exact=not message)
+            lines.append(f"  {name:<12} {size:<26} {message}".rstrip())
         return writable("\n".join(lines))
