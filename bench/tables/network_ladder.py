@@ -59,9 +59,8 @@ def table(path: Path = RESULTS) -> str:
     equal = ", and equals the prediction" if exact else ""
     told = (
         f"The smallest limit is {smallest} B ({smallest / MIB:.2f} MiB). A measured "
-        f"peak is the highest byte that a step changed{equal}. Extra work is "
-        "recomputation; "
-        "no plan that fits is faster by more than the gap. "
+        f"peak is the highest offset that a step wrote to{equal}. Extra work "
+        "is recomputation; no plan that fits is faster by more than the gap. "
         f"{place['processor']}, {place['cores']} cores, {place['date']}."
     )
     told = textwrap.fill(told, WIDTH, break_long_words=False, break_on_hyphens=False)

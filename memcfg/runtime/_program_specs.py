@@ -285,8 +285,10 @@ def _checked(graph: Graph, plan: planning.Plan, budget: Budget) -> planning.Plan
             "a policy of memcfg.plan"
         )
     _check_actions(plan, budget.device)
-    plan = planning.with_copies_placed(graph, plan)
-    limit = budget.nbytes
+    placed = planning.with_copies_placed(graph, plan)
+    if placed.actions != plan.actions:
+        planning.validate(graph, placed)  # the judge has not seen these offsets
+    plan, limit = placed, budget.nbytes
     if limit is not None and plan.peak_bytes > limit:
         raise PlanError(f"the plan takes {plan.peak_bytes} B, and {limit} B are left")
     return plan
