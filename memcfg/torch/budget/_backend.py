@@ -1,4 +1,4 @@
-"""The backend of `torch.compile`: from a traced graph to two that run as planned."""
+"""The backend of `torch.compile`: it turns a traced graph into two planned graphs."""
 
 from __future__ import annotations
 
@@ -54,35 +54,35 @@ if TYPE_CHECKING:
     from memcfg.plan import Policy
     from memcfg.torch.budget._step import Step
 
-_RUNS = "memcfg.runs"  # where the graphs of a step have what they share
+_RUNS = "memcfg.runs"  # the key of a graph's metadata under which it has its `_Runs`
 
 
 class StopAfterPlanning(Exception):  # noqa: N818 - no error
-    """Ends a compilation whose plan is all that was asked for."""
+    """Ends a compilation of which only the plan is needed."""
 
 
 @dataclass(frozen=True)
 class _Runs:
-    """What the graphs of a planned step share: reports and passes hear of their runs.
+    """State that the graphs of one planned step share, for reports and live passes.
 
-    It holds no planner, so that none lives longer by it; the step has the store that
-    its graphs call by a number.
+    It holds no planner, so it keeps none alive. The step holds the store, which its
+    graphs refer to by a number.
     """
 
     step: Step
     shared: Shared
     limit: int | None
-    late_limit: int | None  # which is checked when backward begins
+    late_limit: int | None  # checked when the backward pass begins
     title: Title
     watch: PeakWatch | None
-    inputs: Sequence[int]  # places of forward's that are no parameters
+    inputs: Sequence[int]  # positions of the forward inputs that are no parameters
     outputs: int
 
     def __deepcopy__(self, _memo: dict[int, Any]) -> _Runs:
         return self  # AOTAutograd copies a backward graph
 
     def forward(self, run: Any) -> Any:
-        """Return a forward graph that tells of itself."""
+        """Return a forward graph that records its passes."""
         step, shared = self.step, self.shared
 
         def shown(arguments: list[Any]) -> Any:
@@ -93,52 +93,53 @@ class _Runs:
         return passes.forward(step, self.limit, self.inputs, self.outputs, shown)
 
     def backward(self, run: Any) -> Any:
-        """Return a backward graph that tells of itself."""
+        """Return a backward graph that records its passes."""
         return self.shared.passes.backward(self.step, self.late_limit, run)
 
 
 class Compilation:
-    """One traced graph on its way to graphs that run as planned.
+    """Compiles one traced graph to graphs that run as planned.
 
-    AOTAutograd calls its methods: `partition` with forward and backward in one graph,
-    then `forward` and `backward` with those that it gives; or `infer` with a graph
-    that has no backward phase.
+    AOTAutograd calls its methods: `partition` with a joint forward and backward graph,
+    then `forward` and `backward` with the two that `partition` returned; or `infer`
+    with a graph that has no backward phase.
 
     Parameters
     ----------
     planner : Planner
         Plans the graph.
     only_plan : bool, default False
-        Whether a plan is all that is asked for: StopAfterPlanning ends it.
+        Whether to stop, with StopAfterPlanning, once the graph is planned.
     """
 
     def __init__(self, planner: Planner, *, only_plan: bool = False) -> None:
         self.planner = planner
         self._only_plan = only_plan
-        self._parameters: frozenset[int] = frozenset()  # places among the inputs
-        self._has_layers = False  # of nn.LSTM, in the graph that was planned last
+        # positions of the parameters among the inputs
+        self._parameters: frozenset[int] = frozenset()
+        self._has_layers = False  # of `nn.LSTM`, in the graph that was planned last
 
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Any:
-        """Compile what was traced.
+        """Compile a traced graph.
 
         Parameters
         ----------
         module : fx.GraphModule
-            What Dynamo has traced.
+            The graph that Dynamo traced.
         inputs : sequence
-            What it was called with.
+            Its inputs.
 
         Returns
         -------
         callable
-            What runs instead.
+            The function that runs instead of it.
 
         Raises
         ------
         ValueError
             If the model is traced in several graphs, or for shapes that vary.
         InfeasiblePlanError, OSError
-            If no plan fits, or there is no room for what leaves.
+            If no plan fits, or there is no room for the tensors that leave.
         """
         if any(isinstance(each, torch.SymInt) for each in inputs):
             raise ValueError("shapes are static: pass torch.compile(dynamic=False)")
@@ -151,7 +152,7 @@ class Compilation:
             )
         self._parameters = _parameters(module, inputs)
         decompositions = None
-        if self.planner.settings.inductor:  # which has no other code for some ops
+        if self.planner.settings.inductor:  # inductor has no other code for some ops
             from torch._inductor.decomposition import select_decomp_table
 
             decompositions = select_decomp_table()
@@ -174,7 +175,7 @@ class Compilation:
         num_fwd_outputs: int,
         **_: Any,
     ) -> tuple[fx.GraphModule, fx.GraphModule]:
-        """Split a graph of forward and backward by a plan of both."""
+        """Split a joint forward and backward graph by one plan of both."""
         joint.graph.eliminate_dead_code()
         copies = copy_what_changes(joint.graph)
         step = self._planned(joint.graph, num_fwd_outputs)
@@ -222,7 +223,7 @@ class Compilation:
         return runs.backward(run)
 
     def _planned(self, source: fx.Graph, num_fwd_outputs: int | None) -> Step:
-        """Plan a graph, and count it if it is to run."""
+        """Plan a graph, and count its step if it is to run."""
         self._has_layers = has_layers(source)
         step = self.planner.plan(source, num_fwd_outputs, self._parameters)
         if self._only_plan:
@@ -239,7 +240,7 @@ class Compilation:
         return step
 
     def _emitter(self, source: fx.Graph, step: Step, num_fwd_outputs: int) -> Emitter:
-        """Return what writes a plan as a graph."""
+        """Return the emitter of a step, which writes its plan as a graph."""
         replays = run_and_save_state, run_with_state
         if self.planner.settings.inductor:  # which knows these of PyTorch's
             from torch._prims import rng_prims
@@ -262,9 +263,10 @@ class Compilation:
         outputs: int,
         watch: PeakWatch | None,
     ) -> _Runs:
-        """Return what the graphs of a step share."""
+        """Return the state that the graphs of a step share."""
         settings = self.planner.settings
-        # Inductor's peak is its own, and PyTorch may hold an output of it for longer.
+        # Inductor's peak is not the planned one, and PyTorch may hold one of its
+        # outputs longer.
         late = None if settings.inductor else settings.limit_bytes
         return _Runs(
             step,
@@ -278,9 +280,10 @@ class Compilation:
         )
 
     def _watch(self, step: Step) -> PeakWatch | None:
-        """Return what watches a step; None: no limit, nothing counts, or inductor.
+        """Return a watch on the peak of a step, or None where there is none to keep.
 
-        It tells of more than is planned if that is more than the limit, too.
+        There is none without a limit, with inductor, or where nothing counts bytes. The
+        bytes beyond the plan are reported only if the step exceeds the limit with them.
         """
         planner, traced = self.planner, step.traced
         sources = [node for node in traced.sources if not is_tangent(node)]
@@ -305,20 +308,21 @@ class Compilation:
         return PeakWatch(meter, added, tell, planner.shared.passes)
 
     def _compiled(self, module: fx.GraphModule, inputs: Any, runs: _Runs) -> Any:
-        """Compile a graph that was emitted."""
+        """Compile an emitted graph."""
         if not self.planner.settings.inductor:
             return boxed(module, runs.title)
         from torch._inductor import config
         from torch._inductor.compile_fx import compile_fx_inner
 
-        with config.patch(fallback_random=True):  # numbers as eager draws them
+        # the same random numbers as in eager mode
+        with config.patch(fallback_random=True):
             return compile_fx_inner(module, inputs)
 
     def _with_lstms(
         self, make: Any, module: fx.GraphModule, inputs: Sequence[Any]
     ) -> Any:
-        """Compile what has `nn.LSTM`: as oneDNN's layers, or as ops of its steps."""
-        # With measured costs it is known what oneDNN's recurrent layers need.
+        """Compile a graph with `nn.LSTM`, by oneDNN's layers or by its steps' ops."""
+        # Only measured costs include the scratch of oneDNN's recurrent layers.
         inductor = self.planner.settings.inductor
         known = isinstance(self.planner.shared.costs, MeasuredCosts) and not inductor
         ways = (lstm_as_layers,) * known + (lstm_as_steps,)
@@ -330,7 +334,8 @@ class Compilation:
             try:
                 made = _made(make, module, inputs)
             except (MemcfgError, SpillRefusedError, OSError) as error:
-                refused.append(error)  # steps may have room, if there are layers
+                # if it has layers, the ops of their steps may still fit
+                refused.append(error)
                 if not self._has_layers:
                     break
             except StopAfterPlanning:
@@ -346,12 +351,12 @@ class Compilation:
 
 
 def _smallest(error: Exception) -> float:
-    """Return the limit that a refusal names; those that name none come last."""
+    """Return the limit that a refusal names, or infinity, as a sort key."""
     return getattr(error, "smallest_limit_bytes", math.inf)
 
 
 def _warn_of_steps(refused: Sequence[Exception]) -> None:
-    """Say that an LSTM fits as the ops of its steps alone, if it is so."""
+    """Warn if an LSTM fits only as the ops of its steps."""
     for error in refused:
         needs = ""
         if isinstance(error, InfeasiblePlanError):
@@ -373,19 +378,19 @@ def _made(make: Any, module: fx.GraphModule, inputs: Sequence[Any]) -> Any:
     """Trace and compile a graph."""
     try:
         return make(module, inputs)
-    except MemcfgError as error:  # PyTorch's frames say nothing of it
+    except MemcfgError as error:  # the frames of PyTorch's compiler explain nothing
         raise error.with_traceback(None) from None
 
 
 def _keep_what_is_saved() -> None:
-    """Let no saved tensor be donated: PyTorch refuses to run such a graph again."""
+    """Forbid donated buffers: PyTorch refuses to run a graph with them again."""
     context = TracingContext.try_get()
     if context is not None and context.fw_metadata is not None:
         context.fw_metadata.bw_donated_idxs = []
 
 
 def _inputs_at(step: Step, graph: fx.Graph) -> list[int]:
-    """Return the places of the inputs of a forward graph that are no parameters."""
+    """Return the positions of the forward inputs that are no parameters."""
     traced = step.traced
     state = {
         node.name
@@ -398,7 +403,7 @@ def _inputs_at(step: Step, graph: fx.Graph) -> list[int]:
 
 
 def _parameters(module: fx.GraphModule, inputs: Sequence[Any]) -> frozenset[int]:
-    """Return the places of parameters and buffers among the inputs of a graph."""
+    """Return the positions of parameters and buffers among the inputs of a graph."""
     nodes = [node for node in module.graph.nodes if node.op == "placeholder"]
     return frozenset(
         at
@@ -410,15 +415,15 @@ def _parameters(module: fx.GraphModule, inputs: Sequence[Any]) -> frozenset[int]
 
 @dataclass(eq=False, repr=False)
 class Backend:
-    """What `torch.compile` takes. Made by `backend`.
+    """A backend for `torch.compile`, made by `backend`.
 
-    PyTorch keeps it until it is reset, so it holds nothing that was traced: each graph
-    has a planner of its own, which lives as long as what was compiled.
+    PyTorch keeps it until it is reset, so it holds no traced graph: each graph has its
+    own planner, which lives as long as the compiled code.
 
     Parameters
     ----------
     settings : Settings
-        What every step is to keep.
+        The settings of every step.
     """
 
     settings: Settings
@@ -428,13 +433,13 @@ class Backend:
         shared = Shared.of(self.settings)
         self._costs, self._stores = shared.costs, shared.stores
 
-    def __repr__(self) -> str:  # PyTorch quotes it
+    def __repr__(self) -> str:  # PyTorch quotes it in messages
         limit = self.settings.limit_bytes
         text = None if limit is None else format_bytes(limit)
         return f"memcfg.torch.backend({text!r})"
 
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Any:
-        """Compile what was traced."""
+        """Compile a traced graph."""
         shared = Shared(self._costs, self._stores)
         planner = Planner(self.settings, shared, planned=self.planned)
         return Compilation(planner)(module, inputs)
@@ -456,19 +461,19 @@ def backend(
     Parameters
     ----------
     limit : int or str or None
-        Bytes, such as ``"4GiB"``, of all that a step has in use: parameters, inputs,
-        gradients and what lies between. None: no limit.
+        Bytes, such as ``"4GiB"``, of everything that a step has in use: parameters,
+        inputs, gradients and activations. None means no limit.
     policy : Policy or None, default None
-        The method that plans; None: as `memcfg.plan.auto`, for bytes in use, since
-        PyTorch's allocator has no arena with holes.
+        The planning method. None means `memcfg.plan.auto`'s, applied to the bytes in
+        use, since PyTorch's allocator has no arena with holes.
     times : str, default "measured"
-        Whether seconds and scratch of each distinct op are measured, once, on its
-        device, or ``"nominal"``, which knows no scratch.
+        ``"measured"`` runs each distinct op once on its device for its seconds and its
+        scratch; ``"nominal"`` runs nothing and counts no scratch.
     inductor : bool, default False
-        Whether inductor compiles the planned graphs. It fuses and reorders, so bits
-        and the peak are then its own.
+        Whether inductor compiles the planned graphs. It fuses and reorders ops, so that
+        results and the peak may differ.
     spill_to, spill_limit, lane_bandwidth : str, path or None; int, str or None
-        Where tensors may go, how many bytes, and how fast, as for `budget`.
+        Where tensors may be moved, how many bytes, and how fast, as in `budget`.
 
     Returns
     -------
@@ -480,8 +485,8 @@ def backend(
     TypeError
         If `policy` is not a policy, or `spill_to` is not a path.
     ValueError
-        If the limit is not a number of bytes, times are of another kind, or tensors
-        cannot go there.
+        If the limit is not a number of bytes, `times` is unknown, or tensors cannot be
+        moved there.
     """
     spill = spill_of(spill_to, spill_limit, lane_bandwidth, inductor=inductor)
     return Backend(

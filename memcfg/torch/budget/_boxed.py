@@ -1,4 +1,4 @@
-"""A traced graph as a function, whose ops allocate in the names of their modules."""
+"""A traced graph as a function, whose ops allocate under the names of their modules."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from memcfg.torch.limit._cpu_limit import module_tags
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-MODULE = "memcfg.module"  # of nodes that compute: their module's path; None: no module
+# in the metadata of a node that computes: the path of its module, or None
+MODULE = "memcfg.module"
 _OP = r"torch\.ops\.(aten\.\w+\.\w+)(?=\()"
-_BEFORE = "tag_before"  # the input that is the number of the tag there was
+_BEFORE = "tag_before"  # the input that holds the number of the previous tag
 
 
 class _CodeGen(CodeGen):  # type: ignore[misc]
-    """Code that takes a list and empties it, so that what it takes can be freed."""
+    """Generates code that takes a list and empties it, so that inputs can be freed."""
 
     def gen_fn_def(
         self, free_vars: list[str], maybe_return_annotation: str, **_: Any
     ) -> str:
-        """Write the head of the function."""
+        """Return the head of the function."""
         names = [each.split(":")[0].split("=")[0].strip() for each in free_vars]
         names = [name for name in names if name != "self"]
         head = f"def {self._func_name}(self, boxed){maybe_return_annotation}:"
@@ -38,9 +39,10 @@ class _CodeGen(CodeGen):  # type: ignore[misc]
 
 
 class Title:
-    """The name of the outermost module of a step, as whoever runs it is named.
+    """The name of the outermost module of a step, under which its ops allocate.
 
-    Forward hears it, and backward, which runs outside of modules, has it from there.
+    The forward graph sets it. The backward graph, which runs outside of any module,
+    reads it.
     """
 
     def __init__(self, text: str = "") -> None:
@@ -50,8 +52,8 @@ class Title:
 def boxed(module: fx.GraphModule, title: Title) -> Callable[[list[Any]], Any]:
     """Return a graph as a function of a list, which it empties.
 
-    While modules name what they allocate (`limit_cpu`), ops do so in the name of their
-    modules, as they would outside of the graph. Backward's have none.
+    While modules tag their allocations (`limit_cpu`), each op allocates under the tag
+    of its module, as it would outside the graph. Backward ops have no module.
     """
     plain = _function(module, module.graph)
     tagged: dict[str, Callable[[list[Any]], Any]] = {}  # by the title
@@ -78,8 +80,8 @@ def boxed(module: fx.GraphModule, title: Title) -> Callable[[list[Any]], Any]:
 def _function(module: fx.GraphModule, graph: fx.Graph) -> Callable[[list[Any]], Any]:
     """Compile a graph.
 
-    Ops are called without the Python around them, and so is the graph, which a step of
-    many small ones shows: 3 % in a small GPT.
+    Ops and the graph are called without their Python wrappers, which saves 3 % of a
+    step of a small GPT.
     """
     graph.set_codegen(_CodeGen())
     code = graph.python_code("self")
@@ -96,7 +98,7 @@ def _function(module: fx.GraphModule, graph: fx.Graph) -> Callable[[list[Any]], 
 
 
 def _tagged(graph: fx.Graph, title: str) -> fx.Graph:
-    """Return a graph that says whose turn it is where that changes."""
+    """Return a graph that sets the tag wherever the module changes."""
     made = fx.Graph()
     now: dict[fx.Node, fx.Node] = {}
     before, turn = None, ""

@@ -68,13 +68,13 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
     module : torch.nn.Module
         The model.
     settings : Settings
-        What is asked of every step.
+        The settings of every step.
     optimizer : torch.optim.Optimizer or None
-        The optimizer. Its state is counted, and the tensors that its step has in use
-        for a while; copies and unpickled models count the same number of bytes.
-        TypeError or ValueError if these are not known.
+        The optimizer. Its state is counted, and so are the temporary tensors of its
+        step; copies and unpickled models count the same number of bytes. A TypeError or
+        ValueError is raised if these are unknown.
     loss : callable or None
-        Makes a scalar of the outputs; None: not known.
+        Computes a scalar from the outputs; None if it is unknown.
     """
 
     def __init__(
@@ -97,12 +97,13 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         self._start()
 
     def _start(self) -> None:
-        """Forget what was planned."""
+        """Discard all plans."""
         self._shared = Shared.of(self._settings)
-        # By whether there are gradients; with OTHERS: leaving room for other passes.
+        # Keyed by whether gradients exist; with OTHERS, the plan leaves room for
+        # other passes.
         self._planners: dict[_Key, Planner] = {}
         self._runs: dict[_Key, PlannedCall] = {}
-        self._loss_bytes: dict[str, int] = {}  # by inputs
+        self._loss_bytes: dict[str, int] = {}  # by the inputs
         self._is_recurrent = any(
             isinstance(each, nn.RNNBase) for each in self.module.modules()
         )
@@ -121,7 +122,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         Returns
         -------
         object
-            What it returns.
+            The outputs of the model.
 
         Raises
         ------
@@ -133,9 +134,9 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
             If PyTorch did not run the plan, as under ``TORCHDYNAMO_DISABLE=1`` or
             ``torch.compiler.set_stance``.
         ValueError
-            If the model does not run on these inputs or cannot be traced as one
-            graph, or the loss with what it returns; or at the 65th trace, of other
-            shapes or numbers.
+            If the model does not run on these inputs or cannot be traced as one graph,
+            or the loss fails on its outputs; or at the 65th trace of different shapes
+            or numbers.
         """
         self._follow_optimizer()
         accumulates = any(each.grad is not None for each in self.module.parameters())
@@ -156,13 +157,13 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
             return self._beside_others(accumulates, room, args, kwargs)
 
     def _compile(self, key: _Key) -> None:
-        """Have a planner's steps run from now on."""
+        """Use a planner for the steps from now on."""
         self._runs[key] = PlannedCall(self.module, self._planners[key])
 
     def _beside_others(
         self, accumulates: bool, room: Room, args: Any, kwargs: Any
     ) -> Any:
-        """Run with a plan that leaves room for what other passes hold."""
+        """Run with a plan that leaves room for the bytes that other passes hold."""
         alone, key = self._planners[accumulates], (accumulates, OTHERS)
         known = self._planners.get(key, alone)
         missed = known.overhead.missed_bytes + known.missed_bytes
@@ -180,7 +181,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         return self._checked(key, args, kwargs)
 
     def _follow_optimizer(self) -> None:
-        """Count and plan again if the parameters of the optimizer have changed."""
+        """Recount and plan again if the parameters of the optimizer have changed."""
         optimizer = None if self._optimizer is None else self._optimizer()
         stepped = [] if optimizer is None else stepped_by(optimizer)
         if optimizer is None or stepped == self._stepped:
@@ -214,7 +215,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         return all(id(each) in known for each in tensors)
 
     def _planned_again(self, accumulates: bool, args: Any, kwargs: Any) -> Any:
-        """Run with a plan that leaves room for the bytes that the last one missed."""
+        """Run with a plan that leaves room for the bytes that the last plan missed."""
         planner, run = self._planners[accumulates], self._runs[accumulates]
         missed, planner.missed_bytes = planner.missed_bytes, 0
         fresh = self._planner(accumulates, planner.overhead.missed_bytes + missed)
@@ -229,7 +230,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
             smallest = error.smallest_limit_bytes or 0
         self._planners[accumulates], self._runs[accumulates] = planner, run
         del fresh
-        gc.collect()  # cycles of the trace hold tensors
+        gc.collect()  # reference cycles of the trace hold tensors
         warnings.warn(
             f"a step has {format_bytes(missed)} more in use than planned, and no plan "
             f"has room for them: raise the limit to at least "
@@ -257,7 +258,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         return Planner(self._settings, self._shared, overhead)
 
     def plan(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Plan a step of these inputs, and run nothing; raise InfeasiblePlanError."""
+        """Plan a step for these inputs without running it."""
         planner = self._planners[False] = self._planner(False)
         self._measure_loss(planner, args, kwargs)
         with self._tracing():
@@ -266,7 +267,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
     def _measure_loss(
         self, planner: Planner, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> None:
-        """Tell a planner the bytes that the loss needs for these inputs."""
+        """Set on a planner the bytes that the loss needs for these inputs."""
         if self._loss is None or not torch.is_grad_enabled():
             return
         key = key_of(args, kwargs)
@@ -284,13 +285,13 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
 
     @property
     def memory_plan(self) -> Plan | None:
-        """The plan of the last shape of training steps; None: nothing is planned.
+        """The plan of the latest shape of training steps; None before any is planned.
 
-        That is the step that ran last, or was planned since: of several shapes, and of
-        steps that add to gradients and those that do not, each has its own plan.
-        It has what lies outside the traced graph, such as the state of the optimizer,
-        and the whole limit. Its peak is that of one arena: an allocator, which has no
-        holes, needs `predicted_peak_bytes`, the same or less.
+        It is the plan of the step that ran last or was planned since: each shape has
+        its own plan, and so have steps that add to existing gradients. The plan
+        includes what lies outside the traced graph, such as the state of the optimizer,
+        and has the whole limit. Its peak is that of one arena. An allocator, which has
+        no holes, needs `predicted_peak_bytes`, which is the same or less.
         """
         last = self._shared.last
         return None if last is None else last.whole[1]
@@ -303,33 +304,33 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
 
     @property
     def predicted_peak_bytes(self) -> int:
-        """The most bytes that a step is planned to have in use; 0: not planned."""
+        """The most bytes a step is planned to have in use; 0 before it is planned."""
         return max((step.peak_bytes for step in self._steps), default=0)
 
     def memory_report(self) -> str:
-        """Return where the bytes of a step go, as a table by role and by module."""
+        """Return a table of the bytes of a step by role and by module."""
         if self._shared.last is None:
             return "nothing is planned before the first step"
         return report_of(self._shared.last, self._settings.limit_bytes)
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the model's."""
+        """Return the state dict of the wrapped model."""
         return self.module.state_dict(*args, **kwargs)
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """Load the model's."""
+        """Load a state dict into the wrapped model."""
         return self.module.load_state_dict(*args, **kwargs)
 
     def named_parameters(
         self, *args: Any, **kwargs: Any
     ) -> Iterator[tuple[str, nn.Parameter]]:
-        """Iterate over the model's."""
+        """Iterate over the parameters of the wrapped model."""
         yield from self.module.named_parameters(*args, **kwargs)
 
     def named_buffers(
         self, *args: Any, **kwargs: Any
     ) -> Iterator[tuple[str, torch.Tensor]]:
-        """Iterate over the model's."""
+        """Iterate over the buffers of the wrapped model."""
         yield from self.module.named_buffers(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
@@ -386,50 +387,52 @@ def budget(
 ) -> BudgetedModule:
     """Return a module that trains as a model does, within a limit.
 
-    Losses, gradients and buffers have the bits of the graph without a plan. What is
-    counted: parameters, buffers, inputs, gradients, the state of the optimizer, what
-    lies between, and what ops need while they run.
+    Losses, gradients and buffers are bit-identical to those of the graph without a
+    plan. The limit covers parameters, buffers, inputs, gradients, the state of the
+    optimizer, activations, and the scratch of ops.
 
     Parameters
     ----------
     model : torch.nn.Module
         The model; it is not changed. `torch.compile` must trace it as one graph.
     limit : int or str or None
-        Bytes of a training step, such as ``"4GiB"``; None: no limit.
+        The most bytes of a training step, such as ``"4GiB"``. None means no limit.
     example : sequence or None, default None
-        Inputs, positional, to plan for at once without running.
+        Positional inputs to plan for at once, without running the model.
     example_kwargs : mapping or None, default None
-        Inputs by name, beside those. Without either the first step is planned when it
-        comes.
+        Keyword inputs to plan for. Without either, the first step is planned when it is
+        called.
     optimizer : torch.optim.Optimizer or None, default None
-        Its state is counted, as it will be after a step, and the tensors that its step
-        has in use for a while. Steps are planned anew once its parameters are others,
-        or have another dtype, shape, device or `requires_grad`.
+        Its state is counted, as it will be after a step, and so are the temporary
+        tensors of its step. Steps are planned again when its parameters are replaced or
+        change their dtype, shape, device or `requires_grad`.
     policy : Policy or None, default None
-        The method that plans; None: as `memcfg.plan.auto`, for bytes in use, since
-        PyTorch's allocator has no arena with holes.
+        The planning method. None means `memcfg.plan.auto`'s, applied to the bytes in
+        use, since PyTorch's allocator has no arena with holes.
     times : str, default "measured"
-        Whether seconds and scratch of each distinct op are measured, once, on its
-        device, or ``"nominal"``, which knows no scratch.
+        ``"measured"`` runs each distinct op once on its device for its seconds and its
+        scratch; ``"nominal"`` runs nothing and counts no scratch.
     inductor : bool, default False
-        Whether inductor compiles the planned graphs. It fuses and reorders, so bits
-        and the peak are then its own.
+        Whether inductor compiles the planned graphs. It fuses and reorders ops, so that
+        results and the peak may differ.
     loss : callable or None, default None
-        Makes a scalar of what the model returns, as your own loss does; it is traced
-        for each new shape of inputs, and never run. It makes its targets itself, so
-        that they fit each shape: what it closes over is not counted. None: three times
-        the bytes of the outputs are reserved for your loss.
+        Computes a scalar from what the model returns, as your own loss does. It is
+        traced for each new shape of inputs, and never run. It must create its targets
+        itself, so that they fit each shape; tensors that it closes over are not
+        counted. None reserves three times the bytes of the outputs for your loss.
     spill_to : str, path or None, default None
-        Where tensors may go until they are needed again, where that takes less time
-        than to compute them again, or nothing else fits: a folder, for files without
-        names, of tensors on the CPU; or ``"host"``, for page-locked memory, of tensors
-        on a GPU. On the CPU ``"host"`` changes nothing. None: tensors stay.
+        Where tensors may be moved until they are needed again, if that takes less time
+        than to recompute them, or if nothing else fits: a folder, in which unnamed
+        files hold tensors of the CPU; or ``"host"``, whose page-locked memory holds
+        tensors of a GPU. On the CPU ``"host"`` has no effect. None means that tensors
+        stay.
     spill_limit : int, str or None, default None
-        The most bytes there, such as ``"16GiB"``; plans that need more are not taken.
-        None: what the plan needs.
+        The most bytes there, such as ``"16GiB"``; plans that need more are rejected.
+        None means as many as the plan needs.
     lane_bandwidth : int, str or None, default None
-        Bytes that a second of copying moves at most, each way. None: as fast as files
-        are, and planned at a nominal speed. Refused on a GPU, whose copies are timed.
+        The most bytes per second to copy, in each direction. None copies as fast as
+        files are, and plans with a nominal speed. Not allowed on a GPU, whose copies
+        are timed.
 
     Returns
     -------
@@ -439,31 +442,32 @@ def budget(
     Raises
     ------
     InfeasiblePlanError
-        With an example: if no plan fits; the error names the smallest limit and the
-        module that sets it. Without, the first step raises it.
+        If no plan fits; the error names the smallest limit and the module that sets it.
+        Without an example, the first step raises it.
     OSError
-        With `example`: if the disk has not the bytes of the plan. Without, the first
-        step raises it, and nothing of it has run.
+        If the disk has too little room for the plan. Without an example, the first step
+        raises it, before anything runs.
     PlanError
-        With an example: if `policy` gives a plan that is invalid, or needs more than
-        the limit. Without, the first step raises it, and nothing of it has run.
+        If the plan of `policy` is invalid or needs more than the limit. Without an
+        example, the first step raises it, before anything runs.
     TypeError
-        If the model is not a module or has a budget, the optimizer none of PyTorch's,
-        the example no sequence of inputs, `example_kwargs` is not a mapping, or both
-        not what the model takes, `policy` no policy, or `spill_to` is not a path.
+        If the model is not a module or already has a budget, `optimizer` is not one of
+        PyTorch's, `example` is not a sequence of inputs, `example_kwargs` is not a
+        mapping, the model does not take these inputs, `policy` is not a policy, or
+        `spill_to` is not a path.
     ValueError
-        If the limit is not a number of bytes, times are of another kind, the optimizer
-        has none of the model's parameters, or keeps what cannot be tried, the model
-        does not run on the example, has lazy layers without shapes or sparse tensors,
-        or it or the loss cannot be traced; if `spill_to` is not a folder, or nowhere
-        that tensors of the device go; if there is a `spill_limit` or a `lane_bandwidth`
-        without it, or `inductor` with it.
+        If the limit is not a number of bytes; if `times` is unknown; if the optimizer
+        has none of the model's parameters, or its state cannot be determined; if the
+        model does not run on the example, has lazy layers without shapes or sparse
+        tensors, or it or the loss cannot be traced; if `spill_to` is not a folder, or
+        not a place for tensors of the device; if `spill_limit` or `lane_bandwidth` is
+        given without it, or `inductor` with it.
 
     Notes
     -----
-    What leaves is given its place before a step. A forward pass whose backward has not
-    run has its own; the `ResourceExhaustedError` of one too many, under a
-    `spill_limit`, is raised before it begins.
+    The place of tensors that leave is reserved before a step. Each forward pass whose
+    backward pass has not run holds its own place. If a `spill_limit` has no place for
+    another pass, the pass raises `ResourceExhaustedError` before it begins.
     """
     if isinstance(model, BudgetedModule):
         raise TypeError("the model has a budget: its .module can be given another")

@@ -1,4 +1,4 @@
-"""What users give to budgets and estimates, checked."""
+"""Checks of the arguments that users give to budgets and estimates."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ if TYPE_CHECKING:
 
     from memcfg.plan import Policy
 
-# An allocator gives each tensor its own bytes: there is no arena in which holes count.
+# An allocator gives each tensor its own bytes, so holes of an arena do not count.
 ALLOCATED = Auto(places=False)
 
 
 def checked_policy(policy: Policy | None) -> Policy:
-    """Return what plans; None: the best for bytes in use. TypeError if it is none."""
+    """Return the policy, by default the best for bytes in use, or raise TypeError."""
     if policy is None:
         return ALLOCATED
     if not callable(policy) or isinstance(policy, type):
         raise TypeError(f"policy is a policy such as plan.auto(), not {policy!r}")
     name = getattr(policy, "__name__", "")
-    if getattr(plans, name, None) is policy:  # what makes one
+    # the user gave a class or function that makes a policy
+    if getattr(plans, name, None) is policy:
         raise TypeError(f"policy is a policy: call plan.{name}()")
     check_policy(policy)
     return policy
@@ -40,7 +41,7 @@ def checked_policy(policy: Policy | None) -> Policy:
 def checked_example(
     example: Any, example_kwargs: Any
 ) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    """Return the positional and the other inputs, or raise TypeError."""
+    """Return the positional and the keyword inputs, or raise TypeError."""
     if example is not None and not isinstance(example, (list, tuple)):
         kind = type(example).__name__
         raise TypeError(f"example is a sequence of inputs, such as (x,), not {kind}")
@@ -58,7 +59,7 @@ def check_fits(
     optimizer: torch.optim.Optimizer | None = None,
     loss: Callable[[Any], torch.Tensor] | None = None,
 ) -> None:
-    """Raise TypeError or ValueError for what is not the model's."""
+    """Raise TypeError or ValueError for what does not fit the model."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"the model is a torch.nn.Module, not {type(model).__name__}")
     if loss is not None and not callable(loss):

@@ -1,4 +1,4 @@
-"""A plan as a traced graph again: nodes in its order, computed as often as it says."""
+"""A plan as a traced graph: nodes in its order, repeated where it recomputes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Away:
-    """A tensor that has left: its own nodes, and what stands for it."""
+    """A tensor that has left: the nodes that view it, and the token for it."""
 
     roots: list[fx.Node]
     token: fx.Node
@@ -44,7 +44,7 @@ class _Away:
 
 @dataclass(frozen=True)
 class _Late:
-    """A copy out that the plan began before its tensor was there."""
+    """A copy out that the plan began before its tensor existed."""
 
     offset: int | None
     is_waited_for: bool
@@ -52,7 +52,7 @@ class _Late:
 
 @dataclass
 class _Regions:
-    """The places of copies: a step's, which backward may take anew."""
+    """The places that copies go to: one for a step, which backward may take again."""
 
     store: int
     nbytes: int
@@ -63,8 +63,8 @@ class _Regions:
 class Emitter:
     """Writes a plan of a traced graph as a new graph.
 
-    Where the plan has tensors leave, `spill` is the number of the store that they leave
-    for, and the bytes that they have there.
+    If tensors leave, `spill` is the number of the store that they go to and the bytes
+    that they have there.
     """
 
     def __init__(
@@ -82,10 +82,11 @@ class Emitter:
         self._plan = plan
         self._num_forward = num_fwd_outputs
         self._graph = fx.Graph()
-        self._now: dict[fx.Node, fx.Node] = {}  # what a node is at this time
+        self._now: dict[fx.Node, fx.Node] = {}  # the current node for each source node
         self._of: dict[int, list[fx.Node]] = {}  # nodes by the tensor that they view
-        self._roots: set[fx.Node] = set()  # the nodes that made what they are
-        self._parts: dict[fx.Node, list[fx.Node]] = {}  # of nodes with several outputs
+        self._roots: set[fx.Node] = set()  # nodes that made their storage, not views
+        # the `getitem` nodes of nodes with several outputs
+        self._parts: dict[fx.Node, list[fx.Node]] = {}
         for node in source.nodes:
             if node.target is operator.getitem:
                 self._parts.setdefault(node.args[0], []).append(node)
@@ -100,15 +101,15 @@ class Emitter:
             traced.storage_of[each] for each in traced.states.values()
         }
         self._begun: set[fx.Node] = set()
-        self._late: dict[int, _Late] = {}  # copies out of states that are not there yet
-        self._at = 0  # the action
+        self._late: dict[int, _Late] = {}  # copies out of states that do not exist yet
+        self._at = 0  # the index of the action
         self._regions = None if spill is None else _Regions(*spill)
         self._away: dict[int, _Away] = {}
         self.saved: list[fx.Node] = []
         self.early: set[fx.Node] = set()
 
     def emit(self) -> fx.Graph:
-        """Write the graph; `saved` is then what backward reads of forward."""
+        """Write the graph, and set `saved` to what backward reads of forward."""
         outputs = next(n for n in self._source.nodes if n.op == "output")
         for node in self._traced.sources:
             self._copy(node)
@@ -158,7 +159,7 @@ class Emitter:
         return self._graph
 
     def _ended_forward(self, outputs: fx.Node) -> dict[fx.Node, fx.Node]:
-        """Return what forward gives, where it ends."""
+        """Return the outputs of the forward phase, at its end."""
         taken = {each: self._value(each) for each in self._forward_outputs(outputs)}
         self._forget_views()
         self.early.update(self._graph.nodes)
@@ -177,7 +178,7 @@ class Emitter:
         return made
 
     def _put(self, node: fx.Node, made: fx.Node) -> None:
-        """Say what a node is now."""
+        """Set the current node for a source node."""
         made.meta = dict(node.meta)
         self._now[node] = made
         tensor = self._traced.storage_of.get(node)
@@ -185,7 +186,7 @@ class Emitter:
             self._of.setdefault(tensor, []).append(node)
 
     def _compute(self, number: int, node: fx.Node) -> None:
-        """Write an op, and what it makes by their own names."""
+        """Write an op and the nodes that select its results."""
         op, made = self._traced.graph.ops[number], self._traced.made[number]
         for tensor in made:
             self._forget(tensor)
@@ -204,7 +205,7 @@ class Emitter:
                 self._roots.add(part)
 
     def _replay(self, node: fx.Node, state: fx.Node) -> fx.Node:
-        """Write a random op: its state is saved the first time, and read again."""
+        """Write a random op, which saves its state at first and replays it later."""
         args = fx.node.map_arg(node.args, self._value)
         kwargs = fx.node.map_arg(dict(node.kwargs), self._value)
         if node in self._begun:
@@ -222,7 +223,7 @@ class Emitter:
         return both
 
     def _value(self, node: fx.Node) -> fx.Node:
-        """Return what a node is now; a view is made where it is read first."""
+        """Return the current node for a source node; a view is made when first read."""
         if node not in self._now:
             if node in self._roots:
                 raise AssertionError(f"{node} is read and not there")
@@ -230,10 +231,10 @@ class Emitter:
         return self._now[node]
 
     def _move(self, action: SwapOut | SwapIn | Wait) -> None:
-        """Write that a copy begins, or is waited for.
+        """Write the begin of a copy, or the wait for it.
 
-        The state of a generator is first there when its op has run: until then, nothing
-        can be copied.
+        The state of a generator exists only once its op has run, and cannot be copied
+        before that.
         """
         moved = (
             self._plan.actions[action.action] if isinstance(action, Wait) else action
@@ -261,7 +262,7 @@ class Emitter:
                     self._returned(started.tensor, away)
 
     def _leave_late(self, tensor: int) -> None:
-        """Write the copy out of a state that is there now, if it is to come back."""
+        """Write the copy out of a state that now exists, if it is to come back."""
         late = self._late.pop(tensor, None)
         if late is None:
             return
@@ -283,14 +284,14 @@ class Emitter:
         return _Away(roots, token)
 
     def _returned(self, tensor: int, away: _Away) -> None:
-        """Have the nodes of a tensor be what has come back."""
+        """Replace the nodes of a tensor by views of the copy that came back."""
         for number, node in enumerate(away.roots):
             given = (away.coming, away.token, number)
             self._now[node] = self._call(swapped_in, given, node)
         self._of.setdefault(tensor, []).extend(away.roots)
 
     def _region(self) -> fx.Node:
-        """Return where copies go, taken with the first one of each phase."""
+        """Return the place of copies, taken with the first copy of each phase."""
         regions = self._regions
         assert regions is not None, "a plan has tensors leave, and nobody said where to"
         if regions.now is None:
@@ -307,7 +308,7 @@ class Emitter:
         args: tuple[Any, ...],
         like: fx.Node | None = None,
     ) -> fx.Node:
-        """Write a call of a function; it gives what a node gives, or a token."""
+        """Write a call of a function, with the metadata of a node or of a token."""
         made = self._graph.call_function(run, args)
         if like is not None:
             made.meta = dict(like.meta)
@@ -316,7 +317,7 @@ class Emitter:
         return made
 
     def _token_value(self) -> torch.Tensor:
-        """Make what traced graphs have for a token."""
+        """Return the metadata value of a token in traced graphs."""
         values = (value for node in self._source.nodes for value in values_of(node))
         with next(each.fake_mode for each in values if hasattr(each, "fake_mode")):
             return torch.empty(1, dtype=torch.int64, device="cpu")
@@ -326,6 +327,6 @@ class Emitter:
             self._now.pop(node, None)
 
     def _forget_views(self) -> None:
-        """Forget all but what ops made: no more than that is saved for backward."""
+        """Forget all nodes but those that ops made, so that only these are saved."""
         for node in [node for node in self._now if node not in self._roots]:
             del self._now[node]

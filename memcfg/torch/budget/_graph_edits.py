@@ -1,4 +1,4 @@
-"""What is changed in the graphs that PyTorch traces, around the plan itself."""
+"""Edits of the graphs that PyTorch traces, apart from the plan itself."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _empty = torch.ops.aten.empty.memory_format
 
 
 def changed_inputs(outputs: fx.Node) -> dict[int, str]:
-    """Return what forward changes of its inputs, by the places of the new values.
+    """Return the inputs that forward updates, by the positions of the new values.
 
-    Such as running means: PyTorch copies the new values to them when forward has ended.
+    Running means are such inputs. PyTorch copies the new values to them after forward.
     """
     described = outputs.meta.get("desc") or ()
     return {
@@ -35,9 +35,9 @@ def changed_inputs(outputs: fx.Node) -> dict[int, str]:
 
 
 def copy_what_changes(joint: fx.Graph) -> set[str]:
-    """Let forward read copies of the inputs that it changes; return their names.
+    """Let forward read copies of the inputs that it updates; return their names.
 
-    What is computed again after forward would read the new values.
+    Ops that are recomputed after forward would otherwise read the new values.
     """
     changed = set(changed_inputs(joint.output_node()).values())
     sources = [node for node in joint.nodes if node.op == "placeholder"]
@@ -61,7 +61,7 @@ def copy_what_changes(joint: fx.Graph) -> set[str]:
 
 
 def drop_copies(graph: fx.Graph, emitter: Emitter, names: set[str]) -> None:
-    """Read inputs themselves where no op reads their copies after forward."""
+    """Read the inputs themselves where no op reads their copies after forward."""
     early = emitter.early
     for node in list(graph.nodes):
         leaves = any(user.target is swap_out for user in node.users)  # when it has time
@@ -73,9 +73,10 @@ def drop_copies(graph: fx.Graph, emitter: Emitter, names: set[str]) -> None:
 def kept_outputs(
     source: fx.Graph, num_fwd_outputs: int | None
 ) -> Callable[[int], bool]:
-    """Say which outputs the user holds, not those that are copied into buffers.
+    """Return which outputs the user holds, as opposed to those copied into buffers.
 
-    Without a backward phase these are copied at the end, and held until then.
+    Without a backward phase, buffers are updated at the end, and their values held
+    until then.
     """
     if num_fwd_outputs is None:
         return lambda _: True
@@ -84,10 +85,10 @@ def kept_outputs(
 
 
 def add_token(forward: fx.Graph, backward: fx.Graph, outputs: int) -> None:
-    """Have forward save a tensor without bytes, before all others that it saves.
+    """Make forward save a tensor of no bytes, before all others that it saves.
 
-    Autograd frees it with them, after backward or with the graph: while its storage
-    lives, backward may still run. ValueError if the two graphs have no tensor.
+    Autograd frees it with the others, after backward or with the graph: backward may
+    still run while its storage lives. Raises ValueError if neither graph has a tensor.
     """
     values = (node.meta.get("val") for node in (*forward.nodes, *backward.nodes))
     known = next((each for each in values if hasattr(each, "fake_mode")), None)
@@ -137,7 +138,7 @@ def guard(backward: fx.Graph) -> None:
 
 
 def unguard(backward: fx.Graph) -> None:
-    """Let a guarded graph run."""
+    """Allow a guarded graph to run."""
     for node in list(backward.nodes):
         if node.target is runs_as_planned:
             node.replace_all_uses_with(node.args[0])

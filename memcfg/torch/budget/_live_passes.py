@@ -1,9 +1,9 @@
-"""Passes of one model that are alive at a time, and what each leaves the others.
+"""Passes of one model that are alive at the same time, and the room that each leaves.
 
-A second forward pass before the first backward, as in a siamese network, runs beside
-what the first pass saved, its outputs, and their gradients. The backward phase that
-runs second has the parameters' gradients of the first beside it. What is still held of
-earlier passes counts as well.
+A second forward pass before the first backward pass, as in a siamese network, runs
+while the saved tensors, outputs and output gradients of the first are in memory. The
+second backward phase runs while the parameter gradients of the first are in memory.
+Tensors that are still held from earlier passes count as well.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Planned(Protocol):
 
 
 class _Storages:
-    """Weak references to storages, and their bytes."""
+    """Weak references to storages, with their bytes."""
 
     def __init__(self, tensors: Iterable[Any], without: Collection[int] = ()) -> None:
         self._held: dict[int, tuple[StorageWeakRef, int]] = {}
@@ -49,11 +49,11 @@ class _Storages:
                     self._held[storage._cdata] = held
 
     def keys(self) -> set[int]:
-        """Return the keys of the storages that live."""
+        """Return the keys of the storages that are alive."""
         return {key for key, held in self._held.items() if not held[0].expired()}
 
     def nbytes(self, without: Collection[int] = ()) -> int:
-        """Return the bytes of the storages that live."""
+        """Return the bytes of the storages that are alive."""
         return sum(self._held[key][1] for key in self.keys() if key not in without)
 
 
@@ -64,17 +64,17 @@ class _Pass:
     step: Planned
     inputs: _Storages  # without parameters
     outputs: _Storages
-    saved: _Storages  # kept for its backward phase, without inputs and outputs
-    token: _Storages  # freed with its autograd graph; empty if it has none
+    saved: _Storages  # saved for its backward phase, without inputs and outputs
+    token: _Storages  # freed with the autograd graph of the pass; empty if it has none
 
     @property
     def waits(self) -> bool:
-        """Whether its backward phase may still run, or run again."""
+        """Whether the backward phase may still run, or run again."""
         return bool(self.token.keys())
 
     @property
     def lives(self) -> bool:
-        """Whether anything of it is still held."""
+        """Whether anything of the pass is still held."""
         return self.waits or bool(self.outputs.nbytes() or self.saved.nbytes())
 
     def nbytes(self, without: Collection[int]) -> tuple[int, int]:
@@ -87,7 +87,7 @@ class _Pass:
 
 @dataclass(eq=False)
 class LivePasses:
-    """The passes of a module that are alive, and the count of all that began."""
+    """The passes of a module that are alive, and the number of all that began."""
 
     count: int = 0
     _passes: list[_Pass] = field(default_factory=list)
@@ -111,9 +111,9 @@ class LivePasses:
     ) -> Callable[[list[Any]], Any]:
         """Return a forward graph that records its pass, or raises NoRoomError.
 
-        `inputs` are the places of its arguments that are no parameters. It returns
-        `outputs` tensors for the user, then, if it trains, the token of the pass and
-        the tensors that are saved.
+        `inputs` are the positions of its arguments that are no parameters. The graph
+        returns `outputs` tensors for the user, then, if it trains, the token of the
+        pass and the saved tensors.
         """
 
         def call(arguments: list[Any]) -> Any:
@@ -136,7 +136,7 @@ class LivePasses:
     def backward(
         self, step: Planned, limit: int | None, run: Callable[[list[Any]], Any]
     ) -> Callable[[list[Any]], Any]:
-        """Return a backward graph that first checks what is held, or NoRoomError."""
+        """Return a backward graph that checks what is held, or raises NoRoomError."""
 
         def call(arguments: list[Any]) -> Any:
             if limit is not None and self._stale is not None:
@@ -159,7 +159,8 @@ class LivePasses:
         self._stale = None
         ended = [each for each in self._passes[:-1] if not each.waits]
         if any(e.step.is_training and e.outputs.nbytes(given) for e in ended):
-            self._are_assigned = False  # a pass has begun since, and they live
+            # if another pass has begun since and they are alive
+            self._are_assigned = False
         for each in self._passes:
             saved, outputs = each.nbytes(given)
             is_last = each is self._passes[-1]

@@ -1,4 +1,4 @@
-"""What a planned step has in use at most, as its device counts it."""
+"""The measured peak of a planned step, as its device counts it."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
     from memcfg.torch.budget._live_passes import LivePasses
 
-_RUN = 2  # the first that may be watched: by then libraries have what they keep
+_RUN = 2  # the first step to watch: libraries have allocated what they keep by then
 
 
 class Meter(NamedTuple):
     """Counts the bytes that an allocator has given out."""
 
     current: Callable[[], int]  # bytes in use
-    peak: Callable[[], int]  # the most since the last reset
+    peak: Callable[[], int]  # the peak since the last reset
     reset: Callable[[], None]
 
 
 def meter_of(device: torch.device) -> Meter | None:
-    """Return what counts a device's bytes; None: nothing does."""
+    """Return the meter of a device's bytes, or None if nothing counts them."""
     if device.type == "cuda":
         return Meter(
             partial(torch.cuda.memory_allocated, device),
@@ -44,19 +44,19 @@ def meter_of(device: torch.device) -> Meter | None:
 
 
 class PeakWatch:
-    """Watches one step: from the begin of its forward to the end of its backward graph.
+    """Measures the peak of one step, from the start of forward to the end of backward.
 
-    That is the first, after the one that is the first of all, that no other pass of the
-    module overlaps.
+    It is the earliest step, from the second on, that no other pass of the module
+    overlaps.
 
     Parameters
     ----------
     meter : Meter
-        What counts.
+        The meter of the device.
     planned_bytes : int
-        The most that the plan adds to what is there when the step begins.
+        The most that the plan adds to the bytes in use when the step begins.
     tell : callable
-        Is told once how many bytes more there were; 0: none.
+        Called once with the number of bytes above the plan; 0 if there were none.
     passes : LivePasses
         The passes of the module.
     """
@@ -72,7 +72,7 @@ class PeakWatch:
         self._planned = planned_bytes
         self._tell = tell
         self._passes = passes
-        self._count = 0  # of passes when it began
+        self._count = 0  # number of passes when it began
         self._begun = 0
         self._has_told = False
         self._start = 0

@@ -1,8 +1,9 @@
-"""A function compiled with a planner; PyTorch keeps nothing of it.
+"""A function compiled with a planner, of which PyTorch keeps nothing.
 
 PyTorch keeps each backend, and the code compiled with it, until it is reset, or for the
-life of the process if the backend has raised. So all functions share one backend, and
-the code compiled for a function is dropped when that is garbage-collected.
+life of the process if the backend has raised. All functions therefore share one
+backend, and the code compiled for a function is dropped when the function is
+garbage-collected.
 """
 
 from __future__ import annotations
@@ -37,9 +38,10 @@ SETTINGS = (
     "torch.compile is disabled or uses another backend (TORCHDYNAMO_DISABLE, "
     "torch._dynamo.config or torch.compiler.set_stance)"
 )
-_TRACES, _ALL_TRACES = 64, 4096  # of a module, and of all
+_TRACES, _ALL_TRACES = 64, 4096  # per module, and in total
 _REFUSED = SpillRefusedError, SparseRefusedError
-_OWN = MemcfgError, StopAfterPlanning, *_REFUSED, OSError  # not the compiler's
+# raised by the caller's code, not by the compiler
+_OWN = MemcfgError, StopAfterPlanning, *_REFUSED, OSError
 
 
 class UntracedError(RuntimeError):
@@ -50,7 +52,7 @@ class UntracedError(RuntimeError):
 
 
 class _Running(threading.local):
-    """The call that this thread is in."""
+    """The planned call that this thread is in."""
 
     call: PlannedCall | None = None
 
@@ -75,7 +77,7 @@ class PlannedCall:
     planner : Planner
         Plans its steps.
     only_plan : bool, default False
-        Whether a call ends in StopAfterPlanning, once it is planned.
+        Whether a call raises StopAfterPlanning once it is planned.
 
     Raises
     ------
@@ -102,7 +104,8 @@ class PlannedCall:
         )
         self.planner = planner
         self.only_plan = only_plan
-        # As `torch.compile`, which makes a new wrapper of the backend in each call.
+        # Calls the same as `torch.compile`, which makes a new backend wrapper in each
+        # call.
         self._compiled = torch._dynamo.optimize(
             memcfg_planned, nopython=True, dynamic=False
         )(own)
@@ -119,10 +122,11 @@ class PlannedCall:
             _running.call = before
 
     def unwrapped(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Run it, or raise what says what is wrong.
+        """Run the compiled function, or raise an error that explains the failure.
 
-        memcfg's errors are raised as they are, and ValueError where there is no graph,
-        all without the frames of PyTorch's compiler: its error is their `__context__`.
+        memcfg's own errors are raised unchanged, and ValueError if there is no graph.
+        All are without the frames of PyTorch's compiler; its error is their
+        `__context__`.
         """
         exceptions = torch._dynamo.exc
         try:
@@ -159,7 +163,7 @@ class PlannedCall:
 def planned_only(
     run: Any, planner: Planner, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> None:
-    """Trace and plan, and run nothing."""
+    """Trace and plan without running anything."""
     try:
         PlannedCall(run, planner, only_plan=True).unwrapped(args, kwargs)
     except StopAfterPlanning:
@@ -168,7 +172,7 @@ def planned_only(
 
 @contextmanager
 def tracing(*, is_recurrent: bool) -> Iterator[None]:
-    """Allow many shapes to be traced, and recurrent layers; errors tell what failed."""
+    """Allow traces of many shapes and of recurrent layers, with full messages."""
     settings: dict[str, Any] = {
         "recompile_limit": _TRACES,
         "accumulated_recompile_limit": _ALL_TRACES,

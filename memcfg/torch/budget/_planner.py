@@ -1,4 +1,4 @@
-"""Plans of a model's steps: what is asked of all, what each needs, and the search.
+"""Plans of a model's steps: the settings, the bytes that each needs, and the search.
 
 See docs/decisions/0031-pytorch-steps-are-graphs-of-storages.md.
 """
@@ -46,29 +46,29 @@ if TYPE_CHECKING:
     from memcfg.torch.spill._store import Store
     from memcfg.torch.trace._traced import Costs
 
-SO_FAR, MISSED = "gradients so far", "not planned"  # bytes outside a graph
+SO_FAR, MISSED = "gradients so far", "not planned"  # names of bytes outside a graph
 STATE, WORKSPACES = "optimizer state", "cuBLAS workspaces"
 HELD = "held by functions"
 OF_LOSS = "loss and its gradient"  # the user's scalars, which outlive the op of a loss
-UNTIL_BACKWARD = (SO_FAR, MISSED, HELD)  # which have ended when the optimizer steps
+UNTIL_BACKWARD = (SO_FAR, MISSED, HELD)  # freed by the time the optimizer steps
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the user asks of every step of a model.
+    """The settings of every step of a model, as the user gave them.
 
     Parameters
     ----------
     limit_bytes : int or None
         The limit; None: no limit.
     policy : Policy
-        The method that plans.
+        The planning method.
     times : str
         ``"measured"`` or ``"nominal"``.
     inductor : bool, default False
         Whether inductor compiles the planned graphs.
     spill : SpillPlace or None, default None
-        Where tensors may go; None: nowhere.
+        Where tensors may be moved; None if they stay.
     """
 
     limit_bytes: int | None
@@ -80,18 +80,18 @@ class Settings:
 
 @dataclass(eq=False, repr=False)
 class Shared:
-    """What the planners of a model share.
+    """State that all planners of a model share.
 
     Parameters
     ----------
     costs : callable
-        Seconds and scratch bytes of a node.
+        Returns the seconds and scratch bytes of a node.
     stores : Stores or None
-        Where tensors may go; None: nowhere.
+        Where tensors may be moved; None if they stay.
     passes : LivePasses
         The passes that are alive.
     last : Step or None
-        The step that was planned or ran last, one that trains if any did.
+        The step that was planned or ran last; a training step if there was one.
     """
 
     costs: Costs
@@ -101,20 +101,20 @@ class Shared:
 
     @classmethod
     def of(cls, settings: Settings) -> Shared:
-        """Return what planners with these settings share."""
+        """Return the shared state of planners with these settings."""
         times, spill = settings.times, settings.spill
         stores = None if spill is None else Stores(spill, measured=times == "measured")
         return cls(costs_of(times), stores)
 
     def show(self, step: Step) -> None:
-        """Have a step be the last one, unless another one trains and it does not."""
+        """Record a step as the last; only training steps replace training steps."""
         if step.is_training or self.last is None or not self.last.is_training:
             self.last = step
 
 
 @dataclass(frozen=True)
 class Overhead:
-    """What a step shares its limit with, whatever its graph is.
+    """Bytes that a step needs in addition to those of its graph.
 
     Parameters
     ----------
@@ -123,9 +123,9 @@ class Overhead:
     gradient_bytes : int, default 0
         Gradients that exist when the step begins.
     missed_bytes : int, default 0
-        What an earlier plan of the step had not foreseen.
+        Bytes above an earlier plan of the step.
     update_bytes : int or None, default None
-        What the optimizer's step has in use for a while; None: not known.
+        Temporary bytes of the optimizer's step; None if unknown.
     room : Room, optional
         What other passes of the model hold.
     """
@@ -137,9 +137,9 @@ class Overhead:
     room: Room = field(default_factory=Room)
 
     def of(self, source: fx.Graph, *, is_training: bool) -> dict[str, int]:
-        """Return the bytes outside a graph, by what they are."""
+        """Return the bytes outside a graph by name."""
         others = self.room.others
-        if not is_training:  # nothing tells when it sets its variable
+        if not is_training:  # nothing reports when its variable is assigned
             others += self.room.stale
         scalar = max((rounded(1, each) for each in _devices(source)), default=0)
         return {
@@ -153,7 +153,7 @@ class Overhead:
         }
 
     def left_to_update(self, overhead: Mapping[str, int]) -> int | None:
-        """Return what the optimizer needs where nothing outside the graph has ended."""
+        """Return the optimizer's temporary bytes beyond those freed by then."""
         if self.update_bytes is None:
             return None
         ended = sum(overhead[each] for each in UNTIL_BACKWARD)
@@ -171,13 +171,13 @@ class Planner:
     shared : Shared
         What the planners of the model share.
     overhead : Overhead
-        What a step shares its limit with.
+        Bytes outside the graph of a step.
     loss_bytes : int or None
-        What the user's loss needs for the next inputs; None: not known.
+        Bytes that the user's loss needs for the next inputs; None if unknown.
     missed_bytes : int
-        What a step above the limit had in use beyond its plan; 0: none was.
+        Bytes above the plan of a step that exceeded the limit; 0 if none did.
     steps : list of Step
-        What was planned, the last one at the end.
+        The planned steps, the latest last.
     planned : Counter
         How many steps were planned to run, by whether they train.
     """
@@ -201,11 +201,12 @@ class Planner:
         Parameters
         ----------
         source : fx.Graph
-            The graph; nodes learn the bytes of their workspaces.
+            The graph, whose nodes are given the bytes of their workspaces.
         num_fwd_outputs : int or None
-            How many of its outputs are forward's; None: it has no backward phase.
+            The number of its outputs that are forward's; None if it has no backward
+            phase.
         parameters : frozenset of int
-            The places of parameters and buffers among its inputs.
+            The positions of parameters and buffers among its inputs.
 
         Returns
         -------
@@ -220,9 +221,9 @@ class Planner:
         PlanError
             If the policy gives a plan that is invalid.
         SpillRefusedError, SparseRefusedError
-            If tensors cannot go where the user said, or are sparse.
+            If tensors cannot be moved to the place that the user named, or are sparse.
         ResourceExhaustedError, OSError
-            If there is no room for what leaves.
+            If there is no room for the tensors that leave.
         """
         add_workspaces(source)
         check_dense(source)
@@ -281,14 +282,14 @@ class Planner:
         return first, trace({})
 
     def _left(self, overhead: Mapping[str, int]) -> int | None:
-        """Return what the limit leaves to a graph; None: there is no limit."""
+        """Return the part of the limit left for a graph; None if there is no limit."""
         limit = self.settings.limit_bytes
         return None if limit is None else limit - sum(overhead.values())
 
     def _known(
         self, ways: tuple[Traced, ...], overhead: dict[str, int], store: Store | None
     ) -> Step | None:
-        """Return the step that was planned for an equal graph, such as an example's."""
+        """Return an earlier planned step of an equal graph, such as an example's."""
         for traced in ways:
             for at, each in enumerate(self.steps):
                 same_limit = each.limit_bytes == self._left(overhead)
@@ -315,7 +316,7 @@ class Planner:
                 continue
             _check_actions(plan, store)
             plan = with_copies_placed(traced.graph, plan)
-            # Holes of an arena may be above the limit, and an allocator has none.
+            # Holes of an arena may exceed the limit, but an allocator has none.
             validate(traced.graph, replace(plan, limit_bytes=None))
             return Step(traced, plan, overhead, limit, ways, store, self.overhead.room)
         raise min(refused, key=lambda each: each.smallest_limit_bytes or 0) from None
@@ -323,7 +324,7 @@ class Planner:
     def _refusal(
         self, error: _TooTightError, traced: Traced, overhead: Mapping[str, int]
     ) -> InfeasiblePlanError:
-        """Say what the smallest limit is, and which op of which module sets it."""
+        """Raise an error with the smallest limit and the op and module that set it."""
         graph, refused = traced.graph, error.refusal
         op = None if error.peak.op is None else graph.ops[error.peak.op]
         where = ""
@@ -349,7 +350,7 @@ class Planner:
         )
 
     def _way_out(self, error: _TooTightError, op: Op | None, traced: Traced) -> str:
-        """Say what else a user can do about a limit that is too low."""
+        """Return advice on what else to do about a limit that is too low."""
         room = self.overhead.room
         if room.others or room.stale:
             return NoRoomError.WAYS
@@ -371,19 +372,20 @@ class Planner:
 
 
 class _TooTightError(Exception):
-    """A policy has no plan of a graph within a limit."""
+    """A policy found no plan of a graph within a limit."""
 
     def __init__(self, peak: Peak, refusal: InfeasiblePlanError) -> None:
         super().__init__()
-        self.peak = peak  # of the plan that needs least
+        self.peak = peak  # of the plan that needs the least
         self.refusal = refusal
 
 
 def fitting_plan(policy: Policy, traced: Traced, limit: int | None) -> Plan:
-    """Return a plan whose bytes in use keep a limit; None: there is none.
+    """Return a plan whose bytes in use stay within a limit, or None.
 
-    A policy that places has holes, which an allocator does not need: where it refuses,
-    the plan of its lowest peak may still fit. _TooTightError if that does not, either.
+    A policy that assigns offsets counts the holes of its arena, which an allocator does
+    not have. If it refuses the limit, its plan of lowest peak may still fit;
+    _TooTightError is raised if it does not.
     """
     graph = traced.graph
     if limit is None:
@@ -393,7 +395,7 @@ def fitting_plan(policy: Policy, traced: Traced, limit: int | None) -> Plan:
     except InfeasiblePlanError as error:
         if error.is_smallest:
             plan = lowest_plan(policy, graph)
-        else:  # where tensors leave for has a limit, and this has a plan
+        else:  # the place that tensors leave for has a limit, and the plan needs more
             plan = policy(graph, limit_bytes=error.smallest_limit_bytes)
         peak = peak_of(traced, plan)
         if peak.nbytes > limit:
@@ -409,7 +411,7 @@ def fitting_plan(policy: Policy, traced: Traced, limit: int | None) -> Plan:
 
 
 def floor_bytes(step: Step, policy: Policy) -> int:
-    """Return the smallest limit that a policy keeps for a step."""
+    """Return the smallest limit that a policy can keep for a step."""
     lowest = [
         peak_of(each, lowest_plan(policy, each.graph)).nbytes
         for each in step.ways
@@ -419,12 +421,12 @@ def floor_bytes(step: Step, policy: Policy) -> int:
 
 
 def _devices(graph: fx.Graph) -> set[torch.device]:
-    """Return the devices that a graph works on."""
+    """Return the devices that the nodes of a graph use."""
     return {value.device for node in graph.nodes for value in values_of(node)}
 
 
 def _check_actions(plan: Plan, store: Store | None) -> None:
-    """Raise SpillRefusedError if a plan does what emitted graphs do not."""
+    """Raise SpillRefusedError if emitted graphs do not support an action of a plan."""
     for action in plan.actions:
         coded = isinstance(action, SwapOut) and action.codec is not None
         if coded or isinstance(action, Encode | Decode):
@@ -440,7 +442,7 @@ def _check_actions(plan: Plan, store: Store | None) -> None:
 
 
 def _check_room(step: Step, store: Store) -> None:
-    """Raise SpillRefusedError if a plan has more elsewhere than there may be."""
+    """Raise SpillRefusedError if a plan moves more bytes than the place has."""
     limit = store.limit_bytes
     if limit is not None and step.spill_bytes > limit:
         raise SpillRefusedError(

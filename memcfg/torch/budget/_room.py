@@ -1,4 +1,4 @@
-"""What the passes of a model leave each other: the bytes that they hold and need."""
+"""The bytes that passes of one model hold and need beside each other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from memcfg.plan import Plan
     from memcfg.torch.trace._traced import Traced
 
-OTHERS = "other passes"  # a name of bytes outside a graph
+OTHERS = "other passes"  # the name of these bytes outside a graph
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Room:
     Parameters
     ----------
     others : int, default 0
-        Bytes that are held during the whole step.
+        Bytes held during the whole step.
     stale : int, default 0
         Outputs of a pass that has ended. A loop's variable holds them until it is
         assigned again, at the end of forward.
@@ -39,7 +39,7 @@ class Room:
     loss: int = 0
 
     def covers(self, other: Room) -> bool:
-        """Return whether a plan that leaves this room leaves the other as well."""
+        """Return whether a plan that leaves this room also leaves the other room."""
         return (
             self.others >= other.others
             and self.stale >= other.stale
@@ -48,12 +48,12 @@ class Room:
 
 
 class NoRoomError(InfeasiblePlanError):
-    """A plan leaves too little room for other passes; nothing has run.
+    """A plan leaves too little room for other passes, and nothing has run.
 
     Parameters
     ----------
     message : str
-        The pass that does not fit.
+        Which pass does not fit.
     room : Room
         The bytes that the other passes hold.
     is_own : bool
@@ -79,21 +79,21 @@ class NoRoomError(InfeasiblePlanError):
 
 @dataclass(frozen=True)
 class Needs:
-    """Bytes of a step without what other passes have.
+    """Bytes of a step, without those that other passes hold.
 
     Parameters
     ----------
     overhead : int
-        Those outside the graph.
+        Bytes outside the graph.
     forward, at_loss, backward : int
-        The most of the graph in use until the loss, with it, and after it.
+        The most bytes of the graph in use before, during and after the loss.
     loss : int
-        What the loss has in use while it runs, of those.
+        The part of `at_loss` that the loss itself has in use.
     resident : int
-        Those that live between the two phases, but for parameters, inputs and
-        outputs; gradients of outputs are among them.
+        Bytes that live between the two phases, including the gradients of outputs,
+        without parameters, inputs and outputs.
     outputs, tangents, gradients : int
-        Those of outputs, of their gradients, and of all that backward gives.
+        Bytes of the outputs, of their gradients, and of all results of backward.
     """
 
     overhead: int
@@ -110,7 +110,7 @@ class Needs:
     def of(
         cls, traced: Traced, plan: Plan, overhead: Mapping[str, int], room: Room
     ) -> Needs:
-        """Return what a plan needs that leaves room for other passes."""
+        """Return the needs of a plan that leaves room for other passes."""
         graph = traced.graph
         sizes = [align_up(tensor.nbytes) for tensor in graph.tensors]
         roles = [tensor.role for tensor in graph.tensors]
@@ -144,7 +144,7 @@ class Needs:
             forward,
             at_loss - room.loss,
             backward,
-            # Not known for what has no loss of its own, and another's may read.
+            # A graph without a loss of its own: another loss may read its outputs.
             3 * outputs if loss is None else align_up(loss.scratch_bytes) - room.loss,
             sum(sizes[each] for each in inner),
             outputs,

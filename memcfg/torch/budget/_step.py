@@ -1,4 +1,4 @@
-"""A planned step: its graph, its plan, and what it needs outside of them."""
+"""A planned step: its graph, its plan, and the bytes that it needs outside of them."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Peak:
-    """The busiest time of a plan, by what an allocator has given out.
+    """The time of a plan at which the most bytes are allocated.
 
     Parameters
     ----------
     nbytes : int
         Bytes in use.
     op : int or None
-        The op that runs; None: the start or the end.
+        The op that runs; None at the start or the end.
     tensors : tuple of int
-        What is there.
+        The tensors that are allocated.
     scratch_bytes : int
-        What the op needs in addition.
+        Scratch of the op.
     """
 
     nbytes: int
@@ -46,10 +46,10 @@ class Peak:
 
 
 def live_peak(graph: Graph, plan: Plan, absent: Container[int] = ()) -> Peak:
-    """Return the most bytes that a plan has in use at a time.
+    """Return the time at which a plan has the most bytes in use.
 
-    An allocator gives each tensor its own bytes, so holes of the plan's arena do not
-    count, and this is the plan's peak or less; nor do tensors that are absent.
+    An allocator gives each tensor its own bytes. Holes of the plan's arena and absent
+    tensors therefore do not count, and the result is at most the plan's peak.
     """
     sizes = [align_up(tensor.nbytes) for tensor in graph.tensors]
     there: set[int] = set()
@@ -74,7 +74,7 @@ def live_peak(graph: Graph, plan: Plan, absent: Container[int] = ()) -> Peak:
 
 
 def peak_of(traced: Traced, plan: Plan) -> Peak:
-    """Return the busiest time of a plan of a traced graph."""
+    """Return the time at which a plan of a traced graph has the most bytes in use."""
     return live_peak(traced.graph, plan, traced.unused_states(plan))
 
 
@@ -85,19 +85,19 @@ class Step:
     Parameters
     ----------
     traced : Traced
-        What was planned.
+        The traced graph.
     plan : Plan
         The plan of its graph.
     overhead : dict of str to int
-        Bytes outside the graph, by what they are.
+        Bytes outside the graph, by name.
     limit_bytes : int or None, default None
-        The limit of what the graph itself needs; None: no limit.
+        The limit of the graph's own bytes; None if there is no limit.
     ways : tuple of Traced, default ()
-        What could have been planned: with replays of random ops, and without.
+        The variants of the graph: with replays of random ops, and without.
     store : Store or None, default None
-        Where tensors go that the plan has leave; None: none may.
+        Where the plan moves tensors; None if none may leave.
     room : Room, optional
-        What other passes hold meanwhile.
+        Bytes that other passes hold meanwhile.
     """
 
     traced: Traced
@@ -110,12 +110,12 @@ class Step:
 
     @property
     def is_training(self) -> bool:
-        """Whether it has a backward phase."""
+        """Whether the step has a backward phase."""
         return self.traced.boundary is not None
 
     @cached_property
     def spill_bytes(self) -> int:
-        """The bytes that its tensors have elsewhere; 0: none leave."""
+        """The bytes that its tensors have in the store; 0 if none leave."""
         if self.store is None:
             return 0
         tiers = simulate(self.traced.graph, self.plan).tier_peak_bytes
@@ -123,7 +123,7 @@ class Step:
 
     @property
     def spill(self) -> tuple[int, int] | None:
-        """What its emitter is told of the place of these."""
+        """The number of the store and the bytes there, as the emitter takes them."""
         if self.store is None or not self.spill_bytes:
             return None
         return register(self.store), self.spill_bytes
@@ -135,12 +135,12 @@ class Step:
 
     @cached_property
     def peak(self) -> Peak:
-        """The busiest time of its plan."""
+        """The time at which the plan has the most bytes in use."""
         return peak_of(self.traced, self.plan)
 
     @property
     def peak_bytes(self) -> int:
-        """The most bytes in use at a time, those outside the graph included."""
+        """The most bytes in use at a time, including those outside the graph."""
         return self.peak.nbytes + self.overhead_bytes
 
     @cached_property
@@ -156,12 +156,12 @@ class Step:
 
     @cached_property
     def needs(self) -> Needs:
-        """What its phases need, without what other passes hold."""
+        """The needs of its phases, without what other passes hold."""
         return Needs.of(self.traced, self.plan, self.overhead, self.room)
 
     @cached_property
     def whole(self) -> tuple[Graph, Plan]:
-        """Its graph and plan with the bytes outside the graph."""
+        """The graph and plan, with the bytes outside the graph as tensors."""
         limit = self.limit_bytes
         whole = None if limit is None else limit + self.overhead_bytes
         return _with_overhead(self.traced.graph, self.plan, self.overhead, whole)
@@ -170,10 +170,10 @@ class Step:
 def _with_overhead(
     graph: Graph, plan: Plan, overhead: Mapping[str, int], limit_bytes: int | None
 ) -> tuple[Graph, Plan]:
-    """Return a graph and a plan with the bytes outside of it, under the whole limit.
+    """Return a graph and a plan that include the bytes outside the graph.
 
-    Each kind of these is a tensor that no op makes or reads, above all others. It is an
-    input, as is memcfg's own state, which lies below them.
+    Each kind of these bytes is a tensor that no op makes or reads, placed above all
+    others. It is an input, as is memcfg's own state, which lies below them.
     """
     overhead = {name: align_up(nbytes) for name, nbytes in overhead.items() if nbytes}
     first, top = len(graph.tensors), align_up(plan.peak_bytes)

@@ -1,4 +1,4 @@
-"""Where the bytes of a planned step go, as tables for people."""
+"""Tables of where the bytes of a planned step go."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from memcfg.torch.budget._step import Step
 
-_ROWS = 10  # modules that a table lists
+_ROWS = 10  # the number of modules that a table lists
 
 
 def by_role(step: Step) -> dict[str, int]:
@@ -31,8 +31,8 @@ def by_role(step: Step) -> dict[str, int]:
 def by_module(step: Step) -> dict[str, int]:
     """Return the bytes at the busiest time by the path of the module that owns them.
 
-    A tensor is of the module whose op makes it, and one that no op makes of the module
-    that reads it first.
+    A tensor belongs to the module whose op makes it, or, if no op makes it, to the
+    module that reads it first.
     """
     graph = step.traced.graph
     result: Counter[str] = Counter()
@@ -48,7 +48,7 @@ def by_module(step: Step) -> dict[str, int]:
 
 
 def table_of(head: str, rows: Mapping[str, int]) -> str:
-    """Draw bytes by name, the largest first; the last row sums the rest."""
+    """Return a table of bytes by name; its last row sums the names not listed."""
     table = new_table(head, numbers=("bytes", "part"))
     total = sum(rows.values())
     shown = list(rows.items())[:_ROWS]
@@ -64,7 +64,7 @@ def _with_rest(shown: list[tuple[str, int]], rest: int) -> Iterable[tuple[str, i
 
 
 def report_of(step: Step, limit_bytes: int | None) -> str:
-    """Tell a step's peak, its plan, and its bytes by role and by module."""
+    """Return a report of a step's peak, its plan, and bytes by role and by module."""
     peak = format_bytes(step.peak_bytes)
     arena = step.whole[1].peak_bytes
     if arena != step.peak_bytes:
@@ -90,7 +90,7 @@ def report_of(step: Step, limit_bytes: int | None) -> str:
 
 
 def _elsewhere(step: Step) -> Iterable[str]:
-    """Return what leaves, if anything does."""
+    """Return a line on the tensors that leave, if any do."""
     store, predicted = step.store, step.plan.predicted
     if store is None or not step.spill_bytes:
         return

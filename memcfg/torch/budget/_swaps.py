@@ -1,6 +1,6 @@
-"""What emitted graphs call where a plan has tensors leave and come back.
+"""Functions that emitted graphs call to move tensors out and back.
 
-In the graphs a token stands for the bytes that a pass has elsewhere, or for a tensor
+In the graphs, a token stands for the bytes that a pass has elsewhere, or for a tensor
 that has left.
 """
 
@@ -39,9 +39,9 @@ class _Pass:
 
 
 class _Away:
-    """A tensor that has left: where its bytes are, and what they were.
+    """A tensor that has left: where its bytes are, and its layout.
 
-    Its memory is nobody else's until a copy has been waited for: copies hold it.
+    Copies hold its memory, so it is not reused before a copy has been waited for.
     """
 
     __slots__ = (
@@ -67,17 +67,17 @@ class _Away:
         ]
         self.out: Copy | None = None
         self.back: Copy | None = None
-        self.stays: list[Any] | None = None  # what does not leave after all
+        self.stays: list[Any] | None = None  # it stays after all
 
     def view(self, number: int, storage: Any) -> torch.Tensor:
-        """Return a tensor over what comes back."""
+        """Return a tensor over the bytes that come back."""
         dtype, offset, shape, stride = self.geometry[number]
         made = torch.empty(0, dtype=dtype, device=self.device)
         return made.set_(storage, offset, shape, stride)
 
 
 def register(store: Store) -> int:
-    """Return the number that emitted graphs know a store by, as long as it lives."""
+    """Return the number by which emitted graphs find a store while it lives."""
     for number, each in _stores.items():
         if each is store:
             return number
@@ -87,7 +87,7 @@ def register(store: Store) -> int:
 
 
 def _of(token: torch.Tensor) -> Any:
-    """Return what a token stands for; RuntimeError if that has gone."""
+    """Return the object of a token; raise RuntimeError if it is gone."""
     result = held_by(token)
     if result is None:
         raise RuntimeError(
@@ -98,7 +98,7 @@ def _of(token: torch.Tensor) -> Any:
 
 
 def extent_of(store: Store, nbytes: int) -> Extent:
-    """Take the bytes of a pass; ResourceExhaustedError if others have them."""
+    """Take the bytes of a pass; raise ResourceExhaustedError if others have them."""
     extent = store.take(nbytes)
     if extent is None:
         raise ResourceExhaustedError(
@@ -119,7 +119,7 @@ def spill_region(store: int, nbytes: int) -> torch.Tensor:
 
 
 def spill_region_again(token: torch.Tensor) -> torch.Tensor:
-    """Go on with them in backward, elsewhere if forward's are to be read again."""
+    """Continue copies in backward, in new bytes if forward's may be read again."""
     now = _of(token)
     if torch._C._current_graph_task_id() == -1:
         return token
@@ -131,7 +131,7 @@ def spill_region_again(token: torch.Tensor) -> torch.Tensor:
 def swap_out(
     token: torch.Tensor, tensors: Sequence[torch.Tensor], offset: int, nbytes: int
 ) -> torch.Tensor:
-    """Begin to copy a storage out, which tensors view."""
+    """Begin to copy out the storage that tensors view."""
     now = _of(token)
     now.extent.check_process()
     away = _Away(now.extent, offset, tensors)
@@ -151,7 +151,7 @@ def swap_out(
 
 
 def swapped_out(token: torch.Tensor) -> torch.Tensor:
-    """Wait for it, and let the storage go."""
+    """Wait for a copy out, and release the storage."""
     away = _of(token)
     if away.out is not None:
         away.out.wait()
@@ -160,7 +160,7 @@ def swapped_out(token: torch.Tensor) -> torch.Tensor:
 
 
 def swap_in(token: torch.Tensor) -> torch.Tensor:
-    """Begin to copy it back, into a new storage."""
+    """Begin to copy a storage back into a new one."""
     away = _of(token)
     if away.stays is not None:
         return away.stays[0]
@@ -173,7 +173,7 @@ def swap_in(token: torch.Tensor) -> torch.Tensor:
 
 
 def swapped_in(first: torch.Tensor, token: torch.Tensor, number: int) -> torch.Tensor:
-    """Wait for it; give one of the tensors that viewed the storage."""
+    """Wait for a copy back; return one of the tensors that viewed the storage."""
     away = _of(token)
     if away.stays is not None:
         return away.stays[number]

@@ -1,4 +1,4 @@
-"""What a step will need, before there is one."""
+"""Predictions of what a training step will need, without running it."""
 
 from __future__ import annotations
 

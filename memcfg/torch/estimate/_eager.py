@@ -1,7 +1,7 @@
-"""What a training step of eager PyTorch has in use, by running it on fake tensors.
+"""The memory of a training step of eager PyTorch, measured with fake tensors.
 
-Fake tensors take the kernels of their device; meta tensors would take others than a CPU
-does, of attention and recurrent layers.
+Fake tensors select the kernels of their device. Meta tensors would select different
+ones for attention and recurrent layers on a CPU.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ def eager_bytes(
 ) -> int | None:
     """Return the most bytes in use in a step of forward, loss, backward and update.
 
-    Nothing is computed. Autograd itself runs forward and backward of a copy of the
-    module whose tensors are fake and live as real ones do: what is in place, a view or
-    saved is PyTorch's own choice. Outputs and the loss live as long as variables of a
-    training loop. Of a loss that is not known three times the outputs are counted, as
-    in a plan. None, with a warning: the module cannot be copied, or not run so.
+    Nothing is computed. Autograd runs forward and backward of a copy of the module with
+    fake tensors, which live as long as real ones would: PyTorch itself decides what is
+    in place, a view, or saved. Outputs and the loss live as long as the variables of a
+    training loop. For an unknown loss, three times the outputs are counted, as in a
+    plan. Returns None, with a warning, if the module cannot be copied or run that way.
     """
     gradients = [(each, each.grad) for each in module.parameters()]
     try:
         with same_numbers(), without_logs():
             peak = _peak(module, loss, args, kwargs, update_bytes or 0, measure)
-    except Exception as error:  # whatever the user's code raises
+    except Exception as error:  # the user's code may raise anything
         warnings.warn(
             f"the peak of {type(module).__name__} in eager PyTorch is not known: it "
             f"does not run on tensors without data: {first_line(error)}",
@@ -113,9 +113,10 @@ def _backward(
     value: torch.Tensor | None,
     leaves: Sequence[torch.Tensor],
 ) -> None:
-    """Run backward from a loss, or, if it is not known, from gradients of outputs.
+    """Run backward from a loss, or, if it is unknown, from gradients of outputs.
 
-    What else the loss reads may be the user's, whose gradients are not to change.
+    Other tensors that the loss reads may be the user's, whose gradients must not
+    change.
     """
     if value is not None:
         roots, gradients = [value] if value.requires_grad else [], None
@@ -125,15 +126,15 @@ def _backward(
         gradients = [torch.empty_like(each) for each in roots]
     if roots and leaves:
         others = live.watch(roots) - {id(each) for each in leaves}
-        # Within `inputs` a checkpoint that is reentrant does not run.
+        # A reentrant checkpoint does not run with `inputs`.
         torch.autograd.backward(roots, gradients, inputs=leaves if others else None)
 
 
 class MeasuredCalls:
-    """Measures each distinct call once, alone, as a node of a graph.
+    """Measures the scratch of each distinct call once, as a node of a graph.
 
-    Places of maxima, and workspaces that only a gradient understands, are made up by
-    the op that makes them: calls that make such are kept, without their tensors.
+    Indices of maxima, and workspaces that only a gradient understands, must come from
+    the op that makes them. Calls that make such values are kept, without their tensors.
     """
 
     def __init__(self, costs: MeasuredCosts) -> None:
@@ -141,9 +142,9 @@ class MeasuredCalls:
         self._made_by: dict[int, tuple[StorageWeakRef, fx.Node]] = {}
 
     def __call__(self, func: Any, args: Any, kwargs: Any, made: Any) -> tuple[int, Any]:
-        """Return the scratch bytes of a call, and what it makes in real storages."""
+        """Return the scratch bytes of a call, and its results in real storages."""
         node = self._node(func, args, kwargs, made)
-        add_workspaces(node.graph)  # which are larger than fake ones
+        add_workspaces(node.graph)  # which may be larger than fake ones
         self._costs.prepare([node])
         scratch, values = self._costs(node)[1], node.meta["val"]
         own = [
@@ -160,7 +161,7 @@ class MeasuredCalls:
                 part.meta["val"] = node.meta["val"][at]
                 self._made_by[storage._cdata] = StorageWeakRef(storage), part
         else:
-            for each in node.graph.nodes:  # in cycles, which tensors would live as long
+            for each in node.graph.nodes:  # reference cycles would keep tensors alive
                 each.meta.clear()
         return scratch, values
 

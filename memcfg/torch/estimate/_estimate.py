@@ -1,4 +1,4 @@
-"""What a step will need, before there is one: nothing of the model runs."""
+"""Predictions of what a step will need, without running the model."""
 
 from __future__ import annotations
 
@@ -47,22 +47,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a training step is predicted to need; printing it gives tables.
+    """The predicted memory of a training step; printing it gives tables.
 
     Parameters
     ----------
     peak_bytes : int
         The most bytes in use at a time in a step of `budget` without a limit.
     eager_bytes : int or None
-        The most in a step of PyTorch without memcfg, which frees in another order, and
-        works in place where the module or autograd does. None: not known.
+        The most bytes in a step of PyTorch without memcfg, which frees in another
+        order, and works in place where the module or autograd does. None if unknown.
     floor_bytes : int
-        The smallest limit that `budget` can keep; with an `nn.LSTM` on a CPU the
-        smallest with eager's bits.
+        The smallest limit that `budget` can keep. With an `nn.LSTM` on a CPU, the
+        smallest that reproduces the bits of eager mode.
     by_role : mapping of str to int
         Bytes at that time: parameters, gradients, activations, scratch and so on.
     by_module : mapping of str to int
-        Those of the graph by the path of the module that owns them.
+        Bytes of the graph at that time, by the path of the module that owns them.
     """
 
     peak_bytes: int
@@ -98,9 +98,9 @@ def estimate(
 ) -> Estimate:
     """Predict the memory of a training step without running it.
 
-    The step is traced with fake tensors, and the model's Python runs on them once more,
-    as eager PyTorch runs it. Distinct ops are run alone, once, for their scratch,
-    unless `times` are nominal.
+    The step is traced with fake tensors, and the model's Python code runs on them once
+    more, as in eager mode. Each distinct op is run once, by itself, to measure its
+    scratch, unless `times` is ``"nominal"``.
 
     Parameters
     ----------
@@ -111,12 +111,11 @@ def estimate(
     example_kwargs : mapping or None, default None
         Its inputs by name, beside those.
     loss : callable or None, default None
-        Makes a scalar of the model's output, as your own loss does outside of the
-        model; it is traced and never run. None: three times the bytes of the outputs
-        are counted for it.
+        Computes a scalar from the model's output, as your own loss does. It is traced
+        and never run. None counts three times the bytes of the outputs for your loss.
     optimizer : torch.optim.Optimizer or None, default None
-        Its state is counted, as it will be after a step, and the tensors that its step
-        has in use for a while.
+        Its state is counted, as it will be after a step, and so are the temporary
+        tensors of its step.
     times : str, default "measured"
         ``"nominal"``: nothing is run, and no scratch is known.
 
@@ -129,17 +128,19 @@ def estimate(
     ------
     TypeError
         If the example is not a sequence of inputs, `example_kwargs` is not a mapping,
-        both are not what the model takes, or the optimizer is none of PyTorch's.
+        the model does not take these inputs, or `optimizer` is not one of PyTorch's.
     ValueError
-        If times are of another kind, the model does not run on the example, has lazy
-        layers without shapes or sparse tensors, or it or the loss cannot be traced, or
-        the optimizer has none of the model's parameters, or keeps what cannot be tried.
+        If `times` is unknown; if the model does not run on the example, or has lazy
+        layers without shapes or sparse tensors; if it or the loss cannot be traced; or
+        if the optimizer has none of the model's parameters, or its state cannot be
+        determined.
 
     Examples
     --------
     >>> import memcfg.torch as mt, torch
-    >>> told = mt.estimate(torch.nn.Linear(8, 4), (torch.ones(2, 8),), times="nominal")
-    >>> told.peak_bytes >= told.floor_bytes > 0
+    >>> model = torch.nn.Linear(8, 4)
+    >>> estimate = mt.estimate(model, (torch.ones(2, 8),), times="nominal")
+    >>> estimate.peak_bytes >= estimate.floor_bytes > 0
     True
     """
     inputs = checked_example(example, example_kwargs)
@@ -186,8 +187,8 @@ def export(
     example_kwargs : mapping or None, default None
         Its inputs by name, beside those.
     loss : callable or None, default None
-        Makes a scalar of the model's output; None: the step has an op of no cost
-        instead.
+        Computes a scalar from the model's output. None gives the step an op without
+        cost instead.
     times : str, default "measured"
         ``"nominal"``: nothing is run, and no scratch is known.
 
@@ -197,10 +198,10 @@ def export(
         If the file can't be written.
     TypeError
         If the example is not a sequence of inputs, `example_kwargs` is not a mapping,
-        or both are not what the model takes.
+        or the model does not take these inputs.
     ValueError
-        If times are of another kind, or the model does not run on the example, or
-        cannot be traced.
+        If `times` is unknown, or the model does not run on the example or cannot be
+        traced.
     """
 
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -221,7 +222,7 @@ def _traced(
     optimizer: torch.optim.Optimizer | None = None,
     loss: Callable[[Any], torch.Tensor] | None = None,
 ) -> tuple[Planner, Step]:
-    """Trace what is run of a model, and plan a step of it without a limit."""
+    """Trace a model, and plan a step of it without a limit."""
     settings = Settings(None, ALLOCATED, times)
     overhead = Overhead(
         optimizer_bytes(optimizer),

@@ -1,6 +1,6 @@
-"""The C++ file of this package, compiled once against the PyTorch that is installed.
+"""The C++ allocator of this package, compiled once for the installed PyTorch.
 
-Owns how it is compiled, and where what was compiled is kept: by the file, PyTorch's
+Owns how it is compiled and how the compiled library is cached: by the source, PyTorch's
 version, Python's ABI and the compiler that ``CXX`` names.
 
 See docs/decisions/0030-pytorch-reaches-the-pool-by-functions.md.
@@ -24,14 +24,14 @@ from memcfg.errors import KernelError, MissingDependencyError
 
 _SOURCE = Path(__file__).with_name("allocator.cpp")
 _LIBRARIES = ("c10", "torch_cpu")
-# -w: PyTorch's headers warn. The libraries are loaded already, and are found by name.
+# -w: PyTorch's headers warn. The libraries are already loaded and are found by name.
 _OPTIONS = (
     *("-std=c++20", "-O2", "-DNDEBUG", "-w", "-shared", "-fPIC"),
     *("-fvisibility=hidden", "-Wl,--no-as-needed"),
 )
 _COMPILERS = ("c++", "g++", "clang++")
 _WHAT = "memcfg.torch.limit_cpu compiles a file of its own when it is first called"
-_LINES = 3  # of the compiler's errors that are told
+_LINES = 3  # the number of the compiler's error messages to quote
 COMPILED = CacheKind(
     "torch",
     "MEMCFG_TORCH_CACHE",
@@ -42,11 +42,11 @@ COMPILED = CacheKind(
 
 
 def load_allocator() -> PyDLL:
-    """Compile the allocator, or find what was compiled before, and load it.
+    """Load the compiled allocator, from the cache if it is there.
 
-    MissingDependencyError where there is no compiler, or none of Python's headers;
-    KernelError if the compiler refuses the file. A RuntimeWarning, once a process, if
-    what was compiled cannot be kept.
+    Raises MissingDependencyError if there is no compiler or Python's headers are
+    missing, and KernelError if the compiler fails. Warns once per process, by a
+    RuntimeWarning, if the compiled library cannot be cached.
     """
     source = _SOURCE.read_text(encoding="utf-8")
     cache = find_file_cache(COMPILED)
@@ -67,7 +67,7 @@ def load_allocator() -> PyDLL:
                 cache.write(key, library.read_bytes())
         else:
             library.write_bytes(data)
-        return PyDLL(str(library))  # it stays loaded when the file is gone
+        return PyDLL(str(library))  # it stays loaded after the file is deleted
 
 
 def _options() -> list[str]:
@@ -76,7 +76,7 @@ def _options() -> list[str]:
 
 
 def _compile(library: Path) -> None:
-    """Compile the file into a library."""
+    """Compile the source into a library."""
     home = Path(torch.__file__).parent
     headers = Path(sysconfig.get_path("include"))
     compiler = _find_compiler()
@@ -103,7 +103,7 @@ def _compile(library: Path) -> None:
 
 
 def _find_compiler() -> list[str]:
-    """Return the words that call the C++ compiler."""
+    """Return the command of the C++ compiler."""
     named = shlex.split(os.environ.get("CXX", ""))
     for name in [named[0]] if named else _COMPILERS:
         result = shutil.which(name)
@@ -117,7 +117,7 @@ def _find_compiler() -> list[str]:
 
 
 def _told(text: str) -> str:
-    """Return the first errors among what the compiler said."""
+    """Return the first errors in the output of the compiler."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if "error" in line]
     return "; ".join((errors or lines or ["it says nothing"])[:_LINES])

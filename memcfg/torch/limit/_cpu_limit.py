@@ -1,7 +1,7 @@
 """All CPU tensors of the process in one pool, under a limit.
 
-Owns the pool and the moment at which PyTorch is told of it. The pool is never given up:
-tensors that are in it may live as long as the process.
+Owns the pool and its registration with PyTorch. The pool is never destroyed, since its
+tensors may live as long as the process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _REFUSALS = {
 
 
 class _CpuLimit:
-    """The pool, the compiled allocator and the hooks; each made when first needed."""
+    """The pool, the compiled allocator and the hooks, each created on first use."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -41,7 +41,7 @@ class _CpuLimit:
 
     @cached_property
     def pool(self) -> Pool:
-        """Where the tensors are."""
+        """The pool that holds the tensors."""
         return Pool(name=_NAME)
 
     @property
@@ -50,7 +50,7 @@ class _CpuLimit:
         return self._limit is not None
 
     def replace(self, limit: int | None, tag_modules: bool | None) -> int | None:
-        """Change the limit, and return the one before."""
+        """Change the limit, and return the previous one."""
         with self._lock:
             before = self._limit
             if limit is not None:
@@ -68,11 +68,11 @@ class _CpuLimit:
             return before
 
     def renew_lock(self) -> None:
-        """In the child of a fork: no other thread lives that could release it."""
+        """Replace the lock in the child of a fork, where nobody can release it."""
         self._lock = Lock()
 
     def _registered(self) -> PyDLL:
-        """Return the compiled allocator, which PyTorch uses from then on."""
+        """Register the compiled allocator with PyTorch, and return its library."""
         library = self._library
         if library is None:
             library = load_allocator()
@@ -101,59 +101,60 @@ def limit_cpu(
 ) -> int | None:
     """Take all CPU tensors of the process from a pool under a limit.
 
-    Call it before the model is made: tensors that are there already are not counted,
-    and go back to where they came from. It may be called again at any time. Of
-    tensors that live when the limit is taken away, each stays in the pool.
+    Call it before the model is created: existing tensors are not counted, and return
+    their memory to where it came from. It may be called again at any time. Tensors that
+    are alive when the limit is removed stay in the pool.
 
     Parameters
     ----------
     limit : int, str or None
-        The maximum of bytes in use: a number of bytes, a string with its unit
-        (``"6GiB"``), a share of the machine's memory (``"50%"``), or None: PyTorch
+        The most bytes in use: a number of bytes, a string with a unit (``"6GiB"``), or
+        a share of the machine's memory (``"50%"``). None removes the limit, and PyTorch
         takes memory from the system again.
     tag_modules : bool or None, default None
-        Whether modules and optimizers name what they allocate, by hooks that PyTorch
-        calls for all of them. None: as it is; True where there was no limit.
-        ``torch.compile(module)`` warns of such hooks; it runs once with them what it
-        has compiled as one module.
+        Whether modules and optimizers tag their allocations, by hooks that PyTorch
+        calls for all of them. None keeps the current choice, which is True at first.
+        ``torch.compile(module)`` warns of such hooks, and calls them once for the whole
+        compiled module.
 
     Returns
     -------
     int or None
-        The limit before, in bytes.
+        The previous limit in bytes.
 
     Raises
     ------
     ResourceExhaustedError
         If more than `limit` is in use; the limit stays as it was.
     TypeError, ValueError
-        If `limit` is of no such type, is not positive, or is not a size; if
-        `tag_modules` is neither a bool nor None.
+        If `limit` has another type, is not positive, or is not a size; if `tag_modules`
+        is neither a bool nor None.
     MissingDependencyError
-        If there is no C++ compiler or are none of Python's headers: a file is compiled
-        against the installed PyTorch, and kept (``MEMCFG_TORCH_CACHE``).
+        If there is no C++ compiler or Python's headers are missing. Both are needed
+        once to compile the allocator for the installed PyTorch; the result is cached
+        (``MEMCFG_TORCH_CACHE``).
     KernelError
-        If the compiler refuses that file, or another library has registered an
-        allocator that must not be replaced.
+        If the compilation fails, or another library has registered an allocator that
+        must not be replaced.
 
     Warns
     -----
     RuntimeWarning
-        If `limit` is a number below 1 KiB, or what was compiled cannot be kept.
+        If `limit` is a number below 1 KiB, or the compiled library cannot be cached.
 
     Notes
     -----
-    Each tensor counts rounded up to 64 bytes, as they are aligned. One that does not
-    fit raises `OutOfMemoryError`, with the modules that hold most, and nothing is
-    allocated. An optimizer of PyTorch's that meets it in its step may have updated some
-    parameters, and have made the state of others in part; ``optimizer.state.clear()``
-    drops such a state. Not in the pool are tensors over memory of others
-    (`torch.from_numpy`), shared memory (``share_memory_()``, what the workers of a
-    DataLoader send), mapped files, pinned memory, and what oneDNN and the like take
-    while they compute.
+    The size of each tensor is rounded up to 64 bytes, its alignment. A tensor that does
+    not fit raises `OutOfMemoryError`, which names the modules that hold the most, and
+    nothing is allocated. If that happens in the step of one of PyTorch's optimizers,
+    some parameters may have been updated, and the state of others be incomplete;
+    ``optimizer.state.clear()`` drops such a state. The pool does not hold tensors over
+    foreign memory (`torch.from_numpy`), shared memory (``share_memory_()``, batches
+    from the workers of a DataLoader), mapped files, pinned memory, and the scratch
+    memory of oneDNN and similar libraries.
 
-    ``cpu_pool().owners()`` and `memcfg.memory.snapshot` have the names of holders:
-    that of the innermost module whose forward pass runs, else what `tag` says, else
+    ``cpu_pool().owners()`` and `memcfg.memory.snapshot` list memory by tag: the
+    innermost module whose forward pass runs, else the name given by `tag`, else
     ``"backward"`` in a backward pass.
 
     A child of a fork has a copy of the pool, with the same limit.
@@ -180,7 +181,7 @@ def limit_cpu(
 
 
 def cpu_pool() -> Pool:
-    """Return the pool of `limit_cpu`, with its statistics.
+    """Return the pool of `limit_cpu`, which has its statistics.
 
     Returns
     -------
@@ -193,49 +194,49 @@ def cpu_pool() -> Pool:
 
 
 def is_limited() -> bool:
-    """Return whether new CPU tensors are in the pool."""
+    """Return whether new CPU tensors are allocated in the pool."""
     return _cpu.is_limited
 
 
 def module_tags() -> ModuleTags | None:
-    """Return what names holders by modules, or None while nothing does."""
+    """Return the hooks that tag allocations by module, or None while they are off."""
     return _cpu.tags if _cpu.tags.is_on else None
 
 
 def get_memory_info() -> dict[str, int]:
-    """Return how much memory the tensors in the pool of `limit_cpu` have.
+    """Return how much memory the tensors in the pool of `limit_cpu` use.
 
     Returns
     -------
     dict of str to int
-        ``"current"`` and ``"peak"``: bytes in use now, and at most since the last
-        `reset_memory_stats`.
+        ``"current"``, the bytes in use now, and ``"peak"``, the most in use since the
+        last `reset_memory_stats`.
     """
     stats = _cpu.pool.stats()
     return {"current": stats.current_bytes, "peak": stats.peak_bytes}
 
 
 def reset_memory_stats() -> None:
-    """Let the peak start again at what is in use now."""
+    """Reset the peak to the bytes in use now."""
     _cpu.pool.reset_peak()
 
 
 def trim(keep: int | str = 0) -> int:
-    """Give memory of the pool that no tensor has back to the system.
+    """Return unused memory of the pool to the system.
 
     Parameters
     ----------
     keep : int or str, default 0
-        How much of it to keep at hand: bytes, or a string with its unit.
+        How much unused memory to keep: bytes, or a string with a unit.
 
     Returns
     -------
     int
-        Bytes given back.
+        The bytes returned to the system.
 
     Raises
     ------
     TypeError, ValueError
-        If `keep` is neither an int nor a string, is negative or no size.
+        If `keep` is neither an int nor a string, is negative, or is not a size.
     """
     return _cpu.pool.trim(parse_bytes(keep))

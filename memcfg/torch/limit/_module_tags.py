@@ -1,7 +1,7 @@
-"""Who holds a tensor: the module whose forward pass made it, or the optimizer.
+"""Tags that name the holder of a tensor: the module that made it, or the optimizer.
 
-While it is on, hooks that PyTorch calls for every module tell the allocator whose turn
-it is on their thread. They hold no module, and leave nothing in one.
+Hooks that PyTorch calls for every module set the allocator's tag of their thread. They
+keep no module alive, and store nothing in modules.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["ModuleTags", "stands_for", "tag"]
 
 @singledispatch
 def stands_for(module: Any) -> Any:
-    """Return the module in whose place another is called; None: it is its own."""
+    """Return the module that a wrapper stands for, or None if it is no wrapper."""
     return None
 
 
@@ -43,32 +43,34 @@ def _(module: OptimizedModule) -> Any:
 
 
 class _Turns(threading.local):
-    """Whose turn it is on a thread: identities, and the tags that were there before.
+    """The modules that run on a thread: their ids, and the tags that they replaced.
 
-    Who leaves by an exception of another hook, or a Ctrl-C, stays until the outermost
-    module comes again.
+    A module that is left by an exception of another hook, or by a Ctrl-C, stays on the
+    stack until the outermost module is called again.
     """
 
     def __init__(self) -> None:
         self.stack: list[tuple[int, int]] = []
 
 
-# The hooks run 0.6 us and cost PyTorch 1.1 us more for each module: a step of forty
-# dense layers of 64 units takes 1.16 of its time. `limit_cpu(tag_modules=False)` leaves
-# them out.
+# The hooks run for 0.6 us per module, and cost PyTorch 1.1 us more: a step of forty
+# dense layers of 64 units takes 1.16 times as long. `limit_cpu(tag_modules=False)`
+# leaves them out.
 class ModuleTags:
-    """The hooks, and the names of modules: ``ResNet.layer1.0.conv1``.
+    """The hooks, and the tags of modules, such as ``ResNet.layer1.0.conv1``.
 
-    A name is that in the outermost module that was called; of a module that is not in
-    it, the name of its class. What stands for another module has that one's name. The
-    hooks run for every module of every step, so they call as little as they can.
+    A tag is the path of a module in the outermost module that was called, or the name
+    of its class if it is not part of that. A wrapper has the tag of the module that it
+    stands for. The hooks run for every module of every step, so they call as little as
+    possible.
     """
 
     def __init__(self) -> None:
         self._turns = _Turns()
-        self._numbers: dict[int, int] = {}  # of tags, by the module's identity
-        self._watched: dict[int, ref[Any]] = {}  # so that no identity outlives its own
-        self._compiled: dict[int, str] = {}  # names of what stands for others
+        self._numbers: dict[int, int] = {}  # numbers of tags, by the id of the module
+        # by id; their callbacks forget a module before its id is reused
+        self._watched: dict[int, ref[Any]] = {}
+        self._compiled: dict[int, str] = {}  # tags of wrappers, by id
         self._handles: list[Any] = []
 
     @property
@@ -77,7 +79,7 @@ class ModuleTags:
         return bool(self._handles)
 
     def turn(self, on: bool) -> None:
-        """Register the hooks, or remove them; the calling thread has no turn then."""
+        """Register or remove the hooks; removing them ends the turns of this thread."""
         if on == self.is_on:
             return
         if on:
@@ -94,7 +96,7 @@ class ModuleTags:
         _drop(self._turns.stack, 0)
 
     def compiled(self) -> str | None:
-        """Return the name of what stands for a module and runs on this thread."""
+        """Return the tag of the wrapper that runs on this thread, if one does."""
         stack = self._turns.stack
         return self._compiled.get(stack[-1][0]) if stack else None
 
@@ -127,7 +129,7 @@ class ModuleTags:
         _end(self._turns.stack, optimizer)
 
     def _learn(self, module: Any, *, outermost: bool) -> int:
-        """Return the number of a module's tag; of an outermost one, learn all."""
+        """Return the number of a module's tag; name all modules of an outermost one."""
         title = type(_innermost(module)).__name__
         if outermost:
             self._keep_all(module, title, set())
@@ -136,7 +138,7 @@ class ModuleTags:
         return self._numbers[id(module)]
 
     def _keep_all(self, module: Any, text: str, seen: set[int]) -> None:
-        """Name a module and those in it; a shared one has the first of its names."""
+        """Tag a module and those in it; a shared module gets the first of its names."""
         if id(module) in seen:
             return
         seen.add(id(module))
@@ -163,7 +165,7 @@ class ModuleTags:
 
 
 def _innermost(module: Any) -> Any:
-    """Return what a module stands for in the end."""
+    """Return the module behind all wrappers of it."""
     while (real := stands_for(module)) is not None:
         module = real
     return module
@@ -177,7 +179,7 @@ def _drop(stack: list[tuple[int, int]], depth: int) -> None:
 
 
 def _end(stack: list[tuple[int, int]], owner: object) -> None:
-    """End a turn, and those within it; nothing if it had none."""
+    """End the turn of an owner and those within it, if it has one."""
     for depth in range(len(stack) - 1, -1, -1):
         if stack[depth][0] == id(owner):
             _drop(stack, depth)
@@ -186,14 +188,15 @@ def _end(stack: list[tuple[int, int]], owner: object) -> None:
 
 @contextmanager
 def tag(name: str) -> Iterator[None]:
-    """Name what is allocated inside on this thread, for statistics and messages.
+    """Name the memory that is allocated inside on this thread.
 
-    Modules that are called inside name what they allocate themselves.
+    The name appears in statistics and messages. Modules that are called inside use
+    their own tags.
 
     Parameters
     ----------
     name : str
-        The tag; ``""`` takes it away.
+        The tag; ``""`` removes it.
 
     Yields
     ------

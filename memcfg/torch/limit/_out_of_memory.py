@@ -1,4 +1,4 @@
-"""The error of a tensor that does not fit the limit."""
+"""The error for a tensor that does not fit the limit."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ _HINT = (
 class OutOfMemoryError(ResourceExhaustedError, torch.OutOfMemoryError):  # type: ignore[misc]
     """A tensor does not fit the limit of `limit_cpu` or `saved_tensors`.
 
-    Nothing was allocated. It is both a `ResourceExhaustedError`, whose attributes it
-    has, and PyTorch's own error, so that code which knows only PyTorch handles it, too.
-    Its text has the words by which helpers such as accelerate's
-    ``find_executable_batch_size`` know that a smaller batch may do. PyTorch makes it
-    from a text that names the refusal; where another library than PyTorch hands the
-    text over, it arrives as a RuntimeError.
+    Nothing was allocated. The error is both a `ResourceExhaustedError`, whose
+    attributes it has, and PyTorch's own error, so that code written for PyTorch handles
+    it. Its text contains the words by which helpers such as accelerate's
+    ``find_executable_batch_size`` recognize that a smaller batch may fit. PyTorch
+    constructs it from a text that names the refusal; if another library passes the text
+    on, it arrives as a RuntimeError.
 
     Parameters
     ----------
     message : str
-        The text, or what was being done, one sentence without numbers.
+        The text, or a sentence without numbers on what was being done.
     **fields
-        The attributes of `ResourceExhaustedError`; none: they are those of the refusal
-        that the text names, if it is one of the last of this process.
+        The attributes of `ResourceExhaustedError`. Without any, they are those of the
+        refusal that the text names, if it is a recent one of this process.
     """
 
     __module__ = "memcfg.torch"  # which users name

@@ -1,4 +1,4 @@
-"""What autograd saves, held within a limit: for models that cannot be traced."""
+"""Limits on the tensors that autograd saves, for models that cannot be traced."""
 
 from __future__ import annotations
 

@@ -14,10 +14,10 @@ KINDS = (KEPT, ENCODED, AHEAD)
 
 
 class Charge:
-    """Bytes of an account, which it has back when this is garbage-collected.
+    """Bytes charged to an account until this object is garbage-collected.
 
-    That may be in any thread, while any lock is held: an account hears of it when it is
-    next asked.
+    It may be collected in any thread, while any lock is held; the account learns of it
+    when it is next settled.
     """
 
     __slots__ = ("__weakref__", "kind", "nbytes")
@@ -28,14 +28,14 @@ class Charge:
 
 
 class Account:
-    """Counts bytes by kind; whoever calls it holds its owner's lock.
+    """Counts bytes by kind; callers hold the lock of its owner.
 
-    Invariant: `total` is the sum of all charges that live, or more by those that went
-    since it was last settled, and never above the limit. `trim`, if there is one, is
-    told how many free bytes codes may keep beside a charge that is not theirs.
+    Invariant: `total` is the sum of all charges that are alive, plus those that died
+    since it was last settled, and never exceeds the limit. `trim`, if set, is called
+    with the free bytes that codes may keep next to a charge of another kind.
 
-    Signals: Python handles them after calls, so numbers that belong together change
-    without a call between them, and a charge goes without running any Python.
+    Python handles signals after calls, so numbers that belong together change without a
+    call between them, and a charge ends without running any Python.
     """
 
     def __init__(self, limit: int) -> None:
@@ -47,7 +47,7 @@ class Account:
         self.trim: Callable[[int], int] | None = None
 
     def settle(self) -> int:
-        """Take back what is no longer charged; return the bytes that are."""
+        """Uncharge what was garbage-collected, and return the bytes still charged."""
         gone, live = self._gone, self._live
         while gone:
             weak = gone[0]
@@ -65,7 +65,7 @@ class Account:
         return self.limit - self.settle()
 
     def charge(self, kind: str, nbytes: int) -> Charge | None:
-        """Charge bytes; None, and nothing has changed, if that exceeds the limit."""
+        """Charge bytes, or return None and change nothing if they exceed the limit."""
         room = self.room()
         if nbytes > room:
             return None

@@ -1,4 +1,4 @@
-"""Bytes of tensors in fewer bytes: pieces, each encoded by itself, in blocks."""
+"""Encoded bytes of tensors: pieces that are encoded one by one, in blocks of a pool."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ if TYPE_CHECKING:
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
-PIECE = 2**20  # bytes: with its code it stays in a second-level cache
-_TRIED = 4  # pieces after which a codec that saves too little is given up
+PIECE = 2**20  # bytes: a piece and its code stay in a second-level cache
+_TRIED = 4  # pieces after which a codec that saves too little is abandoned
 
 
 def saves(code_bytes: int, nbytes: int) -> bool:
-    """Return whether a code is worth its time: an eighth less, at least."""
+    """Return whether a code is worth its time: it saves at least an eighth."""
     return 8 * code_bytes <= 7 * nbytes
 
 
 def is_lossless(codec: str) -> bool:
-    """Return whether a codec gives the same bits back."""
+    """Return whether a codec reproduces the same bits."""
     return codec in lossless_codecs()
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Encoded bytes in memory: blocks, one a piece."""
+    """Encoded bytes in memory, one block for each piece."""
 
     codec: str
-    nbytes: int  # of the tensor
-    sizes: tuple[int, ...]  # bytes of each piece's code
+    nbytes: int  # bytes of the tensor
+    sizes: tuple[int, ...]  # bytes of each code
     blocks: tuple[Block, ...]
     charges: tuple[Charge, ...]
 
     @property
     def held_bytes(self) -> int:
-        """What the blocks take, which are rounded up."""
+        """The bytes of the blocks, which are rounded up."""
         return sum(block.nbytes for block in self.blocks)
 
     def pieces(self) -> list[Bytes]:
@@ -58,9 +58,10 @@ class Code:
 
 
 class Encoder:
-    """Encodes into blocks of a pool, charged to an account while they are made.
+    """Encodes into blocks of a pool, charged to an account as they are made.
 
-    One thread at a time: it has one piece's code as scratch, of `PIECE` bytes and 64.
+    Only one thread may use it at a time: its scratch holds the code of one piece,
+    `PIECE` bytes and 64.
     """
 
     def __init__(self, account: Account) -> None:
@@ -75,20 +76,20 @@ class Encoder:
         return self._pool.stats().current_bytes
 
     def free_bytes(self) -> int:
-        """Return the bytes of pages in which nothing lies."""
+        """Return the bytes of unused pages."""
         if self._scratch.nbytes == 0:  # nothing was ever encoded
             return 0
         stats = self._pool.stats()
         return stats.reserved_bytes - stats.current_bytes
 
     def trim(self, keep: int = 0) -> int:
-        """Give such pages back, but for so many bytes; return what they had."""
+        """Return unused pages beyond `keep` bytes to the system; return their bytes."""
         if self.free_bytes() <= keep:
             return 0
         return self._pool.trim(keep)
 
     def encode(self, codec: str, source: Bytes) -> Code | bool:
-        """Encode; False if that saves too little, True if there is not the room."""
+        """Encode; return False if that saves too little, True if there is no room."""
         if self._scratch.nbytes == 0:
             self._scratch = np.empty(codec_bounds(PIECE)["zvc"], np.uint8)
         scratch, total = self._scratch, source.nbytes
@@ -117,13 +118,13 @@ class Encoder:
 
 
 def decode(codec: str, pieces: Sequence[Bytes], target: Bytes) -> None:
-    """Decode the pieces of a code into memory for all of them."""
+    """Decode the pieces of a code into one array."""
     for number, piece in enumerate(pieces):
         part = target[number * PIECE : (number + 1) * PIECE]
         decode_bytes(codec, piece.data, part.data)
 
 
 def split(flat: Bytes, sizes: Sequence[int]) -> list[NDArray[np.uint8]]:
-    """Return the pieces of codes that lie behind one another."""
+    """Return the pieces of codes that lie one after another in an array."""
     ends = np.cumsum(sizes)
     return [flat[end - size : end] for end, size in zip(ends, sizes, strict=True)]

@@ -1,4 +1,4 @@
-"""What the last pass through a model saved, in which order, and for how long."""
+"""The tensors that the last pass through a model saved: their order and lifetimes."""
 
 from __future__ import annotations
 
@@ -11,37 +11,38 @@ _RETRIES = 16  # passes after which a codec that saved too little is tried again
 class Record:
     """One storage that a pass saved.
 
-    Times are counts of what was saved or read since the pass began.
+    Times count the storages saved and read since the pass began.
     """
 
     nbytes: int
     saved_at: int
-    read_at: int | None = None  # the last time; None: it was not
+    read_at: int | None = None  # the last time; None if it was not read
     refused: set[str] = field(default_factory=set)  # codecs that saved too little
-    left: bool = False  # for where there is more room
-    leaves: bool = False  # as in the pass before
+    left: bool = False  # it moved to where there is more room
+    leaves: bool = False  # it moved there in the pass before
 
 
 class Passes:
     """Counts passes, and remembers the last one that ran backward.
 
-    A pass that saves other sizes than the last one, from some storage on, is not
-    known from there on.
+    As soon as a pass saves another size than the last one did, the rest of it counts as
+    unknown.
     """
 
     def __init__(self) -> None:
-        self.count = 0  # of those that ran backward
+        self.count = 0  # of passes that ran backward
         self.records: list[Record] = []
         self._last: list[Record] = []
-        self._order: list[int] = []  # what was read, each when it was read first
+        # indices of storages, in the order in which they were first read
+        self._order: list[int] = []
         self._last_order: list[int] = []
-        self._place: dict[int, int] = {}  # in the last order
+        self._place: dict[int, int] = {}  # index to position in the last order
         self._clock = 0
         self._known = False
 
     @property
     def was_read(self) -> bool:
-        """Whether something was read back in this pass."""
+        """Whether a storage was read back in this pass."""
         return bool(self._order)
 
     def begin(self) -> None:
@@ -58,7 +59,7 @@ class Passes:
         self._known = bool(self._last)
 
     def add(self, nbytes: int) -> Record:
-        """Say that a storage is saved."""
+        """Record that a storage is saved."""
         index = len(self.records)
         self._clock += 1
         record = Record(nbytes, self._clock)
@@ -73,7 +74,7 @@ class Passes:
         return record
 
     def read(self, index: int, record: Record) -> None:
-        """Say that a storage is read; of an earlier pass it changes nothing here."""
+        """Record that a storage is read; storages of earlier passes are ignored."""
         self._clock += 1
         if not self._is_of_this_pass(index, record):
             return
@@ -85,11 +86,11 @@ class Passes:
         return index < len(self.records) and self.records[index] is record
 
     def weight(self, index: int, record: Record, nbytes: int) -> tuple[int, int]:
-        """Rank what should go first: bytes times the time that they are held.
+        """Return the rank of a storage for packing: bytes times the time it is held.
 
-        In a pass that is not known, backward is the mirror of forward, and how long
-        that is nobody knows: the largest goes first, of equal ones the earliest. So it
-        is with what an earlier pass saved.
+        In an unknown pass, backward is assumed to mirror forward, and the times are
+        unknown: the largest storage goes first, the earliest among equals. The same
+        holds for storages of earlier passes.
         """
         if not (self._known and self._is_of_this_pass(index, record)):
             return nbytes, -index
@@ -98,7 +99,7 @@ class Passes:
         return nbytes * (end - last.saved_at + 1), -index
 
     def next_after(self, index: int, count: int) -> list[int]:
-        """List what is probably read next."""
+        """List the storages that are probably read next."""
         if self._known and index in self._place:
             at = self._place[index] + 1
             return self._last_order[at : at + count]

@@ -1,4 +1,4 @@
-"""What autograd saves: the bytes of a storage, and tensors that view them."""
+"""The bytes of storages that autograd saves, and the tensors that view them."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _LINE = 64  # bytes: tensors keep their alignment, or sums may round differently
 
 @dataclass(frozen=True, slots=True)
 class Spilled:
-    """Bytes elsewhere: of a code, or of the tensors as they are."""
+    """Bytes of a code, or of the tensors themselves, in a store."""
 
     extent: Extent
-    nbytes: int  # of what is there
+    nbytes: int  # in the store
     codec: str | None
-    sizes: tuple[int, ...]  # of the code's pieces
+    sizes: tuple[int, ...]  # of the pieces of the code
 
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """Bytes that are on their way from elsewhere."""
+    """Bytes that are being read from a store."""
 
     buffer: torch.Tensor  # uint8
     copy: Copy
@@ -42,8 +42,8 @@ class Ahead:
 class SavedBytes:
     """The bytes of a storage, as they were when tensors over it were saved.
 
-    They are kept by `aliases`, which share the storage, or in `code`, or `spilled`; or
-    they were `lost`. What comes back is a copy of [start, stop).
+    They are held by `aliases`, which share the storage, in `code`, or in `spilled`; or
+    they were `lost`. Reading them back gives a copy of [start, stop).
     """
 
     __slots__ = (
@@ -72,25 +72,27 @@ class SavedBytes:
 
     def __init__(self, tensor: torch.Tensor) -> None:
         storage = tensor.untyped_storage()
-        self.storage = StorageWeakRef(storage)  # no other one has its address meanwhile
+        # keeps its address from being reused meanwhile
+        self.storage = StorageWeakRef(storage)
         self.storage_bytes: int = storage.nbytes()
         self.device = tensor.device
         self.version = tensor._version
         self.is_float32 = True
         self.start: int = self.storage_bytes
         self.stop: int = 0
-        self.aliases: dict[int, torch.Tensor] = {}  # by a number of the saved tensor
-        self.spoiled: dict[int, int] = {}  # versions of what was changed since
-        self.number = 0  # of the next
-        self.waiting = 0  # saved tensors that were not read yet
+        self.aliases: dict[int, torch.Tensor] = {}  # by the number of the saved tensor
+        self.spoiled: dict[int, int] = {}  # versions of tensors that were changed since
+        self.number = 0  # the number of the next saved tensor
+        self.waiting = 0  # saved tensors that have not been read yet
         self.charge: Charge | None = None
         self.code: Code | None = None
         self.spilled: Spilled | None = None
-        self.decoded: torch.Tensor | None = None  # uint8, kept for who reads them next
+        # uint8, kept for the saved tensors that are still to be read
+        self.decoded: torch.Tensor | None = None
         self.decoded_charge: Charge | None = None
         self.ahead: Ahead | None = None
-        self.leaving: Copy | None = None  # a copy of what is still kept
-        self.record: tuple[int, Record] | None = None  # and its index in the pass
+        self.leaving: Copy | None = None  # a copy of the storage that is still held
+        self.record: tuple[int, Record] | None = None  # with its index in the pass
         self.lost = False
 
     @property
@@ -100,11 +102,11 @@ class SavedBytes:
 
     @property
     def nbytes(self) -> int:
-        """The bytes that tensors need of it."""
+        """The bytes of the storage that tensors need."""
         return self.stop - self.start
 
     def add(self, tensor: torch.Tensor) -> SavedTensor | None:
-        """Save a tensor over the same storage; None if what is there will not do."""
+        """Save a tensor over the same storage; None if the held bytes lack some."""
         start, stop = byte_range(tensor)
         is_float32 = bool(tensor.dtype == torch.float32)
         if tensor._version != self.version or self.lost:
@@ -112,12 +114,13 @@ class SavedBytes:
         if self.is_kept or self.number == 0:
             self.aliases[self.number] = tensor.detach()
             if start < self.start or stop > self.stop:
-                self.leaving = None  # it would not do
+                self.leaving = None  # it does not include all bytes
             self.start = min(self.start, start // _LINE * _LINE)
             self.stop = max(self.stop, stop)
             self.is_float32 &= is_float32
         elif not (
-            (self.code is not None or self.spilled is not None)  # not all were changed
+            # not all of them were changed
+            (self.code is not None or self.spilled is not None)
             and self.start <= start
             and stop <= self.stop
             and self.is_float32 <= is_float32
@@ -128,9 +131,9 @@ class SavedBytes:
         return SavedTensor(self, self.number - 1, tensor)
 
     def spoil(self) -> bool:
-        """Drop aliases of tensors that were changed since; whether others are left.
+        """Drop aliases of tensors that were changed since; return whether any are left.
 
-        To read those that were changed is an error.
+        Reading a tensor that was changed is an error.
         """
         for number, alias in list(self.aliases.items()):
             if alias._version != self.version:
@@ -141,31 +144,31 @@ class SavedBytes:
         return bool(self.aliases)
 
     def is_held_elsewhere(self) -> bool:
-        """Return whether somebody else holds the storage."""
+        """Return whether others hold the storage, too."""
         alias = next(iter(self.aliases.values()))
-        storage = alias.untyped_storage()  # holds it too, once
+        storage = alias.untyped_storage()  # this is one more reference
         count = int(torch._C._storage_Use_Count(storage._cdata))
         return count - 1 > len(self.aliases)
 
     def source(self) -> torch.Tensor:
-        """Return the bytes that tensors need, of a storage that is kept."""
+        """Return the bytes that tensors need, from the storage itself."""
         alias = next(iter(self.aliases.values()))
         return bytes_of(alias.untyped_storage(), self.device)[self.start : self.stop]
 
     def lose(self) -> None:
-        """Give everything back."""
+        """Release everything."""
         self.aliases = {}
         self.charge = self.code = self.spilled = self.ahead = self.leaving = None
         self.drop_copy()
         self.lost = True
 
     def drop_copy(self) -> None:
-        """Forget what was decoded or read ahead; the bytes are elsewhere."""
+        """Drop bytes that were decoded or read ahead; they are also held elsewhere."""
         self.decoded = self.decoded_charge = self.ahead = None
 
 
 class SavedTensor:
-    """A tensor that autograd has saved: what a node of its graph holds instead."""
+    """A tensor that autograd has saved, as held by a node of its graph."""
 
     __slots__ = (
         "__weakref__",
@@ -190,11 +193,11 @@ class SavedTensor:
         self.saved = saved
         self.number = number
         self.read = False
-        self.charge: Charge | None = None  # of what cannot be packed
+        self.charge: Charge | None = None  # of a tensor that cannot be packed
         self.version = tensor._version
         self.dtype = tensor.dtype
         self.shape = () if tensor.is_nested else tuple(tensor.shape)
-        if saved is None:  # somebody else holds it, or it cannot be packed
+        if saved is None:  # others hold its memory, or it cannot be packed
             self.alias: torch.Tensor | None = tensor.detach()
             return
         self.alias = None
@@ -203,7 +206,7 @@ class SavedTensor:
         self.is_conj, self.is_neg = tensor.is_conj(), tensor.is_neg()
 
     def check(self) -> torch.Tensor | None:
-        """Return the tensor if it is held as it is; RuntimeError if it was changed."""
+        """Return the tensor if it is held; raise RuntimeError if it was changed."""
         saved = self.saved
         alias = self.alias if saved is None else saved.aliases.get(self.number)
         version = self.version
@@ -228,7 +231,7 @@ class SavedTensor:
         return alias
 
     def view(self, copy: torch.Tensor) -> torch.Tensor:
-        """Return the tensor over a copy of the bytes."""
+        """Return the tensor as a view of a copy of the bytes."""
         assert self.saved is not None
         made = torch.empty(0, dtype=self.dtype, device=self.saved.device)
         offset = self.offset - self.saved.start // made.itemsize
@@ -239,7 +242,7 @@ class SavedTensor:
 
 
 def byte_range(tensor: torch.Tensor) -> tuple[int, int]:
-    """Return where in its storage a tensor begins and ends, in bytes."""
+    """Return the byte range of a tensor in its storage."""
     start = tensor.storage_offset()
     if tensor.numel() == 0:
         return 0, 0

@@ -1,6 +1,6 @@
-"""The report on saved tensors: what a pass saved, and where it was.
+"""The report on saved tensors: what a pass saved, and where it was held.
 
-Owns the values and how they are printed. Refuses to count; contexts do.
+Owns the values and their printed form. Counting is the task of contexts.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ __all__ = ["SavedCodingEntry", "SavedTensorsReport"]
 
 @dataclass(frozen=True, slots=True)
 class SavedCodingEntry:
-    """What a codec did in a pass.
+    """What one codec encoded in a pass.
 
     Parameters
     ----------
     codec : str
         The codec.
     tensors : int
-        How many storages it encoded.
+        The number of storages that it encoded.
     tensor_bytes : int
         Their bytes.
     used_bytes : int
@@ -40,7 +40,7 @@ class SavedCodingEntry:
 
     @property
     def ratio(self) -> float:
-        """How many times fewer bytes the codes have."""
+        """The ratio of the tensors' bytes to those of their codes."""
         return self.tensor_bytes / self.used_bytes
 
 
@@ -57,26 +57,26 @@ class SavedTensorsReport:
     current_bytes : int
         The bytes that are held now.
     by_kind : mapping of str to int
-        The same by how they are held.
+        The bytes held now, by how they are held.
     tensors : int
-        How often autograd saved a tensor in this pass, or the last one.
+        The number of tensors that autograd saved in this pass, or in the last one.
     shared : int
-        How many of these cost nothing: parameters, buffers and inputs of modules, their
-        views, and tensors over a storage that was saved already.
+        The number of these that need no further memory: parameters, buffers and inputs
+        of modules, their views, and tensors over a storage that was already saved.
     saved_bytes : int
-        The bytes of all storages that were saved: what plain PyTorch keeps of them.
+        The bytes of all storages that were saved, as PyTorch alone would hold them.
     codings : tuple of SavedCodingEntry
-        One entry a codec that was used.
+        One entry for each codec that was used.
     spilled_bytes : int
         The bytes that were written to the file, encoded or not.
     read_bytes : int
-        The bytes that were read from it.
+        The bytes that were read back.
     read_ahead_bytes : int
-        How many of these were on their way before they were asked for.
+        The bytes of these that were being read before autograd needed them.
     file_bytes : int
-        The size of the file, or of the page-locked memory; 0 where there is none.
+        The size of the file, or of the page-locked memory; 0 if there is none.
     is_on_host : bool, default False
-        Whether that is page-locked memory.
+        Whether they are in page-locked memory.
     """
 
     limit_bytes: int
@@ -94,7 +94,7 @@ class SavedTensorsReport:
     is_on_host: bool = False
 
     def __str__(self) -> str:
-        """Return the report as text of 80 columns at most."""
+        """Return the report as text of at most 80 columns."""
         of = f"in {self.tensors - self.shared} of {self.tensors} tensors"
         rows = [
             ("limit", self.limit_bytes, ""),

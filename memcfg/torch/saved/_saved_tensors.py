@@ -1,8 +1,8 @@
 """Saved tensors under a limit: what autograd keeps for backward, in fewer bytes.
 
-Owns when what is packed, and where it goes. Refuses to encode or to copy: codecs and
-lanes are the core's. Works on what PyTorch's hooks see, so that a model need not be
-traced: whatever saves a tensor, saves it here.
+Owns the choice of which tensors are packed, when, and where. Encoding and copying
+belong to the codecs and lanes of the core. It works through PyTorch's hooks for saved
+tensors, so a model need not be traced.
 
 See docs/decisions/0032-saved-tensors-packed-late.md.
 """
@@ -48,11 +48,11 @@ if TYPE_CHECKING:
 
 __all__ = ["SavedTensors", "saved_tensors"]
 
-_SMALLEST = 1024  # bytes: what is smaller is never packed
+_SMALLEST = 1024  # bytes: smaller storages are never packed
 _SIGNS = "mask"  # a codec that keeps signs only
-_AHEAD = 16  # storages that are looked at to be read ahead
-_FILE = 4  # times the limit: the size of a file, unless it is said
-_CODECS = ("zvc",)  # unless they are said
+_AHEAD = 16  # storages that are considered for reading ahead
+_FILE = 4  # the default size of the file, in limits
+_CODECS = ("zvc",)  # the default
 _GPU = "cuda"  # the type of a device
 _Heap = list[tuple[tuple[int, int], int, "ReferenceType[SavedBytes]"]]
 
@@ -65,7 +65,7 @@ def saved_tensors(
     spill_to: str | os.PathLike[str] | None = None,
     spill_limit: int | str | None = None,
 ) -> SavedTensors:
-    """Keep what autograd saves for backward within a limit.
+    """Keep the tensors that autograd saves for backward within a limit.
 
     Parameters
     ----------
@@ -74,27 +74,27 @@ def saved_tensors(
         bytes, a string such as ``"2GiB"``, or a share of the machine's memory such as
         ``"25%"``.
     codecs : sequence of str or None, default None
-        What tensors on the CPU are encoded with: the first one that saves an eighth of
-        the bytes, and later ones where that is not enough for the limit, and there is
-        no file.
-        ``"zvc"``, ``"csr"``, ``"rle"`` and ``"planes_zstd"`` give the same bits back;
-        ``"fp16"``, ``"fp10"``, ``"fp8"``, ``"group8"``, ``"group4"`` and ``"group2"``
-        round, and encode float32 alone. Empty: none. None is ``("zvc",)``, and none for
-        tensors on a GPU, which none encodes.
+        The codecs for tensors on the CPU. The first one that saves an eighth of the
+        bytes is used, and later ones if that is not enough for the limit and there is
+        no file. ``"zvc"``, ``"csr"``, ``"rle"`` and ``"planes_zstd"`` give the same
+        bits back; ``"fp16"``, ``"fp10"``, ``"fp8"``, ``"group8"``, ``"group4"`` and
+        ``"group2"`` round, and encode only float32. An empty sequence encodes nothing.
+        None means ``("zvc",)``. Tensors on a GPU are never encoded.
     spill_to : str, path or None, default None
-        A folder for a file, to which goes what codecs leave over, of tensors on the
-        CPU. Or ``"host"``: page-locked memory of the host, for tensors on a GPU, which
-        streams of their own copy; for tensors on the CPU it changes nothing.
+        A folder for a file, which takes tensors of the CPU that still do not fit after
+        encoding. Or ``"host"``, page-locked memory of the host for tensors on a GPU,
+        which are copied by separate streams; it has no effect for tensors on the CPU.
     spill_limit : int, str or None, default None
-        The file's size, taken when the context is entered, or that of the page-locked
-        memory, taken when the first tensor leaves; None is four times `limit`.
+        The size of the file, which is allocated when the context is entered, or of the
+        page-locked memory, which is allocated when the first tensor leaves. None means
+        four times `limit`.
 
     Returns
     -------
     SavedTensors
-        A context manager. It holds for the operations inside, in the thread that
+        A context manager. It applies to the operations inside, in the thread that
         entered it; backward may run inside or afterwards. It can be entered again, and
-        knows then how long tensors were held the last time.
+        then knows how long tensors were held the last time.
 
     Raises
     ------
@@ -110,31 +110,31 @@ def saved_tensors(
     Notes
     -----
     Inside, the operation that saves too much raises `OutOfMemoryError`, with the
-    numbers and what to try; then everything that was held is released.
+    numbers and advice, and everything that was held is released.
 
-    What counts is the storages that are held for backward, whole ones, and codes, and
-    what is read ahead. Memory that codes have left waits for the next ones within the
-    limit, too, but for parts of pages; `SavedTensors.trim` gives it back. Not counted
-    are parameters, and buffers and inputs of modules as long as somebody else holds
-    them: they are there anyway. Nor is what an operation of backward reads, which is
-    decoded for it and goes with it.
+    The limit counts whole storages that are held for backward, codes, and what is read
+    ahead. Memory that codes have freed is kept for the next ones, within the limit
+    except for parts of pages; `SavedTensors.trim` returns it. Parameters are not
+    counted, nor are buffers and inputs of modules as long as others hold them, since
+    they exist anyway. The copy that an operation of backward reads is not counted
+    either; it is freed after that operation.
 
-    Largest and longest-lived storages are packed first: those with the largest product
-    of bytes and of the time between forward and backward in the last pass that saved
-    the same sizes. In the first pass that is not known, and the largest go first.
+    Storages are packed in the order of their bytes times the time between forward and
+    backward, the largest product first. The time is that of the last pass that saved
+    the same sizes. It is unknown in the first pass, where the largest storages are
+    packed first.
 
-    Losses and gradients have the same bits as without, unless a codec rounds. Tensors
-    that were changed in place after they were saved are an error in backward, as in
-    PyTorch, where the tensor still exists; where it does not, backward reads the bytes
-    as they were saved. A change through ``Tensor.data``, which PyTorch does not see
-    either, is not noticed.
+    Losses and gradients have the same bits as without the context, unless a codec
+    rounds. If a tensor was changed in place after it was saved, backward raises an
+    error, as in PyTorch, if the tensor still exists; otherwise it reads the bytes as
+    they were saved. A change through ``Tensor.data`` is not noticed, as in PyTorch.
 
-    Sparse, quantized and nested tensors and subclasses are left as they are, and
-    counted where they have bytes. An operation that saves a tensor of a GPU raises
-    `NotImplementedError` if codecs or a folder are given, and one of another device in
-    any case. Tensors of a GPU that left in the last pass are copied from when they are
-    saved on, as long as they may stay beside. Inside of `torch.utils.checkpoint`
-    without reentry, other hooks are at work.
+    Sparse, quantized and nested tensors and subclasses are not packed, and are counted
+    if they have bytes. An operation that saves a tensor of a GPU raises
+    `NotImplementedError` if codecs or a folder are given, and one that saves a tensor
+    of any other device always does. Tensors of a GPU that left in the last pass are
+    copied as soon as they are saved, and freed when their bytes are needed. Inside
+    `torch.utils.checkpoint` without reentry, other hooks apply.
 
     References
     ----------
@@ -163,7 +163,7 @@ def saved_tensors(
 
 @dataclass
 class _Tally:
-    """What happened in a pass."""
+    """Counts of what happened in a pass."""
 
     tensors: int = 0
     shared: int = 0
@@ -180,12 +180,12 @@ class _Tally:
             row[at] += times * more
 
     def forget(self, code: Code) -> None:
-        """Count a code no longer, which was encoded anew."""
+        """Remove a code, which is replaced by another, from the counts."""
         self.encoded(code, -1)
 
 
 class SavedTensors:
-    """Keeps what autograd saves within a limit. Made by `saved_tensors`.
+    """A context that keeps what autograd saves within a limit, made by `saved_tensors`.
 
     Parameters
     ----------
@@ -199,9 +199,9 @@ class SavedTensors:
     codecs : tuple of str
         The codecs, in the order in which they are tried.
     folder : str or None
-        Where the file lies; None: there is none.
+        Where the file is; None if there is none.
     file_bytes : int
-        The file's size; 0 where there is none.
+        The size of the file; 0 if there is none.
     """
 
     def __init__(
@@ -224,29 +224,29 @@ class SavedTensors:
             elsewhere = _size(spill_limit, "spill_limit")
         self.file_bytes = 0 if self.folder is None else elsewhere
         self._host_bytes = elsewhere if spill_to == "host" else 0
-        self._store: Store | None = None  # of files while entered, or of the host
-        if self._host_bytes:  # which is locked for the first tensor of a GPU
+        self._store: Store | None = None  # of the file while entered, or of the host
+        if self._host_bytes:  # it is locked when the first tensor of a GPU leaves
             self._store = _store_of(HostMemory(), self._host_bytes)
         self._lock = threading.RLock()
         self._account = Account(self.limit_bytes)
         self._encoder = Encoder(self._account)
         self._entered: list[Any] = []
-        self._hook: Any = None  # on modules
+        self._hook: Any = None  # on calls of modules
         self._passes = Passes()
         self._tally = _Tally()
-        self._largest = 0  # bytes of what was saved in this pass
+        self._largest = 0  # bytes of the largest storage to encode in this pass
         self._to_encode: _Heap = []
         self._to_spill: _Heap = []
         self._coded: _Heap = []
         self._count = count()
         self._alive: WeakSet[SavedBytes] = WeakSet()
-        self._left: WeakSet[SavedTensor] = WeakSet()  # as they are
+        self._left: WeakSet[SavedTensor] = WeakSet()  # tensors that are not packed
         self._indexed: WeakValueDictionary[int, SavedBytes] = WeakValueDictionary()
         self._by_storage: WeakValueDictionary[int, SavedBytes] = WeakValueDictionary()
         self._modules: WeakSet[torch.nn.Module] = WeakSet()
         self._states: dict[int, StorageWeakRef] = {}  # of modules
         self._inputs: dict[int, StorageWeakRef] = {}  # of modules
-        self._callers: list[ReferenceType[SavedBytes]] = []  # inputs that are saved
+        self._callers: list[ReferenceType[SavedBytes]] = []  # inputs that were saved
         _all.add(self)
 
     @property
@@ -257,11 +257,11 @@ class SavedTensors:
 
     @property
     def peak_bytes(self) -> int:
-        """The most bytes that were held at a time; never more than the limit."""
+        """The most bytes that were held at a time, which never exceed the limit."""
         return self._account.peak
 
     def memory_report(self) -> SavedTensorsReport:
-        """Return what the pass that runs, or ran last, has saved, and where it is.
+        """Return what the current or the last pass has saved, and where it is held.
 
         Returns
         -------
@@ -292,25 +292,25 @@ class SavedTensors:
             )
 
     def trim(self) -> int:
-        """Give memory back that codes have left, and that the next ones would take.
+        """Return memory to the system that codes have freed.
 
         Returns
         -------
         int
-            The bytes given back.
+            The bytes returned to the system.
         """
         with self._lock:
             return self._encoder.trim()
 
     def __enter__(self) -> Self:
-        """Pack what this thread saves from now on.
+        """Apply to the tensors that this thread saves from now on.
 
         Raises
         ------
         OSError
-            If the disk has not the file's bytes.
+            If the disk has too little room for the file.
         """
-        # A function of this entry's own, by which its hooks are found again.
+        # Its own function object identifies the hooks of this entry.
         hooks = torch.autograd.graph.saved_tensors_hooks(
             partial(self._pack), self._unpack
         )
@@ -318,8 +318,9 @@ class SavedTensors:
             with self._lock:
                 if not self._entered:
                     self._open_file()
-                    self._modules.clear()  # their tensors may have moved
-                    if self._hook is not None:  # an interrupt left it, or its name
+                    # the storages of their tensors may have changed
+                    self._modules.clear()
+                    if self._hook is not None:  # left by an interrupt
                         self._hook.remove()
                     self._hook = register_module_forward_pre_hook(self._note)
                 self._entered.append(hooks)
@@ -335,12 +336,12 @@ class SavedTensors:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Leave what is saved from now on to others; what was saved stays packed."""
+        """Stop applying to newly saved tensors; those already saved stay packed."""
         hooks: Any = None
         try:
             hooks = self._innermost()
             self._drop_entry(hooks)
-        except BaseException:  # an interrupt: nobody calls this again
+        except BaseException:  # interrupted: it is not called again
             self._drop_entry(hooks or self._innermost())
             raise
 
@@ -349,7 +350,7 @@ class SavedTensors:
         return next(filter(_is_on_top, self._entered), self._entered[-1])
 
     def _drop_entry(self, hooks: Any) -> None:
-        """Undo what is left of an entry: whoever was interrupted calls it again."""
+        """Undo what remains of an entry; it may be called again after an interrupt."""
         if _is_on_top(hooks):
             hooks.__exit__()
         with self._lock:
@@ -361,10 +362,10 @@ class SavedTensors:
             self._hook.remove()
             self._hook = None
             if self.folder is not None:
-                self._store = None  # its file goes with the last tensor that is there
+                self._store = None  # the file is deleted with the last tensor in it
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copy and pickle by the arguments: saved tensors are this process's own."""
+        """Copy and pickle by the arguments, without the saved tensors."""
         return _remake, self._arguments
 
     def __repr__(self) -> str:
@@ -376,24 +377,25 @@ class SavedTensors:
     def _open_file(self) -> None:
         if self.folder is not None:
             store = _store_of(Files(self.folder), self.file_bytes)
-            store.take(1)  # the whole file, at once; it is given back
+            store.take(1)  # allocates the whole file; the extent is freed at once
             self._store = store
 
     @property
     def _file(self) -> Store | None:
-        """Where tensors of the CPU go; None: nowhere, or nobody has entered."""
+        """The store of tensors of the CPU, or None."""
         return None if self.folder is None else self._store
 
     @property
     def _host(self) -> Store | None:
-        """Where tensors of a GPU go; None: nowhere."""
+        """The store of tensors of a GPU, or None."""
         return self._store if self.folder is None else None
 
-    # What modules have anyway.
+    # Memory that modules hold anyway.
 
     def _note(self, module: torch.nn.Module, arguments: tuple[Any, ...]) -> None:
-        """Learn what a module that is called holds, and what it was given."""
-        if torch.compiler.is_compiling():  # it would become a part of the program
+        """Record the state of a called module, and its inputs."""
+        # it would become a part of the compiled graph
+        if torch.compiler.is_compiling():
             return
         if not self._entered:  # an interrupt of the exit left this hook
             with self._lock:
@@ -418,7 +420,7 @@ class SavedTensors:
     # Saving.
 
     def _pack(self, tensor: torch.Tensor) -> SavedTensor:
-        """Save a tensor, as autograd asks for it."""
+        """Save a tensor for autograd."""
         with self._lock:
             self._tally.tensors += 1
             self._begin_pass()
@@ -443,7 +445,7 @@ class SavedTensors:
             return self._save(tensor, address)
 
     def _check_device(self, tensor: torch.Tensor) -> None:
-        """Raise NotImplementedError for what is not done on a tensor's device."""
+        """Raise NotImplementedError for tensors of a device that cannot be held."""
         if tensor.device.type in ("cpu", "meta"):
             return
         what = f"{_describe(tensor)} is on {tensor.device}"
@@ -462,13 +464,14 @@ class SavedTensors:
             )
 
     def _save(self, tensor: torch.Tensor, address: int) -> SavedTensor:
-        """Save a tensor over a storage that is not saved."""
+        """Save a tensor over a storage that is not yet saved."""
         saved = SavedBytes(tensor)
         made = saved.add(tensor)
         assert made is not None
         self._alive.add(saved)
         self._by_storage[address] = saved
-        if address in self._inputs:  # the caller's; counted when it lets go
+        # the caller holds it; it is counted once the caller drops it
+        if address in self._inputs:
             self._tally.shared += 1
             self._callers.append(ref(saved))
             return made
@@ -496,18 +499,18 @@ class SavedTensors:
             self._begin_to_leave(saved)
 
     def _begin_to_leave(self, saved: SavedBytes) -> None:
-        """Copy early what will probably have to leave, while others compute."""
+        """Copy early what will probably have to leave, while the GPU computes."""
         if saved.device.type != _GPU or saved.record is None:
             return
         if saved.record[1].leaves:
             saved.leaving = self._begin_to_copy(saved)
 
     def _leave_as_it_is(self, tensor: torch.Tensor) -> SavedTensor:
-        """Save what cannot be packed, or has no bytes."""
+        """Save a tensor that cannot be packed, or has no bytes."""
         nbytes = _host_bytes(tensor)
         made = SavedTensor(None, 0, tensor)
         if nbytes == 0:
-            if _is_empty(tensor):  # and holds no storage for nothing
+            if _is_empty(tensor):  # do not hold its storage
                 made.alias = torch.empty_strided(
                     tensor.shape,
                     tensor.stride(),
@@ -561,10 +564,11 @@ class SavedTensors:
         heapq.heappush(heap, ((-weight, -order), next(self._count), ref(saved)))
 
     def _make_room(self, new: SavedBytes) -> None:
-        """Pack until a storage can be held as well, or is packed itself.
+        """Pack until there is room for a storage, or it is packed itself.
 
-        Room is left for the code of the largest that may have one, and as long as
-        something can be packed, for pages that codes had: taking them anew takes time.
+        It leaves room for the code of the largest storage that may be encoded. As long
+        as something can be packed, it also leaves room for free pages of codes, since
+        returning and taking pages takes time.
         """
         nbytes = new.storage_bytes
         spare = min(self._largest, self.limit_bytes // 2)
@@ -574,7 +578,7 @@ class SavedTensors:
                 return
 
     def _pack_one(self) -> bool:
-        """Have saved tensors take less memory; whether anything could be done."""
+        """Reduce the memory of saved tensors; return whether anything could be done."""
         return (
             self._drop_copies()
             or self._encode_one()
@@ -583,7 +587,7 @@ class SavedTensors:
         )
 
     def _drop_copies(self) -> bool:
-        """Forget what was decoded or read ahead, which is elsewhere, too."""
+        """Drop bytes that were decoded or read ahead, which are also held elsewhere."""
         if self._account.by_kind[AHEAD] == 0:
             return False
         for saved in list(self._alive):
@@ -591,7 +595,7 @@ class SavedTensors:
         return True
 
     def _encode_one(self) -> bool:
-        """Encode the first storage for which there is the room."""
+        """Encode the first storage for whose code there is room."""
         later: _Heap = []
         done = False
         while self._to_encode and not done:
@@ -617,9 +621,9 @@ class SavedTensors:
         return done
 
     def _encoded(self, saved: SavedBytes) -> Code | bool:
-        """Encode by the first codec that saves enough; True if there is not the room.
+        """Return the code of the first codec that saves enough.
 
-        False if there is none.
+        Returns True if a codec needs more room, and False if none saves enough.
         """
         source = saved.source().numpy()
         wants_room = False
@@ -645,9 +649,10 @@ class SavedTensors:
         ]
 
     def _round_one(self) -> bool:
-        """Encode a code anew by a later codec that makes it smaller.
+        """Encode a code again by a later codec that makes it smaller.
 
-        The bytes are decoded meanwhile, which only an operation of backward does else.
+        The decoded bytes exist meanwhile, uncounted, as they do in operations of
+        backward.
         """
         while self._coded:
             saved = heapq.heappop(self._coded)[2]()
@@ -673,9 +678,9 @@ class SavedTensors:
         return False
 
     def _spill_one(self) -> bool:
-        """Write the first storage, or code, for which there is room elsewhere.
+        """Move the first storage, or code, for which the store has room.
 
-        What could be encoded only if there was more room goes as it is.
+        A storage for whose code there was no room moves unencoded.
         """
         if self._store is None:
             return False
@@ -697,7 +702,7 @@ class SavedTensors:
         return done
 
     def _spill(self, saved: SavedBytes) -> bool:
-        """Write to the file, or to the host; whether it has room."""
+        """Copy to the store, and return whether it has room."""
         if saved.device.type == _GPU:
             return self._leave(saved)
         if self._file is None:
@@ -723,12 +728,13 @@ class SavedTensors:
         return True
 
     def _leave(self, saved: SavedBytes) -> bool:
-        """Copy to the host, or wait for what is on its way; whether there is room."""
+        """Move a GPU's storage to the host, and return whether there is room."""
         leaving, saved.leaving = saved.leaving, None
         if leaving is None:
             leaving = self._begin_to_copy(saved)
         if leaving is None:
-            for each in list(self._alive):  # what is there and may stay here
+            # cancel early copies of storages that may stay
+            for each in list(self._alive):
                 each.leaving = None
             leaving = self._begin_to_copy(saved)
         if leaving is None:
@@ -742,7 +748,7 @@ class SavedTensors:
         return True
 
     def _begin_to_copy(self, saved: SavedBytes) -> Copy | None:
-        """Begin to copy to the host; None if it has no room, or nobody asked for it."""
+        """Begin to copy to the host; None if it has no room or was not requested."""
         if self._host is None:
             return None
         extent = self._host.take(saved.nbytes)
@@ -752,13 +758,13 @@ class SavedTensors:
     def _replace(
         saved: SavedBytes, *, code: Code | None = None, spilled: Spilled | None = None
     ) -> None:
-        """Hold the bytes elsewhere, and only there."""
+        """Hold the bytes only as a code, or only in the store."""
         saved.code, saved.spilled = code, spilled
         saved.aliases = {}
         saved.charge = None
 
     def _fail(self, what: str, nbytes: int, device: torch.device) -> None:
-        """Release everything, and say what did not fit."""
+        """Release everything, and raise the error of what did not fit."""
         held = {kind: n for kind, n in self._account.by_kind.items() if n}
         in_use = self._account.total
         self._release()
@@ -803,7 +809,7 @@ class SavedTensors:
     # Reading.
 
     def _unpack(self, tensor: SavedTensor) -> torch.Tensor:
-        """Give a tensor back, as autograd asks for it."""
+        """Return a tensor to autograd."""
         with self._lock:
             alias = tensor.check()
             saved = tensor.saved
@@ -820,7 +826,7 @@ class SavedTensors:
             return alias if alias is not None else tensor.view(self._copy(saved))
 
     def _copy(self, saved: SavedBytes) -> torch.Tensor:
-        """Return the bytes in memory, which others that wait for them share."""
+        """Return the bytes in memory, shared by the saved tensors that need them."""
         copy = saved.decoded
         if copy is None:
             copy = self._decoded(saved)
@@ -833,7 +839,7 @@ class SavedTensors:
         return copy
 
     def _decoded(self, saved: SavedBytes) -> torch.Tensor:
-        """Make the bytes anew, from the code or from the file."""
+        """Return a new copy of the bytes, from the code or from the store."""
         spilled, code = saved.spilled, saved.code
         if spilled is not None and spilled.codec is None:
             return self._read(saved, spilled)
@@ -850,7 +856,7 @@ class SavedTensors:
         return copy
 
     def _read(self, saved: SavedBytes, spilled: Spilled) -> torch.Tensor:
-        """Return what is elsewhere."""
+        """Return the bytes in the store."""
         self._tally.read_bytes += spilled.nbytes
         ahead, saved.ahead = saved.ahead, None
         if ahead is not None:
@@ -862,7 +868,7 @@ class SavedTensors:
         return buffer
 
     def _read_ahead(self, index: int) -> None:
-        """Begin to read what comes next from the file, as long as there is room."""
+        """Begin to read what is needed next from the store, while there is room."""
         if self._tally.spilled_bytes == 0 and self._file is None:
             return
         for following in self._passes.next_after(index, _AHEAD):
@@ -880,13 +886,13 @@ class SavedTensors:
 
 
 def _begin_to_read(saved: SavedBytes, spilled: Spilled) -> tuple[torch.Tensor, Copy]:
-    """Begin to read bytes into new ones of their device."""
+    """Begin to read bytes into a new tensor on their device."""
     buffer = torch.empty(spilled.nbytes, dtype=torch.uint8, device=saved.device)
     return buffer, spilled.extent.copy_in(buffer)
 
 
 def _store_of(medium: Medium, nbytes: int) -> Store:
-    """Return a store of one piece of memory."""
+    """Return a store with one piece of memory."""
     return Store(medium, nbytes, least_bytes=nbytes)
 
 
@@ -912,7 +918,7 @@ def _size(value: int | str, what: str) -> int:
 
 
 def _codecs(names: Sequence[str]) -> tuple[str, ...]:
-    """Check codecs, and that their libraries are there."""
+    """Return the codecs, checked, or raise if one of them lacks its library."""
     if isinstance(names, str) or not all(isinstance(name, str) for name in names):
         raise TypeError(f"codecs is a list of names such as ['zvc'], not {names!r}")
     for name in names:
@@ -930,7 +936,7 @@ def _codecs(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _folder(spill_to: str | os.PathLike[str] | None) -> str | None:
-    """Return the folder of the file; None: there is none."""
+    """Return the folder of the file, or None."""
     folder = None if spill_to is None else folder_of(spill_to)
     if folder == "":
         raise ValueError("spill_to is empty: give 'host', or a folder")
@@ -942,7 +948,7 @@ def _is_leaf(tensor: torch.Tensor | None) -> bool:
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    """Return whether it is a view of a storage of bytes in memory."""
+    """Return whether a tensor views a storage of bytes in memory."""
     return _is_strided(tensor) and tensor.numel() > 0
 
 
@@ -963,7 +969,7 @@ def _is_strided(tensor: torch.Tensor) -> bool:
 
 
 def _host_bytes(tensor: torch.Tensor) -> int:
-    """Return the bytes of memory that something that is not plain has."""
+    """Return the bytes in memory of a tensor that is not plain."""
     if tensor.device.type == "meta" or tensor.numel() == 0:
         return 0
     if tensor.layout is torch.sparse_coo:
@@ -996,7 +1002,7 @@ _all: WeakSet[SavedTensors] = WeakSet()
 
 
 def _forget_locks() -> None:
-    """Make new locks in the child of a fork, where no thread holds them."""
+    """Replace the locks in the child of a fork, where nobody can release them."""
     for each in _all:
         each._lock = threading.RLock()
 
