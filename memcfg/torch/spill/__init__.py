@@ -1,4 +1,4 @@
-"""Where tensors go that leave a device, and the copies there and back."""
+"""Places that tensors of a device are moved to, and the copies there and back."""
 
 from __future__ import annotations
 

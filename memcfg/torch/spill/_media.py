@@ -1,4 +1,4 @@
-"""What stores are made of: files beside the CPU, the host's memory beside a GPU."""
+"""The memory of stores: files for the CPU, page-locked host memory for a GPU."""
 
 from __future__ import annotations
 
@@ -22,49 +22,49 @@ from memcfg.units import format_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-_TRIED = 32 * 2**20  # bytes that are copied to see how fast that is
+_TRIED = 32 * 2**20  # bytes that are copied to measure the speed
 _PORTABLE = 1  # cudaHostRegisterPortable: locked for all GPUs
 
 
 class Moving(Protocol):
-    """Bytes on their way."""
+    """Bytes that are being copied."""
 
     def wait(self) -> None:
-        """Have whoever reads them, or takes their place, wait; OSError."""
+        """Make readers and the next users of the memory wait, or raise OSError."""
 
     def settle(self) -> None:
-        """Wait until nothing is on its way."""
+        """Wait until the copy has ended."""
 
 
 class Medium(ABC):
-    """Memory elsewhere, and what copies to it and from it."""
+    """Memory outside a device, and what copies to it and from it."""
 
-    name: str  # of the tier in plans
-    device: torch.device  # whose tensors leave
+    name: str  # the name of its tier in plans
+    device: torch.device  # the type of device whose tensors leave
 
     @abstractmethod
     def bytes_per_second(self) -> float:
-        """Return what plans take a copy to move."""
+        """Return the bandwidth that plans assume for copies."""
 
     @abstractmethod
     def start(self) -> None:
-        """Make what copies; called again in the child of a fork."""
+        """Create what copies; called again in the child of a fork."""
 
     @abstractmethod
     def make(self, nbytes: int) -> Any:
-        """Make memory; OSError or ResourceExhaustedError if there is none."""
+        """Allocate memory; raise OSError or ResourceExhaustedError if there is none."""
 
     @abstractmethod
     def copy_out(self, memory: Any, offset: int, source: torch.Tensor) -> Moving:
-        """Begin to copy bytes to it."""
+        """Begin to copy bytes to the memory."""
 
     @abstractmethod
     def copy_in(self, memory: Any, offset: int, target: torch.Tensor) -> Moving:
-        """Begin to copy bytes from it."""
+        """Begin to copy bytes from the memory."""
 
 
 def bytes_of(storage: Any, device: torch.device) -> torch.Tensor:
-    """Return the bytes of a storage of a device."""
+    """Return the bytes of a storage on a device, as a tensor."""
     made = torch.empty(0, dtype=torch.uint8, device=device)
     return made.set_(storage, 0, (storage.nbytes(),), (1,))
 
@@ -78,22 +78,22 @@ class _LaneCopy:
         self._transfer = transfer
 
     def wait(self) -> None:
-        """Wait; OSError if it failed."""
+        """Wait; raise OSError if the copy failed."""
         self._transfer.wait()
 
     def settle(self) -> None:
-        """Do nothing: whoever drops it waits."""
+        """Do nothing: whoever drops the copy waits for it."""
 
 
 class Files(Medium):
-    """Files without names, on disk that is taken at once, and a thread for each way.
+    """Unnamed files, allocated on disk at once, and a thread for each direction.
 
     Parameters
     ----------
     folder : str
-        Where they lie.
+        The folder of the files.
     bandwidth : float or None, default None
-        The bytes that a second of copying moves at most, each way; None: no limit.
+        The most bytes per second to copy, in each direction; None for no limit.
     """
 
     name = "file"
@@ -105,15 +105,15 @@ class Files(Medium):
         self.start()
 
     def bytes_per_second(self) -> float:
-        """Return the bandwidth, or a nominal one."""
+        """Return the given bandwidth, or a nominal one."""
         return self._bandwidth or NOMINAL_COPY[self.name]
 
     def start(self) -> None:
-        """Make the lanes."""
+        """Create the lanes."""
         self.lane_in, self.lane_out = Lane(self._bandwidth), Lane(self._bandwidth)
 
     def make(self, nbytes: int) -> ScratchFile:
-        """Make a file; OSError, before it is filled, if the disk has no room for it."""
+        """Create a file; raise OSError before it is filled if the disk has no room."""
         disk = os.statvfs(self._folder)
         free = disk.f_bavail * disk.f_frsize
         if nbytes > free:
@@ -137,15 +137,15 @@ class Files(Medium):
 
 
 class HostMemory(Medium):
-    """Page-locked memory of the host, and streams of a GPU's own for each way.
+    """Page-locked memory of the host, and a GPU stream for each direction.
 
-    No stream's allocator hears of another (``record_stream``), which would free bytes
-    later than planned: the computing stream waits for a copy before its bytes end.
+    ``record_stream`` is not used, since it would free bytes later than planned. The
+    computing stream waits for a copy before its bytes are freed.
 
     Parameters
     ----------
     device : torch.device or None, default None
-        The GPU; None: any, each with its own streams.
+        The GPU; None for any, each with its own streams.
     measured : bool, default False
         Whether its copies are timed.
     """
@@ -161,24 +161,26 @@ class HostMemory(Medium):
         self.start()
 
     def bytes_per_second(self) -> float:
-        """Return the rate of the slower way, or a nominal one."""
+        """Return the measured rate of the slower direction, or a nominal one."""
         if not self._measured:
             return NOMINAL_COPY[self.name]
-        with unset_fake_temporarily(), _disable_current_modes():  # while traced
+        # it may be called during tracing
+        with unset_fake_temporarily(), _disable_current_modes():
             return measured_rate(self.device, self._streams_of(self.device))
 
     def start(self) -> None:
-        """Forget the streams; they are made when they are needed."""
+        """Drop the streams, which are created when they are needed."""
         self._streams: dict[torch.device, Streams] = {}
         self._last_in: dict[torch.device, StreamCopy] = {}
 
     def make(self, nbytes: int) -> PageLocked:
-        """Lock pages of the host."""
-        with unset_fake_temporarily(), _disable_current_modes():  # while traced
+        """Allocate page-locked memory of the host."""
+        # it may be called during tracing
+        with unset_fake_temporarily(), _disable_current_modes():
             return PageLocked(nbytes)
 
     def copy_out(self, memory: Any, offset: int, source: torch.Tensor) -> Moving:
-        """Begin to copy to the host, behind all that may read what was there before."""
+        """Begin to copy to the host, after all that may read the target before."""
         there = memory.tensor[offset : offset + source.numel()]
         streams = self._streams_of(source.device)
         return streams.copy_out(there, source, tuple(self._last_in.values()))
@@ -197,9 +199,9 @@ class HostMemory(Medium):
 
 
 class PageLocked:
-    """Memory of the host that a GPU copies to and from: just so many bytes.
+    """Host memory of an exact size that a GPU copies to and from.
 
-    PyTorch's own allocator of such memory rounds up to powers of two.
+    PyTorch's own allocator of page-locked memory rounds up to powers of two.
     """
 
     def __init__(self, nbytes: int) -> None:
@@ -218,8 +220,8 @@ class PageLocked:
 
     def __del__(self) -> None:
         if hasattr(self, "_unregister"):
-            with suppress(Exception):  # the interpreter, or the GPU, may have ended
-                torch.cuda.synchronize()  # nothing is on its way
+            with suppress(Exception):  # the interpreter or the GPU may have shut down
+                torch.cuda.synchronize()  # no copy is running
                 self._unregister(self._address)
 
 
@@ -233,16 +235,16 @@ class StreamCopy:
         self._device = device
 
     def wait(self) -> None:
-        """Have what the current stream is given from now on wait; not the host."""
+        """Make later work of the current stream wait for the copy, but not the host."""
         torch.cuda.current_stream(self._device).wait_event(self.event)
 
     def settle(self) -> None:
-        """Wait for it."""
+        """Wait for the copy."""
         self.event.synchronize()
 
 
 class Streams:
-    """A stream for each direction, beside whatever stream computes."""
+    """A stream for each direction, apart from the one that computes."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -254,17 +256,16 @@ class Streams:
         source: torch.Tensor,
         after: Iterable[StreamCopy] = (),
     ) -> StreamCopy:
-        """Copy to the host when all that the current stream has been given is done.
+        """Copy to the host once the current stream has done its earlier work.
 
-        And when the copies `after` which it comes are; the current stream waits for
-        none of them.
+        The copy also waits for those in `after`. The current stream waits for none.
         """
         for each in after:
             self._out.wait_event(each.event)
         return self._copy(self._out, target, source)
 
     def copy_in(self, target: torch.Tensor, source: torch.Tensor) -> StreamCopy:
-        """Copy from the host, likewise: others may have used the target's memory."""
+        """Copy from the host, likewise, as others may have used the target's memory."""
         return self._copy(self._in, target, source)
 
     def _copy(
@@ -277,7 +278,7 @@ class Streams:
 
 
 def measured_rate(device: torch.device, streams: Streams) -> float:
-    """Return the bytes a second of the slower direction."""
+    """Return the bytes per second of the slower direction."""
     host = PageLocked(_TRIED)
     there = torch.empty(_TRIED, dtype=torch.uint8, device=device)
     seconds = 0.0

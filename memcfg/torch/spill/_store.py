@@ -1,8 +1,8 @@
-"""Bytes elsewhere for tensors that leave: extents under a limit, and copies to them.
+"""Extents of memory under a limit for tensors that leave, and the copies to them.
 
 A planned step takes one extent for each pass, `memcfg.torch.saved_tensors` one for each
-storage. An extent goes back when it is garbage-collected, so whatever ends early, by an
-error or an interrupt, gives its bytes back.
+storage. An extent is returned when it is garbage-collected, so its bytes are freed even
+after an error or an interrupt.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _PAGE = 4096  # bytes: each extent begins on a page
 
 
 class Copy:
-    """Bytes on their way between a tensor and an extent.
+    """A copy in progress between a tensor and an extent.
 
-    Both stay until the copy has been waited for. Whoever drops it before that waits,
-    since the memory may be another's next.
+    It keeps both alive until it has been waited for. Dropping it earlier waits, since
+    the memory may be reused next.
     """
 
     __slots__ = ("_moving", "_tensor", "extent")
@@ -43,20 +43,21 @@ class Copy:
         self.extent = extent
 
     def wait(self) -> None:
-        """Have whoever reads the bytes, or takes their place, wait; OSError."""
+        """Make readers and the next users of the memory wait, or raise OSError."""
         if self._moving is not None:
             self._moving.wait()
             self._moving = self._tensor = None
 
     def __del__(self) -> None:
-        moving = getattr(self, "_moving", None)  # None: not yet made, or waited for
+        # None before the copy is made, and once it was waited for
+        moving = getattr(self, "_moving", None)
         if moving is not None:
             moving.settle()
-            self._moving = moving = None  # before the tensor
+            self._moving = moving = None  # assigned before the tensor
 
 
 class Extent:
-    """Bytes of a store; it has them back when this is garbage-collected."""
+    """Bytes of a store, which are returned to it when this is garbage-collected."""
 
     __slots__ = ("__weakref__", "_space", "nbytes", "offset")
 
@@ -67,11 +68,11 @@ class Extent:
 
     @property
     def is_ours(self) -> bool:
-        """Whether this process took it, not the parent that it was forked from."""
+        """Whether this process took it, and not the parent that it was forked from."""
         return self._space.forks == fork_count()
 
     def check_process(self) -> None:
-        """Raise RuntimeError in the child of a fork: its parent writes there."""
+        """Raise RuntimeError in the child of a fork, since its parent writes there."""
         if not self.is_ours:
             raise RuntimeError(
                 "this process was forked after tensors had left, which only its parent "
@@ -79,14 +80,14 @@ class Extent:
             )
 
     def copy_out(self, source: torch.Tensor, at: int = 0) -> Copy:
-        """Begin to copy the bytes of a tensor, of uint8, which stay as they are."""
+        """Begin to copy out the bytes of a uint8 tensor, which must not change."""
         self.check_process()
         space = self._space
         made = space.medium.copy_out(space.memory, self.offset + at, source)
         return Copy(made, source, self)
 
     def copy_in(self, target: torch.Tensor, at: int = 0) -> Copy:
-        """Begin to copy what was copied out to another tensor."""
+        """Begin to copy the bytes back to another tensor."""
         self.check_process()
         space = self._space
         made = space.medium.copy_in(space.memory, self.offset + at, target)
@@ -94,11 +95,12 @@ class Extent:
 
 
 class _Space:
-    """One piece of memory elsewhere, given out by first fit.
+    """One piece of memory, divided into extents by first fit.
 
-    What lives is all that is known; what is free lies between. So one assignment takes
-    bytes, and an interrupt before it, or after, leaves nothing half done. An extent
-    that dies runs no Python of ours: it may die in any thread, while any lock is held.
+    Only live extents are recorded; free bytes lie between them. A single assignment
+    thus takes bytes, and an interrupt leaves nothing half done. Collecting an extent
+    runs no Python code of memcfg, as it may happen in any thread, while any lock is
+    held.
     """
 
     def __init__(self, medium: Medium, nbytes: int) -> None:
@@ -111,12 +113,12 @@ class _Space:
 
     @property
     def in_use(self) -> int:
-        """The bytes of extents that live."""
+        """The bytes of extents that are alive."""
         self._settle()
         return sum(nbytes for _, nbytes in self._live.values())
 
     def take(self, nbytes: int) -> Extent | None:
-        """Take the first free bytes that are enough; None if there are none."""
+        """Return the first free bytes that are enough, or None."""
         self._settle()
         start = 0
         for end, size in [*sorted(self._live.values()), (self.nbytes, 0)]:
@@ -129,27 +131,27 @@ class _Space:
         return None
 
     def _settle(self) -> None:
-        """Take back the bytes of extents that have died."""
+        """Free the bytes of extents that were garbage-collected."""
         while self._gone:
-            with suppress(TypeError):  # one that had no bytes yet has no hash either
+            with suppress(TypeError):  # an extent that never had bytes has no hash
                 self._live.pop(self._gone[0], None)
             self._gone.popleft()
 
 
 class Store:
-    """Gives out extents of memory elsewhere, under a limit.
+    """Extents of memory outside a device, under a limit.
 
-    Memory is taken when no free extent is large enough, in pieces of just the bytes
-    that are asked for, or of `least_bytes`; it is used by one after another.
+    Memory is allocated when no free extent is large enough, in pieces of the requested
+    size or of `least_bytes`. It is reused for later extents.
 
     Parameters
     ----------
     medium : Medium
-        What the memory is, and what copies.
+        The kind of memory, and what copies.
     limit_bytes : int or None, default None
-        The most bytes that there may be; None: no limit.
+        The most bytes to allocate; None for no limit.
     least_bytes : int, default 0
-        The bytes of a piece at least.
+        The smallest size of a piece, in bytes.
     """
 
     def __init__(
@@ -165,29 +167,29 @@ class Store:
 
     @cached_property
     def tier(self) -> Tier:
-        """What plans know of it."""
+        """The store as a tier of plans."""
         rate = self.medium.bytes_per_second()
         return Tier(self.medium.name, rate, self.limit_bytes, True)
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all memory that it has."""
+        """The bytes of all its memory."""
         return sum(each.nbytes for each in self._spaces)
 
     @property
     def in_use(self) -> int:
-        """The bytes of extents that live, in whole pages."""
+        """The bytes of extents that are alive, in whole pages."""
         with self._lock:
             return sum(each.in_use for each in self._spaces)
 
     def take(self, nbytes: int) -> Extent | None:
-        """Give so many bytes, or a few more; None: the limit has no room for them.
+        """Return an extent of at least so many bytes; None if the limit has no room.
 
-        OSError or ResourceExhaustedError if the memory cannot be had.
+        Raises OSError or ResourceExhaustedError if the memory cannot be allocated.
         """
         limit = self.limit_bytes
         with self._lock:
-            if self._forks != fork_count():  # all that there is is the parent's
+            if self._forks != fork_count():  # the existing memory is the parent's
                 self._forks = fork_count()
                 self._spaces = []
                 self.medium.start()
@@ -198,7 +200,7 @@ class Store:
             size = max(nbytes, self._least)
             if limit is not None and size > limit:
                 return None
-            # What nobody uses is too small for this one; it is made anew for others.
+            # Unused pieces are too small; they are allocated again when needed.
             self._spaces = [each for each in self._spaces if each.in_use]
             if limit is not None and self.nbytes + size > limit:
                 return None
@@ -211,7 +213,7 @@ _all: WeakSet[Store] = WeakSet()
 
 
 def _renew_locks() -> None:
-    """Make new locks in the child of a fork, where no thread holds them."""
+    """Replace the locks in the child of a fork, where nobody can release them."""
     for each in _all:
         each._lock = threading.Lock()
 

@@ -1,4 +1,4 @@
-"""Where a user has tensors leave for: what was said, and the stores of a model."""
+"""The place that a user names for tensors that leave, and the stores of a model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def spill_of(
     *,
     inductor: bool,
 ) -> SpillPlace | None:
-    """Return where tensors may go; None: nowhere. TypeError or ValueError."""
+    """Return the place for tensors, or None; raise TypeError or ValueError."""
     limit = _some_bytes(spill_limit, "spill_limit")
     bandwidth = _some_bytes(lane_bandwidth, "lane_bandwidth")
     if spill_to is None:
@@ -44,7 +44,7 @@ def spill_of(
 
 
 def folder_of(spill_to: str | os.PathLike[str]) -> str | None:
-    """Return the folder that `spill_to` names; None: it names the host. TypeError."""
+    """Return the folder that `spill_to` names, or None if it names the host."""
     try:
         folder = os.fspath(spill_to)
     except TypeError:
@@ -62,18 +62,18 @@ def _some_bytes(value: int | str | None, what: str) -> int | None:
 
 
 class SpillRefusedError(ValueError):
-    """What was asked for where tensors go is not for their device."""
+    """The requested place for tensors does not fit their device."""
 
 
 class Stores:
     """The stores of a model's steps, by the device that they run on.
 
-    A store, with its threads, lives as long as a step that was planned with it.
+    A store and its threads live as long as any step that was planned with it.
 
     Parameters
     ----------
     spill : SpillPlace
-        What the user said.
+        The place that the user named.
     measured : bool
         Whether a GPU's copies are timed.
     """
@@ -85,13 +85,13 @@ class Stores:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all memory that they have."""
+        """The bytes of all memory of the stores."""
         return sum(store.nbytes for store in self._made.values())
 
     def of(self, devices: set[torch.device]) -> Store | None:
-        """Return the store of what runs on these; None: nothing need leave.
+        """Return the store for steps on these devices; None if nothing need leave.
 
-        SpillRefusedError if it cannot be where the user said.
+        Raises SpillRefusedError if the named place does not fit the device.
         """
         gpus = {each for each in devices if each.type == "cuda"}
         if gpus and self.spill.folder is not None:
@@ -104,7 +104,7 @@ class Stores:
                 "lane_bandwidth is not for a GPU, whose copies are as fast as they are"
             )
         if not gpus and self.spill.folder is None:
-            return None  # they are in the host's memory
+            return None  # tensors of the CPU are in the host's memory already
         device = min(gpus, key=str, default=torch.device("cpu"))
         others = devices - {device, torch.device("cpu")}
         if others:

@@ -1,4 +1,4 @@
-"""A traced step as a graph of storages, and what its ops, loss and optimizer need."""
+"""A traced step as a graph of storages, with the needs of its loss and optimizer."""
 
 from __future__ import annotations
 

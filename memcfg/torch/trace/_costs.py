@@ -1,10 +1,10 @@
 """Seconds and scratch of each distinct op, measured once on its device.
 
-Scratch is what an op has allocated at its busiest beyond what it gives back, by the
-allocator's own events, which are exact. Inputs are random, in the layout of the traced
-ones, conjugate and negative views among them; integers are zeros, which are legal as
-indices. Of an op whose scratch depends on numbers, such as `matrix_exp`, these are of
-the kind that need most.
+Scratch is the peak of the bytes that an op allocates beyond its results, by the exact
+events of the allocator. Inputs are random, in the layout of the traced ones, including
+conjugate and negative views. Integers are zeros, which are valid indices. Where scratch
+depends on the values, as in `matrix_exp`, the values are of the kind that needs the
+most.
 """
 
 from __future__ import annotations
@@ -57,19 +57,19 @@ _KEPT = CacheKind(
     "again in each process",
 )
 _MARK = "memcfg:"
-_RUNS = 2  # whose shorter one counts
+_RUNS = 2  # runs, of which the shortest counts
 _Costs = dict[str, tuple[float, int]]
-told_by: dict[Any, Costs] = {}  # of ops that measure themselves
+told_by: dict[Any, Costs] = {}  # of ops that report their own costs
 
 
 class MeasuredCosts:
-    """Costs of nodes by what they do: measured once, kept in memory and on the disk."""
+    """Costs of distinct ops: measured once, and cached in memory and on disk."""
 
     def __init__(self) -> None:
         self._known: _Costs = {}
 
     def prepare(self, nodes: Iterable[fx.Node]) -> None:
-        """Measure those of the nodes that are not known."""
+        """Measure the nodes whose costs are not known."""
         new: dict[str, fx.Node] = {}
         for node in nodes:
             if _is_measured(node):
@@ -99,7 +99,7 @@ class MeasuredCosts:
                 cache.write(key, json.dumps(costs).encode())
 
     def __call__(self, node: fx.Node) -> tuple[float, int]:
-        """Return seconds and scratch bytes of a node."""
+        """Return the seconds and scratch bytes of a node."""
         if node.target in told_by:
             return told_by[node.target](node)
         if not _is_measured(node):
@@ -109,14 +109,14 @@ class MeasuredCosts:
 
 
 def costs_of(times: str) -> Costs:
-    """Return costs by their name; ValueError if it is none."""
+    """Return the costs of a name; raise ValueError if it is unknown."""
     if times not in TIMES:
         raise ValueError(f"times are one of {', '.join(TIMES)}, not {times!r}")
     return nominal_costs if times == "nominal" else MeasuredCosts()
 
 
 def _is_measured(node: fx.Node) -> bool:
-    """Return whether a node is an op of PyTorch's own; others may have effects."""
+    """Return whether a node is one of PyTorch's own ops; others may have effects."""
     return (
         node.op == "call_function"
         and isinstance(node.target, torch._ops.OpOverload)
@@ -125,7 +125,7 @@ def _is_measured(node: fx.Node) -> bool:
 
 
 def _run(node: fx.Node) -> Any:
-    """Return what a planned step calls for a node."""
+    """Return the function that a planned step calls for a node."""
     return node.meta.get(RUNS_AS, node.target)
 
 
@@ -155,7 +155,7 @@ def _key_of(node: fx.Node) -> str:
 
 
 def _gpus(nodes: Iterable[fx.Node]) -> list[int]:
-    """List the GPUs that nodes work on, by their numbers."""
+    """Return the indices of the GPUs that nodes use."""
     result = {
         value.device.index or 0
         for node in nodes
@@ -169,8 +169,8 @@ def _gpus(nodes: Iterable[fx.Node]) -> list[int]:
 def _made_up(node: fx.Node) -> Any:
     """Make values like those of a node.
 
-    What an op gives beside its results, such as places of maxima or a workspace that
-    only its gradient understands, is made by that op: anything else may be a crash.
+    Additional results of an op, such as indices of maxima or a workspace that only its
+    gradient understands, are made by that op; other values may crash.
     """
     value = node.meta.get("val")
     if node.target is operator.getitem and isinstance(value, torch.Tensor):
@@ -187,7 +187,7 @@ def _made_up(node: fx.Node) -> Any:
             value.shape, value.stride(), dtype=value.dtype, device=value.device
         )
         count = real.untyped_storage().nbytes() // real.element_size()
-        flat = real.as_strided((count,), (1,), 0)  # elements may share a place
+        flat = real.as_strided((count,), (1,), 0)  # elements may share memory
         if value.dtype.is_floating_point or value.dtype.is_complex:
             parts = torch.view_as_real(flat) if value.dtype.is_complex else flat
             parts.uniform_(0.1, 0.9)
@@ -200,7 +200,7 @@ def _made_up(node: fx.Node) -> Any:
 
 
 def _measure(nodes: dict[str, fx.Node]) -> _Costs:
-    """Run each node a few times, alone; those that cannot be run so are left out."""
+    """Run each node a few times, alone; nodes that cannot run so are left out."""
     result: _Costs = {}
     with (
         unset_fake_temporarily(),
@@ -238,7 +238,7 @@ def made_up_arguments(node: fx.Node) -> tuple[Any, Any]:
 
 
 def _seconds(node: fx.Node) -> float | None:
-    """Return the shortest of a few runs after one more; None: it can't be run so."""
+    """Return the shortest of a few runs after a warm-up; None if it cannot run so."""
     gpus = _gpus([node])
     try:
         arguments, options = made_up_arguments(node)
@@ -256,17 +256,17 @@ def _seconds(node: fx.Node) -> float | None:
 
 
 def _wait(gpus: Iterable[int]) -> None:
-    """Wait until GPUs have done what they were given."""
+    """Wait for all work of GPUs."""
     for gpu in gpus:
         torch.cuda.synchronize(gpu)
 
 
 def _allocations(runs: Mapping[str, Callable[[], Callable[[], Any]]]) -> list[Any]:
-    """Run each between marks, and return marks and allocations of this thread.
+    """Run each between marks, and return the marks and allocations of this thread.
 
-    A run is made ready before its mark. PyTorch's older profiler gives both in their
-    order; the newer one writes to stderr when it starts and stops, and ends another
-    that is running.
+    A run is prepared before its mark. PyTorch's legacy profiler records both in order.
+    The newer one writes to stderr when it starts and stops, and ends any other that is
+    running.
     """
     _enable_profiler_legacy(
         ProfilerConfig(
@@ -291,7 +291,7 @@ def _allocations(runs: Mapping[str, Callable[[], Callable[[], Any]]]) -> list[An
 
 
 def _ready(node: fx.Node) -> Callable[[], Callable[[], Any]]:
-    """Return what makes the arguments of a node, and returns what calls it."""
+    """Return a function that prepares the arguments of a node and returns its call."""
 
     def ready() -> Callable[[], Any]:
         arguments, options = made_up_arguments(node)
@@ -301,9 +301,9 @@ def _ready(node: fx.Node) -> Callable[[], Callable[[], Any]]:
 
 
 def bytes_of_run(run: Callable[[], Any]) -> tuple[int, int]:
-    """Return the most bytes beyond the start that a run has allocated, and the last.
+    """Return the peak of the bytes that a run allocates, and the bytes it keeps.
 
-    0 while somebody's profiler counts: there is one for a thread.
+    Both are 0 while another profiler runs, as each thread has only one.
     """
     if torch.autograd._profiler_enabled():
         run()
@@ -314,9 +314,9 @@ def bytes_of_run(run: Callable[[], Any]) -> tuple[int, int]:
 def _bytes(
     runs: Mapping[str, Callable[[], Callable[[], Any]]],
 ) -> dict[str, tuple[int, int]]:
-    """Return the most bytes that each of several runs allocates, and those it keeps."""
+    """Return the peak of the bytes that each run allocates, and the bytes it keeps."""
     records: list[Any] = []
-    if torch.autograd._profiler_enabled():  # the user's: there is one for a thread
+    if torch.autograd._profiler_enabled():  # the user's: each thread has only one
 
         def work() -> None:
             with torch.no_grad():
@@ -348,6 +348,6 @@ def _bytes(
 
 
 def _whole(nbytes: int, kind: str) -> int:
-    """Round bytes that were allocated, or, below 0, freed, as their allocator does."""
+    """Round allocated or, if negative, freed bytes as their allocator does."""
     size = align_up(abs(nbytes), ALIGNMENTS[kind])
     return size if nbytes > 0 else -size

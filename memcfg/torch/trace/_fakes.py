@@ -1,4 +1,4 @@
-"""Code that runs on fake tensors: nothing is computed or changed; bytes are counted."""
+"""Runs of code on fake tensors: nothing is computed, but bytes are counted."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def same_numbers() -> Iterator[None]:
-    """Leave the generators of PyTorch, Python and NumPy as they were."""
+    """Restore the random generators of PyTorch, Python and NumPy on exit."""
     gpus = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
     pythons, numpys = random.getstate(), np.random.get_state()  # noqa: NPY002
     try:
@@ -44,12 +44,12 @@ def same_numbers() -> Iterator[None]:
 
 
 class Replaced(TorchFunctionMode):  # type: ignore[misc]
-    """Has others take the place of tensors that a function of PyTorch is given.
+    """Replaces tensors among the arguments of PyTorch's functions by others.
 
     Parameters
     ----------
     pairs : iterable of tuple of torch.Tensor
-        Tensors, and what takes their place.
+        Tensors and their replacements.
     """
 
     def __init__(self, pairs: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> None:
@@ -76,15 +76,15 @@ def faked(mode: FakeTensorMode, tree: Any) -> Any:
 
 
 def faked_module(mode: FakeTensorMode, module: nn.Module) -> nn.Module:
-    """Return a copy of a module with fake tensors, gradients too.
+    """Return a copy of a module with fake tensors and gradients.
 
-    What the module's own Python sets while it runs is the copy's. ValueError if it
-    cannot be copied.
+    Attributes that the module's code sets while it runs are set on the copy. Raises
+    ValueError if the module cannot be copied.
     """
     try:
         with FakeCopyMode(mode):
             twin: nn.Module = copy.deepcopy(module)
-    except Exception as error:  # whatever the user's objects raise
+    except Exception as error:  # the user's objects may raise anything
         name = type(module).__name__
         raise ValueError(f"the {name} cannot be copied: {first_line(error)}") from error
     for own, other in zip(module.parameters(), twin.parameters(), strict=True):
@@ -100,7 +100,7 @@ def state_of(module: nn.Module) -> list[torch.Tensor]:
 
 
 def in_place_of(module: nn.Module, twin: nn.Module) -> Replaced:
-    """Have a copy's tensors read where functions close over those of the module."""
+    """Make functions that close over a module's tensors read those of its copy."""
     return Replaced(zip(state_of(module), state_of(twin), strict=True))
 
 
@@ -112,20 +112,20 @@ Measure = Callable[[Any, Any, Any, Any], tuple[int, Any]]
 class LiveStorages(TorchDispatchMode):  # type: ignore[misc]
     """Counts the bytes of the storages that ops make while they are alive.
 
-    Autograd adds a gradient to another one, and makes it a parameter's, in place where
-    nobody else has it. Of fake tensors Python has a reference, too, so that it makes a
-    new one; what it takes the place of is gone with the op, which is how it is known.
+    Autograd reuses a gradient's memory, to add another gradient or as a parameter's, if
+    nothing else refers to it. Python refers to fake tensors, so autograd makes a new
+    one here; that it replaced the old one is seen from the old one's end with the op.
 
     Parameters
     ----------
     given : iterable of torch.Tensor
         Tensors whose storages are not counted.
     measure : callable or None, default None
-        Tells, of an op, its arguments, those by name and what it made, the bytes that
-        it has in use only while it runs, and tensors like those it made, in storages
-        as it really makes them. None: no bytes, and these tensors.
+        Takes an op, its arguments, its keyword arguments and its results. It returns
+        the bytes of its scratch, and tensors like the results in the storages that it
+        would really make. None counts no scratch, and the results as they are.
     only_fake : bool, default False
-        Whether a change of a tensor that is not fake is a RuntimeError.
+        Whether changing a tensor that is not fake raises RuntimeError.
     """
 
     def __init__(
@@ -140,14 +140,14 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[misc]
         self._given = {each.untyped_storage()._cdata for each in given}
         self._alive: dict[int, tuple[StorageWeakRef, int]] = {}
         self._measure = measure
-        # A gradient that may be in the place of another: both keys, its bytes, and
-        # those of all others then.
+        # A gradient that may have reused the memory of another: the keys of both, its
+        # bytes, and the bytes of all other storages at that time.
         self._in_place: tuple[int, int, int, int] | None = None
         self._ended: int | None = None  # the node of autograd that has just ended
         self.peak_bytes = 0
 
     def watch(self, roots: Iterable[torch.Tensor]) -> set[int]:
-        """Learn when each node of autograd ends: what it gave is added after that.
+        """Observe when each node of autograd ends, as its results are added after that.
 
         Return the ids of the leaves that get gradients.
         """
@@ -174,14 +174,14 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[misc]
         return sum(nbytes for _, nbytes in self._alive.values())
 
     def add(self, nbytes: int) -> None:
-        """Count bytes that are in use now, and only now."""
+        """Count bytes that are in use only at this time."""
         self.peak_bytes = max(self.peak_bytes, self.bytes_now + nbytes)
 
     def __torch_dispatch__(
         self, func: Any, _types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         given = kwargs or {}
-        if func.namespace == "prim":  # asks for a device
+        if func.namespace == "prim":  # it queries a device
             return func(*args, **given)
         if self._only_fake and func._schema.is_mutable:
             changed = args[0] if args else None
@@ -189,14 +189,16 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[misc]
                 changed, FakeTensor
             ):
                 raise RuntimeError("it changes a tensor that no copy of it has")
-        if func is not _aten.copy_.default:  # which follows on what it fills
+        # it fills a new tensor, and belongs to the op before
+        if func is not _aten.copy_.default:
             self._settle()
         made = func(*args, **given)
         old = self._taken_over(func, args, made)
         scratch, values = 0, made
         if self._measure is not None:
             scratch, values = self._measure(func, args, given, made)
-        told: dict[int, dict[int, int]] = {}  # several may be real where one is fake
+        # one fake storage may stand for several real ones
+        told: dict[int, dict[int, int]] = {}
         storages = {}
         for each, real in zip(tree_leaves(made), tree_leaves(values), strict=True):
             if isinstance(each, torch.Tensor):
@@ -228,20 +230,20 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[misc]
         }
 
     def _settle(self) -> None:
-        """See whether the last gradient took a place, and count it from now on."""
+        """Decide whether the last gradient reused memory, and count it from now on."""
         if self._in_place is None:
             return
         key, place, nbytes, others = self._in_place
         self._in_place = None
         self._forget()
-        if place in self._given or place in self._alive:  # somebody has it
+        if place in self._given or place in self._alive:  # something refers to it
             self.peak_bytes = max(self.peak_bytes, others + nbytes)
         if key in self._alive:
             self._alive[key] = self._alive[key][0], nbytes
 
     def _taken_over(self, func: Any, args: Any, made: Any) -> torch.Tensor | None:
-        """Return the tensor in whose place autograd works if nobody else has it."""
-        if torch._C._current_graph_task_id() < 0:  # no backward runs
+        """Return the tensor whose memory autograd reuses if nobody else holds it."""
+        if torch._C._current_graph_task_id() < 0:  # outside of backward
             return None
         node = torch._C._current_autograd_node()
         if node is not None and node.name() == _LEAF:
@@ -249,7 +251,8 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[misc]
             return args[0] if clones and made.stride() == args[0].stride() else None
         if node is not None and node._sequence_nr() != self._ended:
             return None
-        # Between two nodes gradients of one tensor are added. Views have their bases.
+        # Gradients of one tensor are added between two nodes. A view's base refers to
+        # its memory.
         adds = func is _aten.add.Tensor and not args[0]._is_view()
         return args[0] if adds and _is_dense(args[0]) else None
 
@@ -265,13 +268,14 @@ def _is_dense(tensor: torch.Tensor) -> bool:
 
 
 class _Silenced(threading.local):
-    """How often this thread has silenced PyTorch's log of ops on fake tensors."""
+    """The number of times this thread has silenced PyTorch's log of fake ops."""
 
     depth = 0
 
 
 _silenced = _Silenced()
-# It tells of each op that refuses its inputs, with a traceback; so does our error.
+# The log has a traceback for each op that refuses its inputs; memcfg's error says the
+# same.
 logging.getLogger("torch._subclasses.fake_tensor").addFilter(
     lambda _: _silenced.depth == 0
 )
@@ -279,7 +283,7 @@ logging.getLogger("torch._subclasses.fake_tensor").addFilter(
 
 @contextmanager
 def without_logs() -> Iterator[None]:
-    """Leave it to errors to tell which op refuses the shapes of fake tensors."""
+    """Silence PyTorch's log of ops that refuse the shapes of fake tensors."""
     _silenced.depth += 1
     try:
         yield

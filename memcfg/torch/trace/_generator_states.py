@@ -1,7 +1,7 @@
-"""Random ops that a plan may compute again, with the generator's state of before.
+"""Random ops that a plan may recompute from the saved state of their generator.
 
-The state is a tensor that stands in the graph: a step that computes such an op again
-holds it until then. The generator is left as if the op had run once.
+The state is a tensor of the graph, which a step holds until it recomputes the op. The
+generator is left as if the op had run once.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 _STATE_BYTES = {
     "cpu": torch.default_generator.get_state().numel(),
-    "cuda": 16,  # a seed and an offset, which lie on the host
+    "cuda": 16,  # a seed and an offset, in host memory
 }
-# What draws from its device's generator alone and takes none as an argument.
+# Ops that draw only from their device's generator and take none as an argument.
 _OWN = {
     "native_dropout",
     "_scaled_dot_product_cudnn_attention",
@@ -30,14 +30,14 @@ _OWN = {
 
 
 def run_and_save_state(op: Any, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, Any]:
-    """Run an op; return its generator's state before, and what it gives."""
+    """Run an op; return the earlier state of its generator, and its results."""
     return _generator(args, kwargs).get_state(), op(*args, **kwargs)
 
 
 def run_with_state(state: torch.Tensor, op: Any, *args: Any, **kwargs: Any) -> Any:
-    """Run an op with a state of its generator, which then has its own again."""
+    """Run an op with a state of its generator, and restore the generator."""
     generator = _generator(args, kwargs)
-    # No tensor: the allocator would have one more beside what the op gives.
+    # Not a tensor, since the allocator would hold one more than the op returns.
     own = generator.get_state().numpy().copy()
     generator.set_state(state)
     try:
@@ -57,14 +57,15 @@ def _generator(args: Any, kwargs: Any) -> torch.Generator:
 
 
 def state_before(name: str) -> torch.Tensor:
-    """Stand in a traced graph for the state before an op; it is had when that runs."""
+    """Represent the state before an op, which is saved when the op runs."""
     raise AssertionError(f"the state before {name} is had when that runs")
 
 
 def add_states(graph: fx.Graph) -> dict[fx.Node, fx.Node]:
-    """Add the states before ops that can be replayed; return them by these ops.
+    """Add the states before ops that can be replayed; return them by op.
 
-    What gives no more bytes than the state has is left out: it is better kept.
+    Ops whose results are not larger than the state are left out, as keeping the results
+    is better.
     """
     states: dict[fx.Node, fx.Node] = {}
     for node in list(graph.nodes):
@@ -85,7 +86,7 @@ def add_states(graph: fx.Graph) -> dict[fx.Node, fx.Node]:
 
 
 def _can_replay(node: fx.Node) -> bool:
-    """Return whether an op is known to draw from the generator of its device alone."""
+    """Return whether an op is known to draw only from the generator of its device."""
     if not is_random(node) or ONCE in node.meta or node.target._schema.is_mutable:
         return False
     given = tree_leaves((node.args, dict(node.kwargs)))
@@ -101,14 +102,14 @@ def _can_replay(node: fx.Node) -> bool:
 
 
 def _takes_generator(op: torch._ops.OpOverload) -> bool:
-    """Return whether an op, in one of its overloads, can be told what to draw from."""
+    """Return whether an overload of an op takes a generator as an argument."""
     packet = op.overloadpacket
     schemas = (getattr(packet, each)._schema for each in packet.overloads())
     return any(a.name == "generator" for each in schemas for a in each.arguments)
 
 
 def _device_type(node: fx.Node) -> str | None:
-    """Return the device whose generator a replay would find; None: it would not."""
+    """Return the device whose generator a replay would use, or None if it cannot."""
     device = node.kwargs.get("device")
     read = [
         value.device

@@ -1,10 +1,10 @@
 """Functions of autograd that PyTorch's compiler refuses, as ops that run them.
 
-An `autograd.Function` whose Python has side effects cannot be traced. It becomes one op
-forward and one backward, whose kernels call the function itself with real tensors: each
-once, in its place among what has effects. What it saves for backward is an output of
-the one and an input of the other, so that a plan has its bytes. `allow_in_graph` of
-PyTorch would trace the function's ops and lose its effects.
+An `autograd.Function` whose Python code has side effects cannot be traced. It becomes a
+forward op and a backward op, whose kernels call the function itself with real tensors:
+each once, in the order of all side effects. The tensors that it saves are outputs of
+the forward op and inputs of the backward op, so that plans include their bytes.
+PyTorch's `allow_in_graph` would trace the function's ops and lose its effects.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ if TYPE_CHECKING:
 Function = type[torch.autograd.Function]
 _apply = torch.autograd.Function.__dict__["apply"].__func__
 
-_OWN = ("torch.", "memcfg.")  # modules whose functions have no effects
-_NAME = "memcfg_kept"  # not memcfg's other ops, which may run again
-_CLEAN = (  # of a thread that is in no op
+_OWN = ("torch.", "memcfg.")  # modules whose functions have no side effects
+# a library apart from memcfg's other ops, which may be recomputed
+_NAME = "memcfg_kept"
+_CLEAN = (  # dispatch keys of a thread outside of any op
     torch._C._dispatch_tls_local_include_set(),
     torch._C._dispatch_tls_local_exclude_set(),
 )
@@ -52,7 +53,7 @@ _CLEAN = (  # of a thread that is in no op
 
 @dataclass(frozen=True)
 class _Layout:
-    """What a tensor is beside its numbers."""
+    """The layout of a tensor: all of it but its values."""
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -74,13 +75,13 @@ class _Layout:
         return rounded(count * self.dtype.itemsize, self.device)
 
     def empty(self) -> torch.Tensor:
-        """Make a tensor of it."""
+        """Return a tensor of this layout."""
         return torch.empty_strided(
             self.shape, self.stride, dtype=self.dtype, device=self.device
         )
 
     def made_up(self) -> torch.Tensor:
-        """Make a tensor of it with numbers that most code takes."""
+        """Return a tensor of this layout with values that most code accepts."""
         tensor = self.empty()
         flat = _flat(tensor)
         if self.dtype.is_floating_point:
@@ -101,17 +102,17 @@ def _flat(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _version(tensor: torch.Tensor) -> int:
-    """Return how often a tensor was written to; 0: nobody counts."""
+    """Return how often a tensor was written to; 0 if it is not counted."""
     return 0 if tensor.is_inference() else tensor._version
 
 
 @dataclass(frozen=True)
 class _View:
-    """A tensor as a view of a source, by its place among inputs, outputs and own."""
+    """A tensor as a view of a source: an input, an output or a saved tensor."""
 
     source: int
     layout: _Layout
-    offset: int  # in elements, from where the source begins
+    offset: int  # in elements, from the start of the source
 
     def of(self, source: torch.Tensor) -> torch.Tensor:
         start = source.storage_offset() + self.offset
@@ -123,16 +124,18 @@ class _Run:
 
     def __init__(self) -> None:
         self.packed: list[torch.Tensor] = []
-        self.given: Sequence[torch.Tensor] = ()  # in their place, while backward runs
+        # the saved tensors, while backward runs
+        self.given: Sequence[torch.Tensor] = ()
         self.differentiable: list[bool] = []
-        self.end: torch.Tensor | None = None  # of no bytes: behind all outputs
+        # a tensor without bytes whose node follows all outputs
+        self.end: torch.Tensor | None = None
         self.gradients: Sequence[torch.Tensor | None] = ()
         self.found: list[torch.Tensor | None] = []
-        self.single = True  # whether it gave a tensor and no tuple
-        self.nones: frozenset[int] = frozenset()  # places where it gave None
+        self.single = True  # whether it returned a tensor and not a tuple
+        self.nones: frozenset[int] = frozenset()  # positions of outputs that are None
 
     def hooks(self) -> tuple[Callable[..., int], Callable[[int], torch.Tensor]]:
-        """Return what packs and unpacks what is saved, and does not hold the run."""
+        """Return hooks that pack and unpack saved tensors and do not hold the run."""
         held = weakref.proxy(self)
 
         def pack(tensor: torch.Tensor) -> int:
@@ -147,7 +150,7 @@ class _Run:
 
 
 class _Source(torch.autograd.Function):  # type: ignore[misc]
-    """Gives an input a node of autograd that holds no tensor and notes a gradient."""
+    """Gives an input an autograd node that holds no tensor and records a gradient."""
 
     @staticmethod
     def forward(
@@ -164,7 +167,7 @@ class _Source(torch.autograd.Function):  # type: ignore[misc]
 
 
 class _End(torch.autograd.Function):  # type: ignore[misc]
-    """Holds the nodes of outputs, and hands them their gradients."""
+    """Holds the nodes of outputs, and passes them their gradients."""
 
     @staticmethod
     def forward(ctx: Any, run: _Run, *_outputs: torch.Tensor) -> torch.Tensor:
@@ -178,7 +181,7 @@ class _End(torch.autograd.Function):  # type: ignore[misc]
 
 @contextmanager
 def _hooked(pack: Any, unpack: Any) -> Iterator[None]:
-    """Have hooks of saved tensors, which PyTorch's compiler switches off."""
+    """Use hooks of saved tensors, which PyTorch's compiler otherwise switches off."""
     traces = torch._C._autograd._saved_tensors_hooks_set_tracing(False)
     try:
         with saved_tensors_hooks(pack, unpack):
@@ -189,30 +192,32 @@ def _hooked(pack: Any, unpack: Any) -> Iterator[None]:
 
 @dataclass(eq=False)
 class _Call:
-    """A function with arguments of certain layouts, and what it then makes."""
+    """A function with arguments of given layouts, and the layouts of its results."""
 
     function: Function
     leaves: tuple[Any, ...]  # of the arguments, None for tensors
     spec: Any
-    places: tuple[int, ...]  # of the tensors among the leaves
+    places: tuple[int, ...]  # positions of the tensors among the leaves
     inputs: tuple[_Layout, ...]
-    needs: tuple[bool, ...]  # which tensors need a gradient
+    needs: tuple[bool, ...]  # whether each tensor needs a gradient
     autocast: tuple[str, bool, torch.dtype]
     number: int = -1
     outputs: tuple[_Layout, ...] = ()
-    single: bool = True  # as of its run
+    single: bool = True  # as in its run
     nones: frozenset[int] = frozenset()
-    copied: frozenset[int] = frozenset()  # outputs in memory of inputs, or of more
-    copied_own: frozenset[int] = frozenset()  # places in `saved`, likewise
+    # outputs that share memory with inputs, or have a larger storage
+    copied: frozenset[int] = frozenset()
+    copied_own: frozenset[int] = frozenset()  # positions in `saved` of such tensors
     differentiable: tuple[bool, ...] = ()
-    own: tuple[_Layout, ...] = ()  # what it saves that is no input and no output
+    own: tuple[_Layout, ...] = ()  # saved tensors that are neither inputs nor outputs
     saved: tuple[_View, ...] = ()
-    sources: tuple[int, ...] = ()  # that backward is given
+    sources: tuple[int, ...] = ()  # the sources that backward takes
     results: tuple[_Layout | None, ...] = ()  # gradients of tensors that need one
-    fresh: list[int] = field(default_factory=list)  # of `saved`, the first of its own
+    # positions in `saved` of the first view of each own tensor
+    fresh: list[int] = field(default_factory=list)
     measured: dict[str, tuple[float, int]] = field(default_factory=dict)
-    held_bytes: int = 0  # of what it makes and keeps where no plan sees it
-    _left_bytes: int = 0  # after forward
+    held_bytes: int = 0  # of tensors that it keeps and no plan includes
+    _left_bytes: int = 0  # bytes allocated when forward ends
 
     @property
     def name(self) -> str:
@@ -263,7 +268,7 @@ class _Call:
         return run, [each.detach() for each in outputs]
 
     def forward(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Return outputs, what is saved of its own, and the token of the run."""
+        """Return the outputs, its own saved tensors, and the token of the run."""
         run, outputs = self.apply(tensors)
         self._check(outputs, self.outputs, "output")
         if run.nones != self.nones:
@@ -352,15 +357,16 @@ class _Call:
             )
 
     def try_out(self) -> None:
-        """Learn what it makes, by one run on made-up numbers."""
+        """Record the layouts of its results, by one run on made-up values."""
         run, ends = self._try_out()
-        gc.collect()  # what the function keeps otherwise lives on with its run
+        # anything else that the function keeps is alive as long as its run
+        gc.collect()
         kept = {at for at, each in enumerate(ends) if not each.expired()}
         self.sources = tuple(sorted({each.source for each in self.saved} | kept))
         del run
 
     def _try_out(self) -> tuple[_Run, list[StorageWeakRef]]:
-        """Return the run, and where its inputs and outputs were."""
+        """Return the run, and the storages of its inputs and outputs."""
         tensors = [each.made_up() for each in self.inputs]
         before = [each.clone() for each in tensors]
         run, outputs = self._measured("forward", partial(self.apply, tensors))
@@ -378,7 +384,7 @@ class _Call:
             or _Layout.of(each).nbytes < nbytes_of(each)
         )
         self._learn_saved(run.packed, tensors, outputs)
-        made = {  # in storages that are known
+        made = {  # bytes of storages that are outputs or saved
             each.untyped_storage()._cdata: nbytes_of(each)
             for each in (*outputs, *run.packed)
             if each.untyped_storage()._cdata not in storages
@@ -399,8 +405,8 @@ class _Call:
         tensors: Sequence[torch.Tensor],
         outputs: Sequence[torch.Tensor],
     ) -> None:
-        """Record saved tensors as views of inputs, of outputs, or of their own."""
-        # The first source of each storage, and what it is.
+        """Record saved tensors as views of inputs, of outputs, or of own tensors."""
+        # The first source of each storage, and its position.
         places: dict[int, tuple[int, torch.Tensor]] = {}
         sources = [*tensors, *outputs]
         for at, each in enumerate(sources):
@@ -425,7 +431,7 @@ class _Call:
         self.saved, self.own = tuple(saved), tuple(own)
 
     def _measured(self, phase: str, run: Callable[[], Any]) -> Any:
-        """Run, and note the seconds and the bytes allocated at the busiest time."""
+        """Run, and record the seconds and the peak of the allocated bytes."""
         made: list[Any] = []
         began = time.perf_counter()
         peak, left = bytes_of_run(lambda: made.append(run()))
@@ -435,7 +441,7 @@ class _Call:
         return made.pop()
 
     def costs_of(self, phase: str) -> tuple[float, int]:
-        """Return the seconds and scratch bytes of its op of a phase."""
+        """Return the seconds and scratch bytes of the op of a phase."""
         seconds, peak = self.measured[phase]
         layouts = (*self.outputs, *self.own) if phase == "forward" else self.results
         made = sum(each.nbytes for each in layouts if each is not None)
@@ -497,17 +503,17 @@ torch.fx.node.has_side_effect(_OPS.backward.default)
 def held_bytes(nodes: Iterable[fx.Node]) -> int:
     """Return the bytes that functions in a graph keep from forward to backward.
 
-    They are those of tensors that they make and neither return nor save.
+    These are the bytes of tensors that they neither return nor save.
     """
     calls = (n.args[0] for n in nodes if n.target is _OPS.forward.default)
     return sum(_calls[each].held_bytes for each in calls)
 
 
 def drop_forward(backward: fx.GraphModule, made: Collection[str]) -> None:
-    """Take out of a backward graph what its forward graph has made, where unused.
+    """Remove forward's calls from a backward graph where their results are unused.
 
-    PyTorch leaves calls that have side effects in both, and so all that they read:
-    random ops among it would draw again.
+    PyTorch leaves calls with side effects in both graphs, with all ops that they depend
+    on; random ops among these would draw again.
     """
     for node in reversed(backward.graph.nodes):
         if node.name in made and node.op == "call_function" and not node.users:
@@ -516,7 +522,7 @@ def drop_forward(backward: fx.GraphModule, made: Collection[str]) -> None:
 
 
 class _Kept(torch.autograd.Function):  # type: ignore[misc]
-    """The two ops of a call, as autograd joins them."""
+    """The two ops of a call, joined as a function of autograd."""
 
     @staticmethod
     def forward(ctx: Any, call: _Call, *tensors: torch.Tensor) -> Any:
@@ -544,7 +550,7 @@ class _Kept(torch.autograd.Function):  # type: ignore[misc]
 
 
 def applied(function: Function, *args: Any, **kwargs: Any) -> Any:
-    """Do as the function's `apply` does, by ops that a traced graph has."""
+    """Call a function as its `apply` would, by ops that a traced graph can hold."""
     leaves, spec = tree_flatten((args, kwargs))
     places = [at for at, e in enumerate(leaves) if isinstance(e, torch.Tensor)]
     tensors = [leaves[at] for at in places]
@@ -567,10 +573,10 @@ def applied(function: Function, *args: Any, **kwargs: Any) -> Any:
 
 
 class Keeping(local):
-    """What a thread has PyTorch's compiler do with functions that it refuses.
+    """How PyTorch's compiler treats functions that it refuses, in one thread.
 
-    Within `tracing` those that are known become ops, and the first other one in which
-    tracing ends is remembered.
+    Within `tracing`, the kept functions become ops, and the first other function that
+    tracing fails in is recorded.
     """
 
     def __init__(self) -> None:
@@ -580,7 +586,7 @@ class Keeping(local):
 
     @contextmanager
     def tracing(self) -> Iterator[None]:
-        """Trace in this thread; nothing is different until a function is kept."""
+        """Trace in this thread; nothing changes unless a function is kept."""
         before, self.is_tracing = self.is_tracing, True
         self.refused = self.failure = None
         try:
@@ -589,9 +595,9 @@ class Keeping(local):
             self.is_tracing = before
 
     def keep_refused(self) -> bool:
-        """Keep the function in which tracing has ended; False: it was none.
+        """Keep the function that tracing failed in; return whether to trace again.
 
-        The first time a trace is to be tried again to know it.
+        The first failure only installs the hook that records the function.
         """
         if _original is None:
             _look_into_functions()
@@ -606,9 +612,9 @@ keeping = Keeping()
 
 
 def run_keeping(run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Run what is compiled, and trace it again where a function is refused.
+    """Run a compiled function, and trace it again whenever a function is refused.
 
-    ValueError if that function does not run on made-up numbers.
+    Raises ValueError if that function does not run on made-up values.
     """
     exceptions = torch._dynamo.exc
     while True:
@@ -625,12 +631,12 @@ def run_keeping(run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
 
 
 _kept: weakref.WeakSet[Function] = weakref.WeakSet()
-_original: Callable[..., Any] | None = None  # PyTorch's, where it is replaced
-_in_eager = 0  # threads in which functions run on fake tensors
+_original: Callable[..., Any] | None = None  # PyTorch's own method, once it is replaced
+_in_eager = 0  # the number of threads in which functions run on fake tensors
 
 
 def _look_into_functions() -> None:
-    """Have PyTorch's compiler ask here before it looks into a function."""
+    """Replace the method by which PyTorch's compiler traces functions."""
     global _original
     variable = misc.AutogradFunctionVariable
     with _lock:
@@ -640,7 +646,7 @@ def _look_into_functions() -> None:
 
 
 def _call_method(self: Any, tx: Any, name: str, args: Any, kwargs: Any) -> Any:
-    """Trace a method of a function; the compiler's own method, with `_kept`."""
+    """Trace a method of a function: as an op if it is kept, as usual if not."""
     assert _original is not None
     if name != "apply" or not keeping.is_tracing:
         return _original(self, tx, name, args, kwargs)
@@ -651,19 +657,19 @@ def _call_method(self: Any, tx: Any, name: str, args: Any, kwargs: Any) -> Any:
     try:
         return _original(self, tx, name, args, kwargs)
     except Exception:
-        if keeping.refused is None:  # the innermost
+        if keeping.refused is None:  # keep the innermost
             keeping.refused = self.fn_cls
         raise
 
 
 @cache
 def _op_of(function: Function) -> Callable[..., Any]:
-    """Return what stands in a graph for the `apply` of a function."""
+    """Return the function that stands in a graph for the `apply` of a function."""
 
     def kept(*args: Any, **kwargs: Any) -> Any:
         try:
             return applied(function, *args, **kwargs)
-        except Exception as error:  # whatever the user's code raises
+        except Exception as error:  # the user's code may raise anything
             keeping.failure = (
                 f"{function.__qualname__}, an autograd.Function with side effects, "
                 f"does not run on made-up numbers: {first_line(error)}"
@@ -675,12 +681,12 @@ def _op_of(function: Function) -> Callable[..., Any]:
 
 
 def _apply_kept(cls: Function, *args: Any, **kwargs: Any) -> Any:
-    """Run a function, as an op where it is kept, or raises while a thread traces."""
+    """Run a function, as an op if it is kept, or if it raises during tracing."""
     if cls in _kept and keeping.is_tracing:
         return applied(cls, *args, **kwargs)
     try:
         return _apply(cls, *args, **kwargs)
-    except Exception:  # such as `item()` of a tensor without data
+    except Exception:  # such as from `item()` of a tensor without data
         if not keeping.is_tracing or cls.__module__.startswith(_OWN):
             raise
         return applied(cls, *args, **kwargs)
@@ -688,7 +694,7 @@ def _apply_kept(cls: Function, *args: Any, **kwargs: Any) -> Any:
 
 @contextmanager
 def kept_in_eager() -> Iterator[None]:
-    """Have functions run as ops on fake tensors where they are kept or raise."""
+    """Run functions as ops on fake tensors if they are kept or raise."""
     global _in_eager
     with _lock:
         _in_eager += 1
@@ -704,7 +710,7 @@ def kept_in_eager() -> Iterator[None]:
 
 
 def _tried(call: _Call) -> _Call:
-    """Return the call of this kind that was tried, this one if it is the first."""
+    """Return the call of this kind that was tried, or try this one."""
     told = *call.places, *call.inputs, *call.needs, *call.autocast
     key = call.function, repr(call.spec), repr(call.leaves), told
     with _lock:

@@ -1,8 +1,8 @@
-"""Recurrent layers of oneDNN in a traced step: an op forward, and one backward.
+"""Recurrent layers of oneDNN in a traced step: a forward op and a backward op.
 
-PyTorch traces `nn.LSTM` as the ops of its steps, since it has no gradient of oneDNN's
-layer in a traced graph. Its eager steps on a CPU have that layer, which is what these
-functions trace, in eager's order of ops (ATen's ``native/mkldnn/RNN.cpp``).
+PyTorch traces `nn.LSTM` as the ops of its steps, since a traced graph has no gradient
+of oneDNN's layer. In eager mode on a CPU it runs that layer. These functions trace the
+layer, in the order of ops of eager mode (ATen's ``native/mkldnn/RNN.cpp``).
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
 _LAYER = torch.ops.aten.mkldnn_rnn_layer.default
 _BACKWARD = torch.ops.aten.mkldnn_rnn_layer_backward.default
-_WORKSPACE, _SECOND_BIAS = 3, 4  # places in what they return
-_LSTM = 2  # oneDNN's number of a kind
-_DTYPES = (torch.float32, torch.bfloat16)  # that eager has layers of
-_NAMES = (  # of what `torch.lstm` takes for sequences that are not packed
+_WORKSPACE, _SECOND_BIAS = 3, 4  # positions in the results
+_LSTM = 2  # oneDNN's number for an LSTM
+# dtypes for which eager mode uses these layers
+_DTYPES = (torch.float32, torch.bfloat16)
+_NAMES = (  # the number of arguments of `torch.lstm` for sequences that are not packed
     *("input", "hx", "params", "has_biases", "num_layers", "dropout", "train"),
     *("bidirectional", "batch_first"),
 )
@@ -37,16 +38,16 @@ Pair = tuple[torch.Tensor, torch.Tensor]
 
 @dataclass(frozen=True)
 class _Layer:
-    """What a layer is told beside its tensors.
+    """The options of a layer, apart from its tensors.
 
     Parameters
     ----------
     reverse : bool
-        Whether it begins at the end.
+        Whether it runs from the end of the sequence.
     hidden_size, num_layers : int
-        Those of the module.
+        As in the module.
     has_biases, bidirectional, batch_first, train : bool
-        Those of the module.
+        As in the module.
     """
 
     reverse: bool
@@ -59,7 +60,7 @@ class _Layer:
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """What the op takes behind its tensors."""
+        """The arguments of the op that follow its tensors."""
         settings = self.has_biases, self.bidirectional, self.batch_first, self.train
         return self.reverse, [], _LSTM, self.hidden_size, self.num_layers, *settings
 
@@ -107,7 +108,7 @@ def _lstm(
     bidirectional: bool,
     batch_first: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Do as `torch.lstm` does with oneDNN."""
+    """Compute the same as `torch.lstm` does with oneDNN."""
     x = (x.transpose(0, 1) if batch_first else x).contiguous()
     hx, cx = (each.contiguous() for each in state)
     hidden = hx.shape[-1]
@@ -143,7 +144,7 @@ def _lstm(
 
 
 def _is_onednns(x: Any, state: Any, weights: Any) -> bool:
-    """Return whether eager runs a layer by oneDNN."""
+    """Return whether eager mode runs a layer by oneDNN."""
     if not isinstance(weights, (list, tuple)) or not torch._C._get_mkldnn_enabled():
         return False  # of packed sequences
     tensors = (x, *state, *weights)
@@ -156,7 +157,7 @@ def _is_onednns(x: Any, state: Any, weights: Any) -> bool:
 
 
 def _in_order(arguments: Any, named: Any) -> Any:
-    """Return all arguments of `torch.lstm`; None: they are of packed sequences."""
+    """Return all arguments of `torch.lstm`; None if they are for packed sequences."""
     rest = _NAMES[len(arguments) :]
     if set(named) != set(rest):
         return None
@@ -164,7 +165,7 @@ def _in_order(arguments: Any, named: Any) -> Any:
 
 
 def lstm_as_layers(*arguments: Any, **named: Any) -> Any:
-    """Run `torch.lstm` with an op for each layer, where eager has oneDNN's."""
+    """Run `torch.lstm` with an op for each layer, where eager mode uses oneDNN's."""
     all_arguments = _in_order(arguments, named)
     if all_arguments is not None and _is_onednns(*all_arguments[:3]):
         x, state, weights = all_arguments[:3]
@@ -175,7 +176,7 @@ def lstm_as_layers(*arguments: Any, **named: Any) -> Any:
 
 
 class Stepped(local):
-    """How many LSTMs of this thread were traced as steps where eager has layers."""
+    """The number of LSTMs that this thread traced as steps where eager has layers."""
 
     count = 0
 
@@ -194,7 +195,7 @@ def lstm_as_steps(*arguments: Any, **named: Any) -> Any:
 
 @contextmanager
 def _without_onednn() -> Iterator[None]:
-    """Say meanwhile that PyTorch may not use oneDNN, as it decides between kernels."""
+    """Make PyTorch report that it may not use oneDNN, while it selects kernels."""
     before = torch._C._get_mkldnn_enabled()
     torch._C._set_mkldnn_enabled(False)
     try:
@@ -204,14 +205,14 @@ def _without_onednn() -> Iterator[None]:
 
 
 def set_lstm(module: fx.GraphModule, lstm: Callable[..., Any]) -> None:
-    """Let what Dynamo has traced call a function instead of `torch.lstm`."""
+    """Make a Dynamo graph call a function instead of `torch.lstm`."""
     for graph, node in _lstms(module):
         node.target = lstm
         graph.recompile()
 
 
 def has_lstm(module: fx.GraphModule) -> bool:
-    """Return whether a graph has PyTorch's LSTM, also in what it checkpoints."""
+    """Return whether a graph calls PyTorch's LSTM, also inside checkpoints."""
     return any(True for _ in _lstms(module))
 
 
@@ -233,10 +234,11 @@ def has_layers(graph: fx.Graph) -> bool:
 
 
 def add_workspaces(graph: fx.Graph) -> None:
-    """Have layers run with their workspaces, and give these the bytes they have.
+    """Make layers run with their workspaces, and set the bytes of these.
 
-    What PyTorch traces has workspaces without a byte, and one gradient for two biases.
-    A layer is run once for its workspace: OutOfMemoryError if it has no room.
+    PyTorch traces workspaces of zero bytes, and one gradient for two biases. A layer is
+    run once to find the size of its workspace, and raises OutOfMemoryError if there is
+    no room.
     """
     known: dict[str, int] = {}
     for node in graph.nodes:
@@ -253,7 +255,7 @@ def add_workspaces(graph: fx.Graph) -> None:
 
 
 def _set_value(node: fx.Node, at: int, nbytes: int | None = None) -> None:
-    """Give one of the values of a node a storage of its own, of these bytes if any."""
+    """Give one result of a node a storage of its own, of the given bytes if any."""
     values = list(node.meta["val"])
     shape = values[at].shape if nbytes is None else (nbytes,)
     values[at] = values[at].new_empty(shape)
@@ -275,13 +277,13 @@ def _workspace_bytes(node: fx.Node) -> int:
 
 
 def run_for_backward(*arguments: Any) -> Any:
-    """Run a layer as with gradients enabled: it has a workspace."""
+    """Run a layer as with gradients enabled, which makes a workspace."""
     with torch.enable_grad(), torch._C._AutoDispatchBelowAutograd():
         return _LAYER(*arguments)
 
 
 def run_inference(*arguments: Any) -> Any:
-    """Run a layer as without gradients: other kernels, and no workspace."""
+    """Run a layer as without gradients, by other kernels and without a workspace."""
     with torch.no_grad():
         return _LAYER(*arguments)[:_WORKSPACE]
 
@@ -292,7 +294,7 @@ _SCHEMA = (
     "int num_layers, bool has_biases, bool bidirectional, bool batch_first, "
     "bool train) -> (Tensor, Tensor, Tensor)"
 )
-# An op of its own, so that a graph tells what ran with gradients from what ran without.
+# A separate op, so that a graph distinguishes runs with gradients from runs without.
 torch.library.custom_op(
     "memcfg::lstm_inference", run_inference, mutates_args=(), schema=_SCHEMA
 )

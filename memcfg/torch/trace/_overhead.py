@@ -1,4 +1,4 @@
-"""What a step needs beside its graph: gradients, cuBLAS, the loss, the optimizer."""
+"""Bytes of a step outside its graph: gradients, cuBLAS, the loss, the optimizer."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def gradient_bytes(module: torch.nn.Module) -> int:
 
 
 def workspace_bytes(nodes: Iterable[fx.Node]) -> int:
-    """Return the bytes that cuBLAS keeps of PyTorch's allocator for a graph's products.
+    """Return the bytes of PyTorch's allocator that cuBLAS keeps for a graph's products.
 
-    It and cuBLASLt have workspaces for each of the two threads that multiply: the one
-    that runs forward, and autograd's.
+    cuBLAS and cuBLASLt have workspaces for each of the two threads that multiply: the
+    one that runs forward, and autograd's.
     """
     result = {
         value.device
@@ -63,7 +63,7 @@ def workspace_bytes(nodes: Iterable[fx.Node]) -> int:
 
 
 def _measured_workspace(device: torch.device) -> int:
-    """Return the bytes that products of one thread leave in use."""
+    """Return the bytes that the products of one thread leave in use."""
     with (
         unset_fake_temporarily(),
         _disable_current_modes(),
@@ -82,7 +82,7 @@ def _measured_workspace(device: torch.device) -> int:
 
 
 def key_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """Tell inputs apart by what the bytes of a loss depend on."""
+    """Return a key of the properties of inputs that a loss's bytes depend on."""
 
     def told(each: Any) -> Any:
         if isinstance(each, torch.Tensor):
@@ -98,14 +98,16 @@ def loss_bytes(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
 ) -> int:
-    """Return what a loss needs beside a module's outputs and their gradients.
+    """Return the bytes of a loss beyond a module's outputs and their gradients.
 
-    Nothing is computed: module and loss see fake tensors, which live as real ones do.
-    What the loss makes is counted, and what it closes over is not; nor is scratch.
-    ValueError where the module or the loss cannot be run so, or it not be copied.
+    Nothing is computed: the module and the loss run on fake tensors, which live as long
+    as real ones would. Tensors that the loss makes are counted; those that it closes
+    over and scratch are not. Raises ValueError if the module cannot be copied, or it or
+    the loss does not run this way.
     """
-    # A plan of the traced loss is too low: of a mean of squares it has 4 times the
-    # outputs and eager holds 5, since formulas in C++ keep what a graph lets go.
+    # A plan of the traced loss would be too low: for a mean of squares it has 4 times
+    # the outputs, but eager mode holds 5, since gradients in C++ keep what a graph
+    # frees.
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     twin = faked_module(mode, module)
     with same_numbers(), kept_in_eager(), mode, torch.enable_grad():
@@ -113,7 +115,7 @@ def loss_bytes(
         try:
             with in_place_of(module, twin):
                 leaves, spec = tree_flatten(twin(*inputs, **by_name))
-        except Exception as error:  # whatever the user's code raises
+        except Exception as error:  # the user's code may raise anything
             raise ValueError(
                 f"the model does not run on these inputs: {first_line(error)}"
             ) from error
@@ -127,7 +129,7 @@ def loss_bytes(
         try:
             with LiveStorages(given) as live:
                 made = _gradients(loss, tree_unflatten(leaves, spec), given)
-        except Exception as error:  # whatever the user's code raises
+        except Exception as error:  # the user's code may raise anything
             shapes = ", ".join(str(tuple(each.shape)) for each in given)
             raise ValueError(
                 f"the loss cannot be traced with outputs of shape {shapes}: "
@@ -140,7 +142,7 @@ def loss_bytes(
 
 
 def _hint(error: Exception) -> str:
-    """Say how a loss with targets is written; empty: it wants none."""
+    """Return advice on a loss that wants targets; empty if it wants none."""
     if not isinstance(error, TypeError) or "required positional" not in str(error):
         return ""
     return ". It takes the outputs alone: loss=lambda out: cross_entropy(out, targets)"
@@ -149,7 +151,7 @@ def _hint(error: Exception) -> str:
 def _gradients(
     loss: Callable[[Any], torch.Tensor], outputs: Any, leaves: Sequence[torch.Tensor]
 ) -> list[torch.Tensor]:
-    """Return what the graph behind the loss is handed: memory of its own for each."""
+    """Return the gradients that the graph behind the loss takes, in own memory."""
     value = loss(outputs)
     if not isinstance(value, torch.Tensor) or value.numel() != 1:
         raise TypeError("it gives no scalar")
@@ -159,17 +161,17 @@ def _gradients(
     for gradient, output in zip(found, read, strict=True):
         if gradient is None:
             made.append(torch.zeros_like(output))
-        elif 0 in gradient.stride():  # an expanded one
+        elif 0 in gradient.stride():  # an expanded gradient
             made.append(torch.empty_like(output).copy_(gradient))
         else:
             made.append(gradient)
     return made
 
 
-_WRAPPED = 128  # bytes of numbers that ops wrap as tensors, which no mode is told of
-_STEPS = 100  # that a counter says: a step that is none of the first few
-_ELEMENTS = 7  # of the parameter that an optimizer is tried with: like nothing else
-_SWITCHES = (  # options that decide which tensors there are: None, or off where false
+_WRAPPED = 128  # bytes of numbers that ops wrap as tensors, which no mode observes
+_STEPS = 100  # the value of a step counter: not one of the first few steps
+_ELEMENTS = 7  # the shape of a trial parameter: unlike that of anything else
+_SWITCHES = (  # options that decide which tensors exist; None, or off if false
     "amsgrad",
     "centered",
     "differentiable",
@@ -182,7 +184,7 @@ _SWITCHES = (  # options that decide which tensors there are: None, or off where
 
 
 class _Counters(TorchDispatchMode):  # type: ignore[misc]
-    """Gives numbers for what optimizers read of tensors, which are fake."""
+    """Returns numbers where optimizers read values of tensors, which are fake."""
 
     def __torch_dispatch__(
         self, func: Any, _types: Any, args: Any = (), kwargs: Any = None
@@ -196,25 +198,26 @@ class _Counters(TorchDispatchMode):  # type: ignore[misc]
 
 
 def optimizer_bytes(optimizer: torch.optim.Optimizer | None) -> int:
-    """Return the bytes of the state of an optimizer once it has stepped.
+    """Return the bytes of the state of an optimizer after a step.
 
     Raises
     ------
     TypeError
         If it is not an optimizer.
     ValueError
-        If it has not stepped, and what it makes cannot be tried.
+        If it has not stepped, and its step cannot be tried.
     """
     if optimizer is None:
         return 0
     if not isinstance(optimizer, torch.optim.Optimizer):
         kind = type(optimizer).__name__
         raise TypeError(f"optimizer is a torch.optim.Optimizer, not {kind}")
-    # Also of parameters that are frozen or were replaced since.
+    # Include parameters that are frozen or were replaced since.
     total = sum(map(nbytes_of, tensors_in(optimizer.state)))
     for group in optimizer.param_groups:
         own = [each for each in group["params"] if each.requires_grad]
-        fresh: dict[Any, list[torch.Tensor]] = {}  # by all that state depends on
+        # keyed by all that the state depends on
+        fresh: dict[Any, list[torch.Tensor]] = {}
         for each in own:
             if not optimizer.state.get(each):
                 like = each.shape, each.stride(), each.dtype, each.device
@@ -234,8 +237,9 @@ def _tried(
 ) -> list[int]:
     """Return the bytes of state that a step makes for each of some parameters.
 
-    A twin steps with fake ones. What does not run so is tried with real ones of a few
-    elements, and state like these is as large as a parameter.
+    A twin of the optimizer steps with fake parameters. If that fails, it steps with
+    real ones of a few elements, and state of the shape of these scales with the
+    parameter.
     """
     group = {**group, "params": list(parameters)}
     mode = FakeTensorMode(allow_non_fake_inputs=True)
@@ -248,7 +252,7 @@ def _tried(
             sum(map(nbytes_of, tensors_in(twin.state[each])))
             for each in faked["params"]
         ]
-    except Exception:  # whatever a step of the user's own raises
+    except Exception:  # a user's own step may raise anything
         return [_tried_small(optimizer, group, each) for each in parameters]
 
 
@@ -279,9 +283,9 @@ def _tried_small(
 def twin_of(
     optimizer: torch.optim.Optimizer, groups: list[dict[str, Any]]
 ) -> torch.optim.Optimizer:
-    """Return an optimizer without state that may step, of other parameters.
+    """Return an optimizer without state, over other parameters, that may step.
 
-    ValueError where that would let another optimizer step.
+    Raises ValueError if its step would run another optimizer's.
     """
     held = vars(optimizer)
     if any(isinstance(each, torch.optim.Optimizer) for each in held.values()):
@@ -289,7 +293,8 @@ def twin_of(
         raise ValueError(f"{name} holds another optimizer")
     twin = object.__new__(type(optimizer))
     twin.__dict__.update((key, copy.copy(each)) for key, each in held.items())
-    twin.__dict__.pop("step", None)  # a scheduler's, which steps the optimizer itself
+    # a scheduler's wrapper, which steps the optimizer itself
+    twin.__dict__.pop("step", None)
     twin.__dict__.update((key, OrderedDict()) for key in held if key.endswith("_hooks"))
     twin.state = defaultdict(dict)
     twin.param_groups = groups
@@ -303,9 +308,9 @@ def tensors_in(state: Mapping[Any, Any]) -> list[torch.Tensor]:
 
 
 def stepped_by(optimizer: torch.optim.Optimizer) -> list[tuple[Any, ...]]:
-    """Return what the bytes of a step depend on: each group's parameters and options.
+    """Return a key of what the bytes of a step depend on: the groups and their options.
 
-    A key that is equal means that they are the same.
+    Equal keys mean equal bytes.
     """
     return [
         (
@@ -325,16 +330,17 @@ def _key_of(each: torch.Tensor) -> tuple[Any, ...]:
 
 
 def update_bytes(optimizer: torch.optim.Optimizer | None) -> int | None:
-    """Return the bytes that a step has in use beside parameters, gradients and state.
+    """Return the bytes of a step beyond parameters, gradients and state.
 
-    Nothing is computed. Counted are the tensors that the optimizer makes, not what ops
-    need while they run. None: there is no optimizer, or, with a warning, not known.
+    Nothing is computed. Tensors that the optimizer makes are counted, but not the
+    scratch of ops. Returns None if there is no optimizer, or, with a warning, if the
+    bytes are unknown.
     """
     if optimizer is None:
         return None
     try:
         return _traced(optimizer) + _WRAPPED
-    except Exception as error:  # whatever a step of the user's own raises
+    except Exception as error:  # a user's own step may raise anything
         warnings.warn(
             f"what a step of {type(optimizer).__name__} has in use for a while is not "
             f"known, and not counted: {first_line(error)}",
@@ -349,7 +355,7 @@ def _traced(optimizer: torch.optim.Optimizer) -> int:
     with mode, _Counters():
         groups = [_faked_group(mode, group) for group in optimizer.param_groups]
         twin = twin_of(optimizer, groups)
-        twin.step()  # which makes the state
+        twin.step()  # this step makes the state
         parameters = [each for group in groups for each in group["params"]]
         gradients = [each.grad for each in parameters if each.grad is not None]
         state = [each for held in twin.state.values() for each in tensors_in(held)]
@@ -369,7 +375,8 @@ def _faked_group(mode: FakeTensorMode, group: dict[str, Any]) -> dict[str, Any]:
         made.append(fake)
     faked = {**group, "params": made}
     if group.get("foreach", False) is None and group.get("fused") is None:
-        # What it would choose by the types of its parameters, which are others here.
+        # Options that it would choose by the types of its parameters, which differ
+        # here.
         faked["foreach"] = optimizers._default_to_fused_or_foreach(
             [each for each in own if each.requires_grad],
             group.get("differentiable", False),

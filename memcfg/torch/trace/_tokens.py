@@ -1,8 +1,7 @@
 """Tensors that stand for objects in the graphs of steps.
 
-Autograd keeps tensors only, and drops them whenever a step ends, however that is. So
-what stands for an object is a tensor of eight bytes, its number, whose memory holds it:
-both end together.
+Autograd keeps only tensors, and drops them however a step ends. An object is therefore
+represented by a tensor of eight bytes, its number, whose memory keeps the object alive.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ _held: WeakValueDictionary[int, Any] = WeakValueDictionary()
 
 
 class _Memory(bytearray):
-    """The bytes of a token, and the object that has their number."""
+    """The bytes of a token, which keep the object of their number alive."""
 
     held: Any
 
 
 def token_of(held: Any) -> torch.Tensor:
-    """Make a tensor that stands for an object, and holds it."""
+    """Return a tensor that stands for an object and keeps it alive."""
     number = next(_numbers)
     memory = _Memory(number.to_bytes(8, sys.byteorder))
     memory.held = held
@@ -34,5 +33,5 @@ def token_of(held: Any) -> torch.Tensor:
 
 
 def held_by(token: torch.Tensor) -> Any:
-    """Return what a token stands for; None: that has gone, and this is a copy."""
+    """Return the object of a token; None if it is gone and the token is a copy."""
     return _held.get(int(token))

@@ -1,8 +1,8 @@
 """A traced step of PyTorch as a `memcfg.graph.Graph` of storages.
 
-A tensor of the graph is a storage: a view is no op, and who reads it reads what it is a
-view of. Between the forward and the backward ops stands one op that is the user's own:
-it reads the outputs and makes their gradients.
+A tensor of the graph is a storage: a view is no op, and reading a view reads its
+storage. The user's own op lies between the forward and the backward ops: it reads the
+outputs and makes their gradients.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ if TYPE_CHECKING:
 
 Costs = Callable[[fx.Node], tuple[float, int]]
 
-ONCE = "memcfg.once"  # of nodes that are not to be computed again
-RUNS_AS = "memcfg.runs_as"  # of nodes for which a planned step calls another function
-LOSS = "loss"  # the op that is the user's own
+ONCE = "memcfg.once"  # in the metadata of nodes that must not be recomputed
+# in the metadata of nodes for which a planned step calls another function
+RUNS_AS = "memcfg.runs_as"
+LOSS = "loss"  # the user's own op
 UPDATE = "step of the optimizer"  # the op that follows the backward phase, if any
-STALE = "outputs of the pass before"  # a tensor that the end of forward frees
-# Since PyTorch 2.13 a compiled backward lets go of the gradients of outputs that it has
-# read; before, its caller holds them.
+STALE = "outputs of the pass before"  # a tensor that is freed at the end of forward
+# Since PyTorch 2.13, a compiled backward frees gradients of outputs once it has read
+# them; before, its caller holds them.
 _FREES_TANGENTS = hasattr(torch.autograd.Function, "boxed_grads_call")
-ALIGNMENTS = {"cpu": 64, "cuda": 512}  # bytes to which allocators round
+ALIGNMENTS = {"cpu": 64, "cuda": 512}  # bytes that allocators round to
 
 
 def nominal_costs(node: fx.Node) -> tuple[float, int]:
@@ -48,7 +49,7 @@ def nominal_costs(node: fx.Node) -> tuple[float, int]:
 
 
 def _flops(node: fx.Node) -> float:
-    """Count two for each product of a convolution or a matrix product."""
+    """Return the floating-point operations of a convolution or a matrix product."""
     packet = getattr(node.target, "overloadpacket", None)
     made = sum(val.numel() for val in values_of(node))
     read = [values_of(each)[0] for each in node.all_input_nodes if values_of(each)]
@@ -65,7 +66,7 @@ def _flops(node: fx.Node) -> float:
 
 
 def values_of(node: fx.Node) -> list[torch.Tensor]:
-    """List the fake tensors that a node gives."""
+    """Return the fake tensors that a node yields."""
     leaves = tree_leaves(node.meta.get("val"))
     return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
@@ -104,10 +105,11 @@ def _mutates(node: fx.Node) -> bool:
 def _fixed(
     ops: Sequence[Op], keep: Collection[int], shown: Collection[int]
 ) -> tuple[Op, ...]:
-    """Compute nothing again that is held to the end: that frees nothing.
+    """Return ops that are not replayable where recomputing would free nothing.
 
-    What the user is shown is held from when forward ends, beside a second one. What
-    backward gives is what its op made last: beside others, it may be made again.
+    Tensors held to the end gain nothing from recomputing. Outputs for the user are held
+    from the end of forward, so a second copy would exist next to them. An op with a
+    result of backward may be recomputed if it has other results as well.
     """
     held, own = frozenset(keep), frozenset(shown)
     return tuple(
@@ -120,17 +122,17 @@ def _fixed(
 
 
 def _is_kept(node: fx.Node) -> bool:
-    """Return whether a node runs once, in its place among its like."""
+    """Return whether a node runs only once, in the order of nodes with side effects."""
     if ONCE in node.meta or isinstance(node.target, torch._ops.HigherOrderOperator):
         return True
     if not isinstance(node.target, torch._ops.OpOverload):
-        return False  # Python's own, of numbers and tuples
+        return False  # Python functions of numbers and tuples
     known = node.target.namespace in ("aten", "memcfg", "prims")
     return is_random(node) or _mutates(node) or not known
 
 
 def type_of(target: Any) -> str:
-    """Return what a graph calls an op: the same in each process."""
+    """Return the type of an op in a graph, the same in each process."""
     if isinstance(target, torch._ops.OperatorBase):
         return str(target).removesuffix(".default")
     package = str(target.__module__).partition(".")[0]
@@ -138,7 +140,7 @@ def type_of(target: Any) -> str:
 
 
 def module_of(node: fx.Node) -> str:
-    """Return the path of the module that a node is of; empty: not known."""
+    """Return the path of the module of a node; empty if it is not known."""
     for key in ("nn_module_stack", "fwd_nn_module_stack"):
         stack = node.meta.get(key)
         if stack:
@@ -149,7 +151,7 @@ def module_of(node: fx.Node) -> str:
 
 
 def title_of(nodes: Iterable[fx.Node]) -> str:
-    """Return the class of the module that is traced; empty: not known."""
+    """Return the class of the traced module; empty if it is not known."""
     for node in nodes:
         for path, kind in node.meta.get("nn_module_stack", {}).values():
             if re.fullmatch(r"[LG]\['\w+'\]", path):
@@ -162,7 +164,7 @@ class SparseRefusedError(ValueError):
 
 
 def check_dense(graph: fx.Graph) -> None:
-    """Raise SparseRefusedError if something in a graph is sparse."""
+    """Raise SparseRefusedError if a graph has sparse tensors."""
     for node in graph.nodes:
         for value in values_of(node):
             if value.layout is not torch.strided:
@@ -177,24 +179,25 @@ def check_dense(graph: fx.Graph) -> None:
 
 @dataclass
 class Traced:
-    """A graph of storages, and what each of its ops and tensors is in the traced one.
+    """A graph of storages, with the nodes of its ops and tensors in the traced graph.
 
     Parameters
     ----------
     graph : Graph
-        What is planned.
+        The graph to plan.
     nodes : list of fx.Node or None
-        The node of each op; None: the user's own op, and the optimizer's.
+        The node of each op; None for the user's own op and the optimizer's.
     storage_of : dict of fx.Node to int
-        The tensor that a node is or views, or all of several outputs view.
+        The tensor that a node, or all of its outputs, are views of.
     made : list of list of int
         The tensors that the node of each op makes.
     boundary : int or None
         The index of the user's own op.
     sources : list of fx.Node, default []
-        The nodes that no op makes.
+        The inputs and constants, which no op makes.
     states : dict of int to fx.Node, default {}
-        By the index of a random op that can be replayed, its generator's state before.
+        The earlier state of the generator, by the index of each op that can be
+        replayed.
     """
 
     graph: Graph
@@ -206,7 +209,7 @@ class Traced:
     states: dict[int, fx.Node] = field(default_factory=dict)
 
     def unused_states(self, plan: Plan) -> frozenset[int]:
-        """Return the states of random ops that a plan computes once: none is saved."""
+        """Return the unused states of random ops, which a plan computes only once."""
         runs = Counter(each.op for each in plan.actions if isinstance(each, Compute))
         return frozenset(
             self.storage_of[state] for op, state in self.states.items() if runs[op] < 2
@@ -214,32 +217,32 @@ class Traced:
 
 
 class Tracer:
-    """Reads a traced graph: one for forward, or one for forward and backward.
+    """Reads a traced graph of forward, or of forward and backward.
 
     Parameters
     ----------
     source : fx.Graph
-        What PyTorch has traced.
+        The graph that PyTorch traced.
     num_fwd_outputs : int or None
-        How many of its outputs are forward's; None: it has no backward phase.
+        The number of its outputs that are forward's; None if it has no backward phase.
     name : str
         The name of the graph.
     parameters : iterable of int, default ()
-        The places of parameters and buffers among the inputs.
+        The positions of parameters and buffers among the inputs.
     kept_outputs : callable, optional
-        Says of the place of an output whether the user holds it.
+        Returns whether the user holds the output at a position.
     costs : callable, optional
-        Seconds and scratch bytes of a node.
+        Returns the seconds and scratch bytes of a node.
     loss_bytes : int or None, default None
-        What the user's loss needs; None: not known.
+        Bytes that the user's loss needs; None if unknown.
     states : mapping of fx.Node to fx.Node or None, default None
         The states of generators, by the random ops that may be replayed.
     update_bytes : int or None, default None
-        What the step of the optimizer has in use for a while; None: there is none.
+        Temporary bytes of the optimizer's step; None if there is no optimizer.
     stale_bytes : int, default 0
-        Outputs of the pass before, which the end of forward frees.
+        Outputs of the previous pass, which are freed at the end of forward.
     other_losses_bytes : int, default 0
-        What the same loss needs for the outputs of other passes.
+        Bytes that the same loss needs for the outputs of other passes.
     """
 
     def __init__(
@@ -275,10 +278,10 @@ class Tracer:
         self._nodes: list[fx.Node | None] = []
         self._made: list[list[int]] = []
         self._token: int | None = None
-        self._alive: list[torch.Tensor] = []  # so that no storage's key is used twice
+        self._alive: list[torch.Tensor] = []  # keeps keys of storages from being reused
 
     def trace(self) -> Traced:
-        """Make the graph."""
+        """Return the traced graph of storages."""
         outputs = self._outputs()
         fwd = outputs if self._fwd is None else outputs[: self._fwd]
         bwd = [] if self._fwd is None else outputs[self._fwd :]
@@ -338,10 +341,10 @@ class Tracer:
         return list(node.args[0])
 
     def _ordered(self, fwd: Iterable[Any]) -> tuple[list[fx.Node], int]:
-        """Return nodes in order, and the place of the last that forward's outputs need.
+        """Return the nodes in order, and the index of the last that forward needs.
 
-        A view that is an output may stand behind nodes that read gradients of outputs,
-        which are not there yet: these come later.
+        An output that is a view may come after nodes that read gradients of outputs.
+        These do not exist yet in forward, so such nodes are moved to backward.
         """
         order = list(self._source.nodes)
         sources = [node for node in order if node.op in ("placeholder", "get_attr")]
@@ -395,7 +398,7 @@ class Tracer:
             for at, value in enumerate(fresh)
         ]
         single = isinstance(node.meta.get("val"), torch.Tensor)
-        parts = not outputs and len(set(map(_key, values))) == 1  # as `unbind` gives
+        parts = not outputs and len(set(map(_key, values))) == 1  # as for `unbind`
         if single or parts:
             self._storage_of[node] = self._ids[_key(values[0])]
         state = self._states.get(node)
@@ -407,7 +410,7 @@ class Tracer:
         extra = [self._chain()] if kept or state is not None else []
         if kept and self._token is not None:
             inputs.append(self._token)
-        if state is not None:  # which is had in the order of what has effects
+        if state is not None:  # its state is saved in the order of side effects
             inputs.append(self._storage_of[state])
         if extra:
             self._token = extra[0]
@@ -429,13 +432,13 @@ class Tracer:
         )
 
     def _chain(self) -> int:
-        """Make what says that ops with effects run in their order: no bytes."""
+        """Add a tensor of no bytes that keeps ops with side effects in order."""
         name = f"effect:{len(self._tensors)}"
         self._tensors.append(Tensor(name, 0, "activation"))
         return len(self._tensors) - 1
 
     def _end_forward(self, fwd: Iterable[Any]) -> None:
-        """Let go of what a variable of the user's holds until it is set anew."""
+        """Add the op that frees the outputs held by a user's variable until now."""
         if not self._stale_bytes:
             return
         inputs = sorted(self._read(fwd))
@@ -487,7 +490,7 @@ class Tracer:
         return len(self._ops) - 1
 
     def _update(self, bwd: Iterable[Any]) -> None:
-        """Add the optimizer's step, if there is one: it reads what backward gives."""
+        """Add the optimizer's step, if any, which reads the gradients."""
         if self._fwd is None or self._update_bytes is None:
             return
         inputs = sorted(self._read(bwd))
@@ -510,10 +513,10 @@ class Tracer:
         )
 
     def _loss_bytes(self, fwd: Iterable[Any]) -> int:
-        """Return what the user's own loss needs; not known: thrice the kept outputs.
+        """Return the bytes of the user's loss; by default three times the kept outputs.
 
-        Cross entropy has logarithms of probabilities and two gradients at a time. It
-        makes them of all that an output shows, also where several share a storage.
+        Cross entropy has log-probabilities and two gradients in memory at a time. Each
+        output counts in full, even if several share a storage.
         """
         if self._known_loss_bytes is not None:
             return self._known_loss_bytes
