@@ -6,7 +6,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
-from test_terminal import LONG, a_plan, a_report
+from long_names import LONG, a_plan, a_report
 
 from memcfg import nn
 from memcfg.runtime import TimelineEntry

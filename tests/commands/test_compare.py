@@ -475,7 +475,7 @@ def test_a_row_of_dashes_has_its_reason(capsys):
     methods = ("keep_all", "share", "auto", "bptt_mixed")
     words = ["compare", "--networks", "lenet5", "--budgets", "60%,90%"]
     assert main([*words, "--methods", ",".join(methods)]) == 0
-    head, _, reasons = capsys.readouterr().out.partition("keep_all: nothing fits")
+    head, _, reasons = capsys.readouterr().out.partition("keep_all: no plan fits")
     dashed = [line.split()[0] for line in head.splitlines() if "–" in line]
     assert dashed == [*methods]
     for method in methods[1:]:

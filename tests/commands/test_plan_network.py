@@ -358,7 +358,9 @@ def test_a_ladder_is_run(tmp_path, capsys):
     path = tmp_path / "ladder.json"
     assert main([*LADDER, "--run", "--steps", "1", "--output", str(path)]) == 0
     rows = capsys.readouterr().out.splitlines()
-    head = [each for each in README.read_text().splitlines() if each.startswith("| L")]
+    head = [
+        each for each in README.read_text().splitlines() if each.startswith("| Limit")
+    ]
     assert [rows[3].split()] == [each.replace("|", "").split() for each in head]
     ladder = json.loads(path.read_text())
     assert ladder["environment"]["kernels"] == config.logical_device().kernels.name
