@@ -1,4 +1,4 @@
-"""How a model is trained: compiled programs, steps, epochs."""
+"""Training: compiled programs, steps and epochs."""
 
 from __future__ import annotations
 

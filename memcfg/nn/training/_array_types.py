@@ -1,4 +1,4 @@
-"""What the arrays of a step are for, in DL4J's words."""
+"""The purpose of each array of a step, as DL4J's array types."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _WORKING = {
 
 
 class ArrayTypes(NamedTuple):
-    """What tensors are for, and the scratch of ops, by the ops' numbers."""
+    """Array types of the tensors, and of the ops' scratch by op number."""
 
     tensors: dict[int, ArrayType]
     scratch: dict[int, ArrayType]
 
 
 class Visit(NamedTuple):
-    """A layer at work: ops of a schedule that follow one another."""
+    """A run of consecutive ops in a schedule that belong to one layer."""
 
     layer: str
     phase: str
@@ -36,7 +36,7 @@ class Visit(NamedTuple):
 
 
 def visits_of(schedule: Schedule) -> list[Visit]:
-    """Find the visits of a schedule."""
+    """Return the visits of a schedule, in order."""
     visits: list[Visit] = []
     for each in schedule.ops:
         op = schedule.graph.ops[each.op]
@@ -53,10 +53,10 @@ def _joins(op: Op) -> bool:
 
 
 def array_types(schedule: Schedule) -> ArrayTypes:
-    """Say what all that a step makes is for, by who reads it.
+    """Classify everything that a step makes by what reads it.
 
-    What a layer makes is its working memory, unless something outside of its visit
-    reads it.
+    A tensor is its layer's working memory unless an op outside of the visit that
+    makes it reads it.
     """
     graph = schedule.graph
     last = dict.fromkeys(range(len(graph.tensors)), len(schedule.ops))
@@ -83,7 +83,7 @@ def array_types(schedule: Schedule) -> ArrayTypes:
 
 
 def _is_read_forward(graph: Graph, tensor: int, visit: set[int]) -> bool:
-    """Return whether a later visit of the forward phase reads a tensor."""
+    """Return whether another visit of the forward phase reads a tensor."""
     return any(
         graph.ops[i].phase == "forward" and i not in visit
         for i in graph.consumers[tensor]

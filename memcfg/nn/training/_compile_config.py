@@ -1,4 +1,4 @@
-"""The arguments of `compile`, and the modes that it may choose from."""
+"""The arguments of `compile`, as values."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 
 
 class Modes(NamedTuple):
-    """The workspace modes of a model: of training steps, and of everything else."""
+    """The workspace modes of a model's training steps and of its other programs."""
 
     training: WorkspaceMode
     inference: WorkspaceMode
@@ -40,7 +40,7 @@ class Modes(NamedTuple):
     inference_layers: NamedWorkspaces | None = None
 
     def execution(self, kind: str, debug_mode: DebugMode) -> ExecutionMode | None:
-        """Return how programs of a kind are laid out; None: a policy plans them.
+        """Return how programs of a kind are laid out; None if a policy plans them.
 
         A kind is ``train``, ``evaluate`` or ``predict``.
         """
@@ -59,7 +59,7 @@ class Modes(NamedTuple):
 
     @property
     def plans_nothing(self) -> str:
-        """Say why no policy plans anything; empty if one does."""
+        """Return the reason why no policy plans any program; empty if one does."""
         if any(map(self.is_planned, ("train", "predict"))):
             return ""
         return (
@@ -75,9 +75,10 @@ PLANNED = Modes(WorkspaceMode.ENABLED, WorkspaceMode.ENABLED)
 
 @dataclass(frozen=True)
 class CompileConfig:
-    """How a model is trained; `device` is the name of that which has its arena.
+    """How a model is trained.
 
-    `frozen` names the weights that are not, as the layers said when it was compiled.
+    `device` is the name of the device that holds the arena. `frozen` names the weights
+    that were not trainable when the model was compiled.
     """
 
     optimizer: Optimizer
@@ -90,7 +91,7 @@ class CompileConfig:
 
 
 def get_policy(memory: Any) -> Policy:
-    """Return the policy that `compile`'s argument means: an object, a name, or None."""
+    """Return the policy for `compile`'s argument: an object, a name, or None."""
     if memory is None:
         return planning.auto()
     if isinstance(memory, str):
@@ -110,7 +111,7 @@ def get_policy(memory: Any) -> Policy:
 
 
 def get_modes(training: Any, inference: Any, layers: Any, memory: Any) -> Modes:
-    """Return the workspace modes that `compile`'s arguments mean."""
+    """Return the workspace modes for `compile`'s arguments."""
     train = _mode(training, "training_workspace_mode")
     infer = _mode(inference, "inference_workspace_mode")
     modes = Modes(train, infer, *get_layer_workspaces(layers, train, infer))
@@ -123,7 +124,7 @@ def get_modes(training: Any, inference: Any, layers: Any, memory: Any) -> Modes:
 
 
 def get_times(times: Any, modes: Modes) -> str:
-    """Return the times of ops that `compile`'s argument means."""
+    """Return the source of op times for `compile`'s argument."""
     if not isinstance(times, str):
         raise TypeError(f"times is one of {', '.join(TIMES)}, not {times!r}")
     if times not in TIMES:

@@ -1,7 +1,7 @@
-"""Which inputs of a model are indices, and of what tables.
+"""The inputs of a model that hold indices, and the tables that they index.
 
-Owns the way back from an op that looks rows up to the input that holds the indices,
-through ops that keep all elements.
+Follows the indices of each row lookup back to the model input that holds them, through
+ops that keep all elements.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _KEEPING = {
 
 
 def index_tables(spec: TraceSpec) -> dict[str, Table]:
-    """Return the smallest table that an input's elements index, by the input's name.
+    """Return the smallest table that each input's elements index, by input name.
 
-    An input is missing that feeds none, or of which a part does.
+    Inputs that index no table, or only with a part of their elements, are left out.
     """
     network = spec.network
     lookups = any(
@@ -50,7 +50,7 @@ def index_tables(spec: TraceSpec) -> dict[str, Table]:
 
 
 def _sources(graph: Graph, tensor: int) -> set[str]:
-    """Name the inputs whose elements a tensor holds, all of them."""
+    """Return the names of the inputs all of whose elements a tensor holds."""
     result: set[str] = set()
     ahead = [tensor]
     while ahead:

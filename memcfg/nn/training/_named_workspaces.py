@@ -1,4 +1,4 @@
-"""What `compile`'s argument `layer_workspaces` means."""
+"""The interpretation of `compile`'s argument `layer_workspaces`."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _PASSES = ("training", "inference")
 def get_layer_workspaces(
     given: Any, training: WorkspaceMode, inference: WorkspaceMode
 ) -> tuple[NamedWorkspaces | None, NamedWorkspaces | None]:
-    """Return the workspaces that `compile`'s argument names, by pass.
+    """Return the workspaces for training and for inference.
 
-    Managers are read now: what is set in them later changes nothing. Raises TypeError,
-    ValueError and WorkspaceConfigError.
+    Managers are read once, so later changes to them have no effect. Raises TypeError,
+    ValueError and WorkspaceConfigError for arguments that cannot be used.
     """
     if given is None:
         return None, None
@@ -68,7 +68,7 @@ def _read(manager: Any, name: str) -> NamedWorkspaces | None:
 
 
 def _check_together(homes: list[Home]) -> None:
-    """Refuse settings that a planned workspace has no use for, and two of one name."""
+    """Refuse settings that planned workspaces cannot use, and conflicting names."""
     configs: dict[str, WorkspaceConfig | None] = {}
     paths: dict[str, str] = {}
     for name, config in homes:

@@ -1,4 +1,4 @@
-"""What a compiled model minimises and measures, for each of its outputs."""
+"""The losses and metrics of a compiled model, for each of its outputs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = [
 
 
 class Goals(NamedTuple):
-    """The arguments of `compile`, as they were given; losses are no names any more."""
+    """The arguments of `compile` as given, with loss names resolved."""
 
     loss: Any
     loss_weights: Any
@@ -43,7 +43,7 @@ class Goals(NamedTuple):
 
 
 class Term(NamedTuple):
-    """A part of the loss."""
+    """A term of the loss."""
 
     name: str  # in logs
     output: int
@@ -62,28 +62,28 @@ class Gauge(NamedTuple):
 
 @dataclass(frozen=True)
 class Objectives:
-    """Losses and metrics of a network, and what y they call for."""
+    """Losses and metrics of a network, and the targets that they need."""
 
     terms: tuple[Term, ...]
     gauges: tuple[Gauge, ...]
-    targets: Mapping[int, Target]  # by output, in their order
-    several: bool  # whether logs list each loss
+    targets: Mapping[int, Target]  # by output index, ascending
+    several: bool  # whether logs list each loss separately
 
     @cached_property
     def value_count(self) -> int:
-        """How many values a step of training or evaluation returns."""
+        """The number of values that a step of training or evaluation returns."""
         terms = len(self.terms) if self.several else 0
         return 1 + terms + sum(gauge.metric.count for gauge in self.gauges)
 
     def direction(self, name: str) -> str | None:
-        """Return "up" or "down", where a number of the logs is better, or None."""
+        """Return the direction in which a log improves, "up" or "down", or None."""
         if name == "loss" or any(name == term.name for term in self.terms):
             return "down"
         of = [gauge.metric for gauge in self.gauges if gauge.name == name]
         return of[0].direction if of else None
 
     def logs(self, sums: Sequence[Any], samples: int) -> dict[str, float]:
-        """Return the numbers by name, of what steps returned, summed."""
+        """Return the logs by name, from the summed results of steps."""
         logs, end = {"loss": sums[0] / samples}, 1
         if self.several:
             for term in self.terms:
@@ -98,7 +98,7 @@ class Objectives:
 def check_goals(
     loss: Any, loss_weights: Any, metrics: Any, weighted_metrics: Any
 ) -> Goals:
-    """Refuse what is no loss or metric, whatever the network."""
+    """Check losses and metrics as far as possible without a network."""
     if not _flat(loss):
         raise TypeError(
             "a loss is what is minimised, and there is none: say loss='mse', or another"
@@ -124,12 +124,12 @@ def _mapped(loss: Any) -> Any:
 
 
 def resolve(goals: Goals, network: Network) -> Objectives:
-    """Find what the arguments of `compile` mean for a network."""
+    """Resolve the arguments of `compile` for a network."""
     return _Resolution(goals, network).objectives()
 
 
 def warn_of_outputs(objectives: Objectives, network: Network) -> None:
-    """Warn where a loss and the activation of its output do not fit, as Keras does."""
+    """Warn if a loss does not match the activation of its output, as Keras does."""
     names = list(network.gives.names)
     for term in objectives.terms:
         tensor, name = network.outputs[term.output], names[term.output]
@@ -150,13 +150,13 @@ def warn_of_outputs(objectives: Objectives, network: Network) -> None:
 
 
 def _activation(layer: Layer) -> str | None:
-    """Return "softmax" or "sigmoid" if that is what a layer ends with."""
+    """Return "softmax" or "sigmoid" if the layer ends with it, else None."""
     if isinstance(layer, Softmax):
         return "softmax"
     for attribute in (
         "activation",
         "op",
-    ):  # of layers; of functions such as ops.softmax
+    ):  # the latter of functions such as ops.softmax
         kind = getattr(layer, attribute, None)
         if kind in ("softmax", "sigmoid"):
             return str(kind)
@@ -164,7 +164,7 @@ def _activation(layer: Layer) -> str | None:
 
 
 class _Resolution:
-    """The finding of what each output is trained and measured by."""
+    """The resolution of losses and metrics for each output."""
 
     def __init__(self, goals: Goals, network: Network) -> None:
         self._goals = goals
@@ -196,7 +196,7 @@ class _Resolution:
         return result
 
     def _by_output(self, what: str, given: Any) -> list[list[Any]]:
-        """Return what was given for each output; None is nothing."""
+        """Return a list of entries for each output; None stands for no entry."""
         names, count = self._names, len(self._names)
         if isinstance(given, Mapping):
             unknown = [name for name in given if name not in names]
@@ -233,7 +233,7 @@ class _Resolution:
         else:
             flat = list(given) if isinstance(given, list | tuple) else [given]
             count = sum(map(len, losses))
-            if len(flat) == len(losses) != count:  # one of them has no loss
+            if len(flat) == len(losses) != count:  # some output has no loss
                 flat = [each for each, of in zip(flat, losses, strict=True) if of]
             if len(flat) != count:
                 raise ValueError(
@@ -270,7 +270,7 @@ class _Resolution:
         return result
 
     def _note(self, output: int, wanted: Target | None, who: str) -> None:
-        """Note what y an output calls for; all who read it want the same."""
+        """Record the targets that an output needs; all its readers must agree."""
         if wanted is None:
             raise ValueError(
                 f"the metric {who!r} reads what a loss reads, and the output "
@@ -287,14 +287,14 @@ class _Resolution:
             )
 
     def _name(self, name: str) -> str:
-        """Return a name in logs; as in Keras namesakes are numbered."""
+        """Return a unique name for the logs; repeats are numbered, as in Keras."""
         number = self._taken.get(name, 0)
         self._taken[name] = number + 1
         return f"{name}_{number}" if number else name
 
 
 def _flat(given: Any) -> list[Any]:
-    """Return entries of lists and dicts in one list; None is nothing."""
+    """Flatten the entries of lists and dicts; None stands for no entry."""
     if isinstance(given, Mapping):
         given = list(given.values())
     if not isinstance(given, list | tuple):

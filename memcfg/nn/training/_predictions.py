@@ -1,4 +1,4 @@
-"""Where predictions are written to: plain memory, or a workspace of the caller's."""
+"""Arrays for predictions, in plain memory or in a workspace of the caller."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Array = npt.NDArray[np.float32]
 
 
 class Predictions:
-    """The outputs of a model for so many samples; None: nobody knows how many."""
+    """The outputs of a model for a number of samples, or None if it is unknown."""
 
     def __init__(
         self,
@@ -32,7 +32,8 @@ class Predictions:
     ) -> None:
         self._outputs = outputs
         self._workspace = workspace
-        self._pieces: list[list[Array]] = []  # batch by batch, where nobody knows
+        # one array per batch, if the number is unknown
+        self._pieces: list[list[Array]] = []
         self._whole = [] if samples is None else self._make(samples)
         self._end = 0
 
@@ -47,7 +48,7 @@ class Predictions:
         ]
 
     def next_rows(self, size: int) -> list[Array]:
-        """Return what the outputs of the next batch are written to."""
+        """Return the arrays that receive the outputs of the next batch."""
         begin, self._end = self._end, self._end + size
         if self._whole:
             return [array[begin : self._end] for array in self._whole]
@@ -55,7 +56,7 @@ class Predictions:
         return self._pieces[-1]
 
     def arrays(self) -> list[Array]:
-        """Return an array for each output; pieces go when they have been copied."""
+        """Return an array for each output; pieces are freed as they are copied."""
         if self._whole:
             return self._whole
         self._whole, self._end = self._make(self._end), 0
@@ -68,7 +69,7 @@ class Predictions:
 
 
 def check_workspace(workspace: Workspace | None, modes: Modes) -> None:
-    """Refuse a workspace that predictions cannot go into."""
+    """Refuse a workspace that cannot hold predictions."""
     if workspace is None:
         return
     if not isinstance(workspace, Workspace):

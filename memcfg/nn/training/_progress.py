@@ -1,4 +1,4 @@
-"""What a user sees while a model works: a bar, lines, or nothing."""
+"""Progress output of a model: a bar, lines, or nothing."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 __all__ = ["Progress", "check_verbose"]
 
 _BAR = 12  # characters
-_REFRESH_SECONDS = 0.1  # between two updates of a bar
+_REFRESH_SECONDS = 0.1  # minimum time between two updates of a bar
 
 
 def check_verbose(verbose: Any) -> int:
-    """Return 0, 1 or 2; ValueError for what means none of them."""
+    """Return `verbose` as 0, 1 or 2; ValueError for any other value."""
     if isinstance(verbose, str) and verbose == "auto":
         return 1 if sys.stdout.isatty() or in_notebook() else 2
     if verbose not in (0, 1, 2):
@@ -36,12 +36,12 @@ def check_verbose(verbose: Any) -> int:
 
 
 def _whole(width: int) -> Column:
-    """Return a column that is never cut."""
+    """Return a column that is never truncated."""
     return Column(no_wrap=True, min_width=width)
 
 
 def _fitting(parts: Sequence[str], columns: int) -> str:
-    """Join as many parts as fit, and say how many are left out."""
+    """Join as many parts as fit, and state how many are left out."""
     for count in range(len(parts), 0, -1):
         left = len(parts) - count
         text = " - ".join([*parts[:count], f"{left} more"][: count + bool(left)])
@@ -51,14 +51,14 @@ def _fitting(parts: Sequence[str], columns: int) -> str:
 
 
 class _Console(Console):
-    """A console that says that nobody reads it; `rich` would end the program."""
+    """A console that raises BrokenPipeError, where `rich` would exit the program."""
 
     def on_broken_pipe(self) -> None:
         raise
 
 
 class _Bar(RichProgress):
-    """A bar with the time of a step, and below it one line of numbers."""
+    """A progress bar with the time per step, and a line of numbers below it."""
 
     def __init__(self, title: str, total: int | None, wide: int) -> None:
         self.numbers: Sequence[str] = ()
@@ -74,7 +74,7 @@ class _Bar(RichProgress):
         self._left = self.console.width - cell_len(title) - wide - _BAR - 3
 
     def draw(self, done: int, rate: str, numbers: Sequence[str]) -> None:
-        """Show these numbers, next to the bar if they fit there."""
+        """Show the numbers, next to the bar if they fit there."""
         details = " - ".join([rate, *numbers])
         short = cell_len(details) <= self._left
         self.numbers = () if short else numbers
@@ -83,7 +83,7 @@ class _Bar(RichProgress):
         )
 
     def get_renderables(self) -> Iterable[RenderableType]:
-        """Return the bar, and the line of numbers where there is one."""
+        """Return the bar and, if there are any, the line of numbers."""
         yield from super().get_renderables()
         if self.numbers:
             line = _fitting(self.numbers, self.console.width)
@@ -91,7 +91,7 @@ class _Bar(RichProgress):
 
 
 class _Output:
-    """A line in the output of a notebook's cell, which the next one replaces."""
+    """A line in a notebook cell's output that the next line replaces."""
 
     def __init__(self, title: str, total: int | None) -> None:
         from IPython.display import display  # there, since this is a notebook
@@ -101,13 +101,13 @@ class _Output:
         self._handle: Any = display(self._shown(""), raw=True, display_id=True)
 
     def draw(self, done: int, rate: str, numbers: Sequence[str]) -> None:
-        """Show these numbers."""
+        """Show the numbers."""
         steps = f"{done}" if self._total is None else f"{done}/{self._total}"
         line = " - ".join([f"{self._start}{steps}", rate, *numbers])
         self._handle.update(self._shown(line), raw=True)
 
     def stop(self) -> None:
-        """Leave the last line."""
+        """Stop, leaving the last line in place."""
 
     @staticmethod
     def _shown(line: str) -> dict[str, str]:
@@ -115,7 +115,7 @@ class _Output:
 
 
 class Progress:
-    """The progress of one pass over data, drawn or printed; a context manager."""
+    """Context manager that shows the progress of one pass over data."""
 
     def __init__(
         self,
@@ -125,9 +125,9 @@ class Progress:
         logs: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
         self._verbose = verbose
-        self._steps = steps  # None: not known
+        self._steps = steps  # None if unknown
         self._title = title
-        self._logs = logs  # the numbers so far
+        self._logs = logs  # the logs so far
         self._done = 0
         self._started = self._stepped = self._shown = time.perf_counter()
         self._bar: _Bar | _Output | None = None
@@ -153,7 +153,7 @@ class Progress:
             self._bar.stop()
 
     def step(self) -> None:
-        """Tell that a step is done."""
+        """Report that a step is done."""
         self._done += 1
         self._stepped = time.perf_counter()
         if self._bar and self._stepped - self._shown >= _REFRESH_SECONDS:
@@ -161,12 +161,12 @@ class Progress:
             self._draw()
 
     def finish(self, logs: Mapping[str, float]) -> None:
-        """Tell the final numbers, such as those of the epoch and of validation."""
+        """Report the final numbers, such as those of the epoch and its validation."""
         self._logs = lambda: logs
 
     @property
     def _total(self) -> str:
-        """The number of steps; as far as is known."""
+        """The number of steps, or the number so far if the total is unknown."""
         return str(self._done if self._steps is None else self._steps)
 
     def _draw(self) -> None:
@@ -174,7 +174,7 @@ class Progress:
             self._bar.draw(self._done, self._rate(), self._numbers())
 
     def _rate(self) -> str:
-        # Validation comes after the last step and does not count.
+        # The time of validation, after the last step, is not included.
         milliseconds = 1e3 * (self._stepped - self._started) / max(1, self._done)
         return f"{milliseconds:.1f} ms/step"
 

@@ -55,27 +55,27 @@ _KEPT = 12  # programs of a model that stay loaded; they share one arena
 
 
 class _Ready:
-    """A loaded program with views of its inputs and outputs."""
+    """A loaded program and the views of its inputs and outputs."""
 
     __slots__ = ("inputs", "kind", "outputs", "program", "scalar", "size", "weights")
 
     def __init__(self, key: ProgramKey, program: Program) -> None:
         self.kind, self.size, self.weights = key
         self.program = program
-        # Of a planned program alone: the others' buffers go with each step.
+        # Set for planned programs only: an unplanned one frees its buffers each step.
         self.inputs: dict[str, Array] | None = None
         self.outputs: tuple[Array, ...] | None = None
-        self.scalar = False  # whether outputs are numbers, all of them
+        self.scalar = False  # whether all outputs are scalars
 
     def close(self) -> None:
-        """Drop the views, which the frames of an error may keep otherwise."""
+        """Drop the views, which an error's frames could otherwise keep alive."""
         if self.inputs is not None:
             self.inputs.clear()
         self.outputs = None
 
 
 class Session:
-    """The state of a model, and the programs that work on it."""
+    """The state of a model and the programs that use it."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Session:
         gather: WeakMethod[Callable[[], None]],
     ) -> None:
         self._spec = spec
-        self._owner = owner  # what its memory is listed under
+        self._owner = owner  # the name its memory is listed under
         self._policy = policy
         self._times = times
         self._modes = modes
@@ -98,36 +98,37 @@ class Session:
         self._device = device
         self.lock = lock
         self.lent = False  # whether another model has newer values of shared layers
-        self._gather = gather  # takes them back
+        self._gather = gather  # copies the newer values back
         self._superseded = False
-        self._draws = 0  # batches that noise was drawn for outside of training
+        self._draws = 0  # batches outside of training that drew noise
         self._weights = {weight.name: weight for weight in spec.network.weights}
         self.slots = spec.slots
         self._slots = {slot.name: slot for slot in spec.slots}
         self._on_host: dict[str, Floats] = dict(values or {})
-        self._used: dict[ProgramKey, None] = {}  # last used last; not all are loaded
-        self._ready: dict[ProgramKey, _Ready] = {}  # planned ones that have run
-        self._active: _Ready | None = None  # a planned one, if it has run last
-        self._open: _Ready | None = None  # one whose step has not been ended
+        # least recently used first; not all are loaded
+        self._used: dict[ProgramKey, None] = {}
+        self._ready: dict[ProgramKey, _Ready] = {}  # planned programs that have run
+        self._active: _Ready | None = None  # the last program run, if planned
+        self._open: _Ready | None = None  # the program whose step has not ended
         self._lead: ProgramKey | None = None
         self._executor: Executor | None = None
         self._debug_mode = config.get_debug_mode()  # when programs were loaded
-        # The thread that ran the last step: an object, since numbers are used again.
+        # The thread that ran the last step. A reference, since identifiers are reused.
         self._user: ref[threading.Thread] | None = None
         workspace_holders.add(self)
 
-    # What is loaded is the executor's to say: it changes in one act, also when an
-    # interrupt ends a call at the wrong moment.
+    # The executor alone knows what is loaded: it replaces its programs atomically,
+    # so an interrupt cannot leave a second record out of date.
 
     @property
     def _graphs(self) -> dict[ProgramKey, Graph]:
-        """The loaded programs, last used last."""
+        """The graphs of the loaded programs, least recently used first."""
         graphs = {} if self._executor is None else self._executor.sources
         return {key: graphs[key.label] for key in self._used if key.label in graphs}
 
     @property
     def _resident(self) -> Collection[str]:
-        """The names of the state in the arena; the host's values of it are old."""
+        """The names of the state in the arena; host copies of it are out of date."""
         return () if self._executor is None else self._executor.state
 
     @property
@@ -149,13 +150,16 @@ class Session:
 
     @property
     def lead(self) -> ProgramKey | None:
-        """The program that reports speak of: the last training step that was loaded."""
+        """The program that reports describe: the last training step loaded."""
         result = self._lead
         return None if result is None or not self._is_loaded(result) else result
 
     @property
     def executor(self) -> Executor:
-        """The executor; while it has no memory, on the device of that name by now."""
+        """The executor.
+
+        While it has no memory, it moves to the device that its name now refers to.
+        """
         with self.lock.turn():
             if self._executor is None or not self._executor.nbytes:
                 device = device_of(self._spec.name, self._device)
@@ -166,14 +170,14 @@ class Session:
             return self._executor
 
     def use_lock(self, lock: Lock) -> None:
-        """Have the lock of a model that shares layers with this one."""
+        """Use the lock of a model that shares layers with this one."""
         self.lock = lock
         if self._executor is not None:
             self._executor.lock = lock
 
     @property
     def objectives(self) -> Objectives:
-        """What a step minimises and measures; RuntimeError if nothing is compiled."""
+        """The losses and metrics of a step; RuntimeError before `compile`."""
         result = self._spec.objectives
         if result is None:
             raise RuntimeError(
@@ -187,7 +191,7 @@ class Session:
         return self._spec.frozen
 
     def wanted(self, *, labelled: bool = True) -> Wanted:
-        """Say what a batch must be, with y or without."""
+        """Return what a batch must contain, with or without y."""
         return self._labelled if labelled else self._unlabelled
 
     @cached_property
@@ -222,7 +226,7 @@ class Session:
     # Values
 
     def read(self, name: str) -> Floats:
-        """Return a copy of a weight or of optimizer state; weights are drawn by now."""
+        """Return a copy of a value, drawing its initial value if it has none yet."""
         with self.lock.turn():
             if name in self._resident:
                 return np.asarray(self.executor.read_state(name))
@@ -243,13 +247,13 @@ class Session:
         return all(np.isfinite(self.read(name)).all() for name in self._weights)
 
     def values(self) -> dict[str, Floats]:
-        """Return copies of all values, as they are between two steps."""
+        """Return copies of all values, taken between two steps."""
         with self.lock.turn():
             names = dict.fromkeys([*self._weights, *self._on_host, *self._resident])
             return {name: self.read(name) for name in names}
 
     def known_values(self) -> dict[str, Floats]:
-        """Copy all values to the host; weights that were not drawn are not there."""
+        """Copy all values to the host; weights not yet drawn are missing."""
         with self.lock.turn():
             for name in self._resident:
                 self._on_host[name] = self.read(name)
@@ -268,7 +272,7 @@ class Session:
         return values
 
     def _first_value(self, name: str) -> Callable[[], Array]:
-        """Return what makes the value that training starts from."""
+        """Return a function that makes the initial value of a weight or slot."""
         held = self._slots[name] if name in self._slots else self._weights[name]
         return held.first_value
 
@@ -281,7 +285,7 @@ class Session:
             self.close()
 
     def workspaces(self, *, of_this_thread: bool = False) -> list[ModelWorkspace]:
-        """List the workspaces that are kept for the next step; no turn is taken."""
+        """List the workspaces kept for the next step, without taking the lock."""
         executor = self._executor
         kept = {} if executor is None else executor.kept
         if executor is None or not kept:
@@ -291,7 +295,7 @@ class Session:
             is_open = self._is_amid_step()
         elif of_this_thread:
             return []
-        else:  # no other thread goes on in the child of a fork
+        else:  # other threads do not survive a fork
             running = thread is not None and thread.is_alive()
             is_open = running and executor.is_amid_step
         number = None if thread is None else thread.ident
@@ -301,7 +305,7 @@ class Session:
         ]
 
     def _is_amid_step(self) -> bool:
-        """Return whether the running thread is amid a step."""
+        """Return whether the current thread is inside a step."""
         try:
             self.lock.require_no_step()
         except RuntimeError:
@@ -309,7 +313,7 @@ class Session:
         return False
 
     def free_workspaces(self) -> None:
-        """Free what `workspaces` lists; RuntimeError amid a step of this thread."""
+        """Free the kept workspaces; RuntimeError inside a step of this thread."""
         with self.lock.turn():
             self.lock.require_no_step()
             self._end_step()
@@ -317,20 +321,20 @@ class Session:
                 self._executor.free_kept()
 
     def supersede(self) -> None:
-        """Close for good: calls of other threads that still run on this end."""
+        """Close permanently: calls of other threads that still use this raise."""
         with self.lock.turn():
             self._superseded = True
             self.close()
 
     def close(self) -> None:
-        """Free the arena; what is in it is lost."""
+        """Free the arena and lose its values."""
         with self.lock.turn():
             self._drop_programs()
             if self._executor is not None:
                 self._executor.close()
 
     def _drop_programs(self) -> None:
-        """End the last step, and drop views, which point into what is loaded now."""
+        """End the last step and drop all views into the loaded programs."""
         self._end_step()
         ready, self._ready, self._active = self._ready, {}, None
         for each in ready.values():
@@ -345,20 +349,20 @@ class Session:
     # Programs
 
     def require(self, wanted: Sequence[ProgramKey], promised: int = 0) -> None:
-        """Load programs, the most important first, all at once if one is missing."""
+        """Load programs, the most important first; if one is missing, load them all."""
         with self.lock.turn():
             self.lock.require_no_step()
             self._require(wanted, promised)
 
     def _ensure(self, key: ProgramKey) -> None:
-        """Load a program if it is new, or if another thread's call took its place."""
+        """Load a program if it is not loaded, or was evicted by another thread."""
         self._check_current()
         if self._is_current(key):
             self._use(key)
             return
         lead = self.lead
         self._require([key], 0)
-        if lead is not None and self._is_loaded(lead):  # reports speak of it still
+        if lead is not None and self._is_loaded(lead):  # reports still describe it
             self._lead = lead
 
     def _require(self, wanted: Sequence[ProgramKey], promised: int) -> None:
@@ -373,7 +377,7 @@ class Session:
             self._lead = wanted[0]
 
     def _use(self, key: ProgramKey) -> None:
-        """Note that a program was used last."""
+        """Mark a program as the most recently used."""
         self._used.pop(key, None)
         self._used[key] = None
 
@@ -392,7 +396,7 @@ class Session:
             raise refusal
 
     def graph(self, key: ProgramKey) -> Graph:
-        """Return a program's graph as policies are given it, with kernels' scratch."""
+        """Return a program's graph as policies see it, with the kernels' scratch."""
         with self.lock.turn():
             self.lock.require_no_step()
             training = self._training or key.kind == "train"
@@ -406,7 +410,7 @@ class Session:
     def _check_planned(self, key: ProgramKey) -> None:
         if key.kind in self._unplanned:
             mode = self._modes.execution(key.kind, self._debug_mode)
-            assert mode is not None  # it is not planned
+            assert mode is not None  # an unplanned kind has a mode
             raise RuntimeError(
                 f"{key.label!r} has no plan: it runs in workspace mode {mode.name!r}. "
                 "memory_report() says what it takes; compile with mode 'enabled', and "
@@ -425,14 +429,14 @@ class Session:
         return self._spec if training else replace(self._spec, optimizer=None)
 
     def _leaves(self, promised: int) -> bool:
-        """Return whether so many bytes are left as it is."""
+        """Return whether the loaded programs leave `promised` bytes free."""
         left = self.executor.left_bytes if promised else None
         return left is None or left >= promised
 
     def _load(
         self, wanted: Sequence[ProgramKey], training: bool, promised: int
     ) -> None:
-        """Load `wanted` beside what is loaded; alone, if together they do not fit."""
+        """Load `wanted` next to the loaded programs, or alone if they do not fit."""
         others = [key for key in reversed(self._graphs) if key not in wanted]
         lead = self.lead
         if lead in others:
@@ -460,7 +464,7 @@ class Session:
         promised: int,
         began: float,
     ) -> InfeasiblePlanError:
-        """Say what else would do for the program that is refused, if it is planned."""
+        """Return the error with alternatives that fit, if the program is planned."""
         by_label = {key.label: key for key in wanted}
         key = by_label.get(error.program, wanted[0])
         is_known = key.label == error.program or len(wanted) == 1
@@ -499,7 +503,7 @@ class Session:
             self._on_host.pop(name, None)
 
     def memory_report(self, key: ProgramKey, *, verify: bool) -> MemoryReport:
-        """Measure a loaded program; the caller has the lock, and is amid no step."""
+        """Measure a loaded program; the caller holds the lock and is not in a step."""
         self._active = None
         self._user = ref(threading.current_thread())
         return self.executor.memory_report(key.label, verify=verify)
@@ -507,7 +511,7 @@ class Session:
     # Steps
 
     def is_ready(self, kind: str, size: int, weights: tuple[Shape, ...]) -> bool:
-        """Return whether a planned program has run last: `require` would do nothing."""
+        """Return whether the last program run is this planned one, still loaded."""
         result = self._active
         return (
             result is not None
@@ -526,10 +530,11 @@ class Session:
         guard: bool = False,
         results: Sequence[Array] = (),
     ) -> tuple[bool, tuple[Any, ...]]:
-        """Run a program on a batch; copy outputs into `results`, if there are any.
+        """Run a program on a batch, copying its outputs into `results` if given.
 
-        Returns whether it ran to the end: with `guard`, a loss that is not finite stops
-        it. Then, without results, the losses, means, and what metrics add up.
+        Returns whether the program ran to the end; with `guard`, a loss that is not
+        finite stops it. Without `results`, the second value holds the losses, which
+        are means, and the sums of the metrics; with `results`, it is empty.
         """
         counter = None if optimizer is None else optimizer._iterations
         with self.lock.step():
@@ -547,7 +552,7 @@ class Session:
                 ready = self._activate(ProgramKey(kind, batch.size, weights))
             if ready.program.due and _begins_a_window(self._spec.optimizer):
                 ready = self._reconsider(ready)
-            if self._open is not None:  # its end was interrupted
+            if self._open is not None:  # the end of the previous step was interrupted
                 self._end_step()
             try:
                 try:
@@ -567,7 +572,7 @@ class Session:
                 raise
 
     def _activate(self, key: ProgramKey) -> _Ready:
-        """Load a program if need be; the one before frees what it kept for itself."""
+        """Load a program if necessary and prepare it to run."""
         self._active = None
         self._user = ref(threading.current_thread())
         self._ensure(key)
@@ -584,14 +589,14 @@ class Session:
         return ready
 
     def _reconsider(self, ready: _Ready) -> _Ready:
-        """Have the plan judged by what its first steps took, before the next one."""
+        """Let the executor revise the plan from the times of its first steps."""
         key = ProgramKey(ready.kind, ready.size, ready.weights)
         self._drop_programs()
         self.executor.reconsider(key.label)
         return self._activate(key)
 
     def _end_step(self) -> None:
-        """Let go of what a step has bound, and of what it made if it was unplanned."""
+        """Release what a step has bound and, if it is unplanned, its buffers."""
         if self._open is not None:
             self._open.program.finish()
             self._open = None
@@ -613,11 +618,11 @@ class Session:
                     inputs["learning_rate"][...] = optimizer.learning_rate
                 if "step" in inputs:
                     inputs["step"][...] = optimizer._iterations.value
-            elif "step" in inputs:  # of layers that draw whatever the model does
+            elif "step" in inputs:  # read by layers that also draw outside of training
                 inputs["step"][...] = self._draws
                 self._draws += 1
         finally:
-            del inputs  # the frames of an error would keep them
+            del inputs  # an error's frames would keep the views alive
 
     def _collect(self, ready: _Ready, results: Sequence[Array]) -> tuple[Any, ...]:
         found = self._outputs(ready) if ready.outputs is None else ready.outputs
@@ -628,7 +633,7 @@ class Session:
         return tuple(np.array(each) if each.ndim else float(each) for each in found)
 
     def _inputs(self, ready: _Ready) -> dict[str, Array]:
-        """Return views of the inputs that a program reads."""
+        """Return views of the inputs that a program reads, by name."""
         graph = ready.program.graph
         names = [
             tensor.name
@@ -638,7 +643,7 @@ class Session:
         return {name: ready.program.view(name, at_end=False) for name in names}
 
     def _outputs(self, ready: _Ready) -> tuple[Array, ...]:
-        """Return views of what a program computes beside the state."""
+        """Return views of a program's outputs, without the state."""
         graph = ready.program.graph
         kept = graph.keep[: self._spec.count_outputs(ready.kind)]
         return tuple(
@@ -647,9 +652,9 @@ class Session:
 
 
 def _begins_a_window(optimizer: Optimizer | None) -> bool:
-    """Return whether no accumulated gradients wait for an update.
+    """Return whether no accumulated gradients are waiting for an update.
 
-    None: the model has none, so none can wait.
+    Without an optimizer, or without accumulation, none ever are.
     """
     steps = None if optimizer is None else optimizer.gradient_accumulation_steps
     if optimizer is None or steps is None:
@@ -658,7 +663,7 @@ def _begins_a_window(optimizer: Optimizer | None) -> bool:
 
 
 def device_of(model: str, name: str | None) -> Device:
-    """Return a model's device; RuntimeError if it is no longer configured."""
+    """Return a model's device; RuntimeError if it is not configured any more."""
     try:
         return config.logical_device(name)
     except ValueError as error:

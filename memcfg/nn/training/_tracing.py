@@ -1,7 +1,7 @@
-"""From an architecture to the graph of one step: training, evaluation, prediction.
+"""Tracing of an architecture to the graph of a training or inference step.
 
 Every graph of a model lists the same persistent tensors first, weights in Keras's
-order and then the optimizer's state, so that all agree on where they are.
+order and then the optimizer's state, so that all graphs agree on their offsets.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ KINDS = ("train", "evaluate", "predict")
 
 
 class ProgramKey(NamedTuple):
-    """Which program: ``train``, ``evaluate`` or ``predict``, for how many samples."""
+    """The kind of a program, ``train``, ``evaluate`` or ``predict``, and its batch."""
 
     kind: str
     batch_size: int
-    # Of what each array of sample weights has for a sample; one is for all outputs.
+    # Per-sample shapes of the sample weights; a single array serves all outputs.
     weights: tuple[Shape, ...] = ()
 
     @property
     def label(self) -> str:
-        """Its name for people and for the executor."""
+        """The name of the program in messages and for the executor."""
         count = len(self.weights)
         weighted = (f", {count} weights" if count > 1 else ", weighted") * bool(count)
         if any(self.weights):
@@ -70,13 +70,13 @@ class ProgramKey(NamedTuple):
 
 
 def input_names(kind: str, count: int) -> list[str]:
-    """Name the inputs of a kind, such as ``x``, ``x_1``."""
+    """Return names for a number of inputs, such as ``x``, ``x_1``."""
     return [f"{kind}_{i}" if i else kind for i in range(count)]
 
 
 @dataclass(frozen=True)
 class TraceSpec:
-    """What determines a model's graphs, other than the batch size."""
+    """Everything that determines a model's graphs except the batch size."""
 
     name: str
     network: Network
@@ -86,7 +86,7 @@ class TraceSpec:
 
     @cached_property
     def trained(self) -> tuple[Weight, ...]:
-        """The weights that training changes by their gradients."""
+        """The weights that are trained by gradients."""
         return tuple(
             weight
             for weight in self.network.weights
@@ -95,13 +95,13 @@ class TraceSpec:
 
     @cached_property
     def slots(self) -> tuple[Slot, ...]:
-        """The optimizer's state of the weights that are trained."""
+        """The optimizer's state for the trained weights."""
         if self.optimizer is None:
             return ()
         return tuple(self.optimizer.state(list(self.trained)))
 
     def count_outputs(self, kind: str) -> int:
-        """Count what a program computes beside the state; it is kept first."""
+        """Return the number of a program's outputs, which precede the kept state."""
         if kind == "predict":
             return len(self.network.outputs)
         assert self.objectives is not None  # `compile` came first
@@ -111,18 +111,18 @@ class TraceSpec:
 def trace(
     spec: TraceSpec, key: ProgramKey, has: Callable[[str], bool] = lambda _: False
 ) -> Graph:
-    """Trace one program of a model, for a device that `has` kernels of these types."""
+    """Trace a program; `has` reports whether the device has a kernel for an op."""
     return _Trace(spec, key).graph(has)
 
 
 def trace_layers(network: Network) -> None:
-    """Trace the layers as `predict` does, for an error if they cannot be traced."""
+    """Trace the layers as `predict` does, to raise early if that fails."""
     size = network.inputs[0].node.batch_size or 1
     _Trace(TraceSpec("", network), ProgramKey("predict", size))._forward()
 
 
 class _Trace:
-    """The tracing of one program."""
+    """The tracer of one program."""
 
     def __init__(self, spec: TraceSpec, key: ProgramKey) -> None:
         self.spec = spec
@@ -132,7 +132,7 @@ class _Trace:
         self.names = input_names("x", len(network.inputs))
         self.builder = Builder(f"{spec.name}, {key.label}", self._reserved())
         self.builder.training = self.training
-        self.builder.compute_dtype = "float32"  # layers say their own
+        self.builder.compute_dtype = "float32"  # layers set their own
         self.weights: dict[str, int] = {}
         self.state: dict[str, int] = {}
         self.moves: list[tuple[str, int, float]] = []
@@ -147,7 +147,7 @@ class _Trace:
         self._step: int | None = None
 
     def _reserved(self) -> list[str]:
-        """Name the inputs, whatever layers call their ops."""
+        """Declare the inputs under their reserved names."""
         return [
             *self.names,
             *input_names("y", len(self.spec.network.outputs)),
@@ -188,7 +188,7 @@ class _Trace:
         return self._step
 
     def _forward(self) -> list[int]:
-        """Trace the layers in the order in which they were called."""
+        """Trace the layers in call order."""
         network = self.spec.network.of(self.training)
         aliases = {other: self.weights[name] for other, name in network.aliases.items()}
         scope = Scope(
@@ -213,7 +213,7 @@ class _Trace:
         return None if mask is None else self.builder.cast(mask, "float32")
 
     def _loss(self, outputs: Sequence[int]) -> list[int]:
-        """Trace metrics and losses; the number to minimise is the first."""
+        """Trace metrics and losses; the first result is the value to minimise."""
         objectives, batch = self.spec.objectives, self.key.batch_size
         assert objectives is not None  # `compile` came first
         names = input_names("y", len(objectives.targets))
@@ -257,7 +257,7 @@ class _Trace:
         return [total, *(losses if objectives.several else ()), *measured]
 
     def _sample_weights(self, outputs: Sequence[int]) -> dict[int, int]:
-        """Declare the weights of samples; one array is for all outputs."""
+        """Declare the sample weights; a single array serves all outputs."""
         shapes, batch = self.key.weights, self.key.batch_size
         names = input_names("sample_weight", len(shapes))
         result = [
@@ -271,7 +271,7 @@ class _Trace:
     def _masked(
         self, weights: int | None, mask: int | None, *, scaled: bool = False
     ) -> int | None:
-        """Multiply weights by a mask, which is scaled so that its mean is 1, or 0."""
+        """Multiply weights by a mask scaled to a mean of 1 (0 if it is all zeros)."""
         if mask is None:
             return weights
         apply, shape = self.builder.apply, self.builder.shape(mask)
@@ -302,7 +302,7 @@ class _Trace:
         return total
 
     def _penalties(self) -> list[int]:
-        """Trace regularizers, of weights and of activities, a mean over the batch."""
+        """Trace weight regularizers, and activity regularizers as batch means."""
         result = [
             weight.regularizer.trace(self.builder, self.weights[weight.name])
             for weight in self.spec.network.weights
@@ -318,7 +318,7 @@ class _Trace:
         return result
 
     def _updates(self, loss: int) -> list[int]:
-        """Trace backward, the optimizer and the moving averages."""
+        """Trace the backward pass, the optimizer and the moving averages."""
         optimizer = self.spec.optimizer
         if optimizer is None:
             raise RuntimeError("a training program needs an optimizer")
@@ -345,7 +345,7 @@ class _Trace:
         return new + updated
 
     def _move(self) -> list[int]:
-        """Trace the moving averages; a layer called twice moves them twice."""
+        """Trace the moving averages; a layer called twice updates them twice."""
         current: dict[str, int] = {}
         for name, value, momentum in self.moves:
             before = current.get(name, self.weights[name])

@@ -31,7 +31,7 @@ def check_on_nan(on_nan: Any) -> bool:
 
 
 def non_finite(session: Session, loss: float, where: str) -> NonFiniteLossError:
-    """Return what to raise where a guard stopped a step, which changed nothing."""
+    """Return the error for a step that the guard stopped before any update."""
     if session.is_finite():
         text = (
             f"the loss is {loss} in {where}; weights and optimizer are as before that "
@@ -48,7 +48,7 @@ def non_finite(session: Session, loss: float, where: str) -> NonFiniteLossError:
 
 
 class Totals:
-    """Sums over the samples of an epoch."""
+    """Running sums over the samples of an epoch."""
 
     def __init__(self, objectives: Objectives) -> None:
         self._objectives = objectives
@@ -57,7 +57,7 @@ class Totals:
         self._sums: list[Any] = [0.0] * objectives.value_count
 
     def add(self, samples: int, values: tuple[Any, ...]) -> None:
-        """Add one step: its losses, means, and what its metrics add up."""
+        """Add a step's results: its losses, which are means, and its metrics' sums."""
         self._samples += samples
         sums, means = self._sums, self._means
         for i in range(means):
@@ -66,19 +66,19 @@ class Totals:
             sums[i] = sums[i] + values[i]
 
     def logs(self) -> dict[str, float]:
-        """Return the numbers by name; nothing if there were no samples."""
+        """Return the logs by name; empty if there were no samples."""
         if not self._samples:
             return {}
         return self._objectives.logs(self._sums, self._samples)
 
 
 class Trainer:
-    """The loops of a model over its data, and what the last `fit` found."""
+    """The loops of a model over its data, and the outcome of the last `fit`."""
 
     def __init__(self) -> None:
         self.history: History | None = None
         self.stop_training = False
-        self.validates = False  # whether the last `fit` had data held out
+        self.validates = False  # whether the last `fit` had validation data
 
     def fit(
         self,
@@ -93,7 +93,7 @@ class Trainer:
         callbacks: CallbackList,
         history: History,
     ) -> History:
-        """Train for some epochs, or until the data has ended or a user ends it."""
+        """Train for some epochs, or until the data ends or the user stops it."""
         self.history = history
         self.validates = held is not None
         logs: dict[str, float] = {}
@@ -135,7 +135,7 @@ class Trainer:
         verbose: int,
         callbacks: CallbackList,
     ) -> dict[str, float]:
-        """Evaluate data."""
+        """Return the loss and metrics on data."""
         with Progress(verbose, feed.steps) as progress:
             logs = self._pass(session, feed, callbacks, progress).logs()
             progress.finish(logs)
@@ -149,7 +149,7 @@ class Trainer:
         verbose: int,
         callbacks: CallbackList,
     ) -> None:
-        """Predict all samples."""
+        """Predict the outputs of all samples."""
         begin = callbacks.hooks("on_predict_batch_begin")
         end = callbacks.hooks("on_predict_batch_end")
         callbacks("on_predict_begin", {})
@@ -172,10 +172,10 @@ class Trainer:
         guard: bool,
         progress: Progress,
         totals: Totals,
-        of: str,  # which epoch of how many
+        of: str,  # epoch and number of epochs
         callbacks: CallbackList,
     ) -> dict[str, float]:
-        """Run the steps; return the loss of that which was not finite, if any."""
+        """Run the steps; return the non-finite loss that stopped them, if any."""
         optimizer = config.optimizer
         stopper: dict[str, float] = {}
         begin = callbacks.hooks("on_train_batch_begin")

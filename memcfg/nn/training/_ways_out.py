@@ -1,9 +1,9 @@
-"""What would do where a step does not fit: another setting, or a smaller batch.
+"""Alternatives for a step that does not fit: another setting or a smaller batch.
 
-Each figure is that of a plan: with the setting and the limit, or the batch, that are
-named there is a plan. With a byte less, or with one sample more, the policy has none;
-it may have one for a batch that is larger still, if its peaks do not grow with the
-batch. What fails while it is tried never replaces the refusal.
+Each figure is backed by a plan for the named setting and limit, or for the named batch.
+The policy has no plan with one byte less or one sample more. It may still have one for
+an even larger batch if its peak does not grow with the batch. A failure during the
+search never replaces the original error.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 
 __all__ = ["with_ways_out"]
 
-_SECONDS = 8.0  # of processor time that the searches take at most, or
-_TIMES = 4.0  # as many times that of the refused plan, if it is more,
-_MOST = 30.0  # but no more seconds than this
-_PART = 0.5  # of the time that is left, for each setting; batches have the rest
+_SECONDS = 8.0  # processor seconds that the searches may take, or
+_TIMES = 4.0  # this multiple of the refused plan's time if larger,
+_MOST = 30.0  # capped at this many seconds
+_PART = 0.5  # share of the remaining time per setting; batches get the rest
 _LARGER = "larger batches"
 _WHOLE = {"simple_rnn": "SimpleRNN", "gru": "GRU", "lstm": "LSTM"}
 _T = TypeVar("_T")
 
 
 class _Search:
-    """Plans of a program that does not fit, with one thing changed."""
+    """Search for variants of a program that fit, changing one setting at a time."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class _Search:
         self.key = key
         self.promised = promised
         self._end = time.thread_time() + min(max(_SECONDS, _TIMES * seconds), _MOST)
-        if executor.times == "measured":  # each batch size would be measured
+        if executor.times == "measured":  # every batch size would have to be measured
             self._end = -math.inf
         self.has_failed = False  # whether an attempt raised an error
 
@@ -69,12 +69,11 @@ class _Search:
         return time.thread_time() < self._end
 
     def attempt(self, find: Callable[[], _T], part: float = 1.0) -> _T | None:
-        """Return what is found; None, which `has_failed` notes, if that fails.
+        """Return the result of `find`, or None and set `has_failed` if it raises.
 
-        It takes at most a part of the time that is left.
-
-        Layers and policies of users may raise anything for another batch, and a policy
-        that takes too long raises PlanningTimeError.
+        It may use `part` of the remaining time. User-defined layers and policies may
+        raise anything for another batch, and a policy that takes too long raises
+        PlanningTimeError.
         """
         try:
             now = time.thread_time()
@@ -85,12 +84,12 @@ class _Search:
             return None
 
     def smallest_limit(self, policy: Policy) -> int | None:
-        """Return the smallest limit that another policy needs; None: not proven."""
+        """Return the smallest limit that a policy needs; None if it is not proven."""
         graph = self.trace(self.spec, self.key)
         return self.executor.smallest_limit(graph, policy, self.promised)
 
     def limits(self, error: InfeasiblePlanError) -> tuple[dict[str, int], list[str]]:
-        """Return smaller limits by what is set for them, and what is not known."""
+        """Return smaller limits by setting, and the settings not searched."""
         limits: dict[str, int] = {}
         unsearched: list[str] = []
         for setting, other in _settings(self.executor, self.policy):
@@ -115,7 +114,7 @@ class _Search:
         return bool(self.attempt(find))
 
     def _may_fit(self, batch: int) -> bool:
-        """Return whether the lower bound allows it, as far as that is known."""
+        """Return whether the lower bound permits a batch; True if it is unknown."""
 
         def find() -> bool:
             return self.executor.may_fit(self._graph(batch), self.promised)
@@ -132,9 +131,10 @@ class _Search:
         return self.trace(spec, self.key._replace(batch_size=batch))
 
     def batches(self) -> tuple[int, int]:
-        """Return a batch that fits, or 0, and one that does not, in little time.
+        """Return a batch that fits, or 0, and one that does not.
 
-        `auto` takes share's plan if that fits, and nothing is below the bound.
+        Bisects with cheap tests only: `auto` accepts any plan of `share` that fits,
+        and no plan exists below the lower bound.
         """
         low, high = 0, self.key.batch_size
         for plan in (share(),) if _is_auto(self.policy) else ():
@@ -153,10 +153,10 @@ class _Search:
         return low, high
 
     def largest_batch(self, low: int, high: int, guess: int) -> tuple[int, bool]:
-        """Return the largest batch that fits, 0: none does; and whether it is that.
+        """Return the largest batch found to fit, or 0, and whether it is exact.
 
-        Between one that fits and one that does not, first the guess is tried, then its
-        neighbour, then by halves. It is not known where a batch failed that was tried.
+        `low` fits and `high` does not throughout. The guess is tried first, then its
+        neighbour, then bisection. The result is not exact if an attempt raised.
         """
         tried = 0
         while high - low > 1:
@@ -172,21 +172,22 @@ class _Search:
         return low, not self.has_failed
 
     def state_bytes(self) -> int:
-        """Return the bytes of weights and optimizer state, which never leave."""
+        """Return the bytes of weights and optimizer state, always resident."""
         graph = self.trace(self.spec, self.key)
         return sum(graph.tensors[t].nbytes for t in graph.persistent)
 
     def guess(self, error: InfeasiblePlanError) -> int:
-        """Return a batch whose smallest limit is about the limit, were it a line."""
+        """Estimate the batch that just fits, assuming bytes linear in the batch."""
         state = self.state_bytes()
         needed = error.smallest_limit_bytes - error.in_use_bytes - state
         there = (error.limit_bytes or 0) - error.in_use_bytes - state
         return self.key.batch_size * there // max(needed, 1)
 
     def accumulation(self, most: int) -> tuple[tuple[int, int] | None, bool]:
-        """Return steps and the largest batch of the same update; whether none is left.
+        """Return (steps, batch) with the same update as the whole batch, and certainty.
 
-        What accumulates keeps more beside the step, so no larger batch fits.
+        The second value is False if a batch was left untried. No batch above `most`
+        fits, since accumulation keeps additional state.
         """
         self.has_failed = False
         whole = self.key.batch_size
@@ -213,33 +214,33 @@ def with_ways_out(
     promised: int,
     seconds: float,
 ) -> InfeasiblePlanError:
-    """Return a refusal that says what else would do.
+    """Return the error with the alternatives that fit.
 
     Parameters
     ----------
     error : InfeasiblePlanError
-        The refusal.
+        The error to extend.
     executor : Executor
-        That of the model.
+        The executor of the model.
     policy : Policy
-        The model's.
+        The policy of the model.
     trace : callable
         Traces a program of a spec.
     spec : TraceSpec
-        Of the program.
+        The specification of the program.
     key : ProgramKey
         The program.
     promised : int
-        Bytes that others are to have.
+        Bytes that must remain free for others.
     seconds : float
         Processor time that the refused plan took.
 
     Returns
     -------
     InfeasiblePlanError
-        The same, with what was found in a bounded time. An error of a layer or policy
-        for another batch or setting is not raised: what it left unknown is among
-        `unsearched`.
+        The same error with the alternatives found in bounded time. Errors of a layer
+        or policy for another batch or setting are not raised; what they leave open is
+        listed in `unsearched`.
     """
     search = _Search(executor, policy, trace, spec, key, promised, seconds)
     state = search.attempt(search.state_bytes) or 0
@@ -282,7 +283,7 @@ def with_ways_out(
 
 
 def _of_state(error: InfeasiblePlanError, state: int) -> InfeasiblePlanError:
-    """Return a refusal that says that no batch and no policy would do."""
+    """Return the error for weights and optimizer state that alone do not fit."""
     fields = {name: getattr(error, name) for name in error._fields}
     fields["largest_batch"] = 0
     fields["hint"] = (
@@ -293,7 +294,7 @@ def _of_state(error: InfeasiblePlanError, state: int) -> InfeasiblePlanError:
 
 
 def _settings(executor: Executor, policy: Policy) -> list[tuple[str, Policy]]:
-    """List settings that need no other model, by how they are written."""
+    """List settings that leave the model as it is, with their spelling."""
     result: list[tuple[str, Policy]] = []
     before = ""
     if not _is_auto(policy):
@@ -306,14 +307,14 @@ def _settings(executor: Executor, policy: Policy) -> list[tuple[str, Policy]]:
 
 
 class _Spilling:
-    """A policy on a device that spills to the host's memory."""
+    """A policy planned as if the device spilled to host memory."""
 
     def __init__(self, policy: Policy) -> None:
         self.name = policy.name
         self._policy = policy
 
     def __call__(self, graph: Graph, limit_bytes: int | None = None) -> Plan:
-        """Plan as where ``spill_to="host"`` was configured."""
+        """Plan as if ``spill_to="host"`` were configured."""
         known = {tier.name: tier for tier in graph.tiers}
         host = known.get("host", Tier("host", NOMINAL_COPY["host"]))
         graph = replace(graph, tiers=(replace(host, is_stated=True),))

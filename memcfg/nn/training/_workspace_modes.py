@@ -1,4 +1,4 @@
-"""Workspace modes: in which workspaces the tensors of a step lie."""
+"""Workspace modes: the workspaces that hold the tensors of a step."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ __all__ = ["SEPARATE", "SINGLE", "Home", "NamedWorkspaces", "execution_mode"]
 
 
 class Home(NamedTuple):
-    """A workspace by name; None: arrays that have a buffer each."""
+    """A workspace by name; None if each array has a buffer of its own."""
 
     name: str | None
     config: WorkspaceConfig | None
 
 
 class _Piece(NamedTuple):
-    """A tensor, or the scratch of an op, and when it lives in op numbers."""
+    """A tensor or the scratch of an op, with its lifetime in op numbers."""
 
     number: int
     is_scratch: bool
@@ -48,7 +48,7 @@ class _Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class NamedWorkspaces:
-    """A layout by what arrays are for; values can be compared.
+    """A layout by array type; layouts compare by value.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class NamedWorkspaces:
     reuses: bool = True
 
     def __call__(self, schedule: Schedule) -> Placement:
-        """Place all that the ops of a schedule make, and their scratch."""
+        """Place all tensors that the ops of a schedule make, and their scratch."""
         homes = dict(self.homes)
         pieces: defaultdict[Home | None, list[_Piece]] = defaultdict(list)
         for kind, piece in _pieces(schedule):
@@ -87,7 +87,7 @@ class NamedWorkspaces:
         return Placement(tuple(buffers), places[False], places[True], arena)
 
     def _packed(self, lives: list[Life]) -> tuple[list[int], int]:
-        """Return the offsets in a workspace, and its size."""
+        """Return the offsets in a workspace, and its size in bytes."""
         if self.reuses:
             return pack(lives)
         *offsets, end = accumulate((each.nbytes for each in lives), initial=0)
@@ -95,7 +95,7 @@ class NamedWorkspaces:
 
 
 def _buffer(home: Home, nbytes: int) -> Buffer:
-    """Return the arena of a workspace whose arrays need so many bytes."""
+    """Return the arena of a workspace whose arrays need `nbytes` bytes."""
     name, config = str(home.name), home.config
     if config is None:
         return Buffer(nbytes, name, kept=True)
@@ -108,7 +108,7 @@ def _buffer(home: Home, nbytes: int) -> Buffer:
 
 
 def _pieces(schedule: Schedule) -> Iterator[tuple[ArrayType, _Piece]]:
-    """Say of all that a step makes what it is for, and when it lives."""
+    """Return the type and the lifetime of everything that a step makes."""
     kinds = array_types(schedule)
     count = len(schedule.ops)
     ends = dict.fromkeys(range(len(schedule.graph.tensors)), count)
@@ -126,7 +126,7 @@ def _pieces(schedule: Schedule) -> Iterator[tuple[ArrayType, _Piece]]:
             yield kinds.scratch[each.number], _Piece(each.op, True, life)
 
 
-# DL4J's names of workspaces, and what it has in them.
+# DL4J's names of workspaces, and the array types it keeps in them.
 _ITERATION, _WORKING = "WS_ALL_LAYERS_ACT", "WS_LAYER_WORKING_MEM"
 _NAMES = {
     ArrayType.INPUT: _ITERATION,
@@ -157,9 +157,9 @@ def execution_mode(
     layers: NamedWorkspaces | None = None,
     debug_mode: DebugMode = DebugMode.DISABLED,
 ) -> ExecutionMode | None:
-    """Return how programs are laid out; None where a policy plans them.
+    """Return how programs are laid out; None if a policy plans them.
 
-    While workspaces spill or are bypassed, each tensor has a buffer of its own.
+    In the debug modes that spill or bypass workspaces, each tensor has its own buffer.
     """
     result = _MODES[mode]
     if layers is not None:
