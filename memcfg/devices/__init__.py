@@ -1,4 +1,4 @@
-"""Devices: the hardware, and the logical devices that hand out pools and kernels."""
+"""Devices: the hardware, and logical devices with their pools and kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of an op's algorithms is the default: the library's, the fastest, the smallest.
+"""The choice of an op's default algorithm: the library's, the fastest, the smallest.
 
 A choice holds for the process, so that all plans and policies compute the same bits.
 
@@ -20,14 +20,14 @@ __all__ = ["CHOICES", "asked_choice", "choose_fastest"]
 
 CHOICES = ("default", "fastest", "least_scratch")
 _VARIABLE = "MEMCFG_CPU_ALGORITHMS"
-_GAIN = 0.95  # of the default's time; what gains less may be noise
+_GAIN = 0.95  # share of the default's time; a smaller gain may be noise
 
 _lock = Lock("algorithms")
-_chosen: dict[tuple[str, ...], str] = {}  # by machine, op, names; in this process
+_chosen: dict[tuple[str, ...], str] = {}  # by machine, op and names, in this process
 
 
 def asked_choice() -> str:
-    """Return what ``MEMCFG_CPU_ALGORITHMS`` asks for; KernelError if it is odd."""
+    """Return the value of ``MEMCFG_CPU_ALGORITHMS``; KernelError if it is unknown."""
     value = os.environ.get(_VARIABLE, "") or CHOICES[0]
     if value not in CHOICES:
         raise KernelError(
@@ -49,17 +49,17 @@ def choose_fastest(
     names : sequence of str
         The algorithms, the library's choice first.
     machine : sequence of str
-        All that seconds depend on beside the op: processor, library, threads.
+        What the seconds depend on in addition to the op: processor, library, threads.
     op : str
         The op with its attributes and shapes.
     measure : callable
-        Returns the seconds of each; 0 where they cannot be had.
+        Returns the seconds of each; 0 if they cannot be measured.
 
     Returns
     -------
     str
-        One of `names`: the first, unless another takes 5 % less. So it is as well where
-        seconds cannot be had.
+        One of `names`: the first, unless another takes at least 5 % less. The first as
+        well if any seconds cannot be measured.
     """
     key = (*machine, op, *names)
     with _lock.turn():

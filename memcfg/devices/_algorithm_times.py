@@ -1,7 +1,7 @@
-"""How long an op's algorithms take: measured once for a shape, kept on the disk.
+"""The seconds of an op's algorithms, measured once for each shape and kept on disk.
 
-Owns the files. They are by the op, its shapes and attributes, the algorithms, and all
-that seconds depend on beside: the processor, the kernels and their version, threads.
+Owns the files. Their keys are the op, its shapes and attributes, the algorithms, and
+all else that seconds depend on: the processor, the kernels and their version, threads.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ _KEPT = CacheKind(
 
 
 class MeasuredKernel(Protocol):
-    """A kernel that can tell how long a run takes."""
+    """A kernel that can measure how long a run takes."""
 
     @property
     def algorithm(self) -> str:
-        """Its name."""
+        """The name of the algorithm."""
 
     @property
     def scratch_bytes(self) -> int:
         """Bytes of scratch that a run needs."""
 
     def measure(self, pool: Pool) -> float:
-        """Return the seconds of a run, in memory of a pool; 0 if it has not enough."""
+        """Return the seconds of a run in memory of a pool; 0 if that has too little."""
 
 
 class AlgorithmTimes:
-    """The seconds of algorithms on a piece of hardware, by the op."""
+    """The seconds of algorithms on a piece of hardware, by op."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, ...], dict[str, float]] = {}
@@ -60,8 +60,8 @@ class AlgorithmTimes:
     ) -> list[tuple[str, int, float]]:
         """List name, scratch and seconds of an op's kernels.
 
-        They run in memory of the pool, unless they have, or a file for this machine
-        says what they took; 0 seconds where the pool has not the memory.
+        They run in memory of the pool, unless their seconds are known or in a file for
+        this machine. Seconds are 0 if the pool has too little memory.
         """
         names = [each.algorithm for each in kernels]
         key = (describe(*op), *names)
@@ -86,7 +86,7 @@ def describe(
     inputs: Sequence[OperandSpec],
     outputs: Sequence[OperandSpec],
 ) -> str:
-    """Write an op with its attributes and shapes."""
+    """Return an op with its attributes and shapes as text."""
     return repr((op_type, sorted(attributes.items()), [*inputs], [*outputs]))
 
 
@@ -98,7 +98,7 @@ def asks_for_times() -> bool:
 def _kept(
     op: Sequence[str], names: Sequence[str], machine: Sequence[str]
 ) -> dict[str, float]:
-    """Return the seconds in a file, by name; none where it does not say them."""
+    """Return the seconds in a file by name; empty if the file has none."""
     cache = find_file_cache(_KEPT)
     if cache is None:
         return {}
@@ -114,14 +114,14 @@ def _kept(
 def _keep(
     op: Sequence[str], seconds: Mapping[str, float], machine: Sequence[str]
 ) -> None:
-    """Write seconds to a file; those that could not be had are not in it."""
+    """Write seconds to a file, without those that could not be measured."""
     cache = find_file_cache(_KEPT)
     if cache is not None:
         cache.write(digest(__version__, *machine, *op), json.dumps(seconds).encode())
 
 
 def _read(data: bytes | None, names: Sequence[str]) -> dict[str, float] | None:
-    """Return the seconds in a file; None if it does not say any, or others."""
+    """Return the seconds in a file; None if it has none, or those of others."""
     if data is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""What a piece of hardware and a logical device promise, of whichever kind."""
+"""The contract of hardware and of logical devices of any kind."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class OperandSpec:
     shape : tuple of int
         The length of each dimension.
     dtype : str
-        NumPy's name of the element type, such as ``"float32"``.
+        NumPy's name for the element type, such as ``"float32"``.
     """
 
     shape: tuple[int, ...]
@@ -49,7 +49,7 @@ class UnboundKernel(Protocol):
 
     @property
     def algorithm(self) -> str:
-        """Its name, such as ``"onednn"``, ``"direct"`` or ``"reference"``."""
+        """The name, such as ``"onednn"``, ``"direct"`` or ``"reference"``."""
 
     @property
     def scratch_bytes(self) -> int:
@@ -57,15 +57,15 @@ class UnboundKernel(Protocol):
 
     @property
     def kernel(self) -> Kernel | None:
-        """The CPU's native kernel that `run` runs; None where it runs another."""
+        """The native kernel of the CPU that `run` calls, or None if there is none."""
 
     def instruction(self) -> Any:
-        """Return what `compute` of the device's programs takes.
+        """Return the argument for `compute` of the device's programs.
 
         Returns
         -------
         object
-            On a CPU a `Kernel`, or a `CallbackKernel`; elsewhere the device's own.
+            On a CPU, a `Kernel` or a `CallbackKernel`; otherwise a class of the device.
         """
 
     def run(self, addresses: Sequence[int], scratch: int) -> None:
@@ -74,30 +74,30 @@ class UnboundKernel(Protocol):
         Parameters
         ----------
         addresses : sequence of int
-            Where the inputs, then the outputs lie; the caller vouches for them.
+            The addresses of the inputs, then of the outputs, which are not checked.
         scratch : int
-            Where `scratch_bytes` of scratch lie; 0 if there are none.
+            The address of `scratch_bytes` of scratch; 0 if there are none.
 
         Raises
         ------
         KernelError
-            If the kernel failed.
+            If the kernel fails.
         """
 
 
 class Packing(NamedTuple):
-    """How an op reads one of its inputs packed, once for many runs.
+    """A way to run an op with one input packed in advance, once for many runs.
 
     Parameters
     ----------
     operands : tuple of int
-        The inputs that are read to pack: the one that is packed first.
+        The inputs that packing reads, first the one that is packed.
     nbytes : int
-        Its bytes when it is packed.
+        The bytes of the packed input.
     pack : UnboundKernel
-        From those inputs to the packed bytes; it needs no scratch.
+        Packs those inputs; it needs no scratch.
     kernel : UnboundKernel
-        The op itself, with the bits of what `KernelTable.make` returns.
+        The op itself, bit-identical to what `KernelTable.make` returns.
     """
 
     operands: tuple[int, ...]
@@ -107,19 +107,19 @@ class Packing(NamedTuple):
 
     @property
     def operand(self) -> int:
-        """Which input is packed."""
+        """The index of the packed input."""
         return self.operands[0]
 
 
 class KernelTable(Protocol):
-    """Makes a kernel for every type of op."""
+    """A table that makes the kernels of all types of ops."""
 
     @property
     def name(self) -> str:
-        """Which kernels: ``"onednn"``, ``"reference"`` or ``"cuda"``."""
+        """The name of the table: ``"onednn"``, ``"reference"`` or ``"cuda"``."""
 
     def has(self, op_type: str) -> bool:
-        """Say whether there is a kernel of its own for a type, beside its meaning.
+        """Return whether a type has a kernel of its own, other than its definition.
 
         Parameters
         ----------
@@ -148,8 +148,8 @@ class KernelTable(Protocol):
         Returns
         -------
         list of (str, int, float)
-            Name, scratch in bytes and seconds of each, the default first; 0 seconds
-            where they are not known.
+            The name, scratch in bytes and seconds of each, the default first. Seconds
+            are 0 if they are not known.
 
         Raises
         ------
@@ -166,7 +166,8 @@ class KernelTable(Protocol):
     ) -> list[tuple[str, int, float]]:
         """List the algorithms of an op with the seconds that a run takes here.
 
-        They run on zeros in memory of the device's pool, unless that is known.
+        The algorithms run on zeros in memory of the device's pool, unless their seconds
+        are known.
 
         Parameters
         ----------
@@ -176,8 +177,9 @@ class KernelTable(Protocol):
         Returns
         -------
         list of (str, int, float)
-            As `algorithms` returns them; 0 seconds where the pool has not the memory,
-            of tables that only plan, and of an algorithm that is never the default.
+            As `algorithms` returns them. Seconds are 0 if the pool has too little
+            memory, for tables that only plan, and for algorithms that are never the
+            default.
 
         Raises
         ------
@@ -216,7 +218,7 @@ class KernelTable(Protocol):
         outputs: Sequence[OperandSpec],
         algorithm: str | None = None,
     ) -> Packing | None:
-        """Say how an op would read an input packed.
+        """Return how an op can run with a packed input.
 
         Parameters
         ----------
@@ -228,7 +230,7 @@ class KernelTable(Protocol):
         Returns
         -------
         Packing or None
-            None where that would gain nothing.
+            None if packing would gain nothing.
 
         Raises
         ------
@@ -238,47 +240,48 @@ class KernelTable(Protocol):
 
 
 class Device(Protocol):
-    """A logical device: a pool under a limit of its own, queues, and kernels.
+    """A logical device: a pool with a limit of its own, queues, and kernels.
 
-    What runs on it are programs over its memory spaces: the arenas of its pool, and
-    what `tier_memory` returns.
+    It runs programs over its memory spaces: the arenas of its pool, and the memory that
+    `tier_memory` returns.
 
     Attributes
     ----------
     name : str
         Such as ``"/device:CPU:0"``.
     pool : Pool
-        Where all memory of the device comes from.
+        The pool of all memory of the device.
     host_pool : Pool
-        Where arrays lie that wait for the device: `pool` itself where the host can
-        touch it, else memory of the host, which the device's limit does not count.
+        The pool of arrays that wait for the device: `pool` itself if the host can
+        access it, else memory of the host, which the device's limit does not count.
     space : Space
-        What kind of memory the pool hands out; on ``"addresses"`` nothing runs.
+        The kind of memory of the pool; nothing runs on ``"addresses"``.
     tier_kinds : mapping of str to Space
-        The tiers that such devices have, ``"host"`` and ``"file"``.
+        The kinds of tiers that such devices have, ``"host"`` and ``"file"``.
     tiers : mapping of str to Space
-        The spaces that tensors can be swapped to, in the order in which they are taken,
-        and of what kind they are.
+        The tiers that tensors can be swapped to, in order of preference, with their
+        kinds of memory.
     spill : Spill
-        What it was told of them.
+        The user's settings of the tiers.
     tier_limit : TierLimit
-        What programs have reserved of the tiers that have a limit.
+        The reservations of programs in tiers that have a limit.
     codecs : tuple of str
-        What programs can encode tensors with. One of them may need a library that is
-        missing: `MissingDependencyError` says so when it is to be used.
+        The codecs that programs can encode tensors with. If the library of one is
+        missing, using it raises `MissingDependencyError`.
     takes_overflow : bool
-        Whether what an encoding leaves over may go to a tier.
+        Whether tensors that still do not fit after encoding may move to a tier.
     coded_tiers : tuple of str
-        The tiers to which lanes can encode what they copy.
+        The tiers for which lanes can encode the tensors that they copy.
     fallible : bool
-        Whether a kernel can fail, so that programs save the state that they change.
+        Whether a kernel can fail, so that programs must save the state that they
+        change.
     spares_scratch : bool
-        Whether a plan that does not fit may take algorithms of less scratch than the
-        defaults, which are slower and round differently.
+        Whether a plan that does not fit may use algorithms of less scratch than the
+        defaults. They are slower and round differently.
     takes_bfloat16 : bool
-        Whether kernels take bfloat16.
+        Whether kernels accept bfloat16.
     page_bytes : int
-        What the pool's limit counts: pages of so many bytes, or bytes in use if it is
+        The unit of the pool's limit: pages of so many bytes, or bytes in use if it is
         1. An arena has whole pages.
     """
 
@@ -300,7 +303,7 @@ class Device(Protocol):
 
     @property
     def kernels(self) -> KernelTable:
-        """The kernels that run here, or that are planned with; loaded at first need.
+        """The kernels that run here, or that plans are made with, loaded on first use.
 
         Raises
         ------
@@ -309,7 +312,7 @@ class Device(Protocol):
         """
 
     def write(self, arena: Arena, offset: int, array: NDArray[Any]) -> None:
-        """Write an array to an arena, behind what runs.
+        """Write an array to an arena, after the work that is queued.
 
         Parameters
         ----------
@@ -322,21 +325,21 @@ class Device(Protocol):
         """
 
     def read(self, arena: Arena, offset: int, array: NDArray[Any]) -> None:
-        """Read an array from an arena, behind what runs.
+        """Read an array from an arena, after the work that is queued.
 
         Parameters
         ----------
         arena, offset, array : Arena, int, ndarray
-            As `write` takes them; the array takes the bytes.
+            As for `write`; the array receives the bytes.
         """
 
     def zero(self, arena: Arena, offset: int, nbytes: int) -> None:
-        """Write zeros, behind what runs.
+        """Write zeros, after the work that is queued.
 
         Parameters
         ----------
         arena, offset, nbytes : Arena, int, int
-            Where, as for `write`, and how many.
+            The place, as for `write`, and the number of bytes.
         """
 
     def staging(
@@ -347,59 +350,59 @@ class Device(Protocol):
         Parameters
         ----------
         arena, offset : Arena, int
-            Where the operand lies, as for `write`.
+            The place of the operand, as for `write`.
         shape, dtype : tuple of int, str
-            The operand's.
+            The shape and dtype of the operand.
 
         Returns
         -------
         ndarray
-            An array. Where `space` is ``"host"`` it is the operand itself, `write` and
-            `read` of it do nothing, and the arena is kept while it is referred to.
+            An array. If `space` is ``"host"``, it is the operand itself: `write` and
+            `read` of it do nothing, and it keeps the arena alive.
         """
 
     def synchronize(self) -> None:
         """Wait until all queues are done."""
 
     def tier_memory(self, tier: str, nbytes: int, *, tag: str) -> TierSpace:
-        """Take memory of a tier, beside the device's limit.
+        """Allocate memory of a tier, outside of the device's limit.
 
-        On the host's lie copies of the state while it changes, too, which no limit of
-        the tier counts.
+        On the host, copies of the state while it changes are allocated as well; they
+        are outside of the tier's limit.
 
         Parameters
         ----------
         tier : str
             One of `tiers`.
         nbytes : int
-            How much, in bytes.
+            The size in bytes.
         tag : str
-            Who holds it.
+            The holder of the memory.
 
         Raises
         ------
         OSError
             If the disk is full.
         ResourceExhaustedError
-            If the host has not the memory.
+            If the host has too little memory.
         """
 
     def use_spill(self, spill: Spill) -> None:
-        """Send tensors that leave elsewhere from now on.
+        """Send tensors that leave to other places from now on.
 
         Parameters
         ----------
         spill : Spill
-            Where. No program has memory of the device, or of a tier.
+            The places. No program may have memory of the device or of a tier.
         """
         self.spill = spill
         self.tier_limit = TierLimit(self.name, spill)
         self.tiers = spill.of(self.tier_kinds)
 
     def copy_rate(self, tier: str) -> float:
-        """Return how fast lanes copy to a tier and back, whatever they were told.
+        """Return the bandwidth of copies to a tier and back, without any set limit.
 
-        That is measured in memory of the pool and of the tier, unless it is known.
+        It is measured in memory of the pool and of the tier, unless it is known.
 
         Parameters
         ----------
@@ -409,29 +412,30 @@ class Device(Protocol):
         Returns
         -------
         float
-            Bytes a second in the slower direction; 0: there is no room to measure it.
+            Bytes per second in the slower direction; 0 if there is no room to measure
+            it.
         """
 
     def program(self, arena: Arena, tiers: Mapping[str, TierSpace]) -> Any:
         """Make an empty program.
 
-        Its space 0 is the arena, those of the tiers are 1, 2, ...; its queue 0
-        computes, and tier number n has queue 1 + 2n for copies out and 2 + 2n for
-        copies in. The instructions are compute, copy, encode, decode, record, wait,
-        guard and protect, and where `space` is ``"host"`` allocate and free of buffers
-        of the pool (`add_buffer`); operands are (space, offset). It has the methods of
-        the CPU's program; `bind` returns False where it cannot read the host's memory.
+        Space 0 is the arena, and spaces 1, 2, ... are the tiers. Queue 0 computes; tier
+        number n has queue 1 + 2n for copies out and 2 + 2n for copies in. The
+        instructions are compute, copy, encode, decode, record, wait, guard and protect,
+        and if `space` is ``"host"``, allocate and free of buffers of the pool
+        (`add_buffer`). Operands are (space, offset). The methods are those of the CPU's
+        program; `bind` returns False if it cannot read the host's memory.
 
         Parameters
         ----------
         arena : Arena
             Memory of the pool.
         tiers : mapping of str to TierSpace
-            What `tier_memory` returned, by tier.
+            The memory that `tier_memory` returned, by tier.
         """
 
     def describe_kernels(self) -> str:
-        """Return a sentence that says which kernels these are."""
+        """Return a sentence that names the kernels."""
 
 
 class Hardware(Protocol):
@@ -444,16 +448,17 @@ class Hardware(Protocol):
     device_type : str
         Such as ``"CPU"``.
     memory_bytes : int
-        All memory that it has; of a CPU what its control group allows, if that is less.
+        All memory of the hardware; for a CPU, the limit of its control group if that is
+        less.
     space : Space
-        What kind of memory that is; ``"addresses"``: it is simulated.
+        The kind of that memory; ``"addresses"`` if it is simulated.
     bounded : bool
         Whether a device without a limit of its own is limited to `memory_bytes`. A
-        GPU's memory is its own; a CPU's is the machine's, which others use too.
+        GPU's memory is its own; a CPU's is shared with other programs.
     divisible : bool
-        Whether several logical devices can be made of it.
+        Whether several logical devices can be made from it.
     priorities : range or None
-        The priorities of its devices' streams; None where it has no streams.
+        The priorities of its devices' streams; None if it has no streams.
     """
 
     name: str
@@ -465,7 +470,7 @@ class Hardware(Protocol):
     priorities: range | None
 
     def details(self) -> dict[str, Any]:
-        """Return what is known about the hardware, in a new dict."""
+        """Return details of the hardware in a new dict."""
 
     def make(
         self,
@@ -483,16 +488,17 @@ class Hardware(Protocol):
         name : str
             Such as ``"/device:GPU:0"``.
         limit_bytes : int or None
-            The limit of its pool in bytes; None is no limit.
+            The limit of its pool in bytes; None for no limit.
         growth : bool
-            Whether memory is taken as it is needed; False takes the limit at once.
+            Whether memory is allocated as needed; False allocates the whole limit at
+            once.
         priority : int
-            The priority of its streams; 0 where there are none.
+            The priority of its streams; 0 if it has none.
         spill : Spill, default ANYWHERE
-            Where tensors go that leave it.
+            The places for tensors that leave.
 
         Raises
         ------
         ResourceExhaustedError
-            If the device is to take its memory at once and cannot.
+            If the device cannot allocate its memory at once as requested.
         """

@@ -1,4 +1,4 @@
-"""How fast lanes copy to a tier and back: measured once, kept beside ops' seconds."""
+"""The bandwidth of copies to a tier and back, measured once and kept on disk."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ if TYPE_CHECKING:
 # The largest size comes first: copies of 16 MiB stayed in a last-level cache of 32 MiB
 # and ran at 45 GB/s where 64 MiB ran at 8 GB/s. Lanes do not call fsync, so neither
 # does the measurement.
-_SIZES = tuple(1 << power for power in range(26, 19, -1))  # bytes, to 1 MiB: what fits
-_RUNS = 5  # of which the shortest counts
-_ENOUGH = 0.05  # seconds, after which there is no further run
+# bytes, from 64 MiB to 1 MiB; the first that fits is used
+_SIZES = tuple(1 << power for power in range(26, 19, -1))
+_RUNS = 5  # runs, of which the shortest counts
+_ENOUGH = 0.05  # seconds after which no further run begins
 _MOUNTS = Path("/proc/self/mountinfo")
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
 @dataclass(frozen=True)
 class _Copies:
-    """Copies out and in, which are measured as a kernel is: `MeasuredKernel`."""
+    """Copies out and in, measured as if they were a kernel (`MeasuredKernel`)."""
 
     device: Device
     tier: str
@@ -42,7 +43,7 @@ class _Copies:
     scratch_bytes = 0
 
     def measure(self, pool: Pool) -> float:
-        """Return the seconds of a byte, of the slower direction; 0: there is no room.
+        """Return the seconds per byte of the slower direction; 0 if there is no room.
 
         As many bytes are copied as the pool and the tier have room for, up to 64 MiB.
         """
@@ -52,15 +53,16 @@ class _Copies:
                 if limit is None or nbytes <= limit:
                     return self._seconds(pool, nbytes) / nbytes
             except (ResourceExhaustedError, OSError):
-                continue  # such as a full disk, which is told when it is to be used
+                continue  # such as a full disk, which is reported when it is used
             except KernelError:
-                break  # a copy that hangs, and would again
+                break  # a copy that hangs would hang again
         return 0.0
 
     def _seconds(self, pool: Pool, nbytes: int) -> float:
         limit, owner = self.device.tier_limit, _Owner()
         limit.reserve(owner, {self.tier: nbytes})
-        arena = pool.arena(tag="measurement")  # its memory goes with it
+        # frees its memory when it is garbage-collected
+        arena = pool.arena(tag="measurement")
         try:
             arena.grow(nbytes)
             self.device.zero(arena, 0, nbytes)
@@ -77,7 +79,7 @@ class _Copies:
 
 
 class _Owner:
-    """Who reserves bytes of a tier."""
+    """The owner of reserved bytes of a tier."""
 
 
 def copy_rate(
@@ -87,21 +89,23 @@ def copy_rate(
     make: Callable[[Arena, TierSpace], Any],
     machine: Sequence[str] | None = None,
 ) -> float:
-    """Return the bytes a second that lanes copy in the slower direction; 0: no room.
+    """Return the bytes per second that lanes copy in the slower direction, or 0.
 
-    `make` gives an empty program of an arena and memory of the tier, whose lanes keep
-    to no bandwidth. What was measured is known to `times`, and for a machine to files.
+    It is 0 if there is no room. `make` makes an empty program of an arena and memory of
+    the tier, whose lanes have no bandwidth limit. Measurements are kept in `times`, and
+    with `machine` also in files.
     """
     copies = _Copies(device, tier, make)
     op = ("copy", {"tier": tier, "folder": device.spill.at(tier).folder or ""}, (), ())
     if machine is not None:
-        op = ("copy", {"tier": tier}, (), ())  # the machine has the file system
+        # the key of the machine includes the file system
+        op = ("copy", {"tier": tier}, (), ())
     ((_, _, seconds),) = times.rows(op, [copies], device.pool, machine)
     return 1 / seconds if seconds else 0.0
 
 
 def filesystem_of(folder: str) -> str:
-    """Return what tells a folder's file system apart: its type, source and place."""
+    """Return what identifies a folder's file system: mount point, type and source."""
     whole = os.path.realpath(folder)
     result: tuple[str, ...] = ()
     try:
@@ -122,7 +126,7 @@ def filesystem_of(folder: str) -> str:
 
 def _shortest(run: Callable[[], Any]) -> float:
     taken: list[float] = []
-    run()  # which touches memory for the first time
+    run()  # the first touch of memory
     while len(taken) < _RUNS and sum(taken) < _ENOUGH:
         begin = perf_counter()
         run()

@@ -1,7 +1,7 @@
-"""What was found out at some cost, kept on the disk: files that are whole and checked.
+"""A cache on disk for results that took time to find, in files that are verified.
 
-By default they are in folders of ``memcfg`` in the user's folder of caches, as the XDG
-specification has it; a variable of the environment names another one, or is ``none``.
+By default the files are in ``memcfg`` in the user's cache folder, by the XDG
+specification. An environment variable names another folder, or is ``none``.
 """
 
 from __future__ import annotations
@@ -28,23 +28,24 @@ if TYPE_CHECKING:
     from io import BufferedReader
 
 _NONE = "none"
-_told: set[str] = set()  # warnings, in this process
+_told: set[str] = set()  # warnings already given in this process
 
 
 @dataclass(frozen=True)
 class CacheKind:
-    """What a folder keeps.
+    """A kind of cached data.
 
     Parameters
     ----------
     name : str
-        The folder's, and the end of its files' names.
+        The name of the folder, and the suffix of its files.
     variable : str
-        Of the environment, which names another folder.
+        The environment variable that names another folder.
     limit : int
-        Bytes of all files in a folder.
+        The most bytes of all files in a folder.
     loss : str
-        What a warning says when nothing can be kept, with a place for the reason.
+        The text of a warning if nothing can be cached, with a placeholder for the
+        reason.
     """
 
     name: str
@@ -54,24 +55,25 @@ class CacheKind:
 
     @property
     def magic(self) -> bytes:
-        """A file's beginning, before the digest and the data."""
+        """The beginning of a file, before the digest and the data."""
         return f"memcfg {self.name} 1\n".encode()
 
 
 class FileCache:
-    """Data by the digests of what they were made from, in a folder.
+    """A folder of data, by the digests of what they were made from.
 
-    A file has another name until it is whole; one that is damaged is none. The oldest
-    make way where they are more than the limit. What cannot be read or kept is made
-    again, and a folder that cannot be written to is told of once a process; so is a
-    folder or file that others could have written, which is neither read nor written.
+    A file gets its name once it is complete; damaged files are ignored. The oldest
+    files are deleted above the limit. Data that cannot be read or cached must be made
+    again. A folder that cannot be written to causes one warning per process. So does a
+    folder or file that other users could have written, which is neither read nor
+    written.
 
     Parameters
     ----------
     folder : Path
-        Where the files lie; made when the first is written.
+        The folder, which is created with the first file.
     kind : CacheKind
-        What they are.
+        The kind of data.
     """
 
     def __init__(self, folder: Path, kind: CacheKind) -> None:
@@ -79,7 +81,7 @@ class FileCache:
         self.kind = kind
 
     def read(self, key: str) -> bytes | None:
-        """Return data; None if there are none, or not as they were written."""
+        """Return data, or None if there is no intact file."""
         with self._opened(key) as file:
             found = b"" if file is None else file.read(self.kind.limit + 1)
         magic = self.kind.magic
@@ -88,16 +90,16 @@ class FileCache:
         if found[:start] != magic + sha256(data).digest():
             return None
         with suppress(OSError):
-            os.utime(self._path(key))  # it is in use
+            os.utime(self._path(key))  # marks the file as recently used
         return data
 
     def has(self, key: str) -> bool:
-        """Return whether there is a file that may be read, damaged or not."""
+        """Return whether there is a readable file, damaged or not."""
         with self._opened(key) as file:
             return file is not None
 
     def write(self, key: str, data: bytes) -> None:
-        """Keep data, or warn."""
+        """Write data, or warn."""
         try:
             make_private_folder(self.folder)
             if not self._is_private():
@@ -110,7 +112,7 @@ class FileCache:
 
     @contextmanager
     def _opened(self, key: str) -> Iterator[BufferedReader | None]:
-        """Open a file, or give None, with a warning if others could have written it."""
+        """Open a file, or yield None; warn if others could have written it."""
         file = None
         try:
             if self._is_private():
@@ -158,9 +160,9 @@ class FileCache:
 
 
 def find_file_cache(kind: CacheKind) -> FileCache | None:
-    """Return the cache that the environment asks for; None if it asks for none.
+    """Return the cache that the environment selects, or None.
 
-    Nor is there one, but for a warning, where the user has no folder.
+    Returns None, with a warning, also if the user has no cache folder.
     """
     named = os.environ.get(kind.variable, "")
     if named == _NONE:
@@ -168,7 +170,7 @@ def find_file_cache(kind: CacheKind) -> FileCache | None:
     if named:
         return FileCache(Path(named), kind)
     caches = os.environ.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(caches):  # then it does not count
+    if not os.path.isabs(caches):  # a relative path does not count
         caches = os.path.expanduser("~/.cache")
     if not os.path.isabs(caches):
         _warn(kind, "the user has no home directory")
@@ -177,7 +179,7 @@ def find_file_cache(kind: CacheKind) -> FileCache | None:
 
 
 def digest(*parts: str) -> str:
-    """Return the digest of all that something depends on."""
+    """Return the digest of the parts that a result depends on."""
     whole = sha256()
     for part in parts:
         data = part.encode()
@@ -186,7 +188,7 @@ def digest(*parts: str) -> str:
 
 
 def warn_once(text: str) -> None:
-    """Warn, if this process has not yet said the same."""
+    """Warn, unless this process has already given the same warning."""
     if text not in _told:
         _told.add(text)
         warnings.warn(text, RuntimeWarning, stacklevel=outside())

@@ -1,4 +1,4 @@
-"""Variables of the environment that are 0 or 1."""
+"""Environment variables that are 0 or 1."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from memcfg.errors import KernelError
 
 
 def switched_on(variable: str, *, default: bool = False) -> bool:
-    """Return whether a variable is 1; KernelError unless it is 0, 1 or empty."""
+    """Return whether a variable is 1; raise KernelError unless it is 0, 1 or empty."""
     value = os.environ.get(variable, "") or str(int(default))
     if value not in ("0", "1"):
         raise KernelError(f"{variable} is {value!r}; it takes 0 or 1")

@@ -1,4 +1,4 @@
-"""The tiers of a logical device, where tensors go that leave it: how much, how fast."""
+"""The tiers of a logical device, which hold tensors that leave it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
     "TierSpace",
 ]
 
-LANE_TIMEOUT = 300.0  # seconds: disks that wake up take less, and networks, too
+LANE_TIMEOUT = 300.0  # seconds; disks and networks that wake up take less
 
 
 Space: TypeAlias = str
@@ -39,20 +39,19 @@ It has `nbytes`; an `Arena` grows and shrinks."""
 
 @dataclass(frozen=True)
 class SpillPlace:
-    """What a logical device was told of one of its tiers.
+    """The settings of one tier of a logical device.
 
     Parameters
     ----------
     tier : str
-        Its name in plans: ``"host"``, or ``"file"``, with a number from the second file
+        Its name in plans: ``"host"`` or ``"file"``, with a number from the second file
         on.
     folder : str or None, default None
-        Where the file lies; None: where the system keeps temporary ones.
+        The folder of the file; None for the system's folder of temporary files.
     limit_bytes : int or None, default None
-        The most bytes of swapped tensors there at a time; None is no limit.
+        The most bytes of swapped tensors at a time; None for no limit.
     bandwidth : float or None, default None
-        Bytes a second that each of its two lanes copies at most; None: as fast as it
-        can.
+        The most bytes per second that each of its two lanes copies; None for no limit.
     """
 
     tier: str
@@ -63,43 +62,43 @@ class SpillPlace:
 
 @dataclass(frozen=True)
 class Spill:
-    """What a logical device was told of its tiers.
+    """The settings of the tiers of a logical device.
 
     Parameters
     ----------
     places : tuple of SpillPlace, default ()
-        The only ones that there are, in the order in which tensors take them; empty:
-        all that such devices have.
+        The only tiers to use, in order of preference. Empty for all that such devices
+        have.
     timeout : float, default 300.0
-        Seconds after which a copy to or from a file that does not get on is an error;
-        infinity: never.
+        Seconds after which a file copy without progress is an error; infinity for
+        never.
     """
 
     places: tuple[SpillPlace, ...] = ()
     timeout: float = LANE_TIMEOUT
 
     def at(self, tier: str) -> SpillPlace:
-        """Return what was said of a tier.
+        """Return the settings of a tier.
 
         Parameters
         ----------
         tier : str
-            Its name; of one that nobody spoke of nothing was said.
+            Its name; a tier that is not listed has default settings.
         """
         return next((p for p in self.places if p.tier == tier), SpillPlace(tier))
 
     def of(self, tiers: Mapping[str, Space]) -> Mapping[str, Space]:
-        """Return those of a kind of device's tiers that are left.
+        """Return the tiers that a device has under these settings.
 
         Parameters
         ----------
         tiers : mapping of str to Space
-            The kinds that such devices have, ``"host"`` and ``"file"``.
+            The tiers that such devices have, ``"host"`` and ``"file"``.
 
         Returns
         -------
         mapping of str to Space
-            The places, or all.
+            The listed places, or all tiers if none is listed.
         """
         if not self.places:
             return tiers
@@ -112,14 +111,14 @@ ANYWHERE = Spill()
 
 
 class TierLimit:
-    """What programs have reserved of a device's tiers, each under its limit.
+    """The reservations of programs in a device's tiers, each under its limit.
 
     Parameters
     ----------
     device : str
         The device's name.
     spill : Spill
-        What it was told.
+        The settings of its tiers.
     """
 
     def __init__(self, device: str, spill: Spill) -> None:
@@ -133,20 +132,20 @@ class TierLimit:
         self._reserved: WeakKeyDictionary[object, dict[str, int]] = WeakKeyDictionary()
 
     def reserve(self, owner: object, tiers: Mapping[str, int]) -> None:
-        """Have an owner reserve so many bytes of each tier, instead of what it had.
+        """Set the bytes that an owner reserves of each tier, in place of earlier ones.
 
         Parameters
         ----------
         owner : object
-            Who has them, until it reserves none or goes.
+            The owner, until it reserves none or is garbage-collected.
         tiers : mapping of str to int
-            Bytes by tier; of those without a limit nothing is counted.
+            Bytes by tier; tiers without a limit are not counted.
 
         Raises
         ------
         ResourceExhaustedError
-            If others have so much of one that its limit would be exceeded; the owner
-            keeps what it had of all.
+            If the limit of a tier would be exceeded; the owner's earlier reservations
+            remain.
         """
         if not self._limits:
             return

@@ -1,4 +1,4 @@
-"""Devices of addresses without memory, with limits like any other: nothing runs."""
+"""Simulated devices: addresses without memory, under limits, on which nothing runs."""
 
 from __future__ import annotations
 
@@ -34,26 +34,25 @@ class SimulatedDevice(Device):
     limit_bytes : int
         The limit of its pool in bytes.
     growth : bool
-        Whether addresses are taken as they are needed; False takes the whole limit
-        at once.
+        Whether addresses are taken as needed; False takes the whole limit at once.
     priority : int, default 0
         The priority of its streams.
     spill : Spill, default ANYWHERE
-        Where tensors go that leave it.
+        The places for tensors that leave.
     takes_bfloat16 : bool, default True
-        Whether the hardware's kernels do.
+        Whether the hardware's kernels accept bfloat16.
 
     Attributes
     ----------
     priority : int
-        The priority of its streams: kept, and without effect, since nothing runs.
+        The priority of its streams, which has no effect, since nothing runs.
     takes_bfloat16 : bool
-        Whether models in bfloat16 are planned here.
+        Whether models in bfloat16 can be planned.
 
     Raises
     ------
     ResourceExhaustedError
-        If addresses are to be taken at once and the hardware has no more.
+        If addresses are to be taken at once and the hardware has too few.
     """
 
     space: Space = "addresses"
@@ -82,24 +81,24 @@ class SimulatedDevice(Device):
         self.takes_bfloat16 = takes_bfloat16
         self.priority = priority
         self.pool = Pool(addresses, limit=limit_bytes, growth=growth, name=name)
-        self.host_pool = self.pool  # no array can lie there
+        self.host_pool = self.pool  # arrays cannot be at simulated addresses
 
     @cached_property
     def kernels(self) -> KernelTable:
-        """The kernels of this machine's CPU: plans take their scratch from them."""
+        """The kernels of this machine's CPU, which give plans their scratch."""
         return kernel_table()
 
     def write(self, *args: Any, **tag: Any) -> Never:
-        """Raise RuntimeError: nothing runs here."""
+        """Raise RuntimeError, since nothing runs here."""
         raise RuntimeError(f"{self.name} is simulated: it has no memory, nothing runs")
 
     read = zero = staging = tier_memory = copy_rate = program = write
 
     def synchronize(self) -> None:
-        """Do nothing: no queue has work."""
+        """Do nothing, since no queue has work."""
 
     def describe_kernels(self) -> str:
-        """Return that there are no kernels."""
+        """Return a sentence that says there are no kernels."""
         return "none: the device is simulated"
 
     def __repr__(self) -> str:
@@ -107,22 +106,22 @@ class SimulatedDevice(Device):
 
 
 class SimulatedHardware(Hardware):
-    """A physical device that is only said to exist.
+    """A simulated physical device.
 
     Parameters
     ----------
     device_type : str
-        Such as ``"GPU"``. As in TensorFlow, only a GPU is divisible; its priorities are
-        -5 to 0, as on today's CUDA devices.
+        Such as ``"GPU"``. As in TensorFlow, only a GPU is divisible. Its priorities are
+        -5 to 0, as on current CUDA devices.
     index : int
         Its number among the hardware of this type, from 0.
     memory_bytes : int
-        How many bytes of addresses it has.
+        The number of bytes of its addresses.
 
     Attributes
     ----------
     addresses : Resource
-        The addresses of this hardware; all its logical devices share them.
+        The addresses of this hardware, which all its logical devices share.
     """
 
     space: Space = "addresses"
@@ -137,7 +136,7 @@ class SimulatedHardware(Hardware):
         self.addresses: Resource = simulated(memory_bytes, name=self.name)
 
     def details(self) -> dict[str, Any]:
-        """Return the name, the memory in bytes, and that it is simulated."""
+        """Return the name, the memory in bytes, and that the device is simulated."""
         return {
             "device_name": f"simulated {self.device_type}",
             "memory": self.memory_bytes,
@@ -161,5 +160,5 @@ class SimulatedHardware(Hardware):
             growth=growth,
             priority=priority,
             spill=spill,
-            takes_bfloat16=self.device_type != "GPU",  # CUDA's kernels take none
+            takes_bfloat16=self.device_type != "GPU",  # CUDA's kernels do not accept it
         )

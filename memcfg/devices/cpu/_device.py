@@ -35,26 +35,26 @@ if TYPE_CHECKING:
 class CpuDevice(Device):
     """A logical CPU device.
 
-    Several may exist in one process; each has a pool and a limit of its own, all
-    share the cores and the kernels.
+    Several may exist in one process. Each has its own pool and limit; all share the
+    cores and the kernels.
 
     Parameters
     ----------
     name : str
         The device's name, such as ``"/device:CPU:0"``.
     limit_bytes : int or None, default None
-        The limit of its pool in bytes; None is no limit.
+        The limit of its pool in bytes; None for no limit.
     growth : bool, default True
-        Whether memory is taken as it is needed; False takes the whole limit at once.
+        Whether memory is allocated as needed; False allocates the whole limit at once.
     spill : Spill, default ANYWHERE
-        Where tensors go that leave it.
+        The places for tensors that leave.
 
     Raises
     ------
     ResourceExhaustedError
-        If memory is to be taken at once and the machine does not have it.
+        If memory is to be allocated at once and the machine has too little.
     ValueError
-        If memory is to be taken at once and there is no limit.
+        If memory is to be allocated at once and there is no limit.
     """
 
     space: Space = "host"
@@ -79,28 +79,28 @@ class CpuDevice(Device):
         self.pool = self.host_pool = Pool(limit=limit_bytes, growth=growth, name=name)
 
     def use_spill(self, spill: Spill) -> None:
-        """Send what leaves elsewhere, over other lanes, which nobody has measured."""
+        """Send tensors that leave to other places, over lanes not yet measured."""
         super().use_spill(spill)
         self._lanes: dict[tuple[str, str], Lane] = {}  # by tier and direction
         self._copy_times = AlgorithmTimes()
 
     def _folder(self, tier: str) -> str:
-        """Return where the file of a tier lies."""
+        """Return the folder of a tier's file."""
         return self.spill.at(tier).folder or tempfile.gettempdir()
 
     @cached_property
     def kernels(self) -> KernelTable:
-        """The kernels that run here; loaded when first asked for."""
+        """The kernels that run here, loaded on first use."""
         return kernel_table(pool=self.pool)
 
     def write(self, arena: Arena, offset: int, array: NDArray[Any]) -> None:
-        """Copy an array into an arena, unless it lies there."""
+        """Copy an array into an arena, unless it is already there."""
         operand = self.staging(arena, offset, array.shape, array.dtype.str)
         if operand.__array_interface__["data"] != array.__array_interface__["data"]:
             operand[...] = array
 
     def read(self, arena: Arena, offset: int, array: NDArray[Any]) -> None:
-        """Copy an array from an arena, unless it lies there."""
+        """Copy an array from an arena, unless it is already there."""
         operand = self.staging(arena, offset, array.shape, array.dtype.str)
         if operand.__array_interface__["data"] != array.__array_interface__["data"]:
             array[...] = operand
@@ -112,17 +112,17 @@ class CpuDevice(Device):
     def staging(
         self, arena: Arena, offset: int, shape: tuple[int, ...], dtype: str
     ) -> NDArray[Any]:
-        """Return the operand itself, as an array that keeps the arena."""
+        """Return the operand itself, as an array that keeps the arena alive."""
         kind = np.dtype(dtype)
         cells = np.frombuffer(memoryview(arena), np.uint8)
         cells = cells[offset : offset + prod(shape) * kind.itemsize]
         return np.ndarray(shape, kind, cells)
 
     def synchronize(self) -> None:
-        """Do nothing: no program leaves work behind."""
+        """Do nothing: programs leave no work behind when they return."""
 
     def tier_memory(self, tier: str, nbytes: int, *, tag: str) -> Arena | ScratchFile:
-        """Take memory of the host or of the disk."""
+        """Allocate memory of the host or of the disk."""
         if tier != "host":
             return ScratchFile(self._folder(tier), nbytes)
         if self._host is None:
@@ -132,13 +132,14 @@ class CpuDevice(Device):
         return arena
 
     def copy_rate(self, tier: str) -> float:
-        """Measure lanes of their own, once on a machine: of a file by its folder."""
+        """Measure lanes of its own, once per machine; for a file, per file system."""
         place = "" if tier == "host" else filesystem_of(self._folder(tier))
         machine = processor_facts(), place
         timeout = None if tier == "host" else self.spill.timeout
 
         def make(arena: Arena, memory: Arena | ScratchFile) -> Program:
-            lanes = [Lane(None, timeout), Lane(None, timeout)]  # as fast as they can be
+            # without a bandwidth limit
+            lanes = [Lane(None, timeout), Lane(None, timeout)]
             return Program(arena, [memory], lanes)
 
         return copy_rate(self, tier, self._copy_times, make, machine)
@@ -146,17 +147,17 @@ class CpuDevice(Device):
     def program(
         self, arena: Arena, tiers: Mapping[str, Arena | ScratchFile]
     ) -> Program:
-        """Make an empty program; lanes are the device's."""
+        """Make an empty program, which uses the device's lanes."""
         lanes = [(tier, way) for tier in tiers for way in ("out", "in")]
         for lane in lanes:
             if lane not in self._lanes:
-                # Copies within memory end.
+                # Copies within memory always end.
                 timeout = None if lane[0] == "host" else self.spill.timeout
                 self._lanes[lane] = Lane(self.spill.at(lane[0]).bandwidth, timeout)
         return Program(arena, tiers.values(), [self._lanes[lane] for lane in lanes])
 
     def describe_kernels(self) -> str:
-        """Return which kernels run here; KernelError if they cannot be loaded."""
+        """Return a sentence on the kernels; KernelError if they cannot be loaded."""
         if self.kernels.name == "reference":
             return "NumPy (reference)"
         path = find_onednn()
@@ -196,7 +197,7 @@ class CpuHardware(Hardware):
         priority: int,
         spill: Spill = ANYWHERE,
     ) -> CpuDevice:
-        """Make a logical device; its priority is 0."""
+        """Make a logical device, whose priority must be 0."""
         assert priority == 0, "a CPU has no priorities"
         return CpuDevice(name, limit_bytes, growth=growth, spill=spill)
 

@@ -1,4 +1,4 @@
-"""The kernels of the native core, on oneDNN or our own."""
+"""The kernels of the native core, from oneDNN or its own."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _NativeKernel:
-    """A native kernel; addresses come with the program's instruction."""
+    """A native kernel; addresses come with the instruction of a program."""
 
     kernel: Kernel
 
     @property
     def algorithm(self) -> str:
-        """Its name."""
+        """The name of the algorithm."""
         return self.kernel.algorithm
 
     @property
@@ -56,19 +56,19 @@ class _NativeKernel:
         self.kernel.run(addresses, scratch)
 
     def measure(self, pool: Pool) -> float:
-        """Return the seconds of a run, in memory of a pool; 0 if it has not enough."""
+        """Return the seconds of a run in memory of a pool; 0 if that has too little."""
         return measure_runs(self.kernel, pool)
 
 
 class NativeKernels:
-    """Convolutions and matrix products on oneDNN, all else on our own kernels.
+    """Convolutions and matrix products by oneDNN, all other ops by memcfg's kernels.
 
     Parameters
     ----------
     library : OneDNN
         The loaded library.
     pool : Pool or None, default None
-        Where kernels run to be measured; None: nothing is.
+        The pool in which kernels are measured; None to measure nothing.
     """
 
     name = "onednn"
@@ -82,7 +82,7 @@ class NativeKernels:
         self._reference = ReferenceKernels(pool)
 
     def has(self, op_type: str) -> bool:
-        """Say whether there is a native kernel."""
+        """Return whether a type has a native kernel."""
         return has_kernel(op_type)
 
     def algorithms(
@@ -92,10 +92,10 @@ class NativeKernels:
         inputs: Sequence[OperandSpec],
         outputs: Sequence[OperandSpec],
     ) -> list[tuple[str, int, float]]:
-        """List our own, or oneDNN's, and then NumPy's, which is not measured.
+        """List memcfg's and oneDNN's algorithms, then NumPy's, which is not measured.
 
-        The seconds of several are measured if ``MEMCFG_MEASURE`` asks for it. The first
-        is the one that ``MEMCFG_CPU_ALGORITHMS`` chooses.
+        The seconds of several algorithms are measured if ``MEMCFG_MEASURE`` is set. The
+        first is the one that ``MEMCFG_CPU_ALGORITHMS`` chooses.
         """
         op = (op_type, attributes, inputs, outputs)
         found = self._list(*op)
@@ -123,11 +123,11 @@ class NativeKernels:
         inputs: Sequence[OperandSpec],
         outputs: Sequence[OperandSpec],
     ) -> list[tuple[str, int, float]]:
-        """List the algorithms as `algorithms` does, with the seconds that each takes.
+        """List the algorithms as `algorithms` does, with the seconds of each.
 
-        They run in memory of the device's pool, once for a shape on a machine; 0
-        seconds where it has not the memory. NumPy's is measured where it is the only
-        one.
+        They run in memory of the device's pool, once for each shape on a machine.
+        Seconds are 0 if the pool has too little memory. NumPy's algorithm is measured
+        if it is the only one.
         """
         op = (op_type, attributes, inputs, outputs)
         rows = self._rows(*op)
@@ -144,7 +144,7 @@ class NativeKernels:
         *,
         defaults: bool = False,
     ) -> list[tuple[str, int, float]]:
-        """List the native algorithms with their seconds, or those for defaults."""
+        """List native algorithms with seconds, all or those fit to be defaults."""
         op = (op_type, attributes, inputs, outputs)
         result = _for_defaults(self._list(*op)) if defaults else self._list(*op)
         if self._pool is None or not result:
@@ -154,7 +154,7 @@ class NativeKernels:
 
     @property
     def _machine(self) -> tuple[str, ...]:
-        """All that seconds depend on beside the op."""
+        """What seconds depend on in addition to the op."""
         return processor_facts(), self._library.version, str(get_num_threads())
 
     def make(
@@ -165,9 +165,9 @@ class NativeKernels:
         outputs: Sequence[OperandSpec],
         algorithm: str | None = None,
     ) -> UnboundKernel:
-        """Make the kernel of one op; KernelError if it cannot take the operands.
+        """Make the kernel of one op; KernelError if it does not accept the operands.
 
-        A user's op without a native kernel runs as it is meant, in NumPy.
+        A user's op without a native kernel runs its definition in NumPy.
         """
         op = (op_type, attributes, inputs, outputs)
         if algorithm == self._reference.name or not _is_native(op_type):
@@ -184,7 +184,7 @@ class NativeKernels:
         outputs: Sequence[OperandSpec],
         algorithm: str | None = None,
     ) -> Packing | None:
-        """Return oneDNN's packing of a kernel, where it pays."""
+        """Return oneDNN's packing of a kernel, if it pays."""
         if algorithm == self._reference.name or not has_kernel(op_type):
             return None
         if algorithm is None:
@@ -206,7 +206,7 @@ class NativeKernels:
         inputs: Sequence[OperandSpec],
         outputs: Sequence[OperandSpec],
     ) -> str | None:
-        """Return the algorithm of an op for which none is named; None: oneDNN's."""
+        """Return the algorithm of an op if none is named; None for oneDNN's choice."""
         if self._choice == "default":
             return None
         op = (op_type, attributes, inputs, outputs)
@@ -215,7 +215,8 @@ class NativeKernels:
             return None
         if self._choice == "least_scratch":
             return min(rows, key=lambda row: row[1])[0]
-        if self._pool is None:  # nothing runs here: not for others to go by
+        # a table that only plans must not record choices for others
+        if self._pool is None:
             return None
 
         def measure() -> list[float]:
@@ -231,7 +232,7 @@ class NativeKernels:
         inputs: Sequence[OperandSpec],
         outputs: Sequence[OperandSpec],
     ) -> list[tuple[str, int]]:
-        """List name and scratch of native algorithms; nothing is compiled for it."""
+        """List the name and scratch of native algorithms without compiling anything."""
         if not _is_native(op_type):
             return []
         numbers = _numbers(op_type, attributes)
@@ -253,11 +254,11 @@ class NativeKernels:
         )
 
 
-_warned: set[str] = set()  # of bfloat16, once a process
+_warned: set[str] = set()  # so that a process is warned of bfloat16 once
 
 
 def _warn_of_bfloat16(library: OneDNN, operands: Sequence[OperandSpec]) -> None:
-    """Say once that bfloat16 makes nothing faster on this processor."""
+    """Warn once if bfloat16 is not faster on this processor."""
     if _warned or all(each.dtype != "bfloat16" for each in operands):
         return
     _warned.add("bfloat16")
@@ -276,9 +277,9 @@ def _warn_of_bfloat16(library: OneDNN, operands: Sequence[OperandSpec]) -> None:
 
 
 def _for_defaults(rows: list[tuple[str, int]]) -> list[tuple[str, int]]:
-    """List what a default may be: policies that weigh no scratch take it.
+    """List the algorithms that may be defaults, which policies blind to scratch use.
 
-    So none whose scratch grows with the batch.
+    Those whose scratch grows with the batch are left out.
     """
     return [row for row in rows if row[0] != "im2col" and "/" not in row[0]]
 
@@ -293,7 +294,7 @@ def _is_native(op_type: str) -> bool:
 
 
 def _numbers(op_type: str, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the attributes as native kernels take them; KernelError if they cannot."""
+    """Return the attributes for native kernels; KernelError if they do not fit."""
     try:
         return ops.op_type(op_type).kernel_attributes(attributes)
     except GraphError as error:

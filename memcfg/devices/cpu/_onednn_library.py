@@ -1,6 +1,6 @@
-"""Where oneDNN's library lies: where a variable says, else where its package put it.
+"""The path of oneDNN's library: named by a variable, or that of its package.
 
-The system's directories are not searched: they may have one of another build.
+The system's directories are not searched, since they may contain another build.
 """
 
 from __future__ import annotations

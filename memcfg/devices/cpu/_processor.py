@@ -1,4 +1,4 @@
-"""What processor this machine has."""
+"""The processor of this machine."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _FACTS = re.compile(
 
 
 def processor_facts() -> str:
-    """Return what tells processors apart whose kernels take other times."""
+    """Return what identifies processors with the same kernel times."""
     first = _read().partition("\n\n")[0]
     isa = os.environ.get("ONEDNN_MAX_CPU_ISA", "")
     return "\n".join([platform.machine(), isa, *_FACTS.findall(first)])
 
 
 def processor_name() -> str:
-    """Return its name as the system tells it."""
+    """Return the name of the processor as the system reports it."""
     match = _MODEL.search(_read())
     return match[1] if match else platform.processor() or platform.machine() or "CPU"
 

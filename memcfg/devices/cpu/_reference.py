@@ -1,6 +1,6 @@
-"""The NumPy reference as a table of kernels: each runs what its op type means.
+"""The NumPy reference as a table of kernels, each of which runs an op's definition.
 
-They are the oracle of all other kernels, so they are plain. Their temporaries lie in
+They are the oracle of all other kernels, and therefore simple. Their temporaries are on
 the heap, outside of the pool; every other promise holds.
 """
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _ReferenceKernel:
-    """What an op type means, with an op's attributes and shapes."""
+    """The definition of an op type, with an op's attributes and shapes."""
 
     function: Meaning
     attributes: Mapping[str, Any]
@@ -43,15 +43,15 @@ class _ReferenceKernel:
 
     @property
     def dtypes(self) -> tuple[str, ...]:
-        """Those of its operands."""
+        """The specs of its operands."""
         return tuple(spec.dtype for spec in (*self.inputs, *self.outputs))
 
     @property
     def kernel(self) -> None:
-        """Return None: it runs Python."""
+        """Return None, as it runs Python code."""
 
     def instruction(self) -> CallbackKernel:
-        """Return a callback, which is given the addresses of the operands."""
+        """Return a callback that takes the addresses of the operands."""
         return CallbackKernel(
             _Operands(self),
             [spec.nbytes for spec in self.inputs],
@@ -64,7 +64,7 @@ class _ReferenceKernel:
         _Operands(self)(*addresses)
 
     def measure(self, pool: Pool) -> float:
-        """Return the seconds of a run, in memory of a pool; 0 if it has not enough."""
+        """Return the seconds of a run in memory of a pool; 0 if that has too little."""
         sizes = [spec.nbytes for spec in (*self.inputs, *self.outputs)]
         return measure_instruction(self.instruction(), sizes, 0, pool)
 
@@ -91,12 +91,12 @@ class _Operands:
 
 
 class ReferenceKernels:
-    """Every op on plain NumPy: slow, simple, and what the others are tested against.
+    """All ops in plain NumPy: slow, simple, and the oracle of other kernels.
 
     Parameters
     ----------
     pool : Pool or None, default None
-        Where kernels run to be measured; None: nothing is.
+        The pool in which kernels are measured; None to measure nothing.
     """
 
     name = "reference"
@@ -106,7 +106,7 @@ class ReferenceKernels:
         self._times = AlgorithmTimes()
 
     def has(self, op_type: str) -> bool:
-        """Deny it: all of them are the meanings."""
+        """Return False, as all kernels here are definitions."""
         del op_type
         return False
 
@@ -117,7 +117,7 @@ class ReferenceKernels:
         inputs: Sequence[OperandSpec],
         outputs: Sequence[OperandSpec],
     ) -> list[tuple[str, int, float]]:
-        """List the only one."""
+        """List the only algorithm."""
         made = self.make(op_type, attributes, inputs, outputs)
         return [(made.algorithm, made.scratch_bytes, 0.0)]
 
@@ -128,7 +128,7 @@ class ReferenceKernels:
         inputs: Sequence[OperandSpec],
         outputs: Sequence[OperandSpec],
     ) -> list[tuple[str, int, float]]:
-        """List the only one, with its seconds; 0 where the pool has not the memory."""
+        """List the only algorithm; seconds are 0 if the pool has too little memory."""
         op = (op_type, attributes, inputs, outputs)
         if self._pool is None:
             return self.algorithms(*op)
@@ -143,7 +143,7 @@ class ReferenceKernels:
         outputs: Sequence[OperandSpec],
         algorithm: str | None = None,
     ) -> _ReferenceKernel:
-        """Make the kernel of one op; KernelError for an unknown type."""
+        """Make the kernel of one op; raise KernelError for an unknown type."""
         if algorithm not in (None, self.name):
             raise KernelError(f"{op_type!r} has no algorithm {algorithm!r}")
         try:
@@ -162,7 +162,7 @@ class ReferenceKernels:
         outputs: Sequence[OperandSpec],
         algorithm: str | None = None,
     ) -> None:
-        """Return None: NumPy reads arrays as they are."""
+        """Return None, as NumPy reads arrays as they are."""
 
 
 def _arrays_at(
@@ -183,6 +183,6 @@ def _run(
     inputs: list[NDArray[Any]],
     outputs: list[NDArray[Any]],
 ) -> None:
-    # As in C++, a NaN or an overflow is a value; the loss's guard tells the user.
+    # As in C++, a NaN or an overflow is a value; the guard of the loss reports it.
     with np.errstate(all="ignore"):
         run_meaning(kernel.function, kernel.attributes, inputs, outputs, kernel.dtypes)

@@ -1,4 +1,4 @@
-"""How long a kernel takes on the CPU, measured in memory of a pool."""
+"""Measurement of a kernel's seconds on the CPU, in memory of a pool."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from memcfg._core import Arena, CallbackKernel, Kernel
     from memcfg.memory import Pool
 
-_RUNS = 5  # of which the shortest counts
-_ENOUGH = 0.05  # seconds, after which there is no further run
+_RUNS = 5  # runs, of which the shortest counts
+_ENOUGH = 0.05  # seconds after which no further run begins
 
 
 def measure_runs(kernel: Kernel, pool: Pool) -> float:
-    """Return the seconds of a run on zeros; 0 if the pool has not the memory."""
+    """Return the seconds of a run on zeros; 0 if the pool has too little memory."""
     sizes = [nbytes for nbytes, _ in kernel.operands]
     return measure_instruction(kernel, sizes, kernel.scratch_bytes, pool)
 
@@ -34,13 +34,14 @@ def measure_instruction(
     scratch_bytes: int,
     pool: Pool,
 ) -> float:
-    """Return the same of what `compute` of a program takes, on operands of these sizes.
+    """Return the same for an argument of a program's `compute`, by operand sizes.
 
-    It runs in a program, as it does in a step: once, then up to five times.
+    It runs in a program, as in a step: once, then up to five times.
     """
     lines = [align_up(nbytes) for nbytes in (*sizes, scratch_bytes)]
     *places, scratch, end = accumulate(lines, initial=0)
-    arena = pool.arena(tag="measurement")  # its memory goes with it
+    # frees its memory when it is garbage-collected
+    arena = pool.arena(tag="measurement")
     try:
         arena.grow(end)
     except ResourceExhaustedError:
@@ -52,13 +53,13 @@ def measure_instruction(
 
 
 def _touch(arena: Arena) -> None:
-    """Write zeros: pages that nobody has written would all be one in the cache."""
+    """Write zeros, as pages never written to would all share one page of the cache."""
     np.frombuffer(memoryview(arena), np.uint8)[:] = 0
 
 
 def _shortest(program: Program) -> float:
     taken: list[float] = []
-    program.run()  # what is run first is brought to the caches
+    program.run()  # a first run fills the caches
     while len(taken) < _RUNS and sum(taken) < _ENOUGH:
         begin = perf_counter()
         program.run()

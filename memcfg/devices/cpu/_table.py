@@ -1,4 +1,4 @@
-"""Which kernels a CPU uses: oneDNN and our own, or the NumPy reference."""
+"""The choice of a CPU's kernels: oneDNN with memcfg's own, or the NumPy reference."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ _CHOICES = ("auto", "onednn", "reference")
 
 
 def kernel_table(name: str | None = None, *, pool: Pool | None = None) -> KernelTable:
-    """Return the kernels that are asked for.
+    """Return the requested table of kernels.
 
     Parameters
     ----------
     name : {"auto", "onednn", "reference"}, optional
-        Which; by default what ``MEMCFG_KERNELS`` says, or ``"auto"``.
+        The table; by default the value of ``MEMCFG_KERNELS``, or ``"auto"``.
     pool : Pool or None, default None
-        Where kernels run to be measured; None: nothing is.
+        The pool in which kernels are measured; None to measure nothing.
 
     Returns
     -------
     KernelTable
-        oneDNN with our own kernels, or the NumPy reference.
+        oneDNN with memcfg's own kernels, or the NumPy reference.
 
     Raises
     ------
     KernelError
-        If the name or the variable is another than ``auto``, ``onednn`` or
-        ``reference``, or the library that it requires, or that
-        ``MEMCFG_ONEDNN_LIBRARY`` names, cannot be loaded; or ``MEMCFG_MEASURE`` is
-        neither ``0`` nor ``1``.
+        If the name or the variable is not ``auto``, ``onednn`` or ``reference``; if the
+        library that it requires, or that ``MEMCFG_ONEDNN_LIBRARY`` names, cannot be
+        loaded; or if ``MEMCFG_MEASURE`` is neither ``0`` nor ``1``.
     MissingDependencyError
         If oneDNN is required and not found.
 
     Warns
     -----
     RuntimeWarning
-        If the choice is ``auto`` and oneDNN is not there: the reference is slow.
+        If the choice is ``auto`` and oneDNN is not installed, since the reference is
+        slow.
     """
     choice = name or os.environ.get(_VARIABLE, "") or "auto"
     if choice not in _CHOICES:
