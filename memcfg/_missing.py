@@ -32,10 +32,16 @@ def by_name(rows: Mapping[str, str]) -> dict[str, str]:
 
 
 def instead(table: Mapping[str, str], name: str) -> str | None:
-    """Return what a table says to do instead of a name, or of one like it."""
+    """Return what a table says to do instead of a name, or of one like it.
+
+    A pattern in lower case matches only such names: a misspelt class is no function.
+    """
     if name in table:
         return table[name]
-    return next((why for each, why in table.items() if fnmatchcase(name, each)), None)
+    for each, why in table.items():
+        if fnmatchcase(name, each) and (name.islower() or not each.islower()):
+            return why
+    return None
 
 
 def _imports(frame: FrameType) -> bool:

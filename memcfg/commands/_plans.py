@@ -93,7 +93,7 @@ def add_plan(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="SIZE",
         help=(
             "memory limit, such as 4194304, 4MiB, or 50%% of the peak of share; "
-            "without it each method plans its lowest peak"
+            "without it each method plans its lowest peak, and auto its least time"
         ),
     )
     parser.add_argument(

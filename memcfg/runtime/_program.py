@@ -101,7 +101,9 @@ class Program:
         # By the index of an op's action: buffers that it takes first, and frees last.
         self._begins: dict[int, list[int]] = defaultdict(list)
         self._ends: dict[int | None, list[int]] = defaultdict(list)
-        self._begun = self._ran = False  # of a step in buffers
+        # Of a step in buffers: begun, run, and run to its end, so that all buffers are
+        # freed but those that live until then.
+        self._begun = self._ran = self._whole = False
         self._holds = (
             False  # whether it may have buffers that are kept for the next step
         )
@@ -216,6 +218,7 @@ class Program:
             for (_, at_end), (offset, array) in self._staged.items():
                 if at_end:
                     self.device.read(self.arena, offset, array)
+            self._whole = ended
             if timed and ended:
                 self._note(time.perf_counter() - began)
         except BaseException:
@@ -402,10 +405,11 @@ class Program:
             name = next(iter(bound))
             self._loop.unbind(self._inputs[name][0])
             bound.discard(name)
-        for space in self._spaces:
+        for space in self._ends[None] if self._whole else self._spaces:
             if space not in self._kept_spaces:
                 self._loop.drop(space)
-        self._begun = self._ran = False  # last: whatever interrupts, it is done again
+        # Last: if anything interrupts, it is done again.
+        self._begun = self._ran = self._whole = False
 
     def give_back(self) -> None:
         """Finish, and free what was kept for the next step too."""
@@ -461,8 +465,12 @@ class Program:
         spec, tag = self.spec, model_tag(owner)
         for each in spec.placement.buffers:
             name = f"{tag}: {each.name}" if each.name else tag
-            source = self.device.pool if each.config is None else files.get(each)
-            space = self._loop.add_buffer(source, each.nbytes, name)
+            # No local for a file: it would live as long as the traceback of an error.
+            space = self._loop.add_buffer(
+                self.device.pool if each.config is None else files.get(each),
+                each.nbytes,
+                name,
+            )
             self._spaces.append(space)
             if each.kept:
                 self._kept_spaces.add(space)

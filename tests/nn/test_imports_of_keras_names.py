@@ -49,6 +49,10 @@ def test_every_name_of_keras_can_be_imported_or_says_why_not(room):
         ("from memcfg.nn.regularizers import l2", "use the class"),
         ("from memcfg.nn.layers import Lambda", "write a Layer"),
         ("from memcfg.nn.layers import Dence", "did you mean 'Dense'"),
+        (
+            "from memcfg.nn.losses import Squaredhinge",
+            "did you mean 'SquaredHinge'",
+        ),
         ("from memcfg.nn.layers import Adam", r"it is in nn\.optimizers"),
         ("from memcfg.nn.ops import arange", "with NumPy"),
         ("from memcfg.nn.ops import einsum", r"ops\.matmul"),

@@ -254,6 +254,40 @@ def test_a_workspace_may_lie_in_a_file(tmp_path):
     train(make(layer_workspaces=manager))
 
 
+def test_a_file_is_free_again_after_a_load_that_failed_for_another(tmp_path):
+    """Also while the error, with its traceback, is kept."""
+    manager = Manager().default_workspace("rest")
+    for kind, path in ((Kind.ACTIVATIONS, "a"), (Kind.ACTIVATION_GRAD, "no/g")):
+        config = mc.WorkspaceConfig(
+            location="mmap",
+            learning="none",
+            initial_size="1MiB",
+            path=str(tmp_path / path),
+        )
+        manager.set(kind, path, config)
+    model = make(layer_workspaces=manager)
+    with pytest.raises(OSError, match="no/g") as kept:
+        model.fit(*data(), batch_size=10, verbose=0)
+    (tmp_path / "no").mkdir()
+    model.fit(*data(), batch_size=10, verbose=0)
+    assert kept.value.__traceback__ is not None
+    model.close()
+
+
+def test_two_names_of_one_file_are_seen_at_compile(tmp_path):
+    manager = Manager().default_workspace("rest")
+    for kind, path in ((Kind.ACTIVATIONS, "a"), (Kind.ACTIVATION_GRAD, "./a")):
+        config = mc.WorkspaceConfig(
+            location="mmap",
+            learning="none",
+            initial_size="1MiB",
+            path=f"{tmp_path}/{path}",
+        )
+        manager.set(kind, path, config)
+    with pytest.raises(WorkspaceConfigError, match="both have the file"):
+        make(layer_workspaces=manager)
+
+
 def test_a_file_without_a_path_is_temporary_and_its_length_a_limit():
     config = mc.WorkspaceConfig(location="mmap", initial_size=4096, learning="none")
     model = make(layer_workspaces=Manager().set(Kind.ACTIVATIONS, "acts", config))

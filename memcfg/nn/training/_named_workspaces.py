@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -82,9 +83,12 @@ def _check_together(homes: list[Home]) -> None:
         if config is None:
             continue
         _check_config(name, config)
-        if config.path is not None and paths.setdefault(config.path, name) != name:
+        if config.path is None:
+            continue
+        other = paths.setdefault(os.path.realpath(config.path), name)
+        if other != name:
             raise WorkspaceConfigError(
-                f"workspaces {paths[config.path]!r} and {name!r} both have the file "
+                f"workspaces {other!r} and {name!r} both have the file "
                 f"{config.path!r}: give each its own"
             )
 

@@ -90,10 +90,13 @@ class Floor:
                 break
         return self.planned[self.limit] if self.planned else None
 
-    def narrow(self, halvings: int) -> Plan:
-        """Ask for the peak of the plan, then halve what lies above the refused."""
+    def narrow(self, halvings: int, bound: int) -> Plan:
+        """Ask for the peak of the plan, then halve what lies above the refused.
+
+        No limit below a bound has a plan.
+        """
         for attempt in range(1 + halvings):
-            limit, bad = self.limit, self.refused_below()
+            limit, bad = self.limit, max(self.refused_below(), bound - 1)
             most = min(self.planned[limit].peak_bytes, limit)
             middle = align_up((bad + most) // 2) if attempt else most
             if bad < middle < limit:

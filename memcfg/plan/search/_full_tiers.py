@@ -13,6 +13,7 @@ from memcfg.errors import InfeasiblePlanError, PlanError
 from memcfg.plan.format._actions import Compute
 from memcfg.plan.format._simulate import simulate
 from memcfg.plan.format._tier_choice import tiers_of
+from memcfg.plan.search._bound import lower_bound
 from memcfg.plan.search._floor import Floor
 from memcfg.units import format_bytes
 
@@ -125,7 +126,7 @@ def within_tiers(
     named = getattr(refusal, "smallest_limit_bytes", 0)
     if floor.first_of(sorted({named, everything})) is None:
         raise refusal
-    found = floor.narrow(_HALVINGS)
+    found = floor.narrow(_HALVINGS, lower_bound(graph))
     raise _refused(name, graph, limit_bytes, found, tried or plan) from None
 
 
