@@ -1,10 +1,9 @@
-"""Layers, losses, optimizers and models, by the names that users of Keras know.
+"""Layers, losses, optimizers and models under Keras's names.
 
 Images are channels-last, numbers float32 (or bfloat16 inside, see `DTypePolicy`),
-labels integers. A model traces its step
-into a graph, a policy of `memcfg.plan` decides where every byte goes, and
-`memcfg.runtime` runs it. An argument that cannot be honoured raises TypeError or
-ValueError; nothing is ignored.
+labels integers. A model traces its step into a graph, a policy of `memcfg.plan` decides
+where every byte goes, and `memcfg.runtime` runs it. An argument that cannot be honoured
+raises TypeError or ValueError; none is silently ignored.
 """
 
 from __future__ import annotations
@@ -305,7 +304,7 @@ def __dir__() -> list[str]:
     return [*__all__]
 
 
-if not TYPE_CHECKING:  # a checker would take any name to be there
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name
     __getattr__ = absent(__name__)
     sys.meta_path.append(
         MissingModules({f"{__name__}.{name}": why for name, why in ABSENT[""].items()})

@@ -1,4 +1,4 @@
-"""Checks of numbers, windows, padding and activations that layers share."""
+"""Checks of numbers, windows, padding and activations, shared by layers."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ __all__ = [
 ]
 
 Pair = tuple[int, int]
-Sides = tuple[Pair, ...]  # before and after, of each axis
+Sides = tuple[Pair, ...]  # (before, after) of each axis
 
 _ALIASES = {"swish": "silu", "hard_swish": "hard_silu"}
-_ALONG_AN_AXIS = ("log_softmax", "softmax")  # activations, of the last axis
+_ALONG_AN_AXIS = ("log_softmax", "softmax")  # activations along the last axis
 _LARGEST = float(np.finfo(np.float32).max)
 
 
 def integer(value: Any, what: str, least: int | None = 1) -> int:
-    """Return an int of at least 1, 0 or, with None, any; or say what is wrong."""
+    """Return an int of at least `least`, 1 or 0, or any int if it is None."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{what} is an integer, not {value!r}")
     if least is not None and value < least:
@@ -47,7 +47,7 @@ def integer(value: Any, what: str, least: int | None = 1) -> int:
 
 
 def pair(value: Any, what: str) -> Pair:
-    """Return (height, width) from one integer or two."""
+    """Return (height, width) from one integer or a pair."""
     if not isinstance(value, list | tuple):
         number = integer(value, what)
         return number, number
@@ -57,7 +57,7 @@ def pair(value: Any, what: str) -> Pair:
 
 
 def numbers(value: Any, count: int, what: str) -> tuple[int, ...]:
-    """Return as many positive numbers as there are dimensions, from one or all."""
+    """Return one positive integer per dimension, from a single one or a list."""
     if count == 2:
         return pair(value, what)
     if isinstance(value, list | tuple) and len(value) == 1:
@@ -66,7 +66,7 @@ def numbers(value: Any, count: int, what: str) -> tuple[int, ...]:
 
 
 def sides(value: Any, axes: int, what: str) -> Sides:
-    """Return (before, after) of each axis from one number, one an axis, or pairs."""
+    """Return (before, after) of each axis from a number, one per axis, or pairs."""
     if not isinstance(value, list | tuple):
         value = (value,) * axes if axes > 1 else ((value, value),)
     elif axes == 1 and len(value) == 2 and not isinstance(value[0], list | tuple):
@@ -83,7 +83,7 @@ def sides(value: Any, axes: int, what: str) -> Sides:
 
 
 def unit_interval(value: Any, what: str) -> float:
-    """Return a number that is in ``[0, 1)`` in float32, too."""
+    """Return a number that lies in ``[0, 1)``, also when rounded to float32."""
     number = real(value, what)
     if not 0 <= number < 1:
         raise ValueError(f"{what} must be in [0, 1), got {value!r}")
@@ -93,19 +93,19 @@ def unit_interval(value: Any, what: str) -> float:
 
 
 def real(value: Any, what: str) -> float:
-    """Return a number that is finite in float32, in which it will be used."""
+    """Return a number that is finite in float32."""
     if isinstance(value, bool | str) or not isinstance(
         value, int | float | np.integer | np.floating
     ):
         raise TypeError(f"{what} is a number, not {value!r}")
     number = int(value) if isinstance(value, int | np.integer) else float(value)
-    if not -_LARGEST <= number <= _LARGEST:  # NaN is not, either
+    if not -_LARGEST <= number <= _LARGEST:  # False for NaN, too
         raise ValueError(f"{what} must be finite in float32, got {value!r}")
     return float(number)
 
 
 def constant(value: Any, what: str) -> float:
-    """Return a number as `real` does; infinity and NaN are constants as well."""
+    """Return a number like `real`, but permit infinity and NaN."""
     if isinstance(value, float | np.floating) and not np.isfinite(value):
         return float(value)
     return real(value, what)
@@ -128,7 +128,7 @@ def check_channels_last(data_format: str | None, layer: str) -> None:
 
 
 def activation_name(activation: Any, layer: str) -> str | None:
-    """Return an op type of one array such as ``"relu"``; None for the identity."""
+    """Return the op type of an activation such as ``"relu"``; None for identity."""
     if activation in (None, "linear"):
         return None
     activation = getattr(activation, "activation", activation)
@@ -153,7 +153,7 @@ def activation_name(activation: Any, layer: str) -> str | None:
 def padding_name(
     padding: Any, layer: str, known: Sequence[str] = ("valid", "same")
 ) -> str:
-    """Return ``"valid"``, ``"same"`` or what else a layer knows."""
+    """Return the name of a padding mode that a layer supports, in lower case."""
     name = padding.lower() if isinstance(padding, str) else padding
     if name not in known:
         *first, last = map(repr, known)
@@ -166,7 +166,7 @@ def padding_name(
 def padding_of(
     padding: Any, axes: int, layer: str, known: Sequence[str] = ("valid", "same")
 ) -> str | Sides:
-    """Return a word that a layer knows, or numbers as `ZeroPadding2D` takes them."""
+    """Return a padding mode by name, or numbers of zeros on each side."""
     if isinstance(padding, int | np.integer | list | tuple):
         return sides(padding, axes, f"{layer}: padding")
     return padding_name(padding, layer, known)
@@ -179,7 +179,7 @@ def resolve_padding(
     strides: Sequence[int],
     dilation: Sequence[int] = (1, 1),
 ) -> tuple[Pair, Pair]:
-    """Turn words into numbers, as TensorFlow does; causal is of the last dimension."""
+    """Return the padding of both axes in zeros, by TensorFlow's rules for names."""
     if not isinstance(padding, str):
         rows, columns = ((0, 0), *padding)[-2:]
         return rows, columns

@@ -1,4 +1,4 @@
-"""What the objects that users make have in common: fixed attributes, and names."""
+"""Fixed attributes and names of the objects that users construct."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _OF_LAYERS = ("name", "seed", "weights", "activity_regularizer", "trainable", "d
 
 
 class FixedAttributes:
-    """Base of the objects that users make."""
+    """Base class of the objects that users construct."""
 
     __slots__ = ("__weakref__",)
 
     _advice: ClassVar[str] = "its settings are arguments of its constructor"
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Have constructors say why they do not take arguments of Keras's."""
+        """Make constructors explain why they refuse arguments of Keras."""
         super().__init_subclass__(**options)
         for name in vars(cls):
             why = reason(NEVER_CALLED, cls, name)
@@ -50,40 +50,40 @@ class FixedAttributes:
             if not name.startswith("_") and _is_set(known, self):
                 self._refuse(f"{name!r} of {kind} is fixed when it is made", name)
         elif not hasattr(known, "__set__") and hasattr(self, "__dict__"):
-            pass  # a user's class, and no attribute of ours
+            pass  # a user's own attribute of a user's class
         elif known is self:
             self._refuse(f"{kind} has no attribute {name!r}, nobody reads it", name)
         elif not getattr(known, "fset", hasattr(known, "__set__")):
             self._refuse(f"{name!r} of {kind} cannot be set", name)
         super().__setattr__(name, value)
 
-    if not TYPE_CHECKING:  # a checker would take any name to be there
+    if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
         def __getattr__(self, name: str) -> Any:
-            """Say why an attribute is not there that each instance has, or Keras's."""
+            """Explain a missing attribute: unset, or one that only Keras has."""
             kind = type(self)
             if isinstance(getattr(kind, name, None), MemberDescriptorType):
                 text = f"{kind.__name__}.__init__ calls super().__init__() first"
                 raise AttributeError(text, name=name, obj=self)
             why = None if hasattr(kind, name) else reason(ATTRIBUTES, kind, name)
             if why is None:
-                return object.__getattribute__(self, name)  # and raises again
+                return object.__getattribute__(self, name)  # raises
             text = f"{kind.__name__!r} object has no attribute {name!r}, which Keras's "
             raise AttributeError(f"{text}has: {why}", name=name, obj=self)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes by name; for copies and pickles."""
+        """Return the attributes by name, for copies and pickles."""
         found: Any = super().__getstate__()
         own, slots = found if isinstance(found, tuple) else (found, None)
         return (slots or {}) | (own or {})
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take attributes; `__setattr__` has no say."""
+        """Set attributes directly, bypassing `__setattr__`."""
         for name, value in state.items():
             object.__setattr__(self, name, value)
 
     def _settings(self) -> dict[str, Any]:
-        """Return the attributes that people may know, in the order of the classes."""
+        """Return the public attributes, in the order of their definition."""
         state = FixedAttributes.__getstate__(self)
         return {name: state[name] for name in state if not name.startswith("_")}
 
@@ -96,7 +96,7 @@ class FixedAttributes:
 
 
 def _is_set(slot: MemberDescriptorType, instance: object) -> bool:
-    """Return whether a slot has a value; quick, since all constructors ask."""
+    """Return whether a slot is set; fast, since every constructor calls it."""
     try:
         slot.__get__(instance)
     except AttributeError:
@@ -105,7 +105,7 @@ def _is_set(slot: MemberDescriptorType, instance: object) -> bool:
 
 
 def constant(name: str, value: Any, why: str) -> property:
-    """Make an attribute of Keras's that has one value here."""
+    """Return a property for an attribute of Keras that has a fixed value here."""
 
     def refuse(instance: object, given: Any) -> None:
         if given is not value:
@@ -115,10 +115,10 @@ def constant(name: str, value: Any, why: str) -> property:
 
 
 def constructor_arguments(value: Any, *, complete: bool = False) -> dict[str, Any]:
-    """Return the arguments of a constructor, as far as attributes tell them.
+    """Return the arguments of a constructor that are attributes of the same name.
 
-    What all layers and models have is left out. TypeError if one is missing, and they
-    are to be complete.
+    Arguments common to all layers and models are left out. With `complete`, a missing
+    attribute raises TypeError.
     """
     state = getattr(value, "initializers", None) or {}
     result = {f"{name}_initializer": each for name, each in dict(state).items()}
@@ -144,19 +144,19 @@ _counters: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
 
 
 def snake_case(name: str) -> str:
-    """Write a class name as Keras does for its layers' names."""
+    """Return a class name in snake case, as in Keras's automatic names."""
     spaced = re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", name)
     return re.sub(r"([a-z])([A-Z])", r"\1_\2", spaced).lower()
 
 
 def automatic_name(kind: str) -> str:
     """Return the next unused automatic name of a kind."""
-    number = next(_counters[kind])  # both calls are one for all threads: they are C
+    number = next(_counters[kind])  # atomic: both calls are implemented in C
     return kind if number == 0 else f"{kind}_{number}"
 
 
 def check_name(name: object) -> str:
-    """Return a name that a caller gave, or say what is wrong with it."""
+    """Return a name; raise if it is not a valid one."""
     if not isinstance(name, str):
         raise TypeError(f"a name is a string, not {name!r}")
     if not name or "/" in name:

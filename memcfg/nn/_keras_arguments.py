@@ -1,7 +1,7 @@
-"""Arguments of Keras's that are not taken here, and what to do instead.
+"""Keras arguments that memcfg does not support, and what to do instead.
 
-One table, of names: an argument of that name is refused with its reason wherever users
-give it, and taken where its value asks for what is done anyway.
+One table maps names to reasons. An argument of such a name is refused with its reason
+in every call, unless its value requests what memcfg does anyway.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ R = TypeVar("R")
 
 
 class Reason(NamedTuple):
-    """Why an argument is not taken; `same` are values that change nothing, as None."""
+    """Why an argument is refused; values in `same`, like None, change nothing."""
 
     words: str
     same: tuple[Any, ...] = ()
@@ -125,19 +125,19 @@ ARGUMENTS: dict[str, Reason] = {
 
 
 def argument(name: str) -> Reason | None:
-    """Return why an argument of that name is not taken; None: Keras has none, or we."""
+    """Return the reason for refusing an argument; None if the table has no entry."""
     return ARGUMENTS.get("*_constraint" if name.endswith("_constraint") else name)
 
 
 def refusal(what: str, name: str) -> str:
-    """Say that something does not take an argument."""
+    """Return the text of a refusal of an argument."""
     text = f"{what} takes no argument {name!r}"
     reason = argument(name)
     return text if reason is None else f"{text}, which Keras has: {reason.words}"
 
 
 def taken(what: str, known: Container[str], options: dict[str, Any]) -> dict[str, Any]:
-    """Leave out arguments that change nothing; TypeError for others of Keras's."""
+    """Drop Keras arguments that change nothing; TypeError for any other of them."""
     left = {}
     for name, value in options.items():
         reason = None if name in known else argument(name)
@@ -152,7 +152,7 @@ def taken(what: str, known: Container[str], options: dict[str, Any]) -> dict[str
 
 
 def _nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the argument that was probably meant: alike, or with this beginning."""
+    """Return the argument probably meant: a similar one, or one with this prefix."""
     names = [each for each in known if each != "self"]
     near = get_close_matches(name, names, 1)
     near += [each for each in names if each.startswith(name)]
@@ -160,7 +160,7 @@ def _nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def takes_arguments(function: Callable[P, R]) -> Callable[P, R]:
-    """Have a function or constructor say why it does not take arguments of Keras's."""
+    """Make a function or constructor explain why it refuses arguments of Keras."""
     parameters = inspect.signature(function).parameters
     if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
         return function
@@ -170,7 +170,7 @@ def takes_arguments(function: Callable[P, R]) -> Callable[P, R]:
     @wraps(function)
     def call(*args: P.args, **options: P.kwargs) -> R:
         if not known.issuperset(options):
-            # A private base's constructor speaks for the class that is made.
+            # For a private base's constructor, the message names the constructed class.
             what = type(args[0]).__name__ if owner.startswith("_") else owner
             left = taken(what, known, options)
             for name in left:

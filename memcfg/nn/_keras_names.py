@@ -1,7 +1,7 @@
-"""Names of Keras's that are not here, and what to do instead.
+"""Keras names that memcfg does not have, and what to do instead.
 
-Using or importing such a name is an error that says why: see `memcfg._missing`. Names
-are written as shell patterns, several to a row.
+Using or importing such a name raises an error with the reason: see `memcfg._missing`.
+Names are shell patterns, several per row.
 """
 
 from __future__ import annotations
@@ -310,21 +310,21 @@ NEVER_CALLED: Mapping[str, Mapping[str, str]] = {
 
 
 def reason(table: Mapping[str, Mapping[str, str]], kind: type, name: str) -> str | None:
-    """Return what to do instead of an attribute that Keras's class has."""
+    """Return what to do instead of using an attribute of Keras's class."""
     rows = (table.get(each.__name__, {}) for each in kind.__mro__)
     return next((row[name] for row in rows if name in row), None)
 
 
 def _exported(room: str) -> Sequence[str]:
-    """Return the names of a module of ``memcfg.nn``; none before it is imported."""
+    """Return the public names of a module of ``memcfg.nn``; empty if not imported."""
     return getattr(sys.modules.get(f"memcfg.nn.{room}"), "__all__", ())
 
 
 def absent(module: str) -> Callable[[str], NoReturn]:
-    """Return a module's ``__getattr__``, which says what to do instead of a name.
+    """Return a module's ``__getattr__``, which explains missing names.
 
-    A name that stands in the module's table, then one that another module exports, then
-    one that a pattern covers; ``memcfg.nn`` itself has all tables.
+    It looks a name up in the module's table first, then among the names that other
+    modules export, then among the patterns; ``memcfg.nn`` itself uses all tables.
     """
     room = module.removeprefix("memcfg.nn").removeprefix(".")
     tables = [ABSENT[room]] if room else [*ABSENT.values()]

@@ -1,4 +1,4 @@
-"""Models as layers of others."""
+"""Models as layers of other models."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Nested(Layer):
 
     def __init__(self, model: Any) -> None:
         super().__init__(model.name)
-        if model._kind is not None:  # counted in files, as layers of automatic names
+        if model._kind is not None:  # numbered within files, like automatic names
             Layer.__setstate__(self, {"named": False, "kind": model._kind})
         self.model = model
 
     def __call__(self, inputs: Any, *more: Any, **options: Any) -> Any:
-        """Join the model's layers to the results of others."""
+        """Connect the model's layers to symbolic tensors."""
         said = self._said_mode(options)
         self._check_call(*more, **options)
         model = self.model
@@ -58,14 +58,14 @@ class Nested(Layer):
         return repr(self.model)
 
     def _float_dtype(self, tensor: SymbolicTensor) -> str:
-        """Return that of what the model's own layer gives."""
+        """Return the output dtype of the model's own layer."""
         pairs = zip(
             tensor.node.outputs, self.model._built_network().outputs, strict=True
         )
         return next(str(own.dtype) for given, own in pairs if given is tensor)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int | Sequence[int]:
-        """Append the ops of all layers."""
+        """Append the ops of all inner layers."""
         network = self.model._built_network().of(scope.training)
         values = dict(zip(network.inputs, inputs, strict=True))
         masks = dict(zip(network.inputs, scope.masks, strict=False))
@@ -75,7 +75,7 @@ class Nested(Layer):
         return made[0] if len(made) == 1 else made
 
     def _first_input(self) -> SymbolicTensor | None:
-        """Return an input of the shape that the model reads, if it is known."""
+        """Return an input of the shape that the model reads, or None if unknown."""
         if not self.model.built or len(self.model.inputs) > 1:
             return None
         (own,) = self.model.inputs
@@ -89,13 +89,13 @@ class Nested(Layer):
         return list(dict.fromkeys(each for value in result for each in members(value)))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Become the layer that a copied model is."""
+        """Return the copied model as a layer."""
         super().__setstate__(state)
         self.model._nested = self
 
 
 def symbolic(tensors: Symbolic, what: str) -> tuple[list[SymbolicTensor], Structure]:
-    """Return symbolic tensors as a list, and how they came; TypeError for others."""
+    """Return symbolic tensors as a list with their structure; TypeError for others."""
     given: Any = tensors
     kind = next((k for k in (list, tuple, dict) if isinstance(given, k)), None)
     several = list(given.values()) if kind is dict else given if kind else [given]

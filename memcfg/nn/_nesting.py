@@ -1,4 +1,4 @@
-"""How arrays that belong together are given and returned: alone, or in a container."""
+"""Structures of inputs and outputs: one array, a list, a tuple or a dict."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["Structure", "are_arrays", "holds_numbers", "is_array", "unique"]
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """A container of named parts: a list, a tuple, a dict; None: one part, alone."""
+    """The container of named parts: list, tuple or dict, or None for a single part."""
 
     kind: type | None
     names: tuple[str, ...]
 
     def pack(self, parts: Sequence[Any]) -> Any:
-        """Return parts as the container has them."""
+        """Return parts in a container of this kind."""
         if self.kind is None:
             return parts[0]
         if self.kind is dict:
@@ -28,7 +28,7 @@ class Structure:
         return self.kind(parts)
 
     def unpack(self, given: Any, what: str, of: str) -> list[Any]:
-        """Return the parts of what a caller gave, by place or by name."""
+        """Return the parts of a caller's container, by position or by name."""
         if isinstance(given, dict):
             return self._by_name(given, what, of)
         if len(self.names) == 1:
@@ -49,7 +49,7 @@ class Structure:
         return list(given)
 
     def _counted(self, of: str) -> str:
-        """Write how many parts there are, and their names."""
+        """Return the number of parts and their names as text."""
         noun = of.replace("puts", "put", 1) if len(self.names) == 1 else of
         return f"{len(self.names)} {noun}, {_shown(self.names)}"
 
@@ -65,7 +65,7 @@ class Structure:
 
 
 def unique(names: Sequence[str]) -> list[str]:
-    """Return names of which namesakes are numbered."""
+    """Return names with a number appended to repeated ones."""
     taken: dict[str, int] = {}
     result = []
     for name in names:
@@ -76,7 +76,7 @@ def unique(names: Sequence[str]) -> list[str]:
 
 
 def is_array(given: Any) -> bool:
-    """Return whether this is, describes or gives an array of one axis at least."""
+    """Return whether an object is, describes or converts to an array, not a scalar."""
     gives = hasattr(given, "__array__") or hasattr(given, "__dlpack__")
     if isinstance(given, type) or not (gives or hasattr(given, "shape")):
         return False
@@ -84,18 +84,18 @@ def is_array(given: Any) -> bool:
 
 
 def are_arrays(given: Any) -> bool:
-    """Return whether this is a list or tuple of arrays, not of numbers."""
+    """Return whether an object is a list or tuple of arrays."""
     return isinstance(given, list | tuple) and all(map(is_array, given))
 
 
 def holds_numbers(given: Any) -> bool:
-    """Return whether this is a list of numbers or of such lists, by the first one."""
+    """Return whether an object is a nested list of numbers, by its first elements."""
     while isinstance(given, list | tuple) and given:
         first = given[0]
         if not isinstance(first, list | tuple):
             return all(map(_is_number, given))
         if isinstance(given, tuple):
-            return False  # of several arrays, such as (x, y)
+            return False  # several arrays, such as (x, y)
         given = first
     return False
 

@@ -1,7 +1,7 @@
-"""A model's architecture: which layers, called on what, with which weights.
+"""A model's architecture: its layers, their calls and their weights.
 
-Layers have Keras's order, so that lists of weights can be exchanged with Keras: by
-distance from the output, then as a traversal from the output meets them.
+Layers are in Keras's order, so that lists of weights can be exchanged with Keras:
+decreasing distance from the output, then the order of a traversal from the output.
 """
 
 from __future__ import annotations
@@ -38,40 +38,40 @@ class Weight:
     """A weight of a model, without its value."""
 
     name: str  # "<layer>/<weight>", the name of its tensor in every graph
-    key: str  # in files; automatic layer names are counted within the model
+    key: str  # name in files; automatic layer names are numbered per model
     shape: tuple[int, ...]
     dtype: str
     initializer: Initializer
-    seed: int  # decides its first value
+    seed: int  # draws the initial value
     trainable: bool
     layer: Layer
     regularizer: Any = None
-    hidden: bool = False  # a state, which is not exchanged with Keras or files
+    hidden: bool = False  # state, not exchanged with Keras or weight files
 
     @property
     def size(self) -> int:
-        """Number of elements."""
+        """The number of elements."""
         return math.prod(self.shape)
 
     @property
     def spec_name(self) -> str:
-        """Its name within the layer."""
+        """The name within the layer."""
         return self.name.rpartition("/")[2]
 
     @property
     def nbytes(self) -> int:
-        """Size in bytes."""
+        """The size in bytes."""
         return self.size * np.dtype(self.dtype).itemsize
 
     def first_value(self) -> np.ndarray:
-        """Draw the value that training starts from; initializers draw float32."""
+        """Draw the initial value in float32 and convert it to the weight's dtype."""
         return first_value(
             self.name, self.initializer, self.shape, self.dtype, self.seed
         )
 
 
 class Network:
-    """The layers between inputs and outputs."""
+    """The graph of layers between inputs and outputs."""
 
     def __init__(
         self,
@@ -79,10 +79,10 @@ class Network:
         outputs: Sequence[SymbolicTensor],
         takes: Structure | None = None,
         gives: Structure | None = None,
-        order: Sequence[Layer] = (),  # of layers whose weights come first
+        order: Sequence[Layer] = (),  # layers whose weights come first
         predicts: Network | None = None,
     ) -> None:
-        self._predicts = predicts  # where `call` branches on training
+        self._predicts = predicts  # set if `call` branches on training
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
         self.takes = takes or Structure(None, (self.inputs[0].name,))
@@ -102,11 +102,11 @@ class Network:
             self._check_predicts(predicts)
 
     def of(self, training: bool) -> Network:
-        """Return what is traced in a mode: another network where `call` branches."""
+        """Return the network to trace in a mode; it differs if `call` branches."""
         return self if training or self._predicts is None else self._predicts
 
     def _check_predicts(self, other: Network) -> None:
-        """Refuse branches whose outputs or weights differ."""
+        """Refuse a prediction branch with other outputs or additional weights."""
         shapes = [
             [(each.sample_shape, each.sample_dtype) for each in network.outputs]
             for network in (self, other)
@@ -124,11 +124,11 @@ class Network:
 
     @property
     def leaves(self) -> list[Layer]:
-        """The layers with weights of their own, in order."""
+        """The layers with their own weights, in order."""
         return list(dict.fromkeys(weight.layer for weight in self.weights))
 
     def frozen(self) -> frozenset[str]:
-        """Name the weights that are not to be trained."""
+        """Return the names of the weights that are not trainable."""
         result = {weight.name for weight in self.weights if not weight.layer.trainable}
         for layer in self.layers:
             if not layer.trainable:
@@ -140,7 +140,7 @@ class Network:
         return frozenset(result)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copy the calls as a list: as deep as the network, Python could not go."""
+        """Reduce to a flat list of calls; recursion would fail for deep networks."""
         other = self.of(training=False)
         nodes = sorted({*self.nodes, *other.nodes}, key=lambda node: node.order)
         tensors = [output for node in nodes for output in node.outputs]
@@ -198,7 +198,7 @@ class Network:
 def from_inner(
     inputs: Sequence[SymbolicTensor], outputs: Sequence[SymbolicTensor]
 ) -> tuple[list[SymbolicTensor], list[SymbolicTensor]]:
-    """Call again, on new inputs, what lies between inner tensors and outputs.
+    """Repeat the calls between inner tensors and outputs on new inputs.
 
     Inputs that are results of layers become inputs of their shape and dtype, as in
     Keras; the layers are shared.
@@ -229,13 +229,13 @@ def _rejoined(
     takes: Structure,
     gives: Structure,
 ) -> Network:
-    """Make a network again of its calls, as `Network.__reduce__` lists them."""
+    """Rebuild a network from the calls that `Network.__reduce__` lists."""
     for layer, each in specs:
         layer._weight_specs = each
     made: list[SymbolicTensor] = []
     for layer, operands, results, details, *in_operation in calls:
         inputs = tuple(made[i] for i in operands)
-        in_operation = in_operation or [False]  # older files do not say it
+        in_operation = in_operation or [False]  # absent in older files
         made += Node(layer, inputs, results, details, *in_operation).outputs
     starts, *stops = ([made[i] for i in each] for each in ends)
     predicts = None
@@ -249,9 +249,9 @@ def _traverse(
 ) -> tuple[list[Node], tuple[Layer, ...]]:
     """Return the calls that lead to `ends`, and the layers in Keras's order.
 
-    What leads to `starts` is left out.
+    Calls before `starts` are left out.
     """
-    met: dict[Layer, int] = {}  # in the order in which they are met
+    met: dict[Layer, int] = {}  # in the order of discovery
     finished: dict[Node, None] = {}  # inputs before outputs
     stack = [(end, False) for end in reversed(ends)]
     while stack:
@@ -272,7 +272,7 @@ def _traverse(
 
 
 def _depths(finished: Sequence[Node]) -> dict[Layer, int]:
-    """Return how many calls lie between each layer and the output, at most."""
+    """Return the longest distance of each layer from the output, in calls."""
     of_node: dict[Node, int] = {}
     of_layer: dict[Layer, int] = {}
     for node in reversed(finished):
@@ -284,7 +284,7 @@ def _depths(finished: Sequence[Node]) -> dict[Layer, int]:
 
 
 def _weights(layers: Sequence[Layer]) -> tuple[tuple[Weight, ...], dict[str, str]]:
-    """Return the weights, and the other names of those that are met twice."""
+    """Return the weights, and the additional names of those found twice."""
     weights: dict[tuple[Layer, str], Weight] = {}
     aliases: dict[str, str] = {}
     for name, key, leaf in _paths(layers, "", ""):
@@ -311,10 +311,10 @@ def _weights(layers: Sequence[Layer]) -> tuple[tuple[Weight, ...], dict[str, str
 def _paths(
     layers: Sequence[Layer], name: str, key: str
 ) -> Iterator[tuple[str, str, Layer]]:
-    """Yield all layers, inner ones too, with their names here and in files."""
+    """Yield all layers, including inner ones, with their names here and in files."""
     keys = _file_names(layers)
     for layer in layers:
-        # What is shared has a name for each way to it, which is as long as the way.
+        # A shared layer has a name for each path to it, made of the path's names.
         spend(0.1 + 0.1 * name.count("/"))
         own = f"{name}{layer.name}", f"{key}{keys[layer]}"
         yield *own, layer
@@ -322,7 +322,7 @@ def _paths(
 
 
 def _file_names(layers: Sequence[Layer]) -> dict[Layer, str]:
-    """Return each layer's name in files: automatic ones counted in the model."""
+    """Return each layer's name in files, numbering automatic ones per model."""
     taken = {layer.name for layer in layers if layer.named}
     keys: dict[Layer, str] = {}
     for layer in layers:
@@ -338,14 +338,14 @@ def _file_names(layers: Sequence[Layer]) -> dict[Layer, str]:
     return keys
 
 
-_LAYER, _SHAPE = 30, 21  # columns; what is longer goes on in the next line
-_NAME = 3 * _LAYER  # columns; of a longer name the middle is left out
+_LAYER, _SHAPE = 30, 21  # columns; longer text continues on the next line
+_NAME = 3 * _LAYER  # columns; the middle of a longer name is left out
 
 
 def summary_text(
     name: str, policy: DTypePolicy, layers: Sequence[Layer], network: Network | None
 ) -> str:
-    """Write a model's layers, shapes, parameters and bytes."""
+    """Return a table of a model's layers, shapes, parameters and bytes."""
     table = new_table(
         Column("Layer (type)", max_width=_LAYER, overflow="fold"),
         Column("Output shape", max_width=_SHAPE, overflow="fold"),

@@ -1,6 +1,6 @@
-"""Where seeds come from: what the caller did not give, a process-wide source draws.
+"""Seeds: a process-wide source draws those that callers do not give.
 
-A seed is a value; whoever has it draws from a generator of its own.
+A seed is a value; each user of a seed has a generator of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from memcfg.nn._argument_checks import integer
 __all__ = ["derive_seed", "fixed_seed", "next_seed", "set_random_seed"]
 
 _SEED_MASK = 2**63 - 1
-_lock = threading.RLock()  # and the generator's own: forks wait until nobody has them
+_lock = threading.RLock()  # held across a fork, as is the generator's own lock
 _source = np.random.default_rng()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
@@ -27,12 +27,12 @@ if hasattr(os, "register_at_fork"):
 
 
 def set_random_seed(seed: int) -> None:
-    """Make everything random that follows reproducible.
+    """Make all subsequent random operations reproducible.
 
     Weights, dropout and shuffling without a seed of their own draw one from the
     sequence that starts here. A layer draws its seed when it is constructed, so
-    call this before the layers are made. As Keras's it seeds the global generators of
-    NumPy, by the last 32 bits, and of Python's `random` as well.
+    call this before making layers. Like Keras's function, it also seeds the global
+    generators of NumPy, with the last 32 bits, and of Python's `random`.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def set_random_seed(seed: int) -> None:
 
 
 def fixed_seed(seed: int | None) -> int | None:
-    """Return the seed that a caller gave, as a plain int; None if there is none."""
+    """Return a caller's seed as a plain int, or None if none is given."""
     return None if seed is None else integer(seed, "a seed", 0)
 
 

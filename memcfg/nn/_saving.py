@@ -1,9 +1,9 @@
 """Whole models in one safetensors file: architecture, weights, optimizer, policy.
 
-The file's metadata say how to build the model, as names of classes and arguments of
-their constructors; `memcfg.nn.models.load_model` runs nothing but these constructors.
-Layers are in one list, each behind those inside of it; what calls or holds a layer has
-its place there, so that what is shared stays so.
+The file's metadata describe how to build the model, as names of classes and arguments
+of their constructors; `memcfg.nn.models.load_model` runs only these constructors.
+Layers form one list, each after its inner layers. Calls and containers refer to a layer
+by its index, so shared layers stay shared.
 
 See docs/decisions/0018-files-hold-no-code.md.
 """
@@ -58,9 +58,10 @@ __all__ = [
 ]
 
 FORMAT, BACKUP = "memcfg.model/1", "memcfg.backup/2"
-SAVED = Layer, Loss, Metric, Initializer, Regularizer  # what is named by its class
-STATE = "optimizer/"  # before the keys of the optimizer's state
-KEPT = "state/"  # before those of what layers keep between batches
+# objects written as a class name and arguments
+SAVED = Layer, Loss, Metric, Initializer, Regularizer
+STATE = "optimizer/"  # prefix of the keys of optimizer state
+KEPT = "state/"  # prefix of the keys of state that layers keep between batches
 
 
 def save(model: Any, filepath: str | os.PathLike[str], overwrite: bool) -> None:
@@ -84,32 +85,32 @@ def save(model: Any, filepath: str | os.PathLike[str], overwrite: bool) -> None:
 
 
 def describe(model: Any) -> str:
-    """Return how to build and compile a model; TypeError for what cannot be said."""
+    """Return a description of a model; TypeError for parts without one."""
     return json.dumps(_Writer().document(model), separators=(",", ":"))
 
 
 def is_ours(kind: type) -> bool:
-    """Return whether a class is of memcfg.nn, and no user's."""
+    """Return whether a class is defined in memcfg.nn."""
     return kind.__module__.startswith("memcfg.nn.")
 
 
 def class_name(kind: type) -> str:
-    """Name a class of memcfg.nn with its module's public part, another one alone."""
+    """Return a class's name, after its public module if it is of memcfg.nn."""
     if not is_ours(kind):
         return kind.__name__
     return f"{kind.__module__.split('.')[2]}.{kind.__name__}"
 
 
 class _Writer:
-    """Describes a model in terms of JSON; TypeError for what cannot be described."""
+    """Describes a model as JSON values; TypeError for parts without a description."""
 
     def __init__(self) -> None:
         self._layers: list[Any] = []
         self._places: dict[Layer, int] = {}
-        self._functions: dict[str, Any] = {}  # by their names
+        self._functions: dict[str, Any] = {}  # by name
 
     def document(self, model: Any) -> dict[str, Any]:
-        """Return how to build and compile a model."""
+        """Return the description of a model."""
         described = self._model(model)
         result: dict[str, Any] = {"layers": self._layers, "model": described}
         return {**result, "compile": self._compiled(model)}
@@ -140,7 +141,7 @@ class _Writer:
         }
 
     def _model(self, model: Any) -> dict[str, Any]:
-        """Describe a model: of layers, or of a class of one's own by its arguments."""
+        """Describe a model by its layers, or a user's class by its arguments."""
         network = model._built_network()
         kind = type(model).__dict__.get("_saved_as")
         result = {
@@ -173,7 +174,7 @@ class _Writer:
                 ]
                 for node in network.nodes
             ],
-            # Places in `calls` of those by operators and ops, which drop masks.
+            # Indices in `calls` of operators and ops, which drop masks.
             "operations": [
                 i for i, node in enumerate(network.nodes) if node.in_operation
             ],
@@ -184,9 +185,9 @@ class _Writer:
         }
 
     def _place(self, layer: Layer) -> int:
-        """Return a layer's place in the list, described there once."""
+        """Return a layer's index in the list, adding its description the first time."""
         if layer not in self._places:
-            described = self._layer(layer)  # those inside of it come first
+            described = self._layer(layer)  # its inner layers come first
             self._places[layer] = len(self._layers)
             self._layers.append(described)
         return self._places[layer]
@@ -203,7 +204,7 @@ class _Writer:
             "trainable": bool(layer.trainable),
             "dtype": [layer.dtype_policy.name, layer._policy_said],
         }
-        said = getattr(layer, "_call", None)  # of attention: what its calls say
+        said = getattr(layer, "_call", None)  # the call arguments of an attention layer
         result["call"] = None if said is None else list(said)
         penalties = layer._penalties().items()
         result["penalties"] = {name: self._value(each) for name, each in penalties}
@@ -214,9 +215,9 @@ class _Writer:
         return result
 
     def _arguments(self, value: Any) -> dict[str, Any]:
-        """Return the arguments of a constructor, which are attributes of those names.
+        """Return the arguments of a constructor from attributes of the same names.
 
-        A user's class may return them from Keras's ``get_config`` instead.
+        A user's class may return them from ``get_config`` instead, as in Keras.
         """
         kind = type(value)
         get_config = getattr(kind, "get_config", Layer.get_config)
@@ -255,7 +256,7 @@ class _Writer:
         )
 
     def _function(self, value: Any) -> str:
-        """Return the name by which the reader is handed a function."""
+        """Return the name under which the reader must supply a function."""
         name: str = value.__name__
         if name == "<lambda>":
             raise TypeError(
@@ -268,7 +269,7 @@ class _Writer:
 
 
 def _number(value: Any) -> Any:
-    """Return a number; JSON has none that is infinite or NaN."""
+    """Return a number as JSON, which has no literals for infinity and NaN."""
     number = value.item() if isinstance(value, np.generic) else value
     return number if math.isfinite(number) else {"float": str(number)}
 
@@ -279,7 +280,7 @@ def _describe_structure(structure: Structure) -> list[Any]:
 
 
 def _marks(layers: Sequence[Layer]) -> list[Any]:
-    """Return what a constructor does not tell of the layers that it makes."""
+    """Return the settings of layers that their owner's constructor does not set."""
     return [
         [
             each.seed,
@@ -306,7 +307,7 @@ def _policy_name(policy: Any) -> str | None:
 
 @dataclass(frozen=True)
 class Backup:
-    """Where training goes on, and all values, of a file that may be closed."""
+    """The position and all values of training, independent of an open file."""
 
     epoch: int
     iterations: int
@@ -314,7 +315,7 @@ class Backup:
 
 
 def backup(model: Any, path: str, epoch: int) -> None:
-    """Write all values, and the epoch to go on from."""
+    """Write all values and the epoch to resume from."""
     with model._lock.turn():
         _, session = model._weights_and_session()
         steps = str(model.optimizer._iterations.value)
@@ -323,7 +324,7 @@ def backup(model: Any, path: str, epoch: int) -> None:
 
 
 def read_backup(path: str) -> Backup:
-    """Read what `backup` wrote; FormatError if any byte differs."""
+    """Read a file written by `backup`; FormatError if any byte differs."""
     try:
         with WeightFile(path) as file:
             if file.metadata.get("format") != BACKUP:
@@ -339,7 +340,7 @@ def read_backup(path: str) -> Backup:
 
 
 def restore(model: Any, saved: str | Backup) -> None:
-    """Put a backup, or that of a path, into a model, all or nothing."""
+    """Restore a model from a backup or its path, atomically."""
     found = saved if isinstance(saved, Backup) else read_backup(saved)
     with model._lock.turn():
         wanted = entries(model)
@@ -348,9 +349,10 @@ def restore(model: Any, saved: str | Backup) -> None:
 
 
 def entries(model: Any) -> Sequence[Entry]:
-    """List all that a model's values are in a file: also what Keras has no place for.
+    """Return the file entries of all of a model's values.
 
-    Weights, what stateful layers keep between batches, the optimizer's state.
+    These are the weights, the state that layers keep between batches and the
+    optimizer's state.
     """
     session, weights = model._built_session(), model._built_network().weights
     slots = session.slots if model._config is not None else ()
@@ -364,7 +366,7 @@ def entries(model: Any) -> Sequence[Entry]:
 def set_values(
     model: Any, values: Iterable[tuple[Entry, Any]], iterations: int | None
 ) -> None:
-    """Replace values, and the number of steps; the model's lock is held."""
+    """Replace values and the number of steps; the caller holds the model's lock."""
     session = model._built_session()
     for entry, value in values:
         session.write(entry.name, value)

@@ -1,4 +1,4 @@
-"""Models that are a chain of layers."""
+"""Sequential models."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ __all__ = ["Sequential"]
 class Sequential(Model):
     """A chain of layers.
 
-    If it starts with an `Input`, shapes are known at once; otherwise from the first
-    data, or from `build`.
+    If it starts with an `Input`, shapes are known immediately; otherwise from the first
+    data or from `build`.
 
     Parameters
     ----------
@@ -75,7 +75,8 @@ class Sequential(Model):
         self._begin(name, "sequential", dtype)
         self._stack: dict[str, Layer] = {}  # by name
         self._ends: tuple[SymbolicTensor, SymbolicTensor] | None = None
-        self._extensible = True  # the shape is not from `build` or data
+        # the shape comes from an `Input`, not from `build` or data
+        self._extensible = True
         if layers is not None and not isinstance(layers, list | tuple):
             raise TypeError(f"Sequential takes a list of layers, not {layers!r}")
         for layer in layers or ():
@@ -86,11 +87,11 @@ class Sequential(Model):
     @property
     def built(self) -> bool:
         """Whether the shapes of the weights are known."""
-        return self._ends is not None  # without joining the layers
+        return self._ends is not None  # without connecting the layers
 
     @property
     def layers(self) -> list[Layer]:
-        """The layers, in order; an `Input` is not counted, as in Keras."""
+        """The layers, in order, without the `Input`, as in Keras."""
         return [getattr(each, "model", each) for each in self._stack.values()]
 
     def _stacked(self) -> Sequence[Layer]:
@@ -182,7 +183,7 @@ class Sequential(Model):
         return super().__getstate__() | {"_ends": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Become the model that a state is of; see `Model`."""
+        """Restore the model from a state; see `Model`."""
         super().__setstate__(state)
         network = self._parts.network
         self._ends = (
@@ -191,7 +192,7 @@ class Sequential(Model):
 
     @property
     def _network(self) -> Network | None:
-        """The architecture, made of the layers when it is first asked for."""
+        """The architecture, built from the layers on first use."""
         if self._ends is None:
             return None
         with self._lock.turn():
@@ -204,7 +205,7 @@ class Sequential(Model):
     def _extend(
         self, start: SymbolicTensor, end: SymbolicTensor, layers: Sequence[Layer]
     ) -> None:
-        """Call layers one after the other; as they were if one of them cannot."""
+        """Call layers in sequence; if one call fails, leave all layers unchanged."""
         fresh = [layer for layer in layers if layer.weight_specs is None]
         try:
             for layer in layers:
@@ -219,6 +220,6 @@ class Sequential(Model):
                 layer._release()
             raise
         with self._lock.turn():
-            if self._session is not None:  # of the layers before
+            if self._session is not None:  # it runs the shorter chain
                 self._session.retire()
             self._ends = start, end

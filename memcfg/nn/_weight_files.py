@@ -1,4 +1,4 @@
-"""Weights as lists and as safetensors files: checked before the first one changes."""
+"""Weights as lists and safetensors files, checked before any weight changes."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ __all__ = [
 Floats = npt.NDArray[np.float32]
 
 _WEIGHTS = {"format": "memcfg.weights/1"}
-_MODEL = 2**26  # bytes of a whole model's header
-_METADATA = 2**20  # bytes of a header for what others note in it
-_CHECKSUM = "checksum"  # the key of a tensor; those of a model's have a "/"
-_FOREIGN = 8  # times as long as ours a header may be otherwise
+_MODEL = 2**26  # maximum bytes of a whole model's header
+_METADATA = 2**20  # bytes of a header allowed for the metadata of other writers
+_CHECKSUM = "checksum"  # key of a tensor; a model's keys contain "/"
+_FOREIGN = 8  # factor by which headers of other writers may be longer
 _DTYPES = {
     "F64": "float64",
     "F32": "float32",
@@ -81,7 +81,7 @@ _MAGICS = {
 
 
 class Entry(NamedTuple):
-    """A tensor of a file, as a `Weight` is one."""
+    """A tensor of a file, with the fields of a `Weight`."""
 
     name: str
     key: str
@@ -90,17 +90,17 @@ class Entry(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Number of elements."""
+        """The number of elements."""
         return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
-        """Size in bytes."""
+        """The size in bytes."""
         return self.size * np.dtype(self.dtype).itemsize
 
 
 def check_list(weights: Sequence[Weight], values: Any) -> list[Floats]:
-    """Return values for a model's weights, or say why they are not."""
+    """Return values as arrays for a model's weights; WeightsError if they differ."""
     if not isinstance(values, list | tuple):
         raise WeightsError(f"weights are a list of arrays, not {type(values).__name__}")
     if len(values) != len(weights):
@@ -122,7 +122,7 @@ def check_list(weights: Sequence[Weight], values: Any) -> list[Floats]:
 
 
 def check_file_name(path: str | os.PathLike[str]) -> None:
-    """Refuse a file name that says it is of another format."""
+    """Refuse a file name with the suffix of another format."""
     stem, suffix = os.path.splitext(os.fsdecode(os.fspath(path)))
     other = _SUFFIXES.get(suffix.lower())
     if other is not None:
@@ -141,10 +141,10 @@ def write_file(
     overwrite: bool = True,
     checksum: bool = False,
 ) -> None:
-    """Write weights to a safetensors file, all or nothing, one at a time.
+    """Write weights to a safetensors file atomically, one weight at a time.
 
-    With a checksum, `WeightFile.verify` finds any byte that has changed since: the
-    last tensor is the CRC-32 of all bytes before it.
+    With a checksum, the last tensor is the CRC-32 of all bytes before it, with which
+    `WeightFile.verify` detects damage.
     """
     ordered = sorted(weights, key=lambda weight: weight.key)
     check = [Entry("", _CHECKSUM, (4,), "uint8")] if checksum else []
@@ -159,7 +159,7 @@ def write_file(
             if check:
                 total = zlib.crc32(data, total)
             yield data
-            del values, data  # before the next one is read
+            del values, data  # freed before the next one is read
         if check:
             yield _checksum(total)
 
@@ -167,14 +167,14 @@ def write_file(
 
 
 def _stored(weight: Weight | Entry) -> np.dtype[Any]:
-    """Return the dtype of a weight in files, which is little-endian."""
+    """Return the little-endian dtype of a weight in files."""
     return np.dtype(weight.dtype).newbyteorder("<")
 
 
 def _header(
     weights: Sequence[Weight | Entry], metadata: Mapping[str, str] = _WEIGHTS
 ) -> bytes:
-    """Write the header as safetensors does, byte for byte, with its length."""
+    """Return the header and its length, byte for byte as safetensors writes it."""
     entries: dict[str, Any] = {"__metadata__": metadata}
     end = 0
     for weight in weights:
@@ -190,23 +190,23 @@ def _header(
 
 
 class WeightFile:
-    """A safetensors file that is open: all that is read of it is of one save.
+    """An open safetensors file, whose reads all come from the same save.
 
-    Temporary files that others have left in its folder are removed.
+    Opening removes abandoned temporary files from its folder.
 
     Parameters
     ----------
     path : str or path-like
         The file.
     header_bytes : int, default 2**23
-        About as many as its header should have; other writers' may be longer.
+        Expected bytes of the header; those of other writers may be longer.
 
     Attributes
     ----------
     where : str
-        The file, for messages.
+        The path, for messages.
     metadata : dict
-        The metadata that it stores with its tensors.
+        The metadata stored with the tensors.
 
     Raises
     ------
@@ -229,7 +229,7 @@ class WeightFile:
             raise
         notes = self._entries.pop("__metadata__", {})
         self.metadata: dict[str, Any] = notes if isinstance(notes, dict) else {}
-        self._held: dict[str, npt.NDArray[np.uint8]] = {}  # bytes that `verify` read
+        self._held: dict[str, npt.NDArray[np.uint8]] = {}  # bytes read by `verify`
 
     def __enter__(self) -> Self:
         return self
@@ -242,10 +242,9 @@ class WeightFile:
         weights: Sequence[Weight | Entry],
         key_of: Callable[[str], str | None] | None = None,
     ) -> list[Floats]:
-        """Return a model's weights; WeightsError if these are others, or damaged.
+        """Return a model's weights; WeightsError if the file has others or is damaged.
 
-        `key_of` says the key that a name in the file stands for; None: it is passed
-        over.
+        `key_of` maps names in the file to keys, or to None for tensors to skip.
         """
         names = {
             name: name if key_of is None else key_of(name) for name in self._entries
@@ -267,9 +266,10 @@ class WeightFile:
             raise _damaged(self.where, error) from None
 
     def verify(self) -> None:
-        """Read all bytes and compare their checksum; the file may be closed then.
+        """Read the whole file into memory and check its checksum.
 
-        FormatError if the checksum is missing or does not match.
+        The file may be closed afterwards. Raises FormatError if the checksum is missing
+        or does not match.
         """
         spans = {key: each["data_offsets"] for key, each in self._tensors.items()}
         self._file.seek(0)
@@ -285,7 +285,7 @@ class WeightFile:
 
     @cached_property
     def _tensors(self) -> dict[str, Any]:
-        """What the header says of each tensor, in agreement with the file's size."""
+        """The header's entry of each tensor, checked against the file's size."""
         read = {
             name: read_object(entry, repr(name), _ENTRY)
             for name, entry in self._entries.items()
@@ -309,7 +309,7 @@ def read_file(
     weights: Sequence[Weight | Entry],
     key_of: Callable[[str], str | None] | None = None,
 ) -> list[Floats]:
-    """Read weights alone from a safetensors file, as `WeightFile.read` does."""
+    """Read weights from a safetensors file, as `WeightFile.read` does."""
     try:
         with WeightFile(path, len(_header(weights))) as file:
             return file.read(weights, key_of)
@@ -324,12 +324,12 @@ def _damaged(where: str, error: FormatError) -> WeightsError:
 
 
 def _checksum(check: int) -> bytes:
-    """Return what the last tensor of a file with a checksum is."""
+    """Return the bytes of the checksum tensor."""
     return check.to_bytes(4, "little")
 
 
 def _read_header(file: BufferedReader, expected: int) -> tuple[int, dict[str, Any]]:
-    """Read where values begin, and the entries; `expected`: bytes that ours has."""
+    """Return the offset of the data and the entries; `expected` is in bytes."""
     size = os.fstat(file.fileno()).st_size
     first = file.read(16)
     length = int.from_bytes(first[:8], "little")
@@ -350,7 +350,7 @@ def _read_header(file: BufferedReader, expected: int) -> tuple[int, dict[str, An
 def _check_names(
     keys: Mapping[str, str | None], weights: Sequence[Weight | Entry], where: str
 ) -> None:
-    """Refuse a file that lacks a weight, or has others; `keys` by names in it."""
+    """Refuse a file with missing or additional weights; `keys` are by name in it."""
     wanted = {weight.key for weight in weights}
     met: set[str | None] = {None}
     extra = []
@@ -372,7 +372,7 @@ def _check_names(
 
 
 def _check_offsets(found: Mapping[str, Any], size: int) -> None:
-    """Refuse values that overlap, leave a gap, or end elsewhere than the file."""
+    """Refuse tensors that overlap, leave gaps, or do not end with the file."""
     end = 0
     for begin, stop in sorted(entry["data_offsets"] for entry in found.values()):
         if begin != end or stop < begin:

@@ -1,4 +1,4 @@
-"""What models read: arrays, datasets and iterables as batches."""
+"""Model inputs: arrays, datasets and iterables as batches."""
 
 from __future__ import annotations
 

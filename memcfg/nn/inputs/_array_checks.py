@@ -1,6 +1,6 @@
-"""What arrays of samples, targets and sample weights must be.
+"""Checks of arrays of samples, targets and sample weights.
 
-Nothing is converted here: batches convert rows on their way into a program.
+No array is converted here: batches convert rows as they are copied into a program.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ __all__ = [
     "target_column",
 ]
 
-_PART = 1 << 16  # elements that are looked at at once
+_PART = 1 << 16  # elements examined at once
 
 Array = npt.NDArray[Any]
 
 
 class Table(NamedTuple):
-    """What indices are rows of."""
+    """A table whose rows are selected by indices."""
 
     name: str
     rows: int
 
 
 class Field(NamedTuple):
-    """What one array of a batch must be."""
+    """The requirements on one array of a batch."""
 
-    name: str  # of the program's input
-    shape: Shape  # of a sample
+    name: str  # name of the program's input
+    shape: Shape  # of one sample
     dtype: str
-    classes: int | None = None  # of labels
-    table: Table | None = None  # of which samples are rows
+    classes: int | None = None  # number of classes of labels
+    table: Table | None = None  # table that the samples index
 
 
 def check_x(x: Any, what: str = "x", field: Field | None = None) -> Array:
-    """Return samples as an array, for an input if that is known."""
+    """Return samples as an array of the input's rank, if the input is known."""
     if type(x) is not np.ndarray:
         x = as_array(x, what)
     if x.dtype.kind not in "fiub":
@@ -77,21 +77,21 @@ def check_x(x: Any, what: str = "x", field: Field | None = None) -> Array:
 
 
 def _coded(array: Any) -> str:
-    """Say how words become numbers."""
+    """Return a hint on encoding words as numbers, or nothing."""
     words = array.dtype.kind in "US"
     hint = ": numpy.unique(words, return_inverse=True)[1] are numbers for words"
     return hint if words else ""
 
 
 def _ranked(x: Array, shape: Shape) -> Array:
-    """Add or take away a last axis of one, as Keras does."""
+    """Add or remove a last axis of length 1, as Keras does."""
     if shape and x.ndim == len(shape) and shape[-1] == 1:
         return x[..., None]
     return x[..., 0] if x.ndim == len(shape) + 2 and x.shape[-1] == 1 else x
 
 
 def check_samples(arrays: Sequence[Array], names: Sequence[str]) -> None:
-    """Refuse arrays of unequal numbers of samples."""
+    """Refuse arrays with different numbers of samples."""
     for array, name in zip(arrays, names, strict=True):
         if len(array) != len(arrays[0]):
             raise ValueError(
@@ -101,7 +101,7 @@ def check_samples(arrays: Sequence[Array], names: Sequence[str]) -> None:
 
 
 def conform_x(x: Array, field: Field, what: str = "x") -> Array:
-    """Refuse samples that an input cannot take."""
+    """Return samples, or refuse those that an input cannot read."""
     if x.shape[1:] != field.shape:
         raise ValueError(
             f"{what} has shape {x.shape}, but the model reads {show_shape(field.shape)}"
@@ -109,7 +109,7 @@ def conform_x(x: Array, field: Field, what: str = "x") -> Array:
     if field.table is not None and type(x) is np.ndarray:
         table, rows = field.table
         ends = np.minimum.reduce(x, None), np.maximum.reduce(x, None)
-        for end in map(float, ends):  # beyond int32: the conversion says what is wrong
+        for end in map(float, ends):  # beyond int32, the conversion raises
             if -(2**31) <= end <= -1 or rows <= end < 2**31:
                 raise ValueError(
                     f"{what} has the index {int(end)}, which is out of range: it is a "
@@ -120,7 +120,7 @@ def conform_x(x: Array, field: Field, what: str = "x") -> Array:
 
 
 def check_y(y: Any, samples: int, what: str = "y") -> Array:
-    """Return y as a plain array of so many samples, or say what is wrong with it."""
+    """Return y as a plain array; raise unless it has an entry for each sample."""
     if type(y) is not np.ndarray:
         y = _flat(as_array(y, what))
     if y.ndim == 0:
@@ -145,9 +145,9 @@ def target_column(
     first: int = 0,
     file: FileColumn | None = None,
 ) -> Column:
-    """Return y as a loss reads it; its labels are checked, a block at a time.
+    """Return y as the column that a loss reads, with labels checked block by block.
 
-    `first` is the number of the first sample in what the user gave.
+    `first` is the index of the first sample in the user's arrays.
     """
     column = Column(field.name, _shaped(y, field, what), file=file)
     if field.dtype == "int32":
@@ -164,7 +164,7 @@ def _flat(array: Any) -> Any:
 
 
 def _shaped(y: Array, field: Field, what: str) -> Array:
-    """Return y in the shape that is wanted: an axis of one may be there or not."""
+    """Return y in the shape of the field, adding or removing a last axis of 1."""
     wanted = (len(y), *field.shape)
     if y.shape in (wanted, (*wanted, 1)) or (*y.shape, 1) == wanted:
         return y.reshape(wanted)
@@ -186,7 +186,7 @@ def _shaped(y: Array, field: Field, what: str) -> Array:
 
 
 def _one_hot_hint(y: Array, field: Field, what: str) -> str:
-    """Say how labels are made of one-hot ones, if they are."""
+    """Return a hint on converting one-hot labels, or nothing if y is not one-hot."""
     if y.ndim != 2 or field.classes not in (None, y.shape[1]):
         return ""
     for part in _parts(y):
@@ -203,19 +203,19 @@ def _are_labels(y: Array, classes: int) -> bool:
 
 
 def _parts(y: Array) -> Iterator[Array]:
-    """Yield an array a part at a time: what is computed of one is small."""
+    """Yield an array in parts, to bound the size of temporaries."""
     step = max(1, _PART * len(y) // (y.size or 1))
     for start in range(0, len(y), step):
         yield y[start : start + step]
 
 
 def _check_labels(y: Array, classes: int | None, what: str, first: int) -> None:
-    """Refuse what is not a label of so many classes."""
+    """Refuse values that are not labels from 0 to `classes` - 1."""
     if y.dtype.kind == "f" or classes is None:
         whole(y, np.dtype(np.int32), what)
     if classes is None:
         return
-    # Not min() and max(): each is a call of Python, and this is amid each step.
+    # This runs in each step; ndarray.min() and max() would add Python calls.
     if np.minimum.reduce(y, None) < 0 or np.maximum.reduce(y, None) >= classes:
         place = np.argwhere((y < 0) | (y >= classes))[0]
         shown = ", ".join(map(str, (first + place[0], *place[1:])))
@@ -226,7 +226,7 @@ def _check_labels(y: Array, classes: int | None, what: str, first: int) -> None:
 
 
 def conform_weights(weights: Any, samples: int, what: str = "sample_weight") -> Array:
-    """Return sample weights, of samples or steps; they become float32 in batches."""
+    """Return weights per sample or per step; batches convert them to float32."""
     if type(weights) is not np.ndarray:
         weights = _flat(as_array(weights, what))
     if weights.shape[:1] != (samples,):
@@ -242,7 +242,7 @@ def conform_weights(weights: Any, samples: int, what: str = "sample_weight") -> 
 
 
 def check_steps(weights: Array, steps: Shape) -> None:
-    """Refuse sample weights that fit no losses, of `steps` in each sample."""
+    """Refuse sample weights that do not match losses of shape `steps` per sample."""
     if weights.shape[1:] != steps[: weights.ndim - 1]:
         several = f", or has shape {(len(weights), *steps)}" if steps else ""
         raise ValueError(
@@ -254,8 +254,8 @@ def check_steps(weights: Array, steps: Shape) -> None:
 def class_weights(
     name: str, table: Mapping[int, float], y: Column, field: Field, own: Array | None
 ) -> ClassWeights:
-    """Return the column of weights by class, times those that samples have."""
-    axes = y.array.ndim - 1  # of a sample
+    """Return the column of class weights times the samples' own weights, if any."""
+    axes = y.array.ndim - 1  # axes of one sample
     if axes > (field.dtype != "int32") and y.array.size > len(y.array):
         raise ValueError("class_weight is for one label a sample: pass sample_weight")
     if field.classes is not None and max(table, default=0) >= field.classes:

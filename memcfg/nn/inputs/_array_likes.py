@@ -1,6 +1,6 @@
-"""What else than NumPy's arrays is read as one: a view of it wherever that can be.
+"""Conversion of array-likes to NumPy arrays, as views where possible.
 
-Elements are not converted here: batches convert them on their way into a program.
+No element is converted here: batches convert rows as they are copied into a program.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Array = npt.NDArray[Any]
 
 
 class Frame:
-    """Columns of unequal dtypes as an array, of which only batches are made."""
+    """Columns of different dtypes that act as one array, converted batch by batch."""
 
     __slots__ = ("columns", "dtype", "ndim", "shape", "size")
 
@@ -45,7 +45,7 @@ class Frame:
 
 
 def as_array(given: Any, what: str) -> Any:
-    """Return an array, or a `Frame`; TypeError if it is neither."""
+    """Return an array or a `Frame`; TypeError if neither can be made."""
     if isinstance(given, np.ma.MaskedArray):
         raise TypeError(f"{what} is a masked array: fill its masked places first")
     if isinstance(given, np.ndarray):
@@ -69,7 +69,7 @@ def as_array(given: Any, what: str) -> Any:
 
 
 def _hint(given: Any, what: str) -> str:
-    """Return what to do with what is no array."""
+    """Return a hint on what to pass instead, or nothing."""
     if given is None and what.startswith("y"):
         return ": give arrays, fit(x, y), or batches that have both, (x, y)"
     if isinstance(given, DataSet | MultiDataSet):
@@ -82,14 +82,14 @@ def _hint(given: Any, what: str) -> str:
 
 
 def _frame(given: Any) -> Any:
-    """Return the array of pandas' Series or DataFrame."""
+    """Return the array of a pandas Series or DataFrame."""
     if len(given.shape) == 1:
         return _column(given)
     dtypes = set(given.dtypes)
     if len(dtypes) == 1 and all(isinstance(each, np.dtype) for each in dtypes):
         result = np.asarray(
             given
-        )  # a view, as pandas keeps columns of a dtype together
+        )  # a view: pandas stores columns of one dtype together
         if result.dtype.kind in "iufb":
             return result
     places = range(given.shape[1])
@@ -97,7 +97,7 @@ def _frame(given: Any) -> Any:
 
 
 def _column(series: Any) -> Array:
-    """Return the array of a Series, also of a dtype that has places for no number."""
+    """Return the array of a Series; nullable dtypes must have no missing value."""
     if not isinstance(series.dtype, np.dtype) and series.isna().any():
         raise TypeError(f"column {series.name!r} has places for no number: fill them")
     result = np.asarray(series)
@@ -110,15 +110,15 @@ def _column(series: Any) -> Array:
 
 
 def whole(part: Array, dtype: np.dtype[Any], what: str) -> Array:
-    """Refuse what is not a whole number of an integer dtype."""
+    """Return an array; refuse values that an integer dtype cannot represent."""
     if dtype.kind != "i" or np.can_cast(part.dtype, dtype):
         return part
     bounds = np.iinfo(dtype)
     if part.dtype.kind == "f":
-        part = part.astype(np.float64)  # which has the bounds
+        part = part.astype(np.float64)  # represents the bounds exactly
     wrong = (part < bounds.min) | (part > bounds.max)
     if part.dtype.kind == "f":
-        wrong |= np.trunc(part) != part  # also where it is NaN
+        wrong |= np.trunc(part) != part  # true for NaN, too
     if wrong.any():
         place = tuple(np.argwhere(wrong)[0])
         raise ValueError(

@@ -1,6 +1,7 @@
-"""Arrays as batches: in their order, or in an order that each pass draws.
+"""Batches of arrays, in order or shuffled anew for each pass.
 
-Checks that need no model come before. Each source has the same methods.
+The arrays have passed all checks that need no model. The methods are those of
+`StreamSource`.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ if TYPE_CHECKING:
 
 __all__ = ["ArraySource"]
 
-_SOME = 1 << 14  # numbers of samples that are written at once
+_SOME = 1 << 14  # sample indices written at once
 
-Order = npt.NDArray[Any] | None  # of unsigned integers
+Order = npt.NDArray[Any] | None  # None for the given order
 
 
 class ArraySource:
-    """Samples and, except for prediction, their targets and weights."""
+    """Source of batches from arrays of samples, targets and weights."""
 
     endless = False
     restartable = True
@@ -58,42 +59,42 @@ class ArraySource:
         passes, self._skipped = divmod(skipped, self.steps)
         self._orders = _orders(self._samples, seed, passes)
         self._shuffled = seed is not None
-        self._columns: list[Column] = []  # once the model is known
+        self._columns: list[Column] = []  # filled by `expect`
         self.weights = given.weighing or ((),) * (class_weight is not None)
 
     @property
     def steps(self) -> int:
-        """How many batches a pass has."""
+        """The number of batches in a pass."""
         return -(-self._samples // self._batch_size)
 
     @property
     def sample_shapes(self) -> list[Shape] | dict[str, Shape]:
-        """The shape of a sample, for each input."""
+        """The shape of a sample for each input."""
         return self._given.sample_shapes
 
     @property
     def sizes(self) -> list[int]:
-        """The size of a full batch, if there is one, and that of a shorter last one."""
+        """The sizes of batches: full ones, if any, and a smaller last one, if any."""
         full, rest = divmod(self._samples, self._batch_size)
         return [self._batch_size] * bool(full) + [rest] * bool(rest)
 
     def count(self, steps: int | None) -> int:
-        """Count the samples of some batches."""
+        """Return the number of samples in `steps` batches, or in a pass if None."""
         samples = self._samples
         return samples if steps is None else min(samples, steps * self._batch_size)
 
     def promised(self, wanted: Wanted) -> int:
-        """Return 0: the arrays are there."""
+        """Return 0, since no memory is needed to read ahead."""
         return 0
 
     def buffer_that_fits(self, wanted: Wanted, missing: int) -> None:
-        """Return None: nothing is read ahead."""
+        """Return None, since nothing is read ahead."""
 
     def peek(self) -> None:
-        """Do nothing: all is known."""
+        """Do nothing, since shapes and sizes are known."""
 
     def expect(self, wanted: Wanted) -> None:
-        """Check shapes, dtypes and labels."""
+        """Check shapes, dtypes and labels against a model."""
         given, found = self._given.arranged(wanted), self._found.arranged(wanted)
         ys: list[Column] = []
         made = []
@@ -117,12 +118,12 @@ class ArraySource:
         self._columns = made
 
     def begin(self) -> Generator[Batch]:
-        """Begin a pass, in the next order."""
+        """Begin a pass in the next order."""
         skipped, self._skipped = self._skipped, 0
         return self._pass(next(self._orders), skipped)
 
     def _pass(self, order: Order, skipped: int) -> Generator[Batch]:
-        """Hand out one batch again and again: the one before is let go."""
+        """Yield the batches of a pass, all as one object that is updated in place."""
         batch = Batch(self._columns, self.weights)
         samples, size = self._samples, self._batch_size
         for start in range(skipped * size, samples, size):
@@ -132,14 +133,14 @@ class ArraySource:
             yield batch
 
     def report(self) -> None:
-        """Return None: nothing is prepared ahead."""
+        """Return None, since there is no pipeline."""
 
     def close(self) -> None:
-        """Do nothing: nothing is held."""
+        """Do nothing, since nothing is held."""
 
 
 def _file_of(array: Any) -> FileColumn | None:
-    """Find the file that an array is a map of; its rows are read from there."""
+    """Return the file that an array maps, from which its rows are read, or None."""
     if isinstance(array, Frame):
         return None
     column, complaint = mapped_column(array)
@@ -149,7 +150,7 @@ def _file_of(array: Any) -> FileColumn | None:
 
 
 def _orders(samples: int, seed: int | None, passes: int) -> Iterator[Order]:
-    """Yield each pass' order, in one array that is used again."""
+    """Yield the order of each pass, in one array that is overwritten."""
     if seed is None:
         while True:
             yield None

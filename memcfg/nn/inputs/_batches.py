@@ -1,4 +1,4 @@
-"""One batch, on its way from a user's arrays into a program."""
+"""A batch, and the copy of its rows from a user's arrays into a program."""
 
 from __future__ import annotations
 
@@ -27,18 +27,19 @@ __all__ = [
     "lies_well",
 ]
 
-_WORTH = 1 << 16  # bytes of a batch whose copy takes longer than not to copy it
-_BLOCK = 1 << 13  # numbers that are converted at once
+_WORTH = 1 << 16  # bytes from which binding in place is faster than a copy
+_BLOCK = 1 << 13  # elements converted at once
 
 Rows = slice | npt.NDArray[np.intp]
 Array = npt.NDArray[Any]
 
 
 class Column:
-    """An array of which batches are rows, for an input of that name.
+    """An array whose rows form batches for a named input.
 
-    With `in_place` a program may read rows where they lie; rows of a `file` are read
-    from there. What is `checked` are numbers that the input can take.
+    With `in_place`, a program may read the rows without a copy. Rows of a `file` are
+    read from the file. A `checked` array holds only values that the input can
+    represent.
     """
 
     __slots__ = ("array", "block", "checked", "file", "in_place", "is_plain", "name")
@@ -58,10 +59,10 @@ class Column:
         self.checked = checked
         self.file = file
         self.is_plain = file is None and not isinstance(array, Frame)
-        self.block = _BLOCK // (prod(array.shape[1:]) or 1) or 1  # rows of one
+        self.block = _BLOCK // (prod(array.shape[1:]) or 1) or 1  # rows per block
 
     def convert(self, rows: Rows, out: Array) -> None:
-        """Write rows that are read or checked: a column or a block at a time."""
+        """Convert and check rows into `out`, one column or block at a time."""
         if self.file is not None and self.array.dtype == out.dtype:
             self.file.read(as_numbers(rows), out)
             return
@@ -81,7 +82,7 @@ class Column:
             out[start:end] = part if self.checked else whole(part, out.dtype, self.name)
 
     def read(self, rows: Rows) -> Array:
-        """Return rows as they are, a view if that can be."""
+        """Return rows unconverted, as a view if possible."""
         if self.file is None:
             return np.asarray(self.array[rows])
         result = self.file.take(as_numbers(rows))
@@ -89,7 +90,7 @@ class Column:
 
 
 class ClassWeights(Column):
-    """Each sample's weight by its class, times its own if it has one."""
+    """The weight of each sample's class, times the sample's own weight if given."""
 
     __slots__ = ("_keys", "_own", "_weights")
 
@@ -100,11 +101,11 @@ class ClassWeights(Column):
         self.is_plain = False
         self._own = own
         keys = sorted(table)
-        self._keys = np.array([*keys, np.inf])  # one that no label is
+        self._keys = np.array([*keys, np.inf])  # a sentinel above all labels
         self._weights = np.array([*(table[key] for key in keys), 1], np.float32)
 
     def convert(self, rows: Rows, out: Array) -> None:
-        """Look up the weights of rows."""
+        """Write the weights of rows."""
         y = self.read(rows)
         labels = y.reshape(len(y), -1)
         labels = labels.argmax(1) if labels.shape[1] > 1 else labels[:, 0]
@@ -126,17 +127,17 @@ class Batch:
         self, columns: Sequence[Column], weights: tuple[Shape, ...] = ()
     ) -> None:
         self.columns = columns
-        self.weights = weights  # of a sample, in the last columns
+        self.weights = weights  # per-sample shapes of the last columns
         self.in_place = False
-        for column in columns:  # amid each step: no call of Python
+        for column in columns:  # runs in each step: a loop is faster than any()
             self.in_place |= column.in_place
         self.size = len(columns[0].array)
         self.rows: Rows = slice(0, self.size)
 
     def write(self, inputs: Mapping[str, Array], bound: Container[str]) -> None:
-        """Copy rows into buffers, except what is bound, without memory for it.
+        """Copy rows into buffers, except bound ones, without large temporaries.
 
-        Arrays change their dtype on the way; what no buffer is for is left out.
+        Rows are converted to the dtype of the buffer; columns without one are skipped.
         """
         rows = self.rows
         for column in self.columns:
@@ -151,28 +152,28 @@ class Batch:
             elif isinstance(rows, slice):
                 out[...] = source[rows]
             elif same and source.flags.c_contiguous and source.flags.aligned:
-                # mode="clip": otherwise take() gathers into a copy of `out` first.
+                # With another mode than "clip", take() would buffer `out`.
                 source.take(rows, 0, out, "clip")
             elif column.block == 1:
                 for place, row in enumerate(rows):
                     out[place] = source[row]
-            else:  # take() would copy the whole source first, or all of the batch
+            else:  # take() would first copy the whole source, or the batch
                 for start in range(0, len(rows), column.block):
                     end = start + column.block
                     out[start:end] = source[rows[start:end]]
 
     def release(self) -> None:
         """Drop the arrays."""
-        self.columns = ()  # nobody reads it again
+        self.columns = ()  # a released batch is not read again
 
 
 def is_worth(array: Array) -> bool:
-    """Return whether reading an array where it lies saves time."""
+    """Return whether reading an array in place saves time."""
     return array.nbytes >= _WORTH
 
 
 def as_numbers(rows: Rows) -> npt.NDArray[np.intp]:
-    """Return rows as their numbers."""
+    """Return rows as an array of indices."""
     return np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
 
 

@@ -1,4 +1,4 @@
-"""What an element of a dataset or of an iterable stands for: samples and labels."""
+"""The interpretation of a stream's elements as samples, labels and weights."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from memcfg.nn.inputs._samples import Wanted
     from memcfg.nn.layers._layer import Shape
 
-_FLOAT = 4  # bytes of a number
-_LABEL = 8  # bytes of a label, as most datasets have them
+_FLOAT = 4  # bytes per number
+_LABEL = 8  # bytes per label, int64 as in most datasets
 
 __all__ = [
     "BATCH_FIRST",
@@ -30,7 +30,7 @@ __all__ = [
 
 
 def unpack(element: Any, *, labelled: bool) -> tuple[Any, Any, Any]:
-    """Take a batch apart into x, y and sample weights; None is none."""
+    """Split a batch into x, y and sample weights, with None for absent parts."""
     parts = _parts(element)
     if labelled and isinstance(element, dict):
         raise TypeError(
@@ -58,7 +58,7 @@ def _parts(element: Any) -> tuple[Any, ...]:
         _check_masks(*element.features_masks, *element.labels_masks)
         return _present(_group(element.features), _group(element.labels))
     if isinstance(element, list) and are_arrays(element):
-        return tuple(element)  # as PyTorch's loaders give it
+        return tuple(element)  # as PyTorch's data loaders yield it
     return element if isinstance(element, tuple) else (element,)
 
 
@@ -71,7 +71,7 @@ def _check_masks(*masks: Any) -> None:
 
 
 def _group(arrays: tuple[Any, ...]) -> Any:
-    """Return the arrays of a group; None if there is none."""
+    """Return several arrays as a tuple, one alone, and None for none."""
     return arrays if len(arrays) > 1 else (*arrays, None)[0]
 
 
@@ -87,7 +87,7 @@ BATCH_FIRST = "make batches first, as dataset.batch(batch_size) does"
 
 
 def sample_shapes_of(spec: Any) -> list[Shape] | dict[str, Shape] | None:
-    """Return the shapes of a sample, if they are known; by name, if they come so."""
+    """Return the shapes of a sample, by name for dicts; None if unknown."""
     x = spec[0] if isinstance(spec, tuple) and spec else spec
     xs = list(x.values()) if isinstance(x, dict) else x
     shapes = [
@@ -107,7 +107,7 @@ def _sample_shape(x: Any) -> Shape | None:
 
 
 def weights_of(spec: Any) -> tuple[Shape, ...]:
-    """Return what sample weights have for a sample, as far as is known."""
+    """Return the per-sample shapes of sample weights, as far as they are known."""
     weights = spec[2] if isinstance(spec, tuple) and len(spec) == 3 else None
     if isinstance(weights, dict):
         weights = list(weights.values())
@@ -118,7 +118,7 @@ def weights_of(spec: Any) -> tuple[Shape, ...]:
 
 
 def check_spec(spec: Any, wanted: Wanted) -> None:
-    """Refuse a dataset whose elements cannot be what a model reads."""
+    """Refuse a dataset whose elements a model cannot read."""
     if spec is None:
         return
     x, y, _ = unpack(spec, labelled=bool(wanted.ys))
@@ -142,7 +142,7 @@ def check_spec(spec: Any, wanted: Wanted) -> None:
 
 
 def itemsizes(spec: Any, wanted: Wanted) -> list[int]:
-    """Return the bytes of an element of each array; where that is not known, usual."""
+    """Return the item size of each array in bytes; a typical one if unknown."""
     result: list[Any] = [None] * len(wanted.xs)
     if spec is not None:
         x, y, _ = unpack(spec, labelled=bool(wanted.ys))

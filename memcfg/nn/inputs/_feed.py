@@ -19,13 +19,13 @@ __all__ = ["Feed"]
 
 
 class Feed:
-    """What a loop takes its batches from; a context manager that ends the pass."""
+    """Context manager that supplies a loop with the batches of each epoch."""
 
     def __init__(
         self,
         source: Source,
         steps: int | None,
-        name: str,  # of what says so
+        name: str,  # of the argument for `steps`, for messages
         *,
         epochs: int = 1,
         anew: bool = False,
@@ -35,22 +35,22 @@ class Feed:
         self._steps = steps
         self._name = name
         self._wanted = (1 if self._anew else epochs) * (self._steps or 0)
-        self._counted: int | None = None  # batches of a pass that came to its end
+        self._counted: int | None = None  # batches of a completed pass
         self._pass: Generator[Batch] | StreamPass | None = None
-        self._from_pass = 0  # batches
-        self._taken = 0  # batches that count for `_wanted`
+        self._from_pass = 0  # batches taken from the pass
+        self._taken = 0  # batches counted towards `_wanted`
         self.ran_out = self._told = False
         self._check(epochs)
 
     @property
     def steps(self) -> int | None:
-        """How many batches an epoch has; None where that is not known."""
+        """The number of batches in an epoch, or None if it is unknown."""
         if self._steps is not None:
             return self._steps
         return self._counted if self.source.steps is None else self.source.steps
 
     def epoch(self) -> Iterator[Batch]:
-        """Take the batches of an epoch."""
+        """Yield the batches of an epoch."""
         count = 0
         batch = self._first()
         while batch is not None and count != self._steps:
@@ -68,7 +68,7 @@ class Feed:
             self.close()
 
     def close(self) -> None:
-        """End the pass that was begun."""
+        """End the current pass."""
         found, self._pass = self._pass, None
         self._from_pass = 0
         if found is not None:
@@ -82,7 +82,7 @@ class Feed:
         self.close()
 
     def _first(self) -> Batch | None:
-        """Return an epoch's first batch: of another pass, if this is over."""
+        """Return an epoch's first batch, from a new pass if the current one is over."""
         again = self._from_pass > 0 and self.source.restartable
         batch = self._next()
         if batch is None and again:
@@ -96,7 +96,7 @@ class Feed:
         return next(self._pass, None)
 
     def _tell(self) -> None:
-        """Say that the data has ended, if that is too early."""
+        """Raise if there was no batch; warn if the data ended too early."""
         if not (self._taken or self._told):
             raise ValueError("the data is empty: it has no batch")
         self.ran_out = self._steps is not None

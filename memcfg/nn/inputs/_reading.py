@@ -1,4 +1,4 @@
-"""What a user gave to be read: arrays, or a stream of batches."""
+"""Sources of batches for `fit`, `evaluate` and `predict`, from a user's data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Source", "check_class_weight", "fit_sources", "source_of"]
 
-_BATCH_SIZE = 32  # of arrays, as in Keras
+_BATCH_SIZE = 32  # default for arrays, as in Keras
 
 Source = ArraySource | StreamSource
 Resources = Callable[[], "Resource"]  # called when the first batch is read ahead
@@ -36,7 +36,7 @@ def source_of(
     *,
     labelled: bool,
 ) -> Source:
-    """Return the data of `evaluate` or `predict`; `wanted` if the model is known."""
+    """Return the source for `evaluate` or `predict`; `wanted` is None if unbuilt."""
     if _is_stream(wanted, x, y):
         _refuse(x, y=y, batch_size=batch_size, sample_weight=sample_weight)
         return StreamSource(wanted, x, resources, labelled=labelled)
@@ -61,7 +61,7 @@ def fit_sources(
     epochs_before: int,
     steps: int | None,
 ) -> tuple[Source, Source | None]:
-    """Return the data to train on, and to evaluate after each epoch."""
+    """Return the sources for training and for validation, the latter or None."""
     part = unit_interval(validation_split, "validation_split")
     if part and validation_data is not None:
         raise ValueError("give validation_split or validation_data, not both")
@@ -110,7 +110,7 @@ def fit_sources(
 
 
 def check_class_weight(class_weight: Any) -> dict[int, float] | None:
-    """Return the weights of classes, or say what is wrong with them."""
+    """Return class weights by label; TypeError or ValueError if they are invalid."""
     if class_weight is None:
         return None
     if not isinstance(class_weight, Mapping):
@@ -130,7 +130,7 @@ def _held(
     batch_size: int,
     resources: Resources,
 ) -> Source | None:
-    """Return the data that was given to be held out."""
+    """Return the source of `validation_data`, or None."""
     if data is None:
         return None
     if _is_arrays(data):
@@ -148,7 +148,7 @@ def _held(
 
 
 def _is_stream(wanted: Wanted | None, x: Any, y: Any = None) -> bool:
-    """Return whether data comes batch by batch."""
+    """Return whether data is a stream of batches."""
     if isinstance(x, dict) or _is_group(wanted, x):
         return False
     if isinstance(x, Dataset | DataSetIterator):
@@ -159,7 +159,7 @@ def _is_stream(wanted: Wanted | None, x: Any, y: Any = None) -> bool:
 
 
 def _is_group(wanted: Wanted | None, x: Any) -> bool:
-    """Return whether this is an array for each of a model's inputs."""
+    """Return whether x is a list of one array for each model input."""
     if wanted is None or not isinstance(x, list | tuple):
         return False
     count = len(wanted.xs)
@@ -171,7 +171,7 @@ def _is_group(wanted: Wanted | None, x: Any) -> bool:
 
 
 def _is_arrays(data: Any) -> bool:
-    """Return whether these are samples, labels and weights, not batches in a list."""
+    """Return whether data is (x, y) or (x, y, weights) and no list of batches."""
     if isinstance(data, tuple):
         return len(data) in (2, 3)
     if not isinstance(data, list) or len(data) != 2:
@@ -195,7 +195,7 @@ _WHY = {
 
 
 def _refuse(data: Any, **given: Any) -> None:
-    """Refuse arguments that go with arrays only."""
+    """Refuse arguments that apply to arrays only."""
     for name, value in given.items():
         if value is not None and value is not False:
             raise ValueError(

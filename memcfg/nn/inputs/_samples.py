@@ -1,4 +1,4 @@
-"""Arrays that belong together: samples, targets and sample weights, as columns."""
+"""Samples, targets and sample weights that belong together, as columns."""
 
 from __future__ import annotations
 
@@ -40,36 +40,36 @@ Array = Any  # numpy.ndarray
 
 
 class Wanted(NamedTuple):
-    """What a model wants of a batch; no y for prediction."""
+    """The contents of a batch that a model reads; without y for prediction."""
 
     xs: tuple[Field, ...]
     ys: tuple[Field, ...]
     takes: Structure
     targets: Structure  # of all outputs
-    places: tuple[int, ...] = ()  # the outputs that have a y
-    steps: tuple[Shape, ...] = ()  # of what has a loss of its own in a sample of each
+    places: tuple[int, ...] = ()  # indices of the outputs that have a y
+    steps: tuple[Shape, ...] = ()  # per-sample shapes of each output's losses
 
 
 class Samples(NamedTuple):
-    """What a user gave, taken apart; with what people call it."""
+    """A user's arrays, split by input and output, with their names for messages."""
 
     xs: list[npt.NDArray[Any]]
     x_names: list[str]
     ys: list[npt.NDArray[Any]]
     y_names: list[str]
     weights: list[npt.NDArray[Any]]
-    weighing: tuple[Shape, ...] = ()  # what each of the weights has for a sample
-    x_keys: tuple[str, ...] = ()  # of a dict, where the model was not known
+    weighing: tuple[Shape, ...] = ()  # per-sample shape of each weight array
+    x_keys: tuple[str, ...] = ()  # keys of a dict, if the model was unknown
     y_keys: tuple[str, ...] = ()
 
     @property
     def sample_shapes(self) -> list[Shape] | dict[str, Shape]:
-        """The shape of a sample, for each input; by name, if they came so."""
+        """The shape of a sample for each input, by name if x was a dict."""
         shapes = [x.shape[1:] for x in self.xs]
         return dict(zip(self.x_keys, shapes, strict=True)) if self.x_keys else shapes
 
     def arranged(self, wanted: Wanted) -> Samples:
-        """Return dicts' parts in the order of a model that is known by now."""
+        """Return the arrays in the order of a model, if they were given as dicts."""
         result = self
         if self.x_keys and wanted.takes.kind is dict:
             given = dict(zip(self.x_keys, self.xs, strict=True))
@@ -82,7 +82,7 @@ class Samples(NamedTuple):
         return result._replace(x_keys=(), y_keys=())
 
     def part(self, rows: slice) -> Samples:
-        """Return some of the samples."""
+        """Return a slice of the samples."""
         xs, ys, weights = (
             [array[rows] for array in arrays]
             for arrays in (self.xs, self.ys, self.weights)
@@ -99,7 +99,7 @@ def samples(
     labelled: bool,
     prefix: str = "",
 ) -> Samples:
-    """Take apart what a user gave; look at what can be seen without a model."""
+    """Split a user's arrays and run the checks that need no model."""
     xs, x_names = samples_of(wanted, x, f"{prefix}x")
     fields: Sequence[Field | None] = [None] * len(xs) if wanted is None else wanted.xs
     xs = [check_x(*given) for given in zip(xs, x_names, fields, strict=True)]
@@ -141,10 +141,10 @@ def columns(
     *,
     in_place: bool | None = None,
 ) -> list[Column]:
-    """Compare arrays with a model, and return them as columns.
+    """Check arrays against a model and return them as columns.
 
-    `table` has weights of classes; `in_place` says whether samples are read where they
-    lie, None: if that is worth it.
+    `table` holds class weights. `in_place` permits reading samples without a copy; with
+    None, large arrays only are read so.
     """
     made = []
     for x, name, field in zip(found.xs, found.x_names, wanted.xs, strict=True):
@@ -166,7 +166,7 @@ def weight_columns(
     wanted: Wanted,
     table: Mapping[int, float] | None,
 ) -> list[Column]:
-    """Return the columns of sample weights; weights of classes are multiplied in."""
+    """Return the columns of sample weights, multiplied by class weights if given."""
     if table is not None and len(wanted.ys) != 1:
         raise ValueError(
             f"class_weight is for models of one output, and {len(wanted.ys)} have "
@@ -183,12 +183,12 @@ def weight_columns(
 
 
 def _weight_names(count: int) -> list[str]:
-    """Name the program's inputs of sample weights."""
+    """Return the names of the program's inputs for sample weights."""
     return [f"sample_weight_{i}" if i else "sample_weight" for i in range(count)]
 
 
 def samples_of(wanted: Wanted | None, x: Any, what: str) -> tuple[list[Any], list[str]]:
-    """Return the arrays of all inputs, and what people call them."""
+    """Return the arrays of all inputs, and their names for messages."""
     if wanted is None:
         alone = not isinstance(x, dict) and not are_arrays(x)
         kind = None if alone else type(x)
@@ -203,7 +203,7 @@ def samples_of(wanted: Wanted | None, x: Any, what: str) -> tuple[list[Any], lis
 
 
 def targets_of(wanted: Wanted | None, y: Any, what: str) -> tuple[list[Any], list[str]]:
-    """Return the arrays of all outputs that have a y, and what people call them."""
+    """Return the arrays of all outputs that have a y, and their names for messages."""
     if wanted is None and isinstance(y, dict):
         return list(y.values()), [f"{what}[{name!r}]" for name in y]
     if wanted is None:

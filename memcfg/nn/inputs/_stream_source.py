@@ -1,4 +1,4 @@
-"""Datasets and iterables as batches that come one by one."""
+"""Batches streamed from datasets and iterables."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ __all__ = ["StreamPass", "StreamSource"]
 
 
 class _DatasetOrigin:
-    """What passes come from: a dataset."""
+    """Origin of passes over a dataset."""
 
     restartable = True
     threaded = True
@@ -52,12 +52,12 @@ class _DatasetOrigin:
         self.static_info = static_info(dataset)
 
     def begin(self, resource: Resource) -> DatasetIterator:
-        """Begin a pass of its own."""
+        """Begin an independent pass."""
         return begin(self._dataset, resource)
 
 
 class _IterableOrigin:
-    """What passes come from: anything else that gives batches."""
+    """Origin of passes over any other iterable of batches."""
 
     def __init__(self, iterable: Iterable[Any]) -> None:
         self._made = not isinstance(iterable, DataSetIterator)
@@ -81,7 +81,7 @@ class _IterableOrigin:
         return self._base.async_supported
 
     def begin(self, resource: Resource) -> _Items:
-        """Begin anew where the last pass left nothing, and start a thread."""
+        """Begin a pass, after a reset if needed, and start a reading thread."""
         base = self._base
         is_over = not self._made and not base.has_next()
         if base.reset_supported and (self._passes or is_over):
@@ -101,7 +101,7 @@ class _IterableOrigin:
 
 
 class _Items:
-    """An iterator with an end of its own."""
+    """An iterator with a `close` function."""
 
     def __init__(self, items: Iterator[Any], close: Callable[[], None]) -> None:
         self._items = items
@@ -111,15 +111,15 @@ class _Items:
         return next(self._items)
 
     def report(self) -> None:
-        """Return None: nothing was chosen."""
+        """Return None, since there is no pipeline."""
 
 
 class StreamSource:
-    """Batches of a dataset or an iterable."""
+    """Source of batches from a dataset or an iterable."""
 
     def __init__(
         self,
-        wanted: Wanted | None,  # if the model is known
+        wanted: Wanted | None,  # None if the model is unknown
         data: Any,
         resource: Callable[[], Resource],
         *,
@@ -149,10 +149,10 @@ class StreamSource:
         return self._origin.restartable
 
     def count(self, steps: int | None) -> None:
-        """Return None: batches may be of any size."""
+        """Return None, since batches may have any size."""
 
     def promised(self, wanted: Wanted) -> int:
-        """Return what the blocks of a thread take that is not at work yet."""
+        """Return the bytes that a reading thread will need once it starts."""
         if self._begun is not None or not (self._origin.threaded and self.sizes):
             return 0
         size, blocks = max(self.sizes), self._known.blocks
@@ -166,7 +166,7 @@ class StreamSource:
         return with_margin(blocks * nbytes, blocks)
 
     def buffer_that_fits(self, wanted: Wanted, missing: int) -> int | None:
-        """Take as many blocks away as bytes are missing."""
+        """Return the buffer size that saves `missing` bytes, or None if none does."""
         known, promised = self._known, self.promised(wanted)
         if not promised:
             return None
@@ -174,31 +174,31 @@ class StreamSource:
         return fits if fits > 0 else None
 
     def peek(self) -> None:
-        """Begin the first pass, so that shapes and a batch size are known."""
+        """Begin the first pass to learn shapes and a batch size."""
         self._begun = self._made()
         first = self._begun.peek(2 if self._origin.threaded else 1)
         self.sizes = self.sizes or [first.size]
         self.weights = first.weights
-        first.release()  # the frames of a failure would keep it
+        first.release()  # an error's frames could keep its arrays alive
 
     def expect(self, wanted: Wanted) -> None:
-        """Compare with what is known; batches are looked at one by one."""
+        """Check the known specification; each batch is checked as it is read."""
         self._wanted = wanted
         check_spec(self._known.spec, wanted)
 
     def begin(self) -> StreamPass:
-        """Take over what `peek` began, or begin a pass."""
+        """Return the pass that `peek` began, or a new one."""
         begun, self._begun = self._begun, None
         return self._made() if begun is None else begun
 
     def close(self) -> None:
-        """Close what `peek` began, if nobody took it over."""
+        """Close the pass that `peek` began, if it is still unused."""
         begun, self._begun = self._begun, None
         if begun is not None:
             begun.close()
 
     def report(self) -> PipelineReport | None:
-        """Return what the steps chose that made the batches of the last closed pass."""
+        """Return the pipeline's report on the last closed pass, if there is one."""
         return None if self._last is None else self._last.report
 
     def _made(self) -> StreamPass:
@@ -207,7 +207,7 @@ class StreamSource:
         return self._last
 
     def _as_batch(self, element: Any) -> Batch:
-        """Check an element, against the model too if that is known."""
+        """Check an element, also against the model if it is known."""
         x, y, weights = unpack(element, labelled=self._labelled)
         if isinstance(y, np.generic | int):
             raise ValueError(f"y is one label, {y}, and x one sample: {BATCH_FIRST}")
@@ -215,7 +215,7 @@ class StreamSource:
         result = samples(wanted, x, y, weights, labelled=self._labelled)
         table = self._class_weight
         shapes = result.weighing or ((),) * (table is not None)
-        if wanted is None:  # to know shapes and sizes
+        if wanted is None:  # only shapes and sizes are needed
             self.sample_shapes = result.sample_shapes
             read = [Column("x", each, in_place=True) for each in result.xs]
             return Batch(read, shapes)
@@ -223,7 +223,7 @@ class StreamSource:
 
 
 class StreamPass:
-    """A pass over a stream; what it hands out it lets go before the next."""
+    """A pass over a stream, which releases each batch before the next one."""
 
     def __init__(
         self,
@@ -233,17 +233,18 @@ class StreamPass:
         once: bool,
     ) -> None:
         self._items = items
-        self._once = once  # it cannot begin anew
+        self._once = once  # whether the data cannot be read again
         self._as_batch = as_batch
-        self._ahead: deque[Any] = deque()  # elements that were taken, not handed out
+        self._ahead: deque[Any] = deque()  # elements taken but not handed out
         self._handed: Batch | None = None
-        self._number = 1  # of the next batch
-        self.report: PipelineReport | None = None  # once it is closed
+        self._number = 1  # number of the next batch
+        self.report: PipelineReport | None = None  # set when the pass is closed
         self._over = False
-        self._failure: BaseException | None = None  # behind what was taken
+        # raised after the elements taken ahead
+        self._failure: BaseException | None = None
 
     def peek(self, count: int) -> Batch:
-        """Take elements ahead; return the first, which is still to be handed out."""
+        """Read up to `count` elements ahead; return the first without consuming it."""
         self._take()
         if not self._ahead:
             raise ValueError(
@@ -270,7 +271,7 @@ class StreamPass:
         return self._handed
 
     def close(self) -> None:
-        """Let everything go, and end the pass."""
+        """Release all batches and end the pass."""
         if self.report is None:
             self.report = self._items.report()
         self._over, self._failure = True, None
@@ -291,7 +292,7 @@ class StreamPass:
         try:
             raise StopIteration if failure is None else failure
         finally:
-            del failure  # it refers to this frame by now
+            del failure  # its traceback refers to this frame
 
     def _release(self) -> None:
         handed, self._handed = self._handed, None
@@ -308,4 +309,4 @@ class StreamPass:
         try:
             raise problem
         finally:
-            del problem  # it refers to this frame by now
+            del problem  # its traceback refers to this frame
