@@ -1,7 +1,7 @@
-"""Workspaces: memory for cyclic work, learned in size and used again.
+"""Workspaces: reusable memory for cyclic work, whose size is learned.
 
-The model is ND4J's, with one difference: an array that outlives its cycle is never
-overwritten, unless that was asked for with ``on_escape="invalidate"``.
+The design follows ND4J with one difference: an array that outlives its cycle is never
+overwritten unless ``on_escape="invalidate"`` requests it.
 
 Examples
 --------

@@ -1,8 +1,9 @@
-"""Name the arrays that outlive their cycle, for messages.
+"""Names of arrays that outlive their cycle, for messages.
 
-It looks at what the variables of running functions hold, a few containers deep, then at
-everything that the garbage collector tracks. It keeps nothing and calls nobody's code;
-half a second for a million objects, and only where an escape is reported.
+The search follows the variables of running functions through a few levels of
+containers, then examines every object that the garbage collector tracks. It keeps no
+reference and runs no user code. A million objects take about half a second, spent only
+when an escape is reported.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ if TYPE_CHECKING:
 
     from memcfg._core import Placement, Scope
 
-_DEPTH = 4  # steps from a variable to an array
-_NAMED = 8  # arrays in one message
-_WIDE = 10_000  # entries of one container that are looked at for a name
-_CHUNK = 1000  # objects
-# What is not gone into by names.
+_DEPTH = 4  # containers between a variable and an array
+_NAMED = 8  # arrays named in one message
+_WIDE = 10_000  # entries searched per container
+_CHUNK = 1000  # objects whose referents are fetched in one call
+# Types whose contents the search does not follow.
 _CLOSED: tuple[Any, ...] = (ModuleType, FunctionType, type, FrameType)
 
 
 def describe_escapes(scope: Scope, name: str, count: int, *, ring: bool) -> str:
-    """Say which arrays outlive the cycle that ends, and what to do."""
+    """Describe the arrays that outlive the ending cycle and the remedy."""
     search = _Search(scope, count, ring=ring)
     search.look_into_frames()
     search.look_at_everything()
@@ -54,7 +55,7 @@ def describe_escapes(scope: Scope, name: str, count: int, *, ring: bool) -> str:
 
 
 class _Search:
-    """What was found, in words, by the address that an array begins at."""
+    """Search for escaped arrays; `_found` maps their addresses to descriptions."""
 
     def __init__(self, scope: Scope, count: int, *, ring: bool) -> None:
         self.generation = scope.counters()["generation"]
@@ -66,11 +67,11 @@ class _Search:
 
     @property
     def done(self) -> bool:
-        """Whether each array has a name."""
+        """Whether every escaped array has been found."""
         return len(self._found) >= self._count
 
     def words(self) -> str:
-        """Tell of the first few, and how many more there are."""
+        """Describe the first `_NAMED` arrays and count the rest."""
         named = list(islice(self._found.values(), _NAMED))
         rest = self._count - len(named)
         if rest > 0 and len(named) == _NAMED:
@@ -83,7 +84,7 @@ class _Search:
         return "; ".join(named)
 
     def _sizes(self, rest: int) -> str:
-        """Return what is known of arrays without a name, if it is of them alone."""
+        """Return the sizes of the unnamed arrays, or "" if they cannot be separated."""
         blocks = blocks_of(self._scope.memory)
         sizes = [nbytes for at, nbytes, *_ in blocks if at not in self._found]
         if len(sizes) != rest:
@@ -92,7 +93,7 @@ class _Search:
         return f" ({', '.join(told)})"
 
     def look_into_frames(self) -> None:
-        """Look into the variables of all functions that run, in all threads."""
+        """Search the variables of all running functions in all threads."""
         for top in sys._current_frames().values():
             frame: FrameType | None = top
             while frame is not None and not self.done:
@@ -101,7 +102,11 @@ class _Search:
                 frame = frame.f_back
 
     def look_at_everything(self) -> None:
-        """Look at whatever the garbage collector knows to hold an array."""
+        """Search every object that the garbage collector tracks.
+
+        Referents are tested per chunk first, since almost no chunk refers to an array
+        of this workspace; only the holders of a matching chunk are examined one by one.
+        """
         if self.done:
             return
         everything = gc.get_objects()
@@ -119,7 +124,8 @@ class _Search:
             self._look_into(frame)
         self._seen.discard(id(holder))
         self._look(holder, "", _owner(holder), 2)
-        for referent in gc.get_referents(holder):  # what has no name in it
+        # also those without an attribute or key
+        for referent in gc.get_referents(holder):
             self._look(referent, "it", _owner(holder), 0)
 
     def _look_into(self, frame: FrameType) -> None:
@@ -130,7 +136,7 @@ class _Search:
             self._look(value, name, owner, _DEPTH)
 
     def _look(self, value: object, path: str, owner: str, depth: int) -> None:
-        """Note an array, or those in a container."""
+        """Record an array, or the arrays in a container."""
         if _is_array(value):
             self._note(value, path, owner)
         elif depth > 0 and not _is(value, *_CLOSED) and id(value) not in self._seen:
@@ -147,7 +153,7 @@ class _Search:
             )
 
     def _any_in(self, referents: Iterable[object]) -> bool:
-        """Return whether one is an array that has no name yet."""
+        """Return whether any referent is an escaped array not yet recorded."""
         for value in referents:
             if _is_array(value):
                 found = self._placement(value)
@@ -158,7 +164,10 @@ class _Search:
         return False
 
     def _placement(self, array: np.ndarray[Any, Any]) -> Placement | None:
-        """Return where an array lies that outlives this cycle, or the ring's page."""
+        """Return the placement of an array that outlives this cycle or its ring page.
+
+        None if the array does not.
+        """
         result = placement_of(array)
         if result is None or result.scope is not self._scope:
             return None
@@ -169,15 +178,16 @@ class _Search:
 
 
 def _is_hidden(value: object) -> bool:
-    """Return whether the collector leaves a container out, as it holds no container."""
+    """Return whether the collector does not track a container."""
     return type(value) in (dict, tuple) and not gc.is_tracked(value)
 
 
 def _variables(frame: FrameType) -> Iterator[tuple[str, object]]:
-    """List the variables of a function that runs, and do not keep them.
+    """Yield the variables of a running function without keeping them alive.
 
-    Until Python 3.12 a frame keeps the dictionary that it shows, and with it arrays
-    that the function deletes. Nobody else has it unless the function called `locals`.
+    Before Python 3.13 a frame caches the dictionary that `f_locals` returns, and so
+    keeps arrays that the function has deleted. No one else refers to that dictionary
+    unless the function called `locals`.
     """
     shown = frame.f_locals
     yield from list(shown.items())
@@ -187,7 +197,7 @@ def _variables(frame: FrameType) -> Iterator[tuple[str, object]]:
 
 
 def _items(value: object) -> Iterator[tuple[str, object]]:
-    """List what a container or an instance holds, in the words of a path."""
+    """Yield the items of a container or instance with their path suffixes."""
     if _is(value, dict):
         for key, item in list(dict.items(value)):
             yield (f"[{key!r}]" if type(key) in (str, int) else "[…]"), item
@@ -213,12 +223,12 @@ def _attributes(value: object) -> Iterator[tuple[str, object]]:
 def _shown_by(view: memoryview) -> object:
     try:
         return view.obj
-    except ValueError:  # it was released
+    except ValueError:  # released
         return None
 
 
 def _frame_of(holder: object) -> FrameType | None:
-    """Return the variables that a function which waits or has ended leaves."""
+    """Return the frame of a suspended function, or the holder if it is a frame."""
     if isinstance(holder, GeneratorType):
         return holder.gi_frame
     if isinstance(holder, CoroutineType):
@@ -238,11 +248,14 @@ def _is_array(value: object) -> TypeGuard[np.ndarray[Any, Any]]:
 
 
 def _is(value: object, *kinds: type) -> TypeGuard[Any]:
-    """Return what something is; `isinstance` would ask it."""
+    """Return whether a value's type is one of `kinds`.
+
+    `isinstance` would read the value's ``__class__``, which may run user code.
+    """
     return issubclass(type(value), kinds)
 
 
-# Folders of code that makes arrays for others.
+# Folders whose code creates arrays on behalf of its callers.
 _LIBRARIES = tuple(
     str(folder) + os.sep
     for folder in (Path(__file__).parents[1], Path(np.__file__).parent)
@@ -250,7 +263,7 @@ _LIBRARIES = tuple(
 
 
 def _line_of(array: np.ndarray[Any, Any]) -> str:
-    """Tell the line that made an array, if tracemalloc knows."""
+    """Return the line that created an array, or "" if tracemalloc has no record."""
     root: object = array
     while _is_array(root):
         array, root = root, root.base
@@ -259,7 +272,7 @@ def _line_of(array: np.ndarray[Any, Any]) -> str:
 
 
 def _line_of_size(nbytes: int) -> str:
-    """Tell the line that made data of a size, if there is only one such line."""
+    """Return the line that allocated `nbytes`, or "" unless it is unique."""
     if not tracemalloc.is_tracing():
         return ""
     lines = {

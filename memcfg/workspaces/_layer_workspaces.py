@@ -1,6 +1,6 @@
-"""The workspaces of a network's layers, by what their arrays are for.
+"""Assignment of a network's arrays to workspaces by kind of array.
 
-Whoever runs the layers says which workspace each kind of array has.
+The code that runs the layers configures the workspace of each kind.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class ArrayType(Word):
-    """What an array of a network is for.
+    """Purpose of an array in a network.
 
     References
     ----------
@@ -65,12 +65,12 @@ class ArrayType(Word):
 
 
 class WorkspaceMode(Word):
-    """Where the tensors of a step lie; the numbers that come out are the same bits.
+    """Placement of the tensors of a step; results are bit-identical in all modes.
 
     References
     ----------
     Deeplearning4j 1.0.0-M1, ``org.deeplearning4j.nn.conf.WorkspaceMode``. SINGLE and
-    SEPARATE mean what they meant in 0.9.1; since then DL4J takes both for ENABLED.
+    SEPARATE have their meaning of 0.9.1; later versions of DL4J treat both as ENABLED.
     """
 
     NONE = "none"
@@ -84,10 +84,10 @@ class WorkspaceMode(Word):
 
 
 class WorkspaceSource(Protocol):
-    """Where a manager finds workspaces by name."""
+    """Source in which a manager finds workspaces by name."""
 
     def get(self, name: str) -> Workspace | None:
-        """Return the workspace of a name; None if there is none.
+        """Return the workspace of a name, or None if there is none.
 
         Parameters
         ----------
@@ -96,14 +96,14 @@ class WorkspaceSource(Protocol):
         """
 
     def make(self, name: str, config: WorkspaceConfig | None) -> Workspace:
-        """Return the workspace of a name; it is made if there is none.
+        """Return the workspace of a name, creating it if there is none.
 
         Parameters
         ----------
         name : str
             Its name.
         config : WorkspaceConfig or None
-            What it is to be.
+            Its configuration.
         """
 
 
@@ -118,16 +118,16 @@ class _ThisThread:
 
 
 class _Target(NamedTuple):
-    """A workspace by its name, and what it is to be if it has to be made."""
+    """The name of a workspace, and its configuration if it has to be created."""
 
     name: str
     config: WorkspaceConfig | None
 
 
 class LayerScopes:
-    """A ``with`` block in which workspaces are open, or `open` and `close`.
+    """Context manager that opens several workspaces, also through `open` and `close`.
 
-    Made by `LayerWorkspaceMgr.enter`. The workspace that was named last is current.
+    `LayerWorkspaceMgr.enter` returns it. The workspace named last is current.
     """
 
     def __init__(self, scopes: Sequence[AbstractContextManager[object]]) -> None:
@@ -135,14 +135,14 @@ class LayerScopes:
         self._opened: ExitStack | None = None
 
     def open(self) -> Self:
-        """Open all of them, or none if one cannot be opened.
+        """Open all workspaces, or none if one cannot be opened.
 
         Raises
         ------
         WorkspaceError
-            If one of them must be open and is not, or is lent already.
+            If one of them must be open and is not, or is already borrowed.
         ResourceExhaustedError
-            If one of them must have a page and it cannot be allocated.
+            If the page of one of them cannot be allocated.
         """
         if self._opened is None:
             with ExitStack() as stack:
@@ -152,12 +152,12 @@ class LayerScopes:
         return self
 
     def close(self) -> None:
-        """Close them, the last one first; nothing if they are closed.
+        """Close the workspaces in reverse order; do nothing if they are closed.
 
         Raises
         ------
         WorkspaceLeakError
-            If arrays outlive one with ``on_escape="error"``; the others are closed.
+            If arrays outlive one with ``on_escape="error"``. All others are closed.
         """
         self.__exit__(None, None, None)
 
@@ -176,31 +176,31 @@ class LayerScopes:
 
 
 class LayerWorkspaceMgr:
-    """Gives layers memory by what it is for: each `ArrayType` has a workspace or none.
+    """Manager that assigns each `ArrayType` a workspace or none.
 
     The settings are `set`, `no_workspace_for` and the two defaults; each returns the
-    manager. A kind of array with "no workspace" is made outside of all, in the memory
-    that NumPy uses there.
+    manager. Arrays of a kind with "no workspace" are created outside of all workspaces,
+    in the memory that NumPy uses there.
 
     Parameters
     ----------
     source : WorkspaceSource or None, default None
-        Where workspaces are found by name. None: `memcfg.workspace`, the running
-        thread's.
+        Source in which workspaces are found by name. None uses the workspaces of the
+        running thread (`memcfg.workspace`).
 
     Raises
     ------
     ValueError
-        By every method that is given an unknown kind of array.
+        By each method that takes a kind of array, if the kind is unknown.
     WorkspaceError
-        By every method but the settings and `has_configuration`, of a kind that is not
-        configured; by those that make or move arrays and by `borrow`, of one whose
-        workspace is not open; by the settings, of a manager that cannot be changed.
+        By each method except the settings and `has_configuration`, if the kind is not
+        configured; by `borrow` and the methods that create or move arrays, if the
+        workspace of the kind is not open; by the settings, if the manager is immutable.
     WorkspaceLeakError, WorkspaceStaleError
-        By what reads an array whose bytes may be another's; see
+        By each method that reads an array, if its bytes may have been overwritten; see
         `memcfg.workspaces.is_valid`.
     ResourceExhaustedError
-        Where there is no memory for an array.
+        By each method that creates an array, if there is no memory for it.
 
     References
     ----------
@@ -231,12 +231,12 @@ class LayerWorkspaceMgr:
 
     @classmethod
     def no_workspaces(cls) -> Self:
-        """Return a new manager that makes every array outside of all workspaces."""
+        """Return a new manager that creates every array outside of all workspaces."""
         return cls().default_no_workspace()
 
     @staticmethod
     def no_workspaces_immutable() -> LayerWorkspaceMgr:
-        """Return the one such manager that everybody shares and nobody can change."""
+        """Return the shared immutable manager that uses no workspaces."""
         if LayerWorkspaceMgr._immutable is None:
             made = LayerWorkspaceMgr.no_workspaces()
             made._frozen = True
@@ -246,23 +246,24 @@ class LayerWorkspaceMgr:
     def set(
         self, kind: ArrayType | str, name: str, config: WorkspaceConfig | None = None
     ) -> Self:
-        """Name the workspace of a kind of array.
+        """Set the workspace of a kind of array.
 
         Parameters
         ----------
         kind : ArrayType or str
-            What the arrays are for.
+            The kind of array.
         name : str
-            The workspace.
+            Name of the workspace.
         config : WorkspaceConfig or None, default None
-            What it is to be when `enter` makes it. None takes it as it is.
+            Configuration with which `enter` creates it. None accepts any.
 
         Raises
         ------
         TypeError
-            If the name is not a string, or the configuration is none.
+            If the name is not a non-empty string, or `config` is neither a
+            WorkspaceConfig nor None.
         WorkspaceConfigError
-            If the same workspace has another configuration here.
+            If this manager has another configuration for the same workspace.
         """
         self._assign([kind], name, config)
         return self
@@ -270,12 +271,12 @@ class LayerWorkspaceMgr:
     with_ = set  # noqa: A003  (the method above)
 
     def no_workspace_for(self, *kinds: ArrayType | str) -> Self:
-        """Have arrays of these kinds made outside of all workspaces.
+        """Create arrays of these kinds outside of all workspaces.
 
         Parameters
         ----------
         *kinds : ArrayType or str
-            What the arrays are for.
+            The kinds of arrays.
         """
         self._assign(kinds, None, None)
         return self
@@ -283,56 +284,58 @@ class LayerWorkspaceMgr:
     def default_workspace(
         self, name: str, config: WorkspaceConfig | None = None
     ) -> Self:
-        """Name the workspace of all kinds that are not configured yet.
+        """Set the workspace of all kinds that are not yet configured.
 
         Parameters
         ----------
         name : str
-            The workspace.
+            Name of the workspace.
         config : WorkspaceConfig or None, default None
-            What it is to be when `enter` makes it. None takes it as it is.
+            Configuration with which `enter` creates it. None accepts any.
 
         Raises
         ------
+        TypeError
+            As raised by `set`.
         WorkspaceConfigError
-            If the same workspace has another configuration here.
+            If this manager has another configuration for the same workspace.
         """
         self._assign(self._unconfigured(), name, config)
         return self
 
     def default_no_workspace(self) -> Self:
-        """Have arrays of all kinds that are not configured yet made outside."""
+        """Create arrays of all not yet configured kinds outside of all workspaces."""
         self._assign(self._unconfigured(), None, None)
         return self
 
     def set_no_leverage_override(self, name: str) -> Self:
-        """Leave arrays of a workspace where they are: `leverage_to` copies none of it.
+        """Exempt the arrays of a workspace from `leverage_to`.
 
         Parameters
         ----------
         name : str
-            The workspace, such as that of an iterator's batches.
+            Name of the workspace, such as that of an iterator's batches.
         """
         self._check_mutable()
         self._untouched.add(name)
         return self
 
     def set_helper_workspace(self, key: str, value: object) -> Self:
-        """Keep something that helpers share, such as scratch that grows.
+        """Store an object that helpers share, such as a growing scratch buffer.
 
         Parameters
         ----------
         key : str
             Its name.
         value : object
-            What is kept, as long as the manager is; None drops it.
+            The object, kept as long as the manager lives; None drops it.
         """
         self._check_mutable()
         self._helpers[key] = value
         return self
 
     def get_helper_workspace(self, key: str) -> Any:
-        """Return what `set_helper_workspace` was given; None if there is none.
+        """Return the object stored by `set_helper_workspace`, or None.
 
         Parameters
         ----------
@@ -342,22 +345,22 @@ class LayerWorkspaceMgr:
         return self._helpers.get(key)
 
     def has_configuration(self, kind: ArrayType | str) -> bool:
-        """Return whether a kind of array has a workspace, or was given "no workspace".
+        """Return whether a kind of array is configured, possibly as "no workspace".
 
         Parameters
         ----------
         kind : ArrayType or str
-            What the arrays are for.
+            The kind of array.
         """
         return _checked(kind) in self._targets
 
     def workspace_name(self, kind: ArrayType | str) -> str | None:
-        """Return the name of the workspace of a kind of array; None for no workspace.
+        """Return the name of the workspace of a kind, or None for "no workspace".
 
         Parameters
         ----------
         kind : ArrayType or str
-            What the arrays are for.
+            The kind of array.
         """
         target = self._target(kind)
         return None if target is None else target.name
@@ -368,12 +371,13 @@ class LayerWorkspaceMgr:
         Parameters
         ----------
         kind : ArrayType or str
-            What the arrays are for.
+            The kind of array.
 
         Returns
         -------
         WorkspaceConfig or None
-            What `set` or a default was given; None too where there is no workspace.
+            The configuration passed to `set` or a default; None also for a kind without
+            workspace.
         """
         target = self._target(kind)
         return None if target is None else target.config
@@ -384,13 +388,13 @@ class LayerWorkspaceMgr:
         Parameters
         ----------
         *kinds : ArrayType or str
-            What the arrays are for. Workspaces that do not exist are made. Where a kind
-            has no workspace, the block is outside of all.
+            The kinds of arrays. Missing workspaces are created. If a kind has no
+            workspace, the block is outside of all workspaces.
 
         Raises
         ------
         WorkspaceConfigError
-            If a workspace exists and has another configuration.
+            If a workspace exists with another configuration.
         ResourceExhaustedError
             If a page of its initial size cannot be allocated.
         """
@@ -403,12 +407,12 @@ class LayerWorkspaceMgr:
         )
 
     def notify_scope_entered(self, *kinds: ArrayType | str) -> LayerScopes:
-        """Open the workspaces of kinds of arrays now, and `close` what is returned.
+        """Open the workspaces of kinds of arrays now; the caller closes the result.
 
         Parameters
         ----------
         *kinds : ArrayType or str
-            What the arrays are for.
+            The kinds of arrays.
         """
         return self.enter(*kinds).open()
 
@@ -418,13 +422,13 @@ class LayerWorkspaceMgr:
         Parameters
         ----------
         kind : ArrayType or str
-            What the arrays are for.
+            The kind of array.
 
         Returns
         -------
         context manager
-            To be entered. It raises WorkspaceError then if the workspace is lent
-            already. Where the kind has no workspace, the block is outside of all.
+            Context that raises WorkspaceError on entry if the workspace is already
+            borrowed. If the kind has no workspace, the block is outside of all.
         """
         workspace = self._open(kind)
         if workspace is None:
@@ -434,21 +438,22 @@ class LayerWorkspaceMgr:
     def create_uninitialized(
         self, kind: ArrayType | str, shape: Shape, dtype: DTypeLike = float
     ) -> NDArray[Any]:
-        """Make an array that is not initialised.
+        """Create an uninitialised array.
 
         Parameters
         ----------
         kind : ArrayType or str
-            What it is for.
+            Kind of the array.
         shape : int or tuple of int
-            Its shape.
+            Shape of the array.
         dtype : data-type, default float64
-            Its type.
+            Type of its elements.
 
         Returns
         -------
         numpy.ndarray
-            In the workspace of its kind, whichever is current; or outside of all.
+            An array in the workspace of its kind, even if another is current, or
+            outside of all workspaces if the kind has none.
         """
         with self._at(kind):
             return np.empty(shape, dtype)
@@ -458,7 +463,7 @@ class LayerWorkspaceMgr:
     def create(
         self, kind: ArrayType | str, shape: Shape, dtype: DTypeLike = float
     ) -> NDArray[Any]:
-        """Make an array of zeros where `create_uninitialized` makes one.
+        """Create an array of zeros where `create_uninitialized` creates one.
 
         Parameters
         ----------
@@ -471,12 +476,12 @@ class LayerWorkspaceMgr:
     zeros = create
 
     def dup(self, kind: ArrayType | str, array: Array) -> Array:
-        """Copy an array, contiguous, to where `create_uninitialized` would make it.
+        """Return a contiguous copy where `create_uninitialized` would create it.
 
         Parameters
         ----------
         kind : ArrayType or str
-            What the copy is for.
+            Kind of the copy.
         array : numpy.ndarray
             Any array.
         """
@@ -497,18 +502,19 @@ class LayerWorkspaceMgr:
         Parameters
         ----------
         kind : ArrayType or str
-            What the result is for.
+            Kind of the result.
         array : numpy.ndarray
             Any array.
         dtype : data-type
-            The type wanted.
+            Type of the result.
         dup_if_same : bool, default False
-            Whether an array that has the type already is copied.
+            Whether an array that already has the type is copied.
 
         Returns
         -------
         numpy.ndarray
-            Where `create_uninitialized` would make it; or the array itself.
+            The array itself, or a copy located where `create_uninitialized` would
+            create it.
         """
         check_valid(array, "convert it")
         with self._at(kind):
@@ -520,16 +526,16 @@ class LayerWorkspaceMgr:
         Parameters
         ----------
         kind : ArrayType or str
-            What it is for.
+            Kind of the array.
         array : numpy.ndarray
             An array.
 
         Returns
         -------
         numpy.ndarray
-            The array itself if it is attached to none, is there already, or is of a
-            workspace that `set_no_leverage_override` names. Else a copy; outside of all
-            workspaces where the kind has none.
+            The array itself if it is not attached, is already there, or belongs to a
+            workspace named by `set_no_leverage_override`. Otherwise a copy, which is
+            outside of all workspaces if the kind has none.
         """
         owner = workspace_of(array)
         left_alone = owner is not None and owner.name in self._untouched
@@ -539,12 +545,15 @@ class LayerWorkspaceMgr:
         return detach(array) if workspace is None else leverage_to(array, workspace)
 
     def _at(self, kind: ArrayType | str) -> AbstractContextManager[object]:
-        """Let NumPy make its arrays where those of a kind live."""
+        """Return a context in which NumPy allocates where arrays of a kind belong."""
         workspace = self._open(kind)
         return scope_out() if workspace is None else workspace.inside()
 
     def _open(self, kind: ArrayType | str) -> Workspace | None:
-        """Return the workspace of a kind, which must be open; None for none."""
+        """Return the open workspace of a kind, or None for "no workspace".
+
+        Raise WorkspaceError if the workspace is not open.
+        """
         target = self._target(kind)
         if target is None:
             return None
@@ -564,28 +573,28 @@ class LayerWorkspaceMgr:
         migrate_if_invalid: bool = False,
         error_if_detached: bool = False,
     ) -> Array:
-        """Check that an array is where those of its kind live.
+        """Check that an array is where arrays of its kind belong.
 
         Parameters
         ----------
         kind : ArrayType or str
-            What it is for.
+            Kind of the array.
         array : numpy.ndarray
             An array.
         migrate_if_invalid : bool, default False
             Whether a copy in the right workspace is returned instead of an error.
         error_if_detached : bool, default False
-            Whether an array of no workspace is wrong where its kind has one.
+            Whether an unattached array is an error if its kind has a workspace.
 
         Returns
         -------
         numpy.ndarray
-            The array, or the copy.
+            The array or its copy.
 
         Raises
         ------
         WorkspaceError
-            If the array is elsewhere: the message names both workspaces.
+            If the array is elsewhere. The message names both workspaces.
         """
         check_valid(array, "use it")
         wanted = self._open(kind)
@@ -601,12 +610,12 @@ class LayerWorkspaceMgr:
         return self.dup(kind, array)
 
     def is_workspace_open(self, kind: ArrayType | str) -> bool:
-        """Return whether the workspace of a kind of array is open, or it has none.
+        """Return whether the workspace of a kind is open or the kind has none.
 
         Parameters
         ----------
         kind : ArrayType or str
-            What the arrays are for.
+            The kind of array.
         """
         target = self._target(kind)
         result = None if target is None else self._source.get(target.name)
@@ -618,9 +627,9 @@ class LayerWorkspaceMgr:
         Parameters
         ----------
         kind : ArrayType or str
-            What the arrays are for.
+            The kind of array.
         message : str, default ""
-            What is being done; it begins the error.
+            Description of the operation; begins the error message.
         """
         if not self.is_workspace_open(kind):
             raise WorkspaceError(
@@ -646,14 +655,14 @@ class LayerWorkspaceMgr:
     def assert_current_workspace(
         self, kind: ArrayType | str, message: str = ""
     ) -> None:
-        """Raise WorkspaceError unless the workspace of a kind of array is innermost.
+        """Raise WorkspaceError unless the workspace of a kind of array is current.
 
         Parameters
         ----------
         kind : ArrayType or str
-            What the arrays are for; a kind without workspace wants none.
+            The kind of array. A kind without workspace requires that none is current.
         message : str, default ""
-            What is being done; it begins the error.
+            Description of the operation; begins the error message.
         """
         name, current = self.workspace_name(kind), current_workspace()
         found = None if current is None else current.name
@@ -669,7 +678,7 @@ class LayerWorkspaceMgr:
         name: str | None,
         config: WorkspaceConfig | None,
     ) -> None:
-        """Give kinds of arrays a workspace, or none."""
+        """Assign kinds of arrays a workspace or none."""
         self._check_mutable()
         known = [_checked(kind) for kind in kinds]
         self._targets |= dict.fromkeys(known, self._made(name, config))
@@ -685,7 +694,7 @@ class LayerWorkspaceMgr:
             )
 
     def _target(self, kind: ArrayType | str) -> _Target | None:
-        """Return a kind's workspace; WorkspaceError if it is not configured."""
+        """Return the workspace of a kind; raise WorkspaceError if not configured."""
         result = _checked(kind)
         if result not in self._targets:
             raise WorkspaceError(
@@ -696,7 +705,7 @@ class LayerWorkspaceMgr:
         return self._targets[result]
 
     def _made(self, name: str | None, config: WorkspaceConfig | None) -> _Target | None:
-        """Check a workspace; one name has one configuration."""
+        """Return a checked target; one name has only one configuration."""
         if name is None:
             return None
         if not isinstance(name, str) or not name:
@@ -712,7 +721,7 @@ class LayerWorkspaceMgr:
 
 
 def _checked(kind: object) -> ArrayType:
-    """Return the kind that a word means; ValueError if there is none."""
+    """Return the `ArrayType` of a word; raise ValueError if there is none."""
     try:
         return ArrayType(kind)  # type: ignore[arg-type]
     except ValueError:
@@ -729,7 +738,7 @@ def _name(name: str | None) -> str:
 
 
 def _misplaced(kind: ArrayType, array: Array, wanted: Workspace | None) -> str:
-    """Say where an array is and where it should be."""
+    """Return a message that says where an array is and where it should be."""
     should = "in no workspace" if wanted is None else f"in workspace {wanted.name!r}"
     found = workspace_of(array)
     if not is_attached(array):

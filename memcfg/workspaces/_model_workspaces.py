@@ -1,6 +1,7 @@
-"""The workspaces that models keep between their steps: listed and freed from here.
+"""Registry of the workspaces that models keep between their steps.
 
-Models are built on this room, so they register here what they keep. Owns no memory.
+Models depend on this package, so they register here what it lists and frees. The
+registry owns no memory.
 """
 
 from __future__ import annotations
@@ -13,23 +14,24 @@ from memcfg._core._live import Living
 
 @dataclass(frozen=True, slots=True)
 class ModelWorkspace:
-    """A workspace of a model in mode "single" or "separate", when it was listed.
+    """Snapshot of a workspace of a model in mode "single" or "separate".
 
-    The model alone opens and fills it; `memcfg.destroy_all_workspaces` frees it.
+    Only the model opens and fills the workspace. `memcfg.destroy_all_workspaces` frees
+    it.
 
     Parameters
     ----------
     name : str
-        Its name in the model, such as ``"LOOP_EXTERNAL"``.
+        Name in the model, such as ``"LOOP_EXTERNAL"``.
     model : str
-        The name under which the device lists the model's memory.
+        Name under which the device lists the model's memory.
     nbytes : int
-        Its size in bytes.
+        Size in bytes.
     thread_id : int or None
-        The thread that ran the model's last step: `threading.get_ident`. None if it is
-        gone.
+        Identifier (`threading.get_ident`) of the thread that ran the model's last step;
+        None if the thread has ended.
     is_open : bool
-        Whether that step was running.
+        Whether that step was running when the workspace was listed.
     """
 
     name: str
@@ -40,25 +42,25 @@ class ModelWorkspace:
 
 
 class WorkspaceHolder(Protocol):
-    """What keeps workspaces between steps."""
+    """Protocol of an object that keeps workspaces between steps."""
 
     def workspaces(self, *, of_this_thread: bool = False) -> list[ModelWorkspace]:
-        """List them without waiting for a step that runs.
+        """List the workspaces without waiting for a running step.
 
         Parameters
         ----------
         of_this_thread : bool, default False
-            Only if the running thread ran the last step.
+            List them only if the calling thread ran the last step.
         """
 
     def free_workspaces(self) -> None:
-        """Free them, between two steps; the next one takes memory again.
+        """Free the workspaces between two steps; the next step allocates them again.
 
         Raises
         ------
         RuntimeError
-            If the calling thread is amid a step, or another one was when the process
-            was forked.
+            If the calling thread is running a step, or another thread was running one
+            when the process was forked.
         """
 
 

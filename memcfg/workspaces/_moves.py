@@ -1,7 +1,7 @@
-"""Where arrays are, and copies of them in another workspace or outside of all.
+"""Queries of where arrays are, and copies into or out of workspaces.
 
-All look through views, at the memory below. An array that is where it should be stays
-itself; any other is copied, and the copy is contiguous.
+All functions look through views at the underlying memory. An array that is already at
+its destination is returned itself; any other is copied, and the copy is contiguous.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ T = TypeVar("T")
 
 
 def current_workspace() -> Workspace | None:
-    """Return the workspace that NumPy's arrays are made in now, if there is one.
+    """Return the workspace in which NumPy allocates arrays now, or None.
 
-    It is the running thread's or task's; inside `scope_out` there is none.
+    It is that of the running thread or task. Inside `scope_out` there is none.
     """
     return cast("Workspace | None", current_scope())
 
 
 def is_attached(array: Array) -> bool:
-    """Return whether an array's memory is a workspace's.
+    """Return whether the memory of an array belongs to a workspace.
 
     Parameters
     ----------
@@ -44,18 +44,19 @@ def is_attached(array: Array) -> bool:
     Returns
     -------
     bool
-        Also true of what did not fit the page, and after the scope has closed.
+        Also True for an array that did not fit the page, and after the workspace has
+        closed.
 
     Raises
     ------
     TypeError
-        If it is no array.
+        If `array` is not an array.
     """
     return placement_in(array) is not None
 
 
 def workspace_of(array: Array) -> Workspace | None:
-    """Return the workspace whose memory an array is.
+    """Return the workspace that owns the memory of an array.
 
     Parameters
     ----------
@@ -65,20 +66,20 @@ def workspace_of(array: Array) -> Workspace | None:
     Returns
     -------
     Workspace or None
-        None of an array that is not attached, and where the workspace has gone with
-        its thread.
+        None if the array is not attached, or if the workspace was destroyed with its
+        thread.
 
     Raises
     ------
     TypeError
-        If it is no array.
+        If `array` is not an array.
     """
     placement = placement_in(array)
     return None if placement is None else cast("Workspace | None", placement.scope)
 
 
 def generation_of(array: Array) -> int | None:
-    """Return the cycle of its workspace that an array was made in.
+    """Return the cycle of its workspace in which an array was created.
 
     Parameters
     ----------
@@ -88,19 +89,19 @@ def generation_of(array: Array) -> int | None:
     Returns
     -------
     int or None
-        1 for the first cycle; None of an array that is not attached.
+        1 for the first cycle; None if the array is not attached.
 
     Raises
     ------
     TypeError
-        If it is no array.
+        If `array` is not an array.
     """
     placement = placement_in(array)
     return None if placement is None else placement.generation
 
 
 def is_in_scope(array: Array) -> bool:
-    """Return whether an array's cycle is running, or it belongs to none.
+    """Return whether the cycle of an array is running, or the array is not attached.
 
     Parameters
     ----------
@@ -110,20 +111,20 @@ def is_in_scope(array: Array) -> bool:
     Returns
     -------
     bool
-        True of an array that is not attached, and of one whose workspace is open and in
-        the cycle that the array was made in.
+        True if the array is not attached, or if its workspace is open and still in the
+        cycle in which the array was created.
 
     Raises
     ------
     TypeError
-        If it is no array.
+        If `array` is not an array.
     """
     placement = placement_in(array)
     return placement is None or is_running(placement)
 
 
 def is_valid(array: Array) -> bool:
-    """Return whether an array's bytes are its own.
+    """Return whether an array still owns its bytes.
 
     Parameters
     ----------
@@ -133,31 +134,31 @@ def is_valid(array: Array) -> bool:
     Returns
     -------
     bool
-        False only of an array of a workspace with ``on_escape="invalidate"``: whose
-        cycle has ended, or, in a ring, whose bytes have been allocated again.
+        False only for an array of a workspace with ``on_escape="invalidate"`` whose
+        cycle has ended or, in a ring, whose bytes have been allocated again.
 
     Raises
     ------
     TypeError
-        If it is no array.
+        If `array` is not an array.
     """
     placement = placement_in(array)
     return placement is None or not is_overwritten(placement)
 
 
 def leverage(value: T) -> T:
-    """Copy arrays to the workspace around theirs, or out of all if there is none.
+    """Copy arrays to the enclosing workspace, or out of all workspaces.
 
     Parameters
     ----------
-    value : numpy.ndarray, or tuple, list or dict of such, nested as they may be
+    value : numpy.ndarray, or nested tuple, list or dict of arrays
         As for `detach`.
 
     Returns
     -------
     numpy.ndarray or container
-        Copies, in the workspace that was current when the array's was opened; an array
-        that is not attached is itself. Containers are new ones.
+        Copies in the workspace that was current when that of the array was opened. An
+        array that is not attached is returned itself. Containers are new.
 
     Raises
     ------
@@ -176,32 +177,32 @@ def leverage_to(value: T, workspace: Workspace | str) -> T:
 
     Parameters
     ----------
-    value : numpy.ndarray, or tuple, list or dict of such, nested as they may be
+    value : numpy.ndarray, or nested tuple, list or dict of arrays
         As for `detach`.
     workspace : Workspace or str
-        Where to, or its name in this thread.
+        The destination, or its name in this thread.
 
     Returns
     -------
     numpy.ndarray or container
-        Copies; an array of that workspace's present cycle, and one that is not
-        attached, is itself. Containers are new ones.
+        Copies. An array of the workspace's current cycle, and one that is not attached,
+        is returned itself. Containers are new.
 
     Raises
     ------
     TypeError
-        If `value` is neither an array nor a container, or `workspace` no workspace and
-        no name.
+        If `value` is neither an array nor a container, or `workspace` is neither a
+        workspace nor a name.
     NoSuchWorkspaceError
         If this thread has no workspace of that name.
     WorkspaceError
-        If it is not open, and an array is to be copied.
+        If the workspace is not open and an array has to be copied.
     WorkspaceLeakError, WorkspaceStaleError, MemoryError
         As `detach` raises them.
 
     Notes
     -----
-    ND4J returns an array that is invalid already where the workspace is not open.
+    If the workspace is not open, ND4J returns an array that is already invalid.
     """
     target = _named(workspace)
     if target is None:
@@ -218,16 +219,16 @@ def leverage_or_detach(value: T, workspace: Workspace | str) -> T:
 
     Parameters
     ----------
-    value : numpy.ndarray, or tuple, list or dict of such, nested as they may be
+    value : numpy.ndarray, or nested tuple, list or dict of arrays
         As for `detach`.
     workspace : Workspace or str
-        Where to, or its name; there need be none of this name.
+        The destination, or its name; a workspace of that name need not exist.
 
     Raises
     ------
     TypeError
-        If `value` is neither an array nor a container, or `workspace` no workspace and
-        no name.
+        If `value` is neither an array nor a container, or `workspace` is neither a
+        workspace nor a name.
     WorkspaceLeakError, WorkspaceStaleError, MemoryError
         As `detach` raises them.
     """
@@ -238,26 +239,26 @@ def leverage_or_detach(value: T, workspace: Workspace | str) -> T:
 
 
 def migrate(value: T, detach: bool = False) -> T:
-    """Copy arrays to the current workspace, also those that are in none.
+    """Copy arrays to the current workspace, including those that are in none.
 
     Parameters
     ----------
-    value : numpy.ndarray, or tuple, list or dict of such, nested as they may be
+    value : numpy.ndarray, or nested tuple, list or dict of arrays
         As for `detach`.
     detach : bool, default False
-        Whether arrays are copied out of all workspaces where none is current. Else they
-        stay as they are then.
+        Whether arrays are copied out of all workspaces if none is current. Otherwise
+        they are returned as they are.
 
     Returns
     -------
     numpy.ndarray or container
-        Copies; an array of the current workspace's present cycle is itself. Containers
-        are new ones.
+        Copies. An array of the current workspace's current cycle is returned itself.
+        Containers are new.
 
     Raises
     ------
     TypeError
-        If it is neither an array nor a container, or `detach` is not a bool.
+        If `value` is neither an array nor a container, or `detach` is not a bool.
     WorkspaceLeakError, WorkspaceStaleError, MemoryError
         As `detach` raises them.
     """
@@ -270,14 +271,14 @@ def migrate(value: T, detach: bool = False) -> T:
 
 
 def _move_attached(value: T, action: str, target: Workspace | None) -> T:
-    """Move what is in a workspace; what is in none stays itself."""
+    """Move arrays that are attached; return all others themselves."""
     return map_arrays(
         value, action, lambda array: put(array, target) if is_attached(array) else array
     )
 
 
 def _around(array: Array) -> Workspace | None:
-    """Return the workspace that was current when the array's was opened, if open."""
+    """Return the workspace that encloses the array's, or None unless both are open."""
     workspace = workspace_of(array)
     if workspace is None or not workspace.is_open:
         return None

@@ -1,4 +1,4 @@
-"""The workspaces of this thread: made on demand, found by name, destroyed together."""
+"""The workspaces of a thread: created on demand, found by name, destroyed together."""
 
 from __future__ import annotations
 
@@ -28,36 +28,36 @@ def workspace(
     *,
     resource: Resource | None = None,
 ) -> Workspace:
-    """Return this thread's workspace of a name; it is made when first asked for.
+    """Return the workspace of this thread with a given name, creating it if needed.
 
     Parameters
     ----------
     name : str, default "DefaultWorkspace"
-        The name. Each thread has workspaces of its own.
+        The name. Each thread has its own workspaces.
     config : WorkspaceConfig or None, default None
-        What it is to be. None is what it is, or the default of
-        `memcfg.config.set_default_workspace_config` for a new one.
+        The configuration it must have. None accepts that of an existing workspace; a
+        new one gets the default of `memcfg.config.set_default_workspace_config`.
     resource : Resource or None, default None
-        Where its memory comes from. None is where it comes from, or the pool of the
-        current device for a new one.
+        Source of its memory. None accepts that of an existing workspace; a new one uses
+        the pool of the current device.
 
     Returns
     -------
     Workspace
-        To be entered: ``with memcfg.workspace("loop") as ws:``.
+        The workspace, to be entered: ``with memcfg.workspace("loop") as ws:``.
 
     Raises
     ------
     TypeError
-        If an argument is of another type.
+        If an argument has a wrong type.
     WorkspaceConfigError
-        If there is one of this name with another configuration or resource.
+        If a workspace of this name has another configuration or resource.
     ValueError, ResourceExhaustedError, OSError, FormatError
-        What `Workspace` raises, for a new one.
+        As raised by `Workspace` for a new one.
 
     Notes
     -----
-    A workspace of a device that `memcfg.config.reset` has dropped is replaced.
+    A workspace whose device was dropped by `memcfg.config.reset` is replaced.
 
     Examples
     --------
@@ -94,27 +94,27 @@ get_workspace = workspace  # ND4J's name
 
 
 def workspace_exists(name: str, *, is_open: bool = False) -> bool:
-    """Return whether this thread has a workspace of a name; none is made.
+    """Return whether this thread has a workspace of a name, without creating one.
 
     Parameters
     ----------
     name : str
         The name.
     is_open : bool, default False
-        Whether it must be open, too.
+        Whether it must also be open.
     """
     result = names_here().get(name)
     return result is not None and (result.is_open or not is_open)
 
 
 def list_workspaces() -> list[Workspace | ModelWorkspace]:
-    """List the workspaces of this thread, and of models that it ran last.
+    """List the workspaces of this thread and of the models that it ran last.
 
     Returns
     -------
     list of Workspace or ModelWorkspace
-        Those of the thread in the order they were made in. Then, as read-only
-        descriptions, those that models in mode "single" or "separate" keep for their
+        The workspaces of the thread in order of creation, followed by read-only
+        descriptions of those that models in mode "single" or "separate" keep for their
         next step, if this thread ran their last one.
     """
     result: list[Workspace | ModelWorkspace] = [*names_here().values()]
@@ -124,31 +124,32 @@ def list_workspaces() -> list[Workspace | ModelWorkspace]:
 
 
 def destroy_all_workspaces(thread: str = "current") -> None:
-    """Release the memory of workspaces, and drop their names.
+    """Release the memory of workspaces and drop their names.
 
     Parameters
     ----------
     thread : str, default "current"
-        "current": those of this thread, which `list_workspaces` lists; open ones are
-        closed. "all": those of all threads.
+        "current" destroys those of this thread, which `list_workspaces` lists; open
+        ones are closed first. "all" destroys those of all threads.
 
     Raises
     ------
     ValueError
-        If it is neither.
+        If `thread` is neither.
     WorkspaceError
-        If a workspace of another thread is open, or a model whose workspaces are to go
-        is in the middle of a step. Nothing is destroyed then.
+        If a workspace of another thread is open, or a model whose workspaces would be
+        freed is running a step. Nothing is destroyed then.
     OSError
-        If a mapped file cannot be flushed or removed. The others are destroyed.
-    RuntimeError
-        If another thread was using a model when this process was forked. The others are
+        If a mapped file cannot be flushed or removed. All other workspaces are
         destroyed.
+    RuntimeError
+        If another thread was using a model when this process was forked. All other
+        workspaces are destroyed.
 
     Notes
     -----
-    Arrays that are alive keep their pages, and what is in them. A model takes memory
-    for its workspaces again in its next step, which computes the same bits.
+    Live arrays keep their pages and contents. A model allocates its workspaces again in
+    its next step, which computes the same bits.
     """
     if thread not in ("current", "all"):
         raise ValueError(f"thread is 'current' or 'all', not {thread!r}")
@@ -179,7 +180,7 @@ def destroy_all_workspaces(thread: str = "current") -> None:
 
 
 def _holders_to_free(*, of_this_thread: bool) -> list[WorkspaceHolder]:
-    """Find the models that keep workspaces; none of them may be amid a step."""
+    """Return the models that keep workspaces; raise if one is running a step."""
     result = []
     for holder in workspace_holders.alive():
         kept = holder.workspaces(of_this_thread=of_this_thread)
@@ -196,15 +197,15 @@ def _holders_to_free(*, of_this_thread: bool) -> list[WorkspaceHolder]:
 
 
 def summary() -> str:
-    """Return what the workspaces of this thread hold.
+    """Return a text that lists the workspaces of this thread and their bytes.
 
     Returns
     -------
     str
-        A line that counts them, and one line each: the name, whether it is open, the
-        cycles, and the bytes of its page, of what did not fit it, and of what did not
-        fit a ring's block; or the name, its model, whether it is open, and its bytes.
-        Lines of more than 80 columns go on in the next one.
+        A line with their number, then one line each. For a workspace of the thread:
+        name, state, cycles, and the bytes of its page, of arrays that did not fit the
+        page (spilled), and of arrays that did not fit a ring's block (pinned). For one
+        of a model: name, model, state and bytes. Lines are wrapped at 80 columns.
 
     Examples
     --------

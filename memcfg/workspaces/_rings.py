@@ -1,4 +1,4 @@
-"""Workspaces that arrays may outlive by a cycle or more: the ring, and the pair."""
+"""Workspaces whose arrays outlive their cycle: the ring and the alternating pair."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ if TYPE_CHECKING:
 
 
 class RingWorkspace(Workspace):
-    """A workspace whose cycles go round a ring of blocks.
+    """A workspace whose cycles use the blocks of a ring in turn.
 
-    What is made in one cycle is overwritten by none of the next ``slots - 1``: a queue
-    of batches, each made in a cycle of its own. A batch that is alive for longer keeps
-    its bytes all the same, and the ring gets another page.
+    None of the next ``slots - 1`` cycles overwrites the arrays of a cycle. This serves
+    a queue of batches, each created in its own cycle. A batch that lives longer keeps
+    its bytes, and the ring gets another page.
 
     Parameters
     ----------
     slots : int
-        How many blocks the ring has once it has learned, at least 2.
+        Number of blocks of the ring after learning, at least 2.
     config : WorkspaceConfig or None, default None
-        Everything but `reset`, `allocation` and `overallocation`. None is
-        `memcfg.config.get_default_workspace_config`.
+        The configuration, of which `reset`, `allocation` and `overallocation` are
+        replaced. None uses `memcfg.config.get_default_workspace_config`.
     name : str, default "RingWorkspace"
-        Its name in this thread.
+        Name in this thread.
     resource : Resource or None, default None
-        Where its memory comes from; as for `Workspace`.
+        Source of its memory, as for `Workspace`.
 
     Raises
     ------
     TypeError
-        If an argument is of another type.
+        If an argument has a wrong type.
     WorkspaceConfigError
         If there are fewer than 2 slots, or the configuration reclaims.
     WorkspaceConfigError, ValueError, ResourceExhaustedError, OSError
-        What `Workspace` raises.
+        As raised by `Workspace`.
 
     Notes
     -----
-    The same as ``reset="end_of_buffer", overallocation=slots - 1``. Each block holds
-    1.3 times the largest cycle so far.
+    Equivalent to ``reset="end_of_buffer", overallocation=slots - 1``. Each block holds
+    1.3 times the bytes of the largest cycle so far.
 
     Examples
     --------
@@ -72,32 +72,33 @@ class RingWorkspace(Workspace):
 
     @property
     def slots(self) -> int:
-        """How many blocks the ring has once it has learned."""
+        """The number of blocks of the ring after learning."""
         return self.config.ring_blocks
 
 
 class PingPong:
-    """Two workspaces that alternate: one turn's arrays are still there in the next.
+    """Two alternating workspaces: the arrays of one turn survive the next turn.
 
-    For chains in which each step reads what the one before it made, as layers do. Both
-    are open at a time, and each is opened again every other turn.
+    This serves chains in which each step reads the result of the previous one, as
+    layers do. Both workspaces are open at the same time, and each is reopened every
+    other turn.
 
     Parameters
     ----------
     name : str
         The workspaces are ``name + "_1"`` and ``name + "_2"``.
     config : WorkspaceConfig or None, default None
-        Of both; as for `Workspace`.
+        Configuration of both, as for `Workspace`.
     resource : Resource or None, default None
-        Where their memory comes from; as for `Workspace`.
+        Source of their memory, as for `Workspace`.
 
     Raises
     ------
     WorkspaceConfigError
-        If the configuration is a ring's or names a file, or this thread has a workspace
-        of one of the names.
+        If the configuration is circular or has a path, or this thread already has a
+        workspace of either name.
     TypeError, ValueError, ResourceExhaustedError
-        What `Workspace` raises.
+        As raised by `Workspace`.
 
     Examples
     --------
@@ -138,22 +139,22 @@ class PingPong:
 
     @property
     def workspaces(self) -> tuple[Workspace, Workspace]:
-        """The two, in the order of their turns."""
+        """The two workspaces, in the order of their turns."""
         return self._pair
 
     def turn(self) -> Workspace:
-        """Begin a turn: what was made in the last but one may be overwritten.
+        """Begin a turn; arrays of the turn before the last may be overwritten.
 
         Returns
         -------
         Workspace
-            The one whose turn it is; it is current until the next turn, or the end of
+            The workspace of this turn. It is current until the next turn or the end of
             the ``with`` block.
 
         Raises
         ------
         WorkspaceError
-            Outside of a ``with`` block.
+            If called outside of a ``with`` block.
         """
         if not self._entered:
             raise WorkspaceError("call turn() inside of `with` the pair")
@@ -165,12 +166,12 @@ class PingPong:
         return workspace
 
     def destroy(self) -> None:
-        """Release the memory of both, and drop their names.
+        """Release the memory of both workspaces and drop their names.
 
         Raises
         ------
         WorkspaceError
-            If one is open, and this is not the thread that made them.
+            If one is open and this is not the thread that created them.
         """
         for workspace in self._pair:
             workspace.destroy()

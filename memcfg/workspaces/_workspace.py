@@ -1,7 +1,7 @@
-"""A workspace as a user meets it: a scope with a name, a configuration and arrays.
+"""The workspace of the public API: a scope with a name, a configuration and arrays.
 
-Pages, cycles and NumPy's hooks are those of the core's `Scope`, whose methods enter and
-leave it, so that a ``with`` block costs no Python.
+The core's `Scope` implements pages, cycles and NumPy's allocation hooks. Its methods
+enter and leave a workspace, so a ``with`` block runs no Python code.
 
 See docs/decisions/0013-workspaces-as-in-nd4j.md.
 """
@@ -69,47 +69,47 @@ DEFAULT_NAME = "DefaultWorkspace"
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceStats:
-    """What a workspace holds and has learned, at one point in time.
+    """Statistics of a workspace at one point in time.
 
-    Bytes are those of requests, each rounded up to 64.
+    Byte counts are sums of requests, each rounded up to a multiple of 64.
 
     Parameters
     ----------
     size : int
-        Bytes of the page that a cycle gets; 0 as long as nothing was learned.
+        Bytes of the page of a cycle; 0 until a size has been learned.
     offset : int
-        Where in the page the next array will lie.
+        Offset of the next array in the page, in bytes.
     cycle_bytes : int
-        Bytes that this cycle has asked for, spilled ones included.
+        Bytes requested in the current cycle, including spilled ones.
     last_cycle_bytes : int
-        The same of the cycle that ended last.
+        Bytes requested in the last finished cycle.
     max_cycle_bytes : int
-        The maximum of all cycles: what sizes are learned from.
+        Maximum over all cycles, from which sizes are learned.
     spilled_bytes : int
-        Bytes that did not fit the page; reset when the next cycle begins, in a ring
-        when it has come round.
+        Bytes that did not fit the page. Reset when the next cycle begins, or in a ring
+        when a round is complete.
     spilled_count : int
-        In how many arrays.
+        Number of spilled arrays.
     pinned_bytes : int
-        Bytes of a ring's cycles that were too large for their block; reset with the
-        third step that follows.
+        Bytes of a ring's cycles that were too large for their block. Reset at the third
+        round that follows.
     pinned_count : int
-        In how many arrays.
+        Number of pinned arrays.
     block_size : int
-        Bytes of a ring's block; 0 without one.
+        Bytes of a ring's block; 0 without a ring.
     cycles : int
-        Cycles that have ended.
+        Number of finished cycles.
     steps : int
-        How often a ring has come round.
+        Number of completed rounds of a ring.
     generation : int
-        Cycles that have begun.
+        Number of cycles that have begun.
     live_arrays : int
-        Arrays that are alive, wherever in the workspace's memory.
+        Number of live arrays anywhere in the workspace's memory.
     escaped_arrays : int
-        Arrays that have outlived their cycle so far, whether they are alive or not.
+        Number of arrays that have outlived their cycle so far, alive or not.
     retired_bytes : int
-        Bytes of pages that belong to such arrays and are not used again before the last
-        of them is gone.
+        Bytes of pages that hold such arrays. A page is not reused before the last of
+        its arrays is freed.
     """
 
     size: int
@@ -131,58 +131,59 @@ class WorkspaceStats:
 
 
 class Workspace(Scope):
-    """Memory for work in cycles: learned in the first, used again in all others.
+    """Memory for cyclic work, whose size is learned in the first cycle and then reused.
 
-    Each ``with`` block is a cycle. The arrays that NumPy makes inside lie one behind
-    the other in a page; at the end the page is used from its start again. An array that
-    is still alive then keeps its page, and the next cycle gets another one. `detach`
-    copies an array out.
+    Each ``with`` block is a cycle. NumPy allocates the arrays of a cycle consecutively
+    in a page, and the next cycle reuses the page from its start. If an array is still
+    alive at the end of its cycle, it keeps the page, and the next cycle gets another
+    one. `detach` copies an array out of the workspace.
 
     Parameters
     ----------
     config : WorkspaceConfig or None, default None
-        What it is to be. None is `memcfg.config.get_default_workspace_config`.
+        The configuration. None uses `memcfg.config.get_default_workspace_config`.
     name : str, default "DefaultWorkspace"
-        Its name in this thread, for `workspace` and for messages.
+        Name in this thread, for `workspace` and for messages.
     resource : Resource or None, default None
-        Where its pages, and the arrays that do not fit them, come from. None is the
-        pool of the device that models are placed on now (`memcfg.device`).
+        Source of its pages and of the arrays that do not fit them. None uses the pool
+        of the device on which models are currently placed (`memcfg.device`).
 
     Attributes
     ----------
     memory : WorkspaceMemory
-        Its metadata, a resource like others.
+        The resource that holds the pages and their metadata.
     parent : Workspace or None
-        What was current when it was opened.
+        The workspace that was current when it was opened.
     is_open : bool
         Whether a cycle is running.
     is_current : bool
-        Whether arrays are made in it now, in this thread or task.
+        Whether arrays of this thread or task are currently allocated in it.
     enabled : bool
-        Whether it takes arrays. What is made in one that is open and not enabled lies
+        Whether it accepts arrays. Arrays created while it is open but not enabled lie
         outside of it. It is enabled again when its cycle ends.
 
     Raises
     ------
     TypeError
-        If an argument is of another type.
+        If an argument has a wrong type.
     ValueError
         If the name is empty, or the resource has no memory (a simulated device).
     WorkspaceConfigError
-        If this thread has a workspace of this name; the file's length contradicts
-        `initial_size`; or mirroring is "full" and the resource serves a GPU.
+        If this thread already has a workspace of this name, the file's length
+        contradicts `initial_size`, or mirroring is "full" and the resource serves a
+        GPU.
     ResourceExhaustedError
         If a page of `initial_size` cannot be allocated.
     OSError
-        If the file cannot be used.
+        If the file cannot be created or mapped.
     FormatError
-        If ``MEMCFG_WORKSPACE_DEBUG`` cannot be read.
+        If ``MEMCFG_WORKSPACE_DEBUG`` cannot be parsed.
 
     Notes
     -----
-    A workspace is for one thread at a time; `workspace` gives each thread its own. It
-    lives as long as its thread, or until `destroy`. Re-entering one that is open counts
-    only, and resets nothing.
+    Only one thread at a time may use a workspace; `workspace` gives each thread its
+    own. A workspace lives until its thread ends or `destroy` is called. Re-entering an
+    open workspace only increments a counter and resets nothing.
 
     References
     ----------
@@ -201,7 +202,7 @@ class Workspace(Scope):
     >>> ws.destroy()
     """
 
-    _listed = True  # whether it belongs to its thread, which knows it by its name
+    _listed = True  # whether its thread lists it by name
 
     def __init__(
         self,
@@ -221,7 +222,7 @@ class Workspace(Scope):
                 f"this thread has a workspace {name!r} already: use memcfg.workspace("
                 f"{name!r}), destroy it, or choose another name"
             )
-        get_debug_mode()  # what the environment says of it holds from now on
+        get_debug_mode()  # reads and validates MEMCFG_WORKSPACE_DEBUG
         self._device: ref[Device] | None = None
         if resource is None:
             device = logical_device(None)
@@ -249,79 +250,79 @@ class Workspace(Scope):
 
     @property
     def name(self) -> str:
-        """The name in its thread."""
+        """The name in the workspace's thread."""
         return self._name
 
     @property
     def config(self) -> WorkspaceConfig:
-        """What it was made with."""
+        """The configuration."""
         return self._config
 
     @property
     def thread_id(self) -> int:
-        """The thread that made it: `threading.get_ident`."""
+        """The identifier (`threading.get_ident`) of the thread that created it."""
         return self._thread_id
 
     @property
     def resource(self) -> Resource:
-        """Where its pages, and the arrays that do not fit them, come from."""
+        """The source of the pages and of the arrays that do not fit them."""
         upstream = self.memory.upstream
         assert upstream is not None, "a workspace stands on a resource"
         return upstream
 
     @property
     def _is_orphaned(self) -> bool:
-        """Whether a reset has dropped its device, and no cycle needs it."""
+        """Whether a reset has dropped the device and no cycle is running."""
         gone = self._device is not None and self._device() is None
         return gone and not self.is_open
 
     def alloc(self, nbytes: int) -> memoryview:
-        """Allocate bytes, for what is not an array.
+        """Allocate bytes for data other than arrays.
 
         Parameters
         ----------
         nbytes : int
-            How many, at least 1.
+            Number of bytes, at least 1.
 
         Returns
         -------
         memoryview
-            Writable, not initialised, and aligned to 64 bytes. It keeps its memory as
-            an array does.
+            Writable, uninitialised bytes, aligned to 64 bytes. The view keeps its
+            memory alive as an array does.
 
         Raises
         ------
         TypeError
             If `nbytes` is not an int.
         ValueError
-            If it is less than 1.
+            If `nbytes` is less than 1.
         WorkspaceFullError
-            If it does not fit, and the spill policy is "fail".
+            If it does not fit and the spill policy is "fail".
         ResourceExhaustedError
             If `resource` has no memory for it.
         """
         return self.empty(count(nbytes, "a number of bytes"), np.uint8).data
 
     def empty(self, shape: Shape, dtype: DTypeLike = float) -> NDArray[Any]:
-        """Make an array that is not initialised, here, whatever is current.
+        """Create an uninitialised array in this workspace, even if another is current.
 
         Parameters
         ----------
         shape : int or tuple of int
-            Its shape.
+            Shape of the array.
         dtype : data-type, default float64
-            Its type.
+            Type of its elements.
 
         Returns
         -------
         numpy.ndarray
-            In this workspace; while that is closed or disabled, a block of its own of
-            `resource` and attached to nothing.
+            An array in this workspace. While the workspace is closed or disabled, an
+            unattached array with its own block of `resource`.
 
         Raises
         ------
         WorkspaceFullError
-            If it does not fit, and the spill policy is "fail".
+            If it does not fit and the spill policy is "fail".
         ResourceExhaustedError
             If `resource` has no memory for it.
         """
@@ -329,7 +330,7 @@ class Workspace(Scope):
             return np.empty(shape, dtype)
 
     def zeros(self, shape: Shape, dtype: DTypeLike = float) -> NDArray[Any]:
-        """Make an array of zeros, in the memory and with the errors of `empty`.
+        """Create an array of zeros; memory and errors are those of `empty`.
 
         Parameters
         ----------
@@ -340,7 +341,7 @@ class Workspace(Scope):
             return np.zeros(shape, dtype)
 
     def ones(self, shape: Shape, dtype: DTypeLike = float) -> NDArray[Any]:
-        """Make an array of ones, in the memory and with the errors of `empty`.
+        """Create an array of ones; memory and errors are those of `empty`.
 
         Parameters
         ----------
@@ -352,35 +353,35 @@ class Workspace(Scope):
     def full(
         self, shape: Shape, value: ArrayLike, dtype: DTypeLike | None = None
     ) -> NDArray[Any]:
-        """Make an array of one value, in the memory and with the errors of `empty`.
+        """Create a filled array; memory and errors are those of `empty`.
 
         Parameters
         ----------
         shape : int or tuple of int
-            Its shape.
+            Shape of the array.
         value : scalar or array_like
-            What it is filled with; it is broadcast.
+            Fill value, broadcast to `shape`.
         dtype : data-type or None, default None
-            Its type; None is that of the value.
+            Type of its elements; None uses that of the value.
 
         Raises
         ------
         ValueError
-            If the value does not fit the shape.
+            If the value cannot be broadcast to `shape`.
         """
         with scope_out():
             filling = np.asarray(value, dtype)
         return _filled(self.empty(shape, filling.dtype), filling)
 
     def array(self, values: ArrayLike, dtype: DTypeLike | None = None) -> NDArray[Any]:
-        """Make an array of given values, in the memory and with the errors of `empty`.
+        """Create an array of given values; memory and errors are those of `empty`.
 
         Parameters
         ----------
         values : array_like
             Numbers, nested sequences or an array, which is copied.
         dtype : data-type or None, default None
-            Its type; None is that of the values.
+            Type of its elements; None uses that of the values.
         """
         with scope_out():
             known = isinstance(values, np.ndarray)
@@ -390,14 +391,14 @@ class Workspace(Scope):
     def empty_like(
         self, prototype: ArrayLike, dtype: DTypeLike | None = None
     ) -> NDArray[Any]:
-        """Make an array like another one, in the memory and with the errors of `empty`.
+        """Create an array like another one; memory and errors are those of `empty`.
 
         Parameters
         ----------
         prototype : array_like
-            The other one.
+            The array whose shape is used.
         dtype : data-type or None, default None
-            Its type; None is that of the prototype.
+            Type of its elements; None uses that of the prototype.
         """
         with scope_out():
             source = np.asarray(prototype)
@@ -405,43 +406,44 @@ class Workspace(Scope):
             return np.empty_like(source, dtype, subok=False)
 
     def _here(self) -> AbstractContextManager[object]:
-        """Let NumPy make its arrays here."""
+        """Return a context in which NumPy allocates in this workspace."""
         return self.inside() if self.is_open else numpy_allocator(self.resource)
 
     def detach(self, value: T) -> T:
-        """Copy arrays out of all workspaces: `memcfg.detach`.
+        """Copy arrays out of all workspaces, as `memcfg.detach` does.
 
         Parameters
         ----------
-        value : numpy.ndarray, or tuple, list or dict of such, nested as they may be
-            Arrays, of this workspace or of others.
+        value : numpy.ndarray, or nested tuple, list or dict of arrays
+            Arrays of this workspace or of others.
 
         Returns
         -------
         numpy.ndarray or container
-            What `memcfg.detach` returns.
+            The result of `memcfg.detach`.
 
         Raises
         ------
         TypeError, WorkspaceLeakError, WorkspaceStaleError, MemoryError
-            As `memcfg.detach` raises them.
+            As raised by `memcfg.detach`.
         """
         return detach(value)
 
     def stats(self) -> WorkspaceStats:
-        """Return what it holds and has learned, all at one point in time."""
+        """Return a consistent snapshot of the workspace's statistics."""
         return WorkspaceStats(**self.counters())
 
     @contextmanager
     def disabled(self) -> Iterator[Self]:
-        """Make arrays outside of the workspace in a ``with`` block, and stay inside it.
+        """Disable the workspace for a ``with`` block without closing it.
 
-        They are blocks of their own of `resource`, attached to nothing.
+        Arrays created in the block are unattached, each with its own block of
+        `resource`.
 
         Yields
         ------
         Workspace
-            This one.
+            This workspace.
         """
         before, self.enabled = self.enabled, False
         try:
@@ -450,18 +452,19 @@ class Workspace(Scope):
             self.enabled = before
 
     def destroy(self) -> None:
-        """Release its memory, and drop what was learned and its name.
+        """Release the memory and drop the learned size and the name.
 
-        An open one is closed first. Pages with arrays that are alive go when those go.
-        The object starts over if it is used again, under no name; `workspace` makes
-        another one. Its file is closed, if no array needs it any more.
+        An open workspace is closed first. Pages that hold live arrays are freed with
+        the last of these arrays. If the object is used again, it starts over without a
+        name; `workspace` creates another one. The file is closed when no array needs
+        it.
 
         Raises
         ------
         WorkspaceError
-            If it is open, and this is not the thread that made it.
+            If it is open and this is not the thread that created it.
         OSError
-            If its file cannot be flushed or removed.
+            If the file cannot be flushed or removed.
         """
         elsewhere = self._listed and threading.get_ident() != self.thread_id
         if elsewhere and self.is_open:
@@ -474,20 +477,21 @@ class Workspace(Scope):
         if names is not None and names.get(self.name) is self:
             names.pop(self.name, None)
         if self._file is not None:
-            with suppress(BufferError):  # arrays are in it: it closes itself later
+            # live arrays: the file closes itself with the last one
+            with suppress(BufferError):
                 self._file.close()
 
     def flush(self) -> None:
-        """Write the page of an "mmap" workspace to the disk.
+        """Write the page of an "mmap" workspace to disk.
 
         Raises
         ------
         WorkspaceError
-            If it is in memory, or was destroyed.
+            If the workspace has no file or was destroyed.
         OSError
-            If the system cannot write it.
+            If the operating system cannot write the page.
         RuntimeError
-            In a forked child, which has a copy.
+            If called in a forked child, which has a copy of the page.
         """
         if self._file is None or self._file.closed:
             raise WorkspaceError(
@@ -497,14 +501,14 @@ class Workspace(Scope):
         self._file.flush()
 
     def _escaped(self, count: int) -> None:
-        """Warn of arrays that outlive their cycle, or raise; the core calls it."""
+        """Warn or raise if arrays outlive their cycle; called by the core."""
         text = describe_escapes(self, self.name, count, ring=self.config.circular)
         if self.config.on_escape is EscapePolicy.ERROR:
             raise WorkspaceLeakError(text)
         warnings.warn(text, WorkspaceLeakWarning, stacklevel=outside())
 
     def _spilled(self, error: ResourceExhaustedError) -> None:
-        """Warn that there is no page for this cycle; the core calls it."""
+        """Warn that the page of this cycle cannot be allocated; called by the core."""
         warnings.warn(
             f"workspace {self.name!r} cannot have its page of "
             f"{format_bytes(self.stats().size)}, so each array of this cycle gets a "
@@ -515,7 +519,7 @@ class Workspace(Scope):
         )
 
     def _reenabled(self) -> None:
-        """Warn that a cycle ended while it took no arrays; the core calls it."""
+        """Warn that a cycle ended with the workspace disabled; called by the core."""
         warnings.warn(
             f"workspace {self.name!r} was left disabled, and is enabled again: use "
             "`with workspace.disabled():`, which ends by itself",
@@ -532,28 +536,29 @@ class Workspace(Scope):
 class OwnedWorkspace(Workspace):
     """A workspace that lives as long as the object that refers to it.
 
-    It has no name among a thread's workspaces: nobody finds it there, and
-    `destroy_all_workspaces` leaves it alone. One thread at a time uses it; it need not
-    be the one that made it.
+    It is not listed among the workspaces of a thread, so it cannot be found by name,
+    and `destroy_all_workspaces` leaves it alone. Only one thread at a time may use it,
+    not necessarily the one that created it.
 
     Parameters
     ----------
     config : WorkspaceConfig or None
         As for `Workspace`.
     name : str
-        For messages and the pool's metadata.
+        Name for messages and the pool's metadata.
     resource : Resource
-        Where its pages come from.
+        Source of its pages.
     """
 
     _listed = False
 
 
 class Names(dict[str, Workspace]):
-    """The workspaces of one thread, by name, in the order they were made in.
+    """The workspaces of one thread by name, in order of creation.
 
-    It goes with its thread; what is known of all threads are weak references. Each
-    operation is one of the dictionary's own, so others read a consistent list.
+    The mapping is freed with its thread; the registry of all threads holds weak
+    references only. Each update is a single dictionary operation, so other threads read
+    a consistent list.
     """
 
 
@@ -572,12 +577,12 @@ def names_here() -> Names:
 
 
 def all_names() -> list[Names]:
-    """List the workspaces of every thread that has made one and lives."""
+    """List the workspaces of each live thread that has created one."""
     return _everywhere.alive()
 
 
 def checked_config(config: WorkspaceConfig | None) -> WorkspaceConfig:
-    """Return a configuration; None is the default."""
+    """Return `config`, or the default if it is None; raise for other types."""
     if config is None:
         return get_default_workspace_config()
     if not isinstance(config, WorkspaceConfig):
@@ -586,7 +591,7 @@ def checked_config(config: WorkspaceConfig | None) -> WorkspaceConfig:
 
 
 def _check_mirroring(config: WorkspaceConfig, name: str, resource: Resource) -> None:
-    """Refuse a mirror on a GPU: pages are host memory, whatever they are made for."""
+    """Raise if a mirror on a GPU is requested: pages are always host memory."""
     if config.mirroring is MirroringPolicy.HOST_ONLY:
         return
     source: Resource | None = resource
@@ -601,7 +606,7 @@ def _check_mirroring(config: WorkspaceConfig, name: str, resource: Resource) -> 
 
 
 def _map_file(config: WorkspaceConfig, name: str) -> MappedFile | None:
-    """Map the file of a workspace; None for one in memory."""
+    """Map the file of a workspace; return None for one in RAM."""
     if config.location is LocationPolicy.RAM:
         return None
     path = config.path
@@ -625,7 +630,7 @@ def _map_file(config: WorkspaceConfig, name: str) -> MappedFile | None:
 
 
 def _core_options(config: WorkspaceConfig, file: MappedFile | None) -> dict[str, Any]:
-    """Write a configuration as the core's arguments."""
+    """Convert a configuration to the core's arguments."""
     larger = config.allocation is AllocationPolicy.OVERALLOCATE and file is None
     return {
         "initial_size": config.initial_size if file is None else file.nbytes,
@@ -648,11 +653,11 @@ def _filled(made: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
     return made
 
 
-# --- arrays of any workspace
+# --- arrays of all workspaces
 
 
 def placement_in(array: Array) -> Placement | None:
-    """Return where in a workspace an array lies; None where it lies in none."""
+    """Return the placement of an array in a workspace, or None if it is in none."""
     if not isinstance(array, np.ndarray):
         raise TypeError(f"not an array: {array!r}")
     placement = placement_of(array)
@@ -662,7 +667,7 @@ def placement_in(array: Array) -> Placement | None:
 
 
 def is_running(placement: Placement) -> bool:
-    """Return whether the cycle that an array was made in is running."""
+    """Return whether the cycle in which an array was created is running."""
     workspace = cast("Workspace | None", placement.scope)
     return (
         workspace is not None
@@ -672,7 +677,7 @@ def is_running(placement: Placement) -> bool:
 
 
 def is_overwritten(placement: Placement) -> bool:
-    """Return whether an array's bytes may be another's by now."""
+    """Return whether the bytes of an array may have been overwritten."""
     workspace = cast("Workspace | None", placement.scope)
     if workspace is None or workspace.config.on_escape is not EscapePolicy.INVALIDATE:
         return False
@@ -682,28 +687,30 @@ def is_overwritten(placement: Placement) -> bool:
 
 
 def check_valid(array: Array, action: str) -> None:
-    """Raise, warn or do nothing if an array's bytes may be another's.
+    """Raise or warn if the bytes of an array may have been overwritten.
+
+    `memcfg.config.set_scope_checks` selects the reaction.
 
     Parameters
     ----------
     array : numpy.ndarray
-        What is about to be read.
+        The array about to be read.
     action : str
-        What is about to be done, for the message.
+        The operation about to be done, for the message.
 
     Raises
     ------
     TypeError
-        If it is no array.
+        If `array` is not an array.
     WorkspaceLeakError
-        If it is not valid, and its workspace is closed.
+        If the array is not valid and its workspace is closed.
     WorkspaceStaleError
-        If it is not valid, and its workspace is in a later cycle.
+        If the array is not valid and its workspace is in a later cycle.
 
     Warns
     -----
     WorkspaceLeakWarning
-        In place of an error, after ``set_scope_checks("warn")``.
+        Instead of an error, after ``set_scope_checks("warn")``.
     """
     placement = placement_in(array)
     if placement is None or not is_overwritten(placement):
@@ -741,28 +748,28 @@ def detach(value: T) -> T:
 
     Parameters
     ----------
-    value : numpy.ndarray, or tuple, list or dict of such, nested as they may be
-        Arrays. Other things in containers, and NumPy's scalars, are passed on.
+    value : numpy.ndarray, or nested tuple, list or dict of arrays
+        The arrays. Other objects in containers, and NumPy scalars, are passed through.
 
     Returns
     -------
     numpy.ndarray or container
-        Copies, in the memory that NumPy uses outside of workspaces; an array that is
-        not attached is itself. Containers are new ones of the same type.
+        Copies in the memory that NumPy uses outside of workspaces. An array that is not
+        attached is returned itself. Containers are new ones of the same type.
 
     Raises
     ------
     TypeError
-        If it is neither an array nor a container.
+        If `value` is neither an array nor a container.
     WorkspaceLeakError, WorkspaceStaleError
-        If the bytes of an array may be another's by now; see `is_valid`.
+        If the bytes of an array may have been overwritten; see `is_valid`.
     ResourceExhaustedError, MemoryError
         If there is no memory for a copy.
 
     Notes
     -----
-    What the elements of an array of objects refer to stays where it is. A masked array
-    takes its mask along.
+    The referents of an object array are not copied. The mask of a masked array is
+    copied with it.
 
     Examples
     --------
@@ -778,7 +785,7 @@ def detach(value: T) -> T:
 
 
 def put(array: Array, target: Workspace | None) -> Array:
-    """Return the array if it is there, else a copy that is; None is outside of all."""
+    """Return an array or its copy in `target`; None means outside of all workspaces."""
     placement = placement_in(array)
     if target is None:
         if placement is None:
@@ -798,7 +805,7 @@ def put(array: Array, target: Workspace | None) -> Array:
 
 
 def map_arrays(value: T, action: str, act: Callable[[Array], Array]) -> T:
-    """Check each array in nested containers and apply `act` to it, once each."""
+    """Replace each array in nested containers by ``act(array)``, after a check."""
     if not isinstance(value, np.ndarray | np.generic | tuple | list | dict):
         raise TypeError(
             f"an array is needed, or a tuple, list or dict of arrays, not {value!r}"
@@ -812,10 +819,10 @@ def map_arrays(value: T, action: str, act: Callable[[Array], Array]) -> T:
                 done[id(item)] = act(item)
             return done[id(item)]
         if isinstance(item, tuple):
-            make = getattr(type(item), "_make", type(item))  # of a named tuple
+            make = getattr(type(item), "_make", type(item))  # `_make`: named tuples
             return make([through(each) for each in item])
         if isinstance(item, list):
-            items = copy.copy(item)  # of the same class
+            items = copy.copy(item)  # keeps the class
             items[:] = [through(each) for each in item]
             return items
         if isinstance(item, dict):
@@ -827,4 +834,4 @@ def map_arrays(value: T, action: str, act: Callable[[Array], Array]) -> T:
     try:
         return cast("T", through(value))
     finally:
-        done.clear()  # `through` refers to itself, so it lives until a collection
+        done.clear()  # `through` is a reference cycle, freed only by a collection

@@ -1,6 +1,6 @@
-"""Python's cyclic garbage collector: pauses, and how often it runs while models fit.
+"""Control of Python's cyclic garbage collector: pauses, and its rate during `fit`.
 
-What DL4J's memory manager can be told of garbage collection, and what does it here:
+Garbage-collection settings of DL4J's memory manager and their equivalents here:
 
 ============================================  ======================================
 DL4J                                          here
@@ -13,8 +13,8 @@ setOccasionalGcFrequency                      `gc.set_threshold` of the standard
 invokeGc, invokeGcOccasionally                `collect`
 ============================================  ======================================
 
-`paused` lets no collection begin in a block of any code. Memory that no reference cycle
-holds is released at once in Python, collected or not.
+`paused` suspends automatic collection around any code. CPython releases memory that is
+not part of a reference cycle immediately, whether the collector runs or not.
 
 Examples
 --------
@@ -56,15 +56,15 @@ __all__ = [
     "toggle_periodic_gc",
 ]
 
-_TIMEOUT = 1.0  # seconds that a fork waits for a pause that begins or ends
+_TIMEOUT = 1.0  # seconds; longest wait of a fork for the lock
 
 
 @dataclass(eq=False)
 class _Pause:
-    """What one pause found and did, to be put back.
+    """State that one pause saved, to be restored at its end.
 
-    A pause that ends before a newer one leaves both to it. So the last one to end puts
-    back what the first one found, in whatever order threads leave theirs.
+    A pause that ends before a newer one hands its saved state to it. So the last pause
+    to end restores what the first one found, whatever the order in which threads leave.
     """
 
     enabled: bool = True
@@ -72,29 +72,29 @@ class _Pause:
     thread: int = field(default_factory=threading.get_ident)
 
 
-# The lock is re-entrant, for finalizers that run while it is held.
+# Re-entrant, because finalizers may run in the thread that holds it.
 _lock = threading.RLock()
 _pauses: list[_Pause] = []
 
 
 def paused(*, freeze: bool = False) -> AbstractContextManager[None]:
-    """Let no collection begin by itself inside a ``with`` block, in any thread.
+    """Suspend automatic garbage collection in all threads during a ``with`` block.
 
     Parameters
     ----------
     freeze : bool, default False
-        Also put all objects there are out of the collector's reach (`gc.freeze`), so
-        that `collect` inside looks at newer ones only: it is quicker, and does not find
-        older garbage. Not if something is frozen already, since objects are only ever
-        unfrozen together.
+        Also move all existing objects out of the collector's reach (`gc.freeze`), so
+        that `collect` inside the block examines newer objects only. It is faster, but
+        does not find older garbage. Has no effect if objects are already frozen,
+        because `gc.unfreeze` unfreezes all of them together.
 
     Returns
     -------
     contextlib.AbstractContextManager
-        At its end, however it comes about, collection is on or off as it was at its
-        beginning, also if the block called `gc.enable` or `gc.disable`, and what it
-        froze is unfrozen. Blocks may be nested; of blocks in several threads the last
-        to end puts back what the first one found.
+        On exit, automatic collection is enabled or disabled as it was on entry, even if
+        the block called `gc.enable` or `gc.disable`, and the objects that it froze are
+        unfrozen. Blocks may be nested. If blocks in several threads overlap, the last
+        one to end restores what the first one found.
 
     Raises
     ------
@@ -103,8 +103,8 @@ def paused(*, freeze: bool = False) -> AbstractContextManager[None]:
 
     Notes
     -----
-    In the child of a fork the pauses of the thread that forked go on; those of other
-    threads end.
+    In the child of a fork, the pauses of the forking thread continue, and those of
+    other threads end.
     """
     if not isinstance(freeze, bool):
         raise TypeError(f"freeze must be True or False, not {freeze!r}")
@@ -112,38 +112,38 @@ def paused(*, freeze: bool = False) -> AbstractContextManager[None]:
 
 
 def is_paused() -> bool:
-    """Return whether a `paused` block is open in some thread."""
+    """Return whether a `paused` block is open in any thread."""
     return any(each is not _window.pause for each in _pauses)
 
 
 def set_auto_gc_window(milliseconds: float | None) -> float | None:
-    """Let at most one automatic collection begin in a window while models fit.
+    """Limit automatic collection during `fit` to at most one per time window.
 
     Parameters
     ----------
     milliseconds : float or None
-        How long a window is. It begins when a collection ends, an automatic one or one
-        that was asked for; the next may begin after the step in which the window ends.
-        0: none begins by itself while a model fits. None: as often as Python likes.
+        Length of the window. It begins when a collection, automatic or explicit, ends.
+        The next one may begin after the step in which the window ends. 0 disables
+        automatic collection while a model fits. None leaves the rate to Python.
 
     Returns
     -------
     float or None
-        What it was before; None at first.
+        The previous value; None initially.
 
     Raises
     ------
     TypeError
-        If it is not a number.
+        If `milliseconds` is neither a number nor None.
     ValueError
-        If it is negative, infinite or NaN.
+        If `milliseconds` is negative, infinite or NaN.
 
     Notes
     -----
-    It holds during `fit` of any model in any thread, its validation and callbacks
-    included, and at once for those that are running. Which generations are collected
-    stays Python's decision. Reference cycles that die in a window keep their memory
-    until it has passed.
+    The limit applies during `fit` of any model in any thread, including its validation
+    and callbacks, and takes effect immediately for running ones. Python still decides
+    which generations are collected. Reference cycles that become unreachable in a
+    window keep their memory until the window ends.
 
     References
     ----------
@@ -163,31 +163,31 @@ def set_auto_gc_window(milliseconds: float | None) -> float | None:
 
 
 def get_auto_gc_window() -> float | None:
-    """Return the window in milliseconds; None: there is none."""
+    """Return the window in milliseconds, or None if there is none."""
     return _window.milliseconds
 
 
 def toggle_periodic_gc(enabled: bool) -> bool:
-    """Let automatic collections begin while models fit, or not.
+    """Enable or disable automatic collection while models fit.
 
     Parameters
     ----------
     enabled : bool
-        False: none begins. True: as often as the window lets them.
+        False disables it. True allows it as often as the window permits.
 
     Returns
     -------
     bool
-        What it was before; True at first.
+        The previous value; True initially.
 
     Raises
     ------
     TypeError
-        If it is not a bool.
+        If `enabled` is not a bool.
 
     Notes
     -----
-    As with `set_auto_gc_window`, it holds during `fit`.
+    Like `set_auto_gc_window`, it applies during `fit`.
 
     References
     ----------
@@ -208,7 +208,7 @@ def is_periodic_gc_active() -> bool:
 
 @contextlib.contextmanager
 def while_fitting() -> Iterator[None]:
-    """Let the window hold while a model fits."""
+    """Apply the window while a model fits."""
     here = threading.get_ident()
     try:
         with _lock:
@@ -223,16 +223,17 @@ def while_fitting() -> Iterator[None]:
 
 
 def between_steps() -> None:
-    """Let Python collect if the window has passed; quick otherwise."""
+    """Enable collection if the window has ended; cheap otherwise."""
     if time.monotonic() >= _window.due:
         _window.open()
 
 
 class _Window:
-    """When collections may begin while models fit.
+    """State of the window in which collections are suspended while models fit.
 
-    From the end of one until `due` they are off: `pause` is one like those of `paused`.
-    Then they are on until one has ended, which Python tells.
+    From the end of one collection until `due`, automatic collection is off; `pause` is
+    an entry of `_pauses` like those of `paused`. From then on it is enabled until a
+    collection ends, which Python reports through `gc.callbacks`.
     """
 
     def __init__(self) -> None:
@@ -240,11 +241,11 @@ class _Window:
         self.periodic = True
         self.fits: list[int] = []  # threads in which models fit
         self.pause: _Pause | None = None
-        self.due = math.inf  # seconds
-        self.last = -math.inf  # when a collection ended
+        self.due = math.inf  # monotonic seconds at which the window ends
+        self.last = -math.inf  # monotonic seconds at which the last collection ended
 
     def update(self) -> None:
-        """Pause, or end it, as settings and running fits have it; under the lock."""
+        """Begin or end the pause to match the settings and fits; the lock is held."""
         wanted = bool(self.fits) and not (self.periodic and self.milliseconds is None)
         if wanted and self.pause is None:
             self.pause = _begin(_Pause())
@@ -256,7 +257,7 @@ class _Window:
         self.shut()
 
     def shut(self) -> None:
-        """Let no collection begin until the window has passed, if ever."""
+        """Suspend collection until the window ends, if it has an end."""
         if self.pause is None or not self.periodic or not self.milliseconds:
             self.due = math.inf
         else:
@@ -265,15 +266,16 @@ class _Window:
             gc.disable()
 
     def open(self) -> None:
-        """Let a collection begin, unless somebody else has paused it."""
+        """Enable collection unless another pause is open."""
         with _lock:
             pause = self.pause
             if pause is not None and _pauses == [pause] and pause.enabled:
-                self.due = math.inf  # before the collection, which may come at once
+                # first: enabling may start a collection immediately
+                self.due = math.inf
                 gc.enable()
 
     def collected(self, phase: str, _: dict[str, Any]) -> None:
-        """Begin a window; Python calls it, in whatever thread, after a collection."""
+        """Begin a window after a collection; called by Python in any thread."""
         if phase == "stop":
             with _lock:
                 self.last = time.monotonic()
@@ -304,7 +306,7 @@ def _begin(pause: _Pause) -> _Pause:
 def _end(pause: _Pause) -> None:
     with _lock:
         if pause not in _pauses:
-            return  # it had not begun when it was interrupted
+            return  # interrupted before it began
         number = _pauses.index(pause)
         del _pauses[number]
         if number < len(_pauses):
@@ -322,12 +324,12 @@ def _before_fork() -> None:
 
 
 def _after_fork_in_parent() -> None:
-    with contextlib.suppress(RuntimeError):  # not held: the wait was too long
+    with contextlib.suppress(RuntimeError):  # not held: `_before_fork` timed out
         _lock.release()
 
 
 def _after_fork_in_child() -> None:
-    """Go on with a new lock and the pauses of this thread alone."""
+    """Replace the lock and end the pauses of all other threads."""
     global _lock
     _lock = threading.RLock()
     here = threading.get_ident()
@@ -339,7 +341,7 @@ def _after_fork_in_child() -> None:
 
 
 _window = _Window()
-window = _window  # loops look at `due` before they call `between_steps`
+window = _window  # training loops check `due` before they call `between_steps`
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=_before_fork,
