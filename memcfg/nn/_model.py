@@ -1,4 +1,4 @@
-"""Models: layers joined from an input to outputs, trained inside a limit."""
+"""Models: layers connected from inputs to outputs, trained within a memory limit."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ R = TypeVar("R")
 
 
 def outside_workspaces(method: Callable[P, R]) -> Callable[P, R]:
-    """Run a method outside of all workspaces: what it makes is the model's own."""
+    """Make a method run outside of all workspaces, so the model owns its arrays."""
 
     @wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -115,8 +115,8 @@ def outside_workspaces(method: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-_SHOWN = 12  # layers of a message, where none has such a name
-_joining = threading.Lock()  # while models begin to share a lock
+_SHOWN = 12  # layers listed in a message about an unknown name
+_joining = threading.Lock()  # held while models begin to share a lock
 _STEPS = {
     *("train_step", "test_step", "predict_step", "compute_loss", "compute_metrics"),
     *("make_train_function", "make_test_function", "make_predict_function"),
@@ -125,7 +125,7 @@ _owners: WeakValueDictionary[str, Model] = WeakValueDictionary()  # live models
 
 
 def _owner_name(model: Model) -> str:
-    """Return what a model's memory is listed under: namesakes are numbered."""
+    """Return a unique name for a model's memory; repeated names are numbered."""
     label, number = model.name, 1
     while _owners.setdefault(label, model) is not model:
         number += 1
@@ -134,11 +134,11 @@ def _owner_name(model: Model) -> str:
 
 
 class Parts(NamedTuple):
-    """What a model is made of; one value, so that no interrupt comes between parts."""
+    """The parts of a model, as one value so that an interrupt cannot split them."""
 
     network: Network | None  # None while shapes are not known
     config: CompileConfig | None
-    session: Session | None  # values of the network's weights, and what runs on them
+    session: Session | None  # the network's values and loaded programs
 
 
 class Model(FixedAttributes):
@@ -147,26 +147,26 @@ class Model(FixedAttributes):
     Parameters
     ----------
     inputs : SymbolicTensor, or list, tuple or dict of SymbolicTensor
-        From `Input`. With several, data is a list of as many, or a dict by name.
+        Results of `Input`. With several, data is a list of as many, or a dict by name.
     outputs : SymbolicTensor, or list, tuple or dict of SymbolicTensor
-        Results of layers; with several, `predict` returns as many arrays, in a list, a
-        tuple or a dict as it was given.
+        Results of layers. With several, `predict` returns as many arrays, in a list,
+        tuple or dict like this argument.
     name : str, optional
-        None: ``"functional"``, ``"functional_1"``, ...
+        The name. By default ``"functional"``, ``"functional_1"``, ...
     dtype : {"float32", "mixed_bfloat16"} or DTypePolicy, optional
-        What the layers compute in that do not say it themselves. None: what
-        `memcfg.config.set_dtype_policy` said when they were made.
+        The policy of the layers without a `dtype` of their own. By default the one set
+        by `memcfg.config.set_dtype_policy` when they were made.
 
     Raises
     ------
     TypeError
-        If `inputs` or `outputs` are no symbolic tensors.
+        If `inputs` or `outputs` are not symbolic tensors.
     ValueError
-        If an output does not depend on the inputs alone, two layers have one name,
-        a layer with weights belongs to another model, or `dtype` is another name.
+        If an output does not depend on the inputs alone, two layers have the same name,
+        or `dtype` is not supported.
     RuntimeError
-        By what needs a compiled model, the shapes of the weights or a loaded program,
-        as long as there is none.
+        From methods that need a compiled model, known shapes or a loaded program, if
+        there is none.
 
     Examples
     --------
@@ -193,7 +193,7 @@ class Model(FixedAttributes):
     _advice = "say it to the constructor, compile or fit; stop_training ends a fit"
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Refuse methods of Keras's that nobody would call."""
+        """Refuse overrides of Keras methods that are never called here."""
         super().__init_subclass__(**options)
         for name in _STEPS & vars(cls).keys():
             raise TypeError(
@@ -224,15 +224,15 @@ class Model(FixedAttributes):
         self._adopt(Network(*from_inner(starts, ends), takes, gives))
 
     def _begin(self, name: str | None, kind: str | None, dtype: Any) -> None:
-        """Have no parts yet; steps of several threads follow one another."""
-        self._kind = kind if name is None else None  # of an automatic name
+        """Initialise an empty model; its lock serialises the steps of threads."""
+        self._kind = kind if name is None else None  # kind of an automatic name
         self.name = automatic_name(kind or "") if name is None else check_name(name)
         self._owner = _owner_name(self)
         self._parts = Parts(None, None, None)
         self._policy = None if dtype is None else as_policy(dtype)
         self._trainer = Trainer()
-        self._nested: Nested | None = None  # as a layer of others
-        self._lock = Lock(self.name)  # also of the models that share layers with it
+        self._nested: Nested | None = None  # the model as a layer
+        self._lock = Lock(self.name)  # shared with models that share layers
 
     @property
     def built(self) -> bool:
@@ -245,16 +245,16 @@ class Model(FixedAttributes):
         return [getattr(each, "model", each) for each in self._stacked()]
 
     def _stacked(self) -> Sequence[Layer]:
-        """Return the layers, nested models as layers; unbuilt, those of attributes."""
+        """Return the layers, with nested models as layers."""
         return self._as_layer()._sublayers()
 
     def call(self, inputs: Any) -> Any:
-        """Compute the model's result; a subclass says how, of its layers.
+        """Compute the model's result from its layers; overridden by subclasses.
 
         Parameters
         ----------
         inputs : SymbolicTensor, or list or dict of them
-            What the model is called on. A subclass may take ``training``, too.
+            The inputs of the model. A subclass may also take ``training``.
 
         Returns
         -------
@@ -266,7 +266,7 @@ class Model(FixedAttributes):
     def __call__(
         self, inputs: Any, training: bool | None = None, mask: None = None
     ) -> Any:
-        """Join the model to symbolic tensors; or predict arrays."""
+        """Connect the model to symbolic tensors, or predict on arrays."""
         leaves = list(inputs.values()) if isinstance(inputs, dict) else inputs
         several = leaves if isinstance(leaves, list | tuple) else [leaves]
         if several and all(isinstance(each, SymbolicTensor) for each in several):
@@ -280,17 +280,17 @@ class Model(FixedAttributes):
         return self.predict_on_batch(inputs)
 
     def _as_layer(self) -> Nested:
-        """Return the model as a layer of others."""
+        """Return the model as a layer for other models."""
         if self._nested is None:
             self._nested = Nested(self)
         return self._nested
 
     @property
     def dtype_policy(self) -> DTypePolicy:
-        """What the model was given as `dtype`; else that of its layers.
+        """The dtype policy of the model, by default that of its layers.
 
-        What is said for new layers, if its layers have several or there are none. Set
-        on a model that neither is compiled nor has run, it is set on all layers.
+        If the layers differ or there are none, it is the policy of new layers. Setting
+        it sets it on all layers, unless the model is compiled or has run.
         """
         if self._policy is not None:
             return self._policy
@@ -304,15 +304,15 @@ class Model(FixedAttributes):
         self._policy = policy
 
     def _policy_for(self, layers: Iterable[Layer]) -> Callable[[], None]:
-        """Return what gives layers the model's policy that say none themselves."""
+        """Return a function that sets the model's policy on layers without one."""
         known = () if self._policy is None else layers
         return change_policy(known, self._policy or dtype_policy(), said=False)
 
     @property
     def trainable(self) -> bool:
-        """Whether training changes the weights; `compile` looks at it.
+        """Whether training changes the weights, as read by `compile`.
 
-        Set on a model it is set on all its layers.
+        Setting it also sets it on all layers.
         """
         return self._as_layer().trainable
 
@@ -345,29 +345,29 @@ class Model(FixedAttributes):
 
     @property
     def inputs(self) -> list[SymbolicTensor]:
-        """The symbolic tensors from which the model starts."""
+        """The input tensors, as a list."""
         return list(self._built_network().inputs)
 
     @property
     def outputs(self) -> list[SymbolicTensor]:
-        """The symbolic tensors that it gives."""
+        """The output tensors, as a list."""
         return list(self._built_network().outputs)
 
     @property
     def input(self) -> Any:
-        """The inputs as they were given to the constructor."""
+        """The inputs as given to the constructor."""
         network = self._built_network()
         return network.takes.pack(network.inputs)
 
     @property
     def output(self) -> Any:
-        """The outputs as they were given to the constructor."""
+        """The outputs as given to the constructor."""
         network = self._built_network()
         return network.gives.pack(network.outputs)
 
     @property
     def input_shape(self) -> Any:
-        """The shapes of the inputs, with None for the batch, as inputs were given."""
+        """The shapes of the inputs, with None for the batch."""
         network = self._built_network()
         return network.takes.pack([each.shape for each in network.inputs])
 
@@ -383,19 +383,19 @@ class Model(FixedAttributes):
         Returns
         -------
         int
-            Elements of all weights.
+            The number of elements of all weights.
         """
         return sum(weight.size for weight in self._built_network().exchanged)
 
     def get_layer(self, name: str | None = None, index: int | None = None) -> Layer:
-        """Return a layer by its name or its place.
+        """Return a layer by its name or its index.
 
         Parameters
         ----------
         name : str, optional
             The layer's name.
         index : int, optional
-            Its place in `layers`.
+            Its index in `layers`.
 
         Returns
         -------
@@ -405,7 +405,7 @@ class Model(FixedAttributes):
         Raises
         ------
         ValueError
-            If there is none of that name or at that place, or not one of both is given.
+            If there is no such layer, or not exactly one argument is given.
         """
         layers = self.layers
         if (name is None) == (index is None):
@@ -429,12 +429,12 @@ class Model(FixedAttributes):
 
     @takes_arguments
     def summary(self, *, print_fn: Callable[[str], object] | None = None) -> None:
-        """Print layers, output shapes, parameters and bytes of each activation.
+        """Print each layer's output shape, parameters and activation bytes.
 
         Parameters
         ----------
         print_fn : callable, optional
-            Called with the text instead.
+            A function to call with the text instead of printing it.
         """
         text = summary_text(
             self.name, self.dtype_policy, self._stacked(), self._network
@@ -451,26 +451,26 @@ class Model(FixedAttributes):
 
     @property
     def training_workspace_mode(self) -> WorkspaceMode:
-        """Where the tensors of a training step live; `compile` sets it."""
+        """Where the tensors of a training step are stored, as set by `compile`."""
         return self._compiled("training_workspace_mode").modes.training
 
     @property
     def inference_workspace_mode(self) -> WorkspaceMode:
-        """Where the tensors of evaluation and prediction live; `compile` sets it."""
+        """Where the tensors of evaluation and prediction are stored."""
         return self._compiled("inference_workspace_mode").modes.inference
 
     @property
     def history(self) -> History | None:
-        """What the last `fit` found; None before."""
+        """The history of the last `fit`, or None."""
         return self._trainer.history
 
     @property
     def stop_training(self) -> bool:
-        """Whether `fit` is to end; it begins with False, as in Keras.
+        """Whether to end `fit` early; `fit` starts with False, as in Keras.
 
-        Set to True while `fit` is at work, by a thread or by what makes the data, it
-        ends the epoch behind the step that runs then; the epoch's validation and
-        numbers come before the end.
+        When another thread or the data sets it to True during `fit`, the epoch ends
+        after the current step. The epoch's validation still runs, and its numbers are
+        recorded.
         """
         return self._trainer.stop_training
 
@@ -496,7 +496,7 @@ class Model(FixedAttributes):
         | Mapping[str, LayerWorkspaceMgr]
         | None = None,
     ) -> None:
-        """Say how the model is trained.
+        """Configure the model for training.
 
         The model is placed on the device of the innermost ``with
         memcfg.device(...)`` block, or on the first one, and remembers its name.
@@ -508,59 +508,60 @@ class Model(FixedAttributes):
             One of `memcfg.nn.optimizers`, or its name such as ``"adam"``, with all
             defaults.
         loss : Loss, str, sequence or dict
-            What is minimised; there must be one. For several outputs one for all, one
-            for each in a list, or a dict by the outputs' names; None leaves an output
+            The loss to minimise, which is required. For several outputs, one for all, a
+            list of one for each, or a dict by the outputs' names; None leaves an output
             out.
         loss_weights : float, sequence or dict, optional
-            Factors of the losses in their sum, which is minimised.
+            The factors of the losses in the minimised sum.
         metrics : sequence or dict of Metric or str, optional
-            Such as ``["accuracy"]``; for several outputs a metric or a list of them for
-            each, in a list or a dict by name.
+            Metrics such as ``["accuracy"]``. For several outputs, a metric or a list of
+            them for each, in a list or a dict by name.
         weighted_metrics : sequence or dict of Metric or str, optional
-            The same, and sample and class weights count.
+            Metrics that are weighted by sample and class weights.
         memory : Policy or str, optional
-            A policy of `memcfg.plan` or its name. None: ``memcfg.plan.auto()``. It
+            A policy of `memcfg.plan` or its name, by default ``memcfg.plan.auto()``. It
             plans the programs whose workspace mode is ``"enabled"``.
         times : {"nominal", "measured"}, default "nominal"
-            The seconds of ops that the policy goes by. ``"nominal"``: of one machine
-            for all, so that the same model and limit have the same plan everywhere.
-            ``"measured"``: of this device, where each op runs some times when programs
-            are planned; on a CPU seconds are kept on the disk. When the first three
-            steps of a program are done, its plan is judged again by what they took;
-            other plans of ``auto()`` within the limit that may be faster are trained
-            under for three steps each, and the one of the fastest steps stays, which
-            ``memory_plan.summary.recosted`` tells. ``capuchin()`` has its first step
-            measured, plans by that, and then by what each of its plans shows. Results
-            are the same bits.
+            The source of the op times that the policy uses. ``"nominal"`` times are
+            those of one reference machine, so that the same model and limit have the
+            same plan everywhere. ``"measured"`` times are those of this device: each op
+            is run a few times when programs are planned, and on a CPU the times are
+            cached on disk. After the first three steps of a program, its plan is
+            assessed again by their times. Other plans of ``auto()`` within the limit
+            that may be faster are used for three training steps each, and the plan with
+            the fastest steps is kept; ``memory_plan.summary.recosted`` reports it.
+            ``capuchin()`` measures its first step, plans by it, and then refines its
+            plans by what each of them shows. Results are bit-identical.
         training_workspace_mode : WorkspaceMode or str, default "enabled"
-            Where the tensors of a training step live. ``"enabled"``: each has an offset
-            in a plan that ``memory`` makes. The other modes run the same loop.
-            ``"none"``: each tensor is an allocation of its own, freed when its last
-            reader is done. ``"single"``: one workspace for the whole iteration.
-            ``"separate"``: workspaces by kind of array. Losses, weights and predictions
-            are the same bits in all of them.
+            Where the tensors of a training step are stored. With ``"enabled"``, each
+            has an offset in the plan of ``memory``. The other modes run the same loop.
+            With ``"none"``, each tensor is a separate allocation, freed after its last
+            reader. ``"single"`` uses one workspace for the whole iteration,
+            ``"separate"`` one per kind of array. Losses, weights and predictions are
+            bit-identical in all modes.
         inference_workspace_mode : WorkspaceMode or str, default "enabled"
-            The same of evaluation, validation during `fit`, and prediction.
+            The same for evaluation, validation during `fit`, and prediction.
         layer_workspaces : LayerWorkspaceMgr or dict of them, optional
-            Named workspaces by what arrays are for, instead of a mode: a manager for
-            all steps, or a dict with the keys ``"training"`` and ``"inference"``. Each
-            workspace is an arena of its own, with the limit or the mapped file that its
-            configuration says, kept for the next step; its size is known before the
-            step. Kinds that have "no workspace" get a buffer for each array, and kinds
-            that are not configured lie in the model's arena. Weights and optimizer
-            state always do. The results are the same bits.
+            Named workspaces by kind of array, instead of a mode: a manager for all
+            steps, or a dict with the keys ``"training"`` and ``"inference"``. Each
+            workspace is a separate arena with the limit or mapped file of its
+            configuration, and is kept for the next step; its size is known before the
+            step. Kinds with "no workspace" get a buffer per array. Kinds that are not
+            configured, and always weights and optimizer state, are in the model's
+            arena. Results are bit-identical.
 
         Raises
         ------
         TypeError, ValueError
-            If an argument cannot be honoured, such as a policy where nothing is
-            planned, or a mode beside named workspaces; the model is as it was.
+            If an argument cannot be honoured, such as a policy when nothing is planned,
+            or a mode together with named workspaces; the model is unchanged.
         WorkspaceConfigError
             If the configurations of `layer_workspaces` contradict each other, or one
-            has a setting that planned workspaces do not have; the model is as it was.
+            has a setting that planned workspaces do not support; the model is
+            unchanged.
         RuntimeError
-            If another thread is in `fit`, or this one amid a step; the model is as it
-            was.
+            If another thread is in `fit`, or this one is inside a step; the model is
+            unchanged.
         """
         modes = get_modes(
             training_workspace_mode, inference_workspace_mode, layer_workspaces, memory
@@ -604,113 +605,116 @@ class Model(FixedAttributes):
         validation_freq: int | Collection[int] = 1,
         on_nan: str = "raise",
     ) -> History:
-        """Train.
+        """Train the model.
 
-        Programs of all batch sizes that are known are planned and loaded at once before
-        the first step; one of another size before its step. The last batch of an epoch
-        may be smaller. Other threads may use the model meanwhile, but not call `fit` or
-        `compile`; their steps come between two steps of this call.
+        Programs of all known batch sizes are planned and loaded together before the
+        first step; a program of another size is loaded before its step. The last batch
+        of an epoch may be smaller. Other threads may use the model meanwhile, except
+        for `fit` and `compile`; their steps run between two steps of this call.
 
         Parameters
         ----------
         x : numpy.ndarray, list or dict of them, Dataset or iterable
-            Samples of shape ``(n, ...)``, never modified; a map of a file is read from
-            the file, and not touched. Lists, frames and tensors will do. For several
-            inputs a list, or a dict by name. Or batches: a `memcfg.data.Dataset` of
-            ``(x, y)`` or ``(x, y, sample_weight)``, a `memcfg.data.DataSetIterator`, or
-            anything to iterate over that gives such tuples, `memcfg.data.DataSet` or
-            `memcfg.data.MultiDataSet`.
+            Samples of shape ``(n, ...)``, never modified. A memory-mapped array is read
+            from its file without touching the map. Lists, data frames and tensors are
+            accepted. For several inputs, a list, or a dict by name. Alternatively
+            batches: a `memcfg.data.Dataset` of ``(x, y)`` or ``(x, y, sample_weight)``,
+            a `memcfg.data.DataSetIterator`, or any iterable of such tuples,
+            `memcfg.data.DataSet` or `memcfg.data.MultiDataSet`.
         y : numpy.ndarray, or list or dict of them, optional
-            What the loss reads: integer labels of shape ``(n,)`` or ``(n, 1)``, or
-            numbers as the output has. Not with batches, which have theirs.
+            The targets: integer labels of shape ``(n,)`` or ``(n, 1)``, or numbers of
+            the output's shape. Not allowed with batches, which contain them.
         batch_size : int, optional
             Samples a step; None: 32. Not with batches.
         epochs : int, default 1
             The number of the last epoch.
         verbose : {"auto", 0, 1, 2}, default "auto"
-            0: nothing; 1: a progress bar an epoch; 2: a line an epoch. ``"auto"``: 1 on
-            a terminal, 2 elsewhere.
+            0 prints nothing, 1 a progress bar per epoch, 2 a line per epoch; ``"auto"``
+            is 1 on a terminal and 2 elsewhere.
         callbacks : Callback or sequence of Callback, optional
-            Called amid training, in this order; the returned history comes last.
+            Callbacks to call during training, in this order; the returned history is
+            last.
         validation_split : float, default 0.0
-            This part of the samples, at their end, is evaluated and not trained on. Not
-            with batches.
+            The fraction of the samples, taken from the end, to evaluate instead of
+            training on them. Not allowed with batches.
         validation_data : tuple of numpy.ndarray, Dataset or iterable, optional
-            ``(x, y)``, ``(x, y, sample_weight)``, or batches, to evaluate after each
-            epoch.
-        shuffle : bool, optional
-            Whether each pass over arrays has an order of its own; None: it has. Batches
-            have their own order.
-        seed : int, optional
-            Decides the orders. None: drawn from `set_random_seed`'s sequence. Not with
+            Data to evaluate after each epoch: ``(x, y)``, ``(x, y, sample_weight)``, or
             batches.
+        shuffle : bool, optional
+            Whether to shuffle arrays for each pass, by default True. Batches keep their
+            own order.
+        seed : int, optional
+            The seed of the orders, by default drawn from the sequence of
+            `set_random_seed`. Not allowed with batches.
         class_weight : dict of int to float, optional
-            What samples weigh in the loss by their class; others weigh 1. For models of
-            one output.
+            The weights of samples in the loss by class, by default 1. Only for models
+            with one output.
         sample_weight : numpy.ndarray, or list or dict of them, optional
-            What each sample weighs in the loss, of shape ``(n,)``, or each step of each
-            sample, ``(n, steps)``; in a list or a dict for each output. Not with
-            batches, which have theirs.
+            The weight of each sample in the loss, of shape ``(n,)``, or of each step of
+            each sample, ``(n, steps)``; in a list or a dict for several outputs. Not
+            allowed with batches, which contain them.
         initial_epoch : int, default 0
-            Epochs before it are left out. Arrays are read as if they had been run
-            before, batches from their beginning.
+            The first epoch to run. Arrays are read as if the earlier epochs had been
+            run, batches from their beginning.
         steps_per_epoch : int, optional
-            Batches an epoch. A pass over the data goes on over epochs then, and the
-            next begins with the epoch behind its end. None: an epoch is a pass.
+            Batches per epoch. A pass over the data then continues across epochs, and a
+            new one starts with the epoch after its end. By default, an epoch is one
+            pass.
         validation_steps : int, optional
-            Batches a validation; each begins anew if the data can. None: all.
+            Batches per validation, by default all. Each validation restarts the data if
+            that is possible.
         validation_batch_size : int, optional
-            Samples a step of validation on arrays. None: as in training, or 32.
+            Samples per step of validation on arrays, by default as in training, or 32.
         validation_freq : int or collection of int, default 1
-            Validation comes after every so many epochs; or after these, from 1.
+            The number of epochs between validations, or the epochs with one, counted
+            from 1.
         on_nan : {"raise", "ignore"}, default "raise"
             What a loss that is NaN or infinite does.
 
         Returns
         -------
         History
-            The numbers of each epoch, means over its samples. Its `pipeline` tells what
-            AUTOTUNE chose, and how long steps waited for a Dataset.
+            The numbers of each epoch, as means over its samples. Its `pipeline` reports
+            what AUTOTUNE chose, and how long steps waited for a Dataset.
 
         Raises
         ------
         RuntimeError
-            If the model is not compiled, its device is no longer configured, or another
-            thread is training it; nothing changed then.
+            If the model is not compiled, its device is not configured any more, or
+            another thread is training it; the model is unchanged.
         TypeError, ValueError
-            If the data or an argument is wrong; nothing changed then. If a batch is
-            wrong that came later; weights and optimizer are as before its step.
+            If the data or an argument is invalid; the model is unchanged. If a later
+            batch is invalid; weights and optimizer are as before its step.
         InfeasiblePlanError
-            If no plan fits the device's limit beside what is read ahead. No memory was
-            taken then, unless the batch that needs the plan came later.
+            If no plan fits the device's limit next to the batches read ahead. No memory
+            is taken then, unless a later batch needs the plan.
         ResourceExhaustedError
-            If batches do not fit beside the model; the error says what would.
+            If batches do not fit next to the model; the error states what would fit.
         NonFiniteLossError
-            If a loss is NaN or infinite; weights and optimizer are as before that
-            step. Gradients are not looked at: where they alone are not finite, the
-            weights become so, and the next loss.
+            If a loss is NaN or infinite; weights and optimizer are as before that step.
+            Gradients are not checked: if only they are not finite, the weights and the
+            next loss become so.
         BaseException
-            What the data raises, behind the steps of the batches before.
+            Any error that the data raises, after the steps of the batches before it.
 
         Warns
         -----
         RuntimeWarning
-            If the data ends before `steps_per_epoch` batches of each epoch; training
-            ends there. If it ends before `validation_steps`.
+            If the data ends before `steps_per_epoch` batches of each epoch, which ends
+            training, or before `validation_steps`.
         UserWarning
-            If `trainable` was set on a layer since `compile`, which looks at it.
+            If `trainable` was set on a layer since `compile`, which reads it.
 
         Notes
         -----
-        A thread prepares batches in blocks of the device's memory that are used again
-        and again, and a step reads them where they lie. A dataset whose last step is
-        `prefetch` has its own; any other gets a buffer of two batches, and so does an
-        iterable whose ``async_supported`` is not False. However this call ends, threads
-        end with it, and blocks are freed. An iterator that was given is not
-        closed; what was read ahead of it is lost.
+        A thread prepares batches in reused blocks of the device's memory, and steps
+        read them in place. A dataset that ends in `prefetch` has its own buffer; any
+        other dataset, and any iterable whose ``async_supported`` is not False, gets a
+        buffer of two batches. However this call ends, its threads end and their blocks
+        are freed. A given iterator is not closed; elements read ahead from it are lost.
 
-        The plan for batch sizes that are known leaves room for these blocks. Where no
-        size is known, as behind a `map` of batches, the first batches come before it.
+        The plan for known batch sizes leaves room for these blocks. If no size is
+        known, as after a `map` of batches, the first batches are read before planning.
         """
         with self._lock.session(self._trained_elsewhere()):
             self._trainer.stop_training = False
@@ -757,7 +761,8 @@ class Model(FixedAttributes):
                         anew=True,
                     )
                     wanted.append(("evaluate", held))
-                # Without a number of steps one pass is over when the next begins.
+                # Without a number of steps, training and validation passes do not
+                # overlap.
                 session = self._load(wanted, add=max if steps is None else sum)
                 if session.frozen != self._built_network().frozen():
                     warnings.warn(
@@ -817,19 +822,19 @@ class Model(FixedAttributes):
         steps : int, optional
             How many batches are read. None: all.
         callbacks : Callback or sequence of Callback, optional
-            Called amid the evaluation.
+            Callbacks to call during the evaluation.
         return_dict : bool, default False
             Whether to return the numbers by name.
 
         Returns
         -------
         float, list of float or dict
-            The loss; with metrics ``[loss, *metrics]``; or by name.
+            The loss, or ``[loss, *metrics]`` if there are metrics, or a dict by name.
 
         Raises
         ------
         RuntimeError, TypeError, ValueError, InfeasiblePlanError, ResourceExhaustedError
-            As `fit` does, or if another thread compiled the model meanwhile.
+            As for `fit`, or if another thread compiled the model meanwhile.
         BaseException
             What the data raises.
 
@@ -872,8 +877,8 @@ class Model(FixedAttributes):
         Parameters
         ----------
         x : numpy.ndarray, Dataset or iterable
-            Samples of shape ``(n, ...)``; or batches as in `fit`, of which
-            labels are not read: ``x``, ``(x,)`` or ``(x, y)``.
+            Samples of shape ``(n, ...)``, or batches as in `fit`, whose labels are
+            ignored: ``x``, ``(x,)`` or ``(x, y)``.
         batch_size : int, optional
             Samples a step; None: 32. Not with batches.
         verbose : {"auto", 0, 1, 2}, default "auto"
@@ -881,27 +886,27 @@ class Model(FixedAttributes):
         steps : int, optional
             How many batches are read. None: all.
         callbacks : Callback or sequence of Callback, optional
-            Called amid the prediction.
+            Callbacks to call during the prediction.
         workspace : Workspace, optional
-            Where the result is made; it must be open. None: outside of all workspaces,
-            also inside of one.
+            The workspace of the result, which must be open. By default the result is
+            outside of all workspaces, even inside of an open one.
 
         Returns
         -------
         numpy.ndarray, or list or tuple of numpy.ndarray
-            float32 of shape ``(n, ...)``, logits if the model ends in them; one for
-            each output if there are several.
+            float32 outputs of shape ``(n, ...)``, logits if the model ends in them; one
+            array for each output if there are several.
 
         Raises
         ------
         RuntimeError, TypeError, ValueError, InfeasiblePlanError, ResourceExhaustedError
-            As `evaluate` does, but that the model need not be compiled; or if the
+            As for `evaluate`, except that the model need not be compiled; or if the
             result does not fit its workspace.
         WorkspaceError
             If the workspace is not open.
         WorkspaceConfigError
-            If there is a workspace, and the model's `inference_workspace_mode` is
-            ``"none"``, which stands for no workspaces at all.
+            If a workspace is given and the model's `inference_workspace_mode` is
+            ``"none"``, which permits no workspaces.
         BaseException
             What the data raises.
 
@@ -938,7 +943,7 @@ class Model(FixedAttributes):
         *,
         on_nan: str = "raise",
     ) -> float | list[float] | dict[str, float]:
-        """Train on one batch.
+        """Run one training step on a batch.
 
         Parameters
         ----------
@@ -958,7 +963,8 @@ class Model(FixedAttributes):
         Returns
         -------
         float, list of float or dict
-            The loss before the update; with metrics ``[loss, *metrics]``; or by name.
+            The loss before the update, or ``[loss, *metrics]`` if there are metrics, or
+            a dict by name.
 
         Raises
         ------
@@ -1019,9 +1025,9 @@ class Model(FixedAttributes):
         return _returned(totals.logs(), return_dict)
 
     def reset_metrics(self) -> None:
-        """Do nothing: the numbers of a batch are of that batch alone, unlike Keras's.
+        """Do nothing, since the numbers of a batch are of that batch alone.
 
-        Keras goes on with means over all batches until this is called.
+        In Keras they are means over all batches since the last call of this method.
         """
 
     @outside_workspaces
@@ -1063,12 +1069,12 @@ class Model(FixedAttributes):
         Returns
         -------
         Plan
-            What `fit` would run.
+            The plan that `fit` would run.
 
         Raises
         ------
         InfeasiblePlanError
-            If nothing fits the device's limit; the error says what would.
+            If no plan fits the device's limit; the error states what would fit.
         """
         size = integer(batch_size, "batch_size")
         self._compiled("plan")
@@ -1076,7 +1082,7 @@ class Model(FixedAttributes):
 
     @outside_workspaces
     def graph(self, batch_size: int = 32) -> Graph:
-        """Return the training step as a graph, which `memcfg.plan` takes.
+        """Return the training step as a graph for `memcfg.plan`.
 
         Parameters
         ----------
@@ -1086,8 +1092,8 @@ class Model(FixedAttributes):
         Returns
         -------
         Graph
-            With the scratch bytes of the device's kernels. ``to_json()`` writes it for
-            ``memcfg plan``.
+            The graph with the scratch bytes of the device's kernels. ``to_json()``
+            writes it for ``memcfg plan``.
         """
         size = integer(batch_size, "batch_size")
         self._compiled("graph")
@@ -1095,30 +1101,30 @@ class Model(FixedAttributes):
 
     @property
     def memory_plan(self) -> Plan:
-        """The plan of the training step, or of what was loaded last before any."""
+        """The plan of the training step or, before one, of the last program loaded."""
         with self._lock.turn():
             session, key = self._lead()
             return session.loaded_plan(key)
 
     @outside_workspaces
     def memory_report(self, *, verify: bool = False) -> MemoryReport:
-        """Measure the memory of the program that `memory_plan` speaks of.
+        """Measure the memory of the program that `memory_plan` describes.
 
         Parameters
         ----------
         verify : bool, default False
-            Whether to run one step over a canary to see the highest byte really
-            touched. Weights are as before.
+            Whether to run a step over a canary pattern to find the highest byte
+            touched. Weights are unchanged.
 
         Returns
         -------
         MemoryReport
-            Peak, bytes by role, timeline; ``str`` prints it.
+            The peak, bytes by role and timeline; ``str`` formats it.
 
         Raises
         ------
         RuntimeError
-            If nothing is loaded yet, or this thread is amid a step of the model.
+            If nothing is loaded yet, or this thread is inside a step of the model.
         """
         with self._lock.step():
             session, key = self._lead()
@@ -1126,7 +1132,7 @@ class Model(FixedAttributes):
 
     @outside_workspaces
     def reset_states(self) -> None:
-        """Begin the next batch with zeros in all stateful layers.
+        """Reset the states of all stateful layers to zeros.
 
         Raises
         ------
@@ -1144,8 +1150,9 @@ class Model(FixedAttributes):
         Returns
         -------
         list of numpy.ndarray
-            Layer by layer, in Keras's order and layouts: kernel ``(KH, KW, C / groups,
-            O)`` or ``(inputs, units)``, bias; gamma, beta, moving mean and variance.
+            The weights layer by layer, in Keras's order and layouts: kernel ``(KH, KW,
+            C / groups, O)`` or ``(inputs, units)``, bias; gamma, beta, moving mean and
+            variance.
         """
         with self._lock.turn():
             self._gather()
@@ -1159,36 +1166,36 @@ class Model(FixedAttributes):
         Parameters
         ----------
         weights : sequence of array_like
-            As `get_weights` returns them; converted to float32.
+            Values as returned by `get_weights`; converted to float32.
 
         Raises
         ------
         WeightsError
-            If number or shapes differ; nothing changed then.
+            If the number or shapes differ; no weight is changed.
         """
         self._write(check_list(self._built_network().exchanged, weights))
 
     @takes_arguments
     @outside_workspaces
     def save(self, filepath: str | os.PathLike[str], overwrite: bool = True) -> None:
-        """Write the whole model to a file: architecture, weights, optimizer, policy.
+        """Write the architecture, weights, optimizer and policy to a file.
 
-        `memcfg.nn.models.load_model` reads it, and training goes on from there as it
-        would have here, bit for bit.
+        After `memcfg.nn.models.load_model`, training continues as it would have here,
+        bit for bit.
 
         Parameters
         ----------
         filepath : str or path-like
-            The file, ``"x.memcfg"``; only a complete one takes its place.
+            The file, such as ``"x.memcfg"``; it is replaced atomically.
         overwrite : bool, default True
-            Whether a file that is there is replaced.
+            Whether to replace an existing file.
 
         Raises
         ------
         ValueError
             If the name does not end in ``.memcfg``.
         FileExistsError
-            If the file is there, and is not to be replaced.
+            If the file exists and `overwrite` is False.
         TypeError
             If a part cannot be described by a class and its constructor's arguments.
         RuntimeError
@@ -1199,17 +1206,17 @@ class Model(FixedAttributes):
         Warns
         -----
         RuntimeWarning
-            If the memory policy is none of `memcfg.plan`, and will be ``auto``.
+            If the memory policy is not one of `memcfg.plan`; it is loaded as ``auto``.
 
         Notes
         -----
-        Classes of one's own are written as their names and the arguments of their
-        constructors: attributes of the same names, or what ``get_config`` returns.
+        User-defined classes are written as their names and the arguments of their
+        constructors: attributes of the same names, or the result of ``get_config``.
 
-        The file has what layers keep between batches, such as the states of a stateful
-        LSTM, and the seeds and step that dropout draws from. It has not: `history`,
-        callbacks, how models inside of this one were compiled, the device, and the
-        sequence of `set_random_seed`, of which `fit` without a ``seed`` draws its
+        The file contains the state that layers keep between batches, such as that of a
+        stateful LSTM, and the seeds and step that dropout draws from. It does not
+        contain `history`, callbacks, how nested models were compiled, the device, or
+        the sequence of `set_random_seed`, from which `fit` without a ``seed`` draws its
         orders.
         """
         save(self, filepath, overwrite)
@@ -1220,25 +1227,24 @@ class Model(FixedAttributes):
         """Write all weights to a safetensors file.
 
         Automatic layer names are numbered within the model, so the file does not
-        depend on what else the process made. The optimizer's state is not saved.
+        depend on other models in the process. The optimizer's state is not saved.
 
         Parameters
         ----------
         filepath : str or path-like
-            The file, such as ``"x.weights.safetensors"``; replaced if it exists, and
-            only by a complete one.
+            The file, such as ``"x.weights.safetensors"``; it is replaced atomically.
 
         Raises
         ------
         OSError
-            If it cannot be written.
+            If the file cannot be written.
         ValueError
             If the name ends in the suffix of another format, such as ``.h5``.
 
         Notes
         -----
-        One weight at a time is copied to the host. Other threads wait until the file is
-        written, so that it holds the weights of one step.
+        Weights are copied to the host one at a time. Other threads wait until the file
+        is written, so that all weights are from the same step.
         """
         check_file_name(filepath)
         with self._lock.turn():
@@ -1254,16 +1260,16 @@ class Model(FixedAttributes):
         Parameters
         ----------
         filepath : str or path-like
-            A file that `save_weights` wrote for a model of this architecture, whatever
-            its name.
+            A file written by `save_weights` for a model of this architecture and any
+            name.
 
         Raises
         ------
         OSError
-            If it cannot be read.
+            If the file cannot be read.
         WeightsError
-            If it is truncated, or names, shapes or dtypes differ; nothing changed
-            then.
+            If the file is truncated, or names, shapes or dtypes differ; no weight is
+            changed.
         """
         self._write(read_file(filepath, self._built_network().exchanged))
 
@@ -1271,13 +1277,13 @@ class Model(FixedAttributes):
     def close(self) -> None:
         """Free the device's memory.
 
-        Weights and optimizer state move to the host; the model stays usable, and takes
-        memory again with the next step, also with that of another thread's `fit`.
+        Weights and optimizer state move to the host. The model stays usable and takes
+        memory again with the next step, including a step of another thread's `fit`.
 
         Raises
         ------
         RuntimeError
-            If this thread is amid a step of the model.
+            If this thread is inside a step of the model.
         """
         with self._lock.step():
             if self._session is not None:
@@ -1287,11 +1293,11 @@ class Model(FixedAttributes):
         parts = getattr(self, "_parts", None)
         if parts is not None and parts.session is not None:
             self._give_back(parts.network, parts.session)
-            with suppress(BufferError):  # a copy hangs: memory goes when it has ended
+            with suppress(BufferError):  # a pending copy frees it when done
                 parts.session.close()
 
     def _give_back(self, network: Network | None, session: Session) -> None:
-        """Leave the values of layers to them that other models have had, too."""
+        """Return the values of shared layers to the layers."""
         for weight in () if network is None else network.weights:
             layer = weight.layer
             if layer._users > 1 and layer._model in (self, None):
@@ -1305,16 +1311,16 @@ class Model(FixedAttributes):
         )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """Make another model, which takes memory of its own when it is first used."""
+        """Return an independent copy, which takes memory on first use."""
         memo[id(self)] = made = type(self).__new__(type(self))
         state = self.__getstate__()
-        values = state.pop("_values")  # copies already
+        values = state.pop("_values")  # already copied
         made.__setstate__(copy.deepcopy(state, memo) | {"_values": values})
         return made
 
     @outside_workspaces
     def __getstate__(self) -> dict[str, Any]:
-        """Return architecture, settings and values, as they are between two steps."""
+        """Return architecture, settings and values, taken between two steps."""
         with self._lock.turn():
             self._gather()
             values = self._built_session().values() if self.built else {}
@@ -1324,12 +1330,12 @@ class Model(FixedAttributes):
             state = super().__getstate__()
             state["_parts"] = self._parts._replace(session=None)
         for name in ("_lock", "_owner", "_nested"):
-            del state[name]  # a copy has its own
+            del state[name]  # a copy makes its own
         return state | {"_values": values, "_steps": steps}
 
     @outside_workspaces
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Become the model of a state, with layers and an optimizer of its own."""
+        """Restore the model from a state."""
         values, steps = state.pop("_values"), state.pop("_steps")
         self._begin(state.pop("name"), None, None)
         super().__setstate__(state)
@@ -1366,9 +1372,9 @@ class Model(FixedAttributes):
         network: Network,
         values: dict[str, Floats] | None = None,
         *,
-        restored: bool = False,  # values are newer than those of other models
+        restored: bool = False,  # whether `values` take precedence over layers'
     ) -> None:
-        """Take an architecture; the layers belong to this model from now on."""
+        """Adopt an architecture and become the owner of its layers' values."""
         if self._session is not None:
             values = self._session.known_values()
         self._policy_for(network.layers)()
@@ -1387,9 +1393,9 @@ class Model(FixedAttributes):
         self._replace(Parts(network, found, session))
 
     def _gather(self) -> None:
-        """Take the values of layers back that another model has used since.
+        """Take back the values of shared layers that another model has used since.
 
-        The caller has the lock, which is that of the other model, too.
+        The caller holds the lock, which the other model shares.
         """
         network, _, session = self._parts
         if network is None or session is None or not session.lent:
@@ -1401,7 +1407,7 @@ class Model(FixedAttributes):
         session.lent = False
 
     def _join(self, network: Network) -> None:
-        """Have one lock with the models that have layers of a network."""
+        """Share one lock with all models that hold layers of a network."""
         models = {weight.layer._model for weight in network.weights} - {None, self}
         with _joining:
             locks = {each._lock for each in models}
@@ -1415,7 +1421,7 @@ class Model(FixedAttributes):
                             each._session.use_lock(shared)
 
     def _read_weight(self, layer: Layer, name: str) -> Floats:
-        """Return the value of a layer's weight, which this model has."""
+        """Return the value of a layer's weight that this model holds."""
         network = self._built_network()
         return self._built_session().read(network.names[layer, name])
 
@@ -1424,7 +1430,7 @@ class Model(FixedAttributes):
         self._built_session().write(network.names[layer, name], value)
 
     def _configure(self, found: CompileConfig) -> None:
-        """Be compiled so; the values stay, and state of the same optimizer."""
+        """Apply a configuration, keeping values and the state of the same optimizer."""
         network, before, session = self._parts
         found.optimizer._claim(self)
         if network is not None:
@@ -1438,10 +1444,10 @@ class Model(FixedAttributes):
             session.lent = lent
         self._replace(Parts(network, found, session))
         for layer in () if network is None else network.leaves:
-            layer._policy_used = True  # also when another model has its values
+            layer._policy_used = True  # even if another model holds its values
 
     def _freeze(self, keys: Sequence[str]) -> None:
-        """Train all weights but those of these names in files; see `CompileConfig`."""
+        """Freeze the weights with these names in files; see `CompileConfig`."""
         network, found = self._built_network(), self._compiled("training")
         frozen = frozenset(w.name for w in network.weights if w.key in keys)
         if frozen != found.frozen:
@@ -1450,7 +1456,7 @@ class Model(FixedAttributes):
             self._replace(Parts(network, found, session))
 
     def _replace(self, parts: Parts) -> None:
-        """Become these parts in one act; then free what the old ones had."""
+        """Replace all parts at once, then free the memory of the old ones."""
         before, self._parts = self._parts.session, parts
         if before is not None and before is not parts.session:
             before.supersede()
@@ -1492,14 +1498,14 @@ class Model(FixedAttributes):
 
     def _built_session(self) -> Session:
         self._built_network()
-        assert self._session is not None  # made together with the network
+        assert self._session is not None  # created with the network
         return self._session
 
     def _weights_and_session(self) -> tuple[Sequence[Weight], Session]:
         return self._built_network().exchanged, self._built_session()
 
     def _reset_state(self, layer: Layer | None) -> None:
-        """Zero what a layer, or any, keeps between batches."""
+        """Reset the state of a layer, or of all if None, kept between batches."""
         with self._lock.turn():
             self._gather()
             session = self._built_session()
@@ -1530,7 +1536,7 @@ class Model(FixedAttributes):
         )
 
     def _pool(self) -> Pool:
-        """Return where batches for the device lie that the model is, or will be, on."""
+        """Return the pool for batches on the model's current or future device."""
         if self._session is not None:
             return self._session.executor.device.host_pool
         return device_of(
@@ -1545,7 +1551,7 @@ class Model(FixedAttributes):
         *,
         add: Callable[[list[int]], int] = sum,
     ) -> Session:
-        """Build the model if need be, compare data with it, and load programs."""
+        """Build the model if necessary, check data against it, and load programs."""
         first = wanted[0][1]
         if not first.sizes or (not self.built and first.sample_shapes is None):
             first.peek()
@@ -1554,7 +1560,7 @@ class Model(FixedAttributes):
         def load() -> Session:
             session = self._built_session()
             target = self._wanted(kind)
-            assert target is not None  # the model is built
+            assert target is not None  # not None once the model is built
             for _, source in wanted:
                 source.expect(target)
             known = [
@@ -1563,7 +1569,7 @@ class Model(FixedAttributes):
                 for size in each.sizes
             ]
             device, promised = session.executor.device, 0
-            if device.host_pool is device.pool:  # batches count there too
+            if device.host_pool is device.pool:  # batches use the same limit
                 promised = add([source.promised(target) for _, source in wanted])
             try:
                 session.require(known, promised)
@@ -1577,7 +1583,7 @@ class Model(FixedAttributes):
         return self._built_for(first.sample_shapes, load)
 
     def _wanted(self, kind: str) -> Wanted | None:
-        """Say what a batch must be; None while shapes are not known."""
+        """Return what a batch must contain; None while shapes are not known."""
         network, session = self._network, self._session
         if network is None or session is None:
             return None
@@ -1586,7 +1592,7 @@ class Model(FixedAttributes):
     def _batch(
         self, kind: str, x: Any, y: Any = None, weights: Any = None, classes: Any = None
     ) -> tuple[Session, Batch]:
-        """Check a batch, and have its program loaded."""
+        """Check a batch and load its program."""
         found, session = self._parts.config, self._parts.session
         labelled = kind != "predict"
         table = None if classes is None else check_class_weight(classes)
@@ -1617,7 +1623,7 @@ class Model(FixedAttributes):
     def _built_for(
         self, shapes: list[Shape] | dict[str, Shape] | None, use: Callable[[], R]
     ) -> R:
-        """Use the model, built for samples of shapes if it was not; undo a failure."""
+        """Call `use` on the built model; undo a new build if `use` raises."""
         with self._lock.turn():
             fresh = not self.built and shapes is not None
             if fresh and shapes is not None:
@@ -1633,7 +1639,7 @@ class Model(FixedAttributes):
                 raise
 
     def _build(self, shapes: Sequence[Shape], given: Any = None) -> None:
-        """Find the shapes of the weights: call `call`, unless they are known."""
+        """Build the model for samples of these shapes by calling `call`."""
         starts = [Input(shape) for shape in shapes]
         inputs: Any = starts[0] if len(starts) == 1 else starts
         if isinstance(given, dict):
@@ -1657,7 +1663,7 @@ class Model(FixedAttributes):
     def _call_in(
         self, inputs: Any, training: Any
     ) -> tuple[list[SymbolicTensor], Structure]:
-        """Return what `call` makes of inputs in a mode; None if it takes none."""
+        """Return the outputs of `call`; `training` is None if it takes no mode."""
         options = {} if training is None else {"training": training}
         before = call_mode.set(training)
         try:
@@ -1674,19 +1680,19 @@ class Model(FixedAttributes):
             layer._release()
 
     def build(self, input_shape: Any) -> None:
-        """Find all shapes before there is data.
+        """Determine all shapes without data.
 
         Parameters
         ----------
         input_shape : sequence of int or None, or list of them
-            As in Keras, the batch first: ``(None, 28, 28, 1)``.
+            The shape with the batch first, as in Keras: ``(None, 28, 28, 1)``.
 
         Raises
         ------
         RuntimeError
             If the model is built for another shape.
         TypeError, ValueError
-            If the shape is wrong or a layer cannot take it; the model is as it was.
+            If the shape is invalid or a layer cannot read it; the model is unchanged.
         """
         several = (
             input_shape
@@ -1721,7 +1727,7 @@ class Model(FixedAttributes):
 def _advised(
     error: InfeasiblePlanError, source: Source, target: Wanted
 ) -> InfeasiblePlanError | None:
-    """Say how many batches can be read ahead beside the model, if any can."""
+    """Return the error with the number of batches to prefetch that fit, or None."""
     missing = error.smallest_limit_bytes - (error.limit_bytes or 0)
     fits = source.buffer_that_fits(target, missing)
     if fits is None:
@@ -1734,26 +1740,26 @@ def _advised(
 def _returned(
     logs: dict[str, float], return_dict: bool
 ) -> float | list[float] | dict[str, float]:
-    """Return numbers as Keras does."""
+    """Return the logs as Keras does: a dict, a list, or a single loss."""
     if return_dict:
         return logs
     values = list(logs.values())
     return values[0] if len(values) == 1 else values
 
 
-class _Branches(BaseException):  # which no `except Exception` of a user's takes
-    """A model's `call` branches on ``training``."""
+class _Branches(BaseException):  # not caught by a user's `except Exception`
+    """Raised when a model's `call` branches on ``training``."""
 
 
 class _Training:
-    """Stands for ``training`` while a model's `call` is traced once for both modes."""
+    """Placeholder for ``training`` while `call` is traced once for both modes."""
 
     def __bool__(self) -> bool:
         raise _Branches
 
 
 def _taken_over(network: Network, model: Model) -> dict[str, Floats]:
-    """Return values of weights that layers or other models have, by name here."""
+    """Return the values of weights held by layers or other models, by name."""
     result: dict[str, Floats] = {}
     for weight in network.weights:
         layer, other = weight.layer, weight.layer._model
@@ -1766,12 +1772,12 @@ def _taken_over(network: Network, model: Model) -> dict[str, Floats]:
 
 
 def _distinct(weights: Iterable[Variable]) -> list[Variable]:
-    """Return weights without those that were met before, in a shared layer."""
+    """Return weights without duplicates from shared layers."""
     return list({(each._layer, each._index): each for each in weights}.values())
 
 
 def _validated(given: Any, epochs: range) -> set[int]:
-    """Return the epochs, from 0, after which there is a validation."""
+    """Return the epochs, from 0, that end with a validation."""
     if isinstance(given, list | tuple | set | frozenset | range):
         chosen = {integer(each, "an epoch of validation_freq") - 1 for each in given}
         return chosen & set(epochs)
@@ -1784,7 +1790,7 @@ def _count(given: Any, what: str) -> int | None:
 
 
 def _owned(value: Floats) -> Floats:
-    """Return an array of no workspace, file or buffer of others."""
+    """Return an array that owns its memory, copied if necessary."""
     if value.flags.owndata and not is_attached(value):
         return value
     return np.array(value)

@@ -1,7 +1,7 @@
-"""What every layer is: a name, weights of known shapes, and a piece of a graph.
+"""The base class of layers, symbolic tensors and weights.
 
-A layer that is called on symbolic tensors gives one. Weights live in the model that the
-layer belongs to, since a model's arena is where they are trained.
+Calling a layer on symbolic tensors returns symbolic tensors. The values of weights live
+in the layer's model, whose arena they are trained in.
 """
 
 from __future__ import annotations
@@ -64,18 +64,19 @@ __all__ = [
     "trace_call",
 ]
 
-Shape = tuple[int, ...]  # of one sample, the batch left out
+Shape = tuple[int, ...]  # of one sample, without the batch
 COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
 _OPERATORS = ("add", "subtract", "multiply", "divide", "power", "matmul", *COMPARISONS)
 
-call_mode: ContextVar[Any] = ContextVar("training", default=None)  # of a `call`
+# mode of the current `call`
+call_mode: ContextVar[Any] = ContextVar("training", default=None)
 in_loss: ContextVar[bool] = ContextVar("in_loss", default=False)
 _in_operation: ContextVar[bool] = ContextVar("in_operation", default=False)
-_order: Iterator[int] = itertools.count()  # calls of this process, in time
+_order: Iterator[int] = itertools.count()  # numbers calls in order of time
 
 
 def operation(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Mark what calls layers as an operator or op: their results have no masks."""
+    """Mark a function that calls layers as an operator or op, which drops masks."""
 
     @functools.wraps(function)
     def call(*args: Any, **options: Any) -> Any:
@@ -89,16 +90,16 @@ def operation(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class SymbolicTensor(FixedAttributes):
-    """The result of a layer that was called on other symbolic tensors.
+    """The result of calling a layer on other symbolic tensors.
 
     Parameters
     ----------
     sample_shape : tuple of int
-        Its shape without the batch.
+        The shape without the batch.
     node : Node
-        The call that made it.
+        The call that made the tensor.
     sample_dtype : str, default "float32"
-        Its dtype's name, as if all layers computed in float32.
+        The dtype if all layers computed in float32.
     """
 
     __slots__ = ("node", "sample_dtype", "sample_shape")
@@ -112,19 +113,19 @@ class SymbolicTensor(FixedAttributes):
 
     @property
     def dtype(self) -> str:
-        """Its dtype: of numbers what the layer computes in, in a loss float32."""
+        """The dtype; for floats, the layer's compute dtype, or float32 in a loss."""
         if self.sample_dtype != "float32" or in_loss.get():
             return self.sample_dtype
         return self.node.layer._float_dtype(self)
 
     @property
     def shape(self) -> tuple[int | None, ...]:
-        """Its shape; None stands for a batch of any size."""
+        """The shape; None stands for a batch of any size."""
         return (self.node.batch_size, *self.sample_shape)
 
     @property
     def name(self) -> str:
-        """The name of the layer that made it."""
+        """The name of the layer that made the tensor."""
         return self.node.layer.name
 
     def __repr__(self) -> str:
@@ -139,11 +140,11 @@ class SymbolicTensor(FixedAttributes):
     def __array__(self, *_args: object, **_options: object) -> None:
         raise TypeError(f"{self!r} has no values: it stands for data to come")
 
-    # What operators mean; `_operators`, whose layers are made of this module's.
+    # The module `_operators`, which imports this one and sets this attribute.
     operators: ClassVar[Any]
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **_: Any) -> Any:
-        """Take the operators of NumPy's arrays and numbers, and refuse the rest."""
+        """Apply a ufunc of an operator with a NumPy operand, and refuse all others."""
         kind = {"true_divide": "divide"}.get(ufunc.__name__, ufunc.__name__)
         if method == "__call__" and kind in _OPERATORS and len(inputs) == 2:
             return self.operators.binary(kind, *inputs)
@@ -220,7 +221,7 @@ class SymbolicTensor(FixedAttributes):
 
 
 class Node(FixedAttributes):
-    """One call of a layer; `results` are shape and dtype of what it makes."""
+    """A call of a layer; `results` are the shapes and dtypes of its outputs."""
 
     __slots__ = (
         "batch_size",
@@ -248,7 +249,7 @@ class Node(FixedAttributes):
         self.layer = layer
         self.inputs = inputs
         self.order = next(_order)
-        # Whether an operator or op made the call, which then drops masks.
+        # Whether an operator or op made the call; such calls drop masks.
         self.in_operation = (
             _in_operation.get() if in_operation is None else in_operation
         )
@@ -256,18 +257,18 @@ class Node(FixedAttributes):
         own: int | None = getattr(layer, "batch_size", None)
         self.batch_size = sizes.pop() if sizes else own
         self.outputs = tuple(SymbolicTensor(shape, self, t) for shape, t in results)
-        if results:  # none of those of a weight
+        if results:  # the node of a weight has none
             layer._calls.append(weakref.ref(self))
 
     @property
     def training(self) -> bool | None:
-        """The mode that the call is traced in; None: that of the model."""
+        """The mode of the call, or None for the mode of the model."""
         said: dict[str, Any] = {} if self.details is None else self.details[1]
         return said.get("training")
 
 
 def show_shape(sample_shape: Shape) -> str:
-    """Write a shape as Keras does, the batch as None."""
+    """Return a shape as text with None for the batch, as in Keras."""
     return str((None, *sample_shape))
 
 
@@ -280,27 +281,28 @@ class WeightSpec:
     initializer: Initializer
     trainable: bool = True
     dtype: str = "float32"
-    hidden: bool = False  # a state: not among a model's weights, nor in its files
+    hidden: bool = False  # state, not listed among a model's weights
     regularizer: Any = None
 
 
 @dataclass(eq=False)
 class Scope:
-    """What one call of a layer sees while its model is traced."""
+    """The context of a layer's call while its model is traced."""
 
     builder: Builder
     name: str
     weights: Mapping[str, int]
     _: KW_ONLY
-    training: bool  # the mode; whether there will be gradients says `builder.training`
+    training: bool  # the mode; `builder.training` says if gradients follow
     call: int = 0
     step: Callable[[], int] | None = None
     trainable: bool = True  # whether the layer is not frozen
-    details: Any = None  # of the call
-    masks: Sequence[int | None] = ()  # of the inputs: which steps count, [batch, steps]
-    mask: Any = None  # of the result; a list where there are several
-    calls: dict[Layer, int] = field(default_factory=dict)  # so far, of each layer
-    penalties: list[tuple[Any, int]] = field(default_factory=list)  # of activities
+    details: Any = None  # arguments of the call
+    masks: Sequence[int | None] = ()  # of the inputs, [batch, steps] or None
+    mask: Any = None  # of the result; a list for several results
+    # number of calls of each layer so far
+    calls: dict[Layer, int] = field(default_factory=dict)
+    penalties: list[tuple[Any, int]] = field(default_factory=list)  # on activities
     moving: list[tuple[str, int, float]] = field(default_factory=list, init=False)
 
     def apply(
@@ -311,12 +313,12 @@ class Scope:
         return self.builder.apply(kind, inputs, attributes, name=f"{self.name}/{label}")
 
     def dtype(self, tensor: int) -> str:
-        """Return a tensor's dtype as layers see it: numbers are float32."""
+        """Return a tensor's dtype as layers see it, with float32 for bfloat16."""
         result = self.builder.dtype(tensor)
         return "float32" if result == "bfloat16" else result
 
     def move(self, weight: str, value: int, momentum: float) -> None:
-        """Ask for a moving average, to be taken once at the end of the step."""
+        """Request the update of a moving average at the end of the step."""
         self.moving.append((weight, value, momentum))
 
     def trace(
@@ -325,7 +327,7 @@ class Scope:
         values: dict[SymbolicTensor, int],
         masks: dict[SymbolicTensor, int | None],
     ) -> None:
-        """Append the ops of inner calls, whose results `values` and `masks` get."""
+        """Append the ops of inner calls, adding results to `values` and `masks`."""
         for node in nodes:
             if node.outputs[0] not in values:
                 inner = self._inner(node)
@@ -339,7 +341,7 @@ class Scope:
                 masks |= zip(node.outputs, found, strict=False)
 
     def run(self, layer: Layer, inputs: Sequence[int]) -> int | Sequence[int]:
-        """Append a layer's ops; `trace` may say another mask than the first input's."""
+        """Append a layer's ops and set the mask of its result."""
         builder = self.builder
         group, builder.group = builder.group, self.name
         dtype = builder.compute_dtype
@@ -386,11 +388,11 @@ class Scope:
 
 
 class _LayerType(type):
-    """Takes the arguments that all of Keras's layers have."""
+    """Metaclass that handles the arguments common to all layers."""
 
     @property
     def __signature__(cls) -> inspect.Signature:
-        """What the constructor takes, without what every `Layer` takes."""
+        """The signature of the constructor without the arguments of every `Layer`."""
         result = inspect.signature(getattr(cls, "__init__"))  # noqa: B009
         _, *own = result.parameters.values()
         common = ("trainable", "dtype", "activity_regularizer")
@@ -420,7 +422,7 @@ class _LayerType(type):
         return layer
 
     def _has_weight(cls, regularizer: str) -> bool:
-        """Return whether constructors take an initializer for each regularizer."""
+        """Return whether a constructor has the initializer matching a regularizer."""
         wanted = regularizer.removesuffix("_regularizer") + "_initializer"
         return regularizer == "activity_regularizer" or any(
             wanted in inspect.signature(vars(each)["__init__"]).parameters
@@ -432,34 +434,35 @@ class _LayerType(type):
 class Layer(FixedAttributes, metaclass=_LayerType):
     """Base class of all layers.
 
-    Calling a layer on the result of another joins them. A layer called in two
-    places has one set of weights, and their gradients are added.
+    Calling a layer on the result of another connects them. A layer called in two
+    places has one set of weights, and the gradients of both calls are added.
 
-    A subclass computes in `call`, of symbolic tensors, other layers, which are its
-    attributes, and weights, which it makes by `add_weight` in `build`.
+    A subclass overrides `call`, which computes on symbolic tensors with operators,
+    other layers, stored as attributes, and weights, made with `add_weight` in `build`.
 
     Parameters
     ----------
     name : str, optional
-        Unique within a model. None: as Keras names it, such as ``"conv2d_1"``.
+        A name unique within a model. By default a name such as ``"conv2d_1"``, as in
+        Keras.
     trainable : bool, default True
         Whether training changes the weights.
     dtype : {"float32", "mixed_bfloat16"} or DTypePolicy, optional
-        What the layer computes in. None: the policy of its model, or that of
+        The dtype policy. By default that of the model, or the one set by
         `memcfg.config.set_dtype_policy` when the layer is made.
     activity_regularizer : Regularizer or str, optional
-        What the loss has of the result. All layers take these three arguments by name,
-        and ``NAME_regularizer`` for a weight, such as ``kernel_regularizer``; the first
-        of a `Sequential` takes ``input_shape``.
+        A penalty on the result, added to the loss. All layers take these three
+        arguments by keyword, and ``NAME_regularizer`` for a weight, such as
+        ``kernel_regularizer``; the first layer of a `Sequential` takes ``input_shape``.
 
     Raises
     ------
     TypeError
         If `name` is not a string.
     ValueError
-        If `name` is empty or contains ``/``, or `dtype` is another one.
+        If `name` is empty or contains ``/``, or `dtype` is not supported.
     RuntimeError
-        When `dtype_policy` is set, and the layer's model is compiled or has run.
+        If `dtype_policy` is set after the layer's model was compiled or has run.
 
     Examples
     --------
@@ -497,10 +500,10 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         "named",
     )
 
-    arity: ClassVar[int | None] = 1  # how many inputs; None: two or more
-    # Whether the first input's mask is the result's; `trace` may say another one.
+    arity: ClassVar[int | None] = 1  # number of inputs; None for two or more
+    # Whether the first input's mask applies to the result, unless `trace` sets one.
     supports_masking: ClassVar[bool] = False
-    _reads_images: ClassVar[bool] = False  # alone
+    _reads_images: ClassVar[bool] = False  # accepts images only
 
     def __init__(
         self,
@@ -515,25 +518,26 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         self.name = automatic_name(self.kind) if name is None else check_name(name)
         self._seed = self._drawn = next_seed()
         self._weight_specs: tuple[WeightSpec, ...] | None = None
-        self._owner: weakref.ref[Any] | None = None  # the model with the values
-        self._values: dict[str, np.ndarray] = {}  # while there is none
+        self._owner: weakref.ref[Any] | None = None  # the model that holds the values
+        # of weights, while no model holds them
+        self._values: dict[str, np.ndarray] = {}
         self._trainable = bool(trainable)
-        self._users = 0  # models that have had the values
-        self._regularizers: dict[str, Regularizer] = {}  # by weight
+        self._users = 0  # number of models that have held the values
+        self._regularizers: dict[str, Regularizer] = {}  # by name of the weight
         self._activity = get_regularizer(activity_regularizer)
         self._policy = dtype_policy()
-        self._policy_said = False  # whether by the layer's own argument
-        self._policy_used = False  # by a compiled model, or a program
+        self._policy_said = False  # whether it was set explicitly
+        self._policy_used = False  # whether a program was traced with it
         if dtype is not None:
             self._take("dtype", dtype)
         self._first_shape: Shape | None = None
         self._is_built = False
-        self._own: list[WeightTensor] = []  # by `add_weight`
-        self._inner: dict[Any, Any] = {}  # what `call` has made of inputs
-        self._calls: list[weakref.ref[Node]] = []  # of which some may be gone
+        self._own: list[WeightTensor] = []  # made by `add_weight`
+        self._inner: dict[Any, Any] = {}  # cache of traces of `call`
+        self._calls: list[weakref.ref[Node]] = []  # may contain dead references
 
     def _take(self, name: str, value: Any) -> None:
-        """Take an argument that all layers have."""
+        """Set an argument common to all layers."""
         if name == "dtype" and value is not None:
             try:
                 self._policy, self._policy_said = as_policy(value), True
@@ -553,12 +557,12 @@ class Layer(FixedAttributes, metaclass=_LayerType):
                 self._regularizers[name.removesuffix("_regularizer")] = found
 
     def _called(self) -> str:
-        """Return what automatic names are made of."""
+        """Return the base of automatic names."""
         return type(self).__name__
 
     @property
     def dtype_policy(self) -> DTypePolicy:
-        """What the layer computes in; set, it is set on those inside of it, too."""
+        """The dtype policy; setting it also sets it on inner layers."""
         return self._policy
 
     @dtype_policy.setter
@@ -567,11 +571,11 @@ class Layer(FixedAttributes, metaclass=_LayerType):
 
     @property
     def compute_dtype(self) -> str:
-        """The dtype of what the layer computes, ``"float32"`` or ``"bfloat16"``."""
+        """The dtype that the layer computes in, ``"float32"`` or ``"bfloat16"``."""
         return self._policy.compute_dtype
 
     def _float_dtype(self, tensor: SymbolicTensor) -> str:
-        """Return the dtype of a float32 or bfloat16 that a call of the layer gave."""
+        """Return the dtype of a floating-point result of the layer."""
         del tensor
         return self.compute_dtype
 
@@ -582,25 +586,25 @@ class Layer(FixedAttributes, metaclass=_LayerType):
 
     @property
     def activity_regularizer(self) -> Any:
-        """What the loss has of the result, if anything."""
+        """The penalty on the result, or None."""
         return self._activity
 
     @property
     def seed(self) -> int:
-        """Decides what the layer draws."""
+        """The seed of everything that the layer draws."""
         return self._seed
 
     @property
     def weight_specs(self) -> tuple[WeightSpec, ...] | None:
-        """The weights; None until the layer is called."""
+        """The specifications of the weights; None until the layer is called."""
         return self._weight_specs
 
     @property
     def trainable(self) -> bool:
-        """Whether training changes the weights; `compile` looks at it.
+        """Whether training changes the weights, as read by `compile`.
 
-        Set on a layer it is set on those inside of it. Frozen weights have no gradients
-        and no optimizer state, and a frozen BatchNormalization normalises by its moving
+        Setting it also sets it on inner layers. Frozen weights have no gradients and no
+        optimizer state, and a frozen BatchNormalization normalises by its moving
         averages.
         """
         return self._trainable
@@ -613,7 +617,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
 
     @property
     def weights(self) -> list[Variable]:
-        """All weights, in Keras's order; none until shapes are known."""
+        """All weights, in Keras's order; empty until shapes are known."""
         return [
             Variable(layer, i, f"{self.name}/{path}{spec.name}")
             for path, layer in self._leaves()
@@ -642,13 +646,13 @@ class Layer(FixedAttributes, metaclass=_LayerType):
 
     @property
     def input(self) -> Any:
-        """What the layer was called on, the first time."""
+        """The input of the layer's first call."""
         result = self._first_call("input").inputs
         return result[0] if len(result) == 1 else list(result)
 
     @property
     def output(self) -> Any:
-        """What it gave, the first time that it was called."""
+        """The output of the layer's first call."""
         result = self._first_call("output").outputs
         return result[0] if len(result) == 1 else list(result)
 
@@ -661,11 +665,11 @@ class Layer(FixedAttributes, metaclass=_LayerType):
             "tensor, or nothing is left of that"
         )
 
-    if not TYPE_CHECKING:  # a checker would take any name to be there
+    if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
         def __getattr__(self, name: str) -> Variable:
             """Return a weight by its name, such as ``kernel``."""
-            if hasattr(type(self), name):  # a property, which has its reason
+            if hasattr(type(self), name):  # a property that raised
                 return super().__getattr__(name)
             specs = () if name.startswith("_") else self._weight_specs or ()
             for index, spec in enumerate(specs):
@@ -679,7 +683,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         Returns
         -------
         int
-            Elements of all weights.
+            The number of elements of all weights.
         """
         return sum(prod(each.shape) for each in self.weights)
 
@@ -689,7 +693,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         Returns
         -------
         list of numpy.ndarray
-            In Keras's order; none until shapes are known.
+            The values in Keras's order; empty until shapes are known.
         """
         return [each.numpy() for each in self.weights]
 
@@ -699,12 +703,12 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         Parameters
         ----------
         weights : sequence of array_like
-            As `get_weights` returns them.
+            Values as returned by `get_weights`.
 
         Raises
         ------
         ValueError
-            If number or shapes differ; nothing changed then.
+            If the number or shapes differ; no weight is changed.
         """
         own = self.weights
         if len(weights) and self._weight_specs is None:
@@ -737,27 +741,27 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         regularizer: Any = None,
         name: str | None = None,
     ) -> WeightTensor:
-        """Make a weight; called in `build`, or in the constructor.
+        """Make a weight, in `build` or in the constructor.
 
         Parameters
         ----------
         shape : sequence of int, default ()
-            Its shape.
+            The shape.
         initializer : str or Initializer, optional
-            None: ``"glorot_uniform"``, and ``"zeros"`` of one axis or none.
+            By default ``"glorot_uniform"``, or ``"zeros"`` with fewer than two axes.
         dtype : str, optional
             Only ``"float32"`` or None.
         trainable : bool, default True
-            Whether training changes it.
+            Whether training changes the weight.
         regularizer : Regularizer, optional
-            What the loss has of it.
+            A penalty on the weight, added to the loss.
         name : str, optional
-            Unique within the layer. None: ``"weight"``, ``"weight_1"``, ...
+            A name unique within the layer. By default ``"weight"``, ``"weight_1"``, ...
 
         Returns
         -------
         WeightTensor
-            To compute with in `call`.
+            The weight, for use in `call`.
 
         Raises
         ------
@@ -781,16 +785,16 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         return self._own[-1]
 
     def build(self, input_shape: Any) -> None:
-        """Make the weights; a subclass does it.
+        """Make the weights; overridden by subclasses.
 
         Parameters
         ----------
         input_shape : tuple of (int or None), or list of them
-            Of the tensors that the layer is called on, the batch first.
+            The shapes of the layer's inputs, with the batch first.
         """
 
     def call(self, inputs: Any) -> Any:
-        """Compute the layer's result; a subclass says how.
+        """Compute the layer's result; overridden by subclasses.
 
         Parameters
         ----------
@@ -807,7 +811,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         )
 
     def __call__(self, inputs: Any, *more: Any, **options: Any) -> Any:
-        """Join this layer to the results of others."""
+        """Connect the layer to symbolic tensors."""
         if type(self).trace is Layer.trace:
             return self._join(inputs, *more, **options)
         said = self._said_mode(options)
@@ -820,14 +824,14 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         return outputs[0] if structure is None else structure(outputs)
 
     def _said_mode(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Take out the mode of a call, if it is not that of the `call` around it."""
+        """Return the mode given to a call, if it differs from the outer `call`'s."""
         said = options.pop("training", None)
         if said is None or said is call_mode.get():
             return {}
         return {"training": bool(said)}
 
     def _check_call(self, *more: Any, **options: Any) -> None:
-        """Refuse arguments of a call that are not tensors."""
+        """Refuse arguments of a call other than tensors."""
         what = f"layer {self.name!r} is called on tensors, and"
         for name in taken(what, (), options):
             raise TypeError(refusal(what, name))
@@ -835,7 +839,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
             raise TypeError(f"{what} not on {', '.join(map(repr, more))}")
 
     def _join(self, *args: Any, **options: Any) -> Any:
-        """Join a layer whose `call` says what it computes."""
+        """Connect a layer that is defined by its `call`."""
         said = self._said_mode(options)
         training = said.get("training", call_mode.get())
         operands: list[SymbolicTensor] = []
@@ -858,7 +862,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         return filled_in(inner.structure, list(node.outputs))
 
     def _reads_masks(self) -> bool:
-        """Return whether `call` of this layer or of one inside it takes the mask."""
+        """Return whether `call` of this or of an inner layer takes a mask."""
         return any(
             "mask" in inspect.signature(layer.call).parameters
             for _, layer in self._leaves()
@@ -873,14 +877,14 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         steps: Sequence[int | None],
         method: str = "call",
     ) -> _Inner:
-        """Return what `call` makes of such tensors, or `compute_mask` of their masks.
+        """Return the trace of `call` or `compute_mask` on such tensors, from the cache.
 
-        `steps` says how long masks are; a `call` without a mask gets none.
+        `steps` holds the lengths of the masks; a `call` without the argument gets none.
         """
         takes = inspect.signature(self.call).parameters
         if not any(steps) or (method == "call" and not self._reads_masks()):
             steps = ()
-        known = tuple(steps)  # what layers inside get
+        known = tuple(steps)  # what inner layers receive
         if method == "call" and ("mask" not in takes or "mask" in details[1]):
             steps = ()
         shapes = [(each.sample_shape, each.sample_dtype) for each in operands]
@@ -932,11 +936,11 @@ class Layer(FixedAttributes, metaclass=_LayerType):
                     )
 
     def _first_input(self) -> SymbolicTensor | None:
-        """Return what a `Sequential` starts from that starts with this layer."""
+        """Return the input of a `Sequential` that starts with this layer, or None."""
         return None if self._first_shape is None else Input(self._first_shape)
 
     def _sublayers(self) -> list[Layer]:
-        """Return the layers that are attributes, in the order they were set."""
+        """Return the layers held in attributes, in the order they were set."""
         if type(self).trace is not Layer.trace:
             return []
         result: dict[Layer, None] = {}
@@ -946,7 +950,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         return list(result)
 
     def _leaves(self) -> list[tuple[str, Layer]]:
-        """Return this layer and those inside, with what their weights' names begin."""
+        """Return this layer and all inner ones, with the prefixes of their weights."""
         result: dict[Layer, str] = {self: ""}
         for layer in self._sublayers():
             for path, leaf in layer._leaves():
@@ -959,14 +963,14 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         Parameters
         ----------
         scope : Scope
-            Where they go.
+            The context of the call.
         inputs : sequence of int
-            Ids of the tensors that the layer reads.
+            The ids of the tensors that the layer reads.
 
         Returns
         -------
         int, or list or tuple of int
-            Id of the layer's result, or of several.
+            The id of the result, or the ids of several.
         """
         inner, made, masks = self._trace_method(scope, inputs, "call")
         if self.supports_masking:
@@ -1002,19 +1006,20 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         return inner, [values[e] for e in outputs], [masks.get(e) for e in outputs]
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
-        """Compute the mask of the result; a subclass says how, if it is another one.
+        """Compute the mask of the result; by default it is that of the input.
 
         Parameters
         ----------
         inputs : SymbolicTensor or sequence of SymbolicTensor
             What the layer is called on.
         mask : SymbolicTensor or sequence of SymbolicTensor, optional
-            Of the inputs, of shape (batch, steps): 1.0 where a step counts, else 0.0.
+            The masks of the inputs, of shape (batch, steps): 1.0 for steps that count,
+            else 0.0.
 
         Returns
         -------
         SymbolicTensor or sequence of SymbolicTensor, optional
-            Of the result. None: all steps count.
+            The mask of the result, or None if all steps count.
         """
         if type(self).trace is not Layer.trace:
             raise NotImplementedError(
@@ -1024,7 +1029,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         return mask
 
     def _settle_mask(self, scope: Scope, inputs: Sequence[int], made: Any) -> None:
-        """Ask a user's `compute_mask`, and check that masks are of the result."""
+        """Apply a user's `compute_mask` and check the shapes of the masks."""
         shape = scope.builder.shape
         if type(self).compute_mask is not Layer.compute_mask:
             inner, masks, _ = self._trace_method(scope, inputs, "compute_mask")
@@ -1042,7 +1047,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
                 )
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Return the weights that inputs of these shapes call for.
+        """Return the specifications of the weights for inputs of these shapes.
 
         Parameters
         ----------
@@ -1052,7 +1057,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         Returns
         -------
         tuple of WeightSpec
-            In Keras's order.
+            The weights, in Keras's order.
 
         Raises
         ------
@@ -1064,13 +1069,13 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         return ()
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor, as far as attributes tell them.
+        """Return the arguments of the constructor that are attributes.
 
         Returns
         -------
         dict
-            By name. Classes of one's own whose arguments are not attributes of the
-            same names add them, as in Keras.
+            The arguments by name. Subclasses with arguments that are not attributes of
+            the same name override this and add them, as in Keras.
         """
         result = {
             "name": self.name,
@@ -1084,7 +1089,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         return result | {k: each for k, each in self._penalties().items() if each}
 
     def _penalties(self) -> dict[str, Any]:
-        """Return the regularizers by the arguments that they were."""
+        """Return the regularizers by name of the argument."""
         result: dict[str, Any] = {
             f"{name}_regularizer": each for name, each in self._regularizers.items()
         }
@@ -1092,7 +1097,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Any:
-        """Make a layer of what `get_config` returned.
+        """Make a layer from the result of `get_config`.
 
         Parameters
         ----------
@@ -1107,7 +1112,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         return cls(**config)
 
     def _claim(self, owner: object) -> None:
-        """Give the layer to a model, which has the values of its weights by now."""
+        """Assign the layer to a model that already holds its weights' values."""
         if self._model is not owner:
             self._users += 1
         self._owner = weakref.ref(owner)
@@ -1115,7 +1120,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
 
     @property
     def _model(self) -> Any:
-        """The model that has the values, if one does."""
+        """The model that holds the values, or None."""
         return None if self._owner is None else self._owner()
 
     def _read(self, index: int) -> np.ndarray:
@@ -1147,7 +1152,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         return derive_seed(self.seed, index) if fixed is None else fixed
 
     def _release(self) -> None:
-        """Reset the model and the shapes: the layer is as it was constructed."""
+        """Reset the layer to the state in which it was constructed."""
         self._owner = None
         self._weight_specs = None
         self._is_built = False
@@ -1156,7 +1161,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
             layer._release()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return a copy's attributes: it belongs to no model, and has no shapes."""
+        """Return the attributes of a copy, which has no model and no shapes."""
         fresh: dict[str, Any] = {
             "_owner": None,
             "_weight_specs": None,
@@ -1233,7 +1238,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         return self._weight_specs
 
     def _regularized(self, specs: Sequence[WeightSpec]) -> tuple[WeightSpec, ...]:
-        """Give weights their regularizers; names of kernels say less or more."""
+        """Set the regularizers of weights; the suffix "kernel" may be left out."""
         result = {spec.name: spec for spec in specs}
         for name, regularizer in self._regularizers.items():
             others = (f"{name}_kernel", "kernel") if name != "bias" else ()
@@ -1249,7 +1254,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
     def _infer(
         self, specs: Sequence[WeightSpec], operands: Sequence[SymbolicTensor]
     ) -> tuple[type | None, list[tuple[Shape, str]]]:
-        """Trace the layer for one sample, and read what comes out."""
+        """Trace the layer for one sample and return structure, shapes and dtypes."""
         builder = Builder(self.name)
         weights = {
             spec.name: builder.tensor(spec.name, spec.shape, spec.dtype, "parameter")
@@ -1281,14 +1286,14 @@ class Layer(FixedAttributes, metaclass=_LayerType):
 
 
 class WeightTensor(SymbolicTensor):
-    """A weight of a layer, to compute with in its `call`.
+    """A weight of a layer as a symbolic tensor, for use in `call`.
 
     Parameters
     ----------
     spec : WeightSpec
-        Name, shape and how it starts.
+        The name, shape and initializer.
     layer : Layer
-        Whose it is.
+        The layer of the weight.
     """
 
     __slots__ = ("layer", "spec")
@@ -1300,17 +1305,17 @@ class WeightTensor(SymbolicTensor):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its shape, without a batch."""
+        """The shape, which has no batch."""
         return self.spec.shape
 
     @property
     def dtype(self) -> str:
-        """That of the weight: what reads it casts it."""
+        """The dtype of the weight, which its readers cast."""
         return self.sample_dtype
 
     @property
     def name(self) -> str:
-        """Its name within the layer."""
+        """The name within the layer."""
         return self.spec.name
 
     @property
@@ -1347,11 +1352,11 @@ class Variable(FixedAttributes):
     Parameters
     ----------
     layer : Layer
-        Whose it is.
+        The layer of the weight.
     index : int
-        Which of its weights.
+        The index among the layer's weights.
     path : str
-        Its name with those of the layers around it.
+        The name, after those of the enclosing layers.
     """
 
     __slots__ = ("_index", "_layer", "path")
@@ -1367,22 +1372,22 @@ class Variable(FixedAttributes):
 
     @property
     def name(self) -> str:
-        """Its name within the layer."""
+        """The name within the layer."""
         return self._spec.name
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its shape."""
+        """The shape."""
         return self._spec.shape
 
     @property
     def dtype(self) -> str:
-        """Its dtype's name."""
+        """The name of the dtype."""
         return self._spec.dtype
 
     @property
     def trainable(self) -> bool:
-        """Whether training changes it."""
+        """Whether training changes the weight."""
         return self._spec.trainable and self._layer.trainable
 
     def numpy(self) -> np.ndarray:
@@ -1423,20 +1428,20 @@ class Variable(FixedAttributes):
 
 
 class Place(NamedTuple):
-    """Where a tensor was in what a layer was called on."""
+    """The index of a tensor among the arguments of a call."""
 
     number: int
 
 
 class _Operand(NamedTuple):
-    """What `call` needs to know of a tensor."""
+    """The properties of a tensor that `call` depends on."""
 
     sample_shape: Shape
     sample_dtype: str
 
 
 class _Inner(NamedTuple):
-    """What `call` has made of tensors of certain shapes."""
+    """The trace of `call` for tensors of certain shapes."""
 
     inputs: tuple[SymbolicTensor, ...]
     nodes: Sequence[Node]
@@ -1445,7 +1450,7 @@ class _Inner(NamedTuple):
 
 
 def _pattern(value: Any, tensors: list[SymbolicTensor]) -> Any:
-    """Take symbolic tensors out of a value, and leave their places."""
+    """Move symbolic tensors from a nested value to a list, leaving `Place`s."""
     if isinstance(value, SymbolicTensor):
         tensors.append(value)
         return Place(len(tensors) - 1)
@@ -1457,7 +1462,7 @@ def _pattern(value: Any, tensors: list[SymbolicTensor]) -> Any:
 
 
 def filled_in(pattern: Any, tensors: Sequence[Any]) -> Any:
-    """Put tensors in their places."""
+    """Return a nested value with tensors in place of its `Place`s."""
     if isinstance(pattern, Place):
         return tensors[pattern.number]
     if isinstance(pattern, list | tuple):
@@ -1468,7 +1473,7 @@ def filled_in(pattern: Any, tensors: Sequence[Any]) -> Any:
 
 
 def _shapes(given: Any) -> Any:
-    """Return the shapes of what a layer is called on, as Keras's `build` has them."""
+    """Return the shapes of a layer's inputs in the structure that `build` expects."""
     if isinstance(given, SymbolicTensor):
         return given.shape
     if isinstance(given, dict):
@@ -1477,7 +1482,7 @@ def _shapes(given: Any) -> Any:
 
 
 def members(value: Any) -> Iterator[Layer]:
-    """Find the layers in an attribute."""
+    """Yield the layers in the value of an attribute."""
     as_layer = getattr(value, "_as_layer", None)
     if isinstance(value, Layer):
         yield value
@@ -1492,7 +1497,7 @@ def members(value: Any) -> Iterator[Layer]:
 
 
 def inner_layers(layer: Layer) -> list[Layer]:
-    """Return the layers that are inside of one directly."""
+    """Return the direct inner layers of a layer."""
     held = layer._sublayers() or members(list(layer._settings().values()))
     return list(dict.fromkeys(held))
 
@@ -1500,9 +1505,10 @@ def inner_layers(layer: Layer) -> list[Layer]:
 def change_policy(
     layers: Iterable[Layer], policy: DTypePolicy, *, said: bool
 ) -> Callable[[], None]:
-    """Return what sets a policy on layers and those inside; RuntimeError if one cannot.
+    """Return a function that sets a policy on layers and their inner layers.
 
-    If not `said`, where none was said.
+    Unless `said`, layers with an explicit policy keep it. Raises RuntimeError if a
+    layer is in a model that is compiled or has run.
     """
     changed = [
         leaf
@@ -1525,7 +1531,7 @@ def change_policy(
 
 
 def _calls(ends: Sequence[SymbolicTensor]) -> list[Node]:
-    """Return the calls that lead to tensors, in the order in which they were made."""
+    """Return the calls that lead to tensors, in the order of time."""
     met: dict[Node, None] = {}
     stack = [end.node for end in ends]
     while stack:
@@ -1537,7 +1543,7 @@ def _calls(ends: Sequence[SymbolicTensor]) -> list[Node]:
 
 
 def _steps_of_masks(tensors: Sequence[SymbolicTensor]) -> list[int | None]:
-    """Trace what leads to tensors: the lengths of their masks; None without one."""
+    """Return the lengths of the tensors' masks, None without one, by tracing."""
     builder, numbers = Builder("masks"), itertools.count()
 
     def tensor(shape: Shape, dtype: str) -> int:
@@ -1570,7 +1576,7 @@ def _steps_of_masks(tensors: Sequence[SymbolicTensor]) -> list[int | None]:
 def trace_call(
     call: Callable[..., Any], builder: Builder, name: str, inputs: Sequence[int]
 ) -> int:
-    """Append what a function computes of tensors by operators."""
+    """Append the ops of a function that computes with operators."""
     starts = []
     for each in inputs:
         made = InputLayer(builder.shape(each)[1:], builder.dtype(each))
@@ -1587,18 +1593,20 @@ def trace_call(
         )
     values = dict(zip(starts, inputs, strict=True))
     scope = Scope(builder, name, {}, training=builder.training)
-    dtype, builder.compute_dtype = builder.compute_dtype, None  # whatever layers say
+    # ignore the layers' policies
+    dtype, builder.compute_dtype = builder.compute_dtype, None
     scope.trace(_calls([end]), values, {})
     builder.compute_dtype = dtype
     if end.node.batch_size is None:
         return values[end]
-    return scope.apply("reshape", (values[end],), {"shape": ()})[0]  # of a whole batch
+    # a scalar of the whole batch
+    return scope.apply("reshape", (values[end],), {"shape": ()})[0]
 
 
 def first_value(
     name: str, initializer: Initializer, shape: tuple[int, ...], dtype: str, seed: int
 ) -> np.ndarray:
-    """Draw the value that training starts from; initializers draw float32."""
+    """Draw the initial value in float32 and convert it to the weight's dtype."""
     value = initializer.draw(shape, seed)
     if value.shape != shape or value.dtype != np.float32:
         raise ValueError(
@@ -1609,7 +1617,7 @@ def first_value(
 
 
 class InputLayer(Layer):
-    """The layer that stands for a model's input; made by `Input`."""
+    """The layer of a model's input, made by `Input`."""
 
     __slots__ = ("batch_size", "dtype", "shape")
 
@@ -1628,19 +1636,19 @@ class InputLayer(Layer):
         self.batch_size = batch_size
 
     def _take(self, name: str, value: Any) -> None:
-        """Take the dtype of the data, which the constructor did not get."""
+        """Set the dtype of the data."""
         if name == "dtype" and value in ("float32", "int32"):
             object.__setattr__(self, "dtype", value)
         else:
             super()._take(name, value)
 
     def _float_dtype(self, tensor: SymbolicTensor) -> str:
-        """Return that of data."""
+        """Return the dtype of the data."""
         del tensor
         return "float32"
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Return the tensor of the data itself."""
+        """Return the tensor of the data."""
         return inputs[0]
 
 
@@ -1653,32 +1661,32 @@ def Input(  # noqa: N802  (Keras's name)
     batch_shape: Sequence[int | None] | None = None,
     name: str | None = None,
 ) -> SymbolicTensor:
-    """Return the symbolic tensor from which a model starts.
+    """Return a symbolic tensor as the input of a model.
 
     Parameters
     ----------
     shape : sequence of int
         The shape of one sample, without the batch; every length is known.
     batch_size : int, optional
-        Samples of every batch; stateful layers need it.
+        The size of all batches; required by stateful layers.
     dtype : str, optional
-        ``"float32"``, which None stands for, or ``"int32"``, for indices.
+        ``"float32"``, the default, or ``"int32"`` for indices.
     batch_shape : sequence of int, optional
-        `batch_size`, or None, and `shape` in one.
+        The batch size or None, followed by `shape`.
     name : str, optional
         The name of the input layer, by which data can be given.
 
     Returns
     -------
     SymbolicTensor
-        To call layers on.
+        A tensor to call layers on.
 
     Raises
     ------
     TypeError
         If `shape` is not a sequence of integers.
     ValueError
-        If a length is None or not positive, or `dtype` is another one.
+        If a length is None or not positive, or `dtype` is not supported.
 
     Examples
     --------
