@@ -1,22 +1,22 @@
-"""Memory under hard limits: resources that stack, and the pool among them.
+"""Memory under hard limits: pools, and resources that stand on one another.
 
-Owns the names under which a user meets the native core's memory. Refuses devices:
-which pool belongs to which device stands in `memcfg.config`.
+Owns the public names of the native core's memory. Devices are not its concern:
+`memcfg.config` assigns pools to devices.
 
-A resource hands out blocks. `system`, `mmap_file` and `simulated` are where it is from,
-`Pool` keeps it and places blocks in it, `limiting`, `statistics` and
-`failure_callback` stand on top of another resource. All have the methods of
-`Resource`; every size is in bytes. ``MEMCFG_MAX_BYTES`` and ``MEMCFG_MAX_RSS_BYTES``
-bound what all of them hold of the host, from the first one on; making it raises what is
-wrong with these variables.
+A resource hands out blocks. `system`, `mmap_file` and `simulated` provide memory,
+`Pool` keeps memory and places blocks in it, and `limiting`, `statistics` and
+`failure_callback` stand on another resource. All have the methods of `Resource`. Every
+size is in bytes. ``MEMCFG_MAX_BYTES`` and ``MEMCFG_MAX_RSS_BYTES`` limit the host
+memory of all resources together, from the first one on. Creating that one raises an
+error if these variables are invalid.
 
-Inside ``with numpy_allocator(resource):`` NumPy's arrays are taken from a resource, and
-`owner_of` finds it again.
+Inside ``with numpy_allocator(resource):``, NumPy's arrays are allocated from a
+resource; `owner_of` returns the resource of an array.
 
-`summary`, `occupancy` and `list_live` tell who holds what, of some resources or of all
-that are alive; `snapshot` writes it to a file that PyTorch's memory_viz opens.
-`tracking` and `logging` stand on a resource and note what goes through; `replay` plays
-such a `Trace` into another one.
+`summary`, `occupancy` and `list_live` report who holds what, for some resources or for
+all that are alive; `snapshot` writes it to a file for PyTorch's memory_viz. `tracking`
+and `logging` stand on a resource and record its allocations; `replay` plays such a
+`Trace` into another resource.
 
 Examples
 --------
@@ -31,7 +31,7 @@ Examples
 >>> pool.stats().current_bytes, pool.stats().peak_bytes
 (0, 1024)
 
-A device larger than the machine has addresses only; the arithmetic is the same:
+A device larger than the machine has only addresses; the arithmetic is the same:
 
 >>> gpu = memory.Pool(memory.simulated("1TiB", name="GPU:0"), limit="600GiB")
 >>> weights = gpu.allocate(500 * 2**30, tag="weights", lifetime="long")

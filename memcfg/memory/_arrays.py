@@ -1,7 +1,7 @@
-"""NumPy's arrays under a limit, and whose memory an array is.
+"""NumPy's arrays under a limit, and the resource that an array belongs to.
 
-Owns the two functions by which a user puts arrays into a resource and finds it again.
-Refuses to touch NumPy's C API: `memcfg._core` does.
+Owns the two functions that allocate arrays from a resource and find their resource.
+NumPy's C API is used only in `memcfg._core`.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 
 def numpy_allocator(resource: Resource, *, tag: str = "numpy") -> NumpyAllocator:
-    """Put the arrays that NumPy makes inside a ``with`` block into a resource.
+    """Allocate the arrays that NumPy makes inside a ``with`` block from a resource.
 
     Parameters
     ----------
     resource : Resource
-        Where their memory comes from, and whose limit they obey.
+        The resource that provides their memory, under its limit.
     tag : str, default "numpy"
-        Who holds it, for statistics and messages; inside `memcfg.memory.tag` it is that
-        tag.
+        The holder, for statistics and messages. Inside `memcfg.memory.tag`, that tag is
+        used instead.
 
     Returns
     -------
     NumpyAllocator
         A context manager with `resource`, `tag` and `refusal`, the last failure. As a
-        decorator it makes a function run in an allocator of its own.
+        decorator, it runs a function in an allocator of its own.
 
     Raises
     ------
@@ -42,29 +42,28 @@ def numpy_allocator(resource: Resource, *, tag: str = "numpy") -> NumpyAllocator
 
     Notes
     -----
-    Only the arrays' data is meant: what an array of objects or of StringDType refers
-    to, an unpickled array's bytes, and what other libraries allocate for themselves, is
-    elsewhere. An array that outlives the block
-    stays where it is and goes back when its last view goes, in whatever thread; it
-    keeps the resource alive until then. Arrays in a list that a failure callback of
-    that same resource holds therefore keep it, and themselves, until they are taken
-    out.
+    Only the data of arrays is allocated there, and not the objects or strings that an
+    array refers to, the bytes of an unpickled array, or what other libraries allocate
+    for themselves. An array that outlives the block stays where it is. It is freed when
+    its last view is, in any thread, and keeps the resource alive until then. A list of
+    arrays in a failure callback of that same resource therefore keeps the resource and
+    the arrays alive until they are removed from the list.
 
-    NumPy fails an array with a MemoryError of its own. When that leaves the block it
-    becomes the `ResourceExhaustedError` of the resource, raised from NumPy's; caught
-    inside, `refusal` says what it was. What a failure callback raises is raised when
-    the block is left, unless a Ctrl-C leaves it; until then NumPy tells of a
-    MemoryError in its place. The last failure only is converted, and none inside an
-    ExceptionGroup. A pool's `retry_seconds` are waited for, those of a pool below
-    another resource are not.
+    If an allocation fails, NumPy raises a MemoryError of its own. When that leaves the
+    block, it becomes the `ResourceExhaustedError` of the resource, raised from NumPy's;
+    if it is caught inside, `refusal` has the reason. An exception of a failure callback
+    is raised at the end of the block, unless the block is left by a Ctrl-C; until then,
+    NumPy raises a MemoryError in its place. Only the last failure is converted, and
+    none inside an ExceptionGroup. The `retry_seconds` of a pool apply, but not those of
+    a pool below another resource.
 
-    An allocator holds for the running thread, and for tasks that are started inside
+    An allocator applies to the current thread, and to tasks that are started inside
     (NumPy keeps it in a context variable). A thread started inside begins with NumPy's
-    own, outside of the limit: enter an allocator there, or start it with a decorated
-    function. Entering one that is entered, leaving it elsewhere than it was entered, or
-    before one that was entered after it, is a RuntimeError, and the allocator in place
-    stays; the later one then leaves both. So a generator should not yield inside the
-    block, unless it is the only one and runs to its end.
+    own allocator, outside of the limit: enter an allocator there, or run a decorated
+    function. Entering an allocator twice, leaving it in another context, or leaving it
+    before one that was entered later raises a RuntimeError, and the current allocator
+    stays; leaving the later one then leaves both. A generator should therefore not
+    yield inside the block, unless it is the only one and runs to its end.
 
     Examples
     --------
@@ -93,7 +92,7 @@ def numpy_allocator(resource: Resource, *, tag: str = "numpy") -> NumpyAllocator
 
 
 def owner_of(array: np.ndarray[Any, Any]) -> Resource | None:
-    """Find the resource that an array's memory came from, through all views.
+    """Return the resource of an array's memory, through all views.
 
     Parameters
     ----------
@@ -103,7 +102,7 @@ def owner_of(array: np.ndarray[Any, Any]) -> Resource | None:
     Returns
     -------
     Resource or None
-        The resource; None where the memory is NumPy's own or somebody else's.
+        The resource; None if the memory is NumPy's own or that of another library.
 
     Raises
     ------

@@ -1,11 +1,12 @@
-"""What a report is about: which resources, and their memory counted once.
+"""The resources of a report, with their memory counted once.
 
-Owns the choice of resources and what is memory of another one in it. Refuses words and
-pictures: reports make them.
+Owns the selection of resources, and which of their memory is also another's. Reports
+turn the numbers into text.
 
-An adaptor has no memory: its blocks are some of the resource below, its *base*. A pool
-on a resource that hands out whole blocks holds some of these as its segments. So the
-bytes of several resources are no sum; those of the *roots* without the segments are.
+An adaptor has no memory: its blocks belong to the resource below all adaptors, its
+*base*. A pool on a resource that hands out whole blocks holds some of these as its
+segments. The bytes of several resources therefore cannot be added up; those of the
+*roots* without the segments can.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ __all__ = ["Row", "Selection", "arena_rows", "base_of", "kind_of", "label_of"]
 
 
 class Row(NamedTuple):
-    """A block or an arena, and the resource whose memory it is."""
+    """A block or an arena, with the resource whose memory it is."""
 
     nbytes: int
     address: int
@@ -49,29 +50,29 @@ class Row(NamedTuple):
 
 
 def kind_of(resource: Resource) -> str:
-    """Say what a resource is, in a word or two."""
+    """Return the kind of a resource, in a word or two."""
     name = type(resource).__name__.removesuffix("Resource")
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
 
 
 def label_of(resource: Resource) -> str:
-    """Name a resource: its own name, or what it is."""
+    """Return the name of a resource, or its kind if it has none."""
     return resource.name or kind_of(resource)
 
 
 def base_of(resource: Resource) -> Resource:
-    """Find the resource whose memory an adaptor hands out; others are their own."""
+    """Return the resource whose memory an adaptor hands out, or the resource itself."""
     below = _below(resource)
     return resource if below is None else base_of(below)
 
 
 def _below(resource: Resource) -> Resource | None:
-    """Return what an adaptor stands on; None for what has memory of its own."""
+    """Return the resource below an adaptor; None for one with memory of its own."""
     return None if isinstance(resource, Pool) else resource.upstream
 
 
 class Selection:
-    """The resources of a report, each once; none named: all but adaptors."""
+    """The resources of a report, each once; by default all but adaptors."""
 
     def __init__(self, chosen: tuple[Resource, ...]) -> None:
         for each in chosen:
@@ -83,11 +84,11 @@ class Selection:
         self.trackers = [each for each in every if isinstance(each, TrackingResource)]
 
     def bases(self) -> list[Resource]:
-        """List the resources whose memory it is, each once."""
+        """List the resources that own the memory, each once."""
         return list(dict.fromkeys(base_of(each) for each in self.resources))
 
     def of_bases(self) -> Selection:
-        """Replace adaptors by what they stand on."""
+        """Replace adaptors by the resources that they stand on."""
         other = copy(self)
         other.resources = self.bases()
         return other
@@ -98,23 +99,23 @@ class Selection:
         return [each for each in sources if not _stands_on_one(each, sources)]
 
     def rows(self) -> Iterator[Row]:
-        """Yield every block and arena of the selection once, in no order."""
+        """Yield every block and arena of the selection once, in any order."""
         for root in self.roots():
             yield from self.blocks(root)
             yield from arena_rows(root)
 
     def blocks(self, root: Resource) -> list[Row]:
-        """List the blocks of a resource that are no segments of another one here."""
+        """List the blocks of a resource that are not segments of a selected pool."""
         return self._divide(root)[1]
 
     def segment_bytes(self, root: Resource) -> int:
-        """Count the bytes of a resource that are segments of others here."""
+        """Return the bytes of a resource that are segments of selected pools."""
         if not self._pools_on(base_of(root)):
             return 0
         return sum(row.rounded_bytes for row in self._divide(root)[0])
 
     def _divide(self, root: Resource) -> tuple[list[Row], list[Row]]:
-        """Divide a resource's blocks into segments of pools, and others."""
+        """Divide the blocks of a resource into segments of pools, and others."""
         base = base_of(root)
         pools = self._pools_on(base)
         starts = _addresses_in(pools)
@@ -122,18 +123,19 @@ class Selection:
             Row(nbytes, address, rounded, tag, base)
             for address, nbytes, rounded, tag in blocks_of(root)
         ]
-        starts |= _addresses_in(pools)  # a segment may have been taken meanwhile
+        # another thread may have taken a segment meanwhile
+        starts |= _addresses_in(pools)
         parts: tuple[list[Row], list[Row]] = [], []
         for row in blocks:
             parts[row.address not in starts].append(row)
         return parts
 
     def _pools_on(self, base: Resource) -> list[Pool]:
-        """List the pools here that have blocks of a base as segments."""
+        """List the selected pools whose segments are blocks of a base."""
         if isinstance(base, SimulatedResource) or (
             isinstance(base, CudaResource) and base.page_bytes > 1
         ):
-            return []  # it gives pages, not blocks
+            return []  # it provides pages, not blocks
         pools = (each for each in self.resources if isinstance(each, Pool))
         return [
             each
@@ -142,7 +144,7 @@ class Selection:
         ]
 
     def owners(self) -> dict[str, int]:
-        """Count the bytes in use by tag, each block once and rounded up to 64."""
+        """Return the bytes in use by tag, each block once and rounded up to 64."""
         sums: Counter[str] = Counter()
         for root in self.roots():
             if not self._pools_on(base_of(root)):
@@ -155,7 +157,7 @@ class Selection:
         return dict(sums)
 
     def noted(self, base: Resource) -> dict[int, LiveBlock]:
-        """Return what tracking resources know of a base's blocks, by address."""
+        """Return the records of tracking resources on a base's blocks, by address."""
         known: dict[int, LiveBlock] = {}
         for tracker in self.trackers:
             if base_of(tracker) is base:
@@ -165,7 +167,7 @@ class Selection:
         return known
 
     def trackers_of(self, base: Resource) -> list[TrackingResource]:
-        """List the tracking resources on a base that stand on no other one."""
+        """List the tracking resources on a base that stand on no other of them."""
         return [
             each
             for each in self.trackers
@@ -174,7 +176,7 @@ class Selection:
 
 
 def arena_rows(resource: Resource) -> Iterator[Row]:
-    """Yield the arenas of a pool that have bytes; other resources have none."""
+    """Yield the non-empty arenas of a pool; other resources have none."""
     for arena in live_arenas.alive():
         if arena.pool is resource:
             address, nbytes, rounded, tag = arena_of(arena)
@@ -183,12 +185,12 @@ def arena_rows(resource: Resource) -> Iterator[Row]:
 
 
 def _addresses_in(pools: list[Pool]) -> set[int]:
-    """Return where ranges start in pools; segments start where one does."""
+    """Return the start addresses of ranges in pools, including all segments'."""
     return {row[1] for pool in pools for row in layout_of(pool)}
 
 
 def _source_of(resource: Resource) -> Resource:
-    """Pass by an adaptor without metadata: its blocks are all of upstream's."""
+    """Return the resource below adaptors without metadata, which share its blocks."""
     while isinstance(resource, FailureCallbackResource):
         assert resource.upstream is not None
         resource = resource.upstream
@@ -196,12 +198,12 @@ def _source_of(resource: Resource) -> Resource:
 
 
 def _stands_on_one(resource: Resource, others: Container[Resource]) -> bool:
-    """Return whether an adaptor below, or the base, is among the others."""
+    """Return whether a resource below, down to the base, is among the others."""
     return any(below in others for below in _chain(resource))
 
 
 def _chain(resource: Resource) -> Iterator[Resource]:
-    """Yield the adaptors below an adaptor, then its base."""
+    """Yield the resources below an adaptor, down to its base."""
     below = _below(resource)
     while below is not None:
         yield below

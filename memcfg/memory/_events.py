@@ -1,9 +1,9 @@
 """The history of a resource's blocks, as the events of a snapshot.
 
-Owns their order and completeness, and the detours around what PyTorch's tools drop, cut
-or round. Readers play the events backwards, from the blocks that are out now, and stop
-at a block in no segment: one that lies in none of today's has a segment of its own for
-as long as it lives.
+Owns their order and completeness, and the workarounds for what PyTorch's tools drop,
+cut or round. Readers play the events backwards from the current blocks, and stop at a
+block outside of all segments. A block that is in no current segment therefore has a
+segment of its own for its lifetime.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ __all__ = ["Entry", "Event", "Frames", "History", "entries_of", "shown_address"]
 Event = dict[str, Any]
 Frame = dict[str, Any]
 Stack = tuple[tuple[str, int, str], ...]
-_FREE, _FAILURE = 1, 2  # actions of a trace; another one allocates
-# A frame with one of these in its function's name is dropped.
+_FREE, _FAILURE = 1, 2  # actions of a trace; the third one is an allocation
+# PyTorch's tools drop frames whose function's name contains one of these.
 _DROPPED = (
     "unwind::unwind",
     "CapturedTraceback::gather",
@@ -37,29 +37,29 @@ _DROPPED = (
     "PyObject_",
     "PyFunction_",
 )
-_SIMULATED = 2**62  # the addresses of simulated devices start here
-_SHOWN_AT = 2**32  # and are shown from here on
+_SIMULATED = 2**62  # where the addresses of simulated devices start
+_SHOWN_AT = 2**32  # where they start in the file
 
 
 def shown_address(address: int) -> int:
-    """Move an address below 2⁵³, above which the web page rounds."""
+    """Return an address to show, below 2⁵³, as the web page rounds larger ones."""
     if address < _SIMULATED:
         return address
     return address - _SIMULATED + _SHOWN_AT
 
 
 class Frames:
-    """Lists of frames, each made once, so that a pickle has each once."""
+    """Lists of frames, each made only once, so that a pickle stores each once."""
 
     def __init__(self) -> None:
         self._made: dict[tuple[str, str, Stack], list[Frame]] = {}
 
     def of(self, tag: str, stack: Sequence[tuple[str, int, str]] = ()) -> list[Frame]:
-        """Return a stack's frames, the innermost first, and the tag behind them."""
+        """Return the frames of a stack, the innermost first, followed by the tag."""
         return self._list("tag", tag or "unnamed", tuple(stack))
 
     def of_resource(self, name: str) -> list[Frame]:
-        """Return the frame of a segment: whose it is."""
+        """Return the frame of a segment, which names its resource."""
         return self._list("resource", name, ())
 
     def _list(self, what: str, name: str, stack: Stack) -> list[Frame]:
@@ -71,7 +71,7 @@ class Frames:
 
 
 def _named(what: str, name: str) -> Frame:
-    """Show a name as a function, or as a file where such functions are dropped."""
+    """Return a frame with a name as its function, or as its file if that is dropped."""
     if any(word in name for word in _DROPPED):
         return _frame(name, 0, what)
     return _frame(what, 0, name)
@@ -82,12 +82,12 @@ def _frame(filename: str, line: int, name: str) -> Frame:
 
 
 def _plain(text: str) -> str:
-    """Escape what divides frames from one another in a flame graph."""
+    """Escape the separator of frames in a flame graph."""
     return printable(text).replace(";", r"\x3b")
 
 
 class Entry(NamedTuple):
-    """A row of a trace with its names in place of numbers."""
+    """A row of a trace, with names in place of numbers."""
 
     seconds: float
     action: int
@@ -98,7 +98,7 @@ class Entry(NamedTuple):
 
 
 def entries_of(traces: Iterable[Trace]) -> list[Entry]:
-    """Join traces, by time."""
+    """Merge traces by time."""
     entries = [entry for trace in traces for entry in _entries(trace)]
     return sorted(entries, key=lambda entry: entry.seconds)
 
@@ -119,10 +119,11 @@ def _entries(trace: Trace) -> Iterator[Entry]:
 
 
 class History:
-    """Makes events of entries.
+    """Makes the events of a snapshot from entries.
 
-    `segments` are today's, as address and bytes; `blocks` are out today, those included
-    of which the history is silent; unless they are `shared`, each block is a segment.
+    `segments` are the current ones, as address and bytes. `blocks` are the current
+    ones, including those that the history does not mention. Unless segments are
+    `shared`, each block is a segment.
     """
 
     def __init__(
@@ -139,15 +140,16 @@ class History:
         self._shared = shared
 
     def events(self, entries: list[Entry]) -> Iterator[Event]:
-        """Yield events: each block that was freed, or is in a segment of today."""
+        """Yield the events of blocks that were freed or are in a current segment."""
         freed = _freed(entries)
         out: dict[int, Entry] = {}
         for number, entry in enumerate(entries):
             if entry.action == _FAILURE:
-                yield self._event("oom", entry) | {"device_free": 0}  # not noted
+                # the free memory was not recorded
+                yield self._event("oom", entry) | {"device_free": 0}
                 continue
             before = out.pop(entry.address, entry if entry.action == _FREE else None)
-            if before is not None:  # or it went behind the history's back
+            if before is not None:  # otherwise it was freed without being recorded
                 yield from self._free(before, entry.seconds)
             if entry.action != _FREE and (number in freed or self._has(entry.address)):
                 out[entry.address] = entry
@@ -157,7 +159,7 @@ class History:
                 yield from self._allocate(block)
 
     def _late(self, entries: list[Entry]) -> Iterator[Entry]:
-        """Yield today's blocks that lie where the history had others: later ones."""
+        """Yield current blocks that overlap blocks of the history, and so are later."""
         starts = [block.address for block in self._blocks]
         late = set()
         for entry in entries:
@@ -200,7 +202,7 @@ class History:
         return not (self._shared and self._has(entry.address))
 
     def _has(self, address: int) -> bool:
-        """Return whether an address is in one of today's segments."""
+        """Return whether an address is in a current segment."""
         number = bisect_right(self._segments, (address, inf)) - 1
         if number < 0:
             return False
@@ -209,7 +211,7 @@ class History:
 
 
 def _freed(entries: list[Entry]) -> set[int]:
-    """Return the numbers of entries whose block has gone since."""
+    """Return the indices of allocations that were freed later."""
     freed = set()
     out: dict[int, int] = {}
     for number, entry in enumerate(entries):

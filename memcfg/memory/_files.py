@@ -1,7 +1,7 @@
 """Memory in files: blocks, and arrays larger than the machine's memory.
 
-Owns the functions that map a file, and the array that knows its file. Refuses what the
-system does with files: that is the native core's.
+Owns the functions that map a file, and the array class that knows its file. System
+calls on files belong to the native core.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def mmap_file(
     overwrite: bool = False,
     delete: bool = False,
 ) -> MappedFile:
-    """Hand out blocks that lie in a file: memory for what is larger than memory.
+    """Map a file as a resource whose blocks may be larger than the machine's memory.
 
     Parameters
     ----------
@@ -39,63 +39,64 @@ def mmap_file(
         The file. Symbolic links are followed.
     nbytes : int, str or None, default None
         The file's length, at least 1: bytes, or a string with a unit such as
-        ``"8GiB"``. A file that is there keeps its bytes, a shorter one gets zeros at
-        its end. None is the length that it has.
+        ``"8GiB"``. An existing file keeps its bytes, and is extended by zeros if it is
+        shorter. None means its current length.
     overwrite : bool, default False
-        Whether a file that is there is replaced by a new one of zeros, with the same
-        owner and permissions. Its folder must then be writable, with space for both.
+        Whether to replace an existing file by a new one of zeros, with the same owner
+        and permissions. Its folder must be writable, with space for both.
     delete : bool, default False
-        Whether the file is removed when it is closed, or the interpreter ends. A
-        process that is killed leaves it. A file that is there already is refused,
-        unless it is overwritten.
+        Whether to remove the file when it is closed, or the interpreter exits. A
+        process that is killed leaves it. An existing file is refused, unless it is
+        overwritten.
 
     Returns
     -------
     MappedFile
         A resource with `path`, `nbytes`, `flush`, `evict` and `close`, which closes
-        itself when it is garbage-collected. It can stand below a `Pool` and all others.
+        itself when it is garbage-collected. A `Pool` or any other resource can stand on
+        it.
 
     Raises
     ------
     BlockingIOError
-        If the file has an owner already, in this process or in another one; the
-        message tells which.
+        If the file already has an owner, in this process or in another one; the message
+        says which.
     FileExistsError
-        If the file is there, and `delete` without `overwrite` would remove it.
+        If the file exists, and `delete` without `overwrite` would remove it.
     OSError
         If the disk is full (``ENOSPC``, with the numbers), or the file cannot be used:
-        its folder is missing, it is write-protected, a folder or no regular file, or
-        it is overwritten and this user can make no file of its owner's. `filename` is
-        `path`.
+        its folder is missing, it is write-protected, a folder or no regular file, or it
+        is to be overwritten and this user cannot create a file with its owner.
+        `filename` is `path`.
     TypeError
         If an argument is of another type.
     ValueError
-        If `nbytes` is not a size, not positive, or less than the file has; or if it is
-        None and there is no file, or an empty one.
+        If `nbytes` is not a size, not positive, or less than the length of the file; or
+        if it is None and the file does not exist or is empty.
 
     Notes
     -----
-    Whatever is raised, files and folder are as they were, with one exception: where
-    the folder cannot be flushed after a file in it was replaced, the OSError is raised
-    and the new file stays, or with `delete` none. A process that is killed while it
-    overwrites may leave a neighbour ``.memcfg-*``. No file is ever truncated. Its disk
-    is allocated before the first write, gaps included, so that no write meets a full
-    disk; on file systems that copy on write (Btrfs, ZFS) nobody can promise that.
+    Any error leaves files and folder unchanged, with one exception: if the folder
+    cannot be flushed after a file in it was replaced, the OSError is raised and the new
+    file stays, or with `delete`, none. A process that is killed while it overwrites may
+    leave a file ``.memcfg-*`` next to it. No file is ever truncated. Disk space is
+    allocated before the first write, including gaps, so that no write finds the disk
+    full; this cannot be guaranteed on copy-on-write file systems (Btrfs, ZFS).
 
-    Blocks lie wherever they fit; what reads the file again wants `mapped_array`.
-    No block reaches behind the file's end, so up to 63 bytes there are only in a block
-    of the whole file.
+    Blocks are placed wherever they fit; use `mapped_array` for data that is read again.
+    No block extends past the end of the file, so the last 1 to 63 bytes of an unaligned
+    file are only in a block of the whole file.
 
-    Written bytes are in the file as soon as they are written and survive the end of
-    the process, even by a signal; they survive that of the machine from `flush` on.
-    The lock is one of flock(2), which other programs need not heed: where one of them
-    cuts the file, the next touch ends the process (``SIGBUS``). In a forked child the
-    blocks are copies of its own, made page by page as it writes; `flush` and `evict`
+    Bytes are in the file as soon as they are written, and survive the end of the
+    process, even by a signal; after `flush` they also survive a crash of the machine.
+    The lock is that of flock(2), which other programs may ignore: if one of them
+    truncates the file, the next access ends the process (``SIGBUS``). In a forked child
+    the blocks are private copies, made page by page as it writes; `flush` and `evict`
     are refused there, and the file remains the parent's.
 
-    The disk's bytes are not the host's memory: `set_host_memory_limit(tracked=...)`
-    does not count them. The pages that are resident count as long as they are, and are
-    evicted before a limit on resident memory refuses anything.
+    Bytes on disk are not host memory: `set_host_memory_limit(tracked=...)` does not
+    count them. Resident pages count towards a limit on resident memory, and are evicted
+    before it refuses anything.
 
     Examples
     --------
@@ -111,22 +112,22 @@ def mmap_file(
 
 
 class MappedArray(np.ndarray[Any, np.dtype[Any]]):
-    """An array whose data is in a file. Made by `mapped_array`.
+    """An array whose data is in a file, made by `mapped_array`.
 
-    Its views keep the file open and are of this class too. What is computed from it is
-    a plain array; so are copies, pickles and what `copy.copy` makes. A few methods of
-    NumPy (`astype`, `flatten`, `repeat` and the like) give an array of this class that
-    is in memory: its `filename` is None.
+    Views keep the file open and are of this class, too. Results computed from it are
+    plain arrays, and so are copies, pickles and results of `copy.copy`. Some methods of
+    NumPy (`astype`, `flatten`, `repeat` and similar ones) return an array of this class
+    in memory, whose `filename` is None.
     """
 
     _block: Block | None
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Refuse: only a file makes one."""
+        """Raise TypeError, since only a file makes such an array."""
         raise TypeError("a MappedArray is made by memcfg.memory.mapped_array")
 
     def __array_finalize__(self, array: object) -> None:
-        """Take the file over where the memory is the same, as in a view."""
+        """Keep the file of the source if the memory is the same, as in a view."""
         self._block = None
         if isinstance(array, MappedArray) and _is_view(self, array):
             self._block = array._block
@@ -134,14 +135,14 @@ class MappedArray(np.ndarray[Any, np.dtype[Any]]):
     def __array_wrap__(
         self, array: Any, context: Any = None, return_scalar: bool = False
     ) -> Any:
-        """Give results that are not in the file as plain arrays or scalars."""
+        """Return results that are not in the file as plain arrays or scalars."""
         array = super().__array_wrap__(array, context)
         if self is array:
             return array
         return array[()] if return_scalar else np.asarray(array)
 
     def __getitem__(self, key: Any) -> Any:
-        """Give what an index copies as a plain array."""
+        """Return the copy that an index makes as a plain array."""
         item = super().__getitem__(key)
         if isinstance(item, MappedArray) and item._block is None:
             return np.asarray(item)
@@ -173,7 +174,7 @@ class MappedArray(np.ndarray[Any, np.dtype[Any]]):
 
     @property
     def filename(self) -> str | None:
-        """The file, as an absolute path; None where the array is in memory."""
+        """The absolute path of the file; None if the array is in memory."""
         return None if self._block is None else self._file().path
 
     def _file(self) -> MappedFile:
@@ -182,34 +183,34 @@ class MappedArray(np.ndarray[Any, np.dtype[Any]]):
         return cast("MappedFile", self._block.resource)
 
     def flush(self) -> None:
-        """Bring the whole file onto the disk, not only what a view shows of it.
+        """Write the whole file to the disk, not only the part of a view.
 
         Raises
         ------
         OSError
-            If the system cannot write it all.
+            If the system cannot write all of it.
         ValueError
             If the array is in memory.
         """
         self._file().flush()
 
     def evict(self) -> int:
-        """Take the array's pages out of the memory that this process has resident.
+        """Remove the array's pages from the resident memory of this process.
 
-        The data stays in the file, and the next touch brings it back; so a program
-        that evicts what it has read stays small, however long the file is.
+        The data stays in the file, and the next access reads it back. A program that
+        evicts what it has read thus stays small, however long the file is.
 
         Returns
         -------
         int
             The bytes that were resident, in the whole pages between the first and the
-            last byte of the array (or view); 0 for an empty one, and where the system
-            does not tell.
+            last byte of the array or view. It is 0 for an empty array, and if the
+            system does not report it.
 
         Raises
         ------
         OSError
-            If the system refuses, because the program has locked the pages in memory.
+            If the system refuses because the program has locked the pages in memory.
         ValueError
             If the array is in memory.
         """
@@ -220,7 +221,7 @@ class MappedArray(np.ndarray[Any, np.dtype[Any]]):
         return file.evict(low - cast("Block", self._block).address, high - low)
 
 
-# Two empty arrays share no memory, but they end in the same object.
+# Empty arrays share no memory, but their chains of bases end in the same object.
 def _is_view(view: MappedArray, array: MappedArray) -> bool:
     if view.size > 0:
         return np.may_share_memory(view, array)
@@ -248,42 +249,41 @@ def mapped_array(
     path : str, bytes or path-like
         The file. Symbolic links are followed.
     shape : int, tuple of int or None, default None
-        The array's shape, before the data-type (`numpy.memmap` has it behind); the file
-        is as long as its data. What is in a file that is there stays, and is followed
-        by zeros where it was shorter. None: one dimension, over the whole file that is
-        there.
+        The shape of the array; the file is as long as its data. Note that
+        `numpy.memmap` takes the data type first. An existing file keeps its data, and
+        is extended by zeros if it is shorter. None means one dimension over the whole
+        existing file.
     dtype : data-type, default "float64"
-        What the array holds, as for `numpy.empty`; no Python objects.
+        The data type of the elements, as for `numpy.empty`; no Python objects.
     overwrite : bool, default False
-        Whether a file that is there is replaced by zeros.
+        Whether to replace an existing file by zeros.
     delete : bool, default False
-        Whether the file is removed with the last view of the array, or when the
-        interpreter ends. A file that is there already is refused, unless it is
-        overwritten.
+        Whether to remove the file with the last view of the array, or when the
+        interpreter exits. An existing file is refused, unless it is overwritten.
 
     Returns
     -------
     MappedArray
-        An array that can be written, with `filename`, `flush` and `evict`. The file is
-        flushed and closed when the last view of it goes.
+        A writable array with `filename`, `flush` and `evict`. The file is flushed and
+        closed when its last view is garbage-collected.
 
     Raises
     ------
     BlockingIOError, FileExistsError, OSError
         As for `mmap_file`.
     TypeError
-        If an argument is of another type: a data-type as the second one, for example.
+        If an argument has another type, such as a data type as the second one.
     ValueError
-        If the array would have no bytes, or fewer than the file; if there is no shape
-        and no file, or its length is not a multiple of an element's; if the shape has
-        more dimensions than NumPy's arrays; or if `dtype` holds objects.
+        If the array would have no bytes, or fewer than the file; if `shape` is None and
+        there is no file, or its length is not a multiple of an element's; if the shape
+        has more dimensions than NumPy's arrays; or if `dtype` holds objects.
 
     Notes
     -----
-    What `mmap_file` says of disk space, locks and crashes holds here too. Unlike
-    `numpy.memmap` it is never sparse, and never has two owners or a file of another
-    length. In a forked child it is the same file: what the child writes, the parent
-    sees.
+    The notes of `mmap_file` on disk space, locks and crashes apply here, too. Unlike
+    with `numpy.memmap`, the file is never sparse, never has two owners, and never has
+    another length than the array. A forked child shares the file: the parent sees what
+    the child writes.
 
     Examples
     --------
@@ -304,7 +304,7 @@ def mapped_array(
         raise ValueError(f"a file holds no elements of type {kind!r}")
     extents = None if shape is None else _extents(shape)
     dimensions = ((-1,) if extents is None else extents) + kind.shape
-    np.empty((1,) * len(dimensions))  # refuses too many
+    np.empty((1,) * len(dimensions))  # raises ValueError for too many dimensions
     nbytes = None if extents is None else prod(extents) * kind.itemsize
     file = MappedFile(
         path,
@@ -331,7 +331,7 @@ def _extents(shape: Any) -> tuple[int, ...]:
     return sizes
 
 
-# bool is an int, and an array of several numbers has the method of one.
+# A bool is an int, and an array with several numbers has `__index__`.
 def _is_extent(value: Any) -> bool:
     try:
         index(value)

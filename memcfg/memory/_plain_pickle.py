@@ -1,10 +1,10 @@
-"""Pickles of plain values, read without running anything that they name.
+"""A reader of pickles of plain values that runs nothing that they name.
 
-Owns the codes that are understood, and how much they may cost: time and memory in
-proportion to the bytes. `pickletools` compares a length with what is left before it
-reads; the memo is a dict, and no key of a dict is a tuple, whose hash may take ages.
-The module `pickle`, some twenty times faster, takes memory by what a pickle says and
-hashes what it shares.
+Owns the accepted codes and the bound on their cost: time and memory in proportion to
+the bytes. `pickletools` compares each length with the remaining bytes before it reads.
+The memo is a dict, and tuples are not accepted as keys, since hashing shared ones may
+take exponential time. The module `pickle` is about twenty times faster, but allocates
+the sizes that a pickle claims, and hashes shared values.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["load"]
 
-_KEYS = frozenset({str, bytes, int, bool, type(None)})  # kinds of keys
-_LARGEST = 2**64  # of a number that is a key: larger ones may be made to collide
+_KEYS = frozenset({str, bytes, int, bool, type(None)})  # accepted types of keys
+_LARGEST = 2**64  # limit for numbers that are keys: larger ones may be made to collide
 _PROTOCOLS = range(2, 6)
 _NAMES = {"GLOBAL", "INST", "OBJ", "NEWOBJ", "EXT1", "EXT2", "EXT4", "NEWOBJ_EX"}
 _NAMES |= {"STACK_GLOBAL", "REDUCE", "BUILD"}  # codes that name or call something
@@ -29,15 +29,15 @@ _OUTSIDE = {"PERSID", "BINPERSID", "NEXT_BUFFER", "READONLY_BUFFER"}
 
 
 def load(data: bytes) -> Any:
-    """Read dicts, lists, tuples, texts, bytes and numbers; ValueError if there is more.
+    """Read dicts, lists, tuples, texts, bytes and numbers, or raise ValueError.
 
-    What is shared stays shared, so a value may be far larger than its bytes: who walks
-    through it looks at the types of what is to be a number or a text.
+    Shared values stay shared, so a value may be far larger than its bytes. Callers must
+    check the type of each part that should be a number or a text.
     """
     if len(data) < 2 or data[0] != 0x80 or data[1] not in _PROTOCOLS:
         raise ValueError("it does not begin as a pickle of protocol 2 to 5")
     machine = _Machine()
-    at: int | None = 0  # where it is, for messages
+    at: int | None = 0  # the position, for messages
     try:
         for code, argument, at in pickletools.genops(data):  # noqa: B007
             if code.name in _VALUES:
@@ -62,7 +62,7 @@ def _refusal(name: str) -> ValueError:
 
 
 class _Machine:
-    """The stack, the marks and the memo."""
+    """The stack, the marks and the memo of a pickle machine."""
 
     def __init__(self) -> None:
         self.stack: list[Any] = []
@@ -117,7 +117,7 @@ class _Machine:
 
 _ACTIONS: dict[str, Callable[[_Machine, Any], object]] = {
     "PROTO": lambda machine, _: None,
-    "FRAME": lambda machine, _: None,  # only for those who read in pieces
+    "FRAME": lambda machine, _: None,  # only for readers in pieces
     "POP": lambda machine, _: machine.stack.pop(),
     "POP_MARK": lambda machine, _: machine.since_mark(),
     "DUP": lambda machine, _: machine.stack.append(machine.stack[-1]),

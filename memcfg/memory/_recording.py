@@ -1,7 +1,6 @@
-"""Resources that note what goes through: in memory, or in a file.
+"""Resources that record allocations, in memory or in a file.
 
-Owns the words for what the native core has noted. Refuses to play it again: `_replay`
-does.
+Owns the Python form of what the native core has recorded. `_replay` plays it again.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ __all__ = ["TrackingResource", "logging", "tracking"]
 
 @final
 class TrackingResource(_core.TrackingResource):
-    """Knows who holds what, and what happened. Made by `memcfg.memory.tracking`.
+    """A resource that records its blocks and history, made by `memory.tracking`.
 
     Parameters
     ----------
     upstream : Resource
-        Where the blocks come from.
+        The resource that provides the blocks.
     stacks : bool, default False
-        Whether to note the Python calls that take each block.
+        Whether to record the Python calls that take each block.
     max_entries : int, default 100,000
-        How many events are kept.
+        The number of events to keep.
     """
 
     __slots__ = ()
@@ -44,12 +43,12 @@ class TrackingResource(_core.TrackingResource):
         raise TypeError("type 'TrackingResource' is not an acceptable base type")
 
     def live(self) -> list[LiveBlock]:
-        """List the blocks that are out, all of one moment, sorted by address.
+        """List the current blocks, all of one moment, sorted by address.
 
         Returns
         -------
         list of LiveBlock
-            With age and thread, and with stacks where these are noted.
+            The blocks with age and thread, and with stacks if these are recorded.
         """
         name = self.name or "tracking"
         return [
@@ -67,16 +66,16 @@ class TrackingResource(_core.TrackingResource):
         ]
 
     def trace(self) -> Trace:
-        """Return what happened, all of one moment.
+        """Return the history of allocations, all of one moment.
 
         Returns
         -------
         Trace
-            The newest `max_entries` events since the last `clear`. Blocks that were
-            out before them stand first, as if taken when the oldest event happened; a
-            change of size is a free and an allocation at the same address. `seconds`
-            count from 1970 and never go back, `thread` is the system's number,
-            `stack` is that of the block.
+            The newest `max_entries` events since the last `clear`. Blocks allocated
+            before them come first, at the time of the oldest event. A change of size is
+            a free and an allocation at the same address. `seconds` count from 1970 and
+            never decrease, `thread` is the system's number, and `stack` is that of the
+            block.
         """
         *columns, tags, stacks = self.history()
         names = ("action", "address", "nbytes", "thread", "seconds", "tag", "stack")
@@ -89,18 +88,18 @@ class TrackingResource(_core.TrackingResource):
         )
 
     def leaks(self, top: int = 20) -> str:
-        """Write down what is out, the largest first, as text for a terminal.
+        """Describe the current blocks, the largest first, as text for a terminal.
 
         Parameters
         ----------
         top : int, default 20
-            How many blocks at most, at least 0.
+            The most blocks to list, at least 0.
 
         Returns
         -------
         str
-            A line for each block, of at most 80 columns, and one for the rest; empty
-            when nothing is out.
+            A line of at most 80 columns for each block, and one for the rest; empty if
+            there are no blocks.
 
         Raises
         ------
@@ -122,18 +121,18 @@ class TrackingResource(_core.TrackingResource):
 def tracking(
     upstream: Resource, *, stacks: bool = False, max_entries: int = 100_000
 ) -> TrackingResource:
-    """Know who holds what, and what happened.
+    """Record who holds what, and the history of allocations.
 
     Parameters
     ----------
     upstream : Resource
         Where the blocks come from.
     stacks : bool, default False
-        Whether to note the Python calls that take each block, 100 of them at most.
-        The resource then cannot stand below a pool.
+        Whether to record the Python calls that take each block, at most 100 of them. A
+        pool then cannot stand on the resource.
     max_entries : int, default 100,000
-        How many events are kept; the oldest go first. An event takes 64 bytes, once
-        it has happened.
+        The number of events to keep; the oldest are dropped. Each recorded event takes
+        64 bytes.
 
     Returns
     -------
@@ -148,12 +147,12 @@ def tracking(
     ValueError
         If `max_entries` is not positive.
     MemoryError
-        If there are no addresses for so many.
+        If there is no address space for so many.
 
     Notes
     -----
-    Blocks that upstream hands out to others are not noted. A request that failed
-    is an event, one that was none (of no bytes, say) is not.
+    Blocks that upstream hands out to others are not recorded. A request that fails is
+    an event; an invalid or empty one is not.
 
     Examples
     --------
@@ -172,7 +171,7 @@ def tracking(
 def logging(
     upstream: Resource, path: str | os.PathLike[str], *, overwrite: bool = False
 ) -> LoggingResource:
-    """Write what goes through to a file that RMM's replay benchmark reads.
+    """Log allocations to a file that RMM's replay benchmark reads.
 
     Parameters
     ----------
@@ -181,20 +180,21 @@ def logging(
     path : str or path-like
         The file, which is created.
     overwrite : bool, default False
-        Whether a file that is there is emptied.
+        Whether to empty an existing file.
 
     Returns
     -------
     LoggingResource
-        A resource with `flush`, `close` and `closed`. A context manager that closes.
+        A resource with `flush`, `close` and `closed`, and a context manager that closes
+        the log.
 
     Raises
     ------
     FileExistsError
-        If the file is there, and not to be overwritten.
+        If the file exists, and `overwrite` is False.
     OSError
-        If it cannot be opened or written to, is a pipe, or has another owner (a log, or
-        a mapped file): ``EBUSY``.
+        If the file cannot be opened or written to, is a pipe, or already has an owner,
+        such as a log or a mapped file (``EBUSY``).
     TypeError
         If `upstream` is not a resource, `path` is not a path, or `overwrite` is not a
         bool.
@@ -202,13 +202,13 @@ def logging(
     Notes
     -----
     Columns are ``Thread,Time,Action,Pointer,Size,Stream``, actions ``allocate``,
-    ``free`` and ``allocate failure``. Times are local, by the clock's difference to
-    UTC when the log was opened. The stream is always 0, which is RMM's default one.
+    ``free`` and ``allocate failure``. Times are local, with the offset from UTC at
+    which the log was opened. The stream is always 0, RMM's default.
 
-    Rows wait in 64 KiB of memory until they are flushed, the log is closed or
-    garbage-collected, or the interpreter ends. What the file refuses stops no
-    allocation: a RuntimeWarning tells once, and `flush` and `close` raise. The child of
-    a fork logs nothing.
+    Rows are buffered in 64 KiB of memory until they are flushed, the log is closed or
+    garbage-collected, or the interpreter exits. A write error does not make allocations
+    fail: it causes one RuntimeWarning, and `flush` and `close` raise. The child of a
+    fork logs nothing.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""Records of allocations, played into a resource and measured.
+"""Replay of recorded allocations in a resource, with measurements.
 
-Owns the figures and their table. Refuses the loop: that is the native core's.
+Owns the figures and their table. The loop belongs to the native core.
 """
 
 from __future__ import annotations
@@ -30,38 +30,38 @@ __all__ = ["ReplayReport", "ReplayRun", "replay"]
 class ReplayRun:
     """The figures of one run.
 
-    *Ours* are the blocks of the run; the resource may have others.
+    The resource may have other blocks than those of the run.
 
     Parameters
     ----------
     operations : int
-        Allocations and frees that were asked for, failed ones included.
+        Requested allocations and frees, including failed ones.
     failures : int
         Allocations that failed.
     first_failure : int or None
         The row of the trace that failed first.
     utilisation : float or None
-        Bytes of ours, as asked for, over the limit, when that was; None without a
-        failure or a limit.
+        Requested bytes of the run's blocks at the first failure, divided by the limit;
+        None without a failure or a limit.
     skipped : int
-        Frees that were left out, since their block had failed.
+        Frees that were skipped because the allocation of their block had failed.
     left : int
         Blocks that the trace never frees; they were freed at the end.
     left_bytes : int
-        Their bytes, as asked for.
+        Their requested bytes.
     seconds : float
         The sum of the operations' times.
     p50_ns, p99_ns, p999_ns, max_ns : int
-        Nanoseconds that 50 %, 99 %, 99.9 % and all of the operations took at most.
-        Each holds about 25 ns for reading the clock.
+        Percentiles and maximum of the operations' times in nanoseconds, each including
+        about 25 ns for reading the clock.
     peak_in_use_bytes : int
-        The maximum of bytes of ours, each block rounded up to 64.
+        The peak of the run's bytes, each block rounded up to 64.
     peak_requested_bytes : int
-        The maximum of bytes of ours, as asked for.
+        The peak of the run's requested bytes.
     peak_reserved_bytes : int
-        The maximum that the resource had reserved, for whomever: its own peak if
-        the run raised that. If not, the highest of what it had at the start, at each
-        new peak in use, at the first failure and at the end.
+        The peak of the bytes that the resource had reserved for all users: its own peak
+        if the run raised it, else the highest of the values at the start, at each new
+        peak in use, at the first failure and at the end.
     """
 
     operations: int
@@ -82,12 +82,12 @@ class ReplayRun:
 
     @property
     def requested_per_in_use(self) -> float:
-        """The peak of the bytes asked for over that of the bytes in use; 1 of none."""
+        """The peak of requested bytes over that of the bytes in use; 1 without any."""
         return _ratio(self.peak_requested_bytes, self.peak_in_use_bytes)
 
     @property
     def requested_per_reserved(self) -> float:
-        """The peak of the bytes asked for over that of those reserved; 1 of none."""
+        """The peak of requested bytes over that of reserved bytes; 1 without any."""
         return _ratio(self.peak_requested_bytes, self.peak_reserved_bytes)
 
 
@@ -97,16 +97,16 @@ def _ratio(part: int, whole: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class ReplayReport:
-    """The figures of all runs; printed, a table of at most 80 columns.
+    """The figures of all runs; printed as a table of at most 80 columns.
 
     Parameters
     ----------
     resource : str
-        What it was played into.
+        The resource that was used.
     runs : tuple of ReplayRun
-        The figures of each run, in order. The first one found the resource as it was,
-        the others as the one before them left it: without blocks of ours, but perhaps
-        with memory.
+        The figures of each run, in order. The first run found the resource as it was,
+        the others as the previous run left it: without blocks of the run, but perhaps
+        with reserved memory.
     """
 
     resource: str
@@ -114,7 +114,7 @@ class ReplayReport:
 
     @property
     def median(self) -> ReplayRun:
-        """Each figure's median over the runs that have it, the lower of two."""
+        """The median of each figure over the runs that have it, the lower of two."""
         return self._each(median_low)
 
     def _each(self, choose: Callable[[list[Any]], Any]) -> ReplayRun:
@@ -175,7 +175,7 @@ _LINES: dict[str, Callable[[ReplayRun], str]] = {
 }
 
 
-_ALWAYS = ("operations", "failures")  # other lines say something, or are left out
+_ALWAYS = ("operations", "failures")  # ignore other lines
 
 
 def replay(
@@ -185,19 +185,19 @@ def replay(
     touch: bool = False,
     repeats: int = 1,
 ) -> ReplayReport:
-    """Play a record of allocations into a resource, and measure it.
+    """Replay recorded allocations in a resource, and measure them.
 
     Parameters
     ----------
     trace : Trace, str or path-like
-        The record, or a file that `Trace.from_csv`, `Trace.load` or
-        `Trace.from_snapshot` reads, told apart by its first bytes.
+        The record, or a file for `Trace.from_csv`, `Trace.load` or
+        `Trace.from_snapshot`, recognized by its first bytes.
     resource : Resource
-        Any resource, simulated ones included.
+        Any resource, including simulated ones.
     touch : bool, default False
-        Whether each page of a block is written to, as part of its allocation.
+        Whether to write to each page of a block, as part of its allocation.
     repeats : int, default 1
-        How many runs.
+        The number of runs.
 
     Returns
     -------
@@ -211,18 +211,18 @@ def replay(
     TypeError
         If an argument is of another type.
     ValueError
-        If `repeats` is not positive, or memory is to be touched that a simulated device
-        has not.
+        If `repeats` is not positive, or `touch` is True for a simulated device, which
+        has no memory.
     Exception
-        What the resource raises, but for ResourceExhaustedError: that is a failure, and
-        the run goes on.
+        Any other exception of the resource. A ResourceExhaustedError counts as a
+        failure, and the run continues.
 
     Notes
     -----
-    One thread plays all rows in their order, each allocation under its tag, with no
-    Python in between. Requests that failed when they were recorded are left out. A
-    failure does not wait: `Pool.retry_seconds` is not heeded. Whatever happens, a
-    signal included, no block of the run is left in the resource.
+    One thread plays all rows in order, each allocation under its tag, without Python
+    code in between. Requests that failed when they were recorded are skipped. A failed
+    allocation is not retried: `Pool.retry_seconds` is ignored. No block of the run is
+    ever left in the resource, even after an error or a signal.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""Reports for people: a table, bars, and who holds what.
+"""Reports for people: tables, bars, and who holds what.
 
-Owns their words and columns. Refuses to count: every number comes from a resource.
+Owns their text and layout. Every number comes from a resource.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["list_live", "occupancy", "summary"]
 
-_TAGS = 10  # rows of a table of tags
+_TAGS = 10  # rows in a table of tags
 _NOTHING = "There is no resource."
 _NARROWEST = 40  # columns of a bar
 _LONGEST = 30  # columns of a name in a sentence
@@ -39,20 +39,20 @@ _LEGEND = (
 
 
 def summary(*resources: Resource) -> str:
-    """Return what resources hold, and for whom.
+    """Return a report on what resources hold, and for whom.
 
     Parameters
     ----------
     *resources : Resource
-        What to report on. Nothing: every resource that is alive, but for adaptors,
+        The resources to report on. By default, all that are alive except adaptors,
         which have no memory of their own.
 
     Returns
     -------
     str
-        Lines of at most 80 columns, without colours: the numbers of each resource, as
-        `Resource.stats` gives them, then the tags that hold most. In the second table
-        each byte counts once, whatever stands on what.
+        Lines of at most 80 columns, without colours: the numbers of each resource from
+        `Resource.stats`, then the tags that hold the most. The second table counts each
+        byte once, even if resources stand on one another.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def summary(*resources: Resource) -> str:
 
 
 def _numbers(selection: Selection) -> Table:
-    """Make a table of two lines a resource."""
+    """Make a table with two lines for each resource."""
     table = new_table()
     table.add_column("Resource\n kind", no_wrap=True, width=17)
     for header, width in (
@@ -103,7 +103,7 @@ def _size(nbytes: int | None, unbounded: str = "none") -> str:
 
 
 def _notes(selection: Selection) -> list[str]:
-    """Say what two rows of the table both count."""
+    """Return a sentence on bytes that two rows of the table both count."""
     lines = []
     for root in selection.roots():
         nbytes = selection.segment_bytes(root)
@@ -116,7 +116,7 @@ def _notes(selection: Selection) -> list[str]:
 
 
 def _tags(owners: dict[str, int]) -> Table | None:
-    """Make a table of the tags that hold most; None when nothing is held."""
+    """Make a table of the tags that hold the most; None if nothing is held."""
     total = sum(owners.values())
     if total == 0:
         return None
@@ -136,22 +136,22 @@ def _tags(owners: dict[str, int]) -> Table | None:
 
 
 def occupancy(*resources: Resource, width: int = WIDTH) -> str:
-    """Draw how full pools are, and what lies where in their addresses.
+    """Draw how full pools are, and the layout of their addresses.
 
     Parameters
     ----------
     *resources : Resource
-        What to draw; an adaptor stands for the resource below it. Nothing: every
-        resource that is alive.
+        The resources to draw; an adaptor stands for the resource below it. By default,
+        all that are alive.
     width : int, default 80
         Columns, at least 40.
 
     Returns
     -------
     str
-        For each pool a bar of its limit, or of what it has taken where it has none, a
-        bar of its addresses, which cost no memory, their scales in bytes, and what the
-        letters stand for; for another resource a line.
+        For each pool, a bar of its limit, or of its reserved bytes if it has none, and
+        a bar of its addresses, which cost no memory, with scales in bytes and a legend
+        of the letters. For each other resource, a line.
 
     Raises
     ------
@@ -186,7 +186,7 @@ def occupancy(*resources: Resource, width: int = WIDTH) -> str:
 
 
 def _legend(width: int) -> str:
-    """Write what the letters stand for; no entry is broken."""
+    """Return the legend of the letters, without breaking entries."""
     unbroken = ", ".join(_LEGEND).replace(" ", "\xa0").replace(",\xa0", ", ")
     return textwrap.fill(unbroken, width).replace("\xa0", " ")
 
@@ -227,7 +227,7 @@ def _bars(pool: Pool, width: int) -> list[str]:
 
 
 def _scaled(bar: str, total: int) -> list[str]:
-    """Write a bar above its scale; nothing of none."""
+    """Return the lines of a bar above its scale; none for zero bytes."""
     if not bar:
         return []
     each = f"a letter is {format_bytes(total // len(bar))}"
@@ -236,20 +236,21 @@ def _scaled(bar: str, total: int) -> list[str]:
 
 
 def list_live(*resources: Resource, top: int | None = 20) -> list[LiveBlock]:
-    """List who holds the most.
+    """List the blocks that hold the most memory.
 
     Parameters
     ----------
     *resources : Resource
-        Whose memory; an adaptor has the blocks that went through it. Nothing: every
-        resource that is alive.
+        The resources; an adaptor has the blocks that were allocated through it. By
+        default, all that are alive.
     top : int or None, default 20
-        How many blocks, at least 1; None lists all.
+        The number of blocks, at least 1; None lists all.
 
     Returns
     -------
     list of LiveBlock
-        The largest first. An arena is one block, of its tag. Printed, each is a line.
+        The blocks, the largest first. An arena is one block under its tag. Each is
+        printed as one line.
 
     Raises
     ------
@@ -260,9 +261,10 @@ def list_live(*resources: Resource, top: int | None = 20) -> list[LiveBlock]:
 
     Notes
     -----
-    No byte is in two blocks of a list: a block that went through several adaptors is
-    listed once, and one that a pool of the list has cut up is not. So the sum over all
-    blocks of a pool is its `requested_bytes`. Each resource's blocks are of one moment.
+    No byte is in two blocks of a list: a block that was allocated through several
+    adaptors is listed once, and a block that a pool of the list has divided is not
+    listed. The sum over all blocks of a pool is therefore its `requested_bytes`. The
+    blocks of each resource are of one moment.
 
     Examples
     --------
@@ -287,7 +289,7 @@ def _rank(row: Row) -> tuple[int, int]:
 
 def _live_block(row: Row, known: LiveBlock | None) -> LiveBlock:
     if known is None or known.nbytes != row.nbytes:
-        known = None  # or one that was there before it
+        known = None  # the record is of an earlier block at this address
     return LiveBlock(
         resource=label_of(row.base),
         address=row.address,

@@ -1,7 +1,7 @@
-"""Make resources: where memory comes from, and what stands on top of it.
+"""Functions that make resources, which provide memory or stand on one another.
 
-Owns the functions that stack one resource on another. Refuses what a resource does:
-that is the native core's.
+Owns the functions that stack one resource on another. What resources do belongs to the
+native core.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def system(name: str = "") -> SystemResource:
-    """Hand out blocks straight from the C library.
+    """Return a resource that hands out blocks of the C library.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def system(name: str = "") -> SystemResource:
 
 
 def simulated(nbytes: int | str, *, name: str = "") -> SimulatedResource:
-    """Make a device of addresses only, for devices larger than the machine.
+    """Return a device of addresses only, which may be larger than the machine.
 
     Parameters
     ----------
@@ -59,10 +59,10 @@ def simulated(nbytes: int | str, *, name: str = "") -> SimulatedResource:
     Returns
     -------
     SimulatedResource
-        A resource whose blocks have addresses, and no memory behind them: a buffer of
-        one is refused. No two blocks that live at a time overlap, whatever device they
-        are of. A pool on top of it takes pages; `reserved_bytes` counts them too,
-        `current_bytes` the device's own blocks only.
+        A resource whose blocks have addresses but no memory, so that they give no
+        buffers. Blocks that are alive at the same time never overlap, even those of
+        different devices. A pool on it takes pages; `reserved_bytes` includes them,
+        while `current_bytes` counts only the device's own blocks.
 
     Raises
     ------
@@ -75,12 +75,12 @@ def simulated(nbytes: int | str, *, name: str = "") -> SimulatedResource:
 
 
 def limiting(upstream: Resource, limit: int | str | None) -> LimitingResource:
-    """Refuse what would exceed a limit, before upstream is asked.
+    """Return a resource that refuses requests above a limit before asking upstream.
 
     Parameters
     ----------
     upstream : Resource
-        Where the blocks come from; it may have other users, whom the limit ignores.
+        The resource that provides the blocks; its other users are not limited.
     limit : int, str or None
         Bytes, each block rounded up to 64, or a string with a unit; None is no limit.
 
@@ -94,7 +94,7 @@ def limiting(upstream: Resource, limit: int | str | None) -> LimitingResource:
     TypeError
         If `upstream` is not a resource, or `limit` is not a size.
     ValueError
-        If `limit` is not positive, or no size.
+        If `limit` is not positive, or is not a size.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def limiting(upstream: Resource, limit: int | str | None) -> LimitingResource:
 
 
 def statistics(upstream: Resource) -> StatisticsResource:
-    """Count what goes through: over all, by region of the program, by tag.
+    """Return a resource that counts allocations in total, by program region and by tag.
 
     Parameters
     ----------
@@ -126,8 +126,9 @@ def statistics(upstream: Resource) -> StatisticsResource:
 
     Notes
     -----
-    Regions nest as those of RMM do: when one ends, the region around it takes over its
-    current and total, and its peak on top of what was current there before.
+    Regions nest as in RMM: when one ends, its current and total bytes are added to the
+    region around it, whose peak takes into account the inner peak on top of what was
+    current there.
 
     Examples
     --------
@@ -148,31 +149,32 @@ def statistics(upstream: Resource) -> StatisticsResource:
 def failure_callback(
     upstream: Resource, callback: Callable[[int], bool]
 ) -> FailureCallbackResource:
-    """Ask a function to free memory before a request fails.
+    """Return a resource that calls a function to free memory before a request fails.
 
     Parameters
     ----------
     upstream : Resource
         Where the blocks come from.
     callback : callable
-        Called with the bytes asked for whenever upstream has no memory for them, by the
-        thread that asks. True: upstream is asked again. False: the request fails.
+        Called with the requested bytes whenever upstream has no memory for them, in the
+        requesting thread. If it returns True, upstream is tried again; if False, the
+        request fails.
 
     Returns
     -------
     FailureCallbackResource
-        A resource without metadata: its blocks and numbers are upstream's.
+        A resource without metadata, whose blocks and numbers are upstream's.
 
     Raises
     ------
     TypeError
-        If `upstream` is not a resource, or `callback` not callable.
+        If `upstream` is not a resource, or `callback` is not callable.
 
     Notes
     -----
-    What the callback raises leaves `Resource.allocate`. It is asked again as long as
-    it says True, so it should say False when it has freed nothing. It may use this
-    resource and all others.
+    Exceptions of the callback propagate from `Resource.allocate`. It is called again as
+    long as it returns True, so it should return False when it has freed nothing. It may
+    use this resource and all others.
 
     Examples
     --------
@@ -191,12 +193,12 @@ def failure_callback(
 
 @contextmanager
 def tag(name: str) -> Iterator[None]:
-    """Name what is allocated inside, unless the allocation names itself.
+    """Name the memory that is allocated inside, unless an allocation names itself.
 
     Parameters
     ----------
     name : str
-        The tag; an inner context replaces it, and ``""`` takes it away.
+        The tag; an inner context replaces it, and ``""`` removes it.
 
     Yields
     ------
@@ -210,7 +212,7 @@ def tag(name: str) -> Iterator[None]:
 
     Notes
     -----
-    It holds for the running thread or task (a context variable), arenas included; a
+    It applies to the current thread or task (a context variable), including arenas. A
     thread that is started inside begins without a tag.
 
     Examples

@@ -1,9 +1,9 @@
-"""A snapshot: where every byte lies, in a file that PyTorch's memory_viz opens.
+"""Snapshots of where every byte is, in a file for PyTorch's memory_viz.
 
-Owns the file's format. Refuses to draw: there are tools that do. The reader in the web
-page knows few codes of a pickle, no tag but frames and notes, and exact integers below
-2⁵³ only; it stops at an event that does not fit what came before. The file keeps to all
-of that.
+Owns the format of the file; other tools draw it. The reader in the web page knows only
+some pickle codes, shows tags only in frames and notes, has exact integers only below
+2⁵³, and stops at an event that does not fit the earlier ones. The file respects all of
+that.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["snapshot"]
 
-_PROTOCOL = 4  # of pickles: the latest that the web page reads
+_PROTOCOL = 4  # the latest pickle protocol that the web page reads
 _SMALL = 2**20  # bytes; a larger segment is "large"
 _KEPT = "kept by a thread for its next request"
 
@@ -36,7 +36,7 @@ _KEPT = "kept by a thread for its next request"
 def snapshot(
     path: str | os.PathLike[str], *resources: Resource, overwrite: bool = False
 ) -> None:
-    """Write what lies where to a file for PyTorch's memory_viz.
+    """Write the layout of memory to a file for PyTorch's memory_viz.
 
     Open it at https://docs.pytorch.org/memory_viz, which uploads nothing, or with
     ``python -m torch.cuda._memory_viz trace_plot FILE``.
@@ -46,35 +46,35 @@ def snapshot(
     path : str or path-like
         The file.
     *resources : Resource
-        What to show, each as a device, counted from 0; an adaptor stands for the
-        resource below it. Nothing: every resource that is alive.
+        The resources, each shown as a device, numbered from 0; an adaptor stands for
+        the resource below it. By default, all that are alive.
     overwrite : bool, default False
-        Whether a file that is there is replaced.
+        Whether to replace an existing file.
 
     Raises
     ------
     FileExistsError
-        If there is a file, and `overwrite` is False; it is as it was.
+        If the file exists and `overwrite` is False; it is unchanged.
     OSError
-        If the file cannot be written; a file that was there is as it was, and nothing
-        else is left behind.
+        If the file cannot be written; an existing file is unchanged, and nothing else
+        is left behind.
     TypeError
         If an argument after `path` is not a resource, or `overwrite` is not a bool.
 
     Notes
     -----
-    A pool's *segments* are the ranges of its addresses that have memory, an arena is
-    one, and so is each block of a resource that is not a pool. In a segment
+    The *segments* of a pool are the ranges of its addresses that have memory. An arena
+    is a segment, and so is each block of a resource that is not a pool. In a segment
 
         sum of blocks' ``size`` == ``total_size``,
         sum of ``size`` of those ``active_allocated`` == ``allocated_size``;
 
-    and the sum of their ``requested_size`` over a device is its `requested_bytes`. What
-    a thread keeps for its next request is ``inactive`` like all that is free, and has a
-    frame that says so; ``active_pending_free`` would be memory in use. The last frame
-    of a block is its tag, which comes first in flame graphs. Stacks, and the history of
-    events, are there if a `memcfg.memory.tracking` resource noted them. Addresses of
-    simulated devices are shown 2⁶² - 2³² lower than they are.
+    and the sum of their ``requested_size`` over a device is its `requested_bytes`.
+    Memory that a thread keeps for its next request is ``inactive`` like all free
+    memory, with a frame that says so; ``active_pending_free`` would count it as in use.
+    The last frame of a block is its tag, which comes first in flame graphs. Stacks and
+    the history of events are included if a `memcfg.memory.tracking` resource recorded
+    them. Addresses of simulated devices are shown 2⁶² - 2³² lower than they are.
 
     Examples
     --------
@@ -94,13 +94,14 @@ def snapshot(
 
 
 def _picture(chosen: Selection) -> dict[str, Any]:
-    """Build the contents of the file."""
+    """Return the contents of the file."""
     selection = chosen.of_bases()
     frames = Frames()
     segments: list[dict[str, Any]] = []
     traces: list[list[Event]] = []
     for device, base in enumerate(selection.resources):
-        # First: what the history has as freed is not out any more.
+        # Read the history first: blocks that it has as freed are then not listed as
+        # current.
         entries = entries_of(each.trace() for each in selection.trackers_of(base))
         runs = sorted(_runs_of(base), key=lambda run: run[0].address)
         noted = selection.noted(base)
@@ -121,7 +122,7 @@ def _picture(chosen: Selection) -> dict[str, Any]:
 
 
 class _Piece(NamedTuple):
-    """A range of a segment."""
+    """A range of addresses of a segment."""
 
     state: str
     address: int
@@ -131,7 +132,7 @@ class _Piece(NamedTuple):
 
 
 def _runs_of(base: Resource) -> Iterator[list[_Piece]]:
-    """Yield what each segment is made of, by address."""
+    """Yield the pieces of each segment, by address."""
     if isinstance(base, Pool):
         yield from _runs(layout_of(base))
     else:
@@ -144,7 +145,7 @@ def _runs_of(base: Resource) -> Iterator[list[_Piece]]:
 def _runs(
     layout: Iterable[tuple[str, int, int, int, int, str]],
 ) -> Iterator[list[_Piece]]:
-    """Join what lies side by side and has memory."""
+    """Join adjacent ranges that have memory."""
     run: list[_Piece] = []
     end = 0
     for state, address, nbytes, committed, requested, tag in layout:
@@ -198,7 +199,7 @@ def _block(
         known = noted.get(piece.address)
         if known is not None and known.nbytes == piece.requested:
             block["frames"] = frames.of(piece.tag, known.stack)
-        else:  # not noted, or there was another one before it
+        else:  # not recorded, or the record is of an earlier block
             block["frames"] = frames.of(piece.tag)
         if piece.tag:
             block["user_metadata"] = piece.tag
@@ -217,14 +218,15 @@ def _history(base: Resource, runs: list[list[_Piece]], frames: Frames) -> Histor
 
 
 def _end_of(events: list[Event]) -> list[Event]:
-    """Return the event of the snapshot itself, which ends a history."""
+    """Return the events of the snapshot itself, which end a history."""
     if any("category" in event for event in events):
-        return [_moment() | {"category": "unknown"}]  # else the web page fails
+        # the web page fails without any category
+        return [_moment() | {"category": "unknown"}]
     return [_moment()]
 
 
 def _moment() -> Event:
-    """Return the event of the snapshot; without any event the web page fails."""
+    """Return the event of the snapshot, as the web page fails without any event."""
     return {
         "action": "snapshot",
         "addr": 0,

@@ -1,9 +1,8 @@
-"""A record of allocations: what was taken and freed, by whom, in which order.
+"""Records of allocations: what was taken and freed, by whom, in which order.
 
-Owns the columns, what makes them a record, and its own file: an archive of NumPy's,
-with the names as JSON, since NumPy's strings lose zeros at their end. Refuses the
-formats of others, which have modules of their own, and resources: `_replay` plays a
-record into one.
+Owns the columns, what makes them a valid record, and a file format: a NumPy archive,
+with names as JSON, since NumPy's strings lose trailing zeros. Other formats have
+modules of their own, and `_replay` plays a record into a resource.
 """
 
 from __future__ import annotations
@@ -49,26 +48,26 @@ _COLUMNS = ("action", "address", "nbytes", "thread", "seconds", "tag", "stack")
 class Trace:
     """Allocations and frees in order, as columns of one length.
 
-    Made by `TrackingResource.trace`, read from files, or built of arrays, which are
-    copied. Its arrays cannot be written to.
+    A trace is made by `TrackingResource.trace`, read from a file, or built from arrays,
+    which are copied. Its arrays are read-only.
 
     Parameters
     ----------
     action : ndarray of uint8
-        0 allocate, 1 free, 2 a request that failed.
+        0 for an allocation, 1 for a free, 2 for a request that failed.
     address : ndarray of uint64
-        Where the block is; 0 if the request failed. It stands for the block until it
-        is freed.
+        The address of the block, which identifies it until it is freed; 0 if the
+        request failed.
     nbytes : ndarray of uint64
-        The size as asked for, in bytes; a free has that of its block.
+        The requested size in bytes; a free has that of its block.
     thread : ndarray of int64, optional
         A number for the thread, not negative; 0 by default.
     seconds : ndarray of float64, optional
-        When it happened, in seconds since any moment; 0 by default.
+        The time in seconds, from any origin; 0 by default.
     tag : ndarray of int32, optional
-        Whose block it is: an index of `tags`; 0 by default.
+        The holder of the block, as an index of `tags`; 0 by default.
     stack : ndarray of int32, optional
-        The calls that took the block: an index of `stacks`, or -1 by default.
+        The calls that took the block, as an index of `stacks`; -1 by default.
     tags : tuple of str, default ("",)
         Names.
     stacks : tuple of tuple of tuple (str, int, str), default ()
@@ -77,16 +76,16 @@ class Trace:
     Raises
     ------
     TypeError
-        If a column has no numbers of its kind, or the names are not strings.
+        If a column has numbers of the wrong kind, or the names are not strings.
     ValueError
-        If a column has another length, a number is out of its range, a row takes an
-        address that is out, or frees one that is not or has another size. The message
+        If columns differ in length, a number is out of range, or a row allocates an
+        address in use, or frees one that is not in use or has another size. The message
         names the row, from 0.
 
     Notes
     -----
-    `tracking` puts the blocks that were out when its history begins at the front, and
-    so does `from_snapshot`: every block that is freed was taken before.
+    `tracking` and `from_snapshot` put blocks allocated before the history at the front,
+    so that every freed block was allocated earlier.
 
     Examples
     --------
@@ -163,31 +162,32 @@ class Trace:
 
     @classmethod
     def from_csv(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a log of `logging`, or of RMM.
+        """Read a log written by `logging` or by RMM.
 
         Parameters
         ----------
         path : str or path-like
             A CSV file with the columns ``Thread``, ``Time``, ``Action``, ``Pointer``
-            and ``Size`` in any order; others, such as ``Stream``, are read over.
+            and ``Size`` in any order; others, such as ``Stream``, are ignored.
 
         Returns
         -------
         Trace
-            The rows in order, but for those of no bytes, which hold nothing.
+            The rows in order, without those of zero bytes, which hold nothing.
 
         Raises
         ------
         FormatError
-            If the file is none of that kind, or no record; the message names the line.
+            If the file is not such a log, or not a valid record; the message names the
+            line.
         OSError
             If it cannot be read.
 
         Notes
         -----
-        A time is that of a day, or seconds since 1970. In the first case `seconds`
+        Times are times of day, or seconds since 1970. For times of day, `seconds`
         counts from the midnight before the log, and a log may pass midnight.
-        ``deallocate`` is read as ``free``, ``(nil)`` as 0.
+        ``deallocate`` is read as ``free``, and ``(nil)`` as 0.
         """
         return cls(**_trace_csv.read(path))
 
@@ -208,8 +208,8 @@ class Trace:
 
         Notes
         -----
-        Times become those of a day, to the microsecond. Tags and stacks have no
-        column.
+        Times are written as times of day, to the microsecond. Tags and stacks are not
+        written.
         """
         columns = (self.thread, self.seconds, self.action, self.address, self.nbytes)
         _trace_csv.write(path, *columns, overwrite=overwrite)
@@ -224,26 +224,26 @@ class Trace:
         ----------
         path : str or path-like
             The pickle, of protocol 2 to 5. Only dictionaries, lists, tuples, strings,
-            bytes and numbers are admitted; nothing in it is run, and reading it takes
+            bytes and numbers are accepted. Nothing in it is run, and reading it takes
             time and memory in proportion to its size.
         device : int or None, default None
-            Which device; None is the only one that has events.
+            The index of the device; None for the only one that has events.
 
         Returns
         -------
         Trace
-            The events ``alloc``, ``free_completed`` and ``oom``; others are read over.
-            Blocks that were out before them stand first. A tag is the event's
-            ``user_metadata`` where that is a string.
+            The events ``alloc``, ``free_completed`` and ``oom``; others are ignored.
+            Blocks allocated before the history come first. The tag is the event's
+            ``user_metadata`` if that is a string.
 
         Raises
         ------
         FormatError
-            If the file is no such snapshot.
+            If the file is not such a snapshot.
         OSError
             If it cannot be read.
         ValueError
-            If there is no such device, or None and several have events.
+            If there is no such device, or `device` is None and several have events.
         """
         columns = _trace_snapshot.read(path, device)
         try:
@@ -252,7 +252,7 @@ class Trace:
             raise FormatError(f"{path} is not a snapshot: {error}") from None
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write all of it to a file of NumPy's, without pickles.
+        """Write the whole record to a NumPy archive, without pickles.
 
         Parameters
         ----------
@@ -276,7 +276,7 @@ class Trace:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read what `save` wrote.
+        """Read a record that `save` wrote.
 
         Parameters
         ----------
@@ -286,16 +286,17 @@ class Trace:
         Returns
         -------
         Trace
-            Equal to the one that was saved.
+            A trace equal to the one that was saved.
 
         Raises
         ------
         FormatError
-            If the file is none of that kind, or damaged.
+            If the file is not such an archive, or is damaged.
         OSError
             If it cannot be read.
         """
-        arrays = read_arrays(path, _WHAT)  # at once: of one file
+        # all at once, so that the columns are of one file
+        arrays = read_arrays(path, _WHAT)
         try:
             version = arrays["memcfg_trace"]
             if int(version) != _VERSION:

@@ -1,6 +1,6 @@
-"""What a record's columns must be.
+"""Checks of the columns of a record.
 
-Owns the rules and the words for what breaks them. Refuses files.
+Owns the rules and the messages for columns that break them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def as_integers(
     count: int,
     bounds: tuple[int, int],
 ) -> NDArray[Any]:
-    """Copy a column of whole numbers; ValueError names the first out of bounds."""
+    """Copy a column of integers; ValueError names the first out of range."""
     array = _as_column(name, values, count, "biu")
     minimum, maximum = bounds
     for row in np.flatnonzero((array < minimum) | (array > maximum))[:1]:
@@ -50,7 +50,7 @@ def as_integers(
 
 
 def as_seconds(values: ArrayLike, count: int) -> NDArray[np.float64]:
-    """Copy the column of times; ValueError names the first that is none."""
+    """Copy the column of times; ValueError names the first invalid one."""
     if values is NOT_GIVEN:
         values = np.zeros(count)
     array = _as_column("seconds", values, count, "biuf").astype(np.float64)
@@ -62,7 +62,7 @@ def as_seconds(values: ArrayLike, count: int) -> NDArray[np.float64]:
 def _as_column(name: str, values: ArrayLike, count: int, kinds: str) -> NDArray[Any]:
     array = np.asarray(values)
     if array.size == 0:
-        array = array.astype(np.uint8)  # an empty list has no kind of its own
+        array = array.astype(np.uint8)  # an empty list has no dtype of its own
     if array.dtype.kind not in kinds:
         raise TypeError(f"{name} is a column of numbers, not of {array.dtype}")
     if array.shape != (count,):
@@ -77,7 +77,7 @@ def _frozen(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def as_tags(tags: Iterable[str]) -> tuple[str, ...]:
-    """Copy the names of tags; TypeError where one is not a string."""
+    """Return the tags as a tuple; raise TypeError if one is not a string."""
     names = (tags,) if isinstance(tags, str) else tuple(tags)
     for name in names:
         if not isinstance(name, str):
@@ -86,7 +86,7 @@ def as_tags(tags: Iterable[str]) -> tuple[str, ...]:
 
 
 def as_stacks(stacks: Iterable[Any]) -> tuple[StackOfCalls, ...]:
-    """Copy stacks; TypeError where a call is not a file, a line and a function."""
+    """Copy the stacks; TypeError unless each call is (file, line, function)."""
     return tuple(tuple(_as_call(call) for call in stack) for stack in stacks)
 
 
@@ -104,7 +104,7 @@ def _as_call(call: Any) -> tuple[str, int, str]:
 def first_fault(
     action: NDArray[np.uint8], address: NDArray[np.uint64], nbytes: NDArray[np.uint64]
 ) -> tuple[int, str] | None:
-    """Find the first row that takes what is out, or frees what is not, or otherwise."""
+    """Find the first row that allocates or frees an address against its state."""
     rows = np.flatnonzero(action != FAILURE)
     rows = rows[np.argsort(address[rows], kind="stable")]
     if not len(rows):

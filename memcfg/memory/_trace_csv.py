@@ -1,7 +1,7 @@
 """Records of allocations as CSV, in the format of RMM's logs.
 
-Owns the grammar: columns ``Thread,Time,Action,Pointer,Size,Stream``. Refuses what a
-record is; `_trace_columns` knows.
+Owns the grammar: columns ``Thread,Time,Action,Pointer,Size,Stream``. `_trace_columns`
+checks the records.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ _ACTIONS = {
     "deallocate": FREE,  # as in RMM's guide
     "allocate failure": FAILURE,
 }
-_Row: TypeAlias = tuple[int, int, float, int, int, int]  # its line, and the columns
+# the line of the header, and the columns
+_Row: TypeAlias = tuple[int, int, float, int, int, int]
 _NAMES = ("allocate", "free", "allocate failure")
 _CLOCK = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9]):([0-5][0-9])")
 _EPOCH = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,9})?")
@@ -42,7 +43,7 @@ _DAY = 86400  # seconds
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read the columns of a log; FormatError names the line that is none."""
+    """Read the columns of a log; FormatError names an invalid line."""
     try:
         with io.TextIOWrapper(open_file(path), "utf-8", newline="") as file:
             rows = _rows(file)
@@ -65,7 +66,7 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _rows(file: Iterable[str]) -> list[_Row]:
-    """Read the rows, but for those of no bytes, which hold nothing."""
+    """Read the rows, without those of zero bytes, which hold nothing."""
     lines = csv.reader(file, strict=True)
     header = next(lines, [])
     missing = [name for name in _COLUMNS if header.count(name) != 1]
@@ -74,7 +75,7 @@ def _rows(file: Iterable[str]) -> list[_Row]:
     pick = itemgetter(*map(header.index, _COLUMNS))
     rows = []
     try:
-        for fields in filter(None, lines):  # but for empty lines
+        for fields in filter(None, lines):  # skip empty lines
             if len(fields) != len(header):
                 raise ValueError(f"{len(fields)} fields, not {len(header)}")
             row = _row(lines.line_num, *pick(fields))
@@ -107,14 +108,14 @@ def _address(text: str) -> int:
     if text == "(nil)":
         return 0
     with suppress(ValueError):
-        # without signs, spaces and underscores, which `int` would admit
+        # `int` would accept signs, spaces and underscores
         if text.isalnum() and text.isascii() and (number := int(text, 16)) < 2**64:
             return number
     raise ValueError(f"no pointer: {text!r}")
 
 
 def _seconds(text: str) -> float:
-    """Read a time of a day, or seconds since 1970."""
+    """Read a time of day, or seconds since 1970."""
     whole, rest = _clock(text[:8]), text[8:]
     if not whole and _EPOCH.fullmatch(text):
         return float(text)
@@ -127,7 +128,7 @@ def _seconds(text: str) -> float:
 
 
 def _clock(text: str) -> str:
-    """Return the seconds since midnight as digits; nothing where it is no time."""
+    """Return the seconds since midnight as digits, or "" if it is not a time."""
     clock = _CLOCK.fullmatch(text)
     if clock is None:
         return ""
@@ -136,7 +137,7 @@ def _clock(text: str) -> str:
 
 
 def _unwrapped(seconds: Sequence[float]) -> NDArray[np.float64]:
-    """Let times go on at midnight; threads may be a little out of order."""
+    """Continue times past midnight; threads may be slightly out of order."""
     times = np.array(seconds, np.float64)
     if not len(times) or times.max() >= _DAY:
         return times

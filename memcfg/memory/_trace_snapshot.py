@@ -1,12 +1,12 @@
-"""Records of allocations out of PyTorch's memory snapshots.
+"""Records of allocations from PyTorch's memory snapshots.
 
-Owns what of a snapshot is read. Refuses to trust it: a pickle may say one thing many
-times over in a few bytes, so each part is looked at once, and before it is used, its
-type is.
+Owns the choice of what is read from a snapshot. Snapshots are not trusted: a pickle may
+repeat a shared value many times in a few bytes, so each part is visited once, and its
+type is checked before use.
 
-A snapshot is a dictionary. ``device_traces`` has a list of events for each device,
-``segments`` the memory now, with the blocks in it. Its history is bounded, so blocks
-may have been taken before it begins.
+A snapshot is a dictionary. ``device_traces`` has a list of events for each device, and
+``segments`` has the current memory with its blocks. The history is bounded, so blocks
+may have been allocated before it begins.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _choose(busy: list[int], count: int, device: int | None) -> int:
 
 
 def _typed(block: Any, key: str, kind: type | UnionType, default: Any = None) -> Any:
-    """Return what stands under a key, of its type; ValueError if it is of another."""
+    """Return the value of a key; ValueError if it is missing or of another type."""
     if type(block) is not dict:
         raise ValueError(f"it has no dict with {key!r}")
     value = block.get(key, default)
@@ -95,7 +95,7 @@ def _words_of(block: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Events:
-    """Rows of a record, and the blocks that were out before them."""
+    """The rows of a record, and the blocks allocated before them."""
 
     def __init__(self) -> None:
         self._rows: list[tuple[int, int, int, float, int, int]] = []
@@ -103,10 +103,10 @@ class _Events:
         self._out: dict[int, tuple[int, int, int]] = {}
         self._tags: dict[str, int] = {"": 0}
         self._stacks: dict[StackOfCalls, int] = {}
-        self._seen: dict[int, tuple[Any, int]] = {}  # frames that events share
+        self._seen: dict[int, tuple[Any, int]] = {}  # stacks that events share
 
     def add(self, number: int, event: dict[str, Any]) -> None:
-        """Note an event of the history."""
+        """Add an event of the history."""
         action = _typed(event, "action", str)
         if action == "oom":
             self._note(FAILURE, 0, self._block(event), event)
@@ -126,7 +126,7 @@ class _Events:
             self._note(FREE, address, block, event)
 
     def add_held(self, segments: list[dict[str, Any]], device: int) -> None:
-        """Note the blocks that are out now and were before the history."""
+        """Add the current blocks that were allocated before the history."""
         seen: set[int] = set()
         for segment in segments:
             if _number(segment, "device", 0) != device:
@@ -146,7 +146,7 @@ class _Events:
                     self._before.setdefault(address, held)
 
     def _block(self, event: dict[str, Any]) -> tuple[int, int, int]:
-        """Return a block's bytes, its tag and its stack."""
+        """Return the bytes, the tag and the stack of a block."""
         words = event.get("user_metadata")
         name = words if isinstance(words, str) else ""
         tag = self._tags.setdefault(name, len(self._tags))
@@ -184,7 +184,7 @@ class _Events:
         self._rows.append((action, address, block[0], seconds, *block[1:]))
 
     def columns(self) -> dict[str, Any]:
-        """Return the columns, those blocks first that were out before."""
+        """Return the columns, with blocks allocated before the history first."""
         begin = self._rows[0][3] if self._rows else 0.0
         rows = [
             (ALLOCATE, address, nbytes, begin, tag, stack)
