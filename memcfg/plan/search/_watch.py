@@ -1,4 +1,4 @@
-"""Who waits for a plan: until when, whether still, and what they are told."""
+"""Deadlines, cancellation and progress reports of planning."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_PERIOD = 0.05  # seconds between two questions
-_end = ContextVar("_end", default=math.inf)  # of planning, on the thread's clock
+_PERIOD = 0.05  # seconds between two polls of the callables
+_end = ContextVar("_end", default=math.inf)  # deadline in seconds of `time.thread_time`
 
 
 class PlanningTimeError(Exception):
@@ -50,25 +50,25 @@ def check_planning_time() -> None:
 
 @dataclass
 class Watch:
-    """A clock and two callables, which searches ask now and then whether to end.
+    """A deadline and two callables that searches poll to learn whether to end.
 
-    Once it is over, it stays so.
+    Once a watch is over, it stays over.
     """
 
     until: float = math.inf  # on the clock of `time.perf_counter`
     cancel: Callable[[], bool] | None = None
     progress: Callable[[str, float | None], None] | None = None
-    is_ended: bool = field(default=False, init=False)  # whether somebody was told so
+    is_ended: bool = field(default=False, init=False)  # set by `is_over`, for good
     _now: tuple[str, float | None] = field(default=("", None), init=False)
     _next: float = field(default=-math.inf, init=False)
 
     def begin(self, method: str, best: float | None) -> None:
-        """Say which method is at work, and the seconds of the best plan until then."""
+        """Set the method to report as running, and the best plan's seconds so far."""
         self._now = method, best
         self._next = -math.inf
 
     def is_over(self) -> bool:
-        """Return whether a search is to end."""
+        """Return whether the search should end."""
         now = time.perf_counter()
         if not self.is_ended and now >= self._next:
             self._next = now + _PERIOD
@@ -80,7 +80,7 @@ class Watch:
 
 
 def check_time_limit(seconds: object) -> None:
-    """Refuse a time limit that is not a positive number, nor None."""
+    """Raise an error unless a time limit is None or a positive number."""
     if seconds is None:
         return
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
