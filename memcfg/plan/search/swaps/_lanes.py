@@ -1,4 +1,4 @@
-"""What copies on lanes cost that have been chosen, before there is a schedule."""
+"""Estimated stalls of the chosen copies, before a schedule exists."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Lanes:
         return max(self._stalls.values(), default=0.0)
 
     def more(self, copy: RoundTrip) -> float:
-        """Return for how many seconds more ops wait with another one."""
+        """Return the additional seconds that ops would wait with another copy."""
         result = [*self._copies.get(copy.tier, ())]
         insort(result, copy)
         return max(self._stall(result) - self.stall, 0.0)
 
     def add(self, copy: RoundTrip) -> None:
-        """Choose it."""
+        """Add a copy to the chosen ones."""
         found = self._copies.setdefault(copy.tier, [])
         insort(found, copy)
         self._stalls[copy.tier] = self._stall(found)
