@@ -236,7 +236,7 @@ def test_a_run_tells_what_each_instruction_took(arena, cells):
     for undivided in (False, True):
         program = Program(arena)
         program.guard(0)
-        pause = [0.003]
+        pause = [0.02]
         sleeps = CallbackKernel(lambda pause=pause: time.sleep(pause[-1]))
         program.compute(sleeps, [], [], None)
         if undivided:
@@ -248,13 +248,13 @@ def test_a_run_tells_what_each_instruction_took(arena, cells):
         assert program.run(True, None, True) == -1
         first = program.least_seconds()
         assert len(first) == len(program)
-        assert first[1] >= 0.002
+        assert first[1] >= 0.019
         assert min(first) >= 0
         pause.append(0)
         assert program.run(True, counter, timed=True) == -1
         least = program.least_seconds()
         assert all(map(operator.le, least, first))
-        assert least[1] < 0.002
+        assert least[1] < first[1]  # of both runs the least
         cells[0] = np.nan
         assert program.run(True, counter, timed=True) == 0
         assert program.least_seconds() == least
