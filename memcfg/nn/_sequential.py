@@ -110,8 +110,8 @@ class Sequential(Model):
         TypeError
             If it is not a layer.
         ValueError
-            If its name is taken, it cannot take what the layer before gives, or it
-            belongs to another model; the model is as it was.
+            If its name is taken, or it cannot read the output of the layer before; the
+            model is unchanged.
         RuntimeError
             If the model is compiled, or was built from data.
         """

@@ -45,7 +45,7 @@ __all__ = [
     "tanh_shrink",
 ]
 
-if not TYPE_CHECKING:  # a checker would take any name to be there
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name
     __getattr__ = absent(__name__)
 
 
@@ -261,7 +261,7 @@ def log_softmax(x: SymbolicTensor, axis: int = -1) -> Any:
     x : SymbolicTensor
         What it is applied to.
     axis : int, default -1
-        The axis, which counts the batch.
+        The axis, counting the batch.
 
     Returns
     -------
@@ -412,7 +412,7 @@ def softmax(x: SymbolicTensor, axis: int = -1) -> Any:
     x : SymbolicTensor
         What it is applied to.
     axis : int, default -1
-        The axis, which counts the batch.
+        The axis, counting the batch.
 
     Returns
     -------

@@ -36,7 +36,7 @@ __all__ = [
     "Zeros",
 ]
 
-if not TYPE_CHECKING:  # a checker would take any name to be there
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name
     __getattr__ = absent(__name__)
 
 # Standard deviation of the standard normal distribution truncated to [-2, 2].

@@ -50,7 +50,7 @@ __all__ = [
     "Tversky",
 ]
 
-if not TYPE_CHECKING:  # a checker would take any name to be there
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name
     __getattr__ = absent(__name__)
 
 _MEANS = ("sum_over_batch_size", "mean")
@@ -416,7 +416,7 @@ class MeanSquaredError(_Plain):
     Parameters
     ----------
     reduction : str, default "sum_over_batch_size"
-        As of `Loss`.
+        As for `Loss`.
     name : str, optional
         None: as the class, in snake case.
     dtype : str, optional
@@ -440,7 +440,7 @@ class MeanAbsoluteError(_Plain):
     Parameters
     ----------
     reduction : str, default "sum_over_batch_size"
-        As of `Loss`.
+        As for `Loss`.
     name : str, optional
         None: as the class, in snake case.
     dtype : str, optional
@@ -458,7 +458,7 @@ class MeanAbsolutePercentageError(_Plain):
     Parameters
     ----------
     reduction : str, default "sum_over_batch_size"
-        As of `Loss`.
+        As for `Loss`.
     name : str, optional
         None: as the class, in snake case.
     dtype : str, optional
@@ -476,7 +476,7 @@ class MeanSquaredLogarithmicError(_Plain):
     Parameters
     ----------
     reduction : str, default "sum_over_batch_size"
-        As of `Loss`.
+        As for `Loss`.
     name : str, optional
         None: as the class, in snake case.
     dtype : str, optional
@@ -494,7 +494,7 @@ class LogCosh(_Plain):
     Parameters
     ----------
     reduction : str, default "sum_over_batch_size"
-        As of `Loss`.
+        As for `Loss`.
     name : str, optional
         None: as the class, in snake case.
     dtype : str, optional
@@ -512,7 +512,7 @@ class Poisson(_Plain):
     Parameters
     ----------
     reduction : str, default "sum_over_batch_size"
-        As of `Loss`.
+        As for `Loss`.
     name : str, optional
         None: as the class, in snake case.
     dtype : str, optional
@@ -532,7 +532,7 @@ class Huber(Loss):
     delta : float, default 1.0
         Where the line begins.
     reduction : str, default "sum_over_batch_size"
-        As of `Loss`.
+        As for `Loss`.
     name : str, optional
         None: as the class, in snake case.
     dtype : str, optional
@@ -568,7 +568,7 @@ class Hinge(_Plain):
     Parameters
     ----------
     reduction : str, default "sum_over_batch_size"
-        As of `Loss`.
+        As for `Loss`.
     name : str, optional
         None: as the class, in snake case.
     dtype : str, optional
@@ -587,7 +587,7 @@ class SquaredHinge(_Plain):
     Parameters
     ----------
     reduction : str, default "sum_over_batch_size"
-        As of `Loss`.
+        As for `Loss`.
     name : str, optional
         None: as the class, in snake case.
     dtype : str, optional
@@ -606,7 +606,7 @@ class CategoricalHinge(_Plain):
     Parameters
     ----------
     reduction : str, default "sum_over_batch_size"
-        As of `Loss`.
+        As for `Loss`.
     name : str, optional
         None: as the class, in snake case.
     dtype : str, optional
@@ -630,7 +630,7 @@ class KLDivergence(_Plain):
     Parameters
     ----------
     reduction : str, default "sum_over_batch_size"
-        As of `Loss`.
+        As for `Loss`.
     name : str, optional
         None: as the class, in snake case.
     dtype : str, optional
@@ -658,7 +658,7 @@ class CosineSimilarity(Loss):
     axis : int, default -1
         Of the vectors; not that of the batch, 0.
     reduction : str, default "sum_over_batch_size"
-        As of `Loss`.
+        As for `Loss`.
     name : str, optional
         None: as the class, in snake case.
     dtype : str, optional
@@ -710,7 +710,7 @@ class BinaryCrossentropy(Loss):
     axis : int, default -1
         Only -1.
     reduction : str, default "sum_over_batch_size"
-        As of `Loss`.
+        As for `Loss`.
     name : str, optional
         None: as the class, in snake case.
     dtype : str, optional
@@ -772,7 +772,7 @@ class BinaryFocalCrossentropy(Loss):
     axis : int, default -1
         Only -1.
     reduction : str, default "sum_over_batch_size"
-        As of `Loss`.
+        As for `Loss`.
     name : str, optional
         None: as the class, in snake case.
     dtype : str, optional
@@ -845,7 +845,7 @@ class CategoricalCrossentropy(Loss):
     axis : int, default -1
         Only -1.
     reduction : str, default "sum_over_batch_size"
-        As of `Loss`.
+        As for `Loss`.
     name : str, optional
         None: as the class, in snake case.
     dtype : str, optional
@@ -912,7 +912,7 @@ class CategoricalFocalCrossentropy(Loss):
     axis : int, default -1
         Only -1.
     reduction : str, default "sum_over_batch_size"
-        As of `Loss`.
+        As for `Loss`.
     name : str, optional
         None: as the class, in snake case.
     dtype : str, optional
@@ -978,7 +978,7 @@ class SparseCategoricalCrossentropy(Loss):
     ignore_class : int, optional
         A label whose samples do not count.
     reduction : str, default "sum_over_batch_size"
-        As of `Loss`.
+        As for `Loss`.
     axis : int, default -1
         Only -1.
     name : str, optional
@@ -1111,7 +1111,7 @@ class Tversky(Loss):
     alpha, beta : float, default 0.5
         How much it counts that an output is less than its target, and more.
     reduction : str, default "sum_over_batch_size"
-        As of `Loss`.
+        As for `Loss`.
     name : str, optional
         None: as the class, in snake case.
     axis : int or sequence of int, optional
@@ -1160,7 +1160,7 @@ class Dice(Loss):
     Parameters
     ----------
     reduction : str, default "sum_over_batch_size"
-        As of `Loss`.
+        As for `Loss`.
     name : str, optional
         None: as the class, in snake case.
     axis : int or sequence of int, optional

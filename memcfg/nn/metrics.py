@@ -67,7 +67,7 @@ __all__ = [
     "TruePositives",
 ]
 
-if not TYPE_CHECKING:  # a checker would take any name to be there
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name
     __getattr__ = absent(__name__)
 
 _EPSILON = 1e-7
@@ -1410,7 +1410,7 @@ class F1Score(_Score):
     Parameters
     ----------
     average : str or None, default None
-        As of `FBetaScore`.
+        As for `FBetaScore`.
     threshold : float, optional
         In ``(0, 1]``: outputs above are of the class; None: the largest one is.
     name : str, optional

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Model", "Sequential", "load_model", "save_model"]
 
-if not TYPE_CHECKING:  # a checker would take any name to be there
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name
     __getattr__ = absent(__name__)
 
 _FLOAT32 = ("float32", False)  # of files that say no dtype policy

@@ -132,7 +132,7 @@ __all__ = [
     "where",
 ]
 
-if not TYPE_CHECKING:  # a checker would take any name to be there
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name
     __getattr__ = absent(__name__)
 
 _PARAMETERS = {

@@ -1,4 +1,4 @@
-"""Penalties on weights and activations that are added to the loss."""
+"""Penalties on weights and activations added to the loss."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["L1", "L1L2", "L2", "OrthogonalRegularizer", "Regularizer"]
 
-if not TYPE_CHECKING:  # a checker would take any name to be there
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name
     __getattr__ = absent(__name__)
 
 

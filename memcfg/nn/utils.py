@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["normalize", "pad_sequences", "set_random_seed", "to_categorical"]
 
-if not TYPE_CHECKING:  # a checker would take any name to be there
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name
     __getattr__ = absent(__name__)
 
 
@@ -68,7 +68,7 @@ def normalize(x: npt.ArrayLike, axis: int = -1, order: int = 2) -> npt.NDArray[A
     axis : int, default -1
         The axis.
     order : int, default 2
-        Of the norm, as of `numpy.linalg.norm`.
+        Of the norm, as for `numpy.linalg.norm`.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Layers, by the names that users of Keras know.
+"""Layers under Keras's names.
 
 An argument that cannot be honoured raises TypeError or ValueError.
 """
@@ -207,5 +207,5 @@ __all__ = [
     "subtract",
 ]
 
-if not TYPE_CHECKING:  # a checker would take any name to be there
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name
     __getattr__ = absent(__name__)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["ELU", "Activation", "LeakyReLU", "PReLU", "ReLU", "Softmax"]
 
 _NO_CEILING = math.inf
-_LOW = -1e9  # the scores of what is masked, as in Keras
+_LOW = -1e9  # the scores of masked steps, as in Keras
 
 
 class Activation(Layer):
@@ -30,7 +30,7 @@ class Activation(Layer):
         ``"relu"``, ``"sigmoid"``, another element-wise op of one array
         (`memcfg.ops.elementwise`); ``"linear"`` and None for the identity.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
     """
 
     __slots__ = ("activation",)
@@ -42,7 +42,7 @@ class Activation(Layer):
         super().__init__(name)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the activation; nothing for the identity."""
+        """Append the activation, or nothing for the identity."""
         return bias_and_activation(scope, inputs[0], False, self.activation)
 
 
@@ -55,13 +55,13 @@ class ReLU(Layer):
     Parameters
     ----------
     max_value : float, optional
-        The ceiling, zero or more. None: none.
+        The maximum, zero or more; by default there is none.
     negative_slope : float, default 0.0
         The slope below the threshold, zero or more.
     threshold : float, default 0.0
-        Where the unit begins, zero or more.
+        The start of the linear part, zero or more.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
     """
 
     __slots__ = ("max_value", "negative_slope", "threshold")
@@ -104,7 +104,7 @@ class LeakyReLU(Layer):
     negative_slope : float, default 0.3
         Zero or more.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
     """
 
     __slots__ = ("negative_slope",)
@@ -128,9 +128,9 @@ class ELU(Layer):
     Parameters
     ----------
     alpha : float, default 1.0
-        What the unit falls to.
+        The negated limit for large negative values.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
     """
 
     __slots__ = ("alpha",)
@@ -147,20 +147,20 @@ class ELU(Layer):
 
 
 class PReLU(Layer):
-    """``x`` where it is positive, else ``alpha * x`` with a learnt alpha.
+    """``x`` where it is positive, else ``alpha * x`` with a trained alpha.
 
     Parameters
     ----------
     alpha_initializer : str or Initializer, default "zeros"
-        For alpha, of a sample's shape.
+        The initializer of alpha, of a sample's shape.
     alpha_regularizer : str or Regularizer, optional
-        A penalty on alpha that is added to the loss.
+        A penalty on alpha added to the loss.
     alpha_constraint : None, optional
-        Cannot be honoured.
+        Not supported.
     shared_axes : sequence of int, optional
-        Axes, which count the batch, along which alpha is one: ``[1, 2]`` for images.
+        Axes, counting the batch, along which alpha is shared: ``[1, 2]`` for images.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
 
     References
     ----------
@@ -215,9 +215,9 @@ class Softmax(Layer):
     Parameters
     ----------
     axis : int, default -1
-        The axis, which counts the batch: 0 cannot be honoured.
+        The axis, counting the batch; 0 is not supported.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
     """
 
     __slots__ = ("axis",)
@@ -229,7 +229,7 @@ class Softmax(Layer):
         super().__init__(name)
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the axis; there are no weights."""
+        """Check the axis and return no weights."""
         rank = len(shapes[0]) + 1
         if not -rank < self.axis < rank or self.axis == 0:
             raise ValueError(
@@ -239,7 +239,7 @@ class Softmax(Layer):
         return ()
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the op; along the steps, those that are masked have no part."""
+        """Append the op; a softmax along the steps ignores masked ones."""
         (x,), axis = inputs, {"axis": self.axis}
         shape = scope.builder.shape(x)
         if scope.mask is None or self.axis % len(shape) != 1:

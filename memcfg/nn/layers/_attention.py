@@ -1,4 +1,4 @@
-"""Attention: weighted means of values, by how queries and keys agree."""
+"""Attention: means of values, weighted by the scores of queries and keys."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 __all__ = ["AdditiveAttention", "Attention", "MultiHeadAttention"]
 
-_MASKED = 1e9  # subtracted from the scores of what is masked, as in Keras
+_MASKED = 1e9  # subtracted from the scores of masked keys, as in Keras
 
 
 class Said(NamedTuple):
-    """Arguments of a call other than tensors, in the order of the operands."""
+    """Which optional operands and modes a call has."""
 
     key: bool = False
     mask: bool = False
@@ -40,7 +40,7 @@ class _Attending:
     _call: Said | None
 
     arity: ClassVar[int | None] = None
-    supports_masking: ClassVar[bool] = True  # the query's
+    supports_masking: ClassVar[bool] = True  # passes on the query's mask
 
     def __init__(self: Any, dropout: float, seed: int | None, name: str | None) -> None:
         self.dropout = unit_interval(dropout, f"{type(self).__name__}: dropout")
@@ -51,7 +51,7 @@ class _Attending:
             self._seed = fixed
 
     def _note(self: Any, call: Said) -> None:
-        """Keep what a call says: all calls of a layer say the same."""
+        """Record the arguments of a call, which all calls of a layer must share."""
         if self._call is not None and self._call != call:
             raise ValueError(
                 f"layer {self.name!r} was called with other arguments before: make "
@@ -64,7 +64,7 @@ class _Attending:
         return Said() if self._call is None else self._call
 
     def _drops(self: Any, scope: Scope) -> bool:
-        """Return whether scores are dropped."""
+        """Return whether dropout is applied to the scores."""
         return bool(self.dropout and scope.training and scope.step is not None)
 
     def _attend_in_blocks(
@@ -74,7 +74,7 @@ class _Attending:
         masks: Sequence[int],
         scale: float,
     ) -> int:
-        """Append the op that has no matrix of scores; the steps are the second axis."""
+        """Append the op that never stores the scores; steps are the second axis."""
         attributes = {"scale": scale}
         operands = [*heads, *masks]
         if self._said.causal:
@@ -91,7 +91,7 @@ class _Attending:
     def _attend(
         self: Any, scope: Scope, scores: int, value: int, mask: int | None
     ) -> tuple[int, int]:
-        """Append softmax, dropout and the mean; `mask` is as large as the scores."""
+        """Append softmax, dropout and the weighted mean, with a mask for the scores."""
         if mask is not None:
             wide = _broadcast(scope, mask, scope.builder.shape(scores))
             bias = _apply(scope, "affine", wide, factor=_MASKED, term=-_MASKED)
@@ -126,15 +126,15 @@ class Attention(_Attending, Layer):
     Parameters
     ----------
     use_scale : bool, default False
-        Whether the scores are multiplied by a weight, of shape ``()``.
+        Whether to multiply the scores by a weight of shape ``()``.
     score_mode : str, default "dot"
-        ``"dot"``, or ``"concat"``: the sum of tanh of query and key.
+        ``"dot"``, or ``"concat"`` for the sum of ``tanh(query + key)``.
     dropout : float, default 0.0
-        The part of the scores to drop while training.
+        The fraction of the scores to drop while training.
     seed : int, optional
-        Fix what is dropped. None: a seed drawn from `set_random_seed`'s sequence.
+        The seed of dropout, by default drawn from `set_random_seed`'s sequence.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
 
     References
     ----------
@@ -175,7 +175,7 @@ class Attention(_Attending, Layer):
         return_attention_scores: bool = False,
         use_causal_mask: bool = False,
     ) -> Any:
-        """Join this layer to ``[query, value]`` or ``[query, value, key]``."""
+        """Connect the layer to ``[query, value]`` or ``[query, value, key]``."""
         if not isinstance(inputs, list | tuple) or len(inputs) not in (2, 3):
             raise ValueError(
                 f"layer {self.name!r} ({type(self).__name__}) is called on a list "
@@ -191,7 +191,7 @@ class Attention(_Attending, Layer):
         return Layer.__call__(self, inputs, mask=mask, training=training)
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the shapes; return the weights of the scores."""
+        """Check the shapes and return the weights of the scores."""
         for shape in shapes:
             self.require_rank(shape, 2, "sequences (None, steps, features)")
         result = []
@@ -222,7 +222,7 @@ class Attention(_Attending, Layer):
         return scores
 
     def trace(self: Any, scope: Scope, inputs: Sequence[int]) -> Any:
-        """Append the scores and the mean; masked queries become zeros."""
+        """Append the attention; outputs of masked queries become zeros."""
         query, value = inputs[:2]
         key = inputs[2] if self._said.key else value
         builder = scope.builder
@@ -246,7 +246,7 @@ class Attention(_Attending, Layer):
 
 
 def _pairs(scope: Scope, query: int, key: int) -> int:
-    """Append the sums of each query and each key: [batch, queries, keys, features]."""
+    """Append the sums of all pairs, [batch, queries, keys, features]."""
     batch, queries, features = scope.builder.shape(query)
     keys = scope.builder.shape(key)[1]
     shape = (batch, queries, keys, features)
@@ -263,13 +263,13 @@ class AdditiveAttention(_Attending, Layer):
     Parameters
     ----------
     use_scale : bool, default True
-        Whether the features are weighted, by a weight of shape ``(features,)``.
+        Whether to multiply the features by a weight of shape ``(features,)``.
     dropout : float, default 0.0
-        The part of the scores to drop while training.
+        The fraction of the scores to drop while training.
     seed : int, optional
-        Fix what is dropped. None: a seed drawn from `set_random_seed`'s sequence.
+        The seed of dropout, by default drawn from `set_random_seed`'s sequence.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
 
     References
     ----------
@@ -296,7 +296,7 @@ class AdditiveAttention(_Attending, Layer):
         super().__init__(dropout, seed, name)
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the shapes; return the weights of the features."""
+        """Check the shapes and return the weights of the features."""
         for shape in shapes:
             self.require_rank(shape, 2, "sequences (None, steps, features)")
         if not self.use_scale:
@@ -315,44 +315,44 @@ class AdditiveAttention(_Attending, Layer):
 
 
 class MultiHeadAttention(_Attending, Layer):
-    """Attention of several heads, each on projections of its own.
+    """Attention of several heads, each on its own projections.
 
     Parameters
     ----------
     num_heads : int
         The number of heads.
     key_dim : int
-        Features of each head's queries and keys.
+        The number of features of each head's queries and keys.
     value_dim : int, optional
-        Features of each head's values. None: `key_dim`.
+        The number of features of each head's values, by default `key_dim`.
     dropout : float, default 0.0
-        The part of the scores to drop while training.
+        The fraction of the scores to drop while training.
     use_bias : bool, default True
         Whether the projections have biases.
     output_shape : int, optional
-        Features of the output. None: those of the query.
+        The number of features of the output, by default those of the query.
     attention_axes, sliding_window : None
-        Not honoured: attention is over the steps, all of them.
+        Not supported: attention is over the steps, all of them.
     flash_attention : bool, optional
-        Whether the scores are computed in blocks and never whole, forward and backward
-        (Dao et al.). None: unless they are returned. True: always.
+        Whether to compute the scores in blocks, forward and backward, and never store
+        them all (Dao et al.). By default this is done unless the scores are returned.
     kernel_initializer : str or Initializer, default "glorot_uniform"
-        For the kernels of the projections, of shape ``(features, heads, dim)``, and of
-        the output, of shape ``(heads, value_dim, features)``.
+        The initializer of the kernels of the projections, of shape ``(features, heads,
+        dim)``, and of the output, of shape ``(heads, value_dim, features)``.
     bias_initializer : str or Initializer, default "zeros"
-        For the biases.
+        The initializer of the biases.
     kernel_regularizer, bias_regularizer : str or Regularizer, optional
-        Penalties on all kernels and on all biases that are added to the loss.
+        Penalties on all kernels and on all biases added to the loss.
     activity_regularizer : str or Regularizer, optional
         A penalty on the output.
     kernel_constraint, bias_constraint : None
-        Cannot be honoured.
+        Not supported.
     use_gate : bool, default False
-        Only False.
+        Must be False.
     seed : int, optional
-        Fix what is dropped. None: a seed drawn from `set_random_seed`'s sequence.
+        The seed of dropout, by default drawn from `set_random_seed`'s sequence.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
 
     References
     ----------
@@ -442,7 +442,7 @@ class MultiHeadAttention(_Attending, Layer):
                 self._take(argument, value)
 
     def _regularized(self, specs: Sequence[WeightSpec]) -> tuple[WeightSpec, ...]:
-        """Give all kernels one regularizer, and all biases."""
+        """Set one regularizer on all kernels, and one on all biases."""
         return tuple(
             replace(
                 spec, regularizer=self._regularizers.get(spec.name.rpartition("_")[2])
@@ -463,9 +463,10 @@ class MultiHeadAttention(_Attending, Layer):
         training: bool | None = None,
         use_causal_mask: bool = False,
     ) -> Any:
-        """Join this layer to a query, a value and perhaps a key.
+        """Connect the layer to a query, a value and optionally a key.
 
-        `attention_mask`, of shape (batch, queries, keys), is 1 where a query may look.
+        `attention_mask`, of shape (batch, queries, keys), is 1 where a query may attend
+        to a key.
         """
         if value is None:
             raise TypeError(f"layer {self.name!r} is called as layer(query, value)")
@@ -531,7 +532,7 @@ class MultiHeadAttention(_Attending, Layer):
         return _reshape(scope, y, batch, steps, self.num_heads, size)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> Any:
-        """Append projections, scores, means and the output's product."""
+        """Append the projections, the attention and the output projection."""
         said, builder = self._said, scope.builder
         query, value = inputs[:2]
         key = inputs[2] if said.key else value
@@ -561,7 +562,7 @@ class MultiHeadAttention(_Attending, Layer):
     def _attend_to_all(
         self, scope: Scope, heads: Sequence[int], masks: Sequence[int]
     ) -> tuple[int, int]:
-        """Append scores, their softmax and the means, a matrix of scores for a head."""
+        """Append the attention with a stored matrix of scores for each head."""
         turn = {"axes": (0, 2, 1, 3)}
         q, k, v = (scope.apply("transpose", (each,), turn)[0] for each in heads)
         q = _apply(scope, "affine", q, factor=1 / math.sqrt(self.key_dim), term=0.0)

@@ -1,4 +1,4 @@
-"""Dense, Flatten, and what follows products and convolutions."""
+"""Dense and Flatten, and the ops after products and convolutions."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ class Dense(Layer):
     Parameters
     ----------
     units : int
-        Length of the output's last axis.
+        The length of the output's last axis.
     activation : str or None, default None
         ``"relu"``, ``"sigmoid"``, another element-wise op of one array
         (`memcfg.ops.elementwise`), ``"linear"`` or None.
     use_bias : bool, default True
         Whether to add a bias, of shape ``(units,)``.
     kernel_initializer : str or Initializer, default "glorot_uniform"
-        For the kernel, of shape ``(inputs, units)``.
+        The initializer of the kernel, of shape ``(inputs, units)``.
     bias_initializer : str or Initializer, default "zeros"
-        For the bias.
+        The initializer of the bias.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
 
     Examples
     --------
@@ -95,7 +95,7 @@ def kernel_and_bias(layer: Any, shape: tuple[int, ...]) -> tuple[WeightSpec, ...
 def bias_and_activation(
     scope: Scope, y: int, use_bias: bool, activation: str | None
 ) -> int:
-    """Append what follows a product or a convolution."""
+    """Append the bias and the activation after a product or a convolution."""
     if use_bias:
         (y,) = scope.apply("bias", (y, scope.weights["bias"]))
     if activation is not None:
@@ -104,14 +104,14 @@ def bias_and_activation(
 
 
 class Flatten(Layer):
-    """Turn each sample into one row.
+    """Flatten each sample to one axis.
 
     Parameters
     ----------
     data_format : str, optional
-        Only ``"channels_last"`` or None.
+        Must be ``"channels_last"`` or None.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
     """
 
     __slots__ = ()

@@ -1,6 +1,6 @@
 """Convolutions over sequences and images, channels-last.
 
-Those over sequences ``(N, L, C)`` are those over images ``(N, 1, L, C)``.
+Convolutions over sequences ``(N, L, C)`` are computed as images ``(N, 1, L, C)``.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _SLOTS = (
 
 
 class _Convolution:
-    """Base of the convolutions."""
+    """Base class of the convolutions."""
 
     __slots__ = ()
 
@@ -89,7 +89,7 @@ def _take(
     bias_initializer: Any,
     name: str | None,
 ) -> None:
-    """Check and take the arguments that all convolutions have."""
+    """Check and set the arguments common to all convolutions."""
     kind, rank = type(layer).__name__, layer.rank
     check_channels_last(data_format, kind)
     layer.kernel_size = numbers(kernel_size, rank, f"{kind}: kernel_size")
@@ -117,7 +117,7 @@ def _channels(layer: Any, shapes: Sequence[Shape]) -> int:
 
 
 def _with_bias(layer: Any, units: int, *kernels: WeightSpec) -> tuple[WeightSpec, ...]:
-    """Return kernels, and the bias if there is one."""
+    """Return the kernels and, if there is one, the bias."""
     bias = WeightSpec("bias", (units,), layer.bias_initializer)
     return (*kernels, bias) if layer.use_bias else kernels
 
@@ -131,7 +131,7 @@ def _as_images(layer: Any, scope: Scope, x: int) -> int:
 
 
 def _kernel(layer: Any, scope: Scope, name: str, shape: tuple[int, int]) -> int:
-    """Return a kernel as those of images are, its last two lengths given."""
+    """Append the reshape of a kernel to one for images."""
     weight = scope.weights[name]
     full = (1,) * (2 - layer.rank) + layer.kernel_size + shape
     if scope.builder.shape(weight) == full:
@@ -153,7 +153,7 @@ def _window(layer: Any, sizes: Sequence[int], groups: int = 1) -> dict[str, Any]
 
 
 def _finish(layer: Any, scope: Scope, y: int) -> int:
-    """Append the bias and the activation; sequences become such again."""
+    """Append bias and activation, and restore the shape of sequences."""
     y = bias_and_activation(scope, y, layer.use_bias, layer.activation)
     if layer.rank == 2:
         return y
@@ -169,32 +169,32 @@ class Conv2D(_Convolution, Layer):
     Parameters
     ----------
     filters : int
-        Channels of the output, a multiple of `groups`.
+        The number of channels of the output, a multiple of `groups`.
     kernel_size : int or tuple of two int
-        Height and width of the window.
+        The height and width of the window.
     strides : int or tuple of two int, default (1, 1)
-        Steps of the window.
+        The strides of the window.
     padding : str, int, tuple of int or tuple of tuple of int, default "valid"
-        ``"valid"`` pads nothing; ``"same"`` pads with zeros so that the output has
-        ``ceil(size / stride)`` places, an odd row or column at the end. Numbers pad as
-        `ZeroPadding2D` does, without a copy.
+        ``"valid"`` pads nothing; ``"same"`` pads with zeros to an output of size
+        ``ceil(size / stride)``, with an odd row or column at the end. Numbers pad like
+        `ZeroPadding2D`, without a copy.
     data_format : str, optional
-        Only ``"channels_last"`` or None.
+        Must be ``"channels_last"`` or None.
     dilation_rate : int or tuple of two int, default (1, 1)
-        Distance of the kernel's elements in the input; 1 is dense.
+        The distance of the kernel's elements in the input; 1 is dense.
     groups : int, default 1
-        In how many independent groups the channels are convolved.
+        The number of groups of channels that are convolved independently.
     activation : str or None, default None
         ``"relu"``, ``"sigmoid"``, another element-wise op of one array
         (`memcfg.ops.elementwise`), ``"linear"`` or None.
     use_bias : bool, default True
         Whether to add a bias, of shape ``(filters,)``.
     kernel_initializer : str or Initializer, default "glorot_uniform"
-        For the kernel.
+        The initializer of the kernel.
     bias_initializer : str or Initializer, default "zeros"
-        For the bias.
+        The initializer of the bias.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
 
     Examples
     --------
@@ -282,30 +282,30 @@ class Conv1D(_Convolution, Layer):
     Parameters
     ----------
     filters : int
-        Channels of the output, a multiple of `groups`.
+        The number of channels of the output, a multiple of `groups`.
     kernel_size : int
-        Length of the window.
+        The length of the window.
     strides : int, default 1
-        Steps of the window.
+        The strides of the window.
     padding : str, int or tuple of int, default "valid"
-        ``"valid"``, ``"same"``, or ``"causal"``: a step reads those up to itself.
-        Numbers pad as `ZeroPadding1D` does.
+        ``"valid"``, ``"same"``, or ``"causal"``, which reads no later steps. Numbers
+        pad like `ZeroPadding1D`.
     data_format : str, optional
-        Only ``"channels_last"`` or None.
+        Must be ``"channels_last"`` or None.
     dilation_rate : int, default 1
-        Distance of the kernel's elements in the input; 1 is dense.
+        The distance of the kernel's elements in the input; 1 is dense.
     groups : int, default 1
-        In how many independent groups the channels are convolved.
+        The number of groups of channels that are convolved independently.
     activation : str or None, default None
-        As of `Conv2D`.
+        As for `Conv2D`.
     use_bias : bool, default True
         Whether to add a bias.
     kernel_initializer : str or Initializer, default "glorot_uniform"
-        For the kernel.
+        The initializer of the kernel.
     bias_initializer : str or Initializer, default "zeros"
-        For the bias, as of `Conv2D`.
+        The initializer of the bias, as for `Conv2D`.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
 
     Examples
     --------
@@ -359,7 +359,7 @@ class Conv1D(_Convolution, Layer):
 
 
 class DepthwiseConv2D(_Convolution, Layer):
-    """Convolve each channel of images ``(N, H, W, C)`` with kernels of its own.
+    """Convolve each channel of images ``(N, H, W, C)`` with its own kernels.
 
     The kernel is ``(KH, KW, C, depth_multiplier)``; the output has
     ``C * depth_multiplier`` channels.
@@ -367,27 +367,27 @@ class DepthwiseConv2D(_Convolution, Layer):
     Parameters
     ----------
     kernel_size : int or tuple of two int
-        Height and width of the window.
+        The height and width of the window.
     strides : int or tuple of two int, default (1, 1)
-        Steps of the window.
+        The strides of the window.
     padding : str, int, tuple of int or tuple of tuple of int, default "valid"
-        ``"valid"``, ``"same"`` or numbers, as of `Conv2D`.
+        ``"valid"``, ``"same"`` or numbers, as for `Conv2D`.
     depth_multiplier : int, default 1
-        Output channels of an input channel.
+        The number of output channels per input channel.
     data_format : str, optional
-        Only ``"channels_last"`` or None.
+        Must be ``"channels_last"`` or None.
     dilation_rate : int or tuple of two int, default (1, 1)
-        Distance of the kernel's elements in the input; 1 is dense.
+        The distance of the kernel's elements in the input; 1 is dense.
     activation : str or None, default None
-        As of `Conv2D`.
+        As for `Conv2D`.
     use_bias : bool, default True
         Whether to add a bias.
     depthwise_initializer : str or Initializer, default "glorot_uniform"
-        For the kernel.
+        The initializer of the kernel.
     bias_initializer : str or Initializer, default "zeros"
-        For the bias.
+        The initializer of the bias.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
 
     Examples
     --------
@@ -456,32 +456,32 @@ def _depthwise(layer: Any, scope: Scope, x: int, name: str) -> int:
 
 
 class DepthwiseConv1D(_Convolution, Layer):
-    """Convolve each channel of sequences ``(N, L, C)`` with kernels of its own.
+    """Convolve each channel of sequences ``(N, L, C)`` with its own kernels.
 
     Parameters
     ----------
     kernel_size : int
-        Length of the window.
+        The length of the window.
     strides : int, default 1
-        Steps of the window.
+        The strides of the window.
     padding : str, int or tuple of int, default "valid"
-        ``"valid"``, ``"same"``, ``"causal"`` or numbers, as of `Conv1D`.
+        ``"valid"``, ``"same"``, ``"causal"`` or numbers, as for `Conv1D`.
     depth_multiplier : int, default 1
-        Output channels of an input channel.
+        The number of output channels per input channel.
     data_format : str, optional
-        Only ``"channels_last"`` or None.
+        Must be ``"channels_last"`` or None.
     dilation_rate : int, default 1
-        Distance of the kernel's elements in the input.
+        The distance of the kernel's elements in the input.
     activation : str or None, default None
-        As of `Conv2D`.
+        As for `Conv2D`.
     use_bias : bool, default True
         Whether to add a bias.
     depthwise_initializer : str or Initializer, default "glorot_uniform"
-        For the kernel.
+        The initializer of the kernel.
     bias_initializer : str or Initializer, default "zeros"
-        For the bias, as of `DepthwiseConv2D`.
+        The initializer of the bias, as for `DepthwiseConv2D`.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
     """
 
     __slots__ = DepthwiseConv2D.__slots__
@@ -533,31 +533,31 @@ class SeparableConv2D(_Convolution, Layer):
     Parameters
     ----------
     filters : int
-        Channels of the output.
+        The number of channels of the output.
     kernel_size : int or tuple of two int
-        Height and width of the window.
+        The height and width of the window.
     strides : int or tuple of two int, default (1, 1)
-        Steps of the window.
+        The strides of the window.
     padding : str, int, tuple of int or tuple of tuple of int, default "valid"
-        ``"valid"``, ``"same"`` or numbers, as of `Conv2D`.
+        ``"valid"``, ``"same"`` or numbers, as for `Conv2D`.
     data_format : str, optional
-        Only ``"channels_last"`` or None.
+        Must be ``"channels_last"`` or None.
     dilation_rate : int or tuple of two int, default (1, 1)
-        Distance of the kernel's elements in the input; 1 is dense.
+        The distance of the kernel's elements in the input; 1 is dense.
     depth_multiplier : int, default 1
         Channels between the two steps for each of the input.
     activation : str or None, default None
-        As of `Conv2D`.
+        As for `Conv2D`.
     use_bias : bool, default True
         Whether to add a bias.
     depthwise_initializer : str or Initializer, default "glorot_uniform"
-        For the first kernel, ``(KH, KW, C, depth_multiplier)``.
+        The initializer of the first kernel, ``(KH, KW, C, depth_multiplier)``.
     pointwise_initializer : str or Initializer, default "glorot_uniform"
-        For the second, ``(1, 1, C * depth_multiplier, filters)``.
+        The initializer of the second kernel, ``(1, 1, C * depth_multiplier, filters)``.
     bias_initializer : str or Initializer, default "zeros"
-        For the bias.
+        The initializer of the bias.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
 
     Examples
     --------
@@ -642,31 +642,31 @@ class SeparableConv1D(_Convolution, Layer):
     Parameters
     ----------
     filters : int
-        Channels of the output.
+        The number of channels of the output.
     kernel_size : int
-        Length of the window.
+        The length of the window.
     strides : int, default 1
-        Steps of the window.
+        The strides of the window.
     padding : str, int or tuple of int, default "valid"
-        ``"valid"``, ``"same"``, ``"causal"`` or numbers, as of `Conv1D`.
+        ``"valid"``, ``"same"``, ``"causal"`` or numbers, as for `Conv1D`.
     data_format : str, optional
-        Only ``"channels_last"`` or None.
+        Must be ``"channels_last"`` or None.
     dilation_rate : int, default 1
-        Distance of the kernel's elements in the input.
+        The distance of the kernel's elements in the input.
     depth_multiplier : int, default 1
         Channels between the two steps for each of the input.
     activation : str or None, default None
-        As of `Conv2D`.
+        As for `Conv2D`.
     use_bias : bool, default True
         Whether to add a bias.
     depthwise_initializer : str or Initializer, default "glorot_uniform"
-        For the first kernel, ``(K, C, depth_multiplier)``.
+        The initializer of the first kernel, ``(K, C, depth_multiplier)``.
     pointwise_initializer : str or Initializer, default "glorot_uniform"
-        For the second, ``(1, C * depth_multiplier, filters)``.
+        The initializer of the second kernel, ``(1, C * depth_multiplier, filters)``.
     bias_initializer : str or Initializer, default "zeros"
-        For the bias.
+        The initializer of the bias.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
     """
 
     __slots__ = SeparableConv2D.__slots__
@@ -717,37 +717,37 @@ class SeparableConv1D(_Convolution, Layer):
 
 
 class Conv2DTranspose(_Convolution, Layer):
-    """Undo the shapes of a convolution: the gradient of `Conv2D` by its input.
+    """Transposed convolution: the gradient of `Conv2D` with respect to its input.
 
     The kernel is ``(KH, KW, filters, C)``. Also named `Convolution2DTranspose`.
 
     Parameters
     ----------
     filters : int
-        Channels of the output.
+        The number of channels of the output.
     kernel_size : int or tuple of two int
-        Height and width of the window.
+        The height and width of the window.
     strides : int or tuple of two int, default (1, 1)
-        How much larger the output is.
+        The factors from the input's to the output's size.
     padding : str, default "valid"
-        ``"same"``: the output is `strides` times as large as the input; ``"valid"``:
-        larger by what the kernel reaches beyond a stride.
+        With ``"same"``, the output is `strides` times as large as the input; with
+        ``"valid"``, it is larger by the part of the kernel beyond the stride.
     output_padding : None
-        Another size of the output cannot be honoured: crop or pad it.
+        Another size of the output is not supported: crop or pad it.
     data_format : str, optional
-        Only ``"channels_last"`` or None.
+        Must be ``"channels_last"`` or None.
     dilation_rate : int or tuple of two int, default (1, 1)
-        Distance of the kernel's elements in the output; 1 is dense.
+        The distance of the kernel's elements in the output; 1 is dense.
     activation : str or None, default None
-        As of `Conv2D`.
+        As for `Conv2D`.
     use_bias : bool, default True
         Whether to add a bias.
     kernel_initializer : str or Initializer, default "glorot_uniform"
-        For the kernel.
+        The initializer of the kernel.
     bias_initializer : str or Initializer, default "zeros"
-        For the bias.
+        The initializer of the bias.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
 
     Examples
     --------
@@ -826,36 +826,36 @@ class Conv2DTranspose(_Convolution, Layer):
 
 
 class Conv1DTranspose(_Convolution, Layer):
-    """Undo the shapes of a convolution over sequences: the gradient of `Conv1D`.
+    """Transposed convolution over sequences: the gradient of `Conv1D`.
 
     Also named `Convolution1DTranspose`.
 
     Parameters
     ----------
     filters : int
-        Channels of the output.
+        The number of channels of the output.
     kernel_size : int
-        Length of the window.
+        The length of the window.
     strides : int, default 1
-        How much longer the output is.
+        The factor from the input's to the output's length.
     padding : str, default "valid"
-        ``"valid"`` or ``"same"``, as of `Conv2DTranspose`.
+        ``"valid"`` or ``"same"``, as for `Conv2DTranspose`.
     output_padding : None
-        Another length of the output cannot be honoured.
+        Another length of the output is not supported.
     data_format : str, optional
-        Only ``"channels_last"`` or None.
+        Must be ``"channels_last"`` or None.
     dilation_rate : int, default 1
-        Distance of the kernel's elements in the output.
+        The distance of the kernel's elements in the output.
     activation : str or None, default None
-        As of `Conv2D`.
+        As for `Conv2D`.
     use_bias : bool, default True
         Whether to add a bias.
     kernel_initializer : str or Initializer, default "glorot_uniform"
-        For the kernel.
+        The initializer of the kernel.
     bias_initializer : str or Initializer, default "zeros"
-        For the bias, as of `Conv2DTranspose`.
+        The initializer of the bias, as for `Conv2DTranspose`.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
     """
 
     __slots__ = Conv2DTranspose.__slots__

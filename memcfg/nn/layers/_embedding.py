@@ -1,4 +1,4 @@
-"""Vectors of indices: a table whose rows are learnt."""
+"""Embeddings: trained tables of vectors that are looked up by index."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ __all__ = ["Embedding", "PositionEmbedding", "ReversibleEmbedding"]
 class Embedding(Layer):
     """Look up a vector for each index.
 
-    An index out of range is refused in arrays that feed it, and else gives NaN, and
-    with it the loss.
+    An index out of range raises if it comes from an input array. Otherwise its vector,
+    and with it the loss, is NaN.
 
     Parameters
     ----------
     input_dim : int
-        How many vectors there are; indices are below it.
+        The number of vectors, above all indices.
     output_dim : int
-        Their length.
+        The length of the vectors.
     embeddings_initializer : str or Initializer, default "uniform"
-        For the vectors, of shape ``(input_dim, output_dim)``.
+        The initializer of the vectors, of shape ``(input_dim, output_dim)``.
     embeddings_regularizer : str or Regularizer, optional
-        A penalty on all vectors that is added to the loss.
+        A penalty on all vectors added to the loss.
     embeddings_constraint : None
-        Cannot be honoured.
+        Not supported.
     mask_zero : bool, default False
-        Whether index 0 stands for no step: recurrent layers, attention and losses leave
-        it out.
+        Whether index 0 marks a padded step, which recurrent layers, attention and
+        losses ignore.
     weights : None
-        Cannot be honoured: use `set_weights`.
+        Not supported: use `set_weights`.
     lora_rank, lora_alpha, quantization_config : None
-        Cannot be honoured.
+        Not supported.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
     **options : Any
-        `input_length`, which Keras ignores with a warning, too.
+        `input_length`, which is ignored with a warning, as in Keras.
 
     Examples
     --------
@@ -106,7 +106,7 @@ class Embedding(Layer):
         return (WeightSpec("embeddings", shape, self.embeddings_initializer),)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the op, and the mask; floats become indices first, as in Keras."""
+        """Append the op and the mask; floats are converted to indices, as in Keras."""
         (indices,), builder = inputs, scope.builder
         if builder.dtype(indices) != "int32":
             (indices,) = scope.apply("cast", (indices,), {"dtype": "int32"})
@@ -124,7 +124,7 @@ class _Rows(Layer):
     arity: ClassVar[int | None] = 2
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the op; floats become indices first, as in Keras."""
+        """Append the op; floats are converted to indices, as in Keras."""
         table, indices = inputs
         if scope.builder.dtype(indices) != "int32":
             (indices,) = scope.apply("cast", (indices,), {"dtype": "int32"})
@@ -144,7 +144,7 @@ class _Scores(Layer):
 
 
 class ReversibleEmbedding(Layer):
-    """Look up a vector for each index; in reverse, compare vectors with all of them.
+    """Look up a vector for each index, or in reverse multiply by the table.
 
     Called with ``reverse=True`` it multiplies by the transposed table, so that the last
     layer of a language model shares its weight with the first. There is no bias.
@@ -152,23 +152,23 @@ class ReversibleEmbedding(Layer):
     Parameters
     ----------
     input_dim : int
-        How many vectors there are; indices are below it.
+        The number of vectors, above all indices.
     output_dim : int
-        Their length.
+        The length of the vectors.
     tie_weights : bool, default True
-        Only True: for a weight of its own use `Embedding` and `Dense`.
+        Must be True; for separate weights use `Embedding` and `Dense`.
     embeddings_initializer : str or Initializer, default "uniform"
-        For the vectors, of shape ``(input_dim, output_dim)``.
+        The initializer of the vectors, of shape ``(input_dim, output_dim)``.
     embeddings_regularizer : str or Regularizer, optional
-        A penalty on all vectors that is added to the loss.
+        A penalty on all vectors added to the loss.
     embeddings_constraint : None
-        Cannot be honoured.
+        Not supported.
     mask_zero : bool, default False
-        Only False.
+        Must be False.
     reverse_dtype, logit_soft_cap : None
-        Cannot be honoured.
+        Not supported.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
 
     References
     ----------
@@ -232,19 +232,19 @@ class ReversibleEmbedding(Layer):
         )
 
     def call(self, inputs: Any, reverse: bool = False) -> SymbolicTensor:
-        """Look up, or compare.
+        """Look up vectors, or in reverse multiply by the transposed table.
 
         Parameters
         ----------
         inputs : SymbolicTensor
-            Indices; in reverse, vectors in the last axis.
+            Indices or, in reverse, vectors along the last axis.
         reverse : bool, default False
-            Which of both.
+            Whether to multiply by the transposed table.
 
         Returns
         -------
         SymbolicTensor
-            Vectors; in reverse, a number for each vector of the table.
+            Vectors or, in reverse, a score for each vector of the table.
         """
         (table,) = self._own
         layer, operands = (
@@ -255,20 +255,20 @@ class ReversibleEmbedding(Layer):
 
 
 class PositionEmbedding(Layer):
-    """Return a learnt vector for each step, whatever the sequences ``(N, L, C)`` hold.
+    """Return a trained vector for each position of sequences ``(N, L, C)``.
 
     Parameters
     ----------
     sequence_length : int
-        How many vectors there are; sequences may be shorter.
+        The number of vectors; sequences may be shorter.
     initializer : str or Initializer, default "glorot_uniform"
-        For the vectors, of shape ``(sequence_length, C)``.
+        The initializer of the vectors, of shape ``(sequence_length, C)``.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
 
     Notes
     -----
-    Name, arguments and result are those of KerasHub: add it to what it is called on.
+    Name, arguments and result are KerasHub's: add the result to the layer's input.
 
     Examples
     --------
@@ -295,7 +295,7 @@ class PositionEmbedding(Layer):
         super().__init__(name)
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Return the table; ValueError for longer sequences."""
+        """Return the table; ValueError for sequences longer than it."""
         self.require_rank(shapes[0], 2, "sequences (None, steps, channels)")
         steps, channels = shapes[0]
         if steps > self.sequence_length:
@@ -307,7 +307,7 @@ class PositionEmbedding(Layer):
         return (WeightSpec("position_embeddings", shape, self.initializer),)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append what repeats the table for each sample."""
+        """Append the ops that repeat the table for each sample."""
         shape = scope.builder.shape(inputs[0])
         _, steps, channels = shape
         table = scope.weights["position_embeddings"]

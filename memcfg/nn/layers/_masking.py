@@ -1,8 +1,8 @@
-"""Which steps of a sequence count: masks, which go from layer to layer.
+"""Masks: which steps of a sequence count.
 
-A mask is a float32 tensor ``[batch, steps]`` of zeros and ones. A call's `Scope` has
-those of its inputs; a layer that supports masking passes the first one on, or says
-another one for its result.
+A mask is a float32 tensor ``[batch, steps]`` of zeros and ones. A call's `Scope` holds
+the masks of its inputs. A layer that supports masking passes on the first one, or sets
+a mask for its result.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Masking", "either", "spread"]
 
 
 def spread(scope: Scope, mask: int, shape: Shape) -> int:
-    """Append a mask's value for each element of a tensor of this shape."""
+    """Append the broadcast of a mask to the shape of a tensor."""
     steps = scope.builder.shape(mask)
     column = {"shape": (*steps, *(1 for _ in shape[2:]))}
     (wide,) = scope.apply("reshape", (mask,), column)
@@ -27,7 +27,7 @@ def spread(scope: Scope, mask: int, shape: Shape) -> int:
 
 
 def either(scope: Scope, masks: Sequence[int | None]) -> int | None:
-    """Append the steps that count in one tensor or another; None: all count."""
+    """Append the union of masks; None if a tensor has no mask."""
     known = [mask for mask in masks if mask is not None]
     if len(known) < len(masks):
         return None
@@ -38,16 +38,16 @@ def either(scope: Scope, masks: Sequence[int | None]) -> int | None:
 
 
 class Masking(Layer):
-    """Leave out the steps whose values are all one number.
+    """Mask the steps whose values all equal a number.
 
-    Recurrent layers keep their state there, attention and losses do not look.
+    Recurrent layers keep their state at masked steps; attention and losses ignore them.
 
     Parameters
     ----------
     mask_value : float, default 0.0
-        The number.
+        The value of masked steps.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
     """
 
     __slots__ = ("mask_value",)
@@ -59,12 +59,12 @@ class Masking(Layer):
         super().__init__(name)
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the shape; there are no weights."""
+        """Check the shape and return no weights."""
         self.require_rank(shapes[0], 2, "sequences (None, steps, features)")
         return ()
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the mask, and zeros where it is none."""
+        """Append the mask, and set masked steps to zeros."""
         (x,) = inputs
         shape = scope.builder.shape(x)
         (unequal,) = scope.apply("unequal", (x,), {"to": self.mask_value})

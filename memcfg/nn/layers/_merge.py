@@ -1,4 +1,4 @@
-"""Layers that join several tensors: element by element, along an axis, as products."""
+"""Layers that combine tensors element by element, along an axis, or as products."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = [
 
 
 def common_shape(shapes: Sequence[Shape]) -> Shape | None:
-    """Return the shape to which samples are broadcast, from the left; None: none."""
+    """Return the common shape of samples, aligned on the left; None if impossible."""
     rank = max(map(len, shapes))
     wide = [(1,) * (rank - len(shape)) + shape for shape in shapes]
     longest = tuple(map(max, zip(*wide, strict=True)))
@@ -45,11 +45,11 @@ def common_shape(shapes: Sequence[Shape]) -> Shape | None:
 
 
 def broadcast(scope: Scope, inputs: Sequence[int]) -> list[int]:
-    """Append what gives tensors one shape: samples are broadcast, never the batch."""
+    """Append the broadcast of all tensors to one shape; the batch is not broadcast."""
     builder = scope.builder
     common = common_shape([builder.shape(tensor)[1:] for tensor in inputs])
     if common is None:
-        return list(inputs)  # the op refuses them
+        return list(inputs)  # the op raises
     result = []
     for tensor in inputs:
         batch, *sample = builder.shape(tensor)
@@ -65,7 +65,7 @@ def broadcast(scope: Scope, inputs: Sequence[int]) -> list[int]:
 
 
 def aligned_masks(scope: Scope, inputs: Sequence[int]) -> list[int | None]:
-    """Append the masks of tensors for what they are broadcast to."""
+    """Append the masks of tensors, adapted to the broadcast shape."""
     builder = scope.builder
     common = common_shape([builder.shape(tensor)[1:] for tensor in inputs])
     result: list[int | None] = []
@@ -74,7 +74,7 @@ def aligned_masks(scope: Scope, inputs: Sequence[int]) -> list[int | None]:
             batch, *sample = builder.shape(tensor)
             shape = (batch, common[0])
             if len(sample) < len(common):
-                mask = None  # whose steps are no longer the first axis
+                mask = None  # the steps are not the first axis any more
             elif builder.shape(mask) != shape:
                 (mask,) = scope.apply("broadcast_to", (mask,), {"shape": shape})
         result.append(mask)
@@ -91,7 +91,7 @@ def _merge(scope: Scope, kind: str, inputs: Sequence[int]) -> int:
 
 
 def _merge_counted(scope: Scope, kind: str, inputs: Sequence[int]) -> int:
-    """Append a binary op of those inputs that count, step by step, as in Keras."""
+    """Append a binary op that ignores masked steps of inputs, as in Keras."""
     masks = aligned_masks(scope, inputs)
     if not any(mask is not None for mask in masks):
         return _merge(scope, kind, inputs)
@@ -100,7 +100,7 @@ def _merge_counted(scope: Scope, kind: str, inputs: Sequence[int]) -> int:
     shape = scope.builder.shape(first)
     for each, mask in zip(rest, others, strict=True):
         (both,) = scope.apply(kind, (first, each))
-        if total is not None:  # what does not count yields to the other
+        if total is not None:  # a masked step takes the other input's value
             wide = spread(scope, total, shape)
             (both,) = scope.apply("choose", (wide, both, each))
         if mask is not None:
@@ -112,7 +112,7 @@ def _merge_counted(scope: Scope, kind: str, inputs: Sequence[int]) -> int:
 
 
 def _check(layer: Layer, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-    """Refuse shapes that are not broadcast to one; there are no weights."""
+    """Check that the shapes can be broadcast, and return no weights."""
     if common_shape(shapes) is None:
         shown = ", ".join(show_shape(shape) for shape in shapes)
         raise ValueError(
@@ -128,7 +128,7 @@ class Add(Layer):
     Parameters
     ----------
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
 
     Examples
     --------
@@ -143,7 +143,7 @@ class Add(Layer):
     arity: ClassVar[int | None] = None
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the shapes; there are no weights."""
+        """Check the shapes and return no weights."""
         return _check(self, shapes)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
@@ -157,7 +157,7 @@ class Subtract(Layer):
     Parameters
     ----------
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
     """
 
     __slots__ = ()
@@ -165,7 +165,7 @@ class Subtract(Layer):
     arity: ClassVar[int | None] = 2
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the shapes; there are no weights."""
+        """Check the shapes and return no weights."""
         return _check(self, shapes)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
@@ -179,7 +179,7 @@ class Multiply(Layer):
     Parameters
     ----------
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
     """
 
     __slots__ = ()
@@ -187,7 +187,7 @@ class Multiply(Layer):
     arity: ClassVar[int | None] = None
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the shapes; there are no weights."""
+        """Check the shapes and return no weights."""
         return _check(self, shapes)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
@@ -205,7 +205,7 @@ class Average(Layer):
     Parameters
     ----------
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
     """
 
     __slots__ = ()
@@ -213,11 +213,11 @@ class Average(Layer):
     arity: ClassVar[int | None] = None
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the shapes; there are no weights."""
+        """Check the shapes and return no weights."""
         return _check(self, shapes)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the sum, and a factor."""
+        """Append the sum and its division."""
         total = _merge(scope, "add", inputs)
         factor = {"factor": 1 / len(inputs), "term": 0.0}
         return scope.apply("affine", (total,), factor)[0]
@@ -229,7 +229,7 @@ class Maximum(Layer):
     Parameters
     ----------
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
     """
 
     __slots__ = ()
@@ -237,7 +237,7 @@ class Maximum(Layer):
     arity: ClassVar[int | None] = None
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the shapes; there are no weights."""
+        """Check the shapes and return no weights."""
         return _check(self, shapes)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
@@ -251,7 +251,7 @@ class Minimum(Layer):
     Parameters
     ----------
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
     """
 
     __slots__ = ()
@@ -259,7 +259,7 @@ class Minimum(Layer):
     arity: ClassVar[int | None] = None
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the shapes; there are no weights."""
+        """Check the shapes and return no weights."""
         return _check(self, shapes)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
@@ -268,14 +268,14 @@ class Minimum(Layer):
 
 
 class Concatenate(Layer):
-    """Join two tensors or more along an axis.
+    """Concatenate two tensors or more along an axis.
 
     Parameters
     ----------
     axis : int, default -1
-        The axis, which counts the batch: 0 cannot be honoured.
+        The axis, counting the batch; 0 is not supported.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
 
     Examples
     --------
@@ -294,7 +294,7 @@ class Concatenate(Layer):
         super().__init__(name)
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the shapes; there are no weights."""
+        """Check the shapes and return no weights."""
         rank = len(shapes[0]) + 1
         if not -rank < self.axis < rank or self.axis == 0:
             raise ValueError(
@@ -312,7 +312,7 @@ class Concatenate(Layer):
         return ()
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the op; masks are joined along the steps, or either's."""
+        """Append the op; masks are concatenated along the steps, or else united."""
         builder, masks = scope.builder, scope.masks
         if self.axis % len(builder.shape(inputs[0])) > 1:
             scope.mask = either(scope, masks or [None])
@@ -328,16 +328,16 @@ class Concatenate(Layer):
 
 
 class Dot(Layer):
-    """Multiply two tensors, and sum along an axis of each.
+    """Multiply two tensors and sum along an axis of each.
 
     Parameters
     ----------
     axes : int or tuple of int
-        The axis of both, or of each; it counts the batch, which cannot be one.
+        The axis of both tensors, or of each, counting the batch, which is not allowed.
     normalize : bool, default False
-        Whether to divide by lengths along the axes, which gives cosines.
+        Whether to normalise along the axes first, which gives cosines.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
 
     Examples
     --------
@@ -363,7 +363,7 @@ class Dot(Layer):
         super().__init__(name)
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the shapes; there are no weights."""
+        """Check the shapes and return no weights."""
         lengths = []
         for axis, shape in zip(self.axes, shapes, strict=True):
             rank = len(shape) + 1
@@ -382,7 +382,7 @@ class Dot(Layer):
         return ()
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the product of matrices, of the axes that are left."""
+        """Append the matrix product over the remaining axes."""
         rows, columns = (
             self._matrix(scope, tensor, axis, last)
             for tensor, axis, last in zip(inputs, self.axes, (True, False), strict=True)
@@ -397,7 +397,7 @@ class Dot(Layer):
         return scope.apply("reshape", (y,), {"shape": (batch, *(shape or [1]))})[0]
 
     def _matrix(self, scope: Scope, x: int, axis: int, last: bool) -> int:
-        """Append a matrix a sample, which has the axis last, or first."""
+        """Append the reshape of each sample to a matrix with the axis last or first."""
         shape = scope.builder.shape(x)
         axis %= len(shape)
         if self.normalize:
@@ -412,12 +412,12 @@ class Dot(Layer):
 
 
 def _without(shape: Sequence[int], axis: int) -> list[int]:
-    """Return the lengths of a sample but for an axis, which counts the batch."""
+    """Return a sample's shape without an axis, which counts the batch."""
     return [n for i, n in enumerate(shape) if i not in (0, axis % len(shape))]
 
 
 def normalize(scope: Scope, x: int, axis: int) -> int:
-    """Append a division by the length along an axis, at least 1e-12."""
+    """Append a division by the norm along an axis, at least 1e-12."""
     shape = scope.builder.shape(x)
     (squares,) = scope.apply("multiply", (x, x))
     (total,) = scope.apply("reduce_sum", (squares,), {"axes": (axis,), "keepdims": 1})
@@ -543,14 +543,14 @@ def minimum(inputs: Sequence[SymbolicTensor], **options: Any) -> SymbolicTensor:
 def concatenate(
     inputs: Sequence[SymbolicTensor], axis: int = -1, **options: Any
 ) -> SymbolicTensor:
-    """Join tensors along an axis, as the layer `Concatenate`.
+    """Concatenate tensors along an axis, as the layer `Concatenate`.
 
     Parameters
     ----------
     inputs : sequence of SymbolicTensor
         The tensors.
     axis : int, default -1
-        The axis, which counts the batch.
+        The axis, counting the batch.
     **options : Any
         Arguments of the layer.
 
@@ -573,7 +573,7 @@ def dot(
     inputs : sequence of SymbolicTensor
         The two tensors.
     axes : int or tuple of int, default -1
-        The axis of both, or of each; it counts the batch.
+        The axis of both tensors, or of each, counting the batch.
     **options : Any
         Arguments of the layer.
 

@@ -1,4 +1,4 @@
-"""Layers that draw: noise while training, nothing otherwise."""
+"""Layers that add noise while training and do nothing otherwise."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ __all__ = [
 
 
 class Dropout(Layer):
-    """Drop elements at random while training, and scale up the others.
+    """Drop elements at random while training and scale up the others.
 
-    ``y = x * mask / (1 - rate)``; in evaluation and prediction nothing happens.
-    The mask depends on the seed, the step and the element's place alone, so it is
-    never stored, and replaying the layer makes the same one.
+    ``y = x * mask / (1 - rate)``; evaluation and prediction return ``x``. The mask
+    depends only on the seed, the step and the index of the element, so it is never
+    stored, and recomputing the layer reproduces it.
 
     Parameters
     ----------
     rate : float
-        The part of the elements to drop, in ``[0, 1)``.
+        The fraction of the elements to drop, in ``[0, 1)``.
     noise_shape : None, optional
-        Cannot be honoured: `SpatialDropout1D` and 2D drop whole channels.
+        Not supported: `SpatialDropout1D` and 2D drop whole channels.
     seed : int, optional
-        Fix the masks. None: a seed drawn from `set_random_seed`'s sequence.
+        The seed of the masks, by default drawn from `set_random_seed`'s sequence.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
 
     References
     ----------
@@ -66,7 +66,7 @@ class Dropout(Layer):
         _with_seed(self, seed, name)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the op when training; nothing otherwise."""
+        """Append the op when training, else nothing."""
         if not scope.training or scope.step is None or self.rate == 0:
             return inputs[0]
         key = derive_seed(self.seed, scope.call)
@@ -77,7 +77,7 @@ class Dropout(Layer):
 def _drop_channels(
     layer: SpatialDropout1D | SpatialDropout2D, scope: Scope, inputs: Sequence[int]
 ) -> int:
-    """Append dropout of ones, a channel of a sample each, and the product."""
+    """Append dropout of a one per sample and channel, and the product."""
     if not scope.training or scope.step is None or layer.rate == 0:
         return inputs[0]
     samples, *_, channels = scope.builder.shape(inputs[0])
@@ -95,13 +95,13 @@ class SpatialDropout2D(Layer):
     Parameters
     ----------
     rate : float
-        The part of the channels to drop, in ``[0, 1)``.
+        The fraction of the channels to drop, in ``[0, 1)``.
     data_format : str, optional
-        Only ``"channels_last"`` or None.
+        Must be ``"channels_last"`` or None.
     seed : int, optional
-        Fix the masks. None: a seed drawn from `set_random_seed`'s sequence.
+        The seed of the masks, by default drawn from `set_random_seed`'s sequence.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
 
     References
     ----------
@@ -136,11 +136,11 @@ class SpatialDropout1D(Layer):
     Parameters
     ----------
     rate : float
-        The part of the channels to drop, in ``[0, 1)``.
+        The fraction of the channels to drop, in ``[0, 1)``.
     seed : int, optional
-        Fix the masks. None: a seed drawn from `set_random_seed`'s sequence.
+        The seed of the masks, by default drawn from `set_random_seed`'s sequence.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
     """
 
     __slots__ = ("rate",)
@@ -157,7 +157,7 @@ class SpatialDropout1D(Layer):
         _with_seed(self, seed, name)
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the rank; there are no weights."""
+        """Check the rank and return no weights."""
         self.require_rank(shapes[0], 2, "sequences (None, steps, channels)")
         return ()
 
@@ -170,9 +170,9 @@ class GaussianNoise(Layer):
     stddev : float
         Its standard deviation, zero or more.
     seed : int, optional
-        Fix the noise. None: a seed drawn from `set_random_seed`'s sequence.
+        The seed of the noise, by default drawn from `set_random_seed`'s sequence.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
     """
 
     __slots__ = ("stddev",)
@@ -186,7 +186,7 @@ class GaussianNoise(Layer):
         _with_seed(self, seed, name)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append uniform numbers and what makes noise of them, when training."""
+        """Append the ops of the noise when training."""
         return _noisy(self, scope, inputs[0], "gaussian_noise", self.stddev)
 
 
@@ -198,9 +198,9 @@ class GaussianDropout(Layer):
     rate : float
         The noise's variance is ``rate / (1 - rate)``; in ``[0, 1)``.
     seed : int, optional
-        Fix the noise. None: a seed drawn from `set_random_seed`'s sequence.
+        The seed of the noise, by default drawn from `set_random_seed`'s sequence.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
 
     References
     ----------
@@ -218,13 +218,13 @@ class GaussianDropout(Layer):
         _with_seed(self, seed, name)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append uniform numbers and what makes noise of them, when training."""
+        """Append the ops of the noise when training."""
         stddev = sqrt(self.rate / (1 - self.rate))
         return _noisy(self, scope, inputs[0], "gaussian_dropout", stddev)
 
 
 def _with_seed(layer: Layer, seed: int | None, name: str | None) -> None:
-    """Take a layer's name, and its seed if one was given."""
+    """Initialise a layer with a name and, if given, a seed."""
     fixed = fixed_seed(seed)
     Layer.__init__(layer, name)
     if fixed is not None:

@@ -1,4 +1,4 @@
-"""Normalisation: by the batch, by each sample, by groups or neighbours of channels."""
+"""Normalisation over the batch, samples, groups or neighbouring channels."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _take(
     scale: bool,
     initializers: dict[str, Any],
 ) -> None:
-    """Check and take the arguments that all three have."""
+    """Check and set the arguments common to the three layers."""
     kind = type(layer).__name__
     layer.epsilon = real(epsilon, f"{kind}: epsilon")
     if np.float32(layer.epsilon) <= 0:
@@ -50,7 +50,7 @@ def _take(
 def _specs(
     layer: BatchNormalization | GroupNormalization, shapes: Sequence[Shape]
 ) -> tuple[WeightSpec, ...]:
-    """Return a weight of the last axis' length for each initializer."""
+    """Return a weight of the last axis's length for each initializer."""
     (shape,) = shapes
     if layer.axis not in (-1, len(shape)):
         raise ValueError(
@@ -64,7 +64,7 @@ def _specs(
 
 
 def _gamma_and_beta(layer: Any, scope: Scope, length: int) -> tuple[int, int]:
-    """Return gamma and beta as rows; constants for those that are left out."""
+    """Return gamma and beta as rows, with constants for absent ones."""
     result = []
     for name, value in (("gamma", 1.0), ("beta", 0.0)):
         if name in layer.initializers:
@@ -82,30 +82,30 @@ class BatchNormalization(Layer):
     """Normalise each channel by the batch's mean and variance.
 
     ``y = gamma * (x - mean) / sqrt(variance + epsilon) + beta``. While training,
-    mean and (biased) variance are the batch's, and each moves an average once a
-    step: ``moving = momentum * moving + (1 - momentum) * value``. In evaluation
-    and prediction the averages are used.
+    mean and (biased) variance are the batch's, and each updates a moving average once
+    per step: ``moving = momentum * moving + (1 - momentum) * value``. Evaluation and
+    prediction use the averages.
 
     Parameters
     ----------
     axis : int, default -1
-        The channels' axis; only the last can be honoured.
+        The channels' axis; only the last is supported.
     momentum : float, default 0.99
-        The part of a moving average that stays at a step, in ``[0, 1]``.
+        The fraction of a moving average kept at a step, in ``[0, 1]``.
     epsilon : float, default 1e-3
         Added to the variance, positive.
     center, scale : bool, default True
-        Whether there are a beta and a gamma.
+        Whether to add beta and to multiply by gamma.
     beta_initializer : str or Initializer, default "zeros"
-        For beta, of shape ``(channels,)`` as the others.
+        The initializer of beta, of shape ``(channels,)`` as the others.
     gamma_initializer : str or Initializer, default "ones"
-        For gamma.
+        The initializer of gamma.
     moving_mean_initializer : str or Initializer, default "zeros"
-        For the moving mean.
+        The initializer of the moving mean.
     moving_variance_initializer : str or Initializer, default "ones"
-        For the moving variance.
+        The initializer of the moving variance.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
 
     References
     ----------
@@ -155,7 +155,7 @@ class BatchNormalization(Layer):
     specs = _specs
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the ops, and ask for the moving averages when training."""
+        """Append the ops and, when training, request the moving averages."""
         weights, attributes = scope.weights, {"epsilon": self.epsilon}
         channels = scope.builder.shape(inputs[0])[-1]
         operands = [inputs[0], *_gamma_and_beta(self, scope, channels)]
@@ -176,7 +176,7 @@ class BatchNormalization(Layer):
     def _of_counted_steps(
         self, scope: Scope, mask: int, x: int, gamma: int, beta: int
     ) -> tuple[int, int, int]:
-        """Append the moments of the steps that count, and what they make of all."""
+        """Append moments over unmasked steps, and the normalisation of all steps."""
         shape = scope.builder.shape(x)
         over = {"axes": tuple(range(len(shape) - 1)), "keepdims": False}
         wide = spread(scope, mask, shape)
@@ -210,17 +210,17 @@ class LayerNormalization(Layer):
     Parameters
     ----------
     axis : int or sequence of int, default -1
-        The axis, or several; only the last, or the last few, can be honoured.
+        The axis, or several; only the last, or the last few, are supported.
     epsilon : float, default 1e-3
         Added to the variance, positive.
     center, scale : bool, default True
-        Whether there are a beta and a gamma.
+        Whether to add beta and to multiply by gamma.
     beta_initializer : str or Initializer, default "zeros"
-        For beta, of the axes' shape.
+        The initializer of beta, of the axes' shape.
     gamma_initializer : str or Initializer, default "ones"
-        For gamma, likewise.
+        The initializer of gamma, likewise.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
 
     References
     ----------
@@ -264,10 +264,10 @@ class LayerNormalization(Layer):
         super().__init__(name)
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Return gamma and beta of the axes' shape."""
+        """Return gamma and beta, of the shape of the axes."""
         (shape,) = shapes
         axes = self.axis if isinstance(self.axis, tuple) else (self.axis,)
-        rank, count = len(shape) + 1, len(axes)  # with the batch
+        rank, count = len(shape) + 1, len(axes)  # counting the batch
         places = {each if each < 0 else each - rank for each in axes}
         if places != set(range(-count, 0)) or not 0 < count < rank:
             raise ValueError(
@@ -281,7 +281,7 @@ class LayerNormalization(Layer):
         )
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the op; several axes are one row."""
+        """Append the op, with several axes flattened to one."""
         (x,) = inputs
         shape = scope.builder.shape(x)
         count = len(self.axis) if isinstance(self.axis, tuple) else 1
@@ -306,20 +306,20 @@ class GroupNormalization(Layer):
     Parameters
     ----------
     groups : int, default 32
-        In how many groups the channels fall; -1: each channel is one (instance
+        The number of groups of channels; -1 makes each channel a group (instance
         normalization).
     axis : int, default -1
-        The channels' axis; only the last can be honoured.
+        The channels' axis; only the last is supported.
     epsilon : float, default 1e-3
         Added to the variance, positive.
     center, scale : bool, default True
-        Whether there are a beta and a gamma.
+        Whether to add beta and to multiply by gamma.
     beta_initializer : str or Initializer, default "zeros"
-        For beta, of shape ``(channels,)``.
+        The initializer of beta, of shape ``(channels,)``.
     gamma_initializer : str or Initializer, default "ones"
-        For gamma, likewise.
+        The initializer of gamma, likewise.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
 
     References
     ----------
@@ -366,7 +366,7 @@ class GroupNormalization(Layer):
         return _specs(self, shapes)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append layer normalization of each group as a row, then gamma and beta."""
+        """Append the layer normalization of each group, then gamma and beta."""
         shape = scope.builder.shape(inputs[0])
         samples, *_, channels = shape
         groups = channels if self.groups == -1 else self.groups
@@ -395,7 +395,7 @@ class GroupNormalization(Layer):
 
 
 class LocalResponseNormalization(Layer):
-    """Divide each element by those of its neighbouring channels.
+    """Divide each element by a norm over its neighbouring channels.
 
     ``y = x / (bias + alpha * sum(x² of the channels within depth_radius)) ** beta``,
     with the arguments of TensorFlow's op; Keras has no such layer.
@@ -403,7 +403,7 @@ class LocalResponseNormalization(Layer):
     Parameters
     ----------
     depth_radius : int, default 5
-        How many channels on each side count.
+        The number of neighbouring channels on each side.
     bias : float, default 1.0
         Positive.
     alpha : float, default 1.0
@@ -411,7 +411,7 @@ class LocalResponseNormalization(Layer):
     beta : float, default 0.5
         The exponent.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
 
     References
     ----------
@@ -444,7 +444,7 @@ class LocalResponseNormalization(Layer):
         super().__init__(name)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the mean of squares over a window of channels, and the division."""
+        """Append the mean square over a window of channels, and the division."""
         (x,) = inputs
         shape = scope.builder.shape(x)
         size, radius = 2 * self.depth_radius + 1, self.depth_radius
@@ -452,7 +452,7 @@ class LocalResponseNormalization(Layer):
         rows = (prod(shape[:-1]), 1, shape[-1], 1)
         (squares,) = scope.apply("reshape", (squares,), {"shape": rows})
         sides = {"before": (0, 0, radius, 0), "after": (0, 0, radius, 0), "value": 0.0}
-        (squares,) = scope.apply("pad", (squares,), sides)  # zeros count in the mean
+        (squares,) = scope.apply("pad", (squares,), sides)  # padding counts in the mean
         window = {
             "pool_size": (1, size),
             "strides": (1, 1),

@@ -1,6 +1,7 @@
 """Operators on symbolic tensors: ``a + b``, ``2 * a``, ``a[:, -1]``, each one layer.
 
-One, as in Keras: how many lie before the output decides the order of weights.
+Each is exactly one layer, as in Keras, since a layer's distance from the output
+determines the order of weights.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ __all__ = [
 
 
 class Function(Layer):
-    """An op with attributes, of one tensor."""
+    """An op on one tensor, with attributes."""
 
     __slots__ = ("attributes", "op")
 
@@ -66,7 +67,7 @@ class Function(Layer):
         return self.op
 
     def _float_dtype(self, tensor: SymbolicTensor) -> str:
-        """Return that of a cast's name, else what the layer computes in."""
+        """Return the target dtype of a cast, else the compute dtype."""
         said = self.attributes.get("dtype") if self.op == "cast" else None
         return super()._float_dtype(tensor) if said is None else str(said)
 
@@ -76,7 +77,7 @@ class Function(Layer):
 
 
 class OfBatch(Layer):
-    """One number of a whole batch, in a loss."""
+    """A reduction of the whole batch to one number, in a loss."""
 
     __slots__ = ("keepdims", "op")
 
@@ -91,7 +92,7 @@ class OfBatch(Layer):
         return self.op
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the op, and what gives its result a batch of one."""
+        """Append the op and a reshape to a batch of one."""
         rank = len(scope.builder.shape(inputs[0]))
         axes = {"axes": tuple(range(rank)), "keepdims": False}
         made = scope.apply(self.op, inputs, axes)
@@ -100,7 +101,7 @@ class OfBatch(Layer):
 
 
 class Pointwise(Layer):
-    """An op of several tensors; lengths of 1 are broadcast."""
+    """An op on several tensors; axes of length 1 are broadcast."""
 
     __slots__ = ("attributes", "op")
 
@@ -126,7 +127,7 @@ class Pointwise(Layer):
 
 
 class OfNumber(Layer):
-    """An op of each element and a number, which is the second operand."""
+    """An op on each element with a number as the second operand."""
 
     __slots__ = ("number", "op")
 
@@ -139,7 +140,7 @@ class OfNumber(Layer):
         return self.op
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the op; the number is rounded to the dtype that it computes in."""
+        """Append the op, with the number rounded to the compute dtype."""
         number, builder = self.number, scope.builder
         if (builder.compute_dtype or builder.dtype(inputs[0])) == BFLOAT16:
             number = float(widen(round_to_bfloat16(np.array(number, np.float32))))
@@ -147,7 +148,7 @@ class OfNumber(Layer):
 
 
 class Gather(Layer):
-    """Take rows of a weight by integers."""
+    """Take rows of a weight by index."""
 
     __slots__ = ()
 
@@ -159,7 +160,7 @@ class Gather(Layer):
 
 
 class Matmul(Layer):
-    """Multiply the matrices that the last two axes are."""
+    """Multiply the matrices in the last two axes."""
 
     __slots__ = ()
 
@@ -181,7 +182,7 @@ class Absolute(Layer):
 
 
 class OfWeight(Layer):
-    """Combine tensors of which one is a weight of a user's layer."""
+    """Combine tensors, one of which is a weight of a user's layer."""
 
     __slots__ = ("op",)
 
@@ -192,7 +193,7 @@ class OfWeight(Layer):
         super().__init__(name)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the op, and before it what gives both one shape as in NumPy."""
+        """Append the op after broadcasting both operands by NumPy's rules."""
         if self.op == "matmul":
             return scope.apply("matmul", inputs)[0]
         shapes = [scope.builder.shape(tensor) for tensor in inputs]
@@ -252,7 +253,7 @@ class Power(Layer):
 
 
 class GetItem(Layer):
-    """Take a part of each sample, some axes reversed, in another shape."""
+    """Take a slice of each sample, with some axes reversed, in a new shape."""
 
     __slots__ = ("begin", "end", "reverse", "strides", "target_shape")
 
@@ -271,7 +272,7 @@ class GetItem(Layer):
         super().__init__(name)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the ops that change something."""
+        """Append the necessary ops."""
         (x,) = inputs
         shape = scope.builder.shape(x)
         part = {
@@ -314,8 +315,8 @@ _SWAPPED = {
     "greater": "less",
     "greater_equal": "less_equal",
 }
-# Makers of the layer of an operator and a number. A product adds -0.0, which changes no
-# bit: a sum with 0.0 would turn -0.0 into 0.0.
+# Factories of the layer for an operator and a number. A product adds -0.0, which
+# changes no bit; adding 0.0 would turn -0.0 into 0.0.
 _OF_NUMBER: dict[str, Callable[[float], Layer]] = {
     "add": lambda number: Rescaling(1, number),
     "subtract": lambda number: Rescaling(1, -number),
@@ -326,7 +327,7 @@ _OF_NUMBER: dict[str, Callable[[float], Layer]] = {
         for kind in ("divide", "maximum", "minimum", *_SWAPPED)
     },
 }
-# The same where the number is the left operand.
+# The same with the number as the left operand.
 _OF_LEFT_NUMBER: dict[str, Callable[[float], Layer]] = {
     "subtract": lambda number: Rescaling(-1, number),
     "divide": Reciprocal,
@@ -357,7 +358,7 @@ def _of_two(kind: str, a: SymbolicTensor, b: SymbolicTensor) -> Any:
 
 @operation
 def binary(kind: str, a: Any, b: Any) -> Any:
-    """Return the result of an operator; one operand is a symbolic tensor."""
+    """Return the result of an operator with at least one symbolic operand."""
     if isinstance(a, SymbolicTensor) and isinstance(b, SymbolicTensor):
         return _of_two(kind, a, b)
     if isinstance(a, SymbolicTensor):
@@ -396,7 +397,7 @@ def absolute(tensor: SymbolicTensor) -> Any:
 
 @operation
 def get_item(tensor: SymbolicTensor, key: Any) -> Any:
-    """Return ``tensor[key]``; the batch stays whole."""
+    """Return ``tensor[key]``; the batch cannot be indexed."""
     rank = len(tensor.shape)
     begin, end, strides, reverse, shape = [], [], [], [], []
     axis = 0
@@ -427,7 +428,7 @@ def get_item(tensor: SymbolicTensor, key: Any) -> Any:
 
 
 def _expanded(tensor: SymbolicTensor, key: Any, rank: int) -> list[Any]:
-    """Return a key an axis, and None for new ones."""
+    """Return one key per axis, with None for new axes."""
     keys = list(key) if isinstance(key, tuple) else [key]
     for each in keys:
         known = each is None or each is Ellipsis or isinstance(each, slice)
@@ -449,7 +450,7 @@ def _expanded(tensor: SymbolicTensor, key: Any, rank: int) -> list[Any]:
 def _places(
     tensor: SymbolicTensor, key: Any, length: int, axis: int
 ) -> tuple[int, int, int]:
-    """Return first element, number and step of what a key takes of an axis."""
+    """Return the first index, count and step of a key for an axis."""
     if not isinstance(key, slice):
         index = integer(key, "an index", None)
         if not -length <= index < length:

@@ -47,7 +47,7 @@ _SLOTS = ("padding", "pool_size", "strides")
 
 
 class _Windowed:
-    """Base of the layers that pool over windows."""
+    """Base class of the layers that pool over windows."""
 
     __slots__ = ()
 
@@ -64,7 +64,7 @@ def _take(
     data_format: str | None,
     name: str | None,
 ) -> None:
-    """Check and take the arguments of pooling."""
+    """Check and set the arguments of pooling."""
     kind, rank = type(layer).__name__, layer.rank
     check_channels_last(data_format, kind)
     layer.pool_size = numbers(pool_size, rank, f"{kind}: pool_size")
@@ -75,7 +75,7 @@ def _take(
 
 
 def _specs(layer: Any, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-    """Check the rank; there are no weights."""
+    """Check the rank and return no weights."""
     wanted = "images (None, height, width, channels)"
     if layer.rank == 1:
         wanted = "sequences (None, steps, channels)"
@@ -92,7 +92,7 @@ def _window(layer: Any, sizes: Sequence[int]) -> dict[str, Any]:
 
 
 def _pool(layer: Any, scope: Scope, x: int, kind: str) -> int:
-    """Append a pooling op; a sequence is an image of one row."""
+    """Append a pooling op; a sequence is treated as an image of one row."""
     one = (1,) * (2 - layer.rank)
     if one:
         samples, *sample = scope.builder.shape(x)
@@ -105,7 +105,7 @@ def _pool(layer: Any, scope: Scope, x: int, kind: str) -> int:
 
 
 def _trace_max(layer: Any, scope: Scope, inputs: Sequence[int]) -> int:
-    """Append the op; the winners' places are noted if gradients will ask."""
+    """Append the op, with the indices of maxima if gradients need them."""
     kind = "max_pool2d" if scope.builder.training else "max_pool2d_inference"
     return _pool(layer, scope, inputs[0], kind)
 
@@ -113,7 +113,7 @@ def _trace_max(layer: Any, scope: Scope, inputs: Sequence[int]) -> int:
 def _trace_max_and_places(
     layer: Any, scope: Scope, inputs: Sequence[int]
 ) -> int | tuple[int, ...]:
-    """Append the op; with `return_indices` the places are a result."""
+    """Append the op; `return_indices` adds the indices to the results."""
     if not layer.return_indices:
         return _trace_max(layer, scope, inputs)
     attributes = _window(layer, scope.builder.shape(inputs[0])[1:3])
@@ -126,14 +126,14 @@ def _trace_average(layer: Any, scope: Scope, inputs: Sequence[int]) -> int:
 
 
 def _reduce(layer: Any, scope: Scope, inputs: Sequence[int]) -> int:
-    """Append the reduction over all but samples and channels."""
+    """Append the reduction over all axes except samples and channels."""
     axes = list(range(1, layer.rank + 1))
     attributes = {"axes": axes, "keepdims": layer.keepdims}
     return scope.apply(layer.op, inputs, attributes)[0]
 
 
 def _mean_of_steps(layer: Any, scope: Scope, inputs: Sequence[int]) -> int:
-    """Append the mean of the steps that count; of none it is zeros."""
+    """Append the mean of the unmasked steps, or zeros if there are none."""
     mask = scope.masks[0] if scope.masks else None
     if mask is None:
         return _reduce(layer, scope, inputs)
@@ -148,14 +148,14 @@ def _mean_of_steps(layer: Any, scope: Scope, inputs: Sequence[int]) -> int:
 def _take_global(
     layer: Any, data_format: str | None, keepdims: bool, name: str | None
 ) -> None:
-    """Check and take the arguments of global pooling."""
+    """Check and set the arguments of global pooling."""
     check_channels_last(data_format, type(layer).__name__)
     layer.keepdims = bool(keepdims)
     Layer.__init__(layer, name)
 
 
 def _global_mean(layer: Any, scope: Scope, inputs: Sequence[int]) -> int:
-    """Append the op of its own that images have."""
+    """Append the op for images."""
     (y,) = scope.apply("global_average_pool2d", inputs)
     if not layer.keepdims:
         return y
@@ -169,19 +169,19 @@ class MaxPooling2D(_Windowed, Layer):
     Parameters
     ----------
     pool_size : int or tuple of two int, default (2, 2)
-        Height and width of the window, at most 256 places.
+        The height and width of the window, at most 256 places.
     strides : int or tuple of two int, optional
-        Steps of the window. None: `pool_size`.
+        The strides of the window, by default `pool_size`.
     padding : str, int, tuple of int or tuple of tuple of int, default "valid"
         ``"valid"``, ``"same"`` or numbers as `ZeroPadding2D` takes them; padding never
         wins.
     data_format : str, optional
-        Only ``"channels_last"`` or None.
+        Must be ``"channels_last"`` or None.
     return_indices : bool, default False
-        Whether the result is a pair: the maxima, and their places in their windows, of
-        dtype uint8, for `MaxUnpooling2D`.
+        Whether to return a pair of the maxima and their uint8 indices within the
+        windows, for `MaxUnpooling2D`.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
     """
 
     __slots__ = (*_SLOTS, "return_indices")
@@ -205,26 +205,26 @@ class MaxPooling2D(_Windowed, Layer):
 
 
 class MaxUnpooling2D(_Windowed, Layer):
-    """Put each element where a maximum was, and zeros elsewhere.
+    """Put each element at the place of a maximum, with zeros elsewhere.
 
-    It is called on a list: images, and what `MaxPooling2D` with ``return_indices=True``
-    and the same windows returned as places.
+    The layer is called on a list of images and the indices that `MaxPooling2D` with
+    ``return_indices=True`` and the same windows returned.
 
     Parameters
     ----------
     pool_size : int or tuple of two int, default (2, 2)
-        Height and width of the windows.
+        The height and width of the windows.
     strides : int or tuple of two int, optional
-        Their steps. None: `pool_size`.
+        The strides of the windows, by default `pool_size`.
     padding : str, int, tuple of int or tuple of tuple of int, default "valid"
-        As of the pooling.
+        As for the pooling.
     data_format : str, optional
-        Only ``"channels_last"`` or None.
+        Must be ``"channels_last"`` or None.
     output_size : tuple of two int, optional
-        Height and width of what was pooled. None: the smallest that the windows, with
-        padding ``"valid"``, cover.
+        The height and width before pooling, by default the smallest that the windows
+        cover with padding ``"valid"``.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
 
     References
     ----------
@@ -282,16 +282,16 @@ class AveragePooling2D(_Windowed, Layer):
     Parameters
     ----------
     pool_size : int or tuple of two int, default (2, 2)
-        Height and width of the window, at most 256 places.
+        The height and width of the window, at most 256 places.
     strides : int or tuple of two int, optional
-        Steps of the window. None: `pool_size`.
+        The strides of the window, by default `pool_size`.
     padding : str, int, tuple of int or tuple of tuple of int, default "valid"
         ``"valid"``, ``"same"`` or numbers as `ZeroPadding2D` takes them; padding does
         not count in the mean.
     data_format : str, optional
-        Only ``"channels_last"`` or None.
+        Must be ``"channels_last"`` or None.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
     """
 
     __slots__ = _SLOTS
@@ -318,16 +318,16 @@ class MaxPooling1D(_Windowed, Layer):
     Parameters
     ----------
     pool_size : int, default 2
-        Length of the window, at most 256.
+        The length of the window, at most 256.
     strides : int, optional
-        Steps of the window. None: `pool_size`.
+        The strides of the window, by default `pool_size`.
     padding : str, int or tuple of int, default "valid"
         ``"valid"``, ``"same"`` or numbers as `ZeroPadding1D` takes them; padding never
         wins.
     data_format : str, optional
-        Only ``"channels_last"`` or None.
+        Must be ``"channels_last"`` or None.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
     """
 
     __slots__ = _SLOTS
@@ -354,16 +354,16 @@ class AveragePooling1D(_Windowed, Layer):
     Parameters
     ----------
     pool_size : int, default 2
-        Length of the window, at most 256.
+        The length of the window, at most 256.
     strides : int, optional
-        Steps of the window. None: `pool_size`.
+        The strides of the window, by default `pool_size`.
     padding : str, int or tuple of int, default "valid"
         ``"valid"``, ``"same"`` or numbers as `ZeroPadding1D` takes them; padding does
         not count in the mean.
     data_format : str, optional
-        Only ``"channels_last"`` or None.
+        Must be ``"channels_last"`` or None.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
     """
 
     __slots__ = _SLOTS
@@ -392,11 +392,11 @@ class GlobalAveragePooling2D(Layer):
     Parameters
     ----------
     data_format : str, optional
-        Only ``"channels_last"`` or None.
+        Must be ``"channels_last"`` or None.
     keepdims : bool, default False
         Whether height and width stay, of length 1.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
     """
 
     __slots__ = ("keepdims",)
@@ -425,11 +425,11 @@ class GlobalAveragePooling1D(Layer):
     Parameters
     ----------
     data_format : str, optional
-        Only ``"channels_last"`` or None.
+        Must be ``"channels_last"`` or None.
     keepdims : bool, default False
         Whether the axis of the steps stays, of length 1.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
     """
 
     __slots__ = ("keepdims",)
@@ -458,11 +458,11 @@ class GlobalMaxPooling2D(Layer):
     Parameters
     ----------
     data_format : str, optional
-        Only ``"channels_last"`` or None.
+        Must be ``"channels_last"`` or None.
     keepdims : bool, default False
         Whether height and width stay, of length 1.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
     """
 
     __slots__ = ("keepdims",)
@@ -491,11 +491,11 @@ class GlobalMaxPooling1D(Layer):
     Parameters
     ----------
     data_format : str, optional
-        Only ``"channels_last"`` or None.
+        Must be ``"channels_last"`` or None.
     keepdims : bool, default False
         Whether the axis of the steps stays, of length 1.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
     """
 
     __slots__ = ("keepdims",)

@@ -1,4 +1,4 @@
-"""Layers that prepare data by statistics of it."""
+"""Layers that prepare data by its statistics."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-_ROWS = 1024  # of data, converted at a time
+_ROWS = 1024  # elements of data converted at once
 
 
 class _Numbers(Initializer):
-    """Start from given numbers."""
+    """An initializer with given values."""
 
     __slots__ = ("numbers",)
 
@@ -28,31 +28,31 @@ class _Numbers(Initializer):
         self.numbers = numbers
 
     def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
-        """Return the numbers."""
+        """Return the values."""
         return self.numbers.reshape(shape).copy()
 
 
 class Normalization(Layer):
-    """Shift and scale to mean 0 and variance 1, by statistics of the data.
+    """Shift and scale data to mean 0 and variance 1.
 
-    ``y = (x - mean) / max(sqrt(variance), 1e-7)``. The statistics are given, or taken
-    by `adapt`; then they are weights that are not trained.
+    ``y = (x - mean) / max(sqrt(variance), 1e-7)``. The statistics are given, or
+    computed by `adapt` and held in weights that are not trained.
 
     Parameters
     ----------
     axis : int, tuple of int or None, default -1
-        The axes that have statistics of their own, which count the batch; None: none.
+        The axes with separate statistics, counting the batch; None for no such axis.
     mean, variance : float or array_like, optional
-        The statistics, both or none.
+        The statistics, both or neither.
     invert : bool, default False
-        Whether to turn normalised data back.
+        Whether to invert the normalisation.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
 
     Raises
     ------
     ValueError
-        If one of `mean` and `variance` is given, or a variance is negative.
+        If only one of `mean` and `variance` is given, or a variance is negative.
 
     Examples
     --------
@@ -97,19 +97,19 @@ class Normalization(Layer):
         super().__init__(name)
 
     def adapt(self, data: Any) -> None:
-        """Take mean and variance of data.
+        """Compute the mean and variance of data.
 
         Parameters
         ----------
         data : array_like or iterable
-            Samples, an array or nested lists of numbers; or batches of them, of which
-            the first entry counts where they are tuples.
+            Samples as an array or nested lists of numbers, or batches of samples; of
+            tuples the first entry is read.
 
         Raises
         ------
         ValueError
-            If the layer was given statistics, its input has other shapes, or there are
-            no samples.
+            If the layer was given statistics, the shapes differ from its input's, or
+            there are no samples.
         """
         if self.mean is not None:
             raise ValueError(f"layer {self.name!r} was given mean and variance")
@@ -134,7 +134,7 @@ class Normalization(Layer):
         self._statistics = found
 
     def _check(self, found: tuple[np.ndarray, np.ndarray], shape: Shape) -> None:
-        """Refuse statistics of another shape than the input has."""
+        """Refuse statistics that do not match the shape of the input."""
         if found[0].shape != shape:
             raise ValueError(
                 f"layer {self.name!r} (Normalization) is adapted to statistics of "
@@ -142,7 +142,7 @@ class Normalization(Layer):
             )
 
     def _kept(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Return the axes that have statistics of their own, counted from the batch."""
+        """Return the axes with separate statistics, counting the batch."""
         rank = len(shape) + 1
         for axis in self.axis:
             if not -rank < axis < rank:
@@ -153,7 +153,7 @@ class Normalization(Layer):
         return tuple(sorted({axis % rank for axis in self.axis}))
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Return the statistics, unless they were given; `count` is Keras's."""
+        """Return weights for statistics that were not given; `count` is as in Keras."""
         if self.mean is not None:
             return ()
         lengths = (0, *shapes[0])
@@ -169,7 +169,7 @@ class Normalization(Layer):
         )
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the difference and the quotient, or the product and the sum."""
+        """Append the normalisation, or its inverse."""
         (x,) = inputs
         shape = scope.builder.shape(x)
         mean = self._wide(scope, "mean", shape)
@@ -181,7 +181,7 @@ class Normalization(Layer):
         return scope.apply("multiply", (x, factor))[0]
 
     def _wide(self, scope: Scope, name: str, shape: Sequence[int]) -> int:
-        """Append the means, or the factors, in the shape of the input."""
+        """Append the broadcast of a statistic to the shape of the input."""
         axes = self._kept(shape[1:])
         narrow = [n if i in axes else 1 for i, n in enumerate(shape)]
         given = getattr(self, name)
@@ -199,14 +199,14 @@ class Normalization(Layer):
                 ) from None
             data = numbers.astype(">f4").tobytes().hex()
             (tensor,) = scope.apply("constant", (), {"shape": lengths, "data": data})
-        if name == "variance":  # its root is at least 1e-7
+        if name == "variance":  # the square root is at least 1e-7
             (tensor,) = scope.apply("inverse_root", (tensor,), {"least": 1e-14})
         (tensor,) = scope.apply("reshape", (tensor,), {"shape": tuple(narrow)})
         return scope.apply("broadcast_to", (tensor,), {"shape": tuple(shape)})[0]
 
 
 def _blocks(data: Any) -> Iterator[npt.NDArray[np.float64]]:
-    """Yield rows of data, or of its batches, in float64."""
+    """Yield blocks of rows of data, or of its batches, in float64."""
     if isinstance(data, list) and data and isinstance(data[0], list | int | float):
         data = np.array(data, np.float64)
     batches: Iterable[Any] = [data] if hasattr(data, "shape") else data

@@ -1,8 +1,8 @@
 """Recurrent layers: a whole sequence in one op, or unrolled step by step.
 
-One op computes what Keras's defaults ask for; it is faster. Other activations, dropout
-between steps, masks beside initial states and ``unroll=True`` are traced op by op, so
-that a policy may recompute single steps.
+A faster fused op computes layers with Keras's defaults. Other activations, recurrent
+dropout, masks with initial states and ``unroll=True`` are traced step by step, which
+lets a policy recompute single steps.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["GRU", "LSTM", "Recurrent", "SimpleRNN"]
 
 
 class _ForgetBias(Initializer):
-    """Ones for the forget gate, another initializer for the other gates."""
+    """Initializer with ones for the forget gate and another one for the rest."""
 
     __slots__ = ("initializer",)
 
@@ -65,7 +65,7 @@ _SLOTS = (
 
 
 class _Recurrent:
-    """Base of the recurrent layers."""
+    """Base class of the recurrent layers."""
 
     __slots__ = ()
 
@@ -117,7 +117,7 @@ class _Recurrent:
         for flag, value in flags.items():
             setattr(self, flag, _flag(value, f"{kind}: {flag}"))
         fixed = fixed_seed(seed)
-        self._batch_size: int | None = None  # of every batch
+        self._batch_size: int | None = None  # size of all batches, if fixed
         Layer.__init__(self, name)
         for argument, value in penalties.items():
             if argument.endswith("_regularizer") and value is not None:
@@ -132,13 +132,13 @@ class _Recurrent:
         mask: None = None,
         training: bool | None = None,
     ) -> Any:
-        """Join this layer to sequences, and to the states before the first step."""
+        """Connect the layer to sequences and, optionally, initial states."""
         several = sequences_and_states(self, self._states, sequences, initial_state)
         self.know_batch(several[0])
         return Layer.__call__(self, several, mask=mask, training=training)
 
     def _operands(self: Any, inputs: Any) -> tuple[SymbolicTensor, ...]:
-        """Take one tensor or several, which are counted already."""
+        """Check one tensor or several, whose number is already checked."""
         several = inputs if len(inputs) > 1 else inputs * 2
         return Layer._operands(self, several)[: len(inputs)]
 
@@ -165,7 +165,7 @@ class _Recurrent:
         return tuple(result)
 
     def _state_specs(self: Any) -> list[WeightSpec]:
-        """Return the states that stay between batches."""
+        """Return the states kept between batches."""
         if self._batch_size is None:
             raise ValueError(
                 f"layer {self.name!r}: stateful=True needs a batch size: "
@@ -178,12 +178,12 @@ class _Recurrent:
         ]
 
     def know_batch(self: Any, sequences: Any) -> None:
-        """Take the batch size of what the layer is called on."""
+        """Record the batch size of the input."""
         if isinstance(sequences, SymbolicTensor):
             self._batch_size = sequences.node.batch_size
 
     def reset_state(self: Any) -> None:
-        """Begin the next batch with zeros."""
+        """Reset the kept states to zeros."""
         model = None if self._owner is None else self._owner()
         if self.stateful and model is not None:
             model._reset_state(self)
@@ -197,7 +197,7 @@ class _Recurrent:
         return self.bias_initializer
 
     def _is_fused(self: Any, recurrent_activation: str | None = "sigmoid") -> bool:
-        """Return whether one op computes it."""
+        """Return whether the fused op computes the layer."""
         return (
             not self.unroll
             and self.activation == "tanh"
@@ -205,7 +205,7 @@ class _Recurrent:
         )
 
     def trace(self: Any, scope: Scope, inputs: Sequence[int]) -> Any:
-        """Append the input's products, the steps, and what is taken of them."""
+        """Append the steps, fused or unrolled, and the results."""
         x, *states = inputs
         builder = scope.builder
         batch, _, features = builder.shape(x)
@@ -234,7 +234,7 @@ class _Recurrent:
         if self._is_fused() and dropped is None and not (given and mask is not None):
             made = self._fused(scope, x, masked, states, mask)
         else:
-            spend(builder.shape(x)[1])  # before there are as many tensors
+            spend(builder.shape(x)[1])  # raises before many tensors are made
             made = self._unrolled(scope, x, masked, states, mask, dropped, given)
         sequence, last, finals = made
         y = sequence() if self.return_sequences else last
@@ -257,7 +257,7 @@ class _Recurrent:
     def _dropped(
         self: Any, scope: Scope, shape: tuple[int, ...], rate: float, use: int
     ) -> int | None:
-        """Append what dropout makes of ones, one for all steps; None: nothing drops."""
+        """Append a dropout mask for all steps; None without dropout."""
         if not rate or not scope.training or scope.step is None:
             return None
         key = derive_seed(self.seed, scope.call, use)
@@ -265,7 +265,7 @@ class _Recurrent:
         return scope.apply("dropout", operands, {"rate": rate, "key": key})[0]
 
     def _recurrent_operands(self: Any, scope: Scope, batch: int) -> list[int]:
-        """Return what the op reads other than the products and the states."""
+        """Return the fused op's operands after the products, before the states."""
         return [scope.weights["recurrent_kernel"]]
 
     def _fused(
@@ -313,9 +313,9 @@ class _Recurrent:
         dropped: int | None,
         given: bool,
     ) -> tuple[Any, int | None, Any]:
-        """Append the steps; each computes what it needs, so that it can do so again.
+        """Append the steps, each with its own ops so that it can be recomputed.
 
-        Tensors of a step are [batch, 1, features], as they are in a sequence.
+        Tensors of a step have shape [batch, 1, features], as in a sequence.
         """
         batch = scope.builder.shape(x)[0]
 
@@ -342,7 +342,7 @@ class _Recurrent:
                 kept = zip(new, states, strict=True)
                 new = [scope.apply("choose", (keep, *pair))[0] for pair in kept]
                 made = new[0]
-                if given:  # whose first output is zeros where it is masked
+                if given:  # a masked first output is zeros
                     (made,) = scope.apply("choose", (keep, unmasked, output))
             states, output = new, made
             outputs.append(made)
@@ -359,7 +359,7 @@ class _Recurrent:
 
     @property
     def kind_of_op(self: Any) -> str:
-        """The op type that computes a whole sequence."""
+        """The type of the fused op."""
         raise NotImplementedError
 
     def _step(
@@ -375,7 +375,7 @@ class _Recurrent:
 def sequences_and_states(
     layer: Layer, count: int, sequences: Any, initial_state: Any
 ) -> list[Any]:
-    """Return what a layer is called on: sequences, and all initial states or none."""
+    """Return sequences and all initial states in one list, or sequences alone."""
     several = list(sequences) if isinstance(sequences, list | tuple) else [sequences]
     if isinstance(initial_state, list | tuple):
         several += initial_state
@@ -405,7 +405,7 @@ def _split(scope: Scope, tensor: int, parts: int, axis: int = -1) -> tuple[int, 
 
 
 def _as_step(scope: Scope, tensor: int) -> int:
-    """Append the shape of a step [batch, 1, features]."""
+    """Append a reshape to a step [batch, 1, features]."""
     batch, features = scope.builder.shape(tensor)
     return _apply(scope, "reshape", tensor, shape=(batch, 1, features))
 
@@ -415,7 +415,7 @@ def _times(scope: Scope, x: int, factors: int | None) -> int:
 
 
 def _masks(scope: Scope, mask: int | None, units: int) -> list[Callable[[], int]]:
-    """Return what gives each step of a mask for so many units; empty: there is none."""
+    """Return a function for each step of a mask; empty without one."""
     if mask is None:
         return []
     batch, steps = scope.builder.shape(mask)
@@ -429,10 +429,10 @@ def _masks(scope: Scope, mask: int | None, units: int) -> list[Callable[[], int]
 
 
 def _steps(scope: Scope, x: int) -> list[Callable[[], int]]:
-    """Return what gives each step [batch, 1, features] of a tensor, when it is called.
+    """Return a function for each step that appends it, [batch, 1, features].
 
-    Steps that were concatenated are there: layer after layer, each step reads the one
-    before, and none waits for a whole sequence.
+    Steps of a concatenation are its operands, so that in stacked layers no step waits
+    for the whole sequence of the layer before.
     """
     batch, steps, features = scope.builder.shape(x)
     maker = scope.builder.maker(x)
@@ -452,45 +452,47 @@ def _steps(scope: Scope, x: int) -> list[Callable[[], int]]:
 
 
 class SimpleRNN(_Recurrent, Layer):
-    """Recurrent layer: ``h = activation(x @ kernel + h @ recurrent_kernel + bias)``.
+    """Simple recurrent layer.
+
+    ``h = activation(x @ kernel + h @ recurrent_kernel + bias)``
 
     Parameters
     ----------
     units : int
-        Length of the state.
+        The length of the state.
     activation : str or None, default "tanh"
-        Of the state.
+        The activation of the state.
     use_bias : bool, default True
-        Whether there is a bias.
+        Whether to add a bias.
     kernel_initializer : str or Initializer, default "glorot_uniform"
-        For the kernel, of shape ``(features, units)``.
+        The initializer of the kernel, of shape ``(features, units)``.
     recurrent_initializer : str or Initializer, default "orthogonal"
-        For the recurrent kernel, of shape ``(units, units)``.
+        The initializer of the recurrent kernel, of shape ``(units, units)``.
     bias_initializer : str or Initializer, default "zeros"
-        For the bias.
+        The initializer of the bias.
     kernel_regularizer, recurrent_regularizer : str or Regularizer, optional
-        Penalties on the kernels that are added to the loss.
+        Penalties on the kernels added to the loss.
     bias_regularizer, activity_regularizer : str or Regularizer, optional
         Penalties on the bias and on the output.
     kernel_constraint, recurrent_constraint, bias_constraint : None
-        Cannot be honoured.
+        Not supported.
     dropout, recurrent_dropout : float, default 0.0
-        The part of the input's and of the state's features to drop while training; the
-        same ones at all steps.
+        The fraction of the input's and of the state's features to drop while training,
+        the same at all steps.
     return_sequences : bool, default False
-        Whether the output is that of all steps, or of the last.
+        Whether to return the outputs of all steps, instead of the last.
     return_state : bool, default False
-        Whether to return the last states, too.
+        Whether to return the last states as well.
     go_backwards : bool, default False
-        Whether the last step comes first, in the output as well.
+        Whether to process the steps in reverse, which also reverses the outputs.
     stateful : bool, default False
-        Whether a batch begins with the states that the one before ended with.
+        Whether the last states of a batch are the first of the next.
     unroll : bool, default False
-        Whether to trace each step, so that policies may recompute some.
+        Whether to trace each step separately, so that policies may recompute some.
     seed : int, optional
-        Fix what is dropped. None: a seed drawn from `set_random_seed`'s sequence.
+        The seed of dropout, by default drawn from `set_random_seed`'s sequence.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
     """
 
     __slots__ = _SLOTS
@@ -559,51 +561,52 @@ class SimpleRNN(_Recurrent, Layer):
 
 
 class LSTM(_Recurrent, Layer):
-    """Long short-term memory: a state and a cell, and gates between them.
+    """Long short-term memory.
 
     Parameters
     ----------
     units : int
-        Length of the state.
+        The length of the state.
     activation : str or None, default "tanh"
-        Of the candidate and of the cell.
+        The activation of the candidate and of the cell.
     recurrent_activation : str or None, default "sigmoid"
-        Of the gates.
+        The activation of the gates.
     use_bias : bool, default True
-        Whether there is a bias.
+        Whether to add a bias.
     kernel_initializer : str or Initializer, default "glorot_uniform"
-        For the kernel, of shape ``(features, 4 * units)``: the gates i, f, c, o.
+        The initializer of the kernel, of shape ``(features, 4 * units)``: the gates i,
+        f, c, o.
     recurrent_initializer : str or Initializer, default "orthogonal"
-        For the recurrent kernel, of shape ``(units, 4 * units)``.
+        The initializer of the recurrent kernel, of shape ``(units, 4 * units)``.
     bias_initializer : str or Initializer, default "zeros"
-        For the bias.
+        The initializer of the bias.
     unit_forget_bias : bool, default True
-        Whether the forget gate's bias starts from ones.
+        Whether to initialise the forget gate's bias to ones.
     kernel_regularizer, recurrent_regularizer : str or Regularizer, optional
-        Penalties on the kernels that are added to the loss.
+        Penalties on the kernels added to the loss.
     bias_regularizer, activity_regularizer : str or Regularizer, optional
         Penalties on the bias and on the output.
     kernel_constraint, recurrent_constraint, bias_constraint : None
-        Cannot be honoured.
+        Not supported.
     dropout, recurrent_dropout : float, default 0.0
-        The part of the input's and of the state's features to drop while training; the
-        same ones at all steps.
+        The fraction of the input's and of the state's features to drop while training,
+        the same at all steps.
     seed : int, optional
-        Fix what is dropped. None: a seed drawn from `set_random_seed`'s sequence.
+        The seed of dropout, by default drawn from `set_random_seed`'s sequence.
     return_sequences : bool, default False
-        Whether the output is that of all steps, or of the last.
+        Whether to return the outputs of all steps, instead of the last.
     return_state : bool, default False
-        Whether to return the last state and the last cell, too.
+        Whether to return the last state and cell as well.
     go_backwards : bool, default False
-        Whether the last step comes first, in the output as well.
+        Whether to process the steps in reverse, which also reverses the outputs.
     stateful : bool, default False
-        Whether a batch begins with the states that the one before ended with.
+        Whether the last states of a batch are the first of the next.
     unroll : bool, default False
-        Whether to trace each step, so that policies may recompute some.
+        Whether to trace each step separately, so that policies may recompute some.
     use_cudnn : str or bool, default "auto"
-        Accepted; kernels are chosen by the device.
+        Accepted and ignored; the device chooses its kernels.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
 
     References
     ----------
@@ -710,46 +713,47 @@ class GRU(_Recurrent, Layer):
     Parameters
     ----------
     units : int
-        Length of the state.
+        The length of the state.
     activation : str or None, default "tanh"
-        Of the candidate.
+        The activation of the candidate.
     recurrent_activation : str or None, default "sigmoid"
-        Of the gates.
+        The activation of the gates.
     use_bias : bool, default True
-        Whether there is a bias.
+        Whether to add a bias.
     kernel_initializer : str or Initializer, default "glorot_uniform"
-        For the kernel, of shape ``(features, 3 * units)``: the gates z, r, h.
+        The initializer of the kernel, of shape ``(features, 3 * units)``: the gates z,
+        r, h.
     recurrent_initializer : str or Initializer, default "orthogonal"
-        For the recurrent kernel, of shape ``(units, 3 * units)``.
+        The initializer of the recurrent kernel, of shape ``(units, 3 * units)``.
     bias_initializer : str or Initializer, default "zeros"
-        For the bias, of shape ``(2, 3 * units)`` with `reset_after`.
+        The initializer of the bias, of shape ``(2, 3 * units)`` with `reset_after`.
     kernel_regularizer, recurrent_regularizer : str or Regularizer, optional
-        Penalties on the kernels that are added to the loss.
+        Penalties on the kernels added to the loss.
     bias_regularizer, activity_regularizer : str or Regularizer, optional
         Penalties on the bias and on the output.
     kernel_constraint, recurrent_constraint, bias_constraint : None
-        Cannot be honoured.
+        Not supported.
     dropout, recurrent_dropout : float, default 0.0
-        The part of the input's and of the state's features to drop while training; the
-        same ones at all steps.
+        The fraction of the input's and of the state's features to drop while training,
+        the same at all steps.
     seed : int, optional
-        Fix what is dropped. None: a seed drawn from `set_random_seed`'s sequence.
+        The seed of dropout, by default drawn from `set_random_seed`'s sequence.
     return_sequences : bool, default False
-        Whether the output is that of all steps, or of the last.
+        Whether to return the outputs of all steps, instead of the last.
     return_state : bool, default False
-        Whether to return the last state, too.
+        Whether to return the last state as well.
     go_backwards : bool, default False
-        Whether the last step comes first, in the output as well.
+        Whether to process the steps in reverse, which also reverses the outputs.
     stateful : bool, default False
-        Whether a batch begins with the states that the one before ended with.
+        Whether the last states of a batch are the first of the next.
     unroll : bool, default False
-        Whether to trace each step, so that policies may recompute some.
+        Whether to trace each step separately, so that policies may recompute some.
     reset_after : bool, default True
-        Whether the reset gate comes after the product with the recurrent kernel.
+        Whether to apply the reset gate after the product with the recurrent kernel.
     use_cudnn : str or bool, default "auto"
-        Accepted; kernels are chosen by the device.
+        Accepted and ignored; the device chooses its kernels.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
 
     References
     ----------
@@ -833,7 +837,7 @@ class GRU(_Recurrent, Layer):
         return scope.apply("bias", (z, self._bias(scope, 0)))[0]
 
     def _bias(self, scope: Scope, row: int) -> int:
-        """Return the input's bias or the recurrent one."""
+        """Append the slice of the bias of the input, 0, or of the recurrence, 1."""
         width = 3 * self.units
         bias = scope.weights["bias"]
         part = _apply(scope, "slice", bias, begin=(row, 0), end=(row + 1, width))

@@ -1,4 +1,4 @@
-"""Layers that give elements other places, or the same ones more than once."""
+"""Layers that move, repeat, pad or crop elements."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ def reshape(scope: Scope, x: int, *shape: int) -> int:
 
 
 class Reshape(Layer):
-    """Give each sample another shape.
+    """Reshape each sample.
 
     Parameters
     ----------
     target_shape : tuple of int
-        The shape, without the batch; one length may be -1, which follows from the
+        The shape without the batch; one length may be -1, to be inferred from the
         others.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
 
     Examples
     --------
@@ -74,7 +74,7 @@ class Reshape(Layer):
         super().__init__(name)
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the shape; there are no weights."""
+        """Check the shape and return no weights."""
         self._shape(shapes[0])
         return ()
 
@@ -101,9 +101,9 @@ class Permute(Layer):
     Parameters
     ----------
     dims : tuple of int
-        For each axis of the output that of the input, from 1; the batch stays.
+        The input axis for each output axis, from 1; the batch stays.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
 
     Examples
     --------
@@ -126,7 +126,7 @@ class Permute(Layer):
         super().__init__(name)
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the rank; there are no weights."""
+        """Check the rank and return no weights."""
         rank = len(self.dims)
         self.require_rank(shapes[0], rank, f"{rank} axes beside the batch")
         return ()
@@ -137,14 +137,14 @@ class Permute(Layer):
 
 
 class RepeatVector(Layer):
-    """Repeat each sample, a vector, as the steps of a sequence.
+    """Repeat each sample, a vector, to make a sequence.
 
     Parameters
     ----------
     n : int
-        How often.
+        The number of repetitions.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
 
     Examples
     --------
@@ -160,7 +160,7 @@ class RepeatVector(Layer):
         super().__init__(name)
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the rank; there are no weights."""
+        """Check the rank and return no weights."""
         self.require_rank(shapes[0], 1, "vectors (None, features)")
         return ()
 
@@ -191,7 +191,7 @@ def _check_crop(layer: Any, shape: Shape) -> None:
 
 
 def _crop(scope: Scope, x: int, around: Sides) -> int:
-    """Append what takes away the ends of the axes after the batch."""
+    """Append the op that crops the axes after the batch."""
     if not any(map(any, around)):
         return x
     before, after = zip((0, 0), *around, (0, 0), strict=True)
@@ -201,16 +201,16 @@ def _crop(scope: Scope, x: int, around: Sides) -> int:
 
 
 class ZeroPadding1D(Layer):
-    """Add steps of zeros before and after sequences.
+    """Pad sequences with steps of zeros.
 
     Parameters
     ----------
     padding : int or tuple of int, default 1
         How many at each end, or at both.
     data_format : str, optional
-        Only ``"channels_last"`` or None.
+        Must be ``"channels_last"`` or None.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
     """
 
     __slots__ = ("padding",)
@@ -227,7 +227,7 @@ class ZeroPadding1D(Layer):
         super().__init__(name)
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the rank; there are no weights."""
+        """Check the rank and return no weights."""
         self.require_rank(shapes[0], 2, _SEQUENCES)
         return ()
 
@@ -237,7 +237,7 @@ class ZeroPadding1D(Layer):
 
 
 class ZeroPadding2D(Layer):
-    """Surround images by zeros.
+    """Pad images with zeros.
 
     Parameters
     ----------
@@ -245,9 +245,9 @@ class ZeroPadding2D(Layer):
         How many rows and columns: one number, one an axis, or ((top, bottom), (left,
         right)).
     data_format : str, optional
-        Only ``"channels_last"`` or None.
+        Must be ``"channels_last"`` or None.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
 
     Examples
     --------
@@ -277,14 +277,14 @@ class ZeroPadding2D(Layer):
 
 
 class Cropping1D(Layer):
-    """Take steps away from the ends of sequences.
+    """Remove steps from the ends of sequences.
 
     Parameters
     ----------
     cropping : int or tuple of int, default (1, 1)
         How many at each end, or at both.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
     """
 
     __slots__ = ("cropping",)
@@ -294,7 +294,7 @@ class Cropping1D(Layer):
         super().__init__(name)
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the shape; there are no weights."""
+        """Check the shape and return no weights."""
         self.require_rank(shapes[0], 2, _SEQUENCES)
         _check_crop(self, shapes[0])
         return ()
@@ -305,7 +305,7 @@ class Cropping1D(Layer):
 
 
 class Cropping2D(Layer):
-    """Take rows and columns away from the borders of images.
+    """Remove rows and columns from the borders of images.
 
     Parameters
     ----------
@@ -313,9 +313,9 @@ class Cropping2D(Layer):
         How many rows and columns: one number, one an axis, or ((top, bottom), (left,
         right)).
     data_format : str, optional
-        Only ``"channels_last"`` or None.
+        Must be ``"channels_last"`` or None.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
     """
 
     __slots__ = ("cropping",)
@@ -332,7 +332,7 @@ class Cropping2D(Layer):
         super().__init__(name)
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the shape; there are no weights."""
+        """Check the shape and return no weights."""
         self.require_rank(shapes[0], 3, _IMAGES)
         _check_crop(self, shapes[0])
         return ()
@@ -343,7 +343,7 @@ class Cropping2D(Layer):
 
 
 def _repeat(scope: Scope, x: int, times: Sequence[int]) -> int:
-    """Append what repeats each element along the axes after the batch."""
+    """Append the ops that repeat each element along the axes after the batch."""
     batch, *sample = scope.builder.shape(x)
     *lengths, channels = sample
     once = [n for length in lengths for n in (length, 1)]
@@ -360,9 +360,9 @@ class UpSampling1D(Layer):
     Parameters
     ----------
     size : int, default 2
-        How often.
+        The number of repetitions.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
     """
 
     __slots__ = ("size",)
@@ -372,7 +372,7 @@ class UpSampling1D(Layer):
         super().__init__(name)
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the rank; there are no weights."""
+        """Check the rank and return no weights."""
         self.require_rank(shapes[0], 2, _SEQUENCES)
         return ()
 
@@ -382,18 +382,18 @@ class UpSampling1D(Layer):
 
 
 class UpSampling2D(Layer):
-    """Enlarge images by whole factors.
+    """Enlarge images by integer factors.
 
     Parameters
     ----------
     size : int or tuple of int, default (2, 2)
         The factors of height and width.
     data_format : str, optional
-        Only ``"channels_last"`` or None.
+        Must be ``"channels_last"`` or None.
     interpolation : {"nearest", "bilinear"}, default "nearest"
-        Repeat pixels, or go straight from the centre of one to that of the next.
+        Whether to repeat pixels or to interpolate linearly between their centres.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
 
     Examples
     --------
@@ -437,16 +437,16 @@ class UpSampling2D(Layer):
 
 
 class Rescaling(Layer):
-    """Multiply by a number and add one: ``y = x * scale + offset``.
+    """Multiply by a factor and add an offset: ``y = x * scale + offset``.
 
     Parameters
     ----------
     scale : float
         The factor.
     offset : float, default 0.0
-        The term.
+        The offset.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
     """
 
     __slots__ = ("offset", "scale")

@@ -1,4 +1,4 @@
-"""Layers around layers: both directions of time, and one layer at every step."""
+"""Wrapper layers: both directions of time, and a layer at every step."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ _MERGES = {"sum": "add", "ave": "add", "mul": "multiply", "concat": "concatenate
 
 
 class Bidirectional(Layer):
-    """A recurrent layer from both ends of the sequences.
+    """A recurrent layer run in both directions over the sequences.
 
     Parameters
     ----------
     layer : SimpleRNN, LSTM or GRU
-        The layer that goes forwards; the other one is a copy that goes backwards.
+        The forward layer; by default the backward layer is a copy of it.
     merge_mode : str or None, default "concat"
-        ``"concat"``, ``"sum"``, ``"mul"`` or ``"ave"``; None: both outputs.
+        ``"concat"``, ``"sum"``, ``"mul"`` or ``"ave"``; None returns both outputs.
     weights : None
-        Not honoured: set the model's.
+        Not supported: set the model's.
     backward_layer : SimpleRNN, LSTM or GRU, optional
-        The layer that goes backwards.
+        The backward layer.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
 
     References
     ----------
@@ -86,7 +86,7 @@ class Bidirectional(Layer):
             backward_layer = copy.copy(layer)
             other = {"go_backwards": not layer.go_backwards, "_seed": next_seed()}
             backward_layer.__setstate__(backward_layer.__getstate__() | other)
-        if backward_layer.name == layer.name:  # weights have the names of both
+        if backward_layer.name == layer.name:  # weights are named after both layers
             backward_layer.__setstate__({"name": f"backward_{layer.name}"})
         self.backward_layer = backward_layer
         for flag in ("return_sequences", "return_state", "stateful"):
@@ -104,7 +104,7 @@ class Bidirectional(Layer):
         mask: None = None,
         training: bool | None = None,
     ) -> Any:
-        """Join this layer to sequences, and to the states of both directions."""
+        """Connect the layer to sequences and optional states of both directions."""
         count = 2 * self.forward_layer._states
         several = sequences_and_states(self, count, sequences, initial_state)
         for layer in (self.forward_layer, self.backward_layer):
@@ -112,7 +112,7 @@ class Bidirectional(Layer):
         return super().__call__(several, mask=mask, training=training)
 
     def reset_state(self) -> None:
-        """Begin the next batch with zeros."""
+        """Reset the kept states to zeros."""
         for layer in self._sublayers():
             layer.reset_state()
 
@@ -120,16 +120,16 @@ class Bidirectional(Layer):
 
     @property
     def layer(self) -> Recurrent:
-        """The layer that goes forwards, by the name of the argument."""
+        """The forward layer, under the name of the constructor's argument."""
         return self.forward_layer
 
     @property
     def stateful(self) -> bool:
-        """Whether states stay between batches."""
+        """Whether states are kept between batches."""
         return self.forward_layer.stateful
 
     def _operands(self, inputs: Any) -> tuple[SymbolicTensor, ...]:
-        """Take one tensor or several, which are counted already."""
+        """Check one tensor or several, whose number is already checked."""
         return super()._operands(inputs if len(inputs) > 1 else inputs * 2)[
             : len(inputs)
         ]
@@ -166,7 +166,7 @@ class Bidirectional(Layer):
         return super()._infer(inner, operands)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> Any:
-        """Append both layers, and what joins them."""
+        """Append both layers and the op that merges them."""
         x, *states = inputs
         builder, half = scope.builder, len(states) // 2
         kinds = tuple((builder.shape(each)[1:], scope.dtype(each)) for each in inputs)
@@ -187,7 +187,7 @@ class Bidirectional(Layer):
         return result[0] if len(result) == 1 else tuple(result)
 
     def _in_order(self, scope: Scope, y: int, backwards: bool) -> int:
-        """Give a sequence the order of the steps, and zeros where it is masked."""
+        """Append the reversal of a sequence, with zeros at masked steps."""
         if not self.forward_layer.return_sequences:
             return y
         if backwards:
@@ -213,9 +213,9 @@ class TimeDistributed(Layer):
     Parameters
     ----------
     layer : Layer or Model
-        Of one input and one output, without moving averages.
+        The layer, with one input and one output, and without moving averages.
     name : str, optional
-        Unique within a model.
+        The name, unique within a model.
 
     Examples
     --------
@@ -232,7 +232,7 @@ class TimeDistributed(Layer):
     def __init__(self, layer: Layer, *, name: str | None = None) -> None:
         found = list(members(layer))
         if len(found) != 1:
-            name = getattr(layer, "__name__", None)  # of a class that is not made
+            name = getattr(layer, "__name__", None)  # only a class has one
             what = f"on the class {name}" if name else repr(layer)
             raise TypeError(f"TimeDistributed goes around a layer, not {what}")
         self.layer = found[0]
@@ -266,7 +266,7 @@ class TimeDistributed(Layer):
         return None, [((steps, *y.sample_shape), y.sample_dtype)]
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the inner layer, of as many samples as there are steps in all."""
+        """Append the inner layer, with all steps of all samples as its batch."""
         builder = scope.builder
         batch, steps, *rest = builder.shape(inputs[0])
         node = self._of_step(tuple(rest), scope.dtype(inputs[0]))

@@ -39,11 +39,11 @@ class Adafactor(Optimizer):
         Keras's; the rate is at most ``1 / sqrt(t)`` with True and with False, there
         and here.
     weight_decay, clipnorm, clipvalue, global_clipnorm : float, optional
-        As of `Optimizer`.
+        As for `Optimizer`.
     use_ema, ema_momentum, ema_overwrite_frequency, loss_scale_factor : optional
-        As of `Optimizer`.
+        As for `Optimizer`.
     gradient_accumulation_steps, name : optional
-        As of `Optimizer`.
+        As for `Optimizer`.
 
     References
     ----------

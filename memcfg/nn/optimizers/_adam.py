@@ -44,11 +44,11 @@ class Adam(Optimizer):
     amsgrad : bool, default False
         Whether ``v`` is replaced by its greatest value so far, which is kept, too.
     weight_decay, clipnorm, clipvalue, global_clipnorm : float, optional
-        As of `Optimizer`.
+        As for `Optimizer`.
     use_ema, ema_momentum, ema_overwrite_frequency, loss_scale_factor : optional
-        As of `Optimizer`.
+        As for `Optimizer`.
     gradient_accumulation_steps, name : optional
-        As of `Optimizer`.
+        As for `Optimizer`.
 
     References
     ----------
@@ -112,7 +112,7 @@ class AdamW(Optimizer):
     learning_rate : float or LearningRateSchedule, default 0.001
         Zero or more, or what makes it of the number of the step.
     weight_decay : float, default 0.004
-        As of `Optimizer`, and not None.
+        As for `Optimizer`, and not None.
     beta_1, beta_2 : float, default 0.9 and 0.999
         The part of each moment that stays at a step, in ``[0, 1)``.
     epsilon : float, default 1e-7
@@ -120,11 +120,11 @@ class AdamW(Optimizer):
     amsgrad : bool, default False
         Whether ``v`` is replaced by its greatest value so far, which is kept, too.
     clipnorm, clipvalue, global_clipnorm : float, optional
-        As of `Optimizer`.
+        As for `Optimizer`.
     use_ema, ema_momentum, ema_overwrite_frequency, loss_scale_factor : optional
-        As of `Optimizer`.
+        As for `Optimizer`.
     gradient_accumulation_steps, name : optional
-        As of `Optimizer`.
+        As for `Optimizer`.
 
     References
     ----------
@@ -182,11 +182,11 @@ class Adamax(Optimizer):
     epsilon : float, default 1e-7
         Zero or more.
     weight_decay, clipnorm, clipvalue, global_clipnorm : float, optional
-        As of `Optimizer`.
+        As for `Optimizer`.
     use_ema, ema_momentum, ema_overwrite_frequency, loss_scale_factor : optional
-        As of `Optimizer`.
+        As for `Optimizer`.
     gradient_accumulation_steps, name : optional
-        As of `Optimizer`.
+        As for `Optimizer`.
 
     References
     ----------
@@ -242,11 +242,11 @@ class Nadam(Optimizer):
     epsilon : float, default 1e-7
         Zero or more.
     weight_decay, clipnorm, clipvalue, global_clipnorm : float, optional
-        As of `Optimizer`.
+        As for `Optimizer`.
     use_ema, ema_momentum, ema_overwrite_frequency, loss_scale_factor : optional
-        As of `Optimizer`.
+        As for `Optimizer`.
     gradient_accumulation_steps, name : optional
-        As of `Optimizer`.
+        As for `Optimizer`.
 
     References
     ----------

@@ -29,11 +29,11 @@ class SGD(Optimizer):
     nesterov : bool, default False
         Whether to look ahead; needs a momentum.
     weight_decay, clipnorm, clipvalue, global_clipnorm : float, optional
-        As of `Optimizer`.
+        As for `Optimizer`.
     use_ema, ema_momentum, ema_overwrite_frequency, loss_scale_factor : optional
-        As of `Optimizer`.
+        As for `Optimizer`.
     gradient_accumulation_steps, name : optional
-        As of `Optimizer`.
+        As for `Optimizer`.
 
     References
     ----------
@@ -94,15 +94,15 @@ class Lion(Optimizer):
     learning_rate : float or LearningRateSchedule, default 0.001
         Zero or more, or what makes it of the number of the step.
     beta_1 : float, default 0.9
-        The part of the momentum in the step, above 0 and below 1.
+        The fraction of the momentum in the step, above 0 and below 1.
     beta_2 : float, default 0.99
-        The part of the momentum that stays, in ``[0, 1)``.
+        The fraction of the momentum that stays, in ``[0, 1)``.
     weight_decay, clipnorm, clipvalue, global_clipnorm : float, optional
-        As of `Optimizer`.
+        As for `Optimizer`.
     use_ema, ema_momentum, ema_overwrite_frequency, loss_scale_factor : optional
-        As of `Optimizer`.
+        As for `Optimizer`.
     gradient_accumulation_steps, name : optional
-        As of `Optimizer`.
+        As for `Optimizer`.
 
     References
     ----------

@@ -146,11 +146,11 @@ class Optimizer(FixedAttributes):
         Whether a moving average of each weight is kept, which takes the weight's place
         at the end of `Model.fit`.
     ema_momentum : float, default 0.99
-        The part of the average that stays at a step, in ``[0, 1]``.
+        The fraction of the average that stays at a step, in ``[0, 1]``.
     ema_overwrite_frequency : int, optional
         The average takes the weight's place after so many updates, too.
     loss_scale_factor : None, optional
-        Cannot be honoured: gradients are float32, and need no scaling.
+        Not supported: gradients are float32, and need no scaling.
     gradient_accumulation_steps : int, optional
         Weights change once in so many steps, 2 or more, by the mean of the steps'
         gradients. `iterations` counts the changes, schedules the steps.
@@ -293,7 +293,7 @@ class Optimizer(FixedAttributes):
         Parameters
         ----------
         var_list : None, optional
-            Cannot be honoured: weights have names.
+            Not supported: weights have names.
         var_names : sequence of str, optional
             Regular expressions; a weight in whose name one is found, such as
             ``"dense/bias"``, does not decay.

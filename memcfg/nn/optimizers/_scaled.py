@@ -24,19 +24,19 @@ class RMSprop(Optimizer):
     learning_rate : float or LearningRateSchedule, default 0.001
         Zero or more, or what makes it of the number of the step.
     rho : float, default 0.9
-        The part of the mean that stays at a step, in ``[0, 1)``.
+        The fraction of the mean that stays at a step, in ``[0, 1)``.
     momentum : float, default 0.0
-        The part of the last step that is made again, in ``[0, 1)``.
+        The fraction of the last step that is made again, in ``[0, 1)``.
     epsilon : float, default 1e-7
         Zero or more.
     centered : bool, default False
         Whether the square of the moving mean gradient is subtracted from ``v``.
     weight_decay, clipnorm, clipvalue, global_clipnorm : float, optional
-        As of `Optimizer`.
+        As for `Optimizer`.
     use_ema, ema_momentum, ema_overwrite_frequency, loss_scale_factor : optional
-        As of `Optimizer`.
+        As for `Optimizer`.
     gradient_accumulation_steps, name : optional
-        As of `Optimizer`.
+        As for `Optimizer`.
 
     References
     ----------
@@ -98,11 +98,11 @@ class Adagrad(Optimizer):
     epsilon : float, default 1e-7
         Zero or more.
     weight_decay, clipnorm, clipvalue, global_clipnorm : float, optional
-        As of `Optimizer`.
+        As for `Optimizer`.
     use_ema, ema_momentum, ema_overwrite_frequency, loss_scale_factor : optional
-        As of `Optimizer`.
+        As for `Optimizer`.
     gradient_accumulation_steps, name : optional
-        As of `Optimizer`.
+        As for `Optimizer`.
 
     References
     ----------
@@ -156,15 +156,15 @@ class Adadelta(Optimizer):
     learning_rate : float or LearningRateSchedule, default 0.001
         Zero or more, or what makes it of the number of the step. The paper's is 1.
     rho : float, default 0.95
-        The part of the means that stays at a step, in ``[0, 1)``.
+        The fraction of the means that stays at a step, in ``[0, 1)``.
     epsilon : float, default 1e-7
         Zero or more.
     weight_decay, clipnorm, clipvalue, global_clipnorm : float, optional
-        As of `Optimizer`.
+        As for `Optimizer`.
     use_ema, ema_momentum, ema_overwrite_frequency, loss_scale_factor : optional
-        As of `Optimizer`.
+        As for `Optimizer`.
     gradient_accumulation_steps, name : optional
-        As of `Optimizer`.
+        As for `Optimizer`.
 
     References
     ----------

@@ -343,7 +343,7 @@ class CosineDecay(LearningRateSchedule):
     decay_steps : float
         The steps of the cosine.
     alpha : float, default 0.0
-        The part of the highest rate that is left at the end.
+        The fraction of the highest rate that is left at the end.
     name : str, default "CosineDecay"
         For people.
     warmup_target : float, optional
