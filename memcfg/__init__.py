@@ -1,7 +1,7 @@
 """Train neural networks inside a hard memory limit.
 
-A subpackage is loaded when its name is first used, so that planning a graph from a file
-loads no kernel and training loads no command.
+A subpackage is loaded when its name is first used: planning a graph from a file loads
+no kernel, and training loads no command.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _SUBPACKAGES = (
     *("nn", "ops", "plan", "runtime", "testing", "units", "workspaces"),
 )
 
-# Rooms of names that were at the top level; those warn until they are removed in 1.0.
+# Packages of names that used to be at the top level; these warn until 1.0.
 _MOVED = {
     **dict.fromkeys(
         (
@@ -141,7 +141,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "torch":  # not in __all__: `import *` would load PyTorch
+    if name == "torch":  # not in __all__, since `import *` would load PyTorch
         try:
             return import_module("memcfg.torch")
         except ImportError as error:
@@ -159,7 +159,7 @@ def __getattr__(name: str) -> Any:
         refuse("memcfg", name, f", which TensorFlow has: {why}" if why else "")
     if name in _SUBPACKAGES:
         return import_module(f"memcfg.{name}")
-    for room in ("errors", "config", "workspaces"):  # the first loads the least
+    for room in ("errors", "config", "workspaces"):  # the first is the fastest to load
         module = import_module(f"memcfg.{room}")
         if name in module.__all__:
             return getattr(module, name)

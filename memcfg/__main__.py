@@ -1,4 +1,4 @@
-"""``python -m memcfg`` is the command line."""
+"""The command line, as ``python -m memcfg``."""
 
 from __future__ import annotations
 

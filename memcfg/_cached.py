@@ -13,11 +13,11 @@ T = TypeVar("T")
 
 
 class cached_property(Generic[T]):  # noqa: N801  (the name of functools')
-    """As functools', but that two threads at once do not both compute.
+    """A cached property like functools', which two threads never compute at once.
 
-    Each value has a lock while it is computed, which the child of a fork forgets: the
-    thread that holds it may be one that the child does not have. If computing raises,
-    the next thread tries.
+    Each value has a lock while it is computed. The child of a fork discards it, since
+    it may lack the thread that holds the lock. If computing raises an error, the next
+    thread tries.
     """
 
     def __init__(self, compute: Callable[[Any], T]) -> None:
@@ -25,7 +25,7 @@ class cached_property(Generic[T]):  # noqa: N801  (the name of functools')
         self.__doc__ = compute.__doc__
 
     def __set_name__(self, owner: type, name: str) -> None:
-        """Learn the attribute's name."""
+        """Record the attribute's name."""
         self._name = name
 
     @overload
@@ -33,7 +33,7 @@ class cached_property(Generic[T]):  # noqa: N801  (the name of functools')
     @overload
     def __get__(self, instance: object, owner: type) -> T: ...
     def __get__(self, instance: object | None, owner: type) -> Self | T:
-        """Compute the value, and keep it as the instance's own attribute."""
+        """Compute the value, and store it as the instance's own attribute."""
         if instance is None:
             return self
         values, key = instance.__dict__, (id(instance), self._name)
@@ -42,11 +42,13 @@ class cached_property(Generic[T]):  # noqa: N801  (the name of functools')
                 if self._name not in values:
                     values[self._name] = self._compute(instance)
         finally:
-            _turns.pop(key, None)  # who waits has it, and who comes finds the value
+            # waiting threads have this lock, and new ones find the value
+            _turns.pop(key, None)
         value: T = values[self._name]
         return value
 
 
-_turns: dict[tuple[int, str], threading.RLock] = {}  # by instance: it lives meanwhile
+# by the id of the instance, which is alive meanwhile
+_turns: dict[tuple[int, str], threading.RLock] = {}
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_turns.clear)

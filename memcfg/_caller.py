@@ -1,4 +1,4 @@
-"""Where, above memcfg's own functions, a warning is to point."""
+"""The stack level of the user's code, for warnings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def outside(*others: str) -> int:
-    """Return the `stacklevel` of the first frame that is not memcfg's, nor others'."""
+    """Return the `stacklevel` of the first frame outside of memcfg and `others`."""
     passed = {"memcfg", *others}
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and _package(frame.f_globals) in passed:

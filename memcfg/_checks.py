@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 
 def count(value: Any, what: str, minimum: int | None = 1) -> int:
-    """Return a whole number, of any size without a minimum; or say what is wrong."""
+    """Return an integer, not below a minimum if there is one, or raise an error."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"{what} is an integer, not {value!r}")
     number = index(value)
@@ -26,17 +26,17 @@ def count(value: Any, what: str, minimum: int | None = 1) -> int:
 
 
 def flag(value: Any, what: str) -> bool:
-    """Return a switch, or say what is wrong."""
+    """Return a bool, or raise an error."""
     if not isinstance(value, bool):
         raise TypeError(f"{what} is True or False, not {value!r}")
     return value
 
 
 def check_policy(policy: Callable[..., object]) -> None:
-    """Say how policies are called, if one cannot be called so; TypeError."""
+    """Raise TypeError if a policy cannot be called as policies are."""
     try:
         taken = inspect.signature(policy)
-    except (TypeError, ValueError):  # compiled, and says nothing
+    except (TypeError, ValueError):  # a compiled callable without a signature
         return
     try:
         taken.bind(None, limit_bytes=None)
@@ -49,7 +49,7 @@ def check_policy(policy: Callable[..., object]) -> None:
 
 
 def unknown(what: str, given: str, known: Iterable[str], start: str = "") -> ValueError:
-    """Return the error of a name that is none, with the nearest one or all of them."""
+    """Return the error for an unknown name, with the nearest one or all names."""
     names = list(known)
     name = given.lower()
     near = get_close_matches(name, names, 1, 0.7)
@@ -59,7 +59,7 @@ def unknown(what: str, given: str, known: Iterable[str], start: str = "") -> Val
 
 
 def named_arguments(function: Callable[P, R]) -> Callable[P, R]:
-    """Have a function say what its arguments are called, where it is called wrongly."""
+    """Make a function name its arguments in the error of a wrong call."""
     taken = inspect.signature(function)
 
     @wraps(function)

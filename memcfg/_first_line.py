@@ -1,4 +1,4 @@
-"""What an error says, in one line."""
+"""The first line of an error's message."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Reports for notebooks: HTML without scripts and files, in a page's own colours.
+"""Reports for notebooks: HTML without scripts and files, in the colours of the page.
 
-A report is a title and sections of rows; its text form is made of the same rows. All
-that is shown is escaped and cut, so that a page's size has a bound.
+A report is a title and sections of rows; its text form is made from the same rows. All
+text is escaped and shortened, so that the size of a page is bounded.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from memcfg._terminal import printable
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-_LETTERS, _LABEL = 120, 48  # of a text, and of one that stays in its line
-_ROWS = 40  # of a section
-_COLUMNS = 10  # of a table
-_WIDTH, _HEIGHT = 560, 110  # of a picture, in its own units
-# Of a middle lightness each, which are seen on white and on black.
+_LETTERS, _LABEL = 120, 48  # letters of a text, and of one on a single line
+_ROWS = 40  # rows of a section
+_COLUMNS = 10  # columns of a table
+_WIDTH, _HEIGHT = 560, 110  # size of a picture, in its own units
+# Medium lightness, visible on white and on black.
 COLOURS = ("#4b8bd6", "#d9822b", "#3fa55b", "#b565c9")
 _FONT = "font:13px/1.45 ui-monospace,Menlo,Consolas,monospace;color:inherit"
 _PLAIN = "background:none;border:0;padding:1px 12px 1px 0;vertical-align:top"
@@ -29,12 +29,12 @@ _NUMBER = f"{_PLAIN};text-align:right;white-space:nowrap"
 
 
 class Row(NamedTuple):
-    """A line of a report."""
+    """A row of a report."""
 
     label: str
     value: str
     words: tuple[str, ...] = ()
-    share: float | None = None  # of a bar, from 0 to 1
+    share: float | None = None  # the length of its bar, from 0 to 1
 
 
 class Section(NamedTuple):
@@ -45,7 +45,7 @@ class Section(NamedTuple):
 
 
 def told(text: str, letters: int = _LETTERS) -> str:
-    """Return a text as HTML, cut and escaped."""
+    """Return a text as HTML, shortened and escaped."""
     shown = printable(text)
     if len(shown) > letters:
         half = letters // 2
@@ -54,7 +54,7 @@ def told(text: str, letters: int = _LETTERS) -> str:
 
 
 def report(title: str, sections: Iterable[Section], picture: str = "") -> str:
-    """Return a report; pictures stand below their section's heading, at the end."""
+    """Return a report; pictures are below their section's heading, or at the end."""
     parts = [f"<strong>{told(title)}</strong>"]
     for heading, rows in sections:
         parts.append(_heading(heading))
@@ -68,7 +68,7 @@ def report(title: str, sections: Iterable[Section], picture: str = "") -> str:
 def table(
     title: str, head: Sequence[str], rows: Sequence[Sequence[str]], picture: str
 ) -> str:
-    """Return a table of numbers, whose middle rows and last columns may be left out."""
+    """Return a table of numbers; middle rows and last columns may be omitted."""
     count = len(rows)
     shown = list(rows)
     if count > _ROWS:
@@ -85,7 +85,7 @@ def table(
 
 
 def bars(levels: Sequence[tuple[str, str, float]], highest: str) -> str:
-    """Draw bars beside each other, each of a kind, with words and a height to 1."""
+    """Draw bars of several kinds side by side; each has a text and a height to 1."""
     kinds = list(dict.fromkeys(kind for kind, _, _ in levels))
     width = _WIDTH / max(len(levels), 1)
     shapes = [
@@ -98,7 +98,7 @@ def bars(levels: Sequence[tuple[str, str, float]], highest: str) -> str:
 
 
 def lines(series: Mapping[str, Sequence[float]]) -> str:
-    """Draw numbers over time, a line each; those that are not finite are left out."""
+    """Draw a line for each series over time; values that are not finite are omitted."""
     known = [value for each in series.values() for value in each if isfinite(value)]
     if not known:
         return ""

@@ -1,8 +1,8 @@
 """Errors for names that another library has and memcfg does not.
 
-Using such a name is an AttributeError that says what to do instead, so ``hasattr`` is
-False. ``from module import name`` would replace that error by one without a reason, so
-there it is an ImportError with the same sentence.
+Using such a name raises an AttributeError that says what to do instead, so ``hasattr``
+returns False. ``from module import name`` would replace that error by one without a
+reason, so it raises an ImportError with the same sentence.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _IMPORT_FROM = opcode.opmap["IMPORT_FROM"]
 
 
 def by_name(rows: Mapping[str, str]) -> dict[str, str]:
-    """Return a table with one name a row, of one whose keys hold several names.
+    """Return a table with one name per key, from one whose keys hold several names.
 
     A name may be a shell pattern, such as ``*3D``.
     """
@@ -32,9 +32,10 @@ def by_name(rows: Mapping[str, str]) -> dict[str, str]:
 
 
 def instead(table: Mapping[str, str], name: str) -> str | None:
-    """Return what a table says to do instead of a name, or of one like it.
+    """Return the table's advice for a name, or for a pattern that matches it.
 
-    A pattern in lower case matches only such names: a misspelt class is no function.
+    A pattern in lower case matches only lower-case names, so that a misspelt class is
+    not taken for a function.
     """
     if name in table:
         return table[name]
@@ -45,12 +46,12 @@ def instead(table: Mapping[str, str], name: str) -> str | None:
 
 
 def _imports(frame: FrameType) -> bool:
-    """Return whether a frame is at the import of ``from module import name``."""
+    """Return whether a frame is executing ``from module import name``."""
     return frame.f_lasti >= 0 and frame.f_code.co_code[frame.f_lasti] == _IMPORT_FROM
 
 
 def refuse(module: str, name: str, why: str = "") -> NoReturn:
-    """Raise the error of a module's ``__getattr__``, which calls this.
+    """Raise the error of a module's ``__getattr__`` for an unknown name.
 
     `why` follows the name, as in ``": use Dense"``; without it the nearest name of the
     module's ``__all__`` is proposed.
@@ -65,19 +66,19 @@ def refuse(module: str, name: str, why: str = "") -> NoReturn:
 
 
 class MissingModules:
-    """A finder that says why modules are missing, as ModuleNotFoundError.
+    """A finder that explains why modules are missing, by a ModuleNotFoundError.
 
     Parameters
     ----------
     reasons : mapping of str to str
-        By full name of the module, what to do instead.
+        What to do instead, by full name of the module.
     """
 
     def __init__(self, reasons: Mapping[str, str]) -> None:
         self.reasons = reasons
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-        """Raise if the module is among those with a reason."""
+        """Raise an error if the module has a reason."""
         if name in self.reasons:
             raise ModuleNotFoundError(
                 f"No module named {name!r}: {self.reasons[name]}", name=name

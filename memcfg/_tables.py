@@ -1,4 +1,4 @@
-"""Tables for people, in plain text without colours, which may be kept in a file."""
+"""Tables in plain text without colours, which may be stored in a file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def new_table(*columns: str | Column, numbers: Iterable[str] = ()) -> Table:
-    """Make a table with a line below its head; numbers stand on the right."""
+    """Return a table with a line below its head and right-aligned numbers."""
     aligned = [Column(name, justify="right", no_wrap=True) for name in numbers]
     return Table(
         *columns, *aligned, box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False
@@ -24,10 +24,10 @@ def new_table(*columns: str | Column, numbers: Iterable[str] = ()) -> Table:
 
 
 def draw(table: Table) -> str:
-    """Write a table without colours, whatever the environment says of terminals.
+    """Return a table as text without colours, whatever the environment sets.
 
-    Plain words only: for markup `rich` imports more, and the child of a fork in another
-    thread would wait for that import for ever.
+    Cells must be plain text: for markup, `rich` imports more modules, and a child
+    forked by another thread meanwhile would wait for that import forever.
     """
     buffer = io.StringIO()
     console = Console(
@@ -35,7 +35,8 @@ def draw(table: Table) -> str:
         width=width(),
         color_system=None,
         force_terminal=False,
-        force_jupyter=False,  # or the table would be shown, and not written
+        # otherwise the table would be displayed instead of returned
+        force_jupyter=False,
         markup=False,
         emoji=False,
         highlight=False,

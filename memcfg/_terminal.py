@@ -1,8 +1,8 @@
-"""Text for people: 80 columns at most, in characters that standard output can write.
+"""Text of at most 80 columns, in characters that standard output can encode.
 
-Letters of two columns count as two; what would move the cursor or change colours is
-written as its code, and so is what the encoding of standard output lacks, but for lines
-and marks, which have a likeness in ASCII.
+Wide letters count as two columns. Control characters are written as escapes, and so are
+characters that the encoding of standard output lacks, except for lines and marks, which
+have an ASCII replacement.
 """
 
 from __future__ import annotations
@@ -18,39 +18,44 @@ from rich.cells import cell_len
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-WIDTH, _LEAST = 80, 50  # columns that every table fits, and that a table needs
-# Each of one column, as what it stands for.
+WIDTH, _LEAST = (
+    80,
+    50,
+)  # columns that fit every table, and the fewest that a table needs
+# Each is replaced by one character of one column.
 _ASCII = str.maketrans("─━│┃…█×µ", "--||~#xu")
 
 
 def width() -> int:
-    """Return the columns that there are: COLUMNS, else the terminal's; 80 at most."""
-    with suppress(AttributeError, ValueError):  # no standard output, or a closed one
+    """Return the number of columns, from COLUMNS or the terminal, at most 80."""
+    with suppress(
+        AttributeError, ValueError
+    ):  # there is no standard output, or it is closed
         if "COLUMNS" in os.environ or sys.stdout.isatty():
             return max(min(shutil.get_terminal_size().columns, WIDTH), _LEAST)
     return WIDTH
 
 
 def writable(text: str) -> str:
-    """Return a text that standard output can write, of the same width if it is ours."""
+    """Return a text that standard output can encode; memcfg's own keep their width."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     try:
         text.encode(encoding)
     except UnicodeEncodeError:
         known = text.translate(_ASCII)
         return known.encode(encoding, "backslashreplace").decode(encoding)
-    except LookupError:  # an encoding that only the stream knows
+    except LookupError:  # only the stream knows the encoding
         pass
     return text
 
 
 def write(text: object) -> None:
-    """Print a line, or several, on standard output."""
+    """Print one or several lines on standard output."""
     print(writable(str(text)))
 
 
 def printable(text: str) -> str:
-    r"""Write what no terminal should be sent, such as ``\x1b``, as its code."""
+    r"""Return a text with unprintable characters, such as ``\x1b``, as escapes."""
     if text.isprintable():
         return text
     return "".join(
@@ -62,7 +67,7 @@ def printable(text: str) -> str:
 def shorten(
     text: str, columns: int, *, keep: Literal["start", "end", "ends"] = "ends"
 ) -> str:
-    """Cut a text to so many columns; the cut shows as an ellipsis."""
+    """Shorten a text to so many columns, with an ellipsis for the cut."""
     text = writable(printable(text))
     if cell_len(text) <= columns:
         return text
@@ -89,19 +94,19 @@ def fit(
     right: bool = False,
     keep: Literal["start", "end", "ends"] = "start",
 ) -> str:
-    """Pad or cut a text to so many columns; `right` moves it to the right."""
+    """Pad or shorten a text to so many columns; `right` aligns it to the right."""
     text = shorten(text, columns, keep=keep)
     space = " " * (columns - cell_len(text))
     return space + text if right else text + space
 
 
 def fit_name(name: str, columns: int) -> str:
-    """Pad or cut a resource's name; of a path the end is kept."""
+    """Pad or shorten a resource's name; the end of a path is kept."""
     return fit(name, columns, keep="end" if name.startswith("/") else "start")
 
 
 def paragraph(start: str, words: Iterable[str]) -> str:
-    """Write words after a start, in lines below each other; no word is broken."""
+    """Wrap words after a prefix, without breaking any."""
     indent, columns = cell_len(start), width()
     lines = [start]
     used = indent

@@ -1,8 +1,8 @@
-"""Archives of NumPy's arrays, as `numpy.savez` writes them, read warily; no pickles.
+"""Archives of NumPy arrays, as `numpy.savez` writes them, read safely without pickles.
 
-Whatever the file is, reading it ends in arrays or in a `FormatError`, and takes memory
-in proportion to the file: what an archive says of its sizes is compared before memory
-is allocated, and arrays may be a hundred times larger than the file only up to 1 GiB.
+Reading any file gives arrays or a `FormatError`, and takes memory in proportion to the
+file. Sizes that an archive states are checked before memory is allocated. Arrays may
+take up to 1 GiB, or 100 times the size of the file if that is more.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 __all__ = ["read_arrays", "write_arrays"]
 
 _ALWAYS = 2**30  # bytes that any archive may unpack to
-_RATIO = 100  # bytes of arrays by byte of a file, beyond that
-_DEFLATED = 1032  # bytes that one byte unpacks to, at most
+_RATIO = 100  # bytes of arrays per byte of a file, above that
+_DEFLATED = 1032  # most bytes that one compressed byte unpacks to
 _HEADER = 10_000  # bytes of an array's header; NumPy reads no longer ones either
-_ENCRYPTED = 0x1  # flag
+_ENCRYPTED = 0x1  # flag of a zip entry
 _METHODS = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: _DEFLATED}
 
 
 def write_arrays(
     arrays: Mapping[str, NDArray[Any]], *, compress: bool = False
 ) -> bytes:
-    """Write arrays of no objects as an archive, compressed if it can be read again."""
+    """Return arrays as an archive's bytes, compressed if they can be read again."""
     stream = io.BytesIO()
     save = np.savez_compressed if compress else np.savez
     save(stream, allow_pickle=False, **arrays)
@@ -51,7 +51,7 @@ def write_arrays(
 def read_arrays(
     path: str | os.PathLike[str], what: str, names: Iterable[str] | None = None
 ) -> dict[str, NDArray[Any]]:
-    """Read arrays by name, all or some; `what` is what it should be, for messages."""
+    """Return all or some arrays by name; `what` is the expected file, for messages."""
     with open_file(path) as file:
         try:
             if not zipfile.is_zipfile(file):
@@ -59,13 +59,15 @@ def read_arrays(
             with zipfile.ZipFile(file) as archive:
                 return _read(archive, os.fstat(file.fileno()).st_size, names)
         except OSError as error:
-            if error.errno != errno.EINVAL:  # of an offset before the file's first byte
+            if (
+                error.errno != errno.EINVAL
+            ):  # raised for an offset before the file's first byte
                 raise
             raise FormatError(f"{path} is not a {what}: {error}") from None
         except (
             EOFError,
             OverflowError,
-            RuntimeError,  # what is not supported, and recursion too
+            RuntimeError,  # unsupported features, and recursion
             ValueError,
             zipfile.BadZipFile,
             zlib.error,
@@ -74,7 +76,7 @@ def read_arrays(
 
 
 def _max_unpacked(nbytes: int) -> int:
-    """Return how many bytes a file of some may unpack to."""
+    """Return how many bytes a file of a given size may unpack to."""
     return max(_ALWAYS, _RATIO * nbytes)
 
 
@@ -100,7 +102,7 @@ def _read(
 
 
 def _check(entry: zipfile.ZipInfo, nbytes: int) -> None:
-    """Refuse an entry that cannot be what it says, before memory is allocated."""
+    """Refuse an entry whose sizes cannot be right, before memory is allocated."""
     ratio = _METHODS.get(entry.compress_type)
     if entry.flag_bits & _ENCRYPTED:
         raise ValueError(f"{entry.filename!r} is encrypted")
@@ -121,13 +123,13 @@ def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
         raise ValueError(f"{entry.filename!r} has another size than its header says")
     with archive.open(entry) as file:
         array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
-        if file.read(1):  # at the end the checksum is compared
+        if file.read(1):  # the checksum is verified at the end
             raise ValueError(f"{entry.filename!r} is too long")
     return array
 
 
 def _header(start: bytes) -> tuple[tuple[int, ...], np.dtype[Any], int]:
-    """Read a header of NumPy's: shape, dtype, and where the values begin."""
+    """Read a NumPy header: shape, dtype, and the position of the values."""
     stream = io.BytesIO(start)
     version = np.lib.format.read_magic(stream)
     readers = {

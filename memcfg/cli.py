@@ -1,8 +1,8 @@
 """The command line: ``memcfg plan``, ``compare``, ``judge``, ``place``, and others.
 
-An error is one line on the error stream, wrapped if that is a terminal, with status 2
-for what the user can correct and 1 for a plan that does not exist or is invalid. An
-interrupt, or a closed pipe, ends a command quietly with the status that a shell would
+An error is one line on the error stream, wrapped on a terminal. The status is 2 for
+errors that the user can correct, and 1 for a plan that does not exist or is invalid. An
+interrupt or a closed pipe ends a command silently, with the status that a shell would
 report.
 """
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-_INTERRUPTED, _UNREAD = 130, 141  # 128 plus the number of SIGINT, of SIGPIPE
-_COMMANDS = {  # module of memcfg.commands
+_INTERRUPTED, _UNREAD = 130, 141  # 128 plus the number of SIGINT and of SIGPIPE
+_COMMANDS = {  # modules of memcfg.commands
     "plan": "_plans",
     "compare": "_compare",
     "judge": "_plans",
@@ -40,12 +40,12 @@ _OPTIONS = ("-h", "--help", "--version")
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line, and suggest the nearest option."""
+    """A parser whose errors are one line and suggest the nearest option."""
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        """Parse, and report unknown options here, where all options are known."""
+        """Parse, and report unknown options where all options are known."""
         result, extra = super().parse_known_args(args, namespace)
         for word in extra:
             if word.startswith("--"):
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     arguments : sequence of str or None, default None
-        What follows ``memcfg``; None: those of the process.
+        The arguments after ``memcfg``; None for those of the process.
 
     Returns
     -------
@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _run(words)
         finally:
             if sys.stdout is not None:
-                sys.stdout.flush()  # here, where a failure can still be reported
+                sys.stdout.flush()  # flush here, where a failure can still be reported
     except KeyboardInterrupt:
         with suppress(OSError):
             print("memcfg: interrupted", file=sys.stderr)
@@ -97,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str]) -> int:
-    if words[:1] == ["help"]:  # of memcfg, or of the command that follows
+    if words[:1] == ["help"]:  # the help of memcfg, or of the command that follows
         words = [*words[1:2], "--help"]
     parser = _parser(words)
     if not words:
@@ -123,9 +123,9 @@ def _run(words: list[str]) -> int:
 
 
 def _with_negative_values(words: list[str]) -> list[str]:
-    """Join ``--limit -5%`` to ``--limit=-5%``, or argparse takes -5% for an option.
+    """Join ``--limit -5%`` to ``--limit=-5%``, as argparse takes -5% for an option.
 
-    The parser of the value can then say what is wrong with it.
+    The parser of the value can then explain what is wrong.
     """
     result = words[:1]
     for word in words[1:]:
@@ -137,14 +137,14 @@ def _with_negative_values(words: list[str]) -> list[str]:
 
 
 def _discard_output() -> None:
-    """Drop buffered output, which would fail again at the exit."""
+    """Discard buffered output, which would fail again at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
 
 
 def _parser(words: list[str]) -> argparse.ArgumentParser:
-    """Make the parser; only the module of the given command is imported."""
+    """Return the parser; only the module of the given command is imported."""
     parser = _Parser(prog="memcfg", description="Train inside a hard memory limit.")
     parser.add_argument("--version", action="version", version=f"memcfg {__version__}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
@@ -161,7 +161,7 @@ def _fail(message: str, status: int) -> int:
 
 
 def _told(message: str) -> str:
-    """Print an error: on one line, or wrapped if stderr is a terminal."""
+    """Print an error on one line, or wrapped if stderr is a terminal."""
     line = f"memcfg: error: {message}"
     if sys.stderr is None or not sys.stderr.isatty():
         return line

@@ -1,7 +1,7 @@
-"""JSON documents with a named format: a format lists its keys, and they are read here.
+"""JSON documents of named formats, each of which lists its keys.
 
-Whatever the text is, reading it ends in a value or in a `FormatError`: deep nesting,
-numbers of any length, duplicate keys, NaN and broken Unicode included.
+Reading any text gives a value or a `FormatError`, even for deep nesting, numbers of any
+length, duplicate keys, NaN and invalid Unicode.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ __all__ = [
     "write_json",
 ]
 
-Reader = Callable[[Any, str], Any]  # (value of JSON, where it is, for messages)
+Reader = Callable[[Any, str], Any]  # takes a JSON value and its position, for messages
 
-_LARGEST = 2**63 - 1  # bytes, ids and counts fit 64 bits with a sign
-_WORDS = Repr()  # shows a value in a message, shortened
+_LARGEST = 2**63 - 1  # bytes, ids and counts fit signed 64-bit integers
+_WORDS = Repr()  # shortens values in messages
 _WORDS.maxstring = _WORDS.maxother = _WORDS.maxlong = 80  # characters
 
 
@@ -46,15 +46,15 @@ class Key:
     """A key of an object."""
 
     read: Reader
-    field: str = ""  # the name under which it is kept; empty: the key itself
+    field: str = ""  # the name under which it is stored; empty for the key itself
     required: bool = True
-    default: Any = None  # what is kept where the key is not there
+    default: Any = None  # stored if the key is missing
 
 
 def read_document(
     text: str, kind: str, format_name: str, keys: Mapping[str, Key]
 ) -> dict[str, Any]:
-    """Read a document of a format into the fields of its keys."""
+    """Read a document of a format into fields."""
     document = read_json(text, kind)
     if not isinstance(document, dict) or "format" not in document:
         raise FormatError(f"not a {kind}: no 'format' key; expected {format_name!r}")
@@ -67,7 +67,7 @@ def read_document(
 
 
 def read_json(text: str | bytes, kind: str) -> Any:
-    """Read JSON, of whatever format; `kind` is what it should be, for messages."""
+    """Read JSON of any format; `kind` is the expected document, for messages."""
     try:
         if isinstance(text, bytes):
             text = text.decode()
@@ -82,7 +82,7 @@ def read_json(text: str | bytes, kind: str) -> Any:
         raise FormatError(f"not a {kind}: nested too deeply") from error
     except UnicodeDecodeError as error:
         raise FormatError(f"not a {kind}: not UTF-8 text: {error}") from error
-    except ValueError as error:  # Python reads no whole number of 4,301 digits
+    except ValueError as error:  # Python reads no integer of 4,301 or more digits
         raise FormatError(f"not a {kind}: a number has too many digits") from error
 
 
@@ -106,7 +106,7 @@ def _shown(value: Any) -> str:
 
 
 def read_object(value: Any, where: str, keys: Mapping[str, Key]) -> dict[str, Any]:
-    """Read an object whose keys are known into fields, in the order of `keys`."""
+    """Read an object of known keys into fields, in the order of `keys`."""
     if not isinstance(value, dict):
         raise FormatError(f"{where} should be an object, not {_shown(value)}")
     for name in value:
@@ -124,7 +124,7 @@ def read_object(value: Any, where: str, keys: Mapping[str, Key]) -> dict[str, An
 
 
 def read_text(value: Any, where: str) -> str:
-    """Read a string that can be printed and stored: no half of a surrogate pair."""
+    """Read a string that can be printed and stored, without lone surrogates."""
     if not isinstance(value, str):
         raise FormatError(f"{where} should be a string, not {_shown(value)}")
     try:
@@ -135,7 +135,7 @@ def read_text(value: Any, where: str) -> str:
 
 
 def read_count(value: Any, where: str) -> int:
-    """Read a size, an id or a count: from 0 to 2**63 - 1."""
+    """Read a size, an id or a count, from 0 to 2**63 - 1."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise FormatError(f"{where} should be a whole number >= 0, not {_shown(value)}")
     if value > _LARGEST:
@@ -144,7 +144,7 @@ def read_count(value: Any, where: str) -> int:
 
 
 def read_positive(value: Any, where: str) -> int:
-    """Read a count that is not 0."""
+    """Read a positive count."""
     count = read_count(value, where)
     if count == 0:
         raise FormatError(f"{where} should be positive")
@@ -152,7 +152,7 @@ def read_positive(value: Any, where: str) -> int:
 
 
 def read_seconds(value: Any, where: str) -> float:
-    """Read a time, or another quantity that is finite and not negative."""
+    """Read a time or another finite quantity that is not negative."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
         raise FormatError(f"{where} should be a number >= 0, not {_shown(value)}")
     try:
@@ -172,7 +172,7 @@ def read_flag(value: Any, where: str) -> bool:
 
 
 def read_list(read: Reader, *, item: str = "") -> Reader:
-    """Make the reader of a list into a tuple; `item` names an item: ``item 7``."""
+    """Return the reader of a list, as a tuple; `item` names items, as in ``item 7``."""
 
     def read_items(value: Any, where: str) -> tuple[Any, ...]:
         if not isinstance(value, list):
@@ -186,7 +186,7 @@ def read_list(read: Reader, *, item: str = "") -> Reader:
 
 
 def read_or_null(read: Reader) -> Reader:
-    """Make the reader of a value that may be null."""
+    """Return the reader of a value that may be null."""
     return lambda value, where: None if value is None else read(value, where)
 
 
@@ -200,20 +200,20 @@ _READERS: dict[str, Reader] = {
 
 
 def reader_of(annotation: Any) -> Reader:
-    """Return the reader of a field's values; "int | None" is a count or null."""
+    """Return the reader for a field's type, such as "int | None"."""
     kind, _, null = annotation.partition(" | ")
     return read_or_null(_READERS[kind]) if null else _READERS[kind]
 
 
 def read_as(kind: Callable[..., Any], keys: Mapping[str, Key]) -> Reader:
-    """Make the reader of an object into a value that its fields make."""
+    """Return the reader of an object, as a value made from its fields."""
     return lambda value, where: kind(**read_object(value, where, keys))
 
 
 def keys_of(
     kind: Any, *, without: Collection[str] = (), **readers: Reader
 ) -> dict[str, Key]:
-    """Return a key for each field of a dataclass; a default may be left out."""
+    """Return a key for each field of a dataclass; defaults make it optional."""
     return {
         item.name: Key(
             readers.get(item.name) or reader_of(item.type.removesuffix(" | None")),
@@ -227,7 +227,7 @@ def keys_of(
 
 
 def write_json(value: Any) -> str:
-    """Write a value as JSON on one line; FormatError if a number is not finite."""
+    """Return a value as JSON on one line; FormatError if a number is not finite."""
     try:
         return json.dumps(value, allow_nan=False)
     except ValueError as error:

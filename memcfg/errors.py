@@ -1,9 +1,9 @@
 """The exceptions and warnings of memcfg.
 
 Each class also derives from the built-in that a caller would catch anyway
-(`MemoryError`, `ValueError`, `FloatingPointError`, `ImportError`, `KeyError`), so
-code that knows nothing of memcfg still handles the failure. Warnings are no part of
-that tree: they derive from `UserWarning`.
+(`MemoryError`, `ValueError`, `FloatingPointError`, `ImportError`, `KeyError`), so that
+code written without memcfg in mind handles the failure. Warnings derive from
+`UserWarning` instead.
 """
 
 from __future__ import annotations
@@ -45,32 +45,33 @@ class MemcfgError(Exception):
 
 
 class ResourceExhaustedError(MemcfgError, MemoryError):
-    """A request for memory does not fit; nothing was allocated.
+    """A request for memory does not fit, and nothing was allocated.
 
     Parameters
     ----------
     message : str
-        What was being done, one sentence without the numbers below.
+        What was being done, as a sentence without the numbers below.
     requested_bytes : int, default 0
         The size of the request.
     rounded_bytes : int or None, default None
-        What the limit would have been charged for it; None is `requested_bytes`.
+        The bytes that would have counted against the limit; None for `requested_bytes`.
     in_use_bytes : int, default 0
         Bytes in use on the device when the request was made.
     reserved_bytes : int or None, default None
-        Bytes of memory that the device had reserved then; None is `in_use_bytes`.
+        Bytes of memory that the device had reserved then; None for `in_use_bytes`.
     limit_bytes : int or None, default None
-        The limit that was exceeded; None when it was none.
+        The limit that was exceeded; None if there was none.
     largest_free_bytes : int or None, default None
-        The largest request that would surely have succeeded.
+        The largest request that would have been sure to succeed.
     fragmentation : float, default 0.0
-        The share of the reserved, unused bytes outside of the largest free chunk.
+        The share of the unused reserved bytes that is outside of the largest free
+        chunk.
     device : str, default ""
         The name of the device.
     owners : mapping of str to int, optional
-        The largest holders of memory by tag, and their bytes.
+        The largest holders of memory by tag, with their bytes.
     hint : str, default ""
-        The next thing to try.
+        Advice on what to try next.
     """
 
     def __init__(
@@ -104,13 +105,13 @@ class ResourceExhaustedError(MemcfgError, MemoryError):
     _fields: ClassVar[tuple[str, ...]] = tuple(__init__.__kwdefaults__ or ())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by the arguments, which are keyword-only; the rest is state."""
+        """Pickle by the keyword-only arguments and the remaining state."""
         extra = {key: value for key, value in vars(self).items() if key != "message"}
         fields = {key: extra.pop(key) for key in self._fields}
         return partial(type(self), self.message, **fields), (), extra
 
     def _text(self) -> str:
-        """Say in lines what happened, by how much, who has memory, and what to try."""
+        """Return lines on what happened, by how much, who holds memory, and a hint."""
         parts = [self.message, *self._request(), *self._free_memory()]
         if self.owners:
             top = sorted(self.owners.items(), key=lambda item: -item[1])[:3]
@@ -123,7 +124,7 @@ class ResourceExhaustedError(MemcfgError, MemoryError):
         return "\n".join(parts)
 
     def _request(self) -> Iterator[str]:
-        """Say what met what; numbers that repeat another are left out."""
+        """Return the numbers in a sentence, without those that repeat another."""
         requested = f"Requested {_exact(self.requested_bytes)}"
         if self.rounded_bytes != self.requested_bytes:
             requested += f", rounded up to {self.rounded_bytes} B,"
@@ -149,35 +150,35 @@ class ResourceExhaustedError(MemcfgError, MemoryError):
 
 
 class InfeasiblePlanError(ResourceExhaustedError):
-    """No plan fits the limit; nothing was allocated.
+    """No plan fits the limit, and nothing was allocated.
 
     Parameters
     ----------
     message : str
         What was being planned.
     smallest_limit_bytes : int
-        The smallest limit for which the method that was asked has a plan.
+        The smallest limit for which the requested method has a plan.
     lower_bound_bytes : int
-        A bound below which no method of any kind can run the graph.
+        A bound below which no method can run the graph.
     is_smallest : bool, default True
-        Whether no smaller limit would do; else `smallest_limit_bytes` is the smallest
-        that was found so far.
+        Whether no smaller limit would suffice; if not, `smallest_limit_bytes` is the
+        smallest found so far.
     program : str, default ""
-        The name of the program that was refused, where several were planned.
+        The name of the program that does not fit, if several were planned.
     largest_batch : int or None, default None
-        The samples of the largest batch that fits the limit; 0: none does; None: it was
-        not searched, or the batch has one sample or a fixed size. If `unsearched` has
-        ``"larger batches"``, it fits, and perhaps a larger one does.
+        The size of the largest batch that fits the limit; 0 if none does; None if it
+        was not searched, or the batch has one sample or a fixed size. If `unsearched`
+        has ``"larger batches"``, a larger one may fit as well.
     accumulation : (int, int) or None, default None
         The `gradient_accumulation_steps` and the batch size that make the same update
-        within the limit, the largest batch of those; None: none does, or it was not
-        searched.
+        within the limit, with the largest such batch; None if there are none, or they
+        were not searched.
     limits_with : mapping of str to int, optional
-        Settings that need less, such as ``'spill_to="host"'``, and the smallest limit
-        in bytes with each.
+        Settings that need less, such as ``'spill_to="host"'``, with the smallest limit
+        in bytes for each.
     unsearched : sequence of str, optional
-        What was not searched to the end, because it would have taken too long or a
-        layer or policy raised an error for another batch or setting.
+        The searches that were not finished, because they would have taken too long, or
+        because a layer or policy raised an error for another batch or setting.
     **fields
         The attributes of `ResourceExhaustedError`.
     """
@@ -231,7 +232,7 @@ class InfeasiblePlanError(ResourceExhaustedError):
         return "\n".join(lines)
 
     def _ways_out(self) -> Iterator[str]:
-        """Say what else would do, and from where on."""
+        """Return advice on other settings and the limits that they need."""
         for setting, limit in self.limits_with.items():
             yield f"With {setting}: at least {_exact(limit)}."
         if self.largest_batch:
@@ -251,10 +252,10 @@ class InfeasiblePlanError(ResourceExhaustedError):
 
 
 class InvalidFreeError(MemcfgError, ValueError):
-    """What is freed is not allocated: a double free, foreign, or of another size.
+    """A free of memory that is not allocated, is foreign, or has another size.
 
-    Nothing has changed. It is a defect of the caller, and raised rather than ignored
-    because what follows such a free is silent damage elsewhere.
+    Nothing has changed. It is an error of the caller, and is not ignored, because such
+    a free would silently damage other data.
     """
 
 
@@ -267,41 +268,41 @@ class PlanError(MemcfgError, ValueError):
 
 
 class FormatError(MemcfgError, ValueError):
-    """A file or text is not in the format it should be in."""
+    """A file or text is not in the expected format."""
 
 
 class WeightsError(MemcfgError, ValueError):
-    """Weights do not belong to this model, or their file is damaged."""
+    """Weights do not belong to a model, or their file is damaged."""
 
 
 class NonFiniteLossError(MemcfgError, FloatingPointError):
-    """The loss is NaN or infinite; the step's update was not applied."""
+    """The loss is NaN or infinite, and the step's update was not applied."""
 
 
 class KernelError(MemcfgError, RuntimeError):
-    """A kernel could not be made or failed while it ran."""
+    """A kernel could not be made, or failed while it ran."""
 
 
 class MissingDependencyError(MemcfgError, ImportError):
-    """An optional library is needed and not installed."""
+    """An optional library is needed but not installed."""
 
 
 class WorkspaceError(MemcfgError, RuntimeError):
-    """A workspace was used against its rules; nothing has changed."""
+    """A workspace was used against its rules, and nothing has changed."""
 
 
 class WorkspaceLeakError(WorkspaceError):
-    """An array is used, or still held, after the scope that it lives in has closed."""
+    """An array is used, or still held, after its scope was closed."""
 
 
 class WorkspaceStaleError(WorkspaceError):
-    """An array is of an earlier cycle of its workspace than the one that runs."""
+    """An array is of an earlier cycle of its workspace than the current one."""
 
 
 class WorkspaceFullError(WorkspaceError, ResourceExhaustedError):
-    """A request does not fit a workspace with spill="fail"; nothing was allocated.
+    """A request does not fit a workspace with spill="fail", and nothing was allocated.
 
-    So it is, too, where a step of a model needs more of a workspace than that may have.
+    It is also raised if a step of a model needs more of a workspace than its limit.
 
     Its attributes are those of `ResourceExhaustedError`.
     """
@@ -311,7 +312,7 @@ class NoSuchWorkspaceError(WorkspaceError, KeyError):
     """No workspace of this name belongs to the calling thread."""
 
     def __str__(self) -> str:
-        """Write the message as it is; `KeyError` would put quotes around it."""
+        """Return the message as it is; `KeyError` would put quotes around it."""
         return Exception.__str__(self)
 
 
@@ -324,7 +325,7 @@ class WorkspaceWarning(UserWarning):
 
 
 class WorkspaceLeakWarning(WorkspaceWarning):
-    """Arrays outlive the scope that they were made in."""
+    """Arrays outlive the scope in which they were made."""
 
 
 class WorkspaceSpillWarning(WorkspaceWarning):
@@ -332,5 +333,5 @@ class WorkspaceSpillWarning(WorkspaceWarning):
 
 
 def _exact(nbytes: int) -> str:
-    """Write every byte: requests and limits often differ by a few."""
+    """Return a size with every byte, as requests and limits often differ by a few."""
     return format_bytes(nbytes, exact=True)

@@ -1,11 +1,12 @@
-"""A GPU's pool for PyTorch, CuPy and PyCUDA, which obey its limit then.
+"""Allocators on a GPU's pool for PyTorch, CuPy and PyCUDA, which obey its limit.
 
-What they free is used again on its stream at once. It goes back to the pool when the
-work that was queued before is done: with a later call of the allocator, or before the
-pool refuses a request, whoever asks, which waits for that work if it must. None of the
-libraries is imported before its function is called.
+Memory that they free is reused on its stream at once. It returns to the pool when the
+work that was queued before is done: in a later call of the allocator, or before the
+pool refuses any request, which waits for that work if necessary. A library is imported
+only when its function is called.
 
-Memory cannot be taken in a capture: CUDA graphs need the library's own allocator.
+Memory cannot be allocated during a capture: CUDA graphs need the library's own
+allocator.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["cupy_allocator", "pycuda_allocator", "torch_allocator"]
 
-_kinds: dict[ModuleType, type] = {}  # of memory, by PyCUDA's driver
+_kinds: dict[
+    ModuleType, type
+] = {}  # the driver's error for exhausted memory, in PyCUDA
 # By library.
 _allocators: WeakKeyDictionary[Device, dict[str, CudaAllocator]] = WeakKeyDictionary()
 
@@ -34,10 +37,11 @@ _allocators: WeakKeyDictionary[Device, dict[str, CudaAllocator]] = WeakKeyDictio
 def torch_allocator(device: str = "/GPU:0") -> Any:
     """Return an allocator for `torch.cuda.memory.change_current_allocator`.
 
-    PyTorch takes it only before it has used the GPU, and for the whole process. All
-    memory of its tensors is the device's pool's then. `torch.cuda.memory_allocated` and
-    the like raise with any such allocator: `memcfg.config.get_memory_info` counts.
-    `Tensor.record_stream` works as with PyTorch's own.
+    PyTorch accepts it only before it has used the GPU, and for the whole process. All
+    its tensors are then allocated from the device's pool. `torch.cuda.memory_allocated`
+    and similar functions raise an error with any such allocator; use
+    `memcfg.config.get_memory_info` instead. `Tensor.record_stream` works as with
+    PyTorch's own.
 
     Parameters
     ----------
@@ -47,16 +51,16 @@ def torch_allocator(device: str = "/GPU:0") -> Any:
     Returns
     -------
     torch.cuda.memory.CUDAPluggableAllocator
-        The allocator. Where the limit is reached, PyTorch raises a RuntimeError with
-        the pool's numbers.
+        The allocator. If the limit is reached, PyTorch raises a RuntimeError with the
+        pool's numbers.
 
     Raises
     ------
     MissingDependencyError
         If PyTorch is not installed, is a build without CUDA, or older than 2.0.
     ValueError
-        If no device, several, or none on a GPU match, or PyTorch has the pool of
-        another logical device of that GPU already.
+        If not exactly one device on a GPU matches, or PyTorch already uses the pool of
+        another logical device of that GPU.
 
     Examples
     --------
@@ -74,7 +78,9 @@ def torch_allocator(device: str = "/GPU:0") -> Any:
     kind = torch.cuda.memory.CUDAPluggableAllocator
     made = kind(engine.__file__, "memcfg_cuda_allocate", "memcfg_cuda_free")
     record_stream = _allocator(device, "PyTorch").install()
-    made.allocator().set_record_stream_fn(record_stream)  # no face of it is public
+    made.allocator().set_record_stream_fn(
+        record_stream
+    )  # PyTorch has no public function for it
     return made
 
 
@@ -107,11 +113,11 @@ def cupy_allocator(device: str = "/GPU:0") -> Callable[[int], Any]:
     """
     cuda = _library("cupy", "CuPy").cuda
     allocator = _allocator(device, "CuPy")
-    # A stream goes with its object, and another may get its handle. So it is kept while
-    # there are blocks that were taken on it, which CuPy's pools, too, free there, and
-    # until all that were freed are the pool's again.
+    # A stream ends with its object, and its handle may be reused. The object is
+    # therefore kept while blocks that were taken on it are in use, which CuPy's pools
+    # free on that stream as well, and until all freed blocks have returned to the pool.
     streams: dict[int, Any] = {}  # by address
-    behind: dict[int, Any] = {}  # by handle, of blocks that were freed
+    behind: dict[int, Any] = {}  # streams of freed blocks, by handle
 
     def take(nbytes: int, ordinal: int) -> int:
         _require_gpu(allocator, ordinal, "CuPy")
@@ -172,7 +178,7 @@ def pycuda_allocator(device: str = "/GPU:0") -> Callable[[int], Any]:
 
 
 class _PoolAllocation:
-    """Memory of a pool; queued work of the default stream may still use it."""
+    """Memory of a pool, which queued work of the default stream may still use."""
 
     def __init__(self, allocator: CudaAllocator, nbytes: int) -> None:
         super().__init__()
@@ -190,7 +196,7 @@ class _PoolAllocation:
 
     @property
     def gpudata(self) -> int:
-        """The address, for kernels of PyCUDA's that are given memory and no array."""
+        """The address, for PyCUDA's kernels that take memory instead of an array."""
         return self._address
 
     def free(self) -> None:
@@ -204,7 +210,7 @@ class _PoolAllocation:
 
 
 def _memory_of_pycuda(driver: ModuleType) -> Any:
-    """Return the class of memory that PyCUDA takes, which needs a class of its own."""
+    """Return the class of memory for PyCUDA, derived from a class of its own."""
     if driver not in _kinds:
         bases = (_PoolAllocation, driver.PointerHolderBase)
         _kinds[driver] = type("PoolAllocation", bases, {})

@@ -34,14 +34,14 @@ def assert_no_workspaces_open(
     Parameters
     ----------
     message : str, default "workspaces are open"
-        What the error begins with.
+        The beginning of the error's message.
     allow_scoped_out : bool, default False
         Whether they may be open inside of `scope_out`.
 
     Raises
     ------
     AssertionError
-        If one is; the message lists them.
+        If one is open; the message lists all of them.
     """
     if allow_scoped_out and current_workspace() is None:
         return
@@ -57,12 +57,12 @@ def assert_open(workspace: Workspace | str, message: str = "") -> None:
     workspace : Workspace or str
         The workspace, or its name in this thread.
     message : str, default ""
-        What the error begins with.
+        The beginning of the error's message.
 
     Raises
     ------
     AssertionError
-        If it is closed, or there is none of this name.
+        If it is closed, or no workspace has this name.
     """
     found = _found(workspace)
     if found is None or not found.is_open:
@@ -70,14 +70,14 @@ def assert_open(workspace: Workspace | str, message: str = "") -> None:
 
 
 def assert_current(workspace: Workspace | str | None, message: str = "") -> None:
-    """Assert that a workspace is the one that arrays are made in now.
+    """Assert that a workspace is the one that new arrays are made in.
 
     Parameters
     ----------
     workspace : Workspace, str or None
         The workspace, or its name in this thread; None asserts that there is none.
     message : str, default ""
-        What the error begins with.
+        The beginning of the error's message.
 
     Raises
     ------
@@ -92,19 +92,19 @@ def assert_current(workspace: Workspace | str | None, message: str = "") -> None
 
 
 def assert_valid(value: Any, message: str = "") -> None:
-    """Assert that the bytes of arrays are their own.
+    """Assert that no bytes of arrays have been reused for others.
 
     Parameters
     ----------
     value : numpy.ndarray, or tuple, list or dict of such, nested as they may be
-        The arrays. Other things in containers are passed by.
+        The arrays. Other objects in containers are ignored.
     message : str, default ""
-        What the error begins with.
+        The beginning of the error's message.
 
     Raises
     ------
     AssertionError
-        If one is of a cycle that has ended, in a workspace that uses its page again.
+        If an array is of a cycle that has ended, in a workspace that reuses its page.
     TypeError
         If it is neither an array nor a container.
     """
@@ -151,5 +151,5 @@ def _open_names() -> list[str]:
 
 
 def _here() -> list[Workspace]:
-    """List the workspaces of this thread without those of models."""
+    """List the workspaces of this thread, without those of models."""
     return [each for each in list_workspaces() if isinstance(each, Workspace)]

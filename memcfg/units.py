@@ -1,4 +1,4 @@
-"""Sizes in words and back: ``"64MiB"`` is 67,108,864 bytes, ``"50%"`` half of it."""
+"""Conversion of sizes from and to text: ``"64MiB"`` is 67,108,864 bytes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def align_up(nbytes: int, alignment: int = ALIGNMENT) -> int:
 
 
 def parse_bytes(size: int | str, *, total_bytes: int | None = None) -> int:
-    """Read a size: an int is bytes, a string carries its unit.
+    """Read a size: an int is in bytes, a string has a unit.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def parse_bytes(size: int | str, *, total_bytes: int | None = None) -> int:
         ``4096``, ``"4096B"``, ``"4MiB"``, ``"1.5 GiB"``, ``"2MB"``, and with a total
         ``"50%"``.
     total_bytes : int or None, default None
-        What a share is of; None refuses shares.
+        The total that a share refers to; None refuses shares.
 
     Returns
     -------
@@ -67,7 +67,7 @@ def parse_bytes(size: int | str, *, total_bytes: int | None = None) -> int:
         If `size` is neither an int nor a string.
     ValueError
         If the string has no number or no known unit, the size is negative, it is
-        not a whole number of bytes, or it is a share above 100 % or of nothing.
+        not a whole number of bytes, or it is a share above 100 % or without a total.
 
     Examples
     --------
@@ -124,16 +124,17 @@ def parse_share(size: str) -> Fraction | None:
 
 
 def warn_of_few_bytes(number: int, what: str, *, stacklevel: int = 2) -> None:
-    """Warn of a size without a unit that was probably meant in another one.
+    """Warn of a size without a unit that was probably meant in a larger unit.
 
     Parameters
     ----------
     number : int
         A size in bytes that was written without a unit.
     what : str
-        What it is the size of, as it was written: ``"memory_limit=512"``.
+        The setting as it was written: ``"memory_limit=512"``.
     stacklevel : int, default 2
-        Whose line the warning names, as `warnings.warn` counts from the caller.
+        The frame that the warning names, as in `warnings.warn`, counted from the
+        caller.
 
     Warns
     -----
@@ -166,14 +167,14 @@ def _parse_text(size: str) -> int:
 
 
 def format_bytes(nbytes: int, *, exact: bool = False) -> str:
-    """Write a size for people, in binary units.
+    """Return a size as text in binary units.
 
     Parameters
     ----------
     nbytes : int
         A size in bytes.
     exact : bool, default False
-        Whether to write every byte, with the rounded size beside it.
+        Whether to write every byte, followed by the rounded size.
 
     Returns
     -------
@@ -189,7 +190,7 @@ def format_bytes(nbytes: int, *, exact: bool = False) -> str:
     """
     size, unit = float(nbytes), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if round(abs(size), 2) < 1024:  # as it is written below
+        if round(abs(size), 2) < 1024:  # in the precision that is written below
             break
         size, unit = size / 1024, larger
     if unit == "B":

@@ -1,6 +1,6 @@
-"""The only door to the C++ core.
+"""The only interface to the C++ core.
 
-Owns the compiled modules and re-exports the engine's classes. Refuses policy.
+Owns the compiled modules and re-exports the engine's classes. It contains no policy.
 `memcfg._core.search` and `rows`, which need no engine, are imported by their full
 names.
 """

@@ -1,6 +1,6 @@
-"""A block that is out, as a value.
+"""A block in use, as a value.
 
-Owns the class that reports list; finds nothing out.
+Owns the class that reports list.
 """
 
 from __future__ import annotations
@@ -12,32 +12,32 @@ from memcfg.units import format_bytes
 
 __all__ = ["LiveBlock"]
 
-# A unit of time, its seconds, and the age from which on it is used: what would be
-# rounded up to one of the next unit is written so.
+# A unit of time, its seconds, and the age from which it is used: ages that would be
+# rounded up to one of the next unit are written in that unit.
 _AGES = (("d", 86400, 84600), ("h", 3600, 3570), ("m", 60, 59.5), ("s", 1, 9.95))
 
 
 @dataclass(frozen=True, slots=True)
 class LiveBlock:
-    """Memory that somebody holds. Printed, it is a line of at most 80 columns.
+    """A block of memory with its holder, printed as a line of at most 80 columns.
 
     Parameters
     ----------
     resource : str
-        The name of the resource that it is of, or what that is when it has no name.
+        The name of its resource, or the kind of the resource if it has no name.
     address : int
         The address of the first byte.
     nbytes : int
-        Bytes, as asked for.
+        The requested bytes.
     rounded_bytes : int
-        Bytes, rounded up to 64: what a limit counts.
+        The bytes rounded up to 64, as limits count them.
     tag : str
-        Who holds it.
+        The holder.
     seconds : float or None, default None
         Its age in seconds; None unless a tracking resource knows it.
     stack : tuple of tuple (str, int, str), default ()
         File, line and function of the calls that took it, the innermost first; empty
-        unless a tracking resource noted them.
+        unless a tracking resource recorded them.
     kind : str, default "block"
         ``"block"``, or ``"arena"``: all bytes of one arena.
     thread : int or None, default None
@@ -69,13 +69,13 @@ class LiveBlock:
 
 
 def _call(filename: str, line: int, function: str) -> str:
-    """Write a call so that its line shows, whatever its names."""
+    """Return a call as text of which the line number is always visible."""
     where = fit(f"{filename.rpartition('/')[2]}:{line}", 18, keep="end")
     return f"{where.rstrip()} {function.replace('.<locals>', '')}"
 
 
 def _age(seconds: float) -> str:
-    """Write an age in at most five columns."""
+    """Return an age in at most five columns."""
     for unit, length, minimum in _AGES:
         if seconds >= minimum:
             return f"{seconds / length:.0f} {unit}"

@@ -1,8 +1,8 @@
-"""What the environment says about the memory of the whole process.
+"""Limits from the environment on the memory of the whole process.
 
 Owns ``MEMCFG_MAX_BYTES`` and ``MEMCFG_MAX_RSS_BYTES``: how they are read, and when they
-begin to hold. Refuses devices: the variables about those are read by `memcfg.config`.
-A value that cannot be read or kept is an error which names its variable.
+take effect. The variables about devices are read by `memcfg.config`. A value that is
+invalid or cannot be kept raises an error that names its variable.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["HostLimits", "HostMemory", "host", "unreadable", "value_of", "with_u
 _TRACKED = "MEMCFG_MAX_BYTES"
 _RSS = "MEMCFG_MAX_RSS_BYTES"
 _FORM = "a size, such as '2GiB' or '50%'"
-_LARGEST = 2**63 - 1  # bytes; what a signed 64-bit size can hold
+_LARGEST = 2**63 - 1  # the largest signed 64-bit size in bytes
 
 
 class HostLimits(NamedTuple):
@@ -30,10 +30,10 @@ class HostLimits(NamedTuple):
     Attributes
     ----------
     tracked : int or None
-        The maximum of bytes in use in all pools together; None is no limit.
+        The most bytes in use in all pools together; None for no limit.
     rss : int or None
-        The maximum of bytes resident in the process when a pool takes memory; None is
-        no limit.
+        The most bytes resident in the process when a pool takes memory; None for no
+        limit.
     """
 
     tracked: int | None
@@ -41,21 +41,21 @@ class HostLimits(NamedTuple):
 
 
 class HostMemory:
-    """The process' limits: what code said, else what the environment says.
+    """The limits of the process, from code or else from the environment.
 
-    Invariant: the core's limits are not ours to put back unless `_touched`.
+    Invariant: the core's limits are only reset if `_touched`.
     """
 
     def __init__(self) -> None:
         self._lock = RLock()
-        self._applied = False  # whether the environment no longer counts
+        self._applied = False  # whether the environment is no longer consulted
         self._touched = False
 
     def apply(self) -> HostLimits:
-        """Apply the environment at first need, and return what holds now.
+        """Apply the environment on first use, and return the current limits.
 
-        FormatError for a variable that cannot be read, ResourceExhaustedError if more
-        is in use; the limits are unchanged then.
+        Raises FormatError for an invalid variable, and ResourceExhaustedError if more
+        is in use; the limits are then unchanged.
         """
         if not self._applied:
             with self._lock:
@@ -65,27 +65,27 @@ class HostMemory:
         return HostLimits(*get_host_limits())
 
     def replace(self, limits: HostLimits) -> None:
-        """Let code decide from now on; ResourceExhaustedError if more is in use."""
+        """Set limits from code; raise ResourceExhaustedError if more is in use."""
         with self._lock:
             self._hand_over(limits)
             self._applied = True
 
     def reset(self) -> None:
-        """Lift the limits that were set here; the environment counts again."""
+        """Remove the limits that were set here; the environment applies again."""
         with self._lock:
             if self._touched:
                 set_host_limits(None, None)
             self._applied = self._touched = False
 
     def renew_lock(self) -> None:
-        """In the child of a fork: no other thread lives that could release it."""
+        """Replace the lock in the child of a fork, where nobody can release it."""
         self._lock = RLock()
 
     def _set(self, limits: HostLimits) -> None:
         if limits == HostLimits(None, None):
             return
         before = get_host_limits()
-        variable = _RSS  # one by one, to know which fails
+        variable = _RSS  # one by one, to find the limit that fails
         try:
             self._hand_over(HostLimits(before[0], limits.rss))
             variable = _TRACKED
@@ -100,12 +100,12 @@ class HostMemory:
 
 
 def value_of(variable: str) -> str:
-    """Read a variable without spaces around it; one that is not set is empty."""
+    """Return a variable without surrounding spaces; empty if it is not set."""
     return os.environ.get(variable, "").strip()
 
 
 def with_unit(size: str, variable: str) -> str:
-    """Read a mere number as bytes, with a RuntimeWarning below 1 KiB."""
+    """Read a number without a unit as bytes; warn with a RuntimeWarning below 1 KiB."""
     size = size.strip()
     if not (size.isascii() and size.isdecimal()):
         return size
@@ -114,7 +114,7 @@ def with_unit(size: str, variable: str) -> str:
 
 
 def unreadable(variable: str, form: str, why: str = "") -> FormatError:
-    """Make the error for a variable that cannot be read, which names the form."""
+    """Return the error for an invalid variable, which names the valid forms."""
     return FormatError(
         f"cannot read {variable}={value_of(variable)!r}{f' ({why})' if why else ''}: "
         f"write {form}"

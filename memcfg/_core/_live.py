@@ -1,7 +1,7 @@
-"""What is alive in this process: every resource, every arena.
+"""The resources and arenas that are alive in this process.
 
-Owns the two lists that reports read when they are given no resource. Keeps nothing
-alive, needs no lock, and so may be read in any thread and after a fork.
+Owns the two lists that reports read by default. They keep nothing alive and need no
+lock, so they may be read in any thread and after a fork.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ T = TypeVar("T")
 
 
 class Living(Generic[T]):
-    """Weak references, the oldest first; a copy is of one moment: dicts are atomic."""
+    """Weak references, the oldest first; copying the dict is atomic."""
 
     def __init__(self) -> None:
         self._references: dict[int, KeyedRef[int, T]] = {}
         self._numbers = count()
-        remove = self._references.pop  # bound here: the module may be gone by then
+        remove = self._references.pop  # bound here, as the module may already be gone
         self._drop = lambda reference: remove(reference.key, None)
 
     def add(self, thing: T) -> None:
-        """Note something that has just been made."""
+        """Add an object that has just been made."""
         number = next(self._numbers)
         self._references[number] = KeyedRef(thing, self._drop, number)
 
     def alive(self) -> list[T]:
-        """List what is alive."""
+        """List the objects that are alive."""
         held = (reference() for reference in list(self._references.values()))
         return [thing for thing in held if thing is not None]
 

@@ -1,6 +1,6 @@
-"""How much memory this process may have of its machine.
+"""The memory of this machine that the process may use.
 
-Owns what is read from the operating system about it. Keeps nothing.
+Owns the reading of these numbers from the operating system, without caching.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ __all__ = ["machine_bytes"]
 
 
 def machine_bytes() -> int:
-    """Count the machine's memory, or what its control group allows if that is less."""
+    """Return the machine's memory, or its control group's limit if that is less."""
     physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return min([physical, *group_limits()])
 
 
 def group_limits() -> Iterator[int]:
-    """Yield the bytes of the process' control groups and all around: cgroups(7)."""
+    """Yield the limits of the process's control group and its parents: cgroups(7)."""
     for folder, file in _groups():
         for each in (folder, *folder.parents):
             try:

@@ -1,7 +1,7 @@
-"""How the threads of the kernels wait for each other.
+"""The waiting of kernel threads for each other.
 
-Owns one setting of GNU OpenMP, which it reads from the environment once, when the
-library is loaded.
+Owns one setting of GNU OpenMP, which the library reads from the environment once, when
+it is loaded.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ __all__ = ["short_spin"]
 
 _SPIN = "GOMP_SPINCOUNT"
 _CHOSEN_BY_USER = (_SPIN, "OMP_WAIT_POLICY")
-_TURNS = "10000"  # 30 to 500 us, by the processor; the default is 30 times that
+_TURNS = "10000"  # takes 30 to 500 us, by processor; the default is 30 times as long
 
 
 @contextmanager
 def short_spin() -> Iterator[None]:
-    """Load OpenMP in this context, and its threads sleep after a short spin.
+    """Make OpenMP's threads sleep after a short spin if it is loaded in this context.
 
-    By default they spin for milliseconds. A step has dozens of short parallel
-    loops; when another process holds a core, each would wait that long. Measured on
-    two cores, a training step of 12 ms took up to 1.4 s so. A user's own choice is
-    left alone, and the environment is as before afterwards.
+    By default they spin for milliseconds. A step has dozens of short parallel loops,
+    each of which would wait that long if another process occupies a core: on two cores,
+    a training step of 12 ms took up to 1.4 s. A user's own setting is respected, and
+    the environment is restored.
     """
     if any(name in os.environ for name in _CHOSEN_BY_USER):
         yield

@@ -1,6 +1,6 @@
-"""The numbers of resources, as values.
+"""The statistics of resources, as values.
 
-Owns the classes that `engine` fills in; computes nothing.
+Owns the classes that `engine` fills in.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ __all__ = ["PoolStats", "RegionStats"]
 
 @dataclass(frozen=True, slots=True)
 class PoolStats:
-    """What a resource holds, in bytes; a pool's numbers are all of one moment.
+    """What a resource holds, in bytes; the numbers of a pool are of one moment.
 
     ``requested_bytes <= current_bytes <= peak_bytes``, ``current_bytes <=
     limit_bytes``, and a pool's ``reserved_bytes`` exceeds its limit by a page at most.
@@ -20,11 +20,11 @@ class PoolStats:
     Parameters
     ----------
     current_bytes : int
-        Bytes in use, each request rounded up to 64: what the limit is on.
+        Bytes in use, each request rounded up to 64; the limit applies to these.
     peak_bytes : int
         The highest `current_bytes` since the last `reset_peak`.
     requested_bytes : int
-        Bytes in use as they were asked for, not rounded.
+        Requested bytes in use, not rounded.
     reserved_bytes : int
         Bytes of memory taken from the system or the resource below.
     peak_reserved_bytes : int
@@ -32,18 +32,17 @@ class PoolStats:
     address_bytes : int
         Bytes of addresses taken; they cost no memory.
     largest_free_bytes : int or None
-        The largest request that is sure to succeed now; None where nothing bounds
-        it.
+        The largest request that is sure to succeed now; None if it is unbounded.
     allocation_count : int
-        Allocations since the resource was made, growths of arenas included.
+        Allocations since the resource was made, including growths of arenas.
     deallocation_count : int
-        Blocks given back since then.
+        Blocks freed since then.
     metadata_bytes : int
-        Bytes of the resource's own metadata; they are in none of the other numbers.
+        Bytes of the resource's own metadata, which the other numbers do not include.
     limit_bytes : int or None
-        The limit; None when there is none.
+        The limit; None if there is none.
     fragmentation : float
-        The share of the reserved bytes in no block that is not in the largest free
+        The share of the unused reserved bytes that is outside of the largest free
         chunk, from 0 (one chunk, or none) to 1.
     """
 
@@ -63,23 +62,23 @@ class PoolStats:
 
 @dataclass(frozen=True, slots=True)
 class RegionStats:
-    """What went through a region of a program, or under a tag.
+    """Counts of the allocations in a region of a program, or under a tag.
 
     Parameters
     ----------
     current_bytes : int
-        Bytes taken and not given back, each block rounded up to 64. Below zero where
-        a region gave back more than it took.
+        Bytes allocated and not freed, each block rounded up to 64. Negative if a region
+        freed more than it allocated.
     peak_bytes : int
         The highest `current_bytes`, at least 0.
     total_bytes : int
-        All bytes taken.
+        All bytes allocated.
     current_count : int
-        Blocks taken and not given back.
+        Blocks allocated and not freed.
     peak_count : int
         The highest `current_count`, at least 0.
     total_count : int
-        All blocks taken.
+        All blocks allocated.
     """
 
     current_bytes: int
