@@ -18,19 +18,16 @@ from rich.cells import cell_len
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-WIDTH, _LEAST = (
-    80,
-    50,
-)  # columns that fit every table, and the fewest that a table needs
+# columns that fit every table, and the fewest that a table needs
+WIDTH, _LEAST = 80, 50
 # Each is replaced by one character of one column.
 _ASCII = str.maketrans("─━│┃…█×µ", "--||~#xu")
 
 
 def width() -> int:
     """Return the number of columns, from COLUMNS or the terminal, at most 80."""
-    with suppress(
-        AttributeError, ValueError
-    ):  # there is no standard output, or it is closed
+    # standard output is missing or closed
+    with suppress(AttributeError, ValueError):
         if "COLUMNS" in os.environ or sys.stdout.isatty():
             return max(min(shutil.get_terminal_size().columns, WIDTH), _LEAST)
     return WIDTH

@@ -59,9 +59,8 @@ def read_arrays(
             with zipfile.ZipFile(file) as archive:
                 return _read(archive, os.fstat(file.fileno()).st_size, names)
         except OSError as error:
-            if (
-                error.errno != errno.EINVAL
-            ):  # raised for an offset before the file's first byte
+            # raised for an offset before the file's first byte
+            if error.errno != errno.EINVAL:
                 raise
             raise FormatError(f"{path} is not a {what}: {error}") from None
         except (

@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["cupy_allocator", "pycuda_allocator", "torch_allocator"]
 
-_kinds: dict[
-    ModuleType, type
-] = {}  # the driver's error for exhausted memory, in PyCUDA
+_kinds: dict[ModuleType, type] = {}  # classes of memory, by PyCUDA's driver
 # By library.
 _allocators: WeakKeyDictionary[Device, dict[str, CudaAllocator]] = WeakKeyDictionary()
 
@@ -78,9 +76,8 @@ def torch_allocator(device: str = "/GPU:0") -> Any:
     kind = torch.cuda.memory.CUDAPluggableAllocator
     made = kind(engine.__file__, "memcfg_cuda_allocate", "memcfg_cuda_free")
     record_stream = _allocator(device, "PyTorch").install()
-    made.allocator().set_record_stream_fn(
-        record_stream
-    )  # PyTorch has no public function for it
+    # PyTorch has no public function for it
+    made.allocator().set_record_stream_fn(record_stream)
     return made
 
 
