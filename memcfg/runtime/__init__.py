@@ -1,9 +1,10 @@
-"""Where a plan meets memory: programs compiled once, run many times.
+"""Execution of plans in memory: programs compiled once and run many times.
 
 Owns the arena of a model, the programs that share it, and the measured memory report.
-A program is compiled from a plan and a placement: a policy places everything in the
-arena, a workspace mode in buffers beside it. Refuses layers and planning decisions: a
-graph and a policy come in, and what the policy says is what runs.
+A program is compiled from a plan and a placement: a policy places every tensor in the
+arena, a workspace mode also in separate buffers. It knows no layers and makes no
+planning decisions: it takes a graph and a policy and runs the plan that the policy
+returns.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Plans of one program by a policy that learns from each of them.
+"""Successive plans of one program by a policy that learns from measured steps.
 
-Peng et al., "Capuchin", ASPLOS 2020: a first step that is measured, plans by that, and
-feedback where ops waited for copies.
+The method of Peng et al., "Capuchin", ASPLOS 2020: measure a first step, plan from the
+measurement, and start swap-ins earlier if ops waited for them.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ if TYPE_CHECKING:
     from memcfg.runtime._budget import Budget
     from memcfg.runtime._program import Program
 
-_ROUNDS = 20  # of plans, or of feedback, each 5 percent of a copy's seconds
-_MARGIN = 0.02  # of the time: less is within the noise of measured seconds
+_ROUNDS = 20  # plans and feedback rounds; one of these shifts by 5 % of a copy's time
+_MARGIN = 0.02  # relative; smaller differences are measurement noise
 
 
 class _Found(NamedTuple):
-    """What is to run next."""
+    """The plan to run next and the policy that made it."""
 
     policy: Policy
     plan: planning.Plan
-    rounds: int  # that there have been by then
+    rounds: int  # rounds used up to and including this plan
 
 
 class Adaptation(Trial):
-    """Specs of a program, of which each is run for some steps and makes the next.
+    """Trial in which the measured steps of each plan determine the next plan.
 
     Parameters
     ----------
     program : Program
-        What has run, of a policy that learns.
+        The program whose steps were measured; its policy learns from steps.
     took : mapping
-        The seconds of ops, as of `Kernels`.
+        Measured seconds, keyed as in `Kernels`.
     """
 
     def __init__(self, program: Program, took: Mapping[object, float]) -> None:
@@ -58,13 +58,13 @@ class Adaptation(Trial):
     def learn(
         self, program: Program, took: Mapping[object, float], budget: Budget
     ) -> None:
-        """Find what is to run next, if anything, by the steps of the running program.
+        """Determine the next plan, if any, from the steps of the running program.
 
-        The policy plans again where that takes less time by the seconds that were
-        measured, else copies back start earlier that ops waited for. Nothing is to run
-        once none was waited for, steps got slower, or all plans have run.
+        The policy plans again from the measured seconds; the new plan is used if it is
+        predicted to be faster. Otherwise swap-ins for which ops waited start earlier.
+        The trial ends when no op waited, steps became slower, or no new plan is found.
         """
-        if self._left:  # it was found, and interrupted
+        if self._left:  # found before, but an interrupt came before it ran
             return
         for tier, rate in program.rates().items():
             self._rates[tier] = max(rate, self._rates.get(tier, 0.0))
@@ -78,7 +78,7 @@ class Adaptation(Trial):
             found = self._planned_again(stays, limit)
             if found is None and not self.running.passive:
                 found = self._fed_back(program, stays, limit)
-        except InfeasiblePlanError:  # the limit is lower by now
+        except InfeasiblePlanError:  # the limit has been lowered since
             return
         if found is not None:
             spec = replanned(stays, found.plan, budget)
@@ -86,7 +86,11 @@ class Adaptation(Trial):
             self._left.append(spec)
 
     def _planned_again(self, stays: ProgramSpec, limit: int | None) -> _Found | None:
-        """Plan by what was measured, unless that gains nothing over a guided plan."""
+        """Plan from the measured seconds.
+
+        Return None if the plan has run already, or does not improve on a guided plan by
+        at least `_MARGIN`.
+        """
         plan = self._policy(stays.graph, limit)
         most = (1 - _MARGIN) * stays.plan.elapsed_seconds
         if self._has_run(plan):
@@ -98,10 +102,15 @@ class Adaptation(Trial):
     def _fed_back(
         self, program: Program, stays: ProgramSpec, limit: int | None
     ) -> _Found | None:
-        """Start copies back earlier that ops waited for, until the plan is another."""
+        """Start swap-ins for which ops waited earlier until the plan changes.
+
+        One round may move a swap-in by less than the time of one op and so leave the
+        plan as it is; the number of rounds between two plans doubles for that reason.
+        """
         policy, rounds, more = self._policy, self._rounds, 1
         happened = program.happened()
-        graph = _with_rates(stays.graph, program.rates())  # of copies beside ops
+        # rates measured while ops ran
+        graph = _with_rates(stays.graph, program.rates())
         while rounds < _ROUNDS:
             before, ends = policy, min(rounds + more, _ROUNDS)
             for _ in range(rounds, ends):
@@ -113,11 +122,11 @@ class Adaptation(Trial):
             plan = policy(stays.graph, limit)
             if not self._has_run(plan):
                 return _Found(policy, plan, ends)
-            rounds, more = ends, 2 * more  # an op takes longer than what was added
+            rounds, more = ends, 2 * more  # the shift was shorter than an op
         return None
 
     def _costed(self, spec: ProgramSpec, took: Mapping[object, float]) -> ProgramSpec:
-        """Return a spec that goes by what was measured."""
+        """Return a spec with the measured seconds and rates in its graph and plan."""
         kernels = spec.kernels.with_seconds(took)
         graph = _with_rates(kernels.annotate(spec.graph), self._rates)
         plan = planning.recosted(graph, spec.plan)
@@ -132,7 +141,7 @@ class Adaptation(Trial):
 
 
 def _with_rates(graph: Graph, rates: Mapping[str, float]) -> Graph:
-    """Return a graph whose tiers copy as many bytes a second as was measured."""
+    """Return a graph whose tiers have the measured bytes per second."""
     tiers = (
         replace(tier, bytes_per_second=rates.get(tier.name, tier.bytes_per_second))
         for tier in graph.tiers

@@ -1,6 +1,6 @@
-"""What a device leaves to one model.
+"""The memory that a device leaves to one model.
 
-Owns the budget and the refusal when something does not fit it. Takes no memory.
+Owns the budget and the error raised when something exceeds it. Takes no memory.
 """
 
 from __future__ import annotations
@@ -33,7 +33,12 @@ _UNPLANNED_HINT = (
 
 @dataclass(frozen=True)
 class Budget:
-    """What a device leaves to one model: its limit less what others hold."""
+    """Memory budget of one model: the device's limit minus the bytes of others.
+
+    `elsewhere` are the bytes that others hold, `promised` those reserved for them, and
+    `aside` those of the model's own buffers outside of the arena. `margin` covers page
+    fragmentation of these buffers.
+    """
 
     device: Device
     owner: str
@@ -41,15 +46,17 @@ class Budget:
     promised: int = 0
     aside: int = 0
     margin: int = 0
-    times: str = "nominal"  # of ops, as policies are given them
-    took: Mapping[object, float] = field(default_factory=dict)  # as of `Kernels`
-    lowest: bool = False  # whether all is refused, to be told the smallest limit
+    times: str = "nominal"  # source of the op times that policies receive
+    # measured seconds, keyed as in `Kernels`
+    took: Mapping[object, float] = field(default_factory=dict)
+    lowest: bool = False  # refuse every plan, to learn the smallest limit
 
     @property
     def nbytes(self) -> int | None:
-        """Bytes that the model's arena may take, at least 1; None without a limit.
+        """The bytes available to the model's arena, at least 1; None without a limit.
 
-        Policies want a positive limit, and no model fits one byte.
+        The minimum is 1 because policies require a positive limit. No model fits in one
+        byte.
         """
         limit = self.device.pool.limit
         if self.lowest:
@@ -64,11 +71,14 @@ class Budget:
         return self.elsewhere + self.promised
 
     def beside(self, needed: int, enough: int) -> Budget:
-        """Return the same budget with bytes put aside."""
+        """Return a budget that sets bytes aside for buffers outside of the arena.
+
+        `needed` is their total size, `enough` the total with page fragmentation.
+        """
         return replace(self, aside=needed, margin=enough - needed)
 
     def refusal(self, program: str, error: InfeasiblePlanError) -> InfeasiblePlanError:
-        """Say the same of the device's limit, others' bytes included."""
+        """Restate an error in terms of the device's limit, including others' bytes."""
         return self._refusal(
             program,
             error.smallest_limit_bytes,
@@ -78,13 +88,13 @@ class Budget:
         )
 
     def check(self, program: str, arena: int, bound: int) -> None:
-        """Refuse a program that is not planned if an arena and `aside` do not fit."""
+        """Raise if the arena of an unplanned program does not fit next to `aside`."""
         left = self.nbytes
         if left is not None and arena > left:
             raise self._refusal(program, arena, bound, _UNPLANNED_HINT)
 
     def check_workspace(self, program: str, buffer: Buffer) -> None:
-        """Refuse a program that needs more of a workspace than that has."""
+        """Raise if a program needs more bytes of a workspace than its limit."""
         limit = buffer.limit_bytes
         if limit is None or buffer.nbytes <= limit:
             return
@@ -112,7 +122,8 @@ class Budget:
         pool = self.device.pool
         own = pool.stats().current_bytes - self.elsewhere
         others = Counter(pool.owners())
-        others[model_tag(self.owner)] -= own  # a copy of the model has the same name
+        # another copy of the model may share the name
+        others[model_tag(self.owner)] -= own
         limit = pool.limit
         left = None if limit is None else max(limit - self._others, 0)
         beside = ""
@@ -139,10 +150,10 @@ class Budget:
 
 
 def ends_of_pages(error: ResourceExhaustedError) -> int:
-    """Return what is lost to the ends of pages, if that is why there is no arena.
+    """Return the bytes lost to page fragmentation if they caused the failure, else 0.
 
-    A budget counts bytes, and others' blocks have whole pages: a plan that takes its
-    budget to the last byte can be too large by those.
+    A budget counts bytes, but the blocks of others occupy whole pages. So a plan that
+    uses its budget to the last byte can exceed the limit by that difference.
     """
     free = error.largest_free_bytes
     if isinstance(error, InfeasiblePlanError) or free is None:

@@ -1,11 +1,11 @@
-"""Inputs that are read where they lie instead of being copied into the arena.
+"""Inputs that a program reads in place instead of copying them into the arena.
 
-Owns which arrays can stand for an input, and which operands of a compiled program read
-an input's bytes. Refuses to change them: an operand that is written is never sent
-elsewhere, but for the output of a copy in place, which writes nothing.
+Determines which inputs can be bound to a caller's array and which operands of a
+compiled program read an input's bytes. A written operand is never redirected, except
+for the output of an in-place copy, which writes nothing.
 
-The input's own bytes stay reserved, so a peak is the same with and without: what is
-saved is the copy.
+The input's own bytes stay reserved, so the peak is the same with and without binding;
+only the copy is saved.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Readers"]
 
-_COPIES = frozenset({"flatten", "reshape"})  # ops whose output has the input's bytes
+# ops whose output equals the input byte for byte
+_COPIES = frozenset({"flatten", "reshape"})
 
 
 class Readers:
-    """The operands of a program that stand for the bytes of its inputs.
+    """The operands of a program that refer to the bytes of its inputs.
 
-    Follows instructions in order. An output that a copying op leaves in the input's own
-    place has the input's bytes too, until an op makes it anew.
+    Instructions are visited in order. The output of a copying op that shares the
+    input's place also refers to the input's bytes, until an op computes it again.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -47,7 +48,7 @@ class Readers:
         *,
         native: bool,
     ) -> None:
-        """Follow an instruction; a copy in place writes nothing if it is native."""
+        """Visit an instruction; a native in-place copy writes nothing."""
         copied = self._copied(op, places)
         movable = native or copied is None
         for position, tensor in enumerate(op.inputs):
@@ -57,16 +58,16 @@ class Readers:
             if copied is not None:
                 self._input_of[tensor] = copied
                 self._note(copied, (number, position), movable)
-                if tensor in self._graph.keep:  # it is fetched from there
+                if tensor in self._graph.keep:  # fetched from its planned place
                     self._fixed.add(copied)
 
     def fix(self, tensor: int) -> None:
-        """Note that a tensor's bytes are copied from where the plan has them."""
+        """Record that a tensor is copied from its planned place: it cannot be bound."""
         if tensor in self._input_of:
             self._fixed.add(self._input_of[tensor])
 
     def movable(self) -> Iterator[tuple[int, list[tuple[int, int]]]]:
-        """Yield the inputs that may lie elsewhere."""
+        """Yield the inputs that can be bound elsewhere, with their operands."""
         for tensor, operands in self._operands.items():
             if operands and tensor not in self._fixed:
                 yield tensor, operands
@@ -80,7 +81,7 @@ class Readers:
                 self._fixed.add(tensor)
 
     def _copied(self, op: Op, places: Mapping[int, tuple[int, int]]) -> int | None:
-        """Return the input whose bytes an op leaves where they are."""
+        """Return the input that an op copies onto itself, or None."""
         if op.type not in _COPIES or places[op.inputs[0]] != places[op.outputs[0]]:
             return None
         return self._input_of.get(op.inputs[0])

@@ -1,7 +1,7 @@
-"""What a device makes of a graph's ops.
+"""Kernels of a graph's ops on a device.
 
-Owns the step from ops to kernels: scratch sizes go into the graph before it is
-planned, addresses into the kernels after.
+Owns the mapping from ops to kernels: scratch sizes enter the graph before planning,
+addresses enter the kernels afterwards.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Copied", "Kernels"]
 
 
 class Copied(NamedTuple):
-    """The key of the seconds that a byte takes to a tier, or back, if that is more."""
+    """Key of the seconds per byte copied to or from a tier, whichever is slower."""
 
     tier: str
 
@@ -34,11 +34,12 @@ _NOTHING: Mapping[object, float] = MappingProxyType({})
 class Kernels:
     """The kernels of a graph's ops, not yet bound to addresses.
 
-    Those of each op's default algorithm are made at once, others when they are named.
-    With `times` "measured" each algorithm runs on the device, where it has not yet, and
-    graphs are given its seconds; RuntimeError on a simulated device. Lanes copy to the
-    tiers that plans swap to, likewise. What ops `took` in steps, by their `key`, and
-    bytes, by `Copied`, counts more.
+    The kernel of each op's default algorithm is created immediately, others on demand.
+    With ``times="measured"``, each algorithm not yet measured runs on the device,
+    copies to the tiers used for swapping are measured likewise, and annotated graphs
+    contain these seconds. Raises RuntimeError on a simulated device. `took` holds
+    seconds measured in steps, per op by its `key` and per byte by `Copied`; they take
+    precedence.
     """
 
     def __init__(
@@ -76,11 +77,11 @@ class Kernels:
         for index in range(len(graph.ops)):
             self.get(index)
         self._rows = [self._list(index, measured) for index in range(len(graph.ops))]
-        # By how much this device is slower than the nominal one.
+        # Ratio of this device's op times to the nominal ones.
         self._factor = self._slowness(graph) if measured else 1.0
 
     def get(self, op: int, algorithm: str | None = None) -> UnboundKernel:
-        """Return the kernel of an op; KernelError if there is no such algorithm."""
+        """Return the kernel of an op; raise KernelError for an unknown algorithm."""
         if op in self._packings:
             kernel = self._packings[op].kernel
             if algorithm not in (None, kernel.algorithm):
@@ -92,26 +93,26 @@ class Kernels:
         return self._made[key]
 
     def packing(self, op: int) -> Packing | None:
-        """Say how an op would read an input packed; None where that gains nothing."""
+        """Return how an op would read a packed input, or None if that gains nothing."""
         return self._table.packing(*self._specs[op])
 
     def signature(self, op: int) -> object:
-        """Return what an op's kernels depend on: those of equal ops pack alike."""
+        """Return a key of all that an op's kernels and packing depend on."""
         op_type, attributes, inputs, outputs = self._specs[op]
         return op_type, repr(sorted(attributes.items())), inputs, outputs
 
     def key(self, op: int) -> object:
-        """Return what an op's seconds depend on, with its default algorithm."""
+        """Return a key of all that the seconds of the default algorithm depend on."""
         return self.signature(op), op in self._packings
 
     def with_seconds(self, took: Mapping[object, float]) -> Kernels:
-        """Return the same kernels, with seconds that ops took in steps."""
+        """Return a copy with seconds that ops took in steps."""
         made = copy(self)
         made._took = took
         return made
 
     def with_packed(self, packings: Mapping[int, Packing]) -> Kernels:
-        """Return the same kernels, where these ops read an input packed."""
+        """Return a copy in which the given ops read a packed input."""
         made = copy(self)
         made._packings = packings
         return made
@@ -122,7 +123,7 @@ class Kernels:
         return replace(graph, ops=ops, times=self._times, tiers=self._known_tiers())
 
     def _known_tiers(self) -> tuple[Tier, ...]:
-        """Return the tiers, as fast as is known by now."""
+        """Return the tiers with the best known rates."""
         if self._times != "measured":
             return self._tiers
         return tuple(map(self._known_tier, self._tiers))
@@ -135,12 +136,12 @@ class Kernels:
         return tier
 
     def _list(self, op: int, measured: bool) -> list[tuple[str, int, float]]:
-        """List name, scratch and seconds of an op's algorithms; 0: not known."""
+        """List name, scratch bytes and seconds of an op's algorithms; 0 is unknown."""
         list_ = self._table.measure if measured else self._table.algorithms
         return list_(*self._specs[op])
 
     def _slowness(self, graph: Graph) -> float:
-        """Compare the measured seconds with the nominal ones of the same ops."""
+        """Return the ratio of measured to nominal seconds over the measured ops."""
         pairs = [
             (row[0][2], op.seconds)
             for row, op in zip(self._rows, graph.ops, strict=True)
@@ -157,7 +158,7 @@ class Kernels:
             scale = seconds / alone if alone else 1.0
             (name, size, _), *others = rows
             others = [(other, most, scale * taken) for other, most, taken in others]
-            # Of an algorithm that is not measured it is not known to be faster.
+            # An unmeasured algorithm is assumed to be as slow as the slowest one.
             slowest = max([seconds, *(taken for *_, taken in others)])
             op = replace(op, seconds=seconds)
             rows = [
@@ -176,12 +177,12 @@ class Kernels:
 
 
 def _tiers(device: Device) -> tuple[Tier, ...]:
-    """Return what a device has of tiers; nominal bandwidths where none is stated."""
+    """Return the tiers of a device, with nominal bandwidths where none is stated."""
     spill = device.spill
     result = []
     for name in device.tiers:
         place = spill.at(name)
-        nominal = NOMINAL_COPY.get(name, NOMINAL_COPY["file"])  # one of several
+        nominal = NOMINAL_COPY.get(name, NOMINAL_COPY["file"])  # one of several files
         rate = place.bandwidth or nominal
         stated = bool(spill.places)
         result.append(Tier(name, rate, place.limit_bytes, is_stated=stated))
@@ -189,7 +190,7 @@ def _tiers(device: Device) -> tuple[Tier, ...]:
 
 
 def _copy_rates(device: Device) -> dict[str, float]:
-    """Measure the tiers that plans swap to: those stated, or the first; 0: unknown."""
+    """Measure the copy rates of the stated tiers, or of the first; 0 is unknown."""
     names = [place.tier for place in device.spill.places] or [*device.tiers][:1]
     return {name: device.copy_rate(name) for name in names}
 

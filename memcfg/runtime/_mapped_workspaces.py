@@ -1,4 +1,4 @@
-"""The mapped files of a model's workspaces: open while a loaded program names them."""
+"""The mapped files of a model's workspaces, open while a loaded program uses them."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ __all__ = ["MappedWorkspaces"]
 
 
 class MappedWorkspaces:
-    """Files by workspace; programs of one model that name one share its file."""
+    """Mapping of workspaces to files, which the programs of a model share."""
 
     def __init__(self) -> None:
         self._files: dict[Buffer, MappedFile] = {}
 
     def get(self, buffer: Buffer) -> MappedFile:
-        """Return the file of a workspace, opened if need be.
+        """Return the file of a workspace, opening it if necessary.
 
-        Raises OSError, or WorkspaceConfigError if the file is longer than it may be.
+        Raises OSError if the file cannot be used, or WorkspaceConfigError if its length
+        contradicts the workspace.
         """
         result = self._files.get(buffer)
         if result is not None and not result.closed:
@@ -51,7 +52,7 @@ class MappedWorkspaces:
         return made
 
     def keep(self, buffers: Iterable[Buffer]) -> None:
-        """Let go of all files but these; one closes after the arrays that use it."""
+        """Drop all files except these; a file closes when no array uses it."""
         wanted = set(buffers)
         for buffer in [each for each in self._files if each not in wanted]:
             del self._files[buffer]

@@ -1,7 +1,7 @@
-"""Weights that kernels read packed: which ones, and the graph that has them.
+"""Choice of the weights that kernels read packed, and the graph that contains them.
 
-Owns the tensors that packed weights are, and how many of them a budget has. Refuses to
-take memory and to pack: a program does, when the weights have changed.
+Owns the tensors of packed weights and the decision how many fit a budget. It takes no
+memory and packs nothing: a program packs them when the weights have changed.
 
 See docs/decisions/0026-packed-weights-are-tensors.md.
 """
@@ -30,7 +30,7 @@ _MOVES = (planning.SwapOut, planning.SwapIn, planning.Encode, planning.Decode)
 
 
 class PackedWeight(NamedTuple):
-    """Weights that one is packed from, its packed bytes, by tensors, and what packs."""
+    """The tensors that a packed weight is made from, its own tensor, and its kernel."""
 
     weights: tuple[int, ...]
     packed: int
@@ -39,7 +39,7 @@ class PackedWeight(NamedTuple):
 
 @dataclass(frozen=True)
 class Packed:
-    """A graph whose ops read packed weights, and what comes of it."""
+    """A graph whose ops read packed weights, with its kernels and plan."""
 
     graph: Graph  # with the kernels' scratch
     kernels: Kernels
@@ -53,11 +53,13 @@ def plan_packed(
     policy: Callable[[Graph], planning.Plan],
     limit: int | None,
 ) -> Packed:
-    """Plan a graph with the weights packed that the budget has bytes for.
+    """Plan a graph with as many packed weights as the budget allows.
 
-    That are all of them if the plan computes and moves no more than it would without,
-    else the largest that fit beside that plan; without a limit the budget is half of
-    the machine's memory. Raises what the policy raises for the graph without them.
+    All candidates are packed if the plan then needs neither recomputation nor moves.
+    Otherwise the plan without packing decides: the largest weights that fit next to it
+    are packed, provided that the plan does no more work. Without a limit the budget is
+    half of the machine's memory. Raises the errors of the policy for the graph without
+    packed weights.
     """
     candidates = _candidates(source, kernels)
     most = machine_bytes() // 2 if limit is None else limit
@@ -81,11 +83,11 @@ def plan_packed(
 
 @dataclass(frozen=True)
 class _Packable:
-    """A weight that some ops would read packed, all in the same layout."""
+    """A weight that several ops can read packed in the same layout."""
 
-    weights: tuple[int, ...]  # that one, and what else it is packed from
+    weights: tuple[int, ...]  # the weight, then the others it is packed from
     ops: tuple[int, ...]
-    packing: Packing  # of the first of them
+    packing: Packing  # of the first op
 
     @property
     def nbytes(self) -> int:
@@ -93,9 +95,9 @@ class _Packable:
 
 
 def _candidates(graph: Graph, kernels: Kernels) -> list[_Packable]:
-    """Find the weights of a graph that does not train, and that it leaves as they are.
+    """Return the packable weights of a graph that leaves its weights unchanged.
 
-    A step of training would pack each weight anew.
+    A training step has none, since it would have to pack each weight again.
     """
     if graph.losses or any(op.phase == "backward" for op in graph.ops):
         return []
@@ -130,13 +132,13 @@ def _try(
     policy: Callable[[Graph], planning.Plan],
     most: int,
 ) -> Packed | None:
-    """Plan with these weights packed; None where that takes more bytes than `most`."""
+    """Plan with these weights packed; return None if it takes over `most` bytes."""
     graph, packings, weights = _rewritten(source, chosen)
     own = kernels.with_packed(packings)
     graph = own.annotate(graph)
     try:
         plan = policy(graph)
-    except (InfeasiblePlanError, GraphError):  # or beyond what a plan can count
+    except (InfeasiblePlanError, GraphError):  # GraphError: sizes beyond a plan's range
         return None
     return Packed(graph, own, weights, plan) if plan.peak_bytes <= most else None
 
@@ -144,12 +146,12 @@ def _try(
 def _rewritten(
     source: Graph, chosen: Sequence[_Packable]
 ) -> tuple[Graph, Mapping[int, Packing], tuple[PackedWeight, ...]]:
-    """Return the graph with packed tensors behind all others, and who reads them."""
+    """Return the graph with packed tensors appended, and the ops that read them."""
     tensors = list(source.tensors)
     ops: list[Op] = list(source.ops)
     packings: dict[int, Packing] = {}
     weights = []
-    count: defaultdict[int, int] = defaultdict(int)  # of a weight's packed tensors
+    count: defaultdict[int, int] = defaultdict(int)  # packed tensors by weight
     for each in sorted(chosen, key=lambda each: each.ops):
         weight = each.weights[0]
         plain = source.tensors[weight]
@@ -176,6 +178,6 @@ def _rewritten(
 
 
 def _work(plan: planning.Plan) -> int:
-    """Count the ops that a plan computes, and what it moves."""
+    """Return the number of ops and moves of a plan."""
     kinds = (planning.Compute, *_MOVES)
     return sum(isinstance(action, kinds) for action in plan.actions)

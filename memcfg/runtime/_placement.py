@@ -1,8 +1,8 @@
-"""Where the tensors of a plan lie: in the model's arena, or in buffers beside it.
+"""Placement of a plan's tensors in the model's arena or in separate buffers.
 
-A plan says what is computed and how long each tensor lives. A placement says in which
-buffers those tensors lie, so a workspace mode is a placement, and all modes run in the
-same loop. Refuses to take memory: a program allocates what a placement says.
+A plan defines what is computed and how long each tensor lives. A placement assigns
+these tensors to buffers. So a workspace mode is a placement, and all modes run in the
+same loop. A placement takes no memory; a program allocates its buffers.
 
 See docs/decisions/0014-workspace-modes-are-placements.md.
 """
@@ -43,27 +43,28 @@ ARENA = -1
 """Stands for the model's arena where a buffer's number is expected."""
 
 _PAGE = mmap.PAGESIZE
-_LINE = 64  # bytes; the size and the place of each block are multiples of it
+_LINE = 64  # bytes; sizes and offsets of blocks are multiples of it
 
 
 @dataclass(frozen=True)
 class Buffer:
-    """Bytes that a program takes of the pool, or of a mapped file.
+    """A block that a program allocates in the pool or in a mapped file.
 
     Parameters
     ----------
     nbytes : int
         Its size in bytes.
     name : str, default ""
-        What it is listed under beside the model's name; empty: the model's name alone.
+        Name under which it is listed after the model's name. If empty, it is listed
+        under the model's name alone.
     kept : bool, default False
-        Whether it is allocated before a step and kept for the next one. Else it is
-        allocated when it is first used, or before state first changes, and freed after
-        its last use.
+        Whether it is allocated before a step and kept for the next one. Otherwise it is
+        allocated at its first use, or before the first change of state if that comes
+        earlier, and freed after its last use.
     limit_bytes : int or None, default None
-        What `nbytes` may be at most; None: anything.
+        Upper bound of `nbytes`; None is unlimited.
     config : WorkspaceConfig or None, default None
-        Of a workspace that lies in a mapped file: which file.
+        Configuration of a workspace in a mapped file, which names the file.
     """
 
     nbytes: int
@@ -74,14 +75,14 @@ class Buffer:
 
 
 class Life(NamedTuple):
-    """When bytes are in use.
+    """Interval in which bytes are in use.
 
     Parameters
     ----------
     lower, upper : int
-        They are in use in [lower, upper), in numbers of ops.
+        Half-open interval [lower, upper) of op numbers.
     nbytes : int
-        How many, a multiple of 64.
+        Number of bytes, a multiple of 64.
     """
 
     lower: int
@@ -90,19 +91,19 @@ class Life(NamedTuple):
 
 
 def pack(lives: Sequence[Life]) -> tuple[list[int], int]:
-    """Place bytes in one arena so that what is in use at a time does not overlap.
+    """Place blocks in one arena so that blocks in use together do not overlap.
 
     Parameters
     ----------
     lives : sequence of Life
-        When they are in use.
+        Sizes and lifetimes of the blocks.
 
     Returns
     -------
     list of int
-        Their offsets in bytes, the same on every machine.
+        Offsets in bytes, the same on every machine.
     int
-        The highest end of any of them, in bytes.
+        End of the highest block, in bytes.
     """
     buffers = [PackedBuffer(str(i), *life) for i, life in enumerate(lives)]
     offsets = plan_offsets(buffers, _LINE)
@@ -111,7 +112,7 @@ def pack(lives: Sequence[Life]) -> tuple[list[int], int]:
 
 
 class Lifetime(NamedTuple):
-    """When a buffer is held: from before one action to after another, by index."""
+    """Interval in which a buffer is held: before action `first` to after `last`."""
 
     first: int  # -1: before the first op
     last: int | None  # None: to the end of the step
@@ -119,22 +120,23 @@ class Lifetime(NamedTuple):
 
 @dataclass(frozen=True)
 class Placement:
-    """Where the tensors of a plan lie, but for the state, which is in the arena.
+    """Placement of a plan's tensors, except for the state, which lies in the arena.
 
     Parameters
     ----------
     buffers : tuple of Buffer, default ()
-        The buffers beside the arena.
+        The buffers outside of the arena.
     tensors : mapping of int to (int, int), default {}
-        By tensor: its buffer, by number or `ARENA`, and its offset there in bytes.
+        Buffer (number or `ARENA`) and offset in bytes, by tensor.
     scratch : mapping of int to (int, int), default {}
-        The same by the index of an op, for those that have scratch.
+        Buffer and offset of the scratch, by index of the op.
     arena_bytes : int, default 0
-        The bytes of the arena that the state and these tensors take; 0: the state's.
+        Bytes of the arena for the state and these tensors; 0 if only the state is
+        there.
 
     Notes
     -----
-    The default places nothing: the offsets of the plan are places in the arena.
+    The default places nothing: the plan's offsets are offsets in the arena.
     """
 
     buffers: tuple[Buffer, ...] = ()
@@ -143,10 +145,10 @@ class Placement:
     arena_bytes: int = 0
 
     def lifetimes(self, graph: Graph, plan: Plan) -> list[Lifetime]:
-        """Find when each buffer is held.
+        """Return the interval in which each buffer is held.
 
-        A buffer lives from the first tensor in it to the last. None is allocated after
-        the first change of state, since an allocation can fail.
+        A buffer lives from the first tensor in it to the last. No buffer is allocated
+        after the first change of state, since an allocation can fail.
 
         Parameters
         ----------
@@ -158,7 +160,7 @@ class Placement:
         Returns
         -------
         list of Lifetime
-            One for each of `buffers`.
+            One interval for each of `buffers`.
         """
         if not self.buffers:
             return []
@@ -205,7 +207,7 @@ class Placement:
         ]
 
     def held(self, graph: Graph, plan: Plan) -> list[tuple[int, int]]:
-        """Return how many bytes of the pool, and how many buffers, each op finds held.
+        """Return the bytes of the pool and the number of buffers held at each op.
 
         A buffer in a mapped file takes no bytes of the pool.
 
@@ -242,16 +244,16 @@ class Placement:
 
 @dataclass(frozen=True)
 class ExecutionMode:
-    """How programs are laid out whose plan no policy makes; values can be compared.
+    """Order and layout of programs that no policy plans; modes compare by value.
 
     Parameters
     ----------
     name : str
-        What reports call it.
+        Name in reports.
     order : callable
-        ``order(graph)``: the indices of all ops, each after those it depends on.
+        ``order(graph)`` returns the indices of all ops, each after its dependencies.
     layout : callable
-        ``layout(schedule)``: the `Placement` of a schedule.
+        ``layout(schedule)`` returns the `Placement` of a schedule.
     """
 
     name: str
@@ -260,24 +262,25 @@ class ExecutionMode:
 
 
 def with_margin(nbytes: int, buffers: int) -> int:
-    """Return a limit under which a pool surely has so many buffers beside an arena.
+    """Return a limit under which a pool can hold an arena and these buffers.
 
     Parameters
     ----------
     nbytes : int
-        The sum of their sizes.
+        Total size of the buffers.
     buffers : int
-        How many there are.
+        Number of buffers.
 
     Returns
     -------
     int
-        In bytes, the arena not counted.
+        The limit in bytes, not counting the arena.
 
     Notes
     -----
-    The pages of a pool never exceed its limit by more than a page. A block of n lines
-    is in at most n / 64 + 2 pages of 64 lines, and an arena begins with a page.
+    The pages of a pool never exceed its limit by more than one page. A block of n lines
+    touches at most n / 64 + 2 pages of 64 lines, and an arena starts at a page
+    boundary.
     """
     ends = buffers * (2 * _PAGE - _LINE) + (_PAGE - _LINE) - _PAGE
     return nbytes + max(ends, 0)

@@ -1,6 +1,6 @@
-"""The memory report: what a step takes, and when.
+"""The memory report: the bytes of a step over time.
 
-Owns the values and how they are printed. Refuses to measure; programs do.
+Owns the values and their formatting. Programs do the measuring.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 __all__ = ["CodingEntry", "MemoryReport", "TimelineEntry"]
 
-_ROWS = 12  # of the picture in text
-_COLUMNS = 120  # of the one in notebooks
-_BAR = 40  # characters of the bars of roles
-_SHORT_BAR = 20  # of those of ops, which leave room for a time
-_OP = 32  # columns of an op's name; of a longer one the middle is left out
+_ROWS = 12  # rows of the text picture
+_COLUMNS = 120  # columns of the notebook picture
+_BAR = 40  # characters of a role's bar
+_SHORT_BAR = 20  # characters of an op's bar, which leaves room for a time
+_OP = 32  # columns of an op's name; a longer one loses its middle
 
 
 @dataclass(frozen=True, slots=True)
 class TimelineEntry:
-    """The arena while one op runs.
+    """Memory in use while one op runs.
 
     Parameters
     ----------
@@ -35,12 +35,12 @@ class TimelineEntry:
     phase : str
         ``"forward"``, ``"backward"`` or ``"update"``.
     live_bytes : int
-        Bytes in use while it runs, scratch included.
+        Bytes in use while it runs, including scratch.
     top_bytes : int
-        The highest end of any of these, in bytes from the arena's base; where
-        the program is not planned, the bytes of the pool that it has then.
+        Highest end of these bytes, relative to the arena's base. For an unplanned
+        program, the bytes of the pool that it holds at that time.
     seconds : float or None
-        Its measured time in seconds; None when the report did not run the step.
+        Measured time in seconds; None if the report did not run the step.
     """
 
     op: str
@@ -52,25 +52,25 @@ class TimelineEntry:
 
 @dataclass(frozen=True, slots=True)
 class CodingEntry:
-    """What one encoding of a plan did, in the arena or on the way to a tier.
+    """Result of one encoding of a plan, in the arena or on the way to a tier.
 
     Parameters
     ----------
     tensor : str
         The tensor's name.
     codec : str
-        The codec.
+        The codec's name.
     tensor_bytes : int
         The tensor's bytes.
     planned_bytes : int
-        The encoded size that was planned for.
+        The planned encoded size in bytes.
     used_bytes : int
-        The bytes that the last run had; the tensor's where it kept them as they are.
+        Bytes used in the last run; the tensor's size if it was stored unencoded.
     runs : int
-        How often it ran; 0 also on a device that does not count.
+        Number of runs; 0 also on a device that does not count them.
     raw : int
-        How often the bytes stayed as they are: their code did not fit what was planned
-        for, or a lane found that it would not be smaller.
+        Number of runs that stored the tensor unencoded, because its code exceeded the
+        planned size or a lane found it no smaller.
     """
 
     tensor: str
@@ -84,7 +84,7 @@ class CodingEntry:
 
 @dataclass(frozen=True)
 class MemoryReport:
-    """What a program's step takes.
+    """Memory use of one step of a program.
 
     Parameters
     ----------
@@ -95,38 +95,38 @@ class MemoryReport:
     limit_bytes : int or None
         The device's limit in bytes.
     predicted_peak_bytes : int
-        What the plan promised, or what the tensors' lives say.
+        Peak predicted by the plan, or by the tensors' lifetimes if unplanned.
     measured_peak_bytes : int
-        With `verified`: the end of the highest arena byte that changed while the
-        step ran, rounded up to 64; each kernel's scratch counts as it was handed
-        over. Without: the highest end of what a kernel was given. Where the
-        program is not planned, the most bytes of the pool that it had, state included:
-        with `verified` as the pool told while one step ran, without by its layout.
+        If `verified`, the end of the highest arena byte that changed during the step,
+        rounded up to 64; scratch counts in full as passed to each kernel. Otherwise the
+        highest end of the operands of any kernel. For an unplanned program, the maximum
+        of its bytes in the pool, including state: as reported by the pool during one
+        step if `verified`, otherwise according to its layout.
     changed_peak_bytes : int or None
-        With `verified`: the same for what the kernels changed by themselves. It is
-        lower only where scratch lies on top and its end, which libraries pad for
-        alignment, was left alone.
+        If `verified`, the same for the bytes that the kernels themselves changed. It is
+        lower only if scratch lies on top and its end, which libraries pad for
+        alignment, was not written.
     verified : bool
-        Whether a step was run on made-up input and looked at; that of a plan over an
+        Whether a step was run on synthetic input and measured; a planned one in an
         arena filled with a canary.
     arena_bytes : int
-        The arena that all programs of the model share; state alone where
+        Size of the arena that all programs of the model share; that of the state if
         none is planned.
     by_role : mapping of str to int
-        Bytes by role while the op runs that has most bytes in use.
+        Bytes by role during the op with the most bytes in use.
     timeline : tuple of TimelineEntry
-        One entry an executed op, in order.
+        One entry per executed op, in order.
     mode : str, default "enabled"
-        The workspace mode in which the program runs; ``"enabled"`` is a plan.
+        Workspace mode of the program; ``"enabled"`` means planned.
     tier_bytes : mapping of str to int
-        Bytes of each tier that the program has beside the device's limit: what copies
-        take, which the plan's summary tells (`by_tier`), and on the host the state that
-        is saved.
+        Bytes of each tier that the program uses in addition to the device's limit:
+        those of copies, which the plan's summary lists in `by_tier`, and on the host
+        those of the saved state.
     codings : tuple of CodingEntry, default ()
-        One entry an encoding of the plan, in order.
+        One entry per encoding of the plan, in order.
     saved_bytes : int, default 0
-        Bytes of the host in which a step that can fail saves the state before it
-        changes.
+        Bytes of the host in which a step that can fail saves the state before changing
+        it.
     """
 
     program: str
@@ -145,9 +145,9 @@ class MemoryReport:
     saved_bytes: int = 0
 
     def __str__(self) -> str:
-        """Return the report as text of 80 columns at most."""
+        """Return the report as text of at most 80 columns."""
         head, roles, picture = self._sections()
-        narrow = WIDTH - width()  # so many columns less
+        narrow = WIDTH - width()  # columns to save
         longest, wide = (width() - 20) // 2, _BAR - narrow
         op, bar = _OP - narrow + narrow // 2, _SHORT_BAR - narrow // 2
         program, device = (shorten(x, longest) for x in (self.program, self.device))
@@ -171,7 +171,7 @@ class MemoryReport:
         return writable("\n".join(lines))
 
     def _repr_html_(self) -> str:
-        """Return what ``str`` tells for notebooks, the step as a picture."""
+        """Return the report as HTML for notebooks, with a picture of the step."""
         top = self._top()
         levels = [
             (
@@ -232,7 +232,7 @@ class MemoryReport:
         return Section("", head), Section("at the peak", roles), Section(heading, steps)
 
     def _coded(self) -> Row:
-        """Return what encodings did, all together."""
+        """Return a row that summarizes all encodings."""
         before = sum(each.tensor_bytes for each in self.codings)
         planned = sum(each.planned_bytes for each in self.codings)
         runs = sum(each.runs for each in self.codings)
@@ -268,7 +268,7 @@ def _time(group: tuple[TimelineEntry, ...]) -> tuple[str, ...]:
 def _groups(
     timeline: tuple[TimelineEntry, ...], count: int
 ) -> list[tuple[TimelineEntry, tuple[TimelineEntry, ...]]]:
-    """Return so many parts of a step at most, each behind its highest entry."""
+    """Split a step into at most `count` parts, each with its highest entry first."""
     size = max(-(-len(timeline) // count), 1)
     parts = [timeline[i : i + size] for i in range(0, len(timeline), size)]
     return [(max(part, key=lambda entry: entry.live_bytes), part) for part in parts]

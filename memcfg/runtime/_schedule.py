@@ -1,6 +1,6 @@
-"""Plans that run each op once, in a given order, and search for nothing.
+"""Plans that run each op once in a given order, without any search.
 
-Workspace modes place the tensors of such plans. Owns no memory and no kernels.
+Workspace modes place the tensors of these plans. Owns no memory and no kernels.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ __all__ = ["Schedule", "ScheduledOp", "graph_order", "updates_last"]
 
 
 class ScheduledOp(NamedTuple):
-    """What happens around one op.
+    """One op of a schedule, with the tensors that begin and end at it.
 
     Parameters
     ----------
     number : int
-        Its place in the schedule.
+        Position in the schedule.
     op : int
         The op's index in the graph.
     makes : tuple of int
-        Outputs that get bytes of their own; others overwrite state.
+        Outputs that get their own bytes; the others overwrite state.
     ends : tuple of int
-        Tensors that nobody reads after the op.
+        Tensors that no later op reads.
     """
 
     number: int
@@ -43,14 +43,14 @@ class ScheduledOp(NamedTuple):
 
 @dataclass(frozen=True)
 class Schedule:
-    """A graph's ops in an order, and the life of each tensor.
+    """A graph's ops in execution order, with the lifetime of each tensor.
 
     Parameters
     ----------
     graph : Graph
         The graph, with its kernels' scratch.
     fed : tuple of int
-        Inputs that an op reads or that are kept: they are there before the first op.
+        Inputs that an op reads or that are kept; resident before the first op.
     ops : tuple of ScheduledOp
         One for each op, in order.
     """
@@ -68,7 +68,7 @@ class Schedule:
         graph : Graph
             The graph.
         order : sequence of int
-            The indices of all its ops; each after the ops that it depends on.
+            Indices of all its ops, each after its dependencies.
 
         Returns
         -------
@@ -104,7 +104,7 @@ class Schedule:
         return Schedule(graph, tuple(fed), tuple(ops))
 
     def plan(self, method: str) -> planning.Plan:
-        """Write the schedule as a plan.
+        """Convert the schedule to a plan.
 
         Parameters
         ----------
@@ -203,9 +203,10 @@ def graph_order(graph: Graph) -> tuple[int, ...]:
 
 
 def updates_last(graph: Graph) -> tuple[int, ...]:
-    """Return the ops in the graph's order, but all updates of the state at the end.
+    """Return the ops in graph order with all updates of the state moved to the end.
 
-    They take no memory then, so that a step that runs out of it has changed nothing.
+    At the end they allocate nothing, so a step that runs out of memory has not changed
+    the state.
 
     Parameters
     ----------
@@ -215,7 +216,7 @@ def updates_last(graph: Graph) -> tuple[int, ...]:
     Returns
     -------
     tuple of int
-        The indices of all ops; among the updates are those that read what one makes.
+        Indices of all ops. Ops that read the result of an update count as updates.
     """
     late: dict[int, None] = {}
     for index, op in enumerate(graph.ops):

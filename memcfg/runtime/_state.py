@@ -1,6 +1,6 @@
-"""The state of a model: what its programs must agree on, and the arena that has it.
+"""The state of a model, which its programs share, and the arena that holds it.
 
-Owns the arena, where each state tensor lies in it, and the checks before a load.
+Owns the arena, the offset of each state tensor, and the checks before a load.
 
 See docs/decisions/0001-one-arena-a-model.md.
 """
@@ -38,7 +38,7 @@ __all__ = [
 
 
 class ModelArena:
-    """The arena of a model, made when it is first needed."""
+    """The arena of a model, created on first use."""
 
     def __init__(self, pool: Pool, owner: str) -> None:
         self._pool = pool
@@ -47,50 +47,52 @@ class ModelArena:
 
     @property
     def nbytes(self) -> int:
-        """Its size in bytes; 0 while there is none."""
+        """The size of the arena in bytes; 0 if there is none."""
         result = self.now
         return 0 if result is None else result.nbytes
 
     @property
     def now(self) -> Arena | None:
-        """The arena, if there is one: a freed one is none."""
+        """The arena, or None if there is none or it was freed."""
         result = self._arena
         return None if result is None or result.freed else result
 
     def get(self) -> Arena:
-        """Return the arena."""
+        """Return the arena, creating it if necessary."""
         result = self.now
         if result is None:
-            drop_ended()  # which may hold what there is no room for
+            drop_ended()  # ended steps may still hold the memory it needs
             result = self._arena = self._pool.arena(tag=model_tag(self._owner))
         return result
 
     def has_room(self, nbytes: int) -> bool:
-        """Return whether it can be so large where it is; a block cannot grow."""
+        """Return whether the arena can grow to `nbytes` in place; a block cannot."""
         found = self.now
         room = 0 if found is None else found.reserved_addresses
-        return room == 0 or nbytes <= room  # 0: that is open
+        return room == 0 or nbytes <= room  # 0: capacity not known yet
 
     def grow(self, nbytes: int) -> None:
-        """Make it at least so large; pre: it has room."""
+        """Grow the arena to at least `nbytes`; requires `has_room`."""
         self.get().grow(nbytes)
 
     def replace(self, nbytes: int) -> None:
-        """Give it back and have one so large; where that is refused, one as before.
+        """Free the arena and allocate one of `nbytes`, or one as before if that fails.
 
-        What was in it is lost. There are never both, since the limit is on their sum.
+        The contents are lost. The two never coexist, since the limit applies to their
+        sum.
         """
         before = self.nbytes
         self.free()
         try:
             self.get().grow(nbytes)
         except ResourceExhaustedError:
-            with suppress(ResourceExhaustedError):  # another may have taken it
+            # another owner may have taken the memory
+            with suppress(ResourceExhaustedError):
                 self.get().grow(before)
             raise
 
     def shrink(self, nbytes: int) -> None:
-        """Make it so large, or free it; do nothing while a view into it is out."""
+        """Shrink the arena, or free it for 0 bytes; do nothing while a view exists."""
         found = self.now
         if found is not None:
             with suppress(BufferError):
@@ -100,7 +102,7 @@ class ModelArena:
                     found.free()
 
     def free(self) -> None:
-        """Give it back; BufferError if a view is out, or a copy of a step goes on."""
+        """Free the arena; raise BufferError if a view or an unfinished copy uses it."""
         found = self.now
         if found is not None:
             drop_ended()
@@ -108,9 +110,9 @@ class ModelArena:
 
 
 class PackedState:
-    """Which program's packed weights are up to date in the arena.
+    """The program whose packed weights in the arena are up to date.
 
-    Those of the program that ran last are, until a weight changes.
+    It is the program that ran last, until a weight changes.
     """
 
     __slots__ = ("program",)
@@ -120,7 +122,7 @@ class PackedState:
 
 
 class TierMemory:
-    """What the programs of a model have on other tiers; nothing between two steps."""
+    """The memory of a model's programs on other tiers; holds no data between steps."""
 
     def __init__(self, device: Device, owner: str) -> None:
         self._device = device
@@ -129,15 +131,15 @@ class TierMemory:
         self._reserved: Mapping[str, int] = {}
 
     def grow(self, sizes: Mapping[str, int], swapped: Mapping[str, int]) -> bool:
-        """Have at least so many bytes of each; whether a space was made anew.
+        """Grow each tier to at least the given bytes; return whether one was replaced.
 
-        Those of swapped tensors among them count against the tiers' limits. Where a
-        space cannot be had, what was reserved before is.
+        The bytes of swapped tensors count against the tiers' limits. If a space cannot
+        be allocated, the previous reservation is restored.
         """
         before = self._reserved
         tiers = {*before, *swapped}
         both = {t: max(before.get(t, 0), swapped.get(t, 0)) for t in tiers}
-        self._reserve(both)  # so that either can be had again
+        self._reserve(both)  # covers the old and the new size until one is final
         try:
             anew = self._grow(sizes)
         except BaseException:
@@ -164,13 +166,14 @@ class TierMemory:
         return anew
 
     def fits(self, sizes: Mapping[str, int]) -> bool:
-        """Return whether nothing is held that is not needed."""
+        """Return whether each tier holds exactly the needed bytes."""
         return all(sizes.get(t, 0) == s.nbytes for t, s in self.spaces.items())
 
     def shrink(self, sizes: Mapping[str, int], swapped: Mapping[str, int]) -> None:
-        """Give back what is not needed; pre: no program refers to it.
+        """Free the bytes that are not needed; no program may refer to them.
 
-        What is larger than needed and cannot shrink goes whole: `grow` makes another.
+        A space that is too large and cannot shrink is freed entirely; `grow` allocates
+        another one.
         """
         self._reserve(swapped)
         for tier, space in list(self.spaces.items()):
@@ -182,12 +185,12 @@ class TierMemory:
 
 
 def model_tag(name: str) -> str:
-    """Return what a model's memory is listed under in its device's pool."""
+    """Return the tag of a model's memory in its device's pool."""
     return f"model {name}"
 
 
 def state_offsets(graph: Graph) -> dict[str, int]:
-    """Return the offset of each state tensor: in order from 0, in every program."""
+    """Return the offset of each state tensor, which is the same in every program."""
     offsets: dict[str, int] = {}
     end = 0
     for tensor in graph.persistent:
@@ -215,7 +218,7 @@ def write_state(
     offset: int,
     value: npt.ArrayLike,
 ) -> None:
-    """Overwrite a state tensor by a value of its shape, or one that becomes so."""
+    """Overwrite a state tensor with a value that broadcasts to its shape."""
     found = graph.tensors[graph.find(name)]
     staged = device.staging(arena, offset, found.shape or (), found.dtype or "uint8")
     staged[...] = value
@@ -223,7 +226,7 @@ def write_state(
 
 
 def state_bytes(graph: Graph) -> int:
-    """Return the end of the state in the arena: it lies first, without gaps.
+    """Return the end of the state in the arena, where it lies first and without gaps.
 
     Parameters
     ----------
@@ -241,10 +244,10 @@ def state_bytes(graph: Graph) -> int:
 def check_load(
     device: Device, graphs: Mapping[str, Graph], known: Collection[str]
 ) -> None:
-    """Refuse a device that cannot run anything, and graphs that do not fit together.
+    """Raise if a device cannot run programs or graphs do not fit together.
 
-    Raises RuntimeError, or ValueError if there is no graph, they do not agree about the
-    state, or some of it has no value.
+    Raises RuntimeError for a simulated device, or ValueError if there is no graph, the
+    graphs disagree about the state, or a state tensor has no value.
     """
     if device.space == "addresses":
         raise RuntimeError(

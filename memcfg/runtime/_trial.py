@@ -1,4 +1,4 @@
-"""Plans of one program that real steps are trained under, to keep the fastest."""
+"""Comparison of plans of one program in real training steps."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
 
 
 class Trial:
-    """Specs of a program, of which each is run for some steps.
+    """Trial that runs each of several specs of a program for some steps.
 
     Parameters
     ----------
     running : ProgramSpec
-        What has run.
+        The spec that has run.
     first : ProgramSpec
-        The same, costed by its steps.
+        The same spec with the costs measured in its steps.
     seconds : float
-        The least seconds of such a step.
+        Minimum seconds of such a step.
     others : iterable of ProgramSpec
-        What is to run, in this order.
+        The specs to run, in this order.
     """
 
     def __init__(
@@ -42,37 +42,37 @@ class Trial:
 
     @property
     def next(self) -> ProgramSpec | None:
-        """The one to run next; None: all have run."""
+        """The spec to run next, or None if all have run."""
         return self._left[0] if self._left else None
 
     def note(self, seconds: float) -> None:
-        """Note the least seconds of a step of the one that runs, the first time."""
+        """Record the minimum step time of the running spec; later calls do nothing."""
         if not self._is_noted:
             self._took.append((seconds, self.running))
             self._is_noted = True
 
     def run_next(self) -> None:
-        """Say that the next one is in place."""
+        """Record that the next spec is now running."""
         self.running, self._is_noted = self._left.pop(0), False
 
     def refuse_next(self) -> None:
-        """Say that there is no memory for it."""
+        """Record that there is no memory for the next spec."""
         method = self._left.pop(0).plan.method
         self._refused = self._refused or method
 
     @property
     def best(self) -> ProgramSpec:
-        """The one of the fastest steps; its plan says what came of the trial."""
+        """The spec with the fastest steps; its plan's summary reports the trial."""
         return self._told(min(self._took, key=lambda row: row[0])[1])
 
     @property
     def last(self) -> ProgramSpec:
-        """The one that runs, where there is no memory for the best."""
+        """The running spec, used if there is no memory for the best one."""
         self._refused = self.best.plan.method
         return self._told(self._took[-1][1])
 
     def _method(self, number: int) -> str:
-        """Say how a plan that ran was made."""
+        """Return how a plan that ran was made."""
         return self._took[number][1].plan.method
 
     def _told(self, spec: ProgramSpec) -> ProgramSpec:
@@ -80,7 +80,8 @@ class Trial:
         first, summary = self._first.plan, spec.plan.summary
         assert first.summary is not None
         assert first.summary.recosted is not None
-        assert summary is not None  # or nothing would say who chose it
+        # only a policy's plan is tried, and it has a summary
+        assert summary is not None
         told = replace(
             first.summary.recosted,
             refused=self._refused,
