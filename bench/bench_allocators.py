@@ -32,10 +32,8 @@ What was expected before the first measurement:
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
-import platform
 import runpy
 import statistics
 import subprocess
@@ -46,6 +44,8 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -170,13 +170,6 @@ def measure(peers: list[str], options: argparse.Namespace) -> Found:
     return found
 
 
-def processor() -> str:
-    """Name the processor, which platform.processor() leaves empty on Linux."""
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    names = [line.partition(":")[2].strip() for line in lines if "model name" in line]
-    return names[0] if names else platform.processor()
-
-
 def version_of(command: list[str]) -> str | None:
     """Return the first line that a command prints, or None where there is none."""
     try:
@@ -195,24 +188,17 @@ def environment(options: argparse.Namespace) -> dict[str, Any]:
         tensorflow = version("tensorflow-cpu")
     except PackageNotFoundError:
         tensorflow = None
-    pages = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-    return {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "processor": processor(),
-        "cores": len(os.sched_getaffinity(0)),
+    return machine.facts() | {
         "memory_gib": round(
             os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
         ),
-        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "huge_pages": pages.read_text().strip() if pages.exists() else None,
+        "huge_pages": machine.huge_pages(),
         "compiler": version_of([os.environ.get("CXX", "g++"), "--version"]),
         "flags": "-std=c++17 -O2",
         "tensorflow-cpu": tensorflow,
-        "glibc": platform.libc_ver()[1],
         "mimalloc": package("libmimalloc2.0"),
         "jemalloc": package("libjemalloc2"),
         "tcmalloc": package("libtcmalloc-minimal4"),
-        "load": os.getloadavg()[0],  # at the end: how much of it was others' is unknown
         "seed": options.seed,
         "repeats": options.repeats,
         "quick": options.quick,

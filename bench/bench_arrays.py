@@ -33,19 +33,16 @@ time, and now begins with one.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
-import os
-import platform
 import statistics
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
+import machine
 import numpy as np
 
-import memcfg as mc
 from memcfg import memory
 
 MIB = 2**20
@@ -136,31 +133,9 @@ def time_to_enter(pool: memory.Pool, count: int = 100_000) -> float:
     return (time.perf_counter() - began) / count
 
 
-def processor() -> str:
-    """Name the processor, which platform.processor() leaves empty on Linux."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    names = [line.partition(":")[2].strip() for line in lines if "model name" in line]
-    return names[0] if names else platform.processor()
-
-
 def environment(options: argparse.Namespace) -> dict:
-    pages = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-    return {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "processor": processor(),
-        "cores": len(os.sched_getaffinity(0)),
-        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "huge_pages": pages.read_text().strip() if pages.exists() else None,
-        "glibc": platform.libc_ver()[1],
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "memcfg": mc.__version__,
-        "load": os.getloadavg()[0],
-        "repeats": options.repeats,
-    }
+    more = {"huge_pages": machine.huge_pages(), "repeats": options.repeats}
+    return machine.facts() | more
 
 
 def parse() -> argparse.Namespace:

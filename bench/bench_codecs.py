@@ -20,17 +20,14 @@ ends, and copies after all, half as fast. `csr` decodes a word at a time.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
-import os
-import platform
 import statistics
 import time
 from pathlib import Path
 
+import machine
 import numpy as np
 
-import memcfg as mc
 from memcfg._core import codec_bounds, decode_bytes, encode_bytes, lossless_codecs
 from memcfg.errors import MissingDependencyError
 
@@ -91,29 +88,8 @@ def measure(codec: str, density: float, size: str, options) -> dict:
     }
 
 
-def processor() -> str:
-    """Name the processor, which platform.processor() leaves empty on Linux."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    names = [line.partition(":")[2].strip() for line in lines if "model name" in line]
-    return names[0] if names else platform.processor()
-
-
 def environment(options: argparse.Namespace) -> dict:
-    return {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "processor": processor(),
-        "cores": len(os.sched_getaffinity(0)),
-        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "memcfg": mc.__version__,
-        "load": os.getloadavg()[0],
-        "repeats": options.repeats,
-        "clock": options.clock,
-    }
+    return machine.facts() | {"repeats": options.repeats, "clock": options.clock}
 
 
 def parse() -> argparse.Namespace:

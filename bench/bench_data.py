@@ -33,10 +33,8 @@ level cache by the thread that prefetches; what is left is Python.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -46,6 +44,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import machine
 import numpy as np
 
 import memcfg as mc
@@ -261,27 +260,10 @@ def counted(data: Dataset) -> float:
 # --- the whole
 
 
-def processor() -> str:
-    """Name the processor, which platform.processor() leaves empty on Linux."""
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    names = [line.partition(":")[2].strip() for line in lines if "model name" in line]
-    return names[0] if names else platform.processor()
-
-
 def environment(options: argparse.Namespace) -> dict[str, Any]:
-    return {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "processor": processor(),
-        "cores": len(os.sched_getaffinity(0)),
-        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "torch": installed("torch"),
-        "tensorflow-cpu": installed("tensorflow-cpu"),
-        "load": os.getloadavg()[0],
-        "repeats": options.repeats,
-        "steps": options.steps,
-    }
+    peers = {name: installed(name) for name in ("torch", "tensorflow-cpu")}
+    counts = {"repeats": options.repeats, "steps": options.steps}
+    return machine.facts() | peers | counts
 
 
 def parse() -> argparse.Namespace:

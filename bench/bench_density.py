@@ -26,15 +26,12 @@ layer's, which stays above a half.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import math
-import os
-import platform
 from pathlib import Path
 
+import machine
 import numpy as np
-from bench_codecs import processor
 from sklearn import datasets
 
 import memcfg as mc
@@ -192,16 +189,7 @@ def main() -> None:
     options = parse()
     results = [train(name, options) for name in NETWORKS]
     if options.output is not None:
-        place = {
-            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-            "processor": processor(),
-            "cores": len(os.sched_getaffinity(0)),
-            "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-            "memcfg": mc.__version__,
-            "load": os.getloadavg()[0],
-        }
+        place = machine.facts()
         document = {"environment": place, "results": results}
         options.output.write_text(json.dumps(document, indent=1) + "\n")
 

@@ -20,16 +20,13 @@ time of `vdnn_all` over a link of 500 MB/s.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
-import os
-import platform
 import statistics
 import time
 from pathlib import Path
 
+import machine
 import numpy as np
-from bench_arrays import processor
 
 import memcfg as mc
 from memcfg import models
@@ -217,16 +214,7 @@ def main() -> None:
         for row in rows:
             tell(row, rows[0])
     if options.output is not None:
-        place = {
-            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-            "processor": processor(),
-            "cores": len(os.sched_getaffinity(0)),
-            "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-            "python": platform.python_version(),
-            "memcfg": mc.__version__,
-            "load": os.getloadavg()[0],
-            "bandwidth": options.bandwidth,
-        }
+        place = machine.facts() | {"bandwidth": options.bandwidth}
         document = {"environment": place, "results": [r for g in groups for r in g]}
         options.output.write_text(json.dumps(document, indent=1) + "\n")
 

@@ -26,12 +26,10 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import datetime
 import gc
 import json
 import mmap
 import os
-import platform
 import statistics
 import tempfile
 import threading
@@ -42,8 +40,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import machine
 import numpy as np
-from bench_codecs import processor
 
 import memcfg as mc
 from memcfg._core import Lane, Program, ScratchFile
@@ -583,20 +581,6 @@ def show(row: dict) -> None:
     print(words, flush=True)
 
 
-def environment(options) -> dict:
-    return {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "processor": processor(),
-        "cores": len(os.sched_getaffinity(0)),
-        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "memcfg": mc.__version__,
-        "load": os.getloadavg()[0],
-        "repeats": options.repeats,
-    }
-
-
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -616,7 +600,7 @@ def parse() -> argparse.Namespace:
 
 def main() -> None:
     options = parse()
-    place = environment(options)
+    place = machine.facts() | {"repeats": options.repeats}
     with on(CORES[0]):
         rows = measure(options)
     if options.output is not None:

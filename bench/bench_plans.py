@@ -15,19 +15,16 @@ nothing.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import math
 import multiprocessing
-import platform
 import resource
 import sys
 import time
 from pathlib import Path
 
-from bench_arrays import processor
+import machine
 
-import memcfg as mc
 from memcfg.commands._tasks import Task
 from memcfg.errors import InfeasiblePlanError, MemcfgError
 from memcfg.plan import POLICIES, share, time_lower_bound
@@ -168,14 +165,7 @@ def write(results: list[dict], options) -> None:
     """Write what there is, a method a line."""
     if options.output is None:
         return
-    place = {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "processor": processor(),
-        "system": f"{platform.system()} {platform.machine()}",
-        "python": platform.python_version(),
-        "memcfg": mc.__version__,
-        "cap_seconds": options.cap,
-    }
+    place = machine.facts() | {"cap_seconds": options.cap}
     text = json.dumps({"environment": place, "results": results})
     for first in ("method", "limit_bytes", "network"):
         text = text.replace(f'{{"{first}"', f'\n{{"{first}"')

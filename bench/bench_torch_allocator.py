@@ -14,21 +14,17 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
-import os
-import platform
 import statistics
 import subprocess
 import tempfile
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
+import machine
 import numpy as np
 import torch
-from bench_arrays import processor
 from torch import nn
 
-import memcfg as mc
 import memcfg.torch as mt
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
@@ -167,17 +163,9 @@ def measure(name, seconds, options) -> dict:
 
 
 def environment(options) -> dict:
-    return {
-        "date": datetime.now(UTC).date().isoformat(),
-        "processor": processor(),
-        "cores": len(os.sched_getaffinity(0)),
-        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "glibc": platform.libc_ver()[1],
-        "python": platform.python_version(),
+    return machine.facts() | {
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
-        "memcfg": mc.__version__,
-        "load": os.getloadavg()[0],
         "repeats": options.repeats,
     }
 

@@ -10,10 +10,8 @@ asserts nothing.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
-import platform
 import statistics
 import sys
 import time
@@ -21,6 +19,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
+import machine
 import torch
 from peers import NETWORKS, random_batch
 
@@ -111,46 +110,12 @@ def measure(name: str, options: argparse.Namespace) -> dict:
     }
 
 
-def processor() -> str:
-    """Name the processor, which platform.processor() leaves empty on Linux."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    pairs = [line.partition(":") for line in lines]
-    fields = {name.strip(): value.strip() for name, _, value in reversed(pairs)}
-    if "model name" not in fields:
-        return platform.processor()
-    # A name such as "AMD EPYC" stands for processors with vectors of unlike length.
-    return (
-        f"{fields['model name']} (family {fields.get('cpu family')}, "
-        f"model {fields.get('model')})"
-    )
-
-
-def instructions() -> str:
-    """Name what matrix products can use of the processor's instructions, on Linux."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return ""
-    names = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
-    return ", ".join(name for name in names if name in text.split())
-
-
 def environment(threads: int) -> dict:
-    return {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "processor": processor(),
-        "instructions": instructions(),
-        "cores": len(os.sched_getaffinity(0)),
+    return machine.facts() | {
+        "instructions": machine.instructions(),
         "threads": threads,
-        "system": f"{platform.system()} {platform.machine()}",
-        "python": platform.python_version(),
-        "memcfg": mc.__version__,
         "kernels": mc.config.logical_device().kernels.name,
         "torch": torch.__version__,
-        "numpy": version("numpy"),
         "onednn-cpu-gomp": version("onednn-cpu-gomp"),
     }
 

@@ -27,15 +27,13 @@ are used again, where it had some by layer that were filled and reset.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
-import os
-import platform
 import statistics
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import machine
 import numpy as np
 
 import memcfg as mc
@@ -187,30 +185,9 @@ def row(name: str, batch: int, mode: str, found: dict, turns: dict) -> dict:
     }
 
 
-def processor() -> str:
-    """Name the processor, which platform.processor() leaves empty on Linux."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    names = [line.partition(":")[2].strip() for line in lines if "model name" in line]
-    return names[0] if names else platform.processor()
-
-
 def environment(options: argparse.Namespace) -> dict:
-    return {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "processor": processor(),
-        "cores": len(os.sched_getaffinity(0)),
-        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "kernels": mc.config.logical_device().kernels.name,
-        "glibc": platform.libc_ver()[1],
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "memcfg": mc.__version__,
-        "load": os.getloadavg()[0],
-        "repeats": options.repeats,
-    }
+    kernels = mc.config.logical_device().kernels.name
+    return machine.facts() | {"kernels": kernels, "repeats": options.repeats}
 
 
 def show(result: dict) -> str:
