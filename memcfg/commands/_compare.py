@@ -295,10 +295,10 @@ def _row(cells: Sequence[Cell], steps: int) -> list[str]:
 
 
 def _refusals(cells: Sequence[Cell]) -> Iterable[str]:
-    """Print why a row has dashes, and which networks each method cannot plan.
+    """Explain why a row has dashes, and which networks each method cannot plan.
 
-    A row has dashes where no plan fits; then what the method needs is printed. Of the
-    networks that a method cannot plan only the first reason is printed.
+    A row has dashes where no plan fits; then a line gives what the method needs. Of the
+    networks that a method cannot plan only the first reason is given.
     """
     networks: dict[str, dict[str, str]] = {}  # method -> letter -> reason
     for cell in cells:

@@ -118,7 +118,7 @@ def _rank(plan: Plan, limit: int | None) -> tuple[float, float]:
 
 
 def _best(plans: Mapping[str, Plan], limit: int | None) -> list[str]:
-    """Return the methods with the best lossless plan; none if all are equal."""
+    """Return the methods with the best lossless plan; none if there is one plan."""
     ranks = {n: _rank(plan, limit) for n, plan in plans.items() if not plan.lossy}
     if len(plans) < 2 or not ranks:
         return []
@@ -235,7 +235,7 @@ def seconds(value: float) -> str:
 
 
 def _refusals(refused: Sequence[_Refusal]) -> Iterator[str]:
-    """Print why methods have no plan: sizes in a column, then each reason once."""
+    """List why methods have no plan: sizes in a column, then each reason once."""
     reasons: dict[str, list[str]] = {}
     sizes: dict[str, str] = {}
     for each in refused:

@@ -106,7 +106,7 @@ def climb(
 
 
 def _end(found: Rungs) -> str:
-    """Print the smallest limit, and what is refused below it."""
+    """Return the smallest limit in words, and what is refused below it."""
     floor, refused = found.floor, found.refused_below
     smallest = format_bytes(floor, exact=True)
     if refused == floor - 1:

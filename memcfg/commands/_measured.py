@@ -19,10 +19,8 @@ if TYPE_CHECKING:
     from memcfg.plan import Plan, Policy
 
 DEVICE = "CPU:0"
-_BESIDE = (
-    "CPU:1"  # settings of the lane and of the limit are those of the run to compare
-)
-
+# The device of the policy, with its lane and limit; `share` trains on `DEVICE`.
+_BESIDE = "CPU:1"
 _CHOOSING = 64  # the steps in which a program may choose another plan, and one more
 
 
@@ -80,7 +78,7 @@ def measure(task: Task, policy: Policy, limit: int | None, steps: int) -> Measur
 def devices_for_turns(
     bytes_per_second: float, places: config.LogicalDeviceConfiguration
 ) -> list[config.LogicalDeviceConfiguration]:
-    """Return the tiers for `measure_in_turns`, the first with this bandwidth."""
+    """Return the two CPUs of `measure_in_turns`; the second has such a lane."""
     _, *others = places.spill_on(machine_bytes()).places
     rates = [each.bandwidth and f"{each.bandwidth:.0f}B" for each in others]
     first = f"{bytes_per_second:.0f}B"

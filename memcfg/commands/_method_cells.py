@@ -56,9 +56,7 @@ class Case:
     share_peak_bytes: int
     share_seconds: float
     lower_bound_bytes: int
-    copies_per_second: (
-        float | None
-    )  # bytes per second of a lane on this machine, if measured
+    copies_per_second: float | None  # bytes per second of a lane, if measured
 
     @staticmethod
     def of(letter: str, task: Task, tiers: Sequence[Tier]) -> Case:

@@ -115,7 +115,7 @@ def is_lossless(method: str) -> bool:
 
 
 def told_lossy(codecs: Mapping[str, Iterable[str]]) -> str:
-    """Print which methods are not lossless, and the codecs of their plans."""
+    """Say which methods are not lossless, and the codecs of their plans."""
     told = [
         f"{method} ({', '.join(found)})" if (found := rounding(lossy)) else method
         for method, lossy in codecs.items()

@@ -46,22 +46,22 @@ _COLUMNS = (  # of a cell at one bandwidth, in a spreadsheet
 
 
 def times(value: float | None) -> str:
-    """Write a slowdown."""
+    """Format a slowdown."""
     return _NONE if value is None else f"{value:.2f}"
 
 
 def percent(value: float | None) -> str:
-    """Write a part."""
+    """Format a fraction."""
     return _NONE if value is None else f"{value:.0%}"
 
 
 def lasting(value: float | None) -> str:
-    """Write a time."""
+    """Format a time."""
     return _NONE if value is None else seconds(value)
 
 
 def bandwidth(rate: float | str) -> str:
-    """Write the bytes a second of a lane, as a document has them."""
+    """Format the bytes per second of a lane, as a document has them."""
     return "∞" if isinstance(rate, str) else f"{rate / 1e9:g} GB/s"
 
 

@@ -347,9 +347,7 @@ def _read(path: str, parse: Callable[[str], _Value]) -> _Value:
 def _print(text: str) -> None:
     """Write text to standard output in UTF-8, whatever its encoding is."""
     stream = getattr(sys.stdout, "buffer", None)
-    if (
-        stream is None
-    ):  # there is no standard output, or it is a text stream without a buffer
+    if stream is None:  # no standard output, or a text stream without a buffer
         print(text, end="")
     else:
         sys.stdout.flush()

@@ -89,7 +89,7 @@ class Nested(Layer):
         return list(dict.fromkeys(each for value in result for each in members(value)))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Return the copied model as a layer."""
+        """Restore the state, and make this the layer of the copied model."""
         super().__setstate__(state)
         self.model._nested = self
 

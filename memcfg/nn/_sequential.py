@@ -46,8 +46,8 @@ class Sequential(Model):
     TypeError
         If something is not a layer.
     ValueError
-        If two layers have one name, a layer cannot take what the one before gives,
-        a layer with weights belongs to another model, or `dtype` is another name.
+        If two layers have the same name, a layer cannot take the output of the one
+        before, or `dtype` is another name.
 
     Examples
     --------

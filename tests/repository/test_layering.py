@@ -463,7 +463,7 @@ INSIDE = (
 )
 NATIVE = ("tests/core/*", "tests/support/*")
 STILL_INSIDE = (
-    *("tests/plan/*", "tests/torch/*", "tests/ops/*"),
+    *("tests/plan/*", "tests/ops/*"),
     *("tests/commands/test_compare.py", "tests/commands/test_plan_network.py"),
     *(
         f"tests/nn/test_{name}.py"

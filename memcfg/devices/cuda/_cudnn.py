@@ -518,7 +518,7 @@ def _turned(spec: ConvolutionSpec) -> CudaSource | None:
 
 
 def _nowhere() -> None:
-    """Return no stream."""
+    """Return None, as a weak reference does whose stream has gone."""
 
 
 def _describe(spec: ConvolutionSpec) -> str:
