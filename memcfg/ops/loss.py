@@ -147,7 +147,7 @@ def _infer_hits(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
 
 
 def _find_hits(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
-    """Mark the rows whose label is the first maximum (k = 0) or among the k greatest."""
+    """Mark rows whose label is the first maximum (k = 0) or among the k greatest."""
     x, labels = inputs
     if a["k"] == 0:
         outputs[0][...] = x.argmax(axis=-1) == labels
