@@ -47,6 +47,17 @@ def row(rung: dict, whole: int) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
+def spread(found: dict) -> str:
+    """Return the least and the most seconds of steps that compute nearly the same."""
+    seconds = [
+        rung["measured"]["seconds"]
+        for rung in found["rungs"]
+        if rung["recompute_seconds"]
+        < 0.05 * (rung["seconds"] - rung["recompute_seconds"])
+    ]
+    return f"{min(seconds):.1f} to {max(seconds):.1f} s"
+
+
 def table(path: Path = RESULTS) -> str:
     """Return the command, the table of its limits, and its refusal, as Markdown."""
     found = json.loads(path.read_text(encoding="utf-8"))
@@ -61,6 +72,7 @@ def table(path: Path = RESULTS) -> str:
         f"The smallest limit is {smallest} B ({smallest / MIB:.2f} MiB). A measured "
         f"peak is the highest offset that a step wrote to{equal}. Extra work "
         "is recomputation; no plan that fits is faster by more than the gap. "
+        f"Times vary: rows of less than 5% extra work take {spread(found)}. "
         f"{place['processor']}, {place['cores']} cores, {place['date']}."
     )
     told = textwrap.fill(told, WIDTH, break_long_words=False, break_on_hyphens=False)
