@@ -32,11 +32,10 @@ from memcfg.plan import (
     sqrt_checkpoint,
     validate,
 )
+from memcfg.plan.search import Request, Watch
 from memcfg.plan.search._auto import _SWAPPING, Auto
 from memcfg.plan.search._exact import Exact
 from memcfg.plan.search._policy import algorithms_of, names_algorithms
-from memcfg.plan.search._request import Request
-from memcfg.plan.search._watch import Watch
 
 RECOMPUTING = (
     sqrt_checkpoint(),

@@ -32,8 +32,7 @@ from memcfg.plan import (
     validate,
     vdnn_dyn,
 )
-from memcfg.plan.search._request import Request
-from memcfg.plan.search.swaps._accesses import Entry
+from memcfg.plan.search import Entry, Request
 from memcfg.plan.search.swaps._evict import start_of as _start
 from memcfg.plan.search.swaps._evictions import Eviction, recomputed
 from memcfg.plan.search.swaps._replays import Replays

@@ -29,7 +29,7 @@ from memcfg.plan import (
     vdnn_all,
     vdnn_conv,
 )
-from memcfg.plan.format._codec_bytes import code_bytes
+from memcfg.plan.format import code_bytes
 
 
 def plain(plan):

@@ -24,7 +24,7 @@ from memcfg.plan import (
 )
 from memcfg.plan.methods._highs import solve
 from memcfg.plan.methods._stages import Stages
-from memcfg.plan.search._request import Request
+from memcfg.plan.search import Request
 
 POLICIES = [checkmate(), checkmate_lp(), retention_intervals()]
 by_name = pytest.mark.parametrize("policy", POLICIES, ids=lambda p: p.name)

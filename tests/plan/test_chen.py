@@ -18,13 +18,8 @@ from memcfg.plan import (
     share,
     validate,
 )
-from memcfg.plan.methods._chen import (
-    budget_segments,
-    recursive_moves,
-    search_budgets,
-)
-from memcfg.plan.search._request import Request
-from memcfg.plan.search.recompute._chain import Do, cuts, even_segments
+from memcfg.plan.methods._chen import budget_segments, recursive_moves, search_budgets
+from memcfg.plan.search import Do, Request, cuts, even_segments
 
 METHODS = (chen_sqrt(), chen_mirror(), chen_budget(), chen_recursive())
 by_name = pytest.mark.parametrize("policy", METHODS, ids=lambda p: p.name)

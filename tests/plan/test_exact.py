@@ -30,8 +30,8 @@ from memcfg.plan import (
     time_lower_bound,
     validate,
 )
+from memcfg.plan.search import Request
 from memcfg.plan.search._exact import Exact
-from memcfg.plan.search._request import Request
 
 if TYPE_CHECKING:
     from memcfg.plan import Plan

@@ -33,7 +33,8 @@ from memcfg.plan import (
     workspace_dynamic,
     workspace_performance,
 )
-from memcfg.plan.format._codec_bytes import LOSSY, SPARSE, code_bytes
+from memcfg.plan.format import code_bytes
+from memcfg.plan.format._codec_bytes import LOSSY, SPARSE
 from memcfg.plan.methods._gist import _stashes
 from memcfg.plan.search.swaps._sparsity import Densities
 from memcfg.units import align_up

@@ -17,15 +17,9 @@ from memcfg.plan import (
     share,
     validate,
 )
+from memcfg.plan.methods import hidden_table, internal_table, mixed_table, table_moves
 from memcfg.plan.methods._cells import find_cells
-from memcfg.plan.methods._gruslys import (
-    hidden_table,
-    internal_table,
-    mixed_table,
-    table_moves,
-)
-from memcfg.plan.search._request import Request
-from memcfg.plan.search.recompute._chain import Chain, Do
+from memcfg.plan.search import Chain, Do, Request
 
 SLOTS = (1, 2, 3, 4, 5, 8, 10)
 GOLDEN = {

@@ -30,7 +30,7 @@ from memcfg.plan import (
     with_updates_in_time,
 )
 from memcfg.plan.methods._layrub import lay_out, readers_first
-from memcfg.plan.search._request import Request
+from memcfg.plan.search import Request
 
 if TYPE_CHECKING:
     from memcfg.graph import Graph

@@ -28,7 +28,8 @@ from memcfg.plan import (
     validate,
 )
 from memcfg.plan import chain as composed
-from memcfg.plan.search._request import Request, make_step
+from memcfg.plan.search import Request
+from memcfg.plan.search._request import make_step
 from memcfg.plan.search.recompute._look_ahead import _last_fitting, _Schedules
 
 

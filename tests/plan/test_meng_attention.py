@@ -14,7 +14,7 @@ import memcfg as mc
 from memcfg.errors import InfeasiblePlanError
 from memcfg.plan import Compute, meng_attention, share, validate
 from memcfg.plan.methods._meng_attention import spread_ops
-from memcfg.plan.search._request import Request
+from memcfg.plan.search import Request
 
 nn = mc.nn
 BATCH, UNITS = 8, 64

@@ -16,7 +16,7 @@ from memcfg.graph import Tier
 from memcfg.nn.training._tracing import ProgramKey
 from memcfg.plan import Compute, SwapIn, SwapOut, meng_swap, share, simulate, validate
 from memcfg.plan.methods._meng_swap import _feature_maps
-from memcfg.plan.search._request import Request
+from memcfg.plan.search import Request
 
 
 def step(network, batch):

@@ -25,7 +25,7 @@ from memcfg.plan import (
 )
 from memcfg.plan.methods._lives import Life
 from memcfg.plan.methods._mxnet import Sharer, co_share, color_paths
-from memcfg.plan.search._request import Request
+from memcfg.plan.search import Request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ from training_graphs import Sketch, random_step
 
 import memcfg as mc
 from memcfg.plan import Compute, share, sqrt_checkpoint, validate
-from memcfg.plan.search._request import Request
+from memcfg.plan.search import Request
 
 if TYPE_CHECKING:
     from memcfg.graph import Graph

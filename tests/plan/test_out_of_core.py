@@ -33,11 +33,8 @@ from memcfg.plan import (
     validate,
     vdnn_all,
 )
+from memcfg.plan.search import Covering, Entry, Request, Trace, least_load
 from memcfg.plan.search._full_tiers import in_own_numbers
-from memcfg.plan.search._request import Request
-from memcfg.plan.search.swaps._accesses import Entry, Trace
-from memcfg.plan.search.swaps._covering import Covering
-from memcfg.plan.search.swaps._swap_events import least_load
 
 
 def step(network, batch, rate=None, limit=None):

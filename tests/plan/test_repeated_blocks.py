@@ -23,7 +23,7 @@ from memcfg.plan import (
     share,
     validate,
 )
-from memcfg.plan.search._request import Request
+from memcfg.plan.search import Request
 from memcfg.plan.search.recompute._repeated_blocks import _Blocks, repeats
 
 if TYPE_CHECKING:

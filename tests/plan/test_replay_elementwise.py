@@ -27,7 +27,7 @@ from memcfg.plan import (
     sqrt_checkpoint,
     validate,
 )
-from memcfg.plan.search._request import Request
+from memcfg.plan.search import Request
 from memcfg.plan.search.recompute._choices import Search
 from memcfg.plan.search.recompute._replay_elementwise import cheap_ops
 

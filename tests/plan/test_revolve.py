@@ -10,9 +10,9 @@ from training_graphs import chain, random_step
 
 from memcfg.errors import InfeasiblePlanError
 from memcfg.plan import Compute, chen_recursive, revolve, share, validate
-from memcfg.plan.methods._gruslys import hidden_table
-from memcfg.plan.methods._revolve import repetitions, revolve_forwards, revolve_moves
-from memcfg.plan.search.recompute._chain import Do
+from memcfg.plan.methods import hidden_table, revolve_forwards, revolve_moves
+from memcfg.plan.methods._revolve import repetitions
+from memcfg.plan.search import Do
 
 
 def test_the_closed_form_is_the_optimum_of_the_recurrence():

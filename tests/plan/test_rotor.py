@@ -13,9 +13,9 @@ from training_graphs import chain, random_step
 from memcfg._core.search import ChainTable
 from memcfg.errors import InfeasiblePlanError
 from memcfg.plan import revolve, rotor, share, validate
-from memcfg.plan.methods._gruslys import hidden_table
+from memcfg.plan.methods import hidden_table
 from memcfg.plan.methods._rotor import Stage, chain_moves, in_slots
-from memcfg.plan.search.recompute._chain import Do
+from memcfg.plan.search import Do
 
 
 def successors(stages, slots: int, state):

@@ -11,7 +11,7 @@ from training_graphs import chain, random_step
 
 from memcfg.graph import Graph, Op, Tensor
 from memcfg.plan import Compute, validate
-from memcfg.plan.search._request import Request
+from memcfg.plan.search import Request
 
 
 def some_schedule(request: Request, draw: random.Random) -> list[int]:

@@ -29,8 +29,7 @@ from memcfg.plan import (
     validate,
 )
 from memcfg.plan.methods._superneurons import Cache
-from memcfg.plan.search._request import Request
-from memcfg.plan.search.swaps._swap_events import StartSwapIn, StartSwapOut, least_load
+from memcfg.plan.search import Request, StartSwapIn, StartSwapOut, least_load
 
 
 def traffic(graph, room, *, lru):

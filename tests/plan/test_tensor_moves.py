@@ -14,16 +14,16 @@ from training_graphs import chain, random_step
 
 from memcfg.graph import Graph, Op, Tensor, Tier
 from memcfg.plan import simulate, validate
-from memcfg.plan.search._request import Request
-from memcfg.plan.search.swaps._event_times import clock
-from memcfg.plan.search.swaps._swap_events import (
+from memcfg.plan.search import (
     EndSwapIn,
     EndSwapOut,
     Pack,
+    Request,
     Run,
     StartSwapIn,
     StartSwapOut,
     Unpack,
+    clock,
     least_load,
     plan_events,
 )

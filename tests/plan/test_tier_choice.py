@@ -34,10 +34,8 @@ from memcfg.plan import (
     violations,
 )
 from memcfg.plan.format._tier_choice import Life, assign, excess
-from memcfg.plan.search._request import Request
-from memcfg.plan.search.swaps._event_times import clock
+from memcfg.plan.search import Request, clock, plan_events
 from memcfg.plan.search.swaps._lanes import Lanes, RoundTrip
-from memcfg.plan.search.swaps._swap_events import plan_events
 
 METHODS = [
     *(name for name, make in NAMED_POLICIES.items() if getattr(make(), "swaps", False)),

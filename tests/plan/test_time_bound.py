@@ -26,7 +26,7 @@ from memcfg.plan import (
     sqrt_checkpoint,
     time_lower_bound,
 )
-from memcfg.plan.search._request import Request
+from memcfg.plan.search import Request
 from memcfg.plan.search._time_bound import beats_recomputation
 
 

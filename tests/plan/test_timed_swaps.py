@@ -26,9 +26,7 @@ from memcfg.plan import (
 )
 from memcfg.plan.methods._swapping import Away, plan_swaps
 from memcfg.plan.methods._timed_swaps import TimedSwaps
-from memcfg.plan.search._request import Request
-from memcfg.plan.search.swaps._event_times import clock
-from memcfg.plan.search.swaps._swap_events import least_load
+from memcfg.plan.search import Request, clock, least_load
 from memcfg.units import align_up
 
 nn = mc.nn

@@ -13,18 +13,20 @@ from training_graphs import random_step
 
 from memcfg.graph import Tier
 from memcfg.plan import validate
-from memcfg.plan.search._request import Request
-from memcfg.plan.search.swaps._accesses import Entry, Trace
-from memcfg.plan.search.swaps._event_times import clock, with_tiers_told
-from memcfg.plan.search.swaps._swap_events import (
+from memcfg.plan.search import (
     EndSwapOut,
+    Entry,
+    Request,
     Run,
     StartSwapIn,
     StartSwapOut,
+    Swaps,
+    Trace,
+    clock,
     least_load,
     plan_events,
+    with_tiers_told,
 )
-from memcfg.plan.search.swaps._walk import Swaps
 from memcfg.units import align_up
 
 

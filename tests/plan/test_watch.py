@@ -25,9 +25,8 @@ from memcfg.plan import (
     vdnn_dyn,
     vdnn_pp,
 )
+from memcfg.plan.search import Request, Watch
 from memcfg.plan.search._policy import fits
-from memcfg.plan.search._request import Request
-from memcfg.plan.search._watch import Watch
 
 SWAPPING = (
     *(out_of_core(), layrub_migration(), superneurons(), superneurons_cache()),

@@ -29,8 +29,7 @@ from memcfg.nn.inputs import _batches
 from memcfg.nn.training import _tracing, _ways_out
 from memcfg.nn.training._tracing import ProgramKey
 from memcfg.plan import capuchin_feedback
-from memcfg.plan.search import _reconsidered
-from memcfg.plan.search._policy import Lessons, Method
+from memcfg.plan.search import Lessons, Method, _reconsidered
 from memcfg.plan.search.recompute._replay_elementwise import cheap_ops as cheap_ops
 from memcfg.runtime import _packing
 from memcfg.runtime._program import Program

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memcfg.plan.search.swaps._swap_events import (
+from memcfg.plan.search import (
     EndSwapIn,
     EndSwapOut,
     Pack,

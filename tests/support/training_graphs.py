@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from memcfg.graph import Algorithm, Graph, Op, Tensor
-from memcfg.plan.search._request import Request
+from memcfg.plan.search import Request
 
 if TYPE_CHECKING:
     from memcfg.plan import Plan

@@ -17,6 +17,25 @@ def code_bytes(codec: str, nbytes: int, density: float = 1.0) -> int:
     """Return the bytes of a code; of a sparse one, if so many of its words are not 0.
 
     A sparse code that would not be smaller than the tensor has its bytes and a header.
+
+    Parameters
+    ----------
+    codec : str
+        ``"zvc"``, ``"csr"``, ``"mask"``, or a lossy codec, such as ``"fp16"``.
+    nbytes : int
+        Bytes of the tensor.
+    density : float, default 1.0
+        The part of its words that are not 0.
+
+    Returns
+    -------
+    int
+        Bytes.
+
+    Raises
+    ------
+    KeyError
+        If the codec's bytes are not known before it runs.
     """
     words = ceil(nbytes / _WORD)
     kept = ceil(density * words)

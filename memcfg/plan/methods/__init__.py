@@ -3,6 +3,9 @@
 A paper has a module here, beside what several papers share. The search knows nothing of
 them. Only `memcfg.plan`, when such a name is first used, and `memcfg.commands` import
 this package.
+
+Beside the policies there are the schedules of chains that Griewank and Walther, and
+Gruslys et al., published: a `memcfg.plan.search.Chain` makes them one of any graph.
 """
 
 from __future__ import annotations
@@ -25,7 +28,16 @@ from memcfg.plan.methods._chen import (
 )
 from memcfg.plan.methods._composition import chain, in_place, order, recompute
 from memcfg.plan.methods._gist import actnn, gist
-from memcfg.plan.methods._gruslys import bptt_hidden, bptt_internal, bptt_mixed
+from memcfg.plan.methods._gruslys import (
+    Table,
+    bptt_hidden,
+    bptt_internal,
+    bptt_mixed,
+    hidden_table,
+    internal_table,
+    mixed_table,
+    table_moves,
+)
 from memcfg.plan.methods._keep_all import keep_all
 from memcfg.plan.methods._kusumoto import (
     kusumoto_exact_memory,
@@ -40,7 +52,7 @@ from memcfg.plan.methods._modnn import modnn
 from memcfg.plan.methods._mxnet import mxnet
 from memcfg.plan.methods._policies import NAMED_POLICIES, POLICIES
 from memcfg.plan.methods._retention_intervals import retention_intervals
-from memcfg.plan.methods._revolve import revolve
+from memcfg.plan.methods._revolve import revolve, revolve_forwards, revolve_moves
 from memcfg.plan.methods._rotor import rotor
 from memcfg.plan.methods._superneurons import (
     superneurons,
@@ -56,6 +68,7 @@ from memcfg.plan.methods._vdnn_pp import vdnn_pp
 __all__ = [
     "NAMED_POLICIES",
     "POLICIES",
+    "Table",
     "actnn",
     "bptt_hidden",
     "bptt_internal",
@@ -71,7 +84,9 @@ __all__ = [
     "chen_recursive",
     "chen_sqrt",
     "gist",
+    "hidden_table",
     "in_place",
+    "internal_table",
     "keep_all",
     "kusumoto_exact_memory",
     "kusumoto_exact_time",
@@ -81,18 +96,22 @@ __all__ = [
     "layrub_migration",
     "meng_attention",
     "meng_swap",
+    "mixed_table",
     "modnn",
     "mxnet",
     "order",
     "recompute",
     "retention_intervals",
     "revolve",
+    "revolve_forwards",
+    "revolve_moves",
     "rotor",
     "superneurons",
     "superneurons_cache",
     "superneurons_cost",
     "superneurons_memory",
     "superneurons_speed",
+    "table_moves",
     "ucudnn_wd",
     "ucudnn_wr",
     "vdnn_all",

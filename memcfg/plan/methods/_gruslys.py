@@ -36,7 +36,7 @@ class _Choice(NamedTuple):
 class Table:
     """The least forward steps of t cells with m slots, and how to reach them.
 
-    Attributes
+    Parameters
     ----------
     steps : numpy.ndarray
         Of shape (m + 1, t + 1), float64; infinity where it cannot be done.
@@ -53,7 +53,20 @@ class Table:
     internal: int
 
     def choice(self, cells: int, slots: int) -> _Choice:
-        """Return what to do first."""
+        """Return what to do first.
+
+        Parameters
+        ----------
+        cells : int
+            How many cells are left.
+        slots : int
+            How many slots are free.
+
+        Returns
+        -------
+        tuple of (int, bool)
+            How far to advance, and whether the inside of that cell is kept.
+        """
         if self.internal and slots >= self.internal * cells:
             return _Choice(1, internal=True)
         if not self.internal and slots >= cells > 1:
@@ -63,17 +76,58 @@ class Table:
 
 
 def hidden_table(cells: int, slots: int) -> Table:
-    """Keep hidden states (HSM); the state before the first cell has a slot, too."""
+    """Keep hidden states (HSM); the state before the first cell has a slot, too.
+
+    Parameters
+    ----------
+    cells : int
+        The most cells.
+    slots : int
+        The most slots.
+
+    Returns
+    -------
+    Table
+        The least steps of up to so many cells with up to so many slots.
+    """
     return _table(cells, slots, hidden=1, internal=0)
 
 
 def internal_table(cells: int, slots: int) -> Table:
-    """Keep all that a cell makes (ISM), which is not computed again."""
+    """Keep all that a cell makes (ISM), which is not computed again.
+
+    Parameters
+    ----------
+    cells : int
+        The most cells.
+    slots : int
+        The most slots.
+
+    Returns
+    -------
+    Table
+        The least steps of up to so many cells with up to so many slots.
+    """
     return _table(cells, slots, hidden=0, internal=1)
 
 
 def mixed_table(cells: int, slots: int, internal: int) -> Table:
-    """Keep either (MSM): a hidden state has one slot, a cell's inside `internal`."""
+    """Keep either (MSM): a hidden state has one slot, a cell's inside `internal`.
+
+    Parameters
+    ----------
+    cells : int
+        The most cells.
+    slots : int
+        The most slots.
+    internal : int
+        Slots of a cell's inside.
+
+    Returns
+    -------
+    Table
+        The least steps of up to so many cells with up to so many slots.
+    """
     return _table(cells, slots, hidden=1, internal=internal)
 
 
@@ -106,7 +160,22 @@ def _table(cells: int, slots: int, *, hidden: int, internal: int) -> Table:
 
 
 def table_moves(table: Table, cells: int, slots: int) -> list[Move]:
-    """Return the schedule of a table."""
+    """Return the schedule of a table.
+
+    Parameters
+    ----------
+    table : Table
+        The table.
+    cells : int
+        How many cells, at most as many as the table has.
+    slots : int
+        How many slots, likewise.
+
+    Returns
+    -------
+    list of Move
+        Moves, for `memcfg.plan.search.Chain.sequence`.
+    """
     moves: list[Move] = []
     todo: list[tuple[int, int, int]] = [(0, cells, slots)]
     while todo:

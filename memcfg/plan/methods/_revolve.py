@@ -33,6 +33,18 @@ def revolve_forwards(count: int, slots: int) -> int:
 
     A slot holds a checkpoint, the start of the chain among them; each stage goes
     forward once more just before it goes backward.
+
+    Parameters
+    ----------
+    count : int
+        How many stages the chain has.
+    slots : int
+        How many checkpoints, at least 1.
+
+    Returns
+    -------
+    int
+        Steps.
     """
     r = repetitions(count, slots)
     saved = math.comb(slots + r, r - 1) if r else 0
@@ -47,7 +59,20 @@ def _split(count: int, slots: int) -> int:
 
 
 def revolve_moves(count: int, slots: int) -> list[Move]:
-    """Return the schedule of the least forward steps with so many checkpoints."""
+    """Return the schedule of the least forward steps with so many checkpoints.
+
+    Parameters
+    ----------
+    count : int
+        How many stages the chain has.
+    slots : int
+        How many checkpoints, at least 1.
+
+    Returns
+    -------
+    list of Move
+        Moves, for `memcfg.plan.search.Chain.sequence`.
+    """
     moves: list[Move] = []
     parts = [(0, count, slots)]
     while parts:

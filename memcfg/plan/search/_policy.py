@@ -52,36 +52,90 @@ class Policy(Protocol):
 
 
 class Lessons(NamedTuple):
-    """How a method learns from the real steps of a program."""
+    """How a method learns from the real steps of a program.
 
-    first: Policy  # plans the first step, of which nothing has been measured
-    feedback: Callable[[Policy, Graph, Plan, Simulation], Policy]  # the same: enough
+    Parameters
+    ----------
+    first : Policy
+        Plans the first step, of which nothing has been measured.
+    feedback : callable
+        Returns the next policy for a policy, a graph, its plan and what happened; the
+        same one if it has learnt enough.
+    """
+
+    first: Policy
+    feedback: Callable[[Policy, Graph, Plan, Simulation], Policy]
 
 
 @dataclass(frozen=True)
 class Method:
-    """The policy of a function, whose plan is refused if it exceeds the limit."""
+    """The policy of a function, whose plan is refused if it exceeds the limit.
+
+    Parameters
+    ----------
+    name : str
+        The policy's name.
+    make : callable
+        Makes a plan of a `Request`: within its limit, or else the lowest it can.
+    other : str, default ""
+        What else might plan within a limit that this one cannot, for the refusal.
+    swaps : bool, default False
+        Whether tensors may leave the device, or are encoded.
+    chooses : bool, default False
+        Whether plans name algorithms.
+    learns : Lessons, optional
+        How it learns from real steps.
+    lossless : bool, default True
+        Whether what its plans encode comes back as it was.
+    """
 
     name: str
     make: Callable[[Request], Plan] = field(repr=False)
-    other: str = field(
-        default="", repr=False
-    )  # what might plan within a limit that this one cannot
-    swaps: bool = field(default=False, repr=False)  # not ops alone
-    chooses: bool = field(default=False, repr=False)  # algorithms
+    other: str = field(default="", repr=False)
+    swaps: bool = field(default=False, repr=False)
+    chooses: bool = field(default=False, repr=False)
     learns: Lessons | None = field(default=None, repr=False)
-    lossless: bool = field(default=True, repr=False)  # what its codecs give back
+    lossless: bool = field(default=True, repr=False)
 
     def __call__(self, graph: Graph, limit_bytes: int | None = None) -> Plan:
         """Plan a graph; see `Policy`."""
         return with_gap(graph, self.draft(graph, limit_bytes))
 
     def propose(self, request: Request) -> Plan:
-        """Plan within a limit, or else for the lowest peak that the method reaches."""
+        """Plan within a limit, or else for the lowest peak that the method reaches.
+
+        Parameters
+        ----------
+        request : Request
+            Perhaps of another method.
+
+        Returns
+        -------
+        memcfg.plan.Plan
+            The plan, which may exceed the limit.
+        """
         return self.make(request.of_method(self.name))
 
     def draft(self, graph: Graph, limit_bytes: int | None) -> Plan:
-        """Plan a graph, without saying how good the plan is."""
+        """Plan a graph, without saying how good the plan is.
+
+        Parameters
+        ----------
+        graph : memcfg.graph.Graph
+            What to plan.
+        limit_bytes : int or None
+            The limit; None is no limit.
+
+        Returns
+        -------
+        memcfg.plan.Plan
+            A plan without a gap.
+
+        Raises
+        ------
+        InfeasiblePlanError
+            If the method has no plan within the limit.
+        """
         if not (self.swaps or self.chooses):  # which a base may do
             return self._within(graph, limit_bytes)
         return within_tiers(self.name, graph, limit_bytes, self._within, self._tried)

@@ -56,7 +56,42 @@ class Layout(Protocol):
 
 @dataclass(frozen=True)
 class Request:
-    """What a policy was asked, and since when it has been at it."""
+    """What a policy was asked, and what is known of its graph.
+
+    A policy makes a schedule, a sequence of ops in which an op may stand more than
+    once. `ordered` or `scheduled` makes its plan. `Request.of` makes a request.
+
+    Parameters
+    ----------
+    graph : memcfg.graph.Graph
+        The graph, with its updates where a plan may have them.
+    order : tuple of int
+        Its ops, in the numbers of the graph that was given.
+    method : str
+        Name of the policy.
+    limit_bytes : int or None
+        The limit; None is no limit.
+    began : float
+        When planning began, in seconds of `time.perf_counter`.
+    replayed : frozenset of int, optional
+        The only ops that may be computed again. Any by default.
+    orders : bool, optional
+        Whether to look for orders. By default the method decides.
+    in_place : bool, default True
+        Whether outputs take the place of inputs.
+    searches : bool, default True
+        Whether offsets are searched for. Else each buffer takes the lowest gap.
+    places : bool, default True
+        Whether buffers have places. Else an allocator finds them, and peaks are bytes
+        in use.
+    watch : Watch, optional
+        What ends the search. Nothing does by default.
+    below : float, default inf
+        Seconds; instead of a plan that takes longer, one may be given that fits
+        nothing.
+    known : dict
+        What was found out about the graph, which methods share.
+    """
 
     graph: Graph  # its updates in time
     order: tuple[int, ...]  # its ops in the numbers of the graph that was given
@@ -81,7 +116,33 @@ class Request:
     def of(
         graph: Graph, method: str, limit_bytes: int | None, watch: Watch | None = None
     ) -> Request:
-        """Check a policy's arguments and start its clock."""
+        """Check a policy's arguments and start its clock.
+
+        Parameters
+        ----------
+        graph : memcfg.graph.Graph
+            What to plan. Its updates are moved if no plan may have them where they are.
+        method : str
+            Name of the policy.
+        limit_bytes : int or None
+            The limit; None is no limit.
+        watch : Watch, optional
+            What ends the search.
+
+        Returns
+        -------
+        Request
+            The question.
+
+        Raises
+        ------
+        TypeError
+            If that is no graph, or no number of bytes.
+        ValueError
+            If the limit is not positive, or not below 2**63 bytes.
+        GraphError
+            If a state cannot be overwritten by its update, or sizes are too large.
+        """
         check(graph, limit_bytes)
         began = time.perf_counter()
         ordered, order = with_updates_in_time(graph)
@@ -97,19 +158,65 @@ class Request:
         return _never if self.watch is None else self.watch.is_over
 
     def is_slow(self, seconds: float) -> bool:
-        """Return whether a plan that takes so long, or longer, is of no use."""
+        """Return whether a plan that takes so long, or longer, is of no use.
+
+        Parameters
+        ----------
+        seconds : float
+            What the plan takes.
+
+        Returns
+        -------
+        bool
+            Whether that is more than `below`.
+        """
         return seconds > self.below * (1 + _ROUNDING)
 
     def replaying(self, ops: frozenset[int]) -> Request:
-        """Ask the same of plans that compute none but these ops again."""
+        """Ask the same of plans that compute none but these ops again.
+
+        Parameters
+        ----------
+        ops : frozenset of int
+            What may be computed again.
+
+        Returns
+        -------
+        Request
+            The other question.
+        """
         return replace(self, replayed=ops)
 
     def of_method(self, method: str) -> Request:
-        """Ask the same of another method, which may use what is known."""
+        """Ask the same of another method, which may use what is known.
+
+        Parameters
+        ----------
+        method : str
+            Its name.
+
+        Returns
+        -------
+        Request
+            The other question.
+        """
         return replace(self, method=method, began=time.perf_counter())
 
     def once(self, key: Hashable, make: Callable[[], _Made]) -> _Made:
-        """Make what depends on the graph and a key alone, if no method has."""
+        """Make what depends on the graph and a key alone, if no method has.
+
+        Parameters
+        ----------
+        key : hashable
+            Its name.
+        make : callable
+            Makes it, without arguments.
+
+        Returns
+        -------
+        object
+            What was made, now or before.
+        """
         if key not in self.known:
             check_planning_time()
             self.known[key] = make()
@@ -158,22 +265,65 @@ class Request:
         return make_step(graph, frozenset(self.droppable), self.repeatable, asked)
 
     def sequence_of(self, plan: Plan) -> list[int]:
-        """Return the schedule of a plan that was made for it."""
+        """Return the schedule of a plan that was made for it.
+
+        Parameters
+        ----------
+        plan : memcfg.plan.Plan
+            Such a plan.
+
+        Returns
+        -------
+        list of int
+            The ops that it computes, in the numbers of `graph`.
+        """
         numbers = {given: index for index, given in enumerate(self.order)}
         return [numbers[a.op] for a in plan.actions if isinstance(a, Compute)]
 
     def placed(self, dropped: bytes) -> Plan:
-        """Make the plan that computes dropped ops again, as `scheduled`."""
+        """Make the plan that computes dropped ops again, as `scheduled`.
+
+        Parameters
+        ----------
+        dropped : bytes
+            By op, 1 if it is computed again for the backward phase, else 0.
+
+        Returns
+        -------
+        memcfg.plan.Plan
+            The plan.
+        """
         return self.scheduled(self.step.sequence(dropped))
 
     def placed_in_order(self, dropped: bytes) -> Plan:
-        """Make the plan that computes dropped ops again, as `ordered`."""
+        """Make the plan that computes dropped ops again, as `ordered`.
+
+        Parameters
+        ----------
+        dropped : bytes
+            By op, 1 if it is computed again for the backward phase, else 0.
+
+        Returns
+        -------
+        memcfg.plan.Plan
+            The plan.
+        """
         return self.ordered(self.step.sequence(dropped))
 
     def arranged(self, sequence: Sequence[int]) -> Sequence[int]:
         """Return these ops in the order of the lowest load, where orders are asked for.
 
         For methods that run their schedules in the order that they make them in.
+
+        Parameters
+        ----------
+        sequence : sequence of int
+            Ops; one may stand more than once.
+
+        Returns
+        -------
+        sequence of int
+            The same ops.
         """
         return self.reordered(sequence) if self.orders else sequence
 
@@ -181,23 +331,86 @@ class Request:
         """Make the plan that runs these ops, as often, in the order of the lowest peak.
 
         The given order stays where no other is found that is placed lower, or orders
-        are not to be looked for. ValueError if the ops cannot be run in that order.
+        are not to be looked for.
+
+        Parameters
+        ----------
+        sequence : sequence of int
+            Ops; one may stand more than once.
+
+        Returns
+        -------
+        memcfg.plan.Plan
+            The plan, simulated and not yet judged.
+
+        Raises
+        ------
+        ValueError
+            If the ops cannot be run in that order.
         """
         return self.laid_out(*self._in_order(sequence))
 
     def in_order(self, sequence: Sequence[int]) -> Sequence[int]:
-        """Return these ops in the order of the plan that `ordered` makes."""
+        """Return these ops in the order of the plan that `ordered` makes.
+
+        Parameters
+        ----------
+        sequence : sequence of int
+            Ops; one may stand more than once.
+
+        Returns
+        -------
+        sequence of int
+            The same ops.
+
+        Raises
+        ------
+        ValueError
+            If the ops cannot be run in that order.
+        """
         return self._in_order(sequence)[0]
 
     def peak_in_order(self, sequence: Sequence[int]) -> int:
-        """Return the peak of the plan that `ordered` makes, without making it."""
+        """Return the peak of the plan that `ordered` makes, without making it.
+
+        Parameters
+        ----------
+        sequence : sequence of int
+            Ops; one may stand more than once.
+
+        Returns
+        -------
+        int
+            Bytes.
+
+        Raises
+        ------
+        ValueError
+            If the ops cannot be run in that order.
+        """
         order, layout = self._in_order(sequence)
         if not self.places:
             return self.step.measure(order)[0]
         return self._state_bytes + layout.height
 
     def least_load(self, sequence: Sequence[int]) -> int:
-        """Return the bytes that are in use at the peak in the order of `ordered`."""
+        """Return the bytes that are in use at the peak in the order of `ordered`.
+
+        Parameters
+        ----------
+        sequence : sequence of int
+            Ops; one may stand more than once.
+
+        Returns
+        -------
+        int
+            Bytes.
+
+        Raises
+        ------
+        ValueError
+            If the ops cannot be run in that order.
+        """
         other = sequence if self.orders is False else self.reordered(sequence)
         return self.step.measure(other)[0]
 
@@ -226,7 +439,23 @@ class Request:
         return min(result, (ops, self._lowest(ops)), key=lambda each: each[1].height)
 
     def reordered(self, sequence: Sequence[int]) -> Sequence[int]:
-        """Return the order of the lowest load; the given one itself if that is it."""
+        """Return the order of the lowest load; the given one itself if that is it.
+
+        Parameters
+        ----------
+        sequence : sequence of int
+            Ops; one may stand more than once.
+
+        Returns
+        -------
+        sequence of int
+            The same ops.
+
+        Raises
+        ------
+        ValueError
+            If the ops cannot be run in that order.
+        """
         self._check(sequence)
         load, _, _ = self.step.measure(sequence)
         other, least, _ = self.step.reorder(sequence, effort=_ORDER_EFFORT)
@@ -239,7 +468,20 @@ class Request:
     def scheduled(self, sequence: Sequence[int]) -> Plan:
         """Make the plan that runs these ops in this order, with the lowest layout.
 
-        ValueError if the ops cannot be run so.
+        Parameters
+        ----------
+        sequence : sequence of int
+            Ops; one may stand more than once.
+
+        Returns
+        -------
+        memcfg.plan.Plan
+            The plan, simulated and not yet judged.
+
+        Raises
+        ------
+        ValueError
+            If the ops cannot be run in that order.
         """
         self._check(sequence)
         return self.laid_out(sequence, self._lowest(sequence))
@@ -275,20 +517,76 @@ class Request:
         return self.step.layout(sequence, rule=rule, effort=effort)
 
     def written_in_order(self, sequence: Sequence[int]) -> list[Action]:
-        """Write these ops in the order of the lowest peak, as `ordered`."""
+        """Write these ops in the order of the lowest peak, as `ordered`.
+
+        Parameters
+        ----------
+        sequence : sequence of int
+            Ops; one may stand more than once.
+
+        Returns
+        -------
+        list of memcfg.plan.Action
+            The actions.
+
+        Raises
+        ------
+        ValueError
+            If the ops cannot be run in that order.
+        """
         return _actions(self.graph, *self._in_order(sequence))
 
     def written(self, sequence: Sequence[int]) -> list[Action]:
-        """Write these ops in this order as actions, with the lowest layout."""
+        """Write these ops in this order as actions, with the lowest layout.
+
+        Parameters
+        ----------
+        sequence : sequence of int
+            Ops; one may stand more than once.
+
+        Returns
+        -------
+        list of memcfg.plan.Action
+            The actions.
+
+        Raises
+        ------
+        ValueError
+            If the ops cannot be run in that order.
+        """
         self._check(sequence)
         return _actions(self.graph, sequence, self._lowest(sequence))
 
     def laid_out(self, sequence: Sequence[int], layout: Layout) -> Plan:
-        """Make the plan that runs these ops with everything where a layout has it."""
+        """Make the plan that runs these ops with everything where a layout has it.
+
+        Parameters
+        ----------
+        sequence : sequence of int
+            Ops; one may stand more than once.
+        layout : Layout
+            Such as those of ``step.layout(sequence)`` and ``step.first_fit(sequence)``.
+
+        Returns
+        -------
+        memcfg.plan.Plan
+            The plan, simulated and not yet judged.
+        """
         return self.plan(_actions(self.graph, sequence, layout))
 
     def plan(self, actions: Sequence[Action]) -> Plan:
-        """Make the plan of these actions: simulated, summarised, not yet judged."""
+        """Make the plan of these actions: simulated, summarised, not yet judged.
+
+        Parameters
+        ----------
+        actions : sequence of memcfg.plan.Action
+            In the numbers of `graph`.
+
+        Returns
+        -------
+        memcfg.plan.Plan
+            The plan, in the numbers of the graph that was given.
+        """
         blank = self.unpriced(actions)
         result = simulate(self.graph, blank, tier_rates(self.graph))
         predicted = Predicted(
@@ -317,7 +615,18 @@ class Request:
         return self.order == tuple(range(len(self.order)))
 
     def unpriced(self, actions: Sequence[Action]) -> Plan:
-        """Return the plan of these actions, as which nobody knows what it takes."""
+        """Return the plan of these actions, of which nobody knows what it takes.
+
+        Parameters
+        ----------
+        actions : sequence of memcfg.plan.Action
+            In the numbers of `graph`.
+
+        Returns
+        -------
+        memcfg.plan.Plan
+            A plan that predicts nothing.
+        """
         return Plan(
             graph=self.graph.name,
             method=self.method,
@@ -329,7 +638,18 @@ class Request:
         )
 
     def renumbered(self, action: Action) -> Action:
-        """Return an action of its graph with ops in the numbers of the given one."""
+        """Return an action of its graph with ops in the numbers of the given one.
+
+        Parameters
+        ----------
+        action : memcfg.plan.Action
+            In the numbers of `graph`.
+
+        Returns
+        -------
+        memcfg.plan.Action
+            In the numbers of the graph that was given.
+        """
         if isinstance(action, Compute) and self.order[action.op] != action.op:
             return replace(action, op=self.order[action.op])
         return action

@@ -53,9 +53,19 @@ class Watch:
     """A deadline and two callables that searches poll to learn whether to end.
 
     Once a watch is over, it stays over.
+
+    Parameters
+    ----------
+    until : float, default inf
+        The deadline, in seconds of `time.perf_counter`.
+    cancel : callable, optional
+        Called without arguments, now and then; returns whether the search should end.
+    progress : callable, optional
+        Called with the method that runs, and the seconds of the best plan so far or
+        None.
     """
 
-    until: float = math.inf  # on the clock of `time.perf_counter`
+    until: float = math.inf
     cancel: Callable[[], bool] | None = None
     progress: Callable[[str, float | None], None] | None = None
     is_ended: bool = field(default=False, init=False)  # set by `is_over`, for good
@@ -63,7 +73,15 @@ class Watch:
     _next: float = field(default=-math.inf, init=False)
 
     def begin(self, method: str, best: float | None) -> None:
-        """Set the method to report as running, and the best plan's seconds so far."""
+        """Set what is reported as running.
+
+        Parameters
+        ----------
+        method : str
+            The method.
+        best : float or None
+            Seconds of the best plan so far.
+        """
         self._now = method, best
         self._next = -math.inf
 

@@ -36,6 +36,13 @@ _RERUN, _HELD = 3, 4  # forward for the backward next; what crosses its end is t
 class Chain:
     """The forward phase in stages, with the backward ops of each.
 
+    Parameters
+    ----------
+    request : Request
+        What is asked.
+    stages : iterable of sequence of int
+        Forward ops, stage by stage, as `cuts` lists them.
+
     Attributes
     ----------
     stages : list of tuple of int
@@ -117,7 +124,13 @@ class Chain:
         Parameters
         ----------
         moves : iterable of Move
-            Each stage first goes forward after all earlier ones, and once backward.
+            Each is a `Do` and a stage. A stage first goes forward after all earlier
+            ones, and once backward.
+
+        Returns
+        -------
+        list of int
+            The ops.
         """
         ran = [False] * len(self.stages)
         result: list[int] = []
@@ -151,13 +164,35 @@ class Chain:
         return self._again[kind, stage]
 
     def kept(self, stage: int) -> list[int]:
-        """List what a stage makes that its backward or a later stage reads."""
+        """List what a stage makes that its backward or a later stage reads.
+
+        Parameters
+        ----------
+        stage : int
+            A stage.
+
+        Returns
+        -------
+        list of int
+            Tensors.
+        """
         wanted = self._read[stage].union(self.crossing[stage])
         made = [t for op in self.stages[stage] for t in self.graph.ops[op].outputs]
         return [tensor for tensor in made if tensor in wanted]
 
     def read(self, stage: int) -> Collection[int]:
-        """Return what the backward of a stage reads."""
+        """Return what the backward of a stage reads.
+
+        Parameters
+        ----------
+        stage : int
+            A stage.
+
+        Returns
+        -------
+        collection of int
+            Tensors.
+        """
         return self._read[stage]
 
     def gradients(self) -> list[set[int]]:
@@ -173,7 +208,20 @@ class Chain:
         return rows
 
     def busiest(self, ops: Sequence[int], apart: Collection[int]) -> int:
-        """Return the most bytes of what ops make, without some, and of scratch."""
+        """Return the most bytes of what ops make, without some, and of scratch.
+
+        Parameters
+        ----------
+        ops : sequence of int
+            What runs, in order.
+        apart : collection of int
+            Tensors that do not count.
+
+        Returns
+        -------
+        int
+            Bytes.
+        """
         graph = self.graph
         last: dict[int, int] = {}
         for place, index in enumerate(ops):
@@ -195,7 +243,22 @@ class Chain:
     def makers(
         self, wanted: set[int], ops: Sequence[int], there: Collection[int] = ()
     ) -> list[int]:
-        """List those of some ops, in order, that make tensors out of the others'."""
+        """List those of some ops, in order, that make tensors out of the others'.
+
+        Parameters
+        ----------
+        wanted : set of int
+            The tensors.
+        ops : sequence of int
+            The ops, in order.
+        there : collection of int, optional
+            Tensors that need not be made.
+
+        Returns
+        -------
+        list of int
+            The ops that are needed.
+        """
         held = set(there)
         needed = set(wanted)
         result = []
@@ -207,7 +270,18 @@ class Chain:
         return result[::-1]
 
     def finished(self, sequence: Sequence[int]) -> list[int]:
-        """Strike what nothing reads, and put the updates in."""
+        """Strike what nothing reads, and put the updates in.
+
+        Parameters
+        ----------
+        sequence : sequence of int
+            Ops without updates; one may stand more than once.
+
+        Returns
+        -------
+        list of int
+            The schedule.
+        """
         return self._with_late_ops(self._without_unread(sequence))
 
     def _without_unread(self, sequence: Sequence[int]) -> list[int]:
@@ -312,13 +386,37 @@ def _has_inputs(graph: Graph, tensor: int) -> bool:
 
 
 def cuts(request: Request) -> list[list[list[int]]]:
-    """Cut a graph at its articulation points; and behind each of its ops."""
+    """Cut a graph at its articulation points; and behind each of its ops.
+
+    Parameters
+    ----------
+    request : Request
+        What is asked.
+
+    Returns
+    -------
+    list of list of list of int
+        For each way to cut, stages of forward ops. One way if both are the same.
+    """
     ways = [articulated(request), [[op] for op in forward_ops(request.graph)]]
     return ways if ways[0] != ways[1] else ways[1:]
 
 
 def even_segments(count: int, parts: int) -> list[int]:
-    """Divide a chain evenly; return where the parts but the first begin."""
+    """Divide a chain evenly; return where the parts but the first begin.
+
+    Parameters
+    ----------
+    count : int
+        How many stages there are.
+    parts : int
+        How many parts, at least 1.
+
+    Returns
+    -------
+    list of int
+        Stages.
+    """
     return [count * part // parts for part in range(1, parts)]
 
 

@@ -19,9 +19,17 @@ if TYPE_CHECKING:
 
 
 class Entry(NamedTuple):
-    """A computation: of an op in a given order, or of another before it."""
+    """A computation: of an op in a given order, or of another before it.
 
-    place: int  # in the given order
+    Parameters
+    ----------
+    place : int
+        A place in the given order.
+    op : int
+        What is computed there.
+    """
+
+    place: int
     op: int
 
 
@@ -38,10 +46,20 @@ class Value(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """A value's time between two accesses, by places in a schedule."""
+    """A value's time between two accesses, by places in a schedule.
+
+    Parameters
+    ----------
+    value : int
+        The value's number in its trace.
+    after : int
+        Place of the access before; -1 is the start.
+    back : int
+        Place of the access behind.
+    """
 
     value: int
-    after: int  # -1: the start
+    after: int
     back: int
 
     @property
@@ -52,6 +70,13 @@ class Gap(NamedTuple):
 
 class Trace:
     """The values of a schedule, none of which is part of the state.
+
+    Parameters
+    ----------
+    graph : memcfg.graph.Graph
+        The graph of a request.
+    entries : sequence of Entry
+        What is computed, in order.
 
     Attributes
     ----------
@@ -117,27 +142,93 @@ class Trace:
         return result
 
     def size(self, gap: Gap) -> int:
-        """Return the bytes of a value, rounded up."""
+        """Return the bytes of a value, rounded up.
+
+        Parameters
+        ----------
+        gap : Gap
+            One of its gaps.
+
+        Returns
+        -------
+        int
+            Bytes.
+        """
         return self.sizes[self.tensor(gap)]
 
     def tensor(self, gap: Gap) -> int:
-        """Return the tensor that a value is one of."""
+        """Return the tensor that a value is one of.
+
+        Parameters
+        ----------
+        gap : Gap
+            One of its gaps.
+
+        Returns
+        -------
+        int
+            The tensor.
+        """
         return self.values[gap.value].tensor
 
     def is_read(self, gap: Gap) -> bool:
-        """Return whether the access before a gap reads the value."""
+        """Return whether the access before a gap reads the value.
+
+        Parameters
+        ----------
+        gap : Gap
+            One of its gaps.
+
+        Returns
+        -------
+        bool
+            Else it makes the value, or is the start.
+        """
         return gap.after > self.values[gap.value].begin
 
     def read(self, place: int) -> Collection[int]:
-        """Return the values that are read at a place."""
+        """Return the values that are read at a place.
+
+        Parameters
+        ----------
+        place : int
+            A place in the schedule.
+
+        Returns
+        -------
+        collection of int
+            Numbers of values.
+        """
         return self._read[place].values()
 
     def made(self, place: int) -> Collection[int]:
-        """Return the values that are made at a place."""
+        """Return the values that are made at a place.
+
+        Parameters
+        ----------
+        place : int
+            A place in the schedule.
+
+        Returns
+        -------
+        collection of int
+            Numbers of values.
+        """
         return self._made[place].values()
 
     def may_leave(self, number: int) -> bool:
-        """Return whether a value may be elsewhere between its accesses."""
+        """Return whether a value may be elsewhere between its accesses.
+
+        Parameters
+        ----------
+        number : int
+            Number of a value.
+
+        Returns
+        -------
+        bool
+            False for what is kept, and for losses.
+        """
         return self.values[number].tensor not in self._fixed
 
     def taken(self) -> set[int]:
@@ -161,6 +252,11 @@ class Trace:
             When values are not there.
         copied : iterable of Gap
             Those of `away` before which a copy ends the value's bytes, and no read.
+
+        Returns
+        -------
+        list of int
+            Bytes, two more than there are places.
         """
         places = len(self.entries)
         copies = set(copied)

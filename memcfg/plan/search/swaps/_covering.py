@@ -23,6 +23,22 @@ class Covering:
 
     An op that does not fit however much is away takes the fastest of its algorithms
     that does.
+
+    Parameters
+    ----------
+    trace : Trace
+        The schedule.
+    limit : int
+        The most bytes in use.
+    codes : mapping of int to StartSwapOut, optional
+        How tensors leave that a lane encodes.
+
+    Attributes
+    ----------
+    gaps : list of Gap
+        All gaps of the trace.
+    loads : numpy.ndarray
+        Bytes in use at the start, at each place and at the end, with nothing away.
     """
 
     def __init__(
@@ -61,7 +77,18 @@ class Covering:
                 self.loads[place + 1] += self._scratch[place] - now
 
     def swaps(self, gaps: Collection[Gap]) -> Swaps:
-        """Return the schedule with values away in gaps, whatever the limit is."""
+        """Return the schedule with values away in gaps, whatever the limit is.
+
+        Parameters
+        ----------
+        gaps : collection of Gap
+            When values are away.
+
+        Returns
+        -------
+        Swaps
+            The schedule.
+        """
         return Swaps(
             self.trace,
             self._runs,
@@ -74,7 +101,18 @@ class Covering:
         )
 
     def idle(self, gap: Gap) -> float:
-        """Return the seconds of a gap that no copy takes: Capuchin's free time."""
+        """Return the seconds of a gap that no copy takes: Capuchin's free time.
+
+        Parameters
+        ----------
+        gap : Gap
+            One of its gaps.
+
+        Returns
+        -------
+        float
+            Seconds; negative where copies take longer.
+        """
         all_ = self.everything
         copies = all_.swap_out_seconds[gap] + all_.swap_in_seconds[gap]
         return all_.starts[gap.back] - all_.starts[all_.begin(gap)] - copies
@@ -86,6 +124,16 @@ class Covering:
         out, and what others have made needless is taken back. Invariant: `left` is the
         bytes in use with the chosen ones away. The order of
         choice is given; the greedy cover and its second pass are ours.
+
+        Parameters
+        ----------
+        order : iterable of Gap
+            The order.
+
+        Returns
+        -------
+        list of Gap or None
+            What leaves.
         """
         left = self.loads.copy()
         chosen: list[Gap] = []

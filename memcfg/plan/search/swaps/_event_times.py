@@ -42,7 +42,20 @@ if TYPE_CHECKING:
 
 
 def clock(graph: Graph, events: Iterable[Event]) -> Clock:
-    """Tell the time of the plan of a schedule, whose copies are where it has them."""
+    """Tell the time of the plan of a schedule, whose copies are where it has them.
+
+    Parameters
+    ----------
+    graph : memcfg.graph.Graph
+        The graph of a request.
+    events : iterable of Event
+        What happens, as for `plan_events`.
+
+    Returns
+    -------
+    Clock
+        Its ``elapsed_seconds`` and ``stall_seconds`` are those of the plan.
+    """
     result = Clock()
     events = with_tiers_told(graph, events)
     sent: dict[int, tuple[StartSwapOut, float]] = {}  # and when the copies end
@@ -103,7 +116,20 @@ def rate_of(graph: Graph, tier: str | None) -> float:
 
 
 def with_tiers_told(graph: Graph, events: Iterable[Event]) -> Sequence[Event]:
-    """Say of each copy out of a schedule to which tier it goes in its plan."""
+    """Say of each copy out of a schedule to which tier it goes in its plan.
+
+    Parameters
+    ----------
+    graph : memcfg.graph.Graph
+        The graph of a request.
+    events : iterable of Event
+        What happens, as for `plan_events`.
+
+    Returns
+    -------
+    sequence of Event
+        The same events.
+    """
     tiers, result = tiers_of(graph), [*events]
     if is_one(tiers):
         return result

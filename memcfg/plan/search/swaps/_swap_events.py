@@ -35,50 +35,106 @@ if TYPE_CHECKING:
 
 
 class Run(NamedTuple):
-    """An op is computed, once more if it was before; algorithm None: the default."""
+    """An op is computed, once more if it was before.
+
+    Parameters
+    ----------
+    op : int
+        The op.
+    algorithm : str, optional
+        Its algorithm; the default one by default.
+    """
 
     op: int
     algorithm: str | None = None
 
 
 class StartSwapOut(NamedTuple):
-    """A copy out to the tier starts; with a codec, its lane encodes it."""
+    """A copy out to the tier starts; with a codec, its lane encodes it.
+
+    Parameters
+    ----------
+    tensor : int
+        What leaves.
+    codec : str, optional
+        How the lane encodes it.
+    nbytes : int, optional
+        Bytes that are planned for what is encoded.
+    tier : str, optional
+        Where it is thought to go; to the first by default.
+    """
 
     tensor: int
     codec: str | None = None
-    nbytes: int | None = None  # that are planned for, encoded
-    tier: str | None = None  # where it is thought to go; None: to the first
+    nbytes: int | None = None
+    tier: str | None = None
 
 
 class EndSwapOut(NamedTuple):
-    """It is waited for, and the tensor's bytes end."""
+    """A copy out is waited for, and the tensor's bytes end.
+
+    Parameters
+    ----------
+    tensor : int
+        What has left.
+    """
 
     tensor: int
 
 
 class StartSwapIn(NamedTuple):
-    """A copy in starts, into new bytes; there may be several of one copy out."""
+    """A copy in starts, into new bytes; there may be several of one copy out.
+
+    Parameters
+    ----------
+    tensor : int
+        What comes back.
+    """
 
     tensor: int
 
 
 class EndSwapIn(NamedTuple):
-    """It is waited for; if nobody says so, by the first that reads the tensor."""
+    """A copy in is waited for; if nobody says so, by the first that reads the tensor.
+
+    Parameters
+    ----------
+    tensor : int
+        What is back.
+    """
 
     tensor: int
 
 
 class Pack(NamedTuple):
-    """A tensor is encoded, and its own bytes end."""
+    """A tensor is encoded, and its own bytes end.
+
+    Parameters
+    ----------
+    tensor : int
+        What is encoded.
+    codec : str
+        How.
+    nbytes : int
+        Bytes that the encoding is given.
+    overflows : bool, default False
+        Whether what does not fit goes to the tier.
+    """
 
     tensor: int
     codec: str
-    nbytes: int  # that the encoding is given
-    overflows: bool = False  # what does not fit goes to the tier
+    nbytes: int
+    overflows: bool = False
 
 
 class Unpack(NamedTuple):
-    """It is decoded, into new bytes."""
+    """A tensor is decoded, into new bytes.
+
+    Parameters
+    ----------
+    tensor : int
+        What was encoded.
+    """
 
     tensor: int
 
@@ -92,9 +148,27 @@ def plan_events(
     """Make the plan of a schedule, with the lowest layout of its order.
 
     Copies go to the first tier that has room, wherever they were thought to go.
-    With `reorders`, of the order with the lowest peak, as `Request.ordered` has it; not
-    of schedules with copies, whose order is their time. ValueError if it reads what is
-    not there, or has a tensor twice at a time.
+
+    Parameters
+    ----------
+    request : Request
+        What is asked.
+    events : iterable of Event
+        What happens, in order: `Run`, `StartSwapOut`, `EndSwapOut`, `StartSwapIn`,
+        `EndSwapIn`, `Pack` and `Unpack`.
+    reorders : bool, default False
+        Whether to take the order with the lowest peak, as `Request.ordered`. Not for
+        schedules with copies, whose order is their time.
+
+    Returns
+    -------
+    memcfg.plan.Plan
+        The plan, simulated and not yet judged.
+
+    Raises
+    ------
+    ValueError
+        If the schedule reads what is not there, or has a tensor twice at a time.
     """
     schedule = Schedule(request.graph, events)
     made = schedule.asked(request)
@@ -106,7 +180,25 @@ def plan_events(
 
 
 def least_load(request: Request, events: Iterable[Event]) -> int:
-    """Return the bytes in use at the peak of a schedule: no layout is lower."""
+    """Return the bytes in use at the peak of a schedule: no layout is lower.
+
+    Parameters
+    ----------
+    request : Request
+        What is asked.
+    events : iterable of Event
+        What happens, as for `plan_events`.
+
+    Returns
+    -------
+    int
+        Bytes.
+
+    Raises
+    ------
+    ValueError
+        If the schedule reads what is not there, or has a tensor twice at a time.
+    """
     made = Schedule(request.graph, events).asked(request)
     load: int = made.step.measure(range(len(made.graph.ops)))[0]
     return load

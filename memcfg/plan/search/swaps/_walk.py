@@ -74,6 +74,32 @@ class Swaps:
     alone; those in of some tensors take `longer`, in seconds. Tensors with a code are
     encoded by the lane that copies them. Bytes end after `slack` times the seconds of a
     copy out where nobody needs them earlier.
+
+    Parameters
+    ----------
+    trace : Trace
+        The schedule.
+    runs : sequence of Run
+        Its ops, by place.
+    seconds : sequence of float
+        What they take, by place.
+    scratch : sequence of int
+        Their scratch in bytes, rounded up, by place.
+    gaps : collection of Gap
+        When values are away.
+    beside : bool, default False
+        Whether copies out start beside the access before a gap if that reads alone.
+    slack : float, default 2.0
+        Times the seconds of a copy out, after which its bytes end unasked.
+    longer : mapping of int to float, optional
+        Seconds by tensor that copies in take longer.
+    codes : mapping of int to StartSwapOut, optional
+        How tensors leave that a lane encodes.
+
+    Attributes
+    ----------
+    lowest : list of int
+        The bytes in use if each copy out is waited for, and none in is early.
     """
 
     def __init__(
@@ -141,7 +167,22 @@ class Swaps:
         return rooms
 
     def leave(self, gap: Gap, rooms: Rooms, *, take: bool = False) -> StartSwapOut:
-        """Return how a value leaves in a gap, which may be another one."""
+        """Return how a value leaves in a gap, which may be another one.
+
+        Parameters
+        ----------
+        gap : Gap
+            A gap of the trace.
+        rooms : Rooms
+            What is left of tiers.
+        take : bool, default False
+            Whether the copy takes its room.
+
+        Returns
+        -------
+        StartSwapOut
+            The copy out.
+        """
         if gap.value in self._copies:
             return self.leaves[self._copies[gap.value]]
         leave = StartSwapOut(self.trace.tensor(gap))
@@ -154,19 +195,63 @@ class Swaps:
         return on_tier(leave, tier)
 
     def is_copied(self, gap: Gap) -> bool:
-        """Return whether a copy out begins a gap."""
+        """Return whether a copy out begins a gap.
+
+        Parameters
+        ----------
+        gap : Gap
+            One of its gaps.
+
+        Returns
+        -------
+        bool
+            False for a later gap of a value.
+        """
         return self._copies[gap.value] == gap
 
     def is_only(self, gap: Gap) -> bool:
-        """Return whether its value has no other gap."""
+        """Return whether its value has no other gap.
+
+        Parameters
+        ----------
+        gap : Gap
+            One of its gaps.
+
+        Returns
+        -------
+        bool
+            Whether there is one gap.
+        """
         return self._copies[gap.value] == self._last[gap.value]
 
     def begin(self, gap: Gap) -> int:
-        """Return the place that a copy out starts before: of a read, or behind it."""
+        """Return the place that a copy out starts before: of a read, or behind it.
+
+        Parameters
+        ----------
+        gap : Gap
+            One of its gaps.
+
+        Returns
+        -------
+        int
+            The place.
+        """
         return gap.after + (not self.is_beside(gap))
 
     def is_beside(self, gap: Gap) -> bool:
-        """Return whether a swap-out starts with the last read, not after it."""
+        """Return whether a swap-out starts with the last read, not after it.
+
+        Parameters
+        ----------
+        gap : Gap
+            One of its gaps.
+
+        Returns
+        -------
+        bool
+            Whether it does.
+        """
         return self._beside and self.trace.is_read(gap)
 
     @cached_property
@@ -186,6 +271,11 @@ class Swaps:
             The most bytes in use.
         held : sequence of int
             Bytes in use if all come back when they are needed.
+
+        Returns
+        -------
+        dict of Gap to int
+            Places.
         """
         wanted: dict[Gap, float] = {}
         free = float("inf")
@@ -206,7 +296,20 @@ class Swaps:
         return result
 
     def fastest(self, goal: int, is_over: Callable[[], bool]) -> Walked:
-        """Walk within a goal, with copies in as late as they are in time."""
+        """Walk within a goal, with copies in as late as they are in time.
+
+        Parameters
+        ----------
+        goal : int
+            The most bytes in use.
+        is_over : callable
+            Called without arguments; returns whether to take the best so far.
+
+        Returns
+        -------
+        Walked
+            The fastest walk.
+        """
         best = self.walk(goal)
         for _ in range(_WALKS):
             if not best.stalls or is_over():
@@ -218,7 +321,21 @@ class Swaps:
         return best
 
     def walk(self, goal: int, arrives: Mapping[Gap, int] | None = None) -> Walked:
-        """List what happens within a goal, which holds if `lowest` is within it."""
+        """List what happens within a goal, which holds if `lowest` is within it.
+
+        Parameters
+        ----------
+        goal : int
+            The most bytes in use.
+        arrives : mapping of Gap to int, optional
+            Before which place copies in start. By default they start when they are
+            needed.
+
+        Returns
+        -------
+        Walked
+            What happens, and when.
+        """
         walk = _Walk(self, goal, arrives or {})
         return walk.run(self._runs, self._seconds)
 
