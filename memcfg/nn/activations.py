@@ -1,4 +1,7 @@
-"""Keras's activations as functions of symbolic tensors; layers take their names too."""
+"""Keras's activations as functions of symbolic tensors; layers also take their names.
+
+Use them in a model's call, or pass one as ``activation=`` of a layer.
+"""
 
 from __future__ import annotations
 
@@ -50,26 +53,28 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
 
 def _named(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Let layers take a function of this module for its name."""
+    """Mark a function, so that layers accept it in place of its name."""
     function.activation = function.__name__  # type: ignore[attr-defined]
     return operation(function)
 
 
 @_named
 def celu(x: SymbolicTensor, alpha: float = 1.0) -> Any:
-    """Return the continuous exponential linear unit (Barron, arXiv:1704.07483).
+    """Return x where it is positive, else ``alpha * (exp(x / alpha) - 1)``.
+
+    The continuously differentiable exponential linear unit (Barron, arXiv:1704.07483).
 
     Parameters
     ----------
     x : SymbolicTensor
-        What it is applied to.
+        The input.
     alpha : float, default 1.0
-        Where it falls to is ``-alpha``.
+        The limit for large negative x is ``-alpha``.
 
     Returns
     -------
     SymbolicTensor
-        Of the shape of x.
+        The result, of the shape of x.
     """
     return Function("celu", {"alpha": alpha})(x)
 
@@ -81,14 +86,14 @@ def elu(x: SymbolicTensor, alpha: float = 1.0) -> Any:
     Parameters
     ----------
     x : SymbolicTensor
-        What it is applied to.
+        The input.
     alpha : float, default 1.0
-        Where it falls to is ``-alpha``.
+        The limit for large negative x is ``-alpha``.
 
     Returns
     -------
     SymbolicTensor
-        Of the shape of x.
+        The result, of the shape of x.
     """
     return Function("elu", {"alpha": alpha})(x)
 
@@ -100,67 +105,69 @@ def exponential(x: SymbolicTensor) -> Any:
     Parameters
     ----------
     x : SymbolicTensor
-        What it is applied to.
+        The input.
 
     Returns
     -------
     SymbolicTensor
-        Of the shape of x.
+        The result, of the shape of x.
     """
     return Activation("exponential")(x)
 
 
 @_named
 def gelu(x: SymbolicTensor, approximate: bool = False) -> Any:
-    """Return x times its normal distribution function (Hendrycks and Gimpel, 2016).
+    """Return x times the standard normal distribution function of x.
+
+    The Gaussian error linear unit (Hendrycks and Gimpel, arXiv:1606.08415).
 
     Parameters
     ----------
     x : SymbolicTensor
-        What it is applied to.
+        The input.
     approximate : bool, default False
-        Whether to take the formula with tanh.
+        Whether to use the approximation with tanh instead of erf.
 
     Returns
     -------
     SymbolicTensor
-        Of the shape of x.
+        The result, of the shape of x.
     """
     return Function("gelu", {"approximate": approximate})(x)
 
 
 @_named
 def hard_shrink(x: SymbolicTensor, threshold: float = 0.5) -> Any:
-    """Return x, or 0 within the threshold.
+    """Return x where ``abs(x) > threshold``, else 0.
 
     Parameters
     ----------
     x : SymbolicTensor
-        What it is applied to.
+        The input.
     threshold : float, default 0.5
-        What is no larger becomes 0.
+        The largest absolute value that becomes 0.
 
     Returns
     -------
     SymbolicTensor
-        Of the shape of x.
+        The result, of the shape of x.
     """
     return Function("hard_shrink", {"threshold": threshold})(x)
 
 
 @_named
 def hard_sigmoid(x: SymbolicTensor) -> Any:
-    """Return ``x / 6 + 0.5``, between 0 and 1.
+    """Return ``x / 6 + 0.5``, clipped to [0, 1].
 
     Parameters
     ----------
     x : SymbolicTensor
-        What it is applied to.
+        The input.
 
     Returns
     -------
     SymbolicTensor
-        Of the shape of x.
+        The result, of the shape of x.
     """
     return Activation("hard_sigmoid")(x)
 
@@ -172,29 +179,29 @@ def hard_silu(x: SymbolicTensor) -> Any:
     Parameters
     ----------
     x : SymbolicTensor
-        What it is applied to.
+        The input.
 
     Returns
     -------
     SymbolicTensor
-        Of the shape of x.
+        The result, of the shape of x.
     """
     return Activation("hard_silu")(x)
 
 
 @_named
 def hard_tanh(x: SymbolicTensor) -> Any:
-    """Return x between -1 and 1.
+    """Return x clipped to [-1, 1].
 
     Parameters
     ----------
     x : SymbolicTensor
-        What it is applied to.
+        The input.
 
     Returns
     -------
     SymbolicTensor
-        Of the shape of x.
+        The result, of the shape of x.
     """
     return Activation("hard_tanh")(x)
 
@@ -206,14 +213,14 @@ def leaky_relu(x: SymbolicTensor, negative_slope: float = 0.2) -> Any:
     Parameters
     ----------
     x : SymbolicTensor
-        What it is applied to.
+        The input.
     negative_slope : float, default 0.2
-        The slope below 0.
+        The slope for negative x.
 
     Returns
     -------
     SymbolicTensor
-        Of the shape of x.
+        The result, of the shape of x.
     """
     return Function("leaky_relu", {"negative_slope": negative_slope})(x)
 
@@ -225,12 +232,12 @@ def linear(x: SymbolicTensor) -> Any:
     Parameters
     ----------
     x : SymbolicTensor
-        What it is applied to.
+        The input.
 
     Returns
     -------
     SymbolicTensor
-        Of the shape of x.
+        The result, of the shape of x.
     """
     return x
 
@@ -242,12 +249,12 @@ def log_sigmoid(x: SymbolicTensor) -> Any:
     Parameters
     ----------
     x : SymbolicTensor
-        What it is applied to.
+        The input.
 
     Returns
     -------
     SymbolicTensor
-        Of the shape of x.
+        The result, of the shape of x.
     """
     return Activation("log_sigmoid")(x)
 
@@ -259,14 +266,14 @@ def log_softmax(x: SymbolicTensor, axis: int = -1) -> Any:
     Parameters
     ----------
     x : SymbolicTensor
-        What it is applied to.
+        The input.
     axis : int, default -1
-        The axis, counting the batch.
+        The axis; axis 0 is the batch.
 
     Returns
     -------
     SymbolicTensor
-        Of the shape of x.
+        The result, of the shape of x.
     """
     return Function("log_softmax", {"axis": axis})(x)
 
@@ -278,12 +285,12 @@ def mish(x: SymbolicTensor) -> Any:
     Parameters
     ----------
     x : SymbolicTensor
-        What it is applied to.
+        The input.
 
     Returns
     -------
     SymbolicTensor
-        Of the shape of x.
+        The result, of the shape of x.
     """
     return Activation("mish")(x)
 
@@ -295,40 +302,40 @@ def relu(
     max_value: float | None = None,
     threshold: float = 0.0,
 ) -> Any:
-    """Return ``max(x, 0)``, with a slope, a ceiling and a threshold as `ReLU` has.
+    """Return ``max(x, 0)``, or the generalized form of `ReLU`.
 
     Parameters
     ----------
     x : SymbolicTensor
-        What it is applied to.
+        The input.
     negative_slope : float, default 0.0
         The slope below the threshold.
     max_value : float, optional
-        The ceiling.
+        The maximum of the result; by default there is none.
     threshold : float, default 0.0
-        Where the unit begins.
+        The start of the linear part.
 
     Returns
     -------
     SymbolicTensor
-        Of the shape of x.
+        The result, of the shape of x.
     """
     return ReLU(max_value, negative_slope, threshold)(x)
 
 
 @_named
 def relu6(x: SymbolicTensor) -> Any:
-    """Return x between 0 and 6.
+    """Return x clipped to [0, 6].
 
     Parameters
     ----------
     x : SymbolicTensor
-        What it is applied to.
+        The input.
 
     Returns
     -------
     SymbolicTensor
-        Of the shape of x.
+        The result, of the shape of x.
     """
     return Activation("relu6")(x)
 
@@ -340,12 +347,12 @@ def selu(x: SymbolicTensor) -> Any:
     Parameters
     ----------
     x : SymbolicTensor
-        What it is applied to.
+        The input.
 
     Returns
     -------
     SymbolicTensor
-        Of the shape of x.
+        The result, of the shape of x.
     """
     return Activation("selu")(x)
 
@@ -357,12 +364,12 @@ def sigmoid(x: SymbolicTensor) -> Any:
     Parameters
     ----------
     x : SymbolicTensor
-        What it is applied to.
+        The input.
 
     Returns
     -------
     SymbolicTensor
-        Of the shape of x.
+        The result, of the shape of x.
     """
     return Activation("sigmoid")(x)
 
@@ -374,31 +381,31 @@ def silu(x: SymbolicTensor) -> Any:
     Parameters
     ----------
     x : SymbolicTensor
-        What it is applied to.
+        The input.
 
     Returns
     -------
     SymbolicTensor
-        Of the shape of x.
+        The result, of the shape of x.
     """
     return Activation("silu")(x)
 
 
 @_named
 def soft_shrink(x: SymbolicTensor, threshold: float = 0.5) -> Any:
-    """Return x moved towards 0 by the threshold.
+    """Return x moved towards 0 by the threshold, and 0 within the threshold.
 
     Parameters
     ----------
     x : SymbolicTensor
-        What it is applied to.
+        The input.
     threshold : float, default 0.5
-        How far.
+        The distance, and the largest absolute value that becomes 0.
 
     Returns
     -------
     SymbolicTensor
-        Of the shape of x.
+        The result, of the shape of x.
     """
     return Function("soft_shrink", {"threshold": threshold})(x)
 
@@ -410,14 +417,14 @@ def softmax(x: SymbolicTensor, axis: int = -1) -> Any:
     Parameters
     ----------
     x : SymbolicTensor
-        What it is applied to.
+        The input.
     axis : int, default -1
-        The axis, counting the batch.
+        The axis; axis 0 is the batch.
 
     Returns
     -------
     SymbolicTensor
-        Of the shape of x.
+        The result, of the shape of x.
     """
     return Function("softmax", {"axis": axis})(x)
 
@@ -429,12 +436,12 @@ def softplus(x: SymbolicTensor) -> Any:
     Parameters
     ----------
     x : SymbolicTensor
-        What it is applied to.
+        The input.
 
     Returns
     -------
     SymbolicTensor
-        Of the shape of x.
+        The result, of the shape of x.
     """
     return Activation("softplus")(x)
 
@@ -446,29 +453,29 @@ def softsign(x: SymbolicTensor) -> Any:
     Parameters
     ----------
     x : SymbolicTensor
-        What it is applied to.
+        The input.
 
     Returns
     -------
     SymbolicTensor
-        Of the shape of x.
+        The result, of the shape of x.
     """
     return Activation("softsign")(x)
 
 
 @_named
 def tanh(x: SymbolicTensor) -> Any:
-    """Return the hyperbolic tangent.
+    """Return the hyperbolic tangent of x.
 
     Parameters
     ----------
     x : SymbolicTensor
-        What it is applied to.
+        The input.
 
     Returns
     -------
     SymbolicTensor
-        Of the shape of x.
+        The result, of the shape of x.
     """
     return Activation("tanh")(x)
 
@@ -480,12 +487,12 @@ def tanh_shrink(x: SymbolicTensor) -> Any:
     Parameters
     ----------
     x : SymbolicTensor
-        What it is applied to.
+        The input.
 
     Returns
     -------
     SymbolicTensor
-        Of the shape of x.
+        The result, of the shape of x.
     """
     return Activation("tanh_shrink")(x)
 
@@ -494,12 +501,12 @@ hard_swish, swish = hard_silu, silu
 
 
 def get(identifier: Any) -> Callable[..., Any]:
-    """Return the function of a name.
+    """Return the activation function with a given name.
 
     Parameters
     ----------
     identifier : str, callable or None
-        A name of this module, or what is returned as it is. None: `linear`.
+        A name of this module. A callable is returned as it is; None means `linear`.
 
     Returns
     -------
@@ -509,7 +516,7 @@ def get(identifier: Any) -> Callable[..., Any]:
     Raises
     ------
     ValueError
-        If there is none of that name.
+        If no activation has the name.
     """
     if identifier is None:
         return linear

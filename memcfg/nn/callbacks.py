@@ -1,4 +1,4 @@
-"""What a user hangs into `fit`, `evaluate` and `predict`: Keras's and DL4J's."""
+"""Callbacks of `fit`, `evaluate` and `predict`, with Keras's and DL4J's names."""
 
 from __future__ import annotations
 
@@ -51,30 +51,29 @@ Logs = dict[str, Any]
 
 
 class Callback:
-    """Base class of what is called amid `fit`, `evaluate` and `predict`.
+    """Base class of the callbacks, whose hooks `fit`, `evaluate` and `predict` call.
 
-    A subclass overrides the hooks that it needs; those that nobody overrides cost
-    nothing. `logs` are the numbers so far, means over the epoch's samples; what a hook
-    writes into them, later callbacks and the history see.
+    A subclass overrides the hooks that it needs; hooks that are not overridden cost
+    nothing. `logs` holds the loss and the metrics so far, means over the samples of the
+    epoch. Later callbacks and the history see the values that a hook adds to it.
 
     Attributes
     ----------
     model : Model
-        The model that is trained. A hook may read and write its weights, save it, set
-        its optimizer's ``learning_rate`` and its ``stop_training``, and call `evaluate`
-        and `predict`.
+        The model. A hook may read and write its weights, save it, set its optimizer's
+        ``learning_rate`` and its ``stop_training``, and call `evaluate` and `predict`.
     params : dict
-        ``verbose``, ``epochs`` and ``steps`` (None where the number is not known).
+        ``verbose``, ``epochs`` and ``steps`` (None if the number is unknown).
     """
 
-    _model: weakref.ref[Any] | None = None  # the model has the history, which is one
+    _model: weakref.ref[Any] | None = None  # weak: a model refers to its History
 
     def __init__(self) -> None:
         self.params: dict[str, Any] = {}
 
     @property
     def model(self) -> Any:
-        """The model; None before, and when nobody else has it any more."""
+        """The model; None before a call, and after the model was deleted."""
         return None if self._model is None else self._model()
 
     @model.setter
@@ -82,41 +81,41 @@ class Callback:
         self._model = weakref.ref(model)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return a copy's attributes; it belongs to no model yet."""
+        """Return the attributes of a copy, which belongs to no model."""
         return {**vars(self), "_model": None}
 
     def set_params(self, params: dict[str, Any]) -> None:
-        """Receive the numbers of epochs and steps.
+        """Set `params`.
 
         Parameters
         ----------
         params : dict
-            What `params` becomes.
+            The new value of `params`.
         """
         self.params = params
 
     def set_model(self, model: Any) -> None:
-        """Receive the model.
+        """Set `model`.
 
         Parameters
         ----------
         model : Model
-            It becomes `model`.
+            The model; the callback keeps a weak reference.
         """
         self.model = model
 
     def resumed_epoch(self) -> int:
-        """Return the epoch that `fit` is to go on from; it asks before it begins.
+        """Return the epoch at which `fit` starts; called before training begins.
 
         Returns
         -------
         int
-            0 unless a callback has kept an earlier call of `fit`.
+            0, unless the callback restores an earlier call of `fit`.
         """
         return 0
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
-        """Begin a call of `fit`.
+        """Run at the start of `fit`.
 
         Parameters
         ----------
@@ -125,82 +124,82 @@ class Callback:
         """
 
     def on_train_end(self, logs: Logs | None = None) -> None:
-        """End a call of `fit` that was not ended by an error.
+        """Run at the end of `fit`, unless an exception ended it.
 
         Parameters
         ----------
         logs : dict
-            The numbers of the last epoch.
+            The loss and metrics of the last epoch.
         """
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
-        """Begin an epoch; the first is 0.
+        """Run at the start of an epoch.
 
         Parameters
         ----------
         epoch : int
-            Its number, from 0.
+            The number of the epoch, from 0.
         logs : dict
             Empty.
         """
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
-        """End an epoch, behind its validation.
+        """Run at the end of an epoch, after its validation.
 
         Parameters
         ----------
         epoch : int
-            Its number, from 0.
+            The number of the epoch, from 0.
         logs : dict
-            The numbers of the epoch, validation's with ``val_`` before them.
+            The loss and metrics of the epoch; those of validation start with ``val_``.
         """
 
     def on_train_batch_begin(self, batch: int, logs: Logs | None = None) -> None:
-        """Begin a step of training; the first of an epoch is 0.
+        """Run before a training step.
 
         Parameters
         ----------
         batch : int
-            Its number in the pass, from 0.
+            The number of the step in the pass, from 0.
         logs : dict
             Empty.
         """
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
-        """End a step of training.
+        """Run after a training step.
 
         Parameters
         ----------
         batch : int
-            Its number in the pass, from 0.
+            The number of the step in the pass, from 0.
         logs : dict
-            The numbers of the pass so far.
+            The loss and metrics of the pass so far.
         """
 
     def on_batch_begin(self, batch: int, logs: Logs | None = None) -> None:
-        """Begin a step of training, under Keras's other name.
+        """Run before a training step; Keras's alias of `on_train_batch_begin`.
 
         Parameters
         ----------
         batch : int
-            Its number in the pass, from 0.
+            The number of the step in the pass, from 0.
         logs : dict
             Empty.
         """
 
     def on_batch_end(self, batch: int, logs: Logs | None = None) -> None:
-        """End a step of training, under Keras's other name.
+        """Run after a training step; Keras's alias of `on_train_batch_end`.
 
         Parameters
         ----------
         batch : int
-            Its number in the pass, from 0.
+            The number of the step in the pass, from 0.
         logs : dict
-            The numbers of the pass so far.
+            The loss and metrics of the pass so far.
         """
 
     def on_test_begin(self, logs: Logs | None = None) -> None:
-        """Begin an evaluation, or a validation of `fit`.
+        """Run at the start of `evaluate` or of a validation in `fit`.
 
         Parameters
         ----------
@@ -209,38 +208,38 @@ class Callback:
         """
 
     def on_test_end(self, logs: Logs | None = None) -> None:
-        """End it.
+        """Run at the end of `evaluate` or of a validation in `fit`.
 
         Parameters
         ----------
         logs : dict
-            The numbers of the pass.
+            The loss and metrics of the pass.
         """
 
     def on_test_batch_begin(self, batch: int, logs: Logs | None = None) -> None:
-        """Begin a step of evaluation.
+        """Run before an evaluation step.
 
         Parameters
         ----------
         batch : int
-            Its number in the pass, from 0.
+            The number of the step in the pass, from 0.
         logs : dict
             Empty.
         """
 
     def on_test_batch_end(self, batch: int, logs: Logs | None = None) -> None:
-        """End a step of evaluation.
+        """Run after an evaluation step.
 
         Parameters
         ----------
         batch : int
-            Its number in the pass, from 0.
+            The number of the step in the pass, from 0.
         logs : dict
-            The numbers of the pass so far.
+            The loss and metrics of the pass so far.
         """
 
     def on_predict_begin(self, logs: Logs | None = None) -> None:
-        """Begin a prediction.
+        """Run at the start of `predict`.
 
         Parameters
         ----------
@@ -249,7 +248,7 @@ class Callback:
         """
 
     def on_predict_end(self, logs: Logs | None = None) -> None:
-        """End it.
+        """Run at the end of `predict`.
 
         Parameters
         ----------
@@ -258,25 +257,25 @@ class Callback:
         """
 
     def on_predict_batch_begin(self, batch: int, logs: Logs | None = None) -> None:
-        """Begin a step of prediction.
+        """Run before a prediction step.
 
         Parameters
         ----------
         batch : int
-            Its number in the pass, from 0.
+            The number of the step in the pass, from 0.
         logs : dict
             Empty.
         """
 
     def on_predict_batch_end(self, batch: int, logs: Logs | None = None) -> None:
-        """End a step of prediction.
+        """Run after a prediction step.
 
         Parameters
         ----------
         batch : int
-            Its number in the pass, from 0.
+            The number of the step in the pass, from 0.
         logs : dict
-            ``outputs``, arrays that the next step may overwrite.
+            ``outputs``: arrays that the next step may overwrite.
         """
 
 
@@ -288,7 +287,7 @@ _OTHER_NAMES = {
 
 
 class CallbackList:
-    """The callbacks of one call; a hook that nobody overrides is an empty list."""
+    """The callbacks of one call, with the methods that override each hook."""
 
     def __init__(
         self, members: Sequence[Callback], model: Any, params: dict[str, Any]
@@ -303,11 +302,11 @@ class CallbackList:
         self._hooks = {hook: self._overriding(hook) for hook in _HOOKS}
 
     def hooks(self, hook: str) -> list[Callable[..., None]]:
-        """Return who listens to a hook, in the order in which they were given."""
+        """Return the methods that override a hook, in the order of the callbacks."""
         return self._hooks[hook]
 
     def __call__(self, hook: str, *arguments: Any) -> None:
-        """Call a hook of all who listen."""
+        """Call all methods that override a hook."""
         for listener in self._hooks[hook]:
             listener(*arguments)
 
@@ -323,7 +322,7 @@ class CallbackList:
 
 
 def check_callbacks(given: Any) -> list[Callback]:
-    """Return callbacks as a list; TypeError for what is none."""
+    """Return callbacks as a list; TypeError for anything that is not a callback."""
     result = [] if given is None else given
     result = list(result) if isinstance(result, list | tuple) else [result]
     for each in result:
@@ -337,18 +336,18 @@ def check_callbacks(given: Any) -> list[Callback]:
 
 
 class History(Callback):
-    """The numbers of each epoch, as `Model.fit` returns them.
+    """The loss and metrics of each epoch, as `Model.fit` returns them.
 
     Attributes
     ----------
     epoch : list of int
-        The epochs that were finished, from 0.
+        The finished epochs, from 0.
     history : dict of str to list of float
-        ``loss``, the metrics, and the same with ``val_`` before them; one number
-        an epoch.
+        ``loss``, the metrics, and with the prefix ``val_`` those of validation; one
+        number per epoch.
     pipeline : PipelineReport or None
-        What AUTOTUNE chose for the training data in its last pass, how long was waited
-        for it, and what it held. None where it was no `memcfg.data.Dataset`.
+        Settings chosen by AUTOTUNE, waiting times and memory of the training data's
+        pipeline in its last pass. None if the data was not a `memcfg.data.Dataset`.
     """
 
     def __init__(self) -> None:
@@ -358,7 +357,7 @@ class History(Callback):
         self.history: dict[str, list[float]] = {}
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
-        """Note the numbers of an epoch."""
+        """Append the loss and metrics of an epoch."""
         self.epoch.append(epoch)
         for name, value in (logs or {}).items():
             self.history.setdefault(name, []).append(value)
@@ -370,7 +369,7 @@ class History(Callback):
         )
 
     def _repr_html_(self) -> str:
-        """Return a table of the numbers for notebooks, and a picture of the losses."""
+        """Return the numbers as an HTML table, with a plot of the losses."""
         rows = [
             [str(epoch + 1), *(f"{values[i]:.4g}" for values in self.history.values())]
             for i, epoch in enumerate(self.epoch)
@@ -381,7 +380,7 @@ class History(Callback):
 
 
 class _Monitor(Callback):
-    """Follow a number of the logs, and tell when it is better than the best."""
+    """Base class of callbacks that compare a number in the logs with the best."""
 
     def __init__(
         self, monitor: str, mode: str, best: float | None = None, min_delta: float = 0.0
@@ -398,7 +397,7 @@ class _Monitor(Callback):
         self._upward = mode == "max"
 
     def look_up(self) -> None:
-        """Find out whether larger is better; ValueError if the model does not know."""
+        """Set whether larger is better; ValueError if the model does not say."""
         if self.mode != "auto":
             return
         name = self.monitor.removeprefix("val_")
@@ -419,7 +418,7 @@ class _Monitor(Callback):
         return value + self.min_delta < reference
 
     def current(self, logs: Mapping[str, Any], what: str) -> float | None:
-        """Return the number; None, with a warning, where the logs have none."""
+        """Return the number; None and a warning if the logs lack it."""
         result: float | None = logs.get(self.monitor)
         if result is None:
             warnings.warn(
@@ -432,34 +431,34 @@ class _Monitor(Callback):
 
 
 class EarlyStopping(_Monitor):
-    """Stop when a number has not become better for some epochs.
+    """Stop training when a number has stopped improving.
 
     Parameters
     ----------
     monitor : str, default "val_loss"
-        The number of the logs to follow.
+        The name of the number in the logs.
     min_delta : float, default 0
-        What counts as better is better by more than this.
+        Changes of at most this size do not count as an improvement.
     patience : int, default 0
-        How many epochs may pass without a better number.
+        Number of epochs without improvement after which training stops.
     verbose : int, default 0
-        1: say what happens.
+        1: print when training stops and when weights are restored.
     mode : {"auto", "min", "max"}, default "auto"
-        Which is better; ``"auto"``: smaller for losses, and as the metric of that name
-        says.
+        Whether smaller (``"min"``) or larger numbers are better. ``"auto"``: smaller
+        for losses; for a metric, as its `Metric.direction` says.
     baseline : float, optional
-        Numbers that are no better than this count as no progress.
+        Improvements must also exceed this number to reset the patience.
     restore_best_weights : bool, default False
-        Whether the model ends with the weights of the best epoch. A copy of them lies
-        in the memory of the host meanwhile.
+        Whether to restore the weights of the best epoch at the end. A copy of them is
+        kept in host memory.
     start_from_epoch : int, default 0
-        Epochs before it are not looked at.
+        Number of epochs to ignore first.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument has no meaning; amid `fit`: if `mode` is ``"auto"`` and no loss
-        or metric has the name.
+        If an argument is invalid. In `fit`: if `mode` is ``"auto"`` and the model does
+        not say whether larger numbers are better.
     """
 
     def __init__(
@@ -482,7 +481,7 @@ class EarlyStopping(_Monitor):
         self._forget()
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
-        """Forget what another call of `fit` has found."""
+        """Reset the state of an earlier call of `fit`."""
         self.look_up()
         self._forget()
 
@@ -493,7 +492,7 @@ class EarlyStopping(_Monitor):
         self.best_weights: list[np.ndarray] | None = None
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
-        """Look at the number; end training if it has not become better in time."""
+        """Compare the number with the best; stop training if the patience is over."""
         value = self.current(logs or {}, "stops by")
         if value is None or epoch < self.start_from_epoch:
             return
@@ -511,7 +510,7 @@ class EarlyStopping(_Monitor):
             self.model.stop_training = True
 
     def on_train_end(self, logs: Logs | None = None) -> None:
-        """Restore the best weights if that was asked for."""
+        """Restore the best weights if requested."""
         if self.stopped_epoch and self.verbose:
             print(f"Epoch {self.stopped_epoch + 1}: early stopping")
         if self.restore_best_weights and self.best_weights is not None:
@@ -521,14 +520,14 @@ class EarlyStopping(_Monitor):
 
 
 class _Saving:
-    """Count batches towards the next save."""
+    """Counts batches until the next save."""
 
     def __init__(self, save_freq: Any) -> None:
         self.every = 0 if save_freq == "epoch" else integer(save_freq, "save_freq", 1)
         self._seen = 0
 
     def is_due(self) -> bool:
-        """Count a batch, and tell whether to save behind it."""
+        """Count a batch and return whether to save after it."""
         self._seen += 1
         if not self.every or self._seen < self.every:
             return False
@@ -537,35 +536,36 @@ class _Saving:
 
 
 class ModelCheckpoint(_Monitor):
-    """Save the model, or its weights, after each epoch or some batches.
+    """Save the model, or its weights, after each epoch or every few batches.
 
     Parameters
     ----------
     filepath : str or path-like
-        ``"….memcfg"`` for models, ``"….weights.safetensors"`` for weights alone. Fields
-        in braces are filled with the epoch, from 1, and the numbers of the logs:
-        ``"{epoch:02d}-{val_loss:.2f}.memcfg"``. Folders that are missing are made.
+        The file, ending in ``.memcfg`` for models and in ``.weights.safetensors`` for
+        weights. Fields in braces are formatted with the epoch, from 1, and the logs:
+        ``"{epoch:02d}-{val_loss:.2f}.memcfg"``. Missing folders are created.
     monitor : str, default "val_loss"
-        The number that tells which is best.
+        The name of the number in the logs that decides which model is best.
     verbose : int, default 0
-        1: say what happens.
+        1: print when the model is saved.
     save_best_only : bool, default False
-        Whether to save only when the number is better than ever.
+        Whether to save only if the number is the best so far.
     save_weights_only : bool, default False
         Whether to save weights instead of the model.
     mode : {"auto", "min", "max"}, default "auto"
-        Which number is better, as for `EarlyStopping`.
+        Whether smaller or larger numbers are better, as for `EarlyStopping`.
     save_freq : "epoch" or int, default "epoch"
-        When to save: after each epoch, or after so many batches.
+        When to save: after each epoch, or after this number of batches.
     initial_value_threshold : float, optional
-        Numbers no better than this are not saved.
+        The initial best number: models that are not better are not saved.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument has no meaning, or the name ends in another format's suffix.
+        If an argument is invalid or the file name has another suffix. In `fit`: as
+        for `EarlyStopping`, with `save_best_only`.
     OSError, KeyError
-        Amid `fit`: if the file cannot be written, or a field is not in the logs.
+        In `fit`: if the file cannot be written, or a field is not in the logs.
     """
 
     def __init__(
@@ -597,23 +597,23 @@ class ModelCheckpoint(_Monitor):
             )
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
-        """Find out which number is better, and whether the model can be saved."""
+        """Look up the direction of the number; check that the model can be saved."""
         if self.save_best_only:
             self.look_up()
         if not self.save_weights_only:
             describe(self.model)
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
-        """Note which epoch it is."""
+        """Store the number of the epoch."""
         self._epoch = epoch
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
-        """Save if enough batches have passed."""
+        """Save after every `save_freq` batches."""
         if self._saving.is_due():
             self._save({"batch": batch + 1, **(logs or {})})
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
-        """Save if that is done after epochs."""
+        """Save if `save_freq` is ``"epoch"``."""
         if self.save_freq == "epoch":
             self._save(logs or {})
 
@@ -634,7 +634,7 @@ class ModelCheckpoint(_Monitor):
             self.model.save(path)
 
     def _is_due(self, logs: Mapping[str, Any], path: str) -> bool:
-        """Return whether this state is to be saved, and print why."""
+        """Return whether to save the model, and print why."""
         message = f"saving to {path}"
         due = True
         if self.save_best_only:
@@ -656,30 +656,30 @@ class ModelCheckpoint(_Monitor):
 
 
 class BackupAndRestore(Callback):
-    """Keep the state of training in a folder, and go on from it after a crash.
+    """Back up the state of training, and resume from the backup after a crash.
 
-    `fit` begins with the weights, the optimizer's state and the epoch of the last
-    backup, if the folder has one. The backup goes when `fit` has come to its end.
+    If the folder has a backup, `fit` starts with its weights, optimizer state and
+    epoch. The backup is deleted at the end of `fit`.
 
     Parameters
     ----------
     backup_dir : str or path-like
-        The folder; it is made if it is missing.
+        The folder, created if it is missing.
     save_freq : "epoch" or int, default "epoch"
-        When to write: after each epoch, or also after so many batches, from which
-        training goes on with the epoch's beginning.
+        When to write a backup: after each epoch, or also after this number of batches.
+        From a backup within an epoch, training resumes at the start of the epoch.
     double_checkpoint : bool, default False
-        Whether to keep the backup before the last one, and take it if the last one is
-        damaged: its length and a checksum of all its bytes are compared.
+        Whether to keep the previous backup as well, and resume from it if the length
+        or the checksum of the last one is wrong.
     delete_checkpoint : bool, default True
         Whether to delete the backup at the end of `fit`.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument has no meaning.
+        If an argument is invalid.
     OSError, FormatError, WeightsError
-        Amid `fit`: if the backup cannot be written or read, or is of another model.
+        In `fit`: if the backup cannot be written or read, or is of another model.
     """
 
     def __init__(
@@ -698,13 +698,13 @@ class BackupAndRestore(Callback):
         self.delete_checkpoint = delete_checkpoint
         self._saving = _Saving(save_freq)
         self._epoch = 0
-        self._found: Backup | None = None  # until training begins
+        self._found: Backup | None = None  # the backup to restore
         names = ("latest.safetensors", "before.safetensors")
         self._paths = [os.path.join(self.backup_dir, name) for name in names]
-        self._has_latest = False  # whether the last one is known to be whole
+        self._has_latest = False  # whether the latest file is known to be intact
 
     def resumed_epoch(self) -> int:
-        """Read the backup, if there is one, and return its epoch; 0 without one."""
+        """Read the backup and return its epoch; 0 if there is no backup."""
         self._found, self._has_latest = None, False
         damage: FormatError | None = None
         for path in self._paths:
@@ -722,26 +722,26 @@ class BackupAndRestore(Callback):
         return 0
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
-        """Put what was read into the model: values and the optimizer's state."""
+        """Restore weights and optimizer state from the backup."""
         found, self._found = self._found, None
         if found is not None:
             restore(self.model, found)
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
-        """Note which epoch it is."""
+        """Store the number of the epoch."""
         self._epoch = epoch
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
-        """Write a backup if enough batches have passed."""
+        """Write a backup after every `save_freq` batches."""
         if self._saving.is_due():
             self._write(self._epoch)
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
-        """Write a backup, from which the next epoch begins."""
+        """Write a backup that resumes with the next epoch."""
         self._write(epoch + 1)
 
     def on_train_end(self, logs: Logs | None = None) -> None:
-        """Delete the backup: training has come to its end."""
+        """Delete the backup if `delete_checkpoint` is set."""
         if self.delete_checkpoint:
             for path in self._paths:
                 with suppress(FileNotFoundError):
@@ -757,15 +757,22 @@ class BackupAndRestore(Callback):
 
 
 class LearningRateScheduler(Callback):
-    """Set the learning rate of each epoch by a function.
+    """Set the learning rate of each epoch with a function.
 
     Parameters
     ----------
     schedule : callable
-        ``schedule(epoch, learning_rate)`` returns the rate of an epoch, the first of
-        which is 0; also ``schedule(epoch)``.
+        ``schedule(epoch, learning_rate)`` or ``schedule(epoch)``, which returns the
+        learning rate of an epoch as a float. Epochs count from 0.
     verbose : int, default 0
-        1: say the rate.
+        1: print the rate of each epoch.
+
+    Raises
+    ------
+    TypeError
+        If `schedule` is not callable.
+    ValueError
+        In `fit`: if `schedule` does not return a float.
     """
 
     def __init__(self, schedule: Callable[..., float], verbose: int = 0) -> None:
@@ -777,7 +784,7 @@ class LearningRateScheduler(Callback):
         self._takes_rate = _takes_two(schedule)
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
-        """Set the rate."""
+        """Set the learning rate of the epoch."""
         optimizer = self.model.optimizer
         rates = [float(optimizer.learning_rate)] if self._takes_rate else []
         rate = self.schedule(epoch, *rates)
@@ -788,16 +795,16 @@ class LearningRateScheduler(Callback):
             print(f"Epoch {epoch + 1}: learning rate {float(rate)}")
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
-        """Note the rate in the logs."""
+        """Add the learning rate to the logs."""
         if logs is not None:
             logs["learning_rate"] = float(self.model.optimizer.learning_rate)
 
 
 def _takes_two(schedule: Callable[..., Any]) -> bool:
-    """Return whether a schedule can be called with the epoch and the rate."""
+    """Return whether a schedule accepts the epoch and the rate."""
     try:
         signature = inspect.signature(schedule)
-    except ValueError:  # of a function in C: as the documentation has it
+    except ValueError:  # a function in C without a signature: pass the epoch alone
         return False
     try:
         signature.bind(0, 0.0)
@@ -807,31 +814,31 @@ def _takes_two(schedule: Callable[..., Any]) -> bool:
 
 
 class ReduceLROnPlateau(_Monitor):
-    """Lower the learning rate when a number has stopped becoming better.
+    """Lower the learning rate when a number has stopped improving.
 
     Parameters
     ----------
     monitor : str, default "val_loss"
-        The number of the logs to follow.
+        The name of the number in the logs.
     factor : float, default 0.1
-        What the rate is multiplied by; below 1.
+        The factor by which the rate is multiplied, below 1.
     patience : int, default 10
-        How many epochs may pass without a better number.
+        Number of epochs without improvement after which the rate is lowered.
     verbose : int, default 0
-        1: say what happens.
+        1: print the new rate.
     mode : {"auto", "min", "max"}, default "auto"
-        Which is better, as for `EarlyStopping`.
+        Whether smaller or larger numbers are better, as for `EarlyStopping`.
     min_delta : float, default 1e-4
-        What counts as better is better by more than this.
+        Changes of at most this size do not count as an improvement.
     cooldown : int, default 0
-        Epochs that are not counted after the rate was lowered.
+        Number of epochs to wait after lowering the rate before counting again.
     min_lr : float, default 0.0
-        The rate is not lowered below this.
+        The lower bound of the rate.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument has no meaning.
+        If an argument is invalid. In `fit`: as for `EarlyStopping`.
     """
 
     def __init__(
@@ -856,7 +863,7 @@ class ReduceLROnPlateau(_Monitor):
         self._forget()
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
-        """Forget what another call of `fit` has found."""
+        """Reset the state of an earlier call of `fit`."""
         self.look_up()
         self._forget()
 
@@ -865,7 +872,7 @@ class ReduceLROnPlateau(_Monitor):
         self.wait = self.cooldown_counter = 0
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
-        """Look at the number; lower the rate if it has not become better in time."""
+        """Compare the number with the best; lower the rate if the patience is over."""
         logs = {} if logs is None else logs
         optimizer = self.model.optimizer
         rate = logs["learning_rate"] = float(optimizer.learning_rate)
@@ -888,23 +895,23 @@ class ReduceLROnPlateau(_Monitor):
 
 
 class CSVLogger(Callback):
-    """Write the numbers of each epoch to a file of comma-separated values.
+    """Write the loss and metrics of each epoch to a CSV file.
 
     Parameters
     ----------
     filename : str or path-like
-        The file; it is replaced, or with `append` continued.
+        The file.
     separator : str, default ","
-        Stands between two values.
+        The character between two values.
     append : bool, default False
-        Whether a file that exists is continued, as after a crash.
+        Whether to append to an existing file, as after a crash, or to replace it.
 
     Raises
     ------
     TypeError
-        If `separator` is not one character.
+        If `separator` is not a single character.
     OSError
-        Amid `fit`: if the file cannot be written.
+        In `fit`: if the file cannot be written.
     """
 
     def __init__(
@@ -922,18 +929,18 @@ class CSVLogger(Callback):
         self._columns: list[str] = []
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
-        """Empty the file, unless it is continued; each row opens it again."""
+        """Create or empty the file, unless rows are appended."""
         self._columns = []
         Path(self.filename).open("a" if self.append else "w").close()
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
-        """Write a row; the names of the first are the columns."""
+        """Write a row; the names in the first row are the columns."""
         row = {"epoch": epoch, **(logs or {})}
         with Path(self.filename).open("a", newline="") as file:
             first = not self._columns
             if first:
                 names = row.keys() - {"epoch"}
-                if self.model._trainer.validates:  # perhaps after later epochs
+                if self.model._trainer.validates:  # maybe only in later epochs
                     own = {name for name in names if not name.startswith("val_")}
                     names |= {f"val_{name}" for name in own - {"learning_rate"}}
                 self._columns = ["epoch", *sorted(names)]
@@ -950,10 +957,10 @@ class CSVLogger(Callback):
 
 
 class TerminateOnNaN(Callback):
-    """Stop training when the loss is NaN or infinite, instead of an error.
+    """Stop training when the loss is NaN or infinite, instead of raising an error.
 
-    The step that gave it changes nothing: the model keeps the weights before it, unless
-    `fit` was called with ``on_nan="ignore"``.
+    The model keeps the weights from before that step, unless `fit` was called with
+    ``on_nan="ignore"``.
     """
 
     @takes_arguments
@@ -961,7 +968,7 @@ class TerminateOnNaN(Callback):
         super().__init__()
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
-        """Look at the loss."""
+        """Stop training if the loss is not finite."""
         loss = (logs or {}).get("loss")
         if loss is not None and not isfinite(loss):
             print(f"Batch {batch}: the loss is {loss}, training ends")
@@ -969,7 +976,7 @@ class TerminateOnNaN(Callback):
 
 
 class LambdaCallback(Callback):
-    """Call functions that were given.
+    """Call given functions as hooks.
 
     Parameters
     ----------
@@ -980,12 +987,12 @@ class LambdaCallback(Callback):
     on_train_batch_begin, on_train_batch_end : callable, optional
         Called with ``(batch, logs)``.
     **kwargs : callable
-        Any other hook of `Callback` by its name.
+        Other hooks of `Callback` by name.
 
     Raises
     ------
     TypeError
-        If a name is none of a hook, or a hook cannot be called.
+        If `Callback` has no hook of a name, or a value is not callable.
     """
 
     def __init__(
@@ -1018,24 +1025,25 @@ class LambdaCallback(Callback):
 
 
 class TensorBoard(Callback):
-    """Write the numbers of each epoch as scalars that TensorBoard shows.
+    """Write the loss and metrics of each epoch for TensorBoard.
 
-    Needs ``pip install tensorboardX``, which writes the files.
+    Needs tensorboardX (``pip install tensorboardX``), which writes the files.
 
     Parameters
     ----------
     log_dir : str or path-like, default "logs"
-        The folder; training goes into its ``train``, validation into ``validation``.
+        The folder; training is logged in its subfolder ``train``, validation in
+        ``validation``.
     update_freq : "epoch", "batch" or int, default "epoch"
-        ``"batch"`` or a number: the numbers of training are written after so many
-        batches as well.
+        How often the numbers of training are written: after each epoch, or also after
+        each batch or after this number of batches.
 
     Raises
     ------
     ImportError
         If tensorboardX is not installed.
     TypeError, ValueError
-        If `update_freq` has no meaning.
+        If `update_freq` is invalid.
     """
 
     @takes_arguments
@@ -1055,14 +1063,14 @@ class TensorBoard(Callback):
         self._step = 0
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
-        """Write the numbers so far, if that is asked for."""
+        """Write the loss and metrics so far after every `update_freq` batches."""
         self._step += 1
         if self._saving.is_due():
             for name, value in (logs or {}).items():
                 self._write("train", f"batch_{name}", value, self._step)
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
-        """Write the numbers of the epoch, and the learning rate."""
+        """Write the loss and metrics of the epoch and the learning rate."""
         rate = float(self.model.optimizer.learning_rate)
         logs = {**(logs or {}), "learning_rate": rate}
         for name, value in logs.items():
@@ -1095,12 +1103,12 @@ def _tensorboard() -> Any:
 
 
 class ScoreIterationListener(Callback):
-    """Print the loss every so many steps, as ND4J's listener of that name does.
+    """Print the loss every few steps, as DL4J's listener of the same name does.
 
     Parameters
     ----------
     print_iterations : int, default 10
-        Steps between two lines.
+        Number of steps between two lines.
     """
 
     def __init__(self, print_iterations: int = 10) -> None:
@@ -1117,14 +1125,14 @@ class ScoreIterationListener(Callback):
 
 
 class PerformanceListener(Callback):
-    """Print the speed of training every so many steps, as DL4J's listener does.
+    """Print the training speed every few steps, as DL4J's listener does.
 
     Parameters
     ----------
     frequency : int, default 1
-        Steps between two lines.
+        Number of steps between two lines.
     report_score : bool, default False
-        Whether a line has the loss.
+        Whether to print the loss as well.
     """
 
     def __init__(self, frequency: int = 1, report_score: bool = False) -> None:

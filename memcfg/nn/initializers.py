@@ -1,6 +1,6 @@
-"""What weights start from: values that depend on the shape and the seed alone.
+"""Initializers: the first values of weights, a function of the shape and the seed.
 
-They are drawn in float32, in place, without memory other than the weight.
+Values are float32. Most are drawn in place, without temporaries of the weight's size.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
 # Standard deviation of the standard normal distribution truncated to [-2, 2].
 _TRUNCATED_DEVIATION = 0.87962566103423978
-_CHUNK = 2**16  # elements; what a temporary holds at most
+_CHUNK = 2**16  # the largest temporary of `_truncated_normal`, in elements
 
 
 class Initializer(FixedAttributes):
-    """Base class of what draws the first value of a weight.
+    """Base class of the initializers, which draw the first values of weights.
 
-    `seed` is the seed that the caller fixed, or None to take the layer's.
+    `seed` is the seed that the caller fixed, or None to use the layer's seed.
     """
 
     __slots__ = ()
@@ -55,7 +55,7 @@ class Initializer(FixedAttributes):
     seed: int | None = None
 
     def __call__(self, *_arguments: Any, **_options: Any) -> NoReturn:
-        """Say what to do instead."""
+        """Raise TypeError: layers call `draw`."""
         raise TypeError(
             f"{type(self).__name__} draws the weights of layers that it is an argument "
             "of; draw(shape, seed) returns an array"
@@ -67,9 +67,9 @@ class Initializer(FixedAttributes):
         Parameters
         ----------
         shape : tuple of int
-            The weight's shape; the last two are input and output channels.
+            The weight's shape; the last two axes are input and output channels.
         seed : int
-            Decides the values, alone.
+            The seed; equal seeds draw equal values.
 
         Returns
         -------
@@ -109,7 +109,7 @@ class RandomNormal(Initializer):
     stddev : float, default 0.05
         The standard deviation, zero or more.
     seed : int, optional
-        Fix the values. None: a seed drawn by the layer.
+        Seed of the values. None: the layer's seed.
     """
 
     __slots__ = ("mean", "seed", "stddev")
@@ -131,16 +131,16 @@ class RandomNormal(Initializer):
 
 
 class TruncatedNormal(Initializer):
-    """Draw from a normal distribution, cut at two deviations.
+    """Draw from a normal distribution truncated at two standard deviations.
 
     Parameters
     ----------
     mean : float, default 0.0
         The mean.
     stddev : float, default 0.05
-        The standard deviation before the cut, zero or more.
+        The standard deviation before the truncation, zero or more.
     seed : int, optional
-        Fix the values. None: a seed drawn by the layer.
+        Seed of the values. None: the layer's seed.
     """
 
     __slots__ = ("mean", "seed", "stddev")
@@ -161,14 +161,14 @@ class TruncatedNormal(Initializer):
 
 
 class RandomUniform(Initializer):
-    """Draw uniformly.
+    """Draw from a uniform distribution.
 
     Parameters
     ----------
     minval, maxval : float, default -0.05 and 0.05
-        The range; `minval` is at most `maxval`.
+        The bounds; `minval` must not exceed `maxval`.
     seed : int, optional
-        Fix the values. None: a seed drawn by the layer.
+        Seed of the values. None: the layer's seed.
     """
 
     __slots__ = ("maxval", "minval", "seed")
@@ -194,7 +194,7 @@ class RandomUniform(Initializer):
 
 
 class Constant(Initializer):
-    """Start from one number.
+    """Set all elements to one number.
 
     Parameters
     ----------
@@ -208,17 +208,17 @@ class Constant(Initializer):
         self.value = real(value, "Constant: value")
 
     def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
-        """Return the number everywhere."""
+        """Return an array filled with the number."""
         return np.full(shape, self.value, np.float32)
 
 
 class Identity(Initializer):
-    """Start from a multiple of the identity matrix.
+    """Return a multiple of the identity matrix.
 
     Parameters
     ----------
     gain : float, default 1.0
-        What stands on the diagonal.
+        The value on the diagonal.
     """
 
     __slots__ = ("gain",)
@@ -227,17 +227,17 @@ class Identity(Initializer):
         self.gain = real(gain, "Identity: gain")
 
     def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
-        """Return the matrix."""
+        """Return the matrix; ValueError if the weight is not one."""
         if len(shape) != 2:
             raise ValueError(f"Identity makes matrices, not weights of shape {shape}")
         return self.gain * np.eye(*shape, dtype=np.float32)
 
 
 class Bilinear(Initializer):
-    """Start a transposed convolution from bilinear interpolation, channel by channel.
+    """Make a transposed convolution interpolate bilinearly, channel by channel.
 
-    For kernels of a square window, twice as long as the strides. Caffe and MXNet have
-    it by this name, Keras has not.
+    For kernels with a square window twice as long as the strides. Caffe and MXNet have
+    an initializer of this name; Keras has none.
 
     References
     ----------
@@ -248,7 +248,7 @@ class Bilinear(Initializer):
     __slots__ = ()
 
     def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
-        """Return the kernel of hats on the diagonal of both channels."""
+        """Return the kernel: a hat function for each channel, 0 between channels."""
         if len(shape) != 4 or shape[0] != shape[1] or shape[2] != shape[3]:
             raise ValueError(
                 "Bilinear makes kernels of square windows between as many channels, "
@@ -264,14 +264,16 @@ class Bilinear(Initializer):
 
 
 class Orthogonal(Initializer):
-    """Draw a matrix of orthogonal rows or columns; leading axes are one.
+    """Draw a matrix with orthogonal rows or columns.
+
+    All axes but the last are flattened to one, the rows.
 
     Parameters
     ----------
     gain : float, default 1.0
-        The length of each row or column.
+        The norm of each row or column.
     seed : int, optional
-        Fix the values. None: a seed drawn by the layer.
+        Seed of the values. None: the layer's seed.
 
     References
     ----------
@@ -300,18 +302,18 @@ class Orthogonal(Initializer):
 
 
 class VarianceScaling(Initializer):
-    """Draw with a variance of ``scale / n``, where n is a number of channels.
+    """Draw with a variance of ``scale / n``, where n depends on the mode.
 
     Parameters
     ----------
     scale : float, default 1.0
-        Positive.
-    mode : str, default "fan_in"
-        What n is: ``"fan_in"``, ``"fan_out"``, or ``"fan_avg"``, their mean.
-    distribution : str, default "truncated_normal"
-        Or ``"untruncated_normal"``, ``"uniform"``.
+        The scale, above 0.
+    mode : {"fan_in", "fan_out", "fan_avg"}, default "fan_in"
+        n is the number of inputs of a unit, the number of its outputs, or their mean.
+    distribution : {"truncated_normal", "untruncated_normal", "uniform"}
+        The distribution; by default ``"truncated_normal"``.
     seed : int, optional
-        Fix the values. None: a seed drawn by the layer.
+        Seed of the values. None: the layer's seed.
     """
 
     __slots__ = ("distribution", "mode", "scale", "seed")
@@ -342,12 +344,12 @@ class VarianceScaling(Initializer):
 
 
 class GlorotUniform(Initializer):
-    """Draw uniformly from ±√(6 / (fan_in + fan_out)).
+    """Draw uniformly from [-a, a] with a = sqrt(6 / (fan_in + fan_out)).
 
     Parameters
     ----------
     seed : int, optional
-        Fix the values. None: a seed drawn by the layer.
+        Seed of the values. None: the layer's seed.
 
     References
     ----------
@@ -366,12 +368,12 @@ class GlorotUniform(Initializer):
 
 
 class GlorotNormal(Initializer):
-    """Draw with a variance of 2 / (fan_in + fan_out), cut at two deviations.
+    """Draw from a truncated normal distribution of variance 2 / (fan_in + fan_out).
 
     Parameters
     ----------
     seed : int, optional
-        Fix the values. None: a seed drawn by the layer.
+        Seed of the values. None: the layer's seed.
 
     References
     ----------
@@ -390,12 +392,12 @@ class GlorotNormal(Initializer):
 
 
 class HeUniform(Initializer):
-    """Draw uniformly from ±√(6 / fan_in).
+    """Draw uniformly from [-a, a] with a = sqrt(6 / fan_in).
 
     Parameters
     ----------
     seed : int, optional
-        Fix the values. None: a seed drawn by the layer.
+        Seed of the values. None: the layer's seed.
 
     References
     ----------
@@ -414,12 +416,12 @@ class HeUniform(Initializer):
 
 
 class HeNormal(Initializer):
-    """Draw from a normal distribution of variance 2 / fan_in, cut at two deviations.
+    """Draw from a truncated normal distribution of variance 2 / fan_in.
 
     Parameters
     ----------
     seed : int, optional
-        Fix the values. None: a seed drawn by the layer.
+        Seed of the values. None: the layer's seed.
 
     References
     ----------
@@ -438,12 +440,12 @@ class HeNormal(Initializer):
 
 
 class LecunUniform(Initializer):
-    """Draw uniformly from ±√(3 / fan_in).
+    """Draw uniformly from [-a, a] with a = sqrt(3 / fan_in).
 
     Parameters
     ----------
     seed : int, optional
-        Fix the values. None: a seed drawn by the layer.
+        Seed of the values. None: the layer's seed.
 
     References
     ----------
@@ -462,12 +464,12 @@ class LecunUniform(Initializer):
 
 
 class LecunNormal(Initializer):
-    """Draw from a normal distribution of variance 1 / fan_in, cut at two deviations.
+    """Draw from a truncated normal distribution of variance 1 / fan_in.
 
     Parameters
     ----------
     seed : int, optional
-        Fix the values. None: a seed drawn by the layer.
+        Seed of the values. None: the layer's seed.
 
     References
     ----------
@@ -492,7 +494,7 @@ _DISTRIBUTIONS = ("truncated_normal", "untruncated_normal", "uniform")
 def _scaled(
     shape: tuple[int, ...], seed: int, scale: float, mode: str, distribution: str
 ) -> np.ndarray:
-    """Draw with the variance that `VarianceScaling` documents."""
+    """Draw as `VarianceScaling` documents."""
     fan_in, fan_out = _fans(shape)
     channels = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}
     variance = scale / max(1.0, channels[mode])
@@ -523,7 +525,10 @@ def _uniform(shape: tuple[int, ...], limit: float, seed: int) -> np.ndarray:
 
 
 def _truncated_normal(shape: tuple[int, ...], seed: int) -> np.ndarray:
-    """Draw from the standard normal distribution, again where it is beyond ±2."""
+    """Draw from the standard normal distribution truncated to [-2, 2].
+
+    Rejection sampling, chunk by chunk: elements beyond ±2 are drawn again.
+    """
     generator = np.random.default_rng(seed)
     values = np.empty(shape, np.float32)
     flat = values.reshape(-1)
@@ -563,7 +568,7 @@ _BY_NAME: dict[str, type[Initializer]] = {
 
 
 def get_initializer(initializer: Any) -> Initializer:
-    """Return the initializer that a layer's argument means."""
+    """Return the initializer of a layer's argument, a name or an instance."""
     if isinstance(initializer, str):
         if initializer not in _BY_NAME:
             raise unknown("initializer", initializer, sorted(_BY_NAME))

@@ -1,10 +1,10 @@
-"""What training minimises: the losses of Keras.
+"""Keras's losses, which training minimises.
 
-A loss of each sample, weighted and reduced to one number. Probabilities are clipped to
-``[1e-7, 1 - 1e-7]``, as Keras does, and have no gradient beyond. Those that a softmax
-or sigmoid of the model makes are not clipped: cross-entropies, focal ones too, and the
-Kullback-Leibler divergence are computed from what it reads, so that a gradient is left
-however wrong an answer is.
+A loss is computed for each sample, weighted, and reduced to one number. Probabilities
+are clipped to ``[1e-7, 1 - 1e-7]``, as in Keras, and have no gradient outside. If the
+model ends with a softmax or a sigmoid, cross-entropies, focal cross-entropies and the
+Kullback-Leibler divergence are computed from the logits instead, without clipping, so
+that the gradient does not vanish for confident wrong predictions.
 
 See docs/decisions/0012-keras-names.md.
 """
@@ -55,21 +55,21 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
 _MEANS = ("sum_over_batch_size", "mean")
 _REDUCTIONS = (*_MEANS, "sum", "mean_with_sample_weight")
-_LINEAR = ("dense", "bias", "conv2d")  # ops whose results are no probabilities
+_LINEAR = ("dense", "bias", "conv2d")  # ops whose results are not probabilities
 _LOGARITHMS = {"softmax": "log_softmax", "sigmoid": "log_sigmoid"}
 
 
 class Target(NamedTuple):
-    """What y is converted to for a loss or a metric.
+    """The shape and dtype that a loss or a metric needs y in.
 
     Parameters
     ----------
     shape : tuple of int
-        Of one sample; ``()`` for a label.
+        Shape of one sample; ``()`` for a label.
     dtype : str
         ``"int32"`` for labels, or ``"float32"``.
     classes : int or None
-        Labels are checked to be below it.
+        Upper bound of the labels, exclusive. None: labels are not checked.
     """
 
     shape: tuple[int, ...]
@@ -78,7 +78,7 @@ class Target(NamedTuple):
 
 
 class Terms:
-    """The ops of a loss or a metric, under its name."""
+    """Appends the ops of a loss or a metric to a graph, under its name."""
 
     def __init__(self, builder: Builder, name: str) -> None:
         self.builder = builder
@@ -108,27 +108,27 @@ class Terms:
         *,
         keepdims: bool = False,
     ) -> int:
-        """Append ``reduce_sum``, ``_mean`` or ``_max``; without axes, over all."""
+        """Append ``reduce_sum``, ``_mean`` or ``_max`` over axes; None: over all."""
         chosen = tuple(range(len(self.shape(tensor))) if axes is None else axes)
         attributes = {"axes": chosen, "keepdims": keepdims}
         return self(f"reduce_{how}", (tensor,), attributes, name)
 
     def producer(self, tensor: int) -> Op | None:
-        """Return the op that made a tensor; None for an input."""
+        """Return the op that computes a tensor; None for an input."""
         ops = reversed(self.builder.ops)
         return next((op for op in ops if tensor in op.outputs), None)
 
     def read_by(self, y_pred: int, kind: str) -> int | None:
-        """Return what the softmax or sigmoid read that made a tensor, or None."""
+        """Return the input of the softmax or sigmoid that computes y_pred, or None."""
         op, last = self._activation(y_pred), (-1, len(self.shape(y_pred)) - 1)
         if op is None or op.type != kind or op.attributes.get("axis", -1) not in last:
             return None
         return op.inputs[0]
 
     def logits(self, y_pred: int, kind: str, loss: Loss) -> int | None:
-        """Return `read_by`; ValueError if the model ends without an activation."""
+        """Return `read_by`; ValueError if the last layer has no activation."""
         op = self._activation(y_pred)
-        # Keras clips whatever it is given, and would train on noise in silence.
+        # Keras would clip the logits like probabilities and silently train on noise.
         if op is not None and op.type in _LINEAR:
             raise ValueError(
                 f"{type(loss).__name__} reads probabilities, and the model's output is "
@@ -138,14 +138,14 @@ class Terms:
         return self.read_by(y_pred, kind)
 
     def _activation(self, y_pred: int) -> Op | None:
-        """Return what made a tensor, before a cast of bfloat16."""
+        """Return the op that computes a tensor, looking through a cast of bfloat16."""
         op = self.producer(y_pred)
         if op is not None and op.type == "cast":
             op = self.producer(op.inputs[0])
         return op
 
     def weighted(self, values: int, weight: int, how: str = "mean") -> int:
-        """Append the values times their weights; a weight may be of several values."""
+        """Append values times weights, after reducing the axes that weights lack."""
         shape, of = self.shape(values), self.shape(weight)
         if of[-1:] == (1,) and len(of) > len(shape):
             of = of[:-1]
@@ -160,7 +160,7 @@ class Terms:
         return self("multiply", (values, weight))
 
     def spread(self, weight: int, shape: tuple[int, ...]) -> int:
-        """Append a weight for each element of a shape that its own begins."""
+        """Append the weight broadcast to a shape that starts with the weight's."""
         of = self.shape(weight)
         if of == shape:
             return weight
@@ -172,25 +172,29 @@ class Terms:
 class Loss(FixedAttributes):
     """Base class of the losses.
 
-    A subclass says in `call` what the loss of each sample is, by operators; or with ops
-    in `values`, in `elements` what that is the mean of, or traces by itself.
+    A subclass overrides `call`, which computes the loss of each sample with operators.
+    Alternatively it appends graph ops: in `elements`, whose mean over the last axis is
+    the loss of a sample; in `values`, the loss of each sample; or in `trace`.
 
     Parameters
     ----------
     name : str, optional
-        None: that of the class, as ``"sparse_categorical_crossentropy"``.
+        The name. None: the class's name in snake case, such as
+        ``"sparse_categorical_crossentropy"``.
     reduction : str, default "sum_over_batch_size"
         How the losses of the samples become one number: their mean
-        (``"sum_over_batch_size"``, ``"mean"``), the ``"sum"``, or the sum over that of
-        the weights (``"mean_with_sample_weight"``).
+        (``"sum_over_batch_size"``, ``"mean"``), their sum (``"sum"``), or their
+        weighted sum divided by the sum of the weights (``"mean_with_sample_weight"``).
     dtype : str, optional
         ``"float32"`` or None.
 
     Raises
     ------
+    TypeError
+        If the name is not a string.
     ValueError
-        If the reduction is not known or leaves more than one number, or for another
-        dtype.
+        If the reduction is unknown or keeps more than one number, the name is empty or
+        contains a slash, or the dtype is not ``"float32"``.
     """
 
     __slots__ = ("name", "reduction")
@@ -213,14 +217,14 @@ class Loss(FixedAttributes):
         self.reduction = reduction
 
     def __call__(self, *_arguments: Any, **_options: Any) -> NoReturn:
-        """Say what to do instead."""
+        """Raise TypeError: a training step calls `trace`."""
         raise TypeError(
             f"{type(self).__name__} is a part of a training step, and computes no "
             "arrays: compile a model with it, and call model.evaluate(x, y)"
         )
 
     def target(self, output: SymbolicTensor) -> Target:
-        """Return what y is of one sample.
+        """Return the shape and dtype of the targets of one sample.
 
         Parameters
         ----------
@@ -235,22 +239,27 @@ class Loss(FixedAttributes):
         Raises
         ------
         ValueError
-            If the loss cannot read such an output.
+            If the loss cannot read an output of this shape.
         """
         return Target(output.sample_shape, "float32", None)
 
     def call(self, y_true: SymbolicTensor, y_pred: SymbolicTensor) -> SymbolicTensor:
-        """Compute the loss of each sample; a subclass says how.
+        """Compute the loss of each sample; a subclass overrides this.
 
         Parameters
         ----------
         y_true, y_pred : SymbolicTensor
-            The targets of a batch and the model's output, of one shape.
+            The targets of a batch and the model's output, of the same shape.
 
         Returns
         -------
         SymbolicTensor
-            Of which the loss of a sample is the mean.
+            The losses, whose first axis is the batch. Further axes are averaged.
+
+        Raises
+        ------
+        NotImplementedError
+            If a subclass overrides neither this nor another method.
         """
         raise NotImplementedError(
             f"{type(self).__name__} says nowhere what it is: write `call`"
@@ -262,14 +271,14 @@ class Loss(FixedAttributes):
         Parameters
         ----------
         builder : Builder
-            Collects the ops; its `training` says whether gradients are asked for.
+            Collects the ops; its `training` says whether gradients will be taken.
         y_true, y_pred : int
             Ids of the targets of a batch and of the model's output.
 
         Returns
         -------
         int
-            The id of an array whose first axis is the batch.
+            Id of a tensor whose first axis is the batch.
         """
         elements = self.elements(builder, y_true, y_pred)
         if elements is None:
@@ -277,7 +286,7 @@ class Loss(FixedAttributes):
         return Terms(builder, self.name).reduce("mean", elements, (-1,))
 
     def elements(self, builder: Builder, y_true: int, y_pred: int) -> int | None:
-        """Append the ops of what the loss of a sample is the mean of.
+        """Append the ops of element-wise losses, whose mean is the loss of a sample.
 
         Parameters
         ----------
@@ -289,8 +298,8 @@ class Loss(FixedAttributes):
         Returns
         -------
         int or None
-            The id of an array of the output's shape; None: the loss is not a mean over
-            the last axis.
+            Id of a tensor of the output's shape. None: the loss is not a mean over the
+            last axis.
         """
         del builder, y_true, y_pred
         return None
@@ -303,22 +312,22 @@ class Loss(FixedAttributes):
         Parameters
         ----------
         builder : Builder
-            Collects the ops; its `training` says whether gradients are asked for.
+            Collects the ops; its `training` says whether gradients will be taken.
         y_true, y_pred : int
             Ids of the targets of a batch and of the model's output.
         sample_weight : int or None
-            Id of a float32 tensor of shape ``(batch,)``, with a mask
-            ``(batch, time)``; None: all weigh the same.
+            Id of a float32 tensor of shape ``(batch,)``, or ``(batch, time)`` with a
+            mask. None: all samples have the same weight.
 
         Returns
         -------
         int
-            The id of one number.
+            Id of the loss, a scalar.
         """
         terms = Terms(builder, self.name)
         if sample_weight is None and self.reduction != "sum":
             elements = self.elements(builder, y_true, y_pred)
-            if elements is not None:  # the mean of means of as many
+            if elements is not None:  # all samples have equally many elements
                 return terms.reduce("mean", elements, None, "loss")
         values = self.values(builder, y_true, y_pred)
         return self._reduced(terms, values, sample_weight)
@@ -328,7 +337,7 @@ class Loss(FixedAttributes):
         terms: Terms,
         values: int,
         weight: int | None,
-        count: int | None = None,  # a number to divide by instead of their count
+        count: int | None = None,  # id of a divisor to use instead of their number
     ) -> int:
         total = self.reduction == "sum"
         if terms.shape(values) == ():
@@ -348,7 +357,7 @@ class Loss(FixedAttributes):
         return terms("divide_no_nan", (whole, count), None, "loss")
 
     def _check_axis(self, axis: Any) -> None:
-        """Refuse other axes of classes."""
+        """Raise ValueError if the axis of the classes is not the last one."""
         if integer(axis, "axis", None) != -1:
             raise ValueError(
                 f"{type(self).__name__}: classes are the last axis, axis=-1, not "
@@ -366,7 +375,7 @@ class Loss(FixedAttributes):
 
 
 class _Function(Loss):
-    """A function of the targets and of the model's output."""
+    """A loss from a user's function of y_true and y_pred."""
 
     __slots__ = ("function",)
 
@@ -375,21 +384,21 @@ class _Function(Loss):
         super().__init__(getattr(function, "__name__", None))
 
     def call(self, y_true: SymbolicTensor, y_pred: SymbolicTensor) -> SymbolicTensor:
-        """Call it."""
+        """Call the function."""
         made: SymbolicTensor = self.function(y_true, y_pred)
         return made
 
 
 class _Plain(Loss):
-    """A loss without settings of its own; most are the mean of one op's results.
+    """A loss without settings of its own, usually the mean of one op's results.
 
-    Hinges have targets -1 and 1. If all targets are 0 and 1, the op maps them: it also
-    reads how many are neither.
+    Hinge losses need targets -1 and 1. Their ops convert targets 0 and 1: they read
+    the number of targets that are neither, and convert if it is 0.
     """
 
     __slots__ = ()
 
-    _op: ClassVar[str] = ""  # of each target and output; empty: there is none
+    _op: ClassVar[str] = ""  # the op of the element-wise losses, if there is one
     _has_margins: ClassVar[bool] = False
 
     def __init__(
@@ -401,7 +410,7 @@ class _Plain(Loss):
         super().__init__(name, reduction, dtype)
 
     def elements(self, builder: Builder, y_true: int, y_pred: int) -> int | None:
-        """Append the losses of the elements, if there is an op of them."""
+        """Append the element-wise losses; None if `_op` is empty."""
         if not self._op:
             return None
         terms, inputs = Terms(builder, self.name), [y_true, y_pred]
@@ -418,7 +427,7 @@ class MeanSquaredError(_Plain):
     reduction : str, default "sum_over_batch_size"
         As for `Loss`.
     name : str, optional
-        None: as the class, in snake case.
+        The name. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
 
@@ -442,7 +451,7 @@ class MeanAbsoluteError(_Plain):
     reduction : str, default "sum_over_batch_size"
         As for `Loss`.
     name : str, optional
-        None: as the class, in snake case.
+        The name. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
     """
@@ -460,7 +469,7 @@ class MeanAbsolutePercentageError(_Plain):
     reduction : str, default "sum_over_batch_size"
         As for `Loss`.
     name : str, optional
-        None: as the class, in snake case.
+        The name. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
     """
@@ -471,14 +480,14 @@ class MeanAbsolutePercentageError(_Plain):
 
 
 class MeanSquaredLogarithmicError(_Plain):
-    """Mean of ``(log(y_true + 1) - log(y_pred + 1))**2``, below 0 as of 1e-7.
+    """Mean of ``(log(y_true + 1) - log(y_pred + 1))**2``, both at least 1e-7.
 
     Parameters
     ----------
     reduction : str, default "sum_over_batch_size"
         As for `Loss`.
     name : str, optional
-        None: as the class, in snake case.
+        The name. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
     """
@@ -496,7 +505,7 @@ class LogCosh(_Plain):
     reduction : str, default "sum_over_batch_size"
         As for `Loss`.
     name : str, optional
-        None: as the class, in snake case.
+        The name. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
     """
@@ -514,7 +523,7 @@ class Poisson(_Plain):
     reduction : str, default "sum_over_batch_size"
         As for `Loss`.
     name : str, optional
-        None: as the class, in snake case.
+        The name. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
     """
@@ -525,16 +534,16 @@ class Poisson(_Plain):
 
 
 class Huber(Loss):
-    """Mean of half a square up to `delta`, of a straight line beyond.
+    """Mean of ``error**2 / 2`` up to `delta`, ``delta * (|error| - delta / 2)`` beyond.
 
     Parameters
     ----------
     delta : float, default 1.0
-        Where the line begins.
+        The absolute error at which the linear part starts, zero or more.
     reduction : str, default "sum_over_batch_size"
         As for `Loss`.
     name : str, optional
-        None: as the class, in snake case.
+        The name. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
 
@@ -556,7 +565,7 @@ class Huber(Loss):
         self.delta = nonnegative(delta, "Huber: delta")
 
     def elements(self, builder: Builder, y_true: int, y_pred: int) -> int:
-        """Append the losses of the elements."""
+        """Append the element-wise losses."""
         return Terms(builder, self.name)(
             "huber", (y_true, y_pred), {"delta": self.delta}
         )
@@ -570,7 +579,7 @@ class Hinge(_Plain):
     reduction : str, default "sum_over_batch_size"
         As for `Loss`.
     name : str, optional
-        None: as the class, in snake case.
+        The name. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
     """
@@ -589,7 +598,7 @@ class SquaredHinge(_Plain):
     reduction : str, default "sum_over_batch_size"
         As for `Loss`.
     name : str, optional
-        None: as the class, in snake case.
+        The name. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
     """
@@ -608,7 +617,7 @@ class CategoricalHinge(_Plain):
     reduction : str, default "sum_over_batch_size"
         As for `Loss`.
     name : str, optional
-        None: as the class, in snake case.
+        The name. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
     """
@@ -632,7 +641,7 @@ class KLDivergence(_Plain):
     reduction : str, default "sum_over_batch_size"
         As for `Loss`.
     name : str, optional
-        None: as the class, in snake case.
+        The name. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
     """
@@ -651,16 +660,16 @@ class KLDivergence(_Plain):
 
 
 class CosineSimilarity(Loss):
-    """The negative cosine of the angle between target and output.
+    """Negative cosine of the angle between target and output.
 
     Parameters
     ----------
     axis : int, default -1
-        Of the vectors; not that of the batch, 0.
+        The axis of the vectors; axis 0 is the batch.
     reduction : str, default "sum_over_batch_size"
         As for `Loss`.
     name : str, optional
-        None: as the class, in snake case.
+        The name. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
 
@@ -690,7 +699,7 @@ class CosineSimilarity(Loss):
 
 
 def cosines(terms: Terms, y_true: int, y_pred: int, axis: int, factor: float) -> int:
-    """Append the cosines of vectors, times a factor."""
+    """Append the cosines of the angles between vectors, times a factor."""
     sums = [
         terms.reduce("sum", terms("multiply", pair), (axis,))
         for pair in ((y_true, y_pred), (y_true, y_true), (y_pred, y_pred))
@@ -704,15 +713,15 @@ class BinaryCrossentropy(Loss):
     Parameters
     ----------
     from_logits : bool, default False
-        Whether the model ends without a sigmoid.
+        Whether outputs are logits, without a sigmoid.
     label_smoothing : float, default 0.0
-        In ``[0, 1]``: how far targets 0 and 1 are moved towards a half.
+        In ``[0, 1]``: targets become ``y_true * (1 - x) + x / 2``.
     axis : int, default -1
         Only -1.
     reduction : str, default "sum_over_batch_size"
         As for `Loss`.
     name : str, optional
-        None: as the class, in snake case.
+        The name. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
 
@@ -745,7 +754,7 @@ class BinaryCrossentropy(Loss):
         self.label_smoothing = _smoothing(label_smoothing, self)
 
     def elements(self, builder: Builder, y_true: int, y_pred: int) -> int:
-        """Append the losses of the elements."""
+        """Append the element-wise losses."""
         terms = Terms(builder, self.name)
         smoothing = {"smoothing": self.label_smoothing}
         logits = y_pred if self.from_logits else terms.logits(y_pred, "sigmoid", self)
@@ -760,21 +769,21 @@ class BinaryFocalCrossentropy(Loss):
     Parameters
     ----------
     apply_class_balancing : bool, default False
-        Whether targets 1 weigh `alpha` and targets 0 ``1 - alpha``.
+        Whether targets 1 have weight `alpha` and targets 0 weight ``1 - alpha``.
     alpha : float, default 0.25
-        A weight.
+        The weight of targets 1.
     gamma : float, default 2.0
-        Zero or more.
+        The focusing exponent, zero or more.
     from_logits : bool, default False
-        Whether the model ends without a sigmoid.
+        Whether outputs are logits, without a sigmoid.
     label_smoothing : float, default 0.0
-        In ``[0, 1]``: how far targets 0 and 1 are moved towards a half.
+        In ``[0, 1]``: targets become ``y_true * (1 - x) + x / 2``.
     axis : int, default -1
         Only -1.
     reduction : str, default "sum_over_batch_size"
         As for `Loss`.
     name : str, optional
-        None: as the class, in snake case.
+        The name. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
 
@@ -818,7 +827,7 @@ class BinaryFocalCrossentropy(Loss):
         self.label_smoothing = _smoothing(label_smoothing, self)
 
     def elements(self, builder: Builder, y_true: int, y_pred: int) -> int:
-        """Append the losses of the elements."""
+        """Append the element-wise losses."""
         terms = Terms(builder, self.name)
         attributes = {
             "smoothing": self.label_smoothing,
@@ -839,15 +848,15 @@ class CategoricalCrossentropy(Loss):
     Parameters
     ----------
     from_logits : bool, default False
-        Whether the model ends without a softmax.
+        Whether outputs are logits, without a softmax.
     label_smoothing : float, default 0.0
-        In ``[0, 1]``: which part of the targets is spread over all classes.
+        In ``[0, 1]``: targets become ``y_true * (1 - x) + x / classes``.
     axis : int, default -1
         Only -1.
     reduction : str, default "sum_over_batch_size"
         As for `Loss`.
     name : str, optional
-        None: as the class, in snake case.
+        The name. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
 
@@ -880,7 +889,7 @@ class CategoricalCrossentropy(Loss):
         self.label_smoothing = _smoothing(label_smoothing, self)
 
     def target(self, output: SymbolicTensor) -> Target:
-        """Return a probability for each class."""
+        """Return a target of the output's shape; ValueError for a single class."""
         _classes_of(output, self)
         return super().target(output)
 
@@ -902,19 +911,19 @@ class CategoricalFocalCrossentropy(Loss):
     Parameters
     ----------
     alpha : float, default 0.25
-        A weight.
+        A factor of all classes.
     gamma : float, default 2.0
-        Zero or more.
+        The focusing exponent, zero or more.
     from_logits : bool, default False
-        Whether the model ends without a softmax.
+        Whether outputs are logits, without a softmax.
     label_smoothing : float, default 0.0
-        In ``[0, 1]``: which part of the targets is spread over all classes.
+        In ``[0, 1]``: targets become ``y_true * (1 - x) + x / classes``.
     axis : int, default -1
         Only -1.
     reduction : str, default "sum_over_batch_size"
         As for `Loss`.
     name : str, optional
-        None: as the class, in snake case.
+        The name. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
 
@@ -950,7 +959,7 @@ class CategoricalFocalCrossentropy(Loss):
         self.label_smoothing = _smoothing(label_smoothing, self)
 
     def target(self, output: SymbolicTensor) -> Target:
-        """Return a probability for each class."""
+        """Return a target of the output's shape; ValueError for a single class."""
         _classes_of(output, self)
         return super().target(output)
 
@@ -974,15 +983,15 @@ class SparseCategoricalCrossentropy(Loss):
     Parameters
     ----------
     from_logits : bool, default False
-        Whether the model ends without a softmax.
+        Whether outputs are logits, without a softmax.
     ignore_class : int, optional
-        A label whose samples do not count.
+        A label whose samples are left out of the mean.
     reduction : str, default "sum_over_batch_size"
         As for `Loss`.
     axis : int, default -1
         Only -1.
     name : str, optional
-        None: as the class, in snake case.
+        The name. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
 
@@ -1019,13 +1028,13 @@ class SparseCategoricalCrossentropy(Loss):
         )
 
     def target(self, output: SymbolicTensor) -> Target:
-        """Return a label; a class beyond those of the output may be ignored."""
+        """Return integer labels, unchecked if the ignored class is not an output's."""
         classes, ignored = _classes_of(output, self), self.ignore_class
         beyond = ignored is not None and not 0 <= ignored < classes
         return Target(output.sample_shape[:-1], "int32", None if beyond else classes)
 
     def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
-        """Append the losses of the samples, including those of an ignored class."""
+        """Append the losses of all samples, including those of an ignored class."""
         terms = Terms(builder, self.name)
         logits = self._logits(terms, y_pred)
         if logits is not None:
@@ -1039,7 +1048,7 @@ class SparseCategoricalCrossentropy(Loss):
     def trace(
         self, builder: Builder, y_true: int, y_pred: int, sample_weight: int | None
     ) -> int:
-        """Append the ops; a plain mean of rows is one op."""
+        """Append the ops of the loss; an unweighted mean is one fused op."""
         terms = Terms(builder, self.name)
         weights = self.counted(builder, y_true, sample_weight)
         if self.ignore_class is not None and weights is not None:
@@ -1070,7 +1079,7 @@ class SparseCategoricalCrossentropy(Loss):
     def counted(
         self, builder: Builder, y_true: int, sample_weight: int | None
     ) -> int | None:
-        """Append weights that are 0 where a class is ignored.
+        """Append sample weights that are 0 for the ignored class.
 
         Parameters
         ----------
@@ -1079,12 +1088,12 @@ class SparseCategoricalCrossentropy(Loss):
         y_true : int
             Id of the labels of a batch.
         sample_weight : int or None
-            Id of other weights.
+            Id of the user's weights, which are multiplied in.
 
         Returns
         -------
         int or None
-            Id of the weights; those given if no class is ignored.
+            Id of the weights; `sample_weight` if no class is ignored.
         """
         if self.ignore_class is None:
             return sample_weight
@@ -1104,18 +1113,20 @@ class SparseCategoricalCrossentropy(Loss):
 
 
 class Tversky(Loss):
-    """``1 - hits / (hits + alpha * missed + beta * false)``, of sums over `axis`.
+    """``1 - tp / (tp + alpha * fn + beta * fp)``, with sums over `axis`.
+
+    ``tp = sum(y_true * y_pred)``, ``fn = sum(y_true) - tp``, ``fp = sum(y_pred) - tp``.
 
     Parameters
     ----------
     alpha, beta : float, default 0.5
-        How much it counts that an output is less than its target, and more.
+        Weights of false negatives and of false positives, zero or more.
     reduction : str, default "sum_over_batch_size"
         As for `Loss`.
     name : str, optional
-        None: as the class, in snake case.
+        The name. None: the class's name in snake case.
     axis : int or sequence of int, optional
-        What is summed; None: all, the batch too.
+        The axes to sum over. None: all, including the batch.
     dtype : str, optional
         ``"float32"`` or None.
 
@@ -1162,9 +1173,9 @@ class Dice(Loss):
     reduction : str, default "sum_over_batch_size"
         As for `Loss`.
     name : str, optional
-        None: as the class, in snake case.
+        The name. None: the class's name in snake case.
     axis : int or sequence of int, optional
-        What is summed; None: all, the batch too.
+        The axes to sum over. None: all, including the batch.
     dtype : str, optional
         ``"float32"`` or None.
     """
@@ -1232,14 +1243,14 @@ def _categorical(
     attributes: Mapping[str, Any],
     kind: str = "categorical_cross_entropy",
 ) -> int:
-    """Append the losses of probabilities, which are divided by their sum first."""
+    """Append the losses of probabilities, normalized to sum to 1 first."""
     total = terms.reduce("sum", y_pred, (-1,), keepdims=True)
     wide = terms("broadcast_to", (total,), {"shape": terms.shape(y_pred)})
     return terms.reduce("sum", terms(kind, (y_true, y_pred, wide), attributes), (-1,))
 
 
 def _classes_of(output: SymbolicTensor, loss: Loss) -> int:
-    """Return the length of the last axis, which must be of classes."""
+    """Return the number of classes, the last axis; ValueError if it is 1."""
     classes = output.sample_shape[-1] if output.sample_shape else 1
     if classes == 1:
         raise ValueError(
@@ -1263,11 +1274,11 @@ _LOSSES |= {
     "kld": KLDivergence,
     "logcosh": LogCosh,
 }
-KNOWN = tuple(dict.fromkeys(_LOSSES.values()))  # Keras's
+KNOWN = tuple(dict.fromkeys(_LOSSES.values()))  # Keras's losses
 
 
 def get_loss(loss: Any) -> Loss:
-    """Return the loss that an entry of `compile`'s argument means."""
+    """Return the loss of a name, class, instance or function."""
     if isinstance(loss, str):
         result = _LOSSES.get(loss) or _LOSSES.get(loss.lower())
         if result is None:

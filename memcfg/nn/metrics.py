@@ -1,7 +1,7 @@
-"""The metrics of Keras, which are measured along with the loss.
+"""Keras's metrics, computed along with the loss.
 
-A metric adds up a few numbers of each batch within the step. Its value is computed from
-their sums when it is read.
+A step computes a few numbers for each metric, which are summed over the batches. The
+value of the metric is computed from the sums when it is read.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _EPSILON = 1e-7
 
 
 class _Counts:
-    """Counts of outputs above thresholds, of targets that are not 0 and that are."""
+    """Weighted counts of outputs above thresholds, by positive and negative target."""
 
     __slots__ = ("class_id", "thresholds", "with_sigmoid")
 
@@ -92,7 +92,7 @@ class _Counts:
     def trace(
         self, terms: Terms, y_true: int, y_pred: int, sample_weight: int | None
     ) -> tuple[int, ...]:
-        """Append both counts."""
+        """Append both counts: the total, then those above each threshold."""
         if self.class_id is not None:
             y_true, y_pred = (self._class_of(terms, each) for each in (y_true, y_pred))
         if self.with_sigmoid:
@@ -118,7 +118,7 @@ class _Counts:
 
 
 def _four(sums: _Sums) -> tuple[Any, Any, Any, Any]:
-    """Return true and false positives, true and false negatives, at each threshold."""
+    """Return true positives, false positives, true negatives and false negatives."""
     true, false = (np.asarray(each, np.float64) for each in sums)
     tp, fp = true[1:], false[1:]
     return tp, fp, false[0] - fp, true[0] - tp
@@ -127,22 +127,24 @@ def _four(sums: _Sums) -> tuple[Any, Any, Any, Any]:
 class Metric(FixedAttributes):
     """Base class of the metrics.
 
-    A subclass says in `values` what it is the mean of, or adds up and computes anything
-    else in `trace` and `result`.
+    A subclass overrides `values`, whose mean is the metric, or `trace` and `result`:
+    `trace` appends the numbers to sum over the batches, `result` takes the sums.
 
     Parameters
     ----------
     dtype : str, optional
         ``"float32"`` or None.
     name : str, optional
-        Its name in logs; None: that of the class, in snake case.
+        The name in logs. None: the class's name in snake case.
     of : Loss, optional
-        The metric is the mean of this loss.
+        The loss whose mean is the metric.
 
     Raises
     ------
+    TypeError
+        If the name is not a string.
     ValueError
-        For another dtype.
+        If the name is empty or contains a slash, or for another dtype.
 
     Examples
     --------
@@ -152,9 +154,9 @@ class Metric(FixedAttributes):
 
     __slots__ = ("_of", "name")
 
-    count: ClassVar[int] = 2  # of what `trace` returns
-    _labels: ClassVar[bool] = False  # whether it reads integer labels
-    _direction: ClassVar[Any] = None  # "up" or "down": where it is better
+    count: ClassVar[int] = 2  # the number of ids that `trace` returns
+    _labels: ClassVar[bool] = False  # whether targets are integer labels
+    _direction: ClassVar[Any] = None  # "up" if larger is better, "down" if smaller is
 
     def __init__(
         self,
@@ -170,23 +172,23 @@ class Metric(FixedAttributes):
 
     @property
     def direction(self) -> str | None:
-        """Where it is better, ``"up"`` or ``"down"``; None if nobody has said it.
+        """``"up"`` if larger is better, ``"down"`` if smaller is; None if unknown.
 
-        As in Keras a subclass says it, ``_direction = "up"``; the means of Keras's
-        losses are better down.
+        A subclass sets it as in Keras, ``_direction = "up"``. The means of Keras's
+        losses have ``"down"``.
         """
         own: str | None = self._direction
         return "down" if own is None and isinstance(self._of, losses.KNOWN) else own
 
     def __call__(self, *_arguments: Any, **_options: Any) -> NoReturn:
-        """Say what to do instead."""
+        """Raise TypeError: an evaluation calls `trace` and `result`."""
         raise TypeError(
             f"{type(self).__name__} is a part of an evaluation, and computes no "
             "arrays: compile a model with metrics=[...], and call model.evaluate(x, y)"
         )
 
     def target(self, output: SymbolicTensor) -> Target | None:
-        """Return what y is of one sample.
+        """Return the shape and dtype of the targets of one sample.
 
         Parameters
         ----------
@@ -196,12 +198,12 @@ class Metric(FixedAttributes):
         Returns
         -------
         Target or None
-            None: that of the loss.
+            The target. None: the loss's target.
 
         Raises
         ------
         ValueError
-            If the metric cannot read such an output.
+            If the metric cannot read an output of this shape.
         """
         del output
         return None
@@ -218,13 +220,13 @@ class Metric(FixedAttributes):
         y_true, y_pred : int
             Ids of the targets of a batch and of the model's output.
         sample_weight : int or None
-            Id of a float32 tensor of shape ``(batch,)``, with a mask
-            ``(batch, time)``; None: all weigh the same.
+            Id of a float32 tensor of shape ``(batch,)``, or ``(batch, time)`` with a
+            mask. None: all samples have the same weight.
 
         Returns
         -------
         tuple of int
-            Ids of float32 numbers or vectors, which are summed over the batches.
+            Ids of float32 scalars or vectors, which are summed over the batches.
         """
         of, terms = self._of, Terms(builder, self.name)
         labels = self._labels or isinstance(of, losses.SparseCategoricalCrossentropy)
@@ -241,7 +243,7 @@ class Metric(FixedAttributes):
         return terms.reduce("sum", weighted), terms.reduce("sum", sample_weight)
 
     def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
-        """Append the ops of what the metric is the mean of.
+        """Append the ops of the values whose mean is the metric.
 
         Parameters
         ----------
@@ -253,7 +255,7 @@ class Metric(FixedAttributes):
         Returns
         -------
         int
-            The id of an array whose first axis is the batch.
+            Id of a tensor whose first axis is the batch.
         """
         if not isinstance(self._of, Loss):
             raise NotImplementedError(f"{type(self).__name__} has no values")
@@ -263,23 +265,23 @@ class Metric(FixedAttributes):
         return self._of.values(builder, y_true, y_pred)
 
     def result(self, sums: _Sums) -> float:
-        """Return the metric.
+        """Compute the metric from its sums.
 
         Parameters
         ----------
         sums : sequence of float or numpy.ndarray
-            What `trace` returned, summed over the batches.
+            The numbers of `trace`, summed over the batches.
 
         Returns
         -------
         float
-            The number for logs.
+            The metric, as logs show it.
         """
         total, count = sums
         return float(total / count) if count else 0.0
 
     def _check(self, builder: Builder, y_true: int, y_pred: int, labels: bool) -> None:
-        """Refuse targets of another kind than the metric reads."""
+        """Raise ValueError if the targets have another shape or dtype than needed."""
         shape, of = builder.shape(y_true), builder.shape(y_pred)
         if shape != (of[:-1] if labels else of) or labels != (
             builder.dtype(y_true) == "int32"
@@ -297,7 +299,7 @@ class _Plain(Metric):
 
     __slots__ = ()
 
-    _loss: ClassVar[Any] = None  # the class of the loss that it is the mean of
+    _loss: ClassVar[Any] = None  # the class of the loss whose mean is the metric
 
     def __init__(self, name: str | None = None, dtype: str | None = None) -> None:
         super().__init__(dtype, name, None if self._loss is None else self._loss())
@@ -309,7 +311,7 @@ class MeanSquaredError(_Plain):
     Parameters
     ----------
     name : str, optional
-        Its name in logs; None: that of the class, in snake case.
+        The name in logs. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
     """
@@ -325,7 +327,7 @@ class MeanAbsoluteError(_Plain):
     Parameters
     ----------
     name : str, optional
-        Its name in logs; None: that of the class, in snake case.
+        The name in logs. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
     """
@@ -341,7 +343,7 @@ class MeanAbsolutePercentageError(_Plain):
     Parameters
     ----------
     name : str, optional
-        Its name in logs; None: that of the class, in snake case.
+        The name in logs. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
     """
@@ -357,7 +359,7 @@ class MeanSquaredLogarithmicError(_Plain):
     Parameters
     ----------
     name : str, optional
-        Its name in logs; None: that of the class, in snake case.
+        The name in logs. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
     """
@@ -373,7 +375,7 @@ class LogCoshError(Metric):
     Parameters
     ----------
     name : str, optional
-        Its name in logs; None: that of the class, in snake case.
+        The name in logs. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
     """
@@ -390,7 +392,7 @@ class Poisson(_Plain):
     Parameters
     ----------
     name : str, optional
-        Its name in logs; None: that of the class, in snake case.
+        The name in logs. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
     """
@@ -406,7 +408,7 @@ class KLDivergence(_Plain):
     Parameters
     ----------
     name : str, optional
-        Its name in logs; None: that of the class, in snake case.
+        The name in logs. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
     """
@@ -422,7 +424,7 @@ class Hinge(_Plain):
     Parameters
     ----------
     name : str, optional
-        Its name in logs; None: that of the class, in snake case.
+        The name in logs. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
     """
@@ -438,7 +440,7 @@ class SquaredHinge(_Plain):
     Parameters
     ----------
     name : str, optional
-        Its name in logs; None: that of the class, in snake case.
+        The name in logs. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
     """
@@ -449,12 +451,12 @@ class SquaredHinge(_Plain):
 
 
 class CategoricalHinge(_Plain):
-    """As the loss of this name.
+    """The mean of `losses.CategoricalHinge`.
 
     Parameters
     ----------
     name : str, optional
-        Its name in logs; None: that of the class, in snake case.
+        The name in logs. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
     """
@@ -465,12 +467,12 @@ class CategoricalHinge(_Plain):
 
 
 class RootMeanSquaredError(_Plain):
-    """The root of the mean of ``(y_true - y_pred)**2``.
+    """The square root of the mean of ``(y_true - y_pred)**2``.
 
     Parameters
     ----------
     name : str, optional
-        Its name in logs; None: that of the class, in snake case.
+        The name in logs. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
     """
@@ -480,23 +482,23 @@ class RootMeanSquaredError(_Plain):
     _loss = losses.MeanSquaredError
 
     def result(self, sums: _Sums) -> float:
-        """Take the root."""
+        """Return the square root of the mean."""
         return float(np.sqrt(super().result(sums)))
 
 
 class BinaryCrossentropy(Metric):
-    """As the loss of this name.
+    """The mean of `losses.BinaryCrossentropy`.
 
     Parameters
     ----------
     name : str, optional
-        Its name in logs; None: that of the class, in snake case.
+        The name in logs. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
     from_logits : bool, default False
-        Whether the model ends without a sigmoid.
+        Whether outputs are logits, without a sigmoid.
     label_smoothing : float, default 0.0
-        In ``[0, 1]``.
+        As for `losses.BinaryCrossentropy`.
     """
 
     __slots__ = ()
@@ -513,18 +515,18 @@ class BinaryCrossentropy(Metric):
 
 
 class CategoricalCrossentropy(Metric):
-    """As the loss of this name.
+    """The mean of `losses.CategoricalCrossentropy`.
 
     Parameters
     ----------
     name : str, optional
-        Its name in logs; None: that of the class, in snake case.
+        The name in logs. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
     from_logits : bool, default False
-        Whether the model ends without a softmax.
+        Whether outputs are logits, without a softmax.
     label_smoothing : float, default 0.0
-        In ``[0, 1]``.
+        As for `losses.CategoricalCrossentropy`.
     axis : int, default -1
         Only -1.
     """
@@ -544,18 +546,18 @@ class CategoricalCrossentropy(Metric):
 
 
 class SparseCategoricalCrossentropy(Metric):
-    """As the loss of this name.
+    """The mean of `losses.SparseCategoricalCrossentropy`.
 
     Parameters
     ----------
     name : str, optional
-        Its name in logs; None: that of the class, in snake case.
+        The name in logs. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
     from_logits : bool, default False
-        Whether the model ends without a softmax.
+        Whether outputs are logits, without a softmax.
     ignore_class : int, optional
-        A label whose samples do not count.
+        A label whose samples are left out of the mean.
     axis : int, default -1
         Only -1.
     """
@@ -582,11 +584,11 @@ class CosineSimilarity(Metric):
     Parameters
     ----------
     name : str, optional
-        Its name in logs; None: that of the class, in snake case.
+        The name in logs. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
     axis : int, default -1
-        Of the vectors.
+        The axis of the vectors; axis 0 is the batch.
     """
 
     __slots__ = ("axis",)
@@ -605,15 +607,16 @@ class CosineSimilarity(Metric):
 
 
 class Accuracy(_Plain):
-    """The part of the outputs that equal their targets; a name means another.
+    """The fraction of the outputs that equal their targets.
 
-    The name ``"accuracy"`` is `BinaryAccuracy` for outputs of one unit,
-    `SparseCategoricalAccuracy` for labels, and else `CategoricalAccuracy`.
+    In `compile` the name ``"accuracy"`` means another metric: `BinaryAccuracy` for
+    outputs of one unit, `SparseCategoricalAccuracy` for integer labels, otherwise
+    `CategoricalAccuracy`.
 
     Parameters
     ----------
     name : str, optional
-        Its name in logs; None: that of the class, in snake case.
+        The name in logs. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
     """
@@ -623,21 +626,21 @@ class Accuracy(_Plain):
     _direction = "up"
 
     def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
-        """Append 1 for each that is equal, and 0."""
+        """Append 1 where output and target are equal, else 0."""
         return Terms(builder, self.name)("agreement", (y_true, y_pred))
 
 
 class BinaryAccuracy(Metric):
-    """The part of the targets 0 and 1 that outputs are on the side of.
+    """The fraction of the binary targets that thresholded outputs equal.
 
     Parameters
     ----------
     name : str, optional
-        Its name in logs; None: that of the class, in snake case.
+        The name in logs. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
     threshold : float, default 0.5
-        Outputs above are 1.
+        Outputs above it count as 1, others as 0.
     """
 
     __slots__ = ("threshold",)
@@ -654,19 +657,19 @@ class BinaryAccuracy(Metric):
         self.threshold = real(threshold, "BinaryAccuracy: threshold")
 
     def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
-        """Append 1 for each that is right, and 0."""
+        """Append 1 for each correct output, else 0."""
         terms = Terms(builder, self.name)
         threshold = {"threshold": self.threshold}
         return terms("binary_agreement", (y_true, y_pred), threshold)
 
 
 class CategoricalAccuracy(_Plain):
-    """The part of the one-hot targets whose class is the largest output.
+    """The fraction of the one-hot targets whose class has the largest output.
 
     Parameters
     ----------
     name : str, optional
-        Its name in logs; None: that of the class, in snake case.
+        The name in logs. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
     """
@@ -676,18 +679,18 @@ class CategoricalAccuracy(_Plain):
     _direction = "up"
 
     def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
-        """Append 1 for each that is right, and 0."""
+        """Append 1 for each correct output, else 0."""
         terms = Terms(builder, self.name)
         return terms("hits", (y_pred, terms("argmax", (y_true,))), {"k": 0})
 
 
 class SparseCategoricalAccuracy(_Plain):
-    """The part of the labels that are the largest output.
+    """The fraction of the integer labels whose class has the largest output.
 
     Parameters
     ----------
     name : str, optional
-        Its name in logs; None: that of the class, in snake case.
+        The name in logs. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
     """
@@ -701,7 +704,7 @@ class SparseCategoricalAccuracy(_Plain):
     def trace(
         self, builder: Builder, y_true: int, y_pred: int, sample_weight: int | None
     ) -> tuple[int, ...]:
-        """Count right answers, and all."""
+        """Append the number of correct outputs and the number of samples."""
         if sample_weight is not None or len(builder.shape(y_pred)) != 2:
             return super().trace(builder, y_true, y_pred, sample_weight)
         self._check(builder, y_true, y_pred, labels=True)
@@ -710,20 +713,20 @@ class SparseCategoricalAccuracy(_Plain):
         return right, _count(terms, float(builder.shape(y_true)[0]))
 
     def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
-        """Append 1 for each that is right, and 0."""
+        """Append 1 for each correct output, else 0."""
         terms = Terms(builder, self.name)
         return terms("hits", (y_pred, y_true), {"k": 0})
 
 
 class TopKCategoricalAccuracy(Metric):
-    """The part of the one-hot targets whose class is among the `k` largest outputs.
+    """The fraction of the one-hot targets whose class is among the `k` largest outputs.
 
     Parameters
     ----------
     k : int, default 5
-        How many.
+        The number of largest outputs.
     name : str, optional
-        Its name in logs; None: that of the class, in snake case.
+        The name in logs. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
     """
@@ -739,25 +742,25 @@ class TopKCategoricalAccuracy(Metric):
         self.k = integer(k, "TopKCategoricalAccuracy: k")
 
     def target(self, output: SymbolicTensor) -> Target | None:
-        """Return that of the loss; ValueError for fewer classes than `k`."""
+        """Return None, the loss's target; ValueError for fewer than `k` classes."""
         _check_classes(self, self.k, output)
         return None
 
     def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
-        """Append 1 for each that is right, and 0."""
+        """Append 1 for each correct output, else 0."""
         terms = Terms(builder, self.name)
         return terms("hits", (y_pred, terms("argmax", (y_true,))), {"k": self.k})
 
 
 class SparseTopKCategoricalAccuracy(Metric):
-    """The part of the labels that are among the `k` largest outputs.
+    """The fraction of the integer labels whose class is among the `k` largest outputs.
 
     Parameters
     ----------
     k : int, default 5
-        How many.
+        The number of largest outputs.
     name : str, optional
-        Its name in logs; None: that of the class, in snake case.
+        The name in logs. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
     from_sorted_ids : bool, default False
@@ -766,7 +769,7 @@ class SparseTopKCategoricalAccuracy(Metric):
     Raises
     ------
     ValueError
-        For `from_sorted_ids`.
+        If `from_sorted_ids` is True.
     """
 
     __slots__ = ("k",)
@@ -791,12 +794,12 @@ class SparseTopKCategoricalAccuracy(Metric):
             )
 
     def target(self, output: SymbolicTensor) -> Target | None:
-        """Return that of the loss; ValueError for fewer classes than `k`."""
+        """Return None, the loss's target; ValueError for fewer than `k` classes."""
         _check_classes(self, self.k, output)
         return None
 
     def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
-        """Append 1 for each that is right, and 0."""
+        """Append 1 for each correct output, else 0."""
         terms = Terms(builder, self.name)
         return terms("hits", (y_pred, y_true), {"k": self.k})
 
@@ -811,7 +814,7 @@ def _check_classes(metric: Metric, k: int, output: SymbolicTensor) -> None:
 
 
 def _threshold(metric: Metric, thresholds: Any) -> float:
-    """Return the one threshold that a metric counts at."""
+    """Return a metric's threshold; ValueError if there are several."""
     kind = type(metric).__name__
     given = thresholds if isinstance(thresholds, list | tuple) else [thresholds]
     if len(given) != 1:
@@ -823,7 +826,7 @@ def _threshold(metric: Metric, thresholds: Any) -> float:
 
 
 class _Rate(Metric):
-    """A quotient of counts above one threshold."""
+    """A ratio of counts at one threshold."""
 
     __slots__ = ("class_id", "thresholds")
 
@@ -847,25 +850,25 @@ class _Rate(Metric):
 
 
 class Precision(_Rate):
-    """The part of the outputs above the threshold whose target is 1.
+    """The fraction of the outputs above the threshold whose target is 1.
 
     Parameters
     ----------
     thresholds : float, optional
-        In ``[0, 1]``; None: a half.
+        One threshold in ``[0, 1]``. None: 0.5.
     top_k : int, optional
         Only None.
     class_id : int, optional
-        The one unit of the output that counts.
+        The unit of the output to consider. None: all.
     name : str, optional
-        Its name in logs; None: that of the class, in snake case.
+        The name in logs. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
 
     Raises
     ------
     ValueError
-        For `top_k`, several thresholds, or one out of range.
+        If `top_k` is given, there are several thresholds, or one is out of range.
 
     Examples
     --------
@@ -877,43 +880,43 @@ class Precision(_Rate):
     __slots__ = ()
 
     def result(self, sums: _Sums) -> float:
-        """Return the rate."""
+        """Return the ratio."""
         tp, fp, _tn, _fn = _four(sums)
         return float(_divide(tp, tp + fp)[0])
 
 
 class Recall(_Rate):
-    """The part of the targets 1 whose output is above the threshold.
+    """The fraction of the targets 1 whose output is above the threshold.
 
     Parameters
     ----------
     thresholds : float, optional
-        In ``[0, 1]``; None: a half.
+        One threshold in ``[0, 1]``. None: 0.5.
     top_k : int, optional
         Only None.
     class_id : int, optional
-        The one unit of the output that counts.
+        The unit of the output to consider. None: all.
     name : str, optional
-        Its name in logs; None: that of the class, in snake case.
+        The name in logs. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
 
     Raises
     ------
     ValueError
-        For `top_k`, several thresholds, or one out of range.
+        If `top_k` is given, there are several thresholds, or one is out of range.
     """
 
     __slots__ = ()
 
     def result(self, sums: _Sums) -> float:
-        """Return the rate."""
+        """Return the ratio."""
         tp, _fp, _tn, fn = _four(sums)
         return float(_divide(tp, tp + fn)[0])
 
 
 class _Count(Metric):
-    """One of the counts that `_four` returns; a subclass says which."""
+    """One of the counts of `_four`, selected by `_which`."""
 
     __slots__ = ("thresholds",)
 
@@ -934,14 +937,14 @@ class _Count(Metric):
 
 
 class TruePositives(_Count):
-    """How many targets 1 have an output above the threshold.
+    """The number of targets 1 whose output is above the threshold.
 
     Parameters
     ----------
     thresholds : float, optional
-        In ``[0, 1]``; None: a half.
+        One threshold in ``[0, 1]``. None: 0.5.
     name : str, optional
-        Its name in logs; None: that of the class, in snake case.
+        The name in logs. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
     """
@@ -952,14 +955,14 @@ class TruePositives(_Count):
 
 
 class FalsePositives(_Count):
-    """How many targets 0 have an output above the threshold.
+    """The number of targets 0 whose output is above the threshold.
 
     Parameters
     ----------
     thresholds : float, optional
-        In ``[0, 1]``; None: a half.
+        One threshold in ``[0, 1]``. None: 0.5.
     name : str, optional
-        Its name in logs; None: that of the class, in snake case.
+        The name in logs. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
     """
@@ -970,14 +973,14 @@ class FalsePositives(_Count):
 
 
 class TrueNegatives(_Count):
-    """How many targets 0 have no output above the threshold.
+    """The number of targets 0 whose output is not above the threshold.
 
     Parameters
     ----------
     thresholds : float, optional
-        In ``[0, 1]``; None: a half.
+        One threshold in ``[0, 1]``. None: 0.5.
     name : str, optional
-        Its name in logs; None: that of the class, in snake case.
+        The name in logs. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
     """
@@ -988,14 +991,14 @@ class TrueNegatives(_Count):
 
 
 class FalseNegatives(_Count):
-    """How many targets 1 have no output above the threshold.
+    """The number of targets 1 whose output is not above the threshold.
 
     Parameters
     ----------
     thresholds : float, optional
-        In ``[0, 1]``; None: a half.
+        One threshold in ``[0, 1]``. None: 0.5.
     name : str, optional
-        Its name in logs; None: that of the class, in snake case.
+        The name in logs. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
     """
@@ -1006,30 +1009,30 @@ class FalseNegatives(_Count):
 
 
 def _evenly(metric: Metric, num_thresholds: int, class_id: int | None) -> _Counts:
-    """Return counts at thresholds from 0 to 1, or at a half."""
+    """Return counts at evenly spaced thresholds from 0 to 1; one threshold is 0.5."""
     integer(num_thresholds, f"{type(metric).__name__}: num_thresholds")
     many = num_thresholds > 1
     return _Counts(list(np.linspace(0, 1, num_thresholds)) if many else [0.5], class_id)
 
 
 def _most(constrained: Any, least: float, dependent: Any) -> float:
-    """Return the most of one rate where another is at least a value."""
+    """Return the largest `dependent` rate where `constrained` is at least `least`."""
     return float(np.where(constrained >= least, dependent, 0).max(initial=0))
 
 
 class SensitivityAtSpecificity(Metric):
-    """The most sensitivity at a threshold where the specificity is at least a value.
+    """The highest sensitivity over the thresholds with at least a given specificity.
 
     Parameters
     ----------
     specificity : float
-        In ``[0, 1]``.
+        The lowest allowed specificity, in ``[0, 1]``.
     num_thresholds : int, default 200
-        At how many thresholds, evenly from 0 to 1.
+        The number of thresholds, evenly spaced from 0 to 1.
     class_id : int, optional
-        The one unit of the output that counts.
+        The unit of the output to consider. None: all.
     name : str, optional
-        Its name in logs; None: that of the class, in snake case.
+        The name in logs. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
     """
@@ -1050,24 +1053,24 @@ class SensitivityAtSpecificity(Metric):
         super().__init__(dtype, name, _evenly(self, num_thresholds, class_id))
 
     def result(self, sums: _Sums) -> float:
-        """Look at all thresholds."""
+        """Return the highest rate; 0 if no threshold meets the constraint."""
         tp, fp, tn, fn = _four(sums)
         return _most(_divide(tn, tn + fp), self.specificity, _divide(tp, tp + fn))
 
 
 class SpecificityAtSensitivity(Metric):
-    """The most specificity at a threshold where the sensitivity is at least a value.
+    """The highest specificity over the thresholds with at least a given sensitivity.
 
     Parameters
     ----------
     sensitivity : float
-        In ``[0, 1]``.
+        The lowest allowed sensitivity, in ``[0, 1]``.
     num_thresholds : int, default 200
-        At how many thresholds, evenly from 0 to 1.
+        The number of thresholds, evenly spaced from 0 to 1.
     class_id : int, optional
-        The one unit of the output that counts.
+        The unit of the output to consider. None: all.
     name : str, optional
-        Its name in logs; None: that of the class, in snake case.
+        The name in logs. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
     """
@@ -1088,24 +1091,24 @@ class SpecificityAtSensitivity(Metric):
         super().__init__(dtype, name, _evenly(self, num_thresholds, class_id))
 
     def result(self, sums: _Sums) -> float:
-        """Look at all thresholds."""
+        """Return the highest rate; 0 if no threshold meets the constraint."""
         tp, fp, tn, fn = _four(sums)
         return _most(_divide(tp, tp + fn), self.sensitivity, _divide(tn, tn + fp))
 
 
 class PrecisionAtRecall(Metric):
-    """The most precision at a threshold where the recall is at least a value.
+    """The highest precision over the thresholds with at least a given recall.
 
     Parameters
     ----------
     recall : float
-        In ``[0, 1]``.
+        The lowest allowed recall, in ``[0, 1]``.
     num_thresholds : int, default 200
-        At how many thresholds, evenly from 0 to 1.
+        The number of thresholds, evenly spaced from 0 to 1.
     class_id : int, optional
-        The one unit of the output that counts.
+        The unit of the output to consider. None: all.
     name : str, optional
-        Its name in logs; None: that of the class, in snake case.
+        The name in logs. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
     """
@@ -1126,24 +1129,24 @@ class PrecisionAtRecall(Metric):
         super().__init__(dtype, name, _evenly(self, num_thresholds, class_id))
 
     def result(self, sums: _Sums) -> float:
-        """Look at all thresholds."""
+        """Return the highest rate; 0 if no threshold meets the constraint."""
         tp, fp, _tn, fn = _four(sums)
         return _most(_divide(tp, tp + fn), self.recall, _divide(tp, tp + fp))
 
 
 class RecallAtPrecision(Metric):
-    """The most recall at a threshold where the precision is at least a value.
+    """The highest recall over the thresholds with at least a given precision.
 
     Parameters
     ----------
     precision : float
-        In ``[0, 1]``.
+        The lowest allowed precision, in ``[0, 1]``.
     num_thresholds : int, default 200
-        At how many thresholds, evenly from 0 to 1.
+        The number of thresholds, evenly spaced from 0 to 1.
     class_id : int, optional
-        The one unit of the output that counts.
+        The unit of the output to consider. None: all.
     name : str, optional
-        Its name in logs; None: that of the class, in snake case.
+        The name in logs. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
     """
@@ -1164,28 +1167,30 @@ class RecallAtPrecision(Metric):
         super().__init__(dtype, name, _evenly(self, num_thresholds, class_id))
 
     def result(self, sums: _Sums) -> float:
-        """Look at all thresholds."""
+        """Return the highest rate; 0 if no threshold meets the constraint."""
         tp, fp, _tn, fn = _four(sums)
         return _most(_divide(tp, tp + fp), self.precision, _divide(tp, tp + fn))
 
 
 class AUC(Metric):
-    """The area under a curve, of counts at many thresholds.
+    """The area under the ROC or precision-recall curve, from counts at thresholds.
 
     Parameters
     ----------
     num_thresholds : int, default 200
-        At how many thresholds, evenly from 0 to 1.
-    curve : str, default "ROC"
-        ``"ROC"``, ``"PR"`` or ``"PRGAIN"``.
-    summation_method : str, default "interpolation"
-        Or ``"majoring"``, ``"minoring"``.
+        The number of thresholds, evenly spaced from 0 to 1.
+    curve : {"ROC", "PR", "PRGAIN"}, default "ROC"
+        Sensitivity over false positive rate, precision over recall, or the gains of
+        precision over those of recall.
+    summation_method : {"interpolation", "majoring", "minoring"}
+        Height of the area between two thresholds: interpolated (the default), the
+        larger or the smaller of the two values.
     name : str, optional
-        Its name in logs; None: ``"auc"``.
+        The name in logs. None: ``"auc"``.
     dtype : str, optional
         ``"float32"`` or None.
     thresholds : sequence of float, optional
-        In ``(0, 1)``, instead of `num_thresholds`.
+        Thresholds in ``[0, 1]``, instead of `num_thresholds`.
     multi_label : bool, default False
         Only False.
     num_labels : int, optional
@@ -1193,7 +1198,7 @@ class AUC(Metric):
     label_weights : sequence of float, optional
         Only None.
     from_logits : bool, default False
-        Whether the model ends without a sigmoid.
+        Whether outputs are logits, without a sigmoid.
 
     Raises
     ------
@@ -1203,7 +1208,7 @@ class AUC(Metric):
     References
     ----------
     Davis and Goadrich, "The relationship between precision-recall and ROC curves",
-    ICML 2006, for the interpolation of ``"PR"``.
+    ICML 2006 (the interpolation of ``"PR"``).
     """
 
     __slots__ = ("curve", "from_logits", "num_thresholds", "summation_method")
@@ -1251,7 +1256,7 @@ class AUC(Metric):
         self.from_logits = bool(from_logits)
 
     def result(self, sums: _Sums) -> float:
-        """Add the areas between thresholds, one below 0 and one above 1 among them."""
+        """Sum the areas between thresholds, including one below 0 and one above 1."""
         tp, fp = (np.append(np.asarray(each, np.float64), 0) for each in sums)
         tn, fn = fp[0] - fp, tp[0] - tp
         if self.curve == "PR" and self.summation_method == "interpolation":
@@ -1261,7 +1266,7 @@ class AUC(Metric):
             x, y = _divide(fp, fp + tn), recall
         elif self.curve == "PR":
             x, y = recall, _divide(tp, tp + fp)
-        else:  # as Keras: where nothing is found, no recall, and whole precision
+        else:  # as in Keras: without true positives recall is 0 and precision is 1
             scale = _divide(tp + fn, tn + fp)
             gain = 1 - scale * _divide(fn, tp)
             x = np.maximum(np.where(tp == 0, 0, gain), 0)
@@ -1276,7 +1281,10 @@ class AUC(Metric):
 
 
 def _interpolated(tp: Any, fp: Any) -> Any:
-    """Integrate precision over recall, both linear in what is found between two."""
+    """Integrate precision over recall (Davis and Goadrich 2006, section 4).
+
+    Between two thresholds true positives are linear in the number of positives.
+    """
     found = tp + fp
     dtp, dp = tp[:-1] - tp[1:], found[:-1] - found[1:]
     slope = _divide(dtp, np.maximum(dp, 0))
@@ -1287,7 +1295,7 @@ def _interpolated(tp: Any, fp: Any) -> Any:
 
 
 class _Score(Metric):
-    """A mean of precision and recall, of each class; and how classes are averaged."""
+    """A score of precision and recall per class, and the average over classes."""
 
     __slots__ = ()
 
@@ -1317,7 +1325,7 @@ class _Score(Metric):
         )
 
     def target(self, output: SymbolicTensor) -> Target | None:
-        """Return that of the loss; ValueError where scores are more than one number."""
+        """Return None, the loss's target; ValueError if there are several scores."""
         shape = output.sample_shape
         if len(shape) != 1 or (self.average is None and shape != (1,)):
             raise ValueError(
@@ -1330,7 +1338,7 @@ class _Score(Metric):
     def trace(
         self, builder: Builder, y_true: int, y_pred: int, sample_weight: int | None
     ) -> tuple[int, ...]:
-        """Append three counts of each class: true positives, outputs and targets."""
+        """Append counts per class: true positives, positive outputs and targets."""
         self._check(builder, y_true, y_pred, labels=False)
         terms = Terms(builder, self.name)
         if self.threshold is not None:
@@ -1346,7 +1354,7 @@ class _Score(Metric):
         )
 
     def _score(self, sums: _Sums, beta: float) -> float:
-        """Return the average of the classes' scores; recall counts `beta` times."""
+        """Return the average F-beta score of the classes."""
         counts = [np.asarray(each, np.float64) for each in sums]
         if self.average == "micro":
             counts = [each.sum(keepdims=True) for each in counts]
@@ -1362,19 +1370,19 @@ class _Score(Metric):
 
 
 class FBetaScore(_Score):
-    """The harmonic mean of precision and recall, of each class.
+    """The weighted harmonic mean of precision and recall.
 
     Parameters
     ----------
-    average : str or None, default None
-        ``"micro"`` (all together), ``"macro"`` (their mean) or ``"weighted"`` (by how
-        many targets there are); None only for one class, as logs hold one number.
+    average : {"micro", "macro", "weighted"} or None, default None
+        Count all classes together, average their scores, or average them weighted by
+        the number of targets. None is for a single class only, as logs hold one number.
     beta : float, default 1.0
-        How many times recall counts.
+        The weight of recall relative to precision, above 0.
     threshold : float, optional
-        In ``(0, 1]``: outputs above are of the class; None: the largest one is.
+        In ``[0, 1]``: outputs above it are positive. None: only the largest output is.
     name : str, optional
-        Its name in logs; None: that of the class, in snake case.
+        The name in logs. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
 
@@ -1412,9 +1420,9 @@ class F1Score(_Score):
     average : str or None, default None
         As for `FBetaScore`.
     threshold : float, optional
-        In ``(0, 1]``: outputs above are of the class; None: the largest one is.
+        In ``[0, 1]``: outputs above it are positive. None: only the largest output is.
     name : str, optional
-        Its name in logs; None: that of the class, in snake case.
+        The name in logs. None: the class's name in snake case.
     dtype : str, optional
         ``"float32"`` or None.
     """
@@ -1436,16 +1444,16 @@ class F1Score(_Score):
 
 
 class R2Score(Metric):
-    """How much of the variance of the targets the outputs explain; at best 1.
+    """The fraction of the targets' variance that the outputs explain; at most 1.
 
     Parameters
     ----------
-    class_aggregation : str, default "uniform_average"
-        Or ``"variance_weighted_average"``, over the units of the output.
+    class_aggregation : {"uniform_average", "variance_weighted_average"}
+        How the scores of the output's units are averaged; uniformly by default.
     num_regressors : int, default 0
         Only 0.
     name : str, optional
-        Its name in logs.
+        The name in logs.
     dtype : str, optional
         ``"float32"`` or None.
 
@@ -1482,7 +1490,7 @@ class R2Score(Metric):
     def trace(
         self, builder: Builder, y_true: int, y_pred: int, sample_weight: int | None
     ) -> tuple[int, ...]:
-        """Append sums of targets, their squares, squared errors, and the weights."""
+        """Append the sums of targets, squared targets, squared errors and weights."""
         self._check(builder, y_true, y_pred, labels=False)
         terms = Terms(builder, self.name)
         if len(terms.shape(y_true)) != 2:
@@ -1498,7 +1506,7 @@ class R2Score(Metric):
         return *sums, terms.reduce("sum", sample_weight)
 
     def result(self, sums: _Sums) -> float:
-        """Compare the errors with the variance."""
+        """Return 1 minus the ratio of squared errors to variance, averaged."""
         total, squares, errors, count = (np.asarray(each, np.float64) for each in sums)
         variance = squares - total * total / count
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -1510,13 +1518,13 @@ class R2Score(Metric):
 
 
 def _count(terms: Terms, size: float) -> int:
-    """Append how many there are, a constant of the batch."""
+    """Append the number of samples, a constant."""
     value = {"shape": (), "value": size, "dtype": "float32"}
     return terms("fill", (), value, name="sample_count")
 
 
 def _by_rows(terms: Terms, values: int, weight: int | None) -> int:
-    """Append rows times their weights."""
+    """Append rows times their weights, or the rows if there are no weights."""
     if weight is None:
         return values
     wide = terms.spread(weight, terms.shape(values))
@@ -1524,7 +1532,7 @@ def _by_rows(terms: Terms, values: int, weight: int | None) -> int:
 
 
 def _divide(a: Any, b: Any) -> Any:
-    """Divide; what is divided by 0 is 0."""
+    """Return a / b, and 0 where b is 0."""
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     a, b = np.broadcast_arrays(a, b)
     return np.divide(a, b, out=np.zeros(a.shape), where=b != 0)
@@ -1570,7 +1578,7 @@ _BY_OUTPUT: dict[str, tuple[type[Metric], type[Metric], type[Metric]]] = {
 def get_metric(
     metric: Any, output: SymbolicTensor | None = None, target: Target | None = None
 ) -> Metric:
-    """Return the metric that an entry of `compile`'s argument means for an output."""
+    """Return the metric of a name, class, instance or function, for an output."""
     if isinstance(metric, Metric):
         return metric
     if isinstance(metric, Loss):

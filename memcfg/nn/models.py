@@ -1,4 +1,4 @@
-"""Models, by the names that users of Keras know, and whole models read from files."""
+"""Models under Keras's names; whole models saved to and loaded from files."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ __all__ = ["Model", "Sequential", "load_model", "save_model"]
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name
     __getattr__ = absent(__name__)
 
-_FLOAT32 = ("float32", False)  # of files that say no dtype policy
+_FLOAT32 = ("float32", False)  # the dtype policy of layers in files without one
 _SHAPE = read_list(read_count)
-MAX_OPS = 100_000  # of a model in a file, as `predict` traces it: half a minute or so
+MAX_OPS = 100_000  # limit on a loaded model's inference graph: some 30 s of tracing
 _NOT_FINITE = {str(number): number for number in (math.inf, -math.inf, math.nan)}
-_RENAMED = {"layers.Bound": "layers.OfNumber"}  # classes that older files name
+_RENAMED = {"layers.Bound": "layers.OfNumber"}  # old class names, in older files
 _CONTAINERS: dict[str, type] = {"list": list, "tuple": tuple, "dict": dict}
 
 
@@ -71,16 +71,16 @@ _CONTAINERS: dict[str, type] = {"list": list, "tuple": tuple, "dict": dict}
 def save_model(
     model: Model, filepath: str | os.PathLike[str], overwrite: bool = True
 ) -> None:
-    """Write a whole model to a file, as `Model.save` does.
+    """Save a whole model to a file, as `Model.save` does.
 
     Parameters
     ----------
     model : Model
         The model.
     filepath : str or path-like
-        The file, ``"x.memcfg"``.
+        The file, such as ``"x.memcfg"``.
     overwrite : bool, default True
-        Whether a file that is there is replaced.
+        Whether an existing file is replaced.
     """
     model.save(filepath, overwrite)
 
@@ -91,36 +91,35 @@ def load_model(
     custom_objects: Mapping[str, Any] | None = None,
     compile: bool = True,  # noqa: A002  (Keras's name)
 ) -> Model:
-    """Read a whole model from a file that `Model.save` wrote.
+    """Load a whole model from a file that `Model.save` wrote.
 
     Parameters
     ----------
     filepath : str or path-like
         The file.
     custom_objects : mapping of str to type or callable, optional
-        Classes and functions of your own by their names: models, layers, losses,
-        metrics.
+        Your own classes and functions by name: models, layers, losses, metrics.
     compile : bool, default True
-        Whether the model is compiled as it was; with it comes the optimizer's state.
+        Whether to compile the model as it was saved and load the optimizer's state.
 
     Returns
     -------
     Model
-        The model, which goes on as the saved one would.
+        The model; training continues as it would have with the saved model.
 
     Raises
     ------
     OSError
         If the file cannot be read.
     FormatError
-        If it is damaged, holds no model, a class or function that is not known, or a
-        model of more than 100,000 ops.
+        If the file is damaged, holds no model, names an unknown class or function, or
+        its model has more than 100,000 ops.
     WeightsError
-        If its tensors are not those of its model.
+        If the tensors in the file do not match the model.
     TypeError, ValueError
-        By a constructor or a layer, if an argument in the file has no meaning.
+        If a constructor or a layer rejects an argument in the file.
     MemoryError
-        If there is not enough memory for its weights.
+        If there is not enough memory for the weights.
     """
     where = os.fspath(filepath)
     try:
@@ -132,7 +131,7 @@ def load_model(
 
 
 def _loaded(file: WeightFile, custom: Mapping[str, Any], *, compiled: bool) -> Model:
-    """Make the model of an open file, with its values."""
+    """Build the model of an open file and load its weights."""
     notes, where = file.metadata, file.where
     if notes.get("format") != FORMAT or not isinstance(notes.get("model"), str):
         raise FormatError(f"{where} holds weights and no whole model: use load_weights")
@@ -165,7 +164,7 @@ def _loaded(file: WeightFile, custom: Mapping[str, Any], *, compiled: bool) -> M
 
 
 def _state_of(settings: Any) -> tuple[int | None, list[Entry]]:
-    """Return how many steps an optimizer has made, and what it keeps in the file."""
+    """Return the saved number of steps and the entries of the optimizer's state."""
     if settings is None:
         return None, []
     return read_count(settings["iterations"], "iterations"), [
@@ -175,7 +174,7 @@ def _state_of(settings: Any) -> tuple[int | None, list[Entry]]:
 
 
 def _known_classes() -> dict[str, type]:
-    """Return the classes of memcfg.nn that a file may name."""
+    """Return the classes of memcfg.nn that a file may name, by name."""
     result: dict[str, type] = {}
     left: list[type] = [*SAVED]
     while left:
@@ -187,22 +186,22 @@ def _known_classes() -> dict[str, type]:
 
 
 class _Reader:
-    """Makes objects of what a file says."""
+    """Builds the objects that a file describes."""
 
     def __init__(self, custom: Mapping[str, Any], where: str) -> None:
         self._known: dict[str, Any] = {**_known_classes(), **custom}
         self._custom = dict(custom)
         self._where = where
-        self._layers: list[Layer] = []  # by their places
-        self._marked: list[tuple[Layer | Model, Any]] = []  # what has layers inside
-        self._calls: dict[Layer, int] = {}  # that calls of models unfold to
+        self._layers: list[Layer] = []  # in the order of the file
+        self._marked: list[tuple[Layer | Model, Any]] = []  # objects with inner layers
+        self._calls: dict[Layer, int] = {}  # layer calls inside each model
 
     def read(self, document: Any) -> Model:
-        """Make the model of a document."""
+        """Build the model of a document."""
         for each in document["layers"]:
             self._layers.append(self._layer(each))
         model = self._model(document["model"])
-        for each, marks in self._marked:  # now that all layers are there
+        for each, marks in self._marked:  # after all layers exist
             _mark(
                 inner_layers(each) if isinstance(each, Layer) else each._stacked(),
                 marks,
@@ -210,7 +209,7 @@ class _Reader:
         return model
 
     def compile(self, model: Model, document: Any) -> None:
-        """Compile a model as it was."""
+        """Compile a model with the saved settings."""
         loss, weights, measured, weighted = map(self._value, document["goals"])
         training, inference = document["modes"]
         planned = "enabled" in (training, inference)
@@ -275,13 +274,13 @@ class _Reader:
             self._marked.append((model, given["inner"]))
         nodes = model._built_network().nodes
         calls = sum(self._calls.get(node.layer, 1) for node in nodes)
-        if calls > MAX_OPS:  # it would take long to count them one by one
+        if calls > MAX_OPS:  # tracing them one by one would take too long
             raise _too_many(self._where)
         self._calls[model._as_layer()] = calls
         return model
 
     def _joined(self, given: Any) -> Model:
-        """Make a model between symbolic tensors."""
+        """Build a functional model: call its layers on symbolic tensors."""
         tensors: list[SymbolicTensor] = []
         operations = given.get("operations", ())  # older files have none
         for i, (index, operands, details) in enumerate(given["calls"]):
@@ -297,7 +296,7 @@ class _Reader:
         return Model(takes.pack(starts), gives.pack(ends), name=_name(given["name"]))
 
     def _own(self, given: Any) -> Model:
-        """Make a model of a user's class, built as it was."""
+        """Build a model of a user's class, with the saved input shapes."""
         model = self._object(given)
         if not isinstance(model, Model):
             raise FormatError(f"{self._where}: {given['class']!r} is no model")
@@ -309,7 +308,7 @@ class _Reader:
         return model
 
     def _object(self, given: Any) -> Any:
-        """Make an object by its constructor."""
+        """Construct an object from its class name and arguments."""
         name = given["class"]
         kind = self._known.get(name)
         if kind is None and "." in name:
@@ -361,14 +360,14 @@ def _name(given: Any) -> str:
 
 
 def _set_policy(layer: Layer, given: Any) -> None:
-    """Give a layer its dtype policy, and whether it was said."""
+    """Set a layer's dtype policy and whether the user chose it."""
     name, said = given
     object.__setattr__(layer, "_policy", DTypePolicy(name))
     object.__setattr__(layer, "_policy_said", bool(said))
 
 
 def _mark(layers: Sequence[Layer], marks: Any) -> None:
-    """Give layers that a constructor has made their seeds and flags."""
+    """Set the seeds, flags and policies of layers that a constructor made."""
     for layer, (seed, trainable, inner, *policy) in zip(layers, marks, strict=True):
         object.__setattr__(layer, "_seed", integer(seed, "a seed", 0))
         object.__setattr__(layer, "_trainable", bool(trainable))
@@ -382,7 +381,7 @@ def _structure(given: Any) -> Structure:
 
 
 def _called(layer: Layer, inputs: list[SymbolicTensor], details: Any) -> Node:
-    """Call a layer as it was called."""
+    """Call a layer as in the saved model and return the node of the call."""
     if isinstance(layer, InputLayer):
         return _started(layer).node
     args, options = filled_in(details or ((), {}), inputs)
@@ -400,6 +399,6 @@ def _called(layer: Layer, inputs: list[SymbolicTensor], details: Any) -> Node:
 
 
 def _started(layer: Any) -> SymbolicTensor:
-    """Return the symbolic tensor of an input layer."""
+    """Return a new symbolic tensor of an input layer."""
     object.__setattr__(layer, "shape", sample_shape(layer.shape))
     return Node(layer, (), [(layer.shape, layer.dtype)]).outputs[0]

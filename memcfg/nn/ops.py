@@ -1,7 +1,8 @@
-"""Keras's ops that layers of one's own compute with, on symbolic tensors.
+"""Keras's ops on symbolic tensors, for users' own layers, models and losses.
 
-Each is a layer, as an operator is. The first axis is the batch, and stays whole;
-results have no mask, as in Keras 3. Conditions are float32, 1 where something holds.
+Each op is a layer, as an operator is. Axis 0 is the batch; no op splits or reduces it,
+except in a loss. Results have no mask, as in Keras 3. Comparisons return float32, 1
+where the condition holds and 0 elsewhere.
 """
 
 from __future__ import annotations
@@ -163,7 +164,7 @@ _PARAMETERS = {
 
 
 def _documented(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Say what the parameters are, which ops have in common."""
+    """Append the numpydoc section of the parameters; make the function an operation."""
     names = inspect.signature(function).parameters
     lines = "\n".join(f"{name} : {_PARAMETERS[name]}" for name in names)
     function.__doc__ = f"{function.__doc__}\n\nParameters\n----------\n{lines}\n"
@@ -171,7 +172,7 @@ def _documented(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _axis(x: SymbolicTensor, axis: Any, rank: int | None = None) -> int:
-    """Return an axis from 0; ValueError if it is the batch."""
+    """Return a nonnegative axis; ValueError if it is the batch or out of range."""
     rank = len(x.shape) if rank is None else rank
     result = integer(axis, "an axis", None)
     weight = isinstance(x, WeightTensor)
@@ -257,25 +258,25 @@ true_divide = divide
 
 @_documented
 def matmul(x1: Any, x2: Any) -> Any:
-    """Return the product of the matrices that the last two axes are."""
+    """Return the matrix product over the last two axes."""
     return _binary("matmul", x1, x2)
 
 
 @_documented
 def maximum(x1: Any, x2: Any) -> Any:
-    """Return the greater element at each place."""
+    """Return the element-wise maximum."""
     return _binary("maximum", x1, x2)
 
 
 @_documented
 def minimum(x1: Any, x2: Any) -> Any:
-    """Return the smaller element at each place."""
+    """Return the element-wise minimum."""
     return _binary("minimum", x1, x2)
 
 
 @_documented
 def power(x1: Any, x2: Any) -> Any:
-    """Return x1 to the power of a number."""
+    """Return ``x1 ** x2`` for a number x2."""
     return _binary("power", x1, x2)
 
 
@@ -305,7 +306,7 @@ def reciprocal(x: Any) -> Any:
 
 @_documented
 def exp(x: Any) -> Any:
-    """Return e to the power of each element."""
+    """Return the exponential of each element."""
     return activations.exponential(x)
 
 
@@ -323,13 +324,13 @@ def log1p(x: Any) -> Any:
 
 @_documented
 def gelu(x: Any, approximate: bool = True) -> Any:
-    """Return x times its normal distribution function."""
+    """Return x times the standard normal distribution function of x."""
     return activations.gelu(x, approximate)
 
 
 @_documented
 def clip(x: Any, x_min: Any, x_max: Any) -> Any:
-    """Return x between two numbers."""
+    """Return x clipped to ``[x_min, x_max]``."""
     if isinstance(x_min, SymbolicTensor) or isinstance(x_max, SymbolicTensor):
         return minimum(maximum(x, x_min), x_max)
     bounds = {
@@ -353,31 +354,31 @@ def equal(x1: Any, x2: Any) -> Any:
 
 @_documented
 def greater(x1: Any, x2: Any) -> Any:
-    """Return 1 where x1 is greater, else 0."""
+    """Return 1 where ``x1 > x2``, else 0."""
     return _binary("greater", x1, x2)
 
 
 @_documented
 def less(x1: Any, x2: Any) -> Any:
-    """Return 1 where x1 is smaller, else 0."""
+    """Return 1 where ``x1 < x2``, else 0."""
     return _binary("less", x1, x2)
 
 
 @_documented
 def greater_equal(x1: Any, x2: Any) -> Any:
-    """Return 1 where x1 is not smaller, else 0."""
+    """Return 1 where ``x1 >= x2``, else 0."""
     return _binary("greater_equal", x1, x2)
 
 
 @_documented
 def less_equal(x1: Any, x2: Any) -> Any:
-    """Return 1 where x1 is not greater, else 0."""
+    """Return 1 where ``x1 <= x2``, else 0."""
     return _binary("less_equal", x1, x2)
 
 
 @_documented
 def where(condition: Any, x1: Any, x2: Any) -> Any:
-    """Return x1 where a condition holds, else x2."""
+    """Return x1 where the condition is not 0, else x2."""
     if isinstance(x1, SymbolicTensor) and isinstance(x2, SymbolicTensor):
         return Pointwise("where")([condition, x1, x2])
     if isinstance(x1, SymbolicTensor):
@@ -404,13 +405,13 @@ def mean(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
 
 @_documented
 def max(x: Any, axis: Any = None, keepdims: bool = False) -> Any:  # noqa: A001
-    """Return the greatest elements along axes."""
+    """Return the maxima along axes."""
     return _reduced("max", x, axis, keepdims)
 
 
 @_documented
 def min(x: Any, axis: Any = None, keepdims: bool = False) -> Any:  # noqa: A001
-    """Return the smallest elements along axes."""
+    """Return the minima along axes."""
     return negative(_reduced("max", negative(x), axis, keepdims))
 
 
@@ -431,7 +432,7 @@ def std(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
 
 @_documented
 def shape(x: Any) -> tuple[int | None, ...]:
-    """Return the shape; None is a batch of any size."""
+    """Return the shape; None stands for a batch of any size."""
     result: tuple[int | None, ...] = x.shape
     return result
 
@@ -444,7 +445,7 @@ def ndim(x: Any) -> int:
 
 @_documented
 def reshape(x: Any, newshape: Sequence[int | None]) -> Any:
-    """Give each sample another shape."""
+    """Change the shape of each sample."""
     first, *rest = newshape
     if first not in (-1, None, x.shape[0]):
         raise ValueError(
@@ -465,7 +466,7 @@ def expand_dims(x: Any, axis: int) -> Any:
 
 @_documented
 def squeeze(x: Any, axis: Any = None) -> Any:
-    """Take axes of length 1 away; without an axis, all."""
+    """Remove axes of length 1, by default all of them."""
     several = axis if isinstance(axis, list | tuple) else (axis,)
     gone = {_axis(x, each) for each in several if each is not None}
     lengths = dict(enumerate(x.sample_shape, 1))
@@ -488,7 +489,7 @@ def transpose(x: Any, axes: Sequence[int] | None = None) -> Any:
 
 @_documented
 def moveaxis(x: Any, source: int, destination: int) -> Any:
-    """Move an axis to another place."""
+    """Move an axis to another position."""
     order = list(range(len(x.shape)))
     order.remove(place := _axis(x, source))
     order.insert(_axis(x, destination), place)
@@ -526,7 +527,7 @@ def stack(x: Any, axis: int = 0) -> Any:
 
 @_documented
 def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
-    """Take a tensor apart along an axis."""
+    """Split a tensor into parts along an axis."""
     place = _axis(x, axis)
     length = x.shape[place]
     ends = indices_or_sections
@@ -542,7 +543,7 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
 
 @_documented
 def take(x: Any, indices: Any, axis: int | None = None) -> Any:
-    """Return a place along an axis; or rows of a weight."""
+    """Return one element along an axis, or rows of a weight."""
     if isinstance(x, WeightTensor) and isinstance(indices, SymbolicTensor):
         if axis not in (None, 0) or (axis is None and len(x.shape) > 1):
             raise ValueError("take: rows of a weight are taken along axis=0")
@@ -555,7 +556,7 @@ def take(x: Any, indices: Any, axis: int | None = None) -> Any:
 
 @_documented
 def one_hot(x: Any, num_classes: int, axis: int = -1, dtype: str | None = None) -> Any:
-    """Return 1 at the place that each integer says, 0 elsewhere."""
+    """Return one-hot rows of integers along a new last axis."""
     if axis not in (-1, len(x.shape)):
         raise ValueError(f"one_hot: classes are the last axis, axis=-1, not {axis}")
     depth = integer(num_classes, "one_hot: num_classes")
@@ -564,7 +565,7 @@ def one_hot(x: Any, num_classes: int, axis: int = -1, dtype: str | None = None) 
 
 @_documented
 def cast(x: Any, dtype: str) -> Any:
-    """Return the elements in another dtype."""
+    """Convert the elements to another dtype."""
     if dtype not in ("float32", "bfloat16", "int32"):
         raise ValueError(f"cast: tensors are float32, bfloat16 or int32, not {dtype!r}")
     return Function("cast", {"dtype": dtype})(x)

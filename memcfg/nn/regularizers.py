@@ -24,7 +24,7 @@ class Regularizer(FixedAttributes):
     __slots__ = ()
 
     def __call__(self, *_arguments: Any, **_options: Any) -> NoReturn:
-        """Say what to do instead."""
+        """Raise TypeError: a training step calls `trace`."""
         raise TypeError(
             f"{type(self).__name__} adds a penalty to the loss of a model, and "
             "computes no arrays: it is an argument of layers, as kernel_regularizer"
@@ -43,23 +43,25 @@ class Regularizer(FixedAttributes):
         Returns
         -------
         int
-            The id of one number.
+            Id of the penalty, a scalar.
         """
         raise NotImplementedError
 
 
 class L1L2(Regularizer):
-    """``l1 * sum(|w|) + l2 * sum(w**2)``.
+    """The penalty ``l1 * sum(|w|) + l2 * sum(w**2)``.
 
     Parameters
     ----------
     l1, l2 : float, default 0.0
-        Zero or more.
+        The factors, zero or more.
 
     Raises
     ------
+    TypeError
+        If a factor is not a number.
     ValueError
-        If one is negative or not finite.
+        If a factor is negative or not finite.
 
     Examples
     --------
@@ -76,22 +78,24 @@ class L1L2(Regularizer):
         self.l2 = nonnegative(0.0 if l2 is None else l2, f"{kind}: l2")
 
     def trace(self, builder: Builder, tensor: int) -> int:
-        """Append the penalties of the elements, and their sum."""
+        """Append the penalty of each element and their sum; return its id."""
         return _penalty(builder, tensor, self.l1, self.l2)
 
 
 class L1(Regularizer):
-    """``l1 * sum(|w|)``.
+    """The penalty ``l1 * sum(|w|)``.
 
     Parameters
     ----------
     l1 : float, default 0.01
-        Zero or more.
+        The factor, zero or more.
 
     Raises
     ------
+    TypeError
+        If the factor is not a number.
     ValueError
-        If it is negative or not finite.
+        If the factor is negative or not finite.
     """
 
     __slots__ = ("l1",)
@@ -100,22 +104,24 @@ class L1(Regularizer):
         self.l1 = nonnegative(0.01 if l1 is None else l1, "L1: l1")
 
     def trace(self, builder: Builder, tensor: int) -> int:
-        """Append the penalties of the elements, and their sum."""
+        """Append the penalty of each element and their sum; return its id."""
         return _penalty(builder, tensor, self.l1, 0.0)
 
 
 class L2(Regularizer):
-    """``l2 * sum(w**2)``.
+    """The penalty ``l2 * sum(w**2)``.
 
     Parameters
     ----------
     l2 : float, default 0.01
-        Zero or more.
+        The factor, zero or more.
 
     Raises
     ------
+    TypeError
+        If the factor is not a number.
     ValueError
-        If it is negative or not finite.
+        If the factor is negative or not finite.
     """
 
     __slots__ = ("l2",)
@@ -124,12 +130,12 @@ class L2(Regularizer):
         self.l2 = nonnegative(0.01 if l2 is None else l2, "L2: l2")
 
     def trace(self, builder: Builder, tensor: int) -> int:
-        """Append the penalties of the elements, and their sum."""
+        """Append the penalty of each element and their sum; return its id."""
         return _penalty(builder, tensor, 0.0, self.l2)
 
 
 class OrthogonalRegularizer(Regularizer):
-    """A penalty on rows that are not orthogonal, which is not here.
+    """Keras's penalty on weights that are not orthogonal; not supported.
 
     Parameters
     ----------
@@ -141,7 +147,7 @@ class OrthogonalRegularizer(Regularizer):
     Raises
     ------
     ValueError
-        Always.
+        Always; the message names alternatives.
     """
 
     __slots__ = ()
@@ -171,7 +177,7 @@ _REGULARIZERS: dict[str, type[L1 | L2 | L1L2]] = {
 
 
 def get_regularizer(regularizer: Any) -> Regularizer | None:
-    """Return the regularizer that a layer's argument means; None for none."""
+    """Return the regularizer of a layer's argument; None if the argument is None."""
     if regularizer is None or isinstance(regularizer, Regularizer):
         return regularizer
     if isinstance(regularizer, str) and regularizer in _REGULARIZERS:

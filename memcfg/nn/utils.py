@@ -1,4 +1,4 @@
-"""Keras's helpers for data, on NumPy arrays."""
+"""Keras's utilities for data, on NumPy arrays."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 def to_categorical(
     x: npt.ArrayLike, num_classes: int | None = None
 ) -> npt.NDArray[np.float32]:
-    """Turn integer labels into rows of which one element is 1.
+    """Convert integer labels to one-hot rows.
 
     Parameters
     ----------
     x : array_like of int
-        Labels from 0; a last axis of length 1 is left out.
+        Labels from 0; a last axis of length 1 is dropped.
     num_classes : int, optional
-        The length of a row. None: the largest label and 1.
+        The length of a row. None: one more than the largest label.
 
     Returns
     -------
     numpy.ndarray
-        float32 of shape ``x.shape + (num_classes,)``.
+        float32 array of shape ``x.shape + (num_classes,)``.
 
     Raises
     ------
     TypeError
-        If the labels are no integers.
+        If the labels are not integers.
     ValueError
         If a label is negative, or not below `num_classes`.
     """
@@ -59,21 +59,21 @@ def to_categorical(
 
 
 def normalize(x: npt.ArrayLike, axis: int = -1, order: int = 2) -> npt.NDArray[Any]:
-    """Divide by the norm along an axis; where that is 0 nothing changes.
+    """Divide an array by its norm along an axis; vectors of norm 0 are unchanged.
 
     Parameters
     ----------
     x : array_like
-        What is divided.
+        The array.
     axis : int, default -1
-        The axis.
+        The axis along which the norm is computed.
     order : int, default 2
-        Of the norm, as for `numpy.linalg.norm`.
+        The order of the norm, as for `numpy.linalg.norm`.
 
     Returns
     -------
     numpy.ndarray
-        Of the shape of x.
+        The normalized array, of the shape of x.
     """
     array = np.asarray(x)
     norm = np.linalg.norm(array, order, axis, keepdims=True)
@@ -88,32 +88,33 @@ def pad_sequences(
     truncating: str = "pre",
     value: float = 0.0,
 ) -> npt.NDArray[Any]:
-    """Make sequences of several lengths one array.
+    """Pad or cut sequences to one length and return them as an array.
 
     Parameters
     ----------
     sequences : sequence of sequence
-        Each of scalars, or of arrays of one shape.
+        The sequences, each of scalars or of arrays of one shape.
     maxlen : int, optional
-        The length of all. None: that of the longest.
+        The length of the result. None: the length of the longest sequence.
     dtype : dtype, default "int32"
-        The array's.
+        The dtype of the result.
     padding : {"pre", "post"}, default "pre"
-        Where short sequences are filled up.
+        Whether short sequences are padded at the start or at the end.
     truncating : {"pre", "post"}, default "pre"
-        Where long ones are cut.
+        Whether long sequences are cut at the start or at the end.
     value : float, default 0.0
-        What they are filled up with.
+        The padding value.
 
     Returns
     -------
     numpy.ndarray
-        Of shape ``(len(sequences), maxlen, ...)``.
+        Array of shape ``(len(sequences), maxlen, ...)``.
 
     Raises
     ------
     ValueError
-        If `padding` or `truncating` is something else, or shapes differ.
+        If `padding` or `truncating` is neither ``"pre"`` nor ``"post"``, or the
+        elements of the sequences have different shapes.
     """
     for name, given in (("padding", padding), ("truncating", truncating)):
         if given not in ("pre", "post"):

@@ -1,4 +1,4 @@
-"""Optimizers by the names, arguments and formulas of Keras 3, and their schedules."""
+"""Optimizers with the names, arguments and formulas of Keras 3, and their schedules."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _OF_LOWER = {name.lower(): name for name in ABSENT["optimizers"]}
 
 
 def serialize(optimizer: Optimizer) -> dict[str, Any]:
-    """Return an optimizer's settings as names and numbers.
+    """Return an optimizer's settings as a dictionary.
 
     Parameters
     ----------
@@ -67,14 +67,14 @@ def serialize(optimizer: Optimizer) -> dict[str, Any]:
 def deserialize(
     config: Mapping[str, Any], custom_objects: dict[str, Any] | None = None
 ) -> Optimizer:
-    """Make an optimizer of what `serialize` returned.
+    """Create an optimizer from the settings that `serialize` returned.
 
     Parameters
     ----------
     config : mapping
-        ``{"class_name": ..., "config": ...}``; the class's name in any case.
+        ``{"class_name": ..., "config": ...}``; the case of the name does not matter.
     custom_objects : dict, optional
-        Optimizers and schedules of your own by their names.
+        Your own optimizers and schedules by name.
 
     Returns
     -------
@@ -84,7 +84,7 @@ def deserialize(
     Raises
     ------
     ValueError
-        If there is no class of this name.
+        If there is no optimizer of this name.
     """
     name = str(config.get("class_name"))
     found = (custom_objects or {}).get(name) or _KNOWN.get(name.lower())
@@ -98,13 +98,13 @@ def deserialize(
 
 
 def get(identifier: Any) -> Optimizer:
-    """Return the optimizer that a name, a serialized one or an optimizer means.
+    """Return an optimizer from its name, its settings or an instance.
 
     Parameters
     ----------
-    identifier : str, mapping or Optimizer
-        A name such as ``"adam"``, with all defaults; what `serialize` returned; or an
-        optimizer, which is returned.
+    identifier : str, dict or Optimizer
+        A name such as ``"adam"``, for an optimizer with default settings; a dictionary
+        that `serialize` returned; or an optimizer, which is returned as it is.
 
     Returns
     -------
@@ -116,7 +116,7 @@ def get(identifier: Any) -> Optimizer:
     ValueError
         If the name is unknown.
     TypeError
-        If it is something else, such as a class.
+        If the identifier is anything else, such as a class.
     """
     if isinstance(identifier, str):
         return deserialize({"class_name": identifier})

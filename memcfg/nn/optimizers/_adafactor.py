@@ -1,4 +1,4 @@
-"""Adafactor: second moments of rows and columns instead of elements."""
+"""Adafactor: second moments per row and column instead of per element."""
 
 from __future__ import annotations
 
@@ -17,27 +17,28 @@ __all__ = ["Adafactor"]
 
 
 class Adafactor(Optimizer):
-    """Adafactor: Adam's second moment in the memory of rows and columns.
+    """Adafactor: Adam with a factored second moment, which needs little memory.
 
-    Of a weight of two axes or more it keeps mean squares of the gradient by row and by
-    column of the last two axes, whose product stands for those of the elements; of any
-    other weight the mean squares. There is no first moment.
+    For weights with two or more axes, the state is the mean squares of the gradient per
+    row and per column of the last two axes; their product approximates the mean squares
+    of the elements. Other weights have mean squares per element. There is no first
+    moment.
 
     Parameters
     ----------
     learning_rate : float or LearningRateSchedule, default 0.001
-        Zero or more, or what makes it of the number of the step.
+        The learning rate, zero or more, or a schedule.
     beta_2_decay : float, default -0.8
-        Below 0; at update ``t`` the part ``1 - t^beta_2_decay`` of the means stays.
+        Exponent below 0; the factor of the old means at update ``t`` is
+        ``1 - t^beta_2_decay``.
     epsilon_1 : float, default 1e-30
-        Is added to squared gradients.
+        A constant added to squared gradients, zero or more.
     epsilon_2 : float, default 1e-3
-        The least size of a weight that steps are in proportion to.
+        The smallest root mean square of a weight by which steps are scaled.
     clip_threshold : float, default 1.0
-        The greatest root mean square of a step before the learning rate.
+        The largest root mean square of a step before the learning rate is applied.
     relative_step : bool, default True
-        Keras's; the rate is at most ``1 / sqrt(t)`` with True and with False, there
-        and here.
+        Accepted for Keras; the rate is at most ``1 / sqrt(t)`` either way, as in Keras.
     weight_decay, clipnorm, clipvalue, global_clipnorm : float, optional
         As for `Optimizer`.
     use_ema, ema_momentum, ema_overwrite_frequency, loss_scale_factor : optional

@@ -1,4 +1,4 @@
-"""Steps scaled by moments of the gradient: Adam and what came of it."""
+"""Adam and its variants: steps scaled by moments of the gradient."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def _set_moments(
 
 
 class Adam(Optimizer):
-    """Adam: steps scaled by moving moments of the gradient.
+    """Adam: steps scaled by moving averages of the gradient and of its square.
 
-    With ``t`` the number of the step from 1,
+    With ``t`` the number of the update, from 1,
     ``m += (g - m) * (1 - beta_1)``, ``v += (g² - v) * (1 - beta_2)``,
     ``w -= learning_rate * sqrt(1 - beta_2^t) / (1 - beta_1^t) * m /
     (sqrt(v) + epsilon)``.
@@ -36,13 +36,13 @@ class Adam(Optimizer):
     Parameters
     ----------
     learning_rate : float or LearningRateSchedule, default 0.001
-        Zero or more, or what makes it of the number of the step.
+        The learning rate, zero or more, or a schedule.
     beta_1, beta_2 : float, default 0.9 and 0.999
-        The part of each moment that stays at a step, in ``[0, 1)``.
+        The factors of the old moments at each update, in ``[0, 1)``.
     epsilon : float, default 1e-7
-        Zero or more.
+        A constant for numerical stability, zero or more.
     amsgrad : bool, default False
-        Whether ``v`` is replaced by its greatest value so far, which is kept, too.
+        Whether to use the maximum of ``v`` so far, a third state tensor, in its place.
     weight_decay, clipnorm, clipvalue, global_clipnorm : float, optional
         As for `Optimizer`.
     use_ema, ema_momentum, ema_overwrite_frequency, loss_scale_factor : optional
@@ -94,7 +94,7 @@ class Adam(Optimizer):
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """Names of the state that each weight has."""
+        """Names of the state tensors of each weight."""
         return ("m", "v", "v_hat") if self.amsgrad else ("m", "v")
 
     @property
@@ -103,22 +103,22 @@ class Adam(Optimizer):
 
 
 class AdamW(Optimizer):
-    """Adam with a weight decay that is no part of the gradient.
+    """Adam with decoupled weight decay.
 
-    Other optimizers with a `weight_decay` do the same.
+    The `weight_decay` of the other optimizers is decoupled, too.
 
     Parameters
     ----------
     learning_rate : float or LearningRateSchedule, default 0.001
-        Zero or more, or what makes it of the number of the step.
+        The learning rate, zero or more, or a schedule.
     weight_decay : float, default 0.004
-        As for `Optimizer`, and not None.
+        As for `Optimizer`; not None.
     beta_1, beta_2 : float, default 0.9 and 0.999
-        The part of each moment that stays at a step, in ``[0, 1)``.
+        The factors of the old moments at each update, in ``[0, 1)``.
     epsilon : float, default 1e-7
-        Zero or more.
+        A constant for numerical stability, zero or more.
     amsgrad : bool, default False
-        Whether ``v`` is replaced by its greatest value so far, which is kept, too.
+        Whether to use the maximum of ``v`` so far, a third state tensor, in its place.
     clipnorm, clipvalue, global_clipnorm : float, optional
         As for `Optimizer`.
     use_ema, ema_momentum, ema_overwrite_frequency, loss_scale_factor : optional
@@ -168,7 +168,7 @@ class AdamW(Optimizer):
 
 
 class Adamax(Optimizer):
-    """Adam with the greatest absolute gradient in the place of the second moment.
+    """Adam with a decaying maximum of the absolute gradient as second moment.
 
     ``m += (g - m) * (1 - beta_1)``, ``u = max(beta_2 * u, |g|)``,
     ``w -= learning_rate / (1 - beta_1^t) * m / (u + epsilon)``.
@@ -176,11 +176,11 @@ class Adamax(Optimizer):
     Parameters
     ----------
     learning_rate : float or LearningRateSchedule, default 0.001
-        Zero or more, or what makes it of the number of the step.
+        The learning rate, zero or more, or a schedule.
     beta_1, beta_2 : float, default 0.9 and 0.999
-        The part of each moment that stays at a step, in ``[0, 1)``.
+        The factors of the old moments at each update, in ``[0, 1)``.
     epsilon : float, default 1e-7
-        Zero or more.
+        A constant for numerical stability, zero or more.
     weight_decay, clipnorm, clipvalue, global_clipnorm : float, optional
         As for `Optimizer`.
     use_ema, ema_momentum, ema_overwrite_frequency, loss_scale_factor : optional
@@ -223,24 +223,24 @@ class Adamax(Optimizer):
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """Names of the state that each weight has."""
+        """Names of the state tensors of each weight."""
         return "m", "u"
 
 
 class Nadam(Optimizer):
     """Adam with Nesterov's momentum.
 
-    The momentum of update ``t`` is ``beta_1 * (1 - 0.96^t / 2)``; the product of all
-    is kept, one number.
+    The momentum of update ``t`` is ``beta_1 * (1 - 0.96^t / 2)``. The product of all
+    momenta is a state scalar.
 
     Parameters
     ----------
     learning_rate : float or LearningRateSchedule, default 0.001
-        Zero or more, or what makes it of the number of the step.
+        The learning rate, zero or more, or a schedule.
     beta_1, beta_2 : float, default 0.9 and 0.999
-        The part of each moment that stays at a step, in ``[0, 1)``.
+        The factors of the old moments at each update, in ``[0, 1)``.
     epsilon : float, default 1e-7
-        Zero or more.
+        A constant for numerical stability, zero or more.
     weight_decay, clipnorm, clipvalue, global_clipnorm : float, optional
         As for `Optimizer`.
     use_ema, ema_momentum, ema_overwrite_frequency, loss_scale_factor : optional
@@ -283,7 +283,7 @@ class Nadam(Optimizer):
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """Names of the state that each weight has."""
+        """Names of the state tensors of each weight."""
         return "m", "v"
 
     @property

@@ -1,4 +1,4 @@
-"""Descent along the gradient, its momentum, or the sign of that: SGD and Lion."""
+"""Gradient descent with and without momentum: SGD and Lion."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ __all__ = ["SGD", "Lion"]
 
 
 class SGD(Optimizer):
-    """Gradient descent, with momentum if asked.
+    """Gradient descent, optionally with momentum.
 
-    Without momentum ``w -= learning_rate * g``. With it
-    ``v = momentum * v - learning_rate * g`` and ``w += v``, or with Nesterov's
+    Without momentum ``w -= learning_rate * g``. With momentum
+    ``v = momentum * v - learning_rate * g`` and ``w += v``, or with Nesterov's momentum
     ``w += momentum * v - learning_rate * g``.
 
     Parameters
     ----------
     learning_rate : float or LearningRateSchedule, default 0.01
-        Zero or more, or what makes it of the number of the step.
+        The learning rate, zero or more, or a schedule.
     momentum : float, default 0.0
-        In ``[0, 1)``.
+        The momentum, in ``[0, 1)``.
     nesterov : bool, default False
-        Whether to look ahead; needs a momentum.
+        Whether to use Nesterov's momentum; `momentum` must be above 0.
     weight_decay, clipnorm, clipvalue, global_clipnorm : float, optional
         As for `Optimizer`.
     use_ema, ema_momentum, ema_overwrite_frequency, loss_scale_factor : optional
@@ -75,7 +75,7 @@ class SGD(Optimizer):
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """Names of the state that each weight has."""
+        """Names of the state tensors of each weight."""
         return ("momentum",) if self.momentum else ()
 
     @property
@@ -84,19 +84,19 @@ class SGD(Optimizer):
 
 
 class Lion(Optimizer):
-    """Lion: steps of one length, by the sign of a momentum.
+    """Lion: steps in the direction of the sign of a momentum.
 
     ``w -= learning_rate * sign(beta_1 * m + (1 - beta_1) * g)`` and then
-    ``m = beta_2 * m + (1 - beta_2) * g``: half of what Adam keeps.
+    ``m = beta_2 * m + (1 - beta_2) * g``. The state is half as large as Adam's.
 
     Parameters
     ----------
     learning_rate : float or LearningRateSchedule, default 0.001
-        Zero or more, or what makes it of the number of the step.
+        The learning rate, zero or more, or a schedule.
     beta_1 : float, default 0.9
-        The fraction of the momentum in the step, above 0 and below 1.
+        The factor of the momentum in the step, above 0 and below 1.
     beta_2 : float, default 0.99
-        The fraction of the momentum that stays, in ``[0, 1)``.
+        The factor of the old momentum at each update, in ``[0, 1)``.
     weight_decay, clipnorm, clipvalue, global_clipnorm : float, optional
         As for `Optimizer`.
     use_ema, ema_momentum, ema_overwrite_frequency, loss_scale_factor : optional
@@ -139,5 +139,5 @@ class Lion(Optimizer):
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """Names of the state that each weight has."""
+        """Names of the state tensors of each weight."""
         return ("m",)

@@ -1,8 +1,8 @@
-"""How gradients move weights: what all optimizers have in common.
+"""The base class of the optimizers.
 
-An optimizer appends to the graph of a step: the accumulation of gradients, clipping, an
-update op for each weight, averages. What it keeps lies in the arena behind the weights.
-The learning rate is an input of the step: it can change without planning again.
+An optimizer appends ops to the graph of a step: gradient accumulation, clipping, an
+update op for each weight, moving averages. Its state follows the weights in the arena.
+The learning rate is an input of the step, so that it can change without a new plan.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ _DEFAULTS: dict[str, Any] = {
 
 
 def common(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Pick from a constructor's arguments those that all optimizers have."""
+    """Return the arguments of a constructor that all optimizers share."""
     names = ("learning_rate", *_DEFAULTS, "loss_scale_factor", "name")
     return {name: given[name] for name in names}
 
 
 class Rate(float):
-    """A learning rate, which knows whose it is."""
+    """A learning rate with a reference to its optimizer, for Keras's `assign`."""
 
     _optimizer: Optimizer
 
@@ -58,7 +58,7 @@ class Rate(float):
         self._optimizer.learning_rate = value
 
     def numpy(self) -> np.float32:
-        """Return it as a number of NumPy's."""
+        """Return the rate as a NumPy scalar."""
         return np.float32(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -66,17 +66,17 @@ class Rate(float):
 
 
 class Slot(NamedTuple):
-    """A tensor that an optimizer keeps, without its value."""
+    """A state tensor of an optimizer, without its value."""
 
     name: str  # in every graph
     key: str  # in files
     shape: tuple[int, ...]
     dtype: str
-    value: float  # that it starts from
-    weight: str = ""  # that has it
+    value: float  # initial value of all elements
+    weight: str = ""  # name of the weight that it belongs to
 
     def first_value(self) -> np.ndarray:
-        """Return what training starts from."""
+        """Return the initial value."""
         if self.value:
             return np.full(self.shape, self.value, self.dtype)
         return np.zeros(self.shape, self.dtype)
@@ -84,14 +84,14 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True)
 class Updates:
-    """What an optimizer's ops read: inputs of the step and settings."""
+    """Appends update ops with the settings and scalar inputs that they need."""
 
     builder: Builder
     optimizer: Optimizer
     state: Mapping[str, int]
     rate: int
     step: Callable[[], int]
-    divisor: int  # of accumulated gradients that are no means yet
+    divisor: int  # the number of gradients in a sum that must still be averaged
 
     def apply(
         self,
@@ -101,7 +101,7 @@ class Updates:
         more: Mapping[str, int] | None = None,
         **settings: Any,
     ) -> tuple[int, ...]:
-        """Append an update; the scalars and attributes that it reads are added."""
+        """Append an update op; its formula's scalars and attributes are filled in."""
         steps = self.optimizer.gradient_accumulation_steps
         if steps is not None:
             kind += "_accumulated"
@@ -122,7 +122,7 @@ class Updates:
         return self.builder.apply(kind, operands, settings, name=name, phase="update")
 
     def backward(self, kind: str, name: str, inputs: Sequence[int], **a: Any) -> int:
-        """Append an op that makes something of gradients."""
+        """Append an op on gradients and return its output."""
         return self.builder.apply(kind, inputs, a, name=name, phase="backward")[0]
 
 
@@ -132,41 +132,42 @@ class Optimizer(FixedAttributes):
     Parameters
     ----------
     learning_rate : float or LearningRateSchedule
-        Zero or more, or what makes it of the number of the step.
+        The learning rate, zero or more, or a schedule that computes it for each step.
     weight_decay : float, optional
-        At each update a weight loses this part of itself, times the learning rate,
-        before the gradient moves it.
+        Decoupled weight decay: before each update a weight is reduced by ``weight *
+        weight_decay * learning_rate``.
     clipnorm : float, optional
-        The greatest norm of each weight's gradient; longer ones are shortened.
+        The largest norm of each weight's gradient; larger gradients are scaled down.
     clipvalue : float, optional
-        The greatest absolute value of a gradient's elements.
+        The largest absolute value of a gradient's elements.
     global_clipnorm : float, optional
-        The greatest norm of all gradients together. One of the three at most.
+        The largest norm of all gradients together. At most one of the three clipping
+        arguments can be set.
     use_ema : bool, default False
-        Whether a moving average of each weight is kept, which takes the weight's place
-        at the end of `Model.fit`.
+        Whether to keep a moving average of each weight, which replaces the weight at
+        the end of `Model.fit`.
     ema_momentum : float, default 0.99
-        The fraction of the average that stays at a step, in ``[0, 1]``.
+        The factor of the old average at each update, in ``[0, 1]``.
     ema_overwrite_frequency : int, optional
-        The average takes the weight's place after so many updates, too.
+        Also replace the weights by their averages every so many updates.
     loss_scale_factor : None, optional
-        Not supported: gradients are float32, and need no scaling.
+        Not supported: gradients are float32 and need no scaling.
     gradient_accumulation_steps : int, optional
-        Weights change once in so many steps, 2 or more, by the mean of the steps'
-        gradients. `iterations` counts the changes, schedules the steps.
+        Number of steps, 2 or more, whose mean gradient makes one update. `iterations`
+        counts updates; schedules receive the number of steps.
     name : str, optional
-        None: the class's name, numbered.
+        The name. None: the class's name with a number.
 
     Raises
     ------
     TypeError, ValueError
-        If a setting cannot be honoured.
+        If an argument is invalid or not supported.
 
     Notes
     -----
-    What an optimizer keeps (`slots`, one accumulated gradient and one average of each
-    weight) lies in the device's memory, behind the weights, and is part of every plan
-    and report.
+    The state of an optimizer (`slots`, accumulated gradients and moving averages of
+    weights) is stored in the device's memory, after the weights, and is part of every
+    plan and report.
     """
 
     __slots__ = (
@@ -242,18 +243,18 @@ class Optimizer(FixedAttributes):
 
     @property
     def learning_rate(self) -> float:
-        """The factor of the next step; may be set between steps.
+        """The learning rate of the next step; can be set between steps.
 
-        To a number or a `LearningRateSchedule`. Setting a number where there is a
-        schedule is refused, as in Keras: set another schedule.
+        Set it to a number or a `LearningRateSchedule`. As in Keras, a number cannot
+        replace a schedule; set another schedule instead.
 
         Raises
         ------
         TypeError
-            When set to what is neither, or to a number instead of a schedule.
+            When set to anything else, or to a number while there is a schedule.
         ValueError
-            When set to a negative number, or to what is not finite in float32; when
-            read, if a schedule returns that.
+            When set to a number that is negative or not finite in float32, or when read
+            while the schedule returns such a number.
         """
         rate = self._learning_rate
         if isinstance(rate, LearningRateSchedule):
@@ -282,28 +283,28 @@ class Optimizer(FixedAttributes):
 
     @property
     def iterations(self) -> int:
-        """How many updates this optimizer has made."""
+        """The number of updates that this optimizer has made."""
         return self._iterations.value // (self.gradient_accumulation_steps or 1)
 
     def exclude_from_weight_decay(
         self, var_list: None = None, var_names: Sequence[str] | None = None
     ) -> None:
-        """Keep some weights from decaying; before the optimizer is compiled.
+        """Exclude some weights from weight decay; call it before `Model.compile`.
 
         Parameters
         ----------
         var_list : None, optional
-            Not supported: weights have names.
+            Not supported; pass names.
         var_names : sequence of str, optional
-            Regular expressions; a weight in whose name one is found, such as
-            ``"dense/bias"``, does not decay.
+            Regular expressions. Weights whose name contains a match, such as
+            ``"dense/bias"``, do not decay.
 
         Raises
         ------
         TypeError
-            If `var_list` is given, or `var_names` are no strings.
+            If `var_list` is given, or `var_names` is not a sequence of strings.
         RuntimeError
-            If the optimizer belongs to a model already.
+            If the optimizer already belongs to a model.
         """
         if var_list is not None or isinstance(var_names, str):
             raise TypeError("pass the weights' names, as in var_names=['bias']")
@@ -315,35 +316,35 @@ class Optimizer(FixedAttributes):
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """Names of the state that each weight has."""
+        """Names of the state tensors of each weight."""
         return ()
 
     def _slots(self, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of the state that a weight has."""
+        """Return the shapes of a weight's state tensors by slot."""
         return dict.fromkeys(self.slots, shape)
 
     def _first(self, slot: str) -> float:
-        """Return what each element of a slot starts from."""
+        """Return the initial value of a slot's elements."""
         del slot
         return 0.0
 
     @property
     def _shared(self) -> dict[str, float]:
-        """Numbers that are kept once, and what they start from."""
+        """Initial values of the state scalars that all weights share, by name."""
         return {}
 
     def state(self, weights: Sequence[Weight]) -> list[Slot]:
-        """List the state that weights have.
+        """List the state tensors of weights.
 
         Parameters
         ----------
         weights : sequence of Weight
-            The weights that are trained.
+            The trainable weights.
 
         Returns
         -------
         list of Slot
-            Names, shapes and first values, in the order in which they lie.
+            The tensors, in the order in which they are stored.
         """
         result = [
             Slot(f"{self.kind}/{name}", name, (), "float32", value)
@@ -357,7 +358,7 @@ class Optimizer(FixedAttributes):
         return result
 
     def _kept(self, weight: Weight) -> dict[str, tuple[int, ...]]:
-        """Return what all optimizers may keep: sums of gradients, averages."""
+        """Return the shapes of a weight's gradient accumulator and average, if kept."""
         kept = {}
         if self.gradient_accumulation_steps is not None:
             kept["gradient_accumulator"] = weight.shape
@@ -381,26 +382,26 @@ class Optimizer(FixedAttributes):
         Parameters
         ----------
         builder : Builder
-            Where the ops go.
+            Collects the ops.
         weights, gradients : mapping of str to int
-            Ids by the weights' names.
+            Ids of the weights and of their gradients, by the weights' names.
         state : mapping of str to int
-            Ids by the names that `state` gives.
+            Ids of the state tensors, by the names in `Slot`.
         rate : int
             Id of the learning rate.
         step : callable
-            Returns the id of the number of the step.
+            Returns the id of the step number.
 
         Returns
         -------
         list of int
-            Ids of the newest values of weights and state.
+            Ids of the new values of weights and state.
         """
         new: list[int] = []
         found = dict(gradients)
         steps = self.gradient_accumulation_steps
-        # Ops choose by the number of the step whether they add or update, so that a
-        # step stays one program, with the same bits in every mode.
+        # Ops decide by the step number whether to accumulate or to update, so that all
+        # steps run the same program.
         for name in weights if steps is not None else ():
             place = state[f"{self.kind}/{name}/gradient_accumulator"]
             (found[name],) = builder.apply(
@@ -424,7 +425,7 @@ class Optimizer(FixedAttributes):
     def _clip(
         self, updates: Updates, gradients: Mapping[str, int]
     ) -> tuple[Updates, dict[str, int]]:
-        """Append the clipping of all gradients, which are means then."""
+        """Append the clipping of all gradients, which also averages them."""
         names = [f"{self.kind}/{name}" for name in gradients]
         values, divisor = list(gradients.values()), updates.divisor
         if self.clipvalue is not None:
@@ -457,15 +458,15 @@ class Optimizer(FixedAttributes):
         fields = (updates.builder, self, updates.state, updates.rate, updates.step)
         return Updates(*fields, divisor=1), dict(zip(gradients, made, strict=True))
 
-    _needs_means = False  # whether updates cannot take sums of several gradients
+    _needs_means = False  # whether updates need mean gradients and not their sums
 
     def _update_shared(self, updates: Updates) -> dict[str, int]:
-        """Append the updates of what is kept once; their new values by name."""
+        """Append the updates of the shared state; return the new values by name."""
         del updates
         return {}
 
     def _decay(self, name: str) -> dict[str, float]:
-        """Return the weight decay of a weight, if it is not the optimizer's."""
+        """Return a weight decay of 0 for an excluded weight, else nothing."""
         excluded = any(re.search(each, name) for each in self._excluded)
         return {"weight_decay": 0.0} if excluded else {}
 
@@ -476,7 +477,7 @@ class Optimizer(FixedAttributes):
         operands: tuple[int, int],
         shared: Mapping[str, int],
     ) -> list[int]:
-        """Append the update of a weight; its new value, and that of its slots."""
+        """Append the update of a weight; return the new values of it and its slots."""
         label = f"{self.kind}/{name}"
         slots = [updates.state[f"{label}/{slot}"] for slot in self.slots]
         inputs = [*operands, *slots]
@@ -489,7 +490,7 @@ class Optimizer(FixedAttributes):
         return self.kind
 
     def _averaged(self, updates: Updates, name: str, made: list[int]) -> list[int]:
-        """Append a weight's moving average, which may take its place."""
+        """Append the update of a weight's average, which may replace the weight."""
         weight, *slots = made
         label = f"{self.kind}/{name}/average"
         average, step = updates.state[label], updates.step()
@@ -506,7 +507,7 @@ class Optimizer(FixedAttributes):
     # The model's values
 
     def _check_free(self, owner: object) -> None:
-        """Refuse a second model."""
+        """Raise ValueError if the optimizer belongs to another model."""
         held = None if self._owner is None else self._owner()
         if held is not None and held is not owner:
             raise ValueError(
@@ -514,7 +515,7 @@ class Optimizer(FixedAttributes):
             )
 
     def _claim(self, owner: object) -> None:
-        """Give the optimizer to a model."""
+        """Make a model the owner of the optimizer."""
         self._owner = weakref.ref(owner)
 
     def _model(self) -> Any:
@@ -526,19 +527,19 @@ class Optimizer(FixedAttributes):
         return model
 
     def get_state(self) -> dict[str, np.ndarray]:
-        """Return copies of all that the optimizer keeps.
+        """Return a copy of the optimizer's state.
 
         Returns
         -------
         dict of str to numpy.ndarray
-            ``"iteration"``, the number of steps, and arrays by the names of the weight
-            and the slot, such as ``"dense/kernel/m"``. Automatic layer names are
-            counted within the model.
+            ``"iteration"``, the number of steps, and an array for each weight and slot,
+            such as ``"dense/kernel/m"``. Automatic layer names are numbered within the
+            model.
 
         Raises
         ------
         RuntimeError
-            If the optimizer belongs to no model, or the model's shapes are not known.
+            If the optimizer belongs to no model, or the model is not built.
         """
         model = self._model()
         with model._lock.turn():
@@ -549,19 +550,19 @@ class Optimizer(FixedAttributes):
             return result
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Replace all that the optimizer keeps.
+        """Replace the optimizer's state.
 
         Parameters
         ----------
         state : mapping of str to array_like
-            As `get_state` returns it.
+            The state, as `get_state` returns it.
 
         Raises
         ------
         WeightsError
-            If names or shapes differ; nothing changed then.
+            If names or shapes differ; the state is unchanged then.
         RuntimeError
-            If the optimizer belongs to no model, or the model's shapes are not known.
+            If the optimizer belongs to no model, or the model is not built.
         """
         model = self._model()
         with model._lock.turn():
@@ -586,21 +587,23 @@ class Optimizer(FixedAttributes):
 
     @property
     def variables(self) -> list[np.ndarray]:
-        """Copies of all that the optimizer keeps, the number of steps first."""
+        """Copies of the arrays of the optimizer's state, the number of steps first."""
         return list(self.get_state().values())
 
     def finalize_variable_values(self, var_list: Any = None) -> None:
-        """Put the moving averages in the weights' places; `Model.fit` ends with it.
+        """Replace the weights by their moving averages, as the end of `Model.fit` does.
+
+        Does nothing without `use_ema` or before the first step.
 
         Parameters
         ----------
         var_list : list, optional
-            Keras's; it is not read, since an optimizer has one model.
+            Ignored; Keras's argument. All weights of the model are replaced.
 
         Raises
         ------
         RuntimeError
-            If the optimizer belongs to no model, or the model's shapes are not known.
+            If the optimizer belongs to no model, or the model is not built.
         """
         del var_list
         if not self.use_ema or not self._iterations.value:
@@ -620,7 +623,7 @@ class Optimizer(FixedAttributes):
         Returns
         -------
         dict
-            By name; a schedule as `schedules.serialize` returns it.
+            The arguments by name; a schedule as `schedules.serialize` returns it.
         """
         rate = self._learning_rate
         if isinstance(rate, LearningRateSchedule):
@@ -633,14 +636,14 @@ class Optimizer(FixedAttributes):
     def from_config(
         cls, config: Mapping[str, Any], custom_objects: dict[str, Any] | None = None
     ) -> Self:
-        """Make an optimizer.
+        """Create an optimizer from its settings.
 
         Parameters
         ----------
         config : mapping
-            As `get_config` returns it.
+            The settings, as `get_config` returns them.
         custom_objects : dict, optional
-            Schedules of your own by their names.
+            Your own schedules by name.
 
         Returns
         -------
@@ -653,7 +656,7 @@ class Optimizer(FixedAttributes):
         return cls(**given)
 
     def _own_settings(self) -> list[str]:
-        """Name the settings that not all optimizers have."""
+        """Return the names of the settings that are not common to all optimizers."""
         shared = {*_DEFAULTS, "name", "learning_rate"}
         return [key for key in FixedAttributes._settings(self) if key not in shared]
 
@@ -665,7 +668,7 @@ class Optimizer(FixedAttributes):
         return {"learning_rate": rate} | shown | more
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return a copy's attributes: its state, and the steps, are a model's."""
+        """Return the attributes of a copy, which has no model and no state."""
         return super().__getstate__() | {"_owner": None, "_iterations": Counter()}
 
 

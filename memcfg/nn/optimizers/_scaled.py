@@ -1,4 +1,4 @@
-"""Steps scaled by mean or summed squares of the gradient."""
+"""Adagrad, RMSprop and Adadelta: steps scaled by squared gradients."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class RMSprop(Optimizer):
     Parameters
     ----------
     learning_rate : float or LearningRateSchedule, default 0.001
-        Zero or more, or what makes it of the number of the step.
+        The learning rate, zero or more, or a schedule.
     rho : float, default 0.9
-        The fraction of the mean that stays at a step, in ``[0, 1)``.
+        The factor of the old mean at each update, in ``[0, 1)``.
     momentum : float, default 0.0
-        The fraction of the last step that is made again, in ``[0, 1)``.
+        The factor of the previous step that is added to a step, in ``[0, 1)``.
     epsilon : float, default 1e-7
-        Zero or more.
+        A constant for numerical stability, zero or more.
     centered : bool, default False
-        Whether the square of the moving mean gradient is subtracted from ``v``.
+        Whether to subtract the square of the moving mean gradient from ``v``.
     weight_decay, clipnorm, clipvalue, global_clipnorm : float, optional
         As for `Optimizer`.
     use_ema, ema_momentum, ema_overwrite_frequency, loss_scale_factor : optional
@@ -74,7 +74,7 @@ class RMSprop(Optimizer):
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """Names of the state that each weight has."""
+        """Names of the state tensors of each weight."""
         slots = ["velocity", *["momentum"] * (self.momentum > 0)]
         return *slots, *["average_gradient"] * self.centered
 
@@ -92,11 +92,11 @@ class Adagrad(Optimizer):
     Parameters
     ----------
     learning_rate : float or LearningRateSchedule, default 0.001
-        Zero or more, or what makes it of the number of the step.
+        The learning rate, zero or more, or a schedule.
     initial_accumulator_value : float, default 0.1
-        What the sum starts from; zero or more.
+        The initial value of the sum, zero or more.
     epsilon : float, default 1e-7
-        Zero or more.
+        A constant for numerical stability, zero or more.
     weight_decay, clipnorm, clipvalue, global_clipnorm : float, optional
         As for `Optimizer`.
     use_ema, ema_momentum, ema_overwrite_frequency, loss_scale_factor : optional
@@ -138,7 +138,7 @@ class Adagrad(Optimizer):
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """Names of the state that each weight has."""
+        """Names of the state tensors of each weight."""
         return ("accumulator",)
 
     def _first(self, slot: str) -> float:
@@ -146,7 +146,7 @@ class Adagrad(Optimizer):
 
 
 class Adadelta(Optimizer):
-    """Adadelta: steps scaled by the squares of the steps before.
+    """Adadelta: steps scaled by moving averages of squared gradients and steps.
 
     ``a = rho * a + (1 - rho) * g²``, ``d = sqrt(s + epsilon) * g / sqrt(a + epsilon)``,
     ``s = rho * s + (1 - rho) * d²`` and ``w -= learning_rate * d``.
@@ -154,11 +154,11 @@ class Adadelta(Optimizer):
     Parameters
     ----------
     learning_rate : float or LearningRateSchedule, default 0.001
-        Zero or more, or what makes it of the number of the step. The paper's is 1.
+        The learning rate, zero or more, or a schedule. The paper uses 1.
     rho : float, default 0.95
-        The fraction of the means that stays at a step, in ``[0, 1)``.
+        The factor of the old means at each update, in ``[0, 1)``.
     epsilon : float, default 1e-7
-        Zero or more.
+        A constant for numerical stability, zero or more.
     weight_decay, clipnorm, clipvalue, global_clipnorm : float, optional
         As for `Optimizer`.
     use_ema, ema_momentum, ema_overwrite_frequency, loss_scale_factor : optional
@@ -197,5 +197,5 @@ class Adadelta(Optimizer):
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """Names of the state that each weight has."""
+        """Names of the state tensors of each weight."""
         return "accumulated_grad", "accumulated_delta_var"

@@ -1,6 +1,6 @@
-"""Learning rates that follow the number of the step, with Keras 3's formulas.
+"""Learning rate schedules with the formulas of Keras 3.
 
-They are computed on the host, in double precision, before each step.
+Rates are computed on the host, in double precision, before each step.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ __all__ = [
 class LearningRateSchedule(FixedAttributes):
     """Base class of the schedules.
 
-    One of your own has ``__call__(step)``, which returns the learning rate of a step
-    from its number, from 0, and ``get_config()`` if its model is to be saved.
+    A subclass defines ``__call__(step)``, which returns the learning rate of a step,
+    and ``get_config()`` if its model will be saved.
     """
 
     __slots__ = ()
@@ -43,7 +43,7 @@ class LearningRateSchedule(FixedAttributes):
         Parameters
         ----------
         step : int
-            How many steps came before; those that only accumulate count.
+            The number of the step, from 0. Steps that only accumulate gradients count.
 
         Returns
         -------
@@ -58,18 +58,18 @@ class LearningRateSchedule(FixedAttributes):
         Returns
         -------
         dict
-            By name.
+            The arguments by name.
         """
         return self._settings()
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Make a schedule.
+        """Create a schedule from its settings.
 
         Parameters
         ----------
         config : dict
-            As `get_config` returns it.
+            The settings, as `get_config` returns them.
 
         Returns
         -------
@@ -114,15 +114,15 @@ class ExponentialDecay(LearningRateSchedule):
     Parameters
     ----------
     initial_learning_rate : float
-        The rate of step 0.
+        The learning rate of step 0.
     decay_steps : float
-        After so many steps the rate is `decay_rate` times as high.
+        The number of steps that multiply the rate by `decay_rate`.
     decay_rate : float
-        Zero or more.
+        The decay factor, zero or more.
     staircase : bool, default False
         Whether the exponent is rounded down to a whole number.
     name : str, default "ExponentialDecay"
-        For people.
+        A name; it has no effect.
 
     Examples
     --------
@@ -171,15 +171,15 @@ class InverseTimeDecay(LearningRateSchedule):
     Parameters
     ----------
     initial_learning_rate : float
-        The rate of step 0.
+        The learning rate of step 0.
     decay_steps : float
-        The steps that count as one.
+        The number of steps in one unit of decay, above 0.
     decay_rate : float
-        Zero or more.
+        The decay per unit, zero or more.
     staircase : bool, default False
         Whether ``step / decay_steps`` is rounded down to a whole number.
     name : str, default "InverseTimeDecay"
-        For people.
+        A name; it has no effect.
 
     Examples
     --------
@@ -222,16 +222,16 @@ class InverseTimeDecay(LearningRateSchedule):
 
 
 class PiecewiseConstantDecay(LearningRateSchedule):
-    """A rate for each interval of steps.
+    """A constant rate for each interval of steps.
 
     Parameters
     ----------
     boundaries : sequence of int
-        The last step of each interval but the last one, ascending.
+        The last step of each interval except the final one, in ascending order.
     values : sequence of float
-        A rate for each interval; one more than there are boundaries.
+        The rate of each interval, one more than there are boundaries.
     name : str, default "PiecewiseConstant"
-        For people.
+        A name; it has no effect.
 
     Examples
     --------
@@ -267,26 +267,26 @@ class PiecewiseConstantDecay(LearningRateSchedule):
 
 
 class PolynomialDecay(LearningRateSchedule):
-    """From one rate to another within some steps.
+    """A polynomial decay from one rate to another.
 
-    ``(initial - end) * (1 - step / decay_steps) ** power + end``, where the step is
-    `decay_steps` at most, or with `cycle` `decay_steps` is replaced by its first
-    multiple that is not below the step.
+    ``(initial - end) * (1 - step / decay_steps) ** power + end``, where the step is at
+    most `decay_steps`. With `cycle`, `decay_steps` is instead replaced by its smallest
+    positive multiple that is not below the step.
 
     Parameters
     ----------
     initial_learning_rate : float
-        The rate of step 0.
+        The learning rate of step 0.
     decay_steps : float
-        When `end_learning_rate` is reached.
+        The step at which `end_learning_rate` is reached, above 0.
     end_learning_rate : float, default 0.0001
-        The rate from then on.
+        The final rate.
     power : float, default 1.0
-        Above 0; 1 is a straight line.
+        The exponent, above 0; 1 is a linear decay.
     cycle : bool, default False
-        Whether the rate rises again behind `decay_steps`.
+        Whether the rate rises again after `decay_steps`.
     name : str, default "PolynomialDecay"
-        For people.
+        A name; it has no effect.
 
     Examples
     --------
@@ -334,22 +334,22 @@ class PolynomialDecay(LearningRateSchedule):
 
 
 class CosineDecay(LearningRateSchedule):
-    """Along half a cosine, after a straight line if there is a warm-up.
+    """A decay along half a cosine, optionally after a linear warm-up.
 
     Parameters
     ----------
     initial_learning_rate : float
-        The rate of step 0.
+        The learning rate of step 0.
     decay_steps : float
-        The steps of the cosine.
+        The number of steps of the cosine, above 0.
     alpha : float, default 0.0
-        The fraction of the highest rate that is left at the end.
+        The final rate as a fraction of the highest rate.
     name : str, default "CosineDecay"
-        For people.
+        A name; it has no effect.
     warmup_target : float, optional
-        The rate after the warm-up. None: there is none.
+        The rate at the end of the warm-up. None: no warm-up.
     warmup_steps : float, default 0
-        The steps of the warm-up.
+        The number of steps of the warm-up.
 
     References
     ----------
@@ -411,22 +411,22 @@ class CosineDecay(LearningRateSchedule):
 
 
 class CosineDecayRestarts(LearningRateSchedule):
-    """Along half a cosine, again and again, each time for longer.
+    """A decay along half a cosine with restarts, in periods of growing length.
 
     Parameters
     ----------
     initial_learning_rate : float
-        The rate of step 0.
+        The learning rate of step 0.
     first_decay_steps : float
-        The steps of the first period.
+        The number of steps of the first period, above 0.
     t_mul : float, default 2.0
-        How many times as long as the one before each period is; 1 or more.
+        The length of a period relative to the previous one, 1 or more.
     m_mul : float, default 1.0
-        How many times as high each period starts.
+        The initial rate of a period relative to that of the previous one.
     alpha : float, default 0.0
-        The lowest rate, as a part of the first one.
+        The lowest rate as a fraction of `initial_learning_rate`.
     name : str, default "SGDRDecay"
-        For people.
+        A name; it has no effect.
 
     References
     ----------
@@ -492,12 +492,12 @@ def _cosine(fraction: float, alpha: float) -> float:
 
 
 def serialize(learning_rate_schedule: LearningRateSchedule) -> dict[str, Any]:
-    """Return a schedule as names and numbers.
+    """Return a schedule's settings as a dictionary.
 
     Parameters
     ----------
     learning_rate_schedule : LearningRateSchedule
-        A schedule.
+        The schedule.
 
     Returns
     -------
@@ -511,14 +511,14 @@ def serialize(learning_rate_schedule: LearningRateSchedule) -> dict[str, Any]:
 def deserialize(
     config: dict[str, Any], custom_objects: dict[str, Any] | None = None
 ) -> LearningRateSchedule:
-    """Make a schedule of what `serialize` returned.
+    """Create a schedule from the settings that `serialize` returned.
 
     Parameters
     ----------
     config : dict
         ``{"class_name": ..., "config": ...}``.
     custom_objects : dict, optional
-        Classes of your own by their names.
+        Your own schedules by name.
 
     Returns
     -------
@@ -528,7 +528,7 @@ def deserialize(
     Raises
     ------
     ValueError
-        If there is no class of this name.
+        If there is no schedule of this name.
     """
     name = config.get("class_name")
     known = {each: globals()[each] for each in __all__ if each.endswith(_ENDINGS)}
