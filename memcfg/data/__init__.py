@@ -2,8 +2,8 @@
 
 Pipelines with tf.data's names, and DL4J's asynchronous iterators.
 
-Arrays come from the pool of the current device. What is prepared ahead lies in blocks
-that are used again and again, and a batch that is kept is never overwritten.
+Arrays come from the pool of the current device. Prefetched batches lie in blocks that
+are reused, but a block is never overwritten while an array in it is alive.
 
 Examples
 --------
@@ -89,7 +89,7 @@ __all__ = [
     "experimental",
 ]
 
-if not TYPE_CHECKING:  # a checker would take any name to be there
+if not TYPE_CHECKING:  # with __getattr__, a checker would accept any name
 
     def __getattr__(name: str) -> NoReturn:
         why = DATA.get(name)

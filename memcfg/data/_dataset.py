@@ -1,4 +1,4 @@
-"""`Dataset`: a pipeline as a value, with tf.data's names.
+"""`Dataset`: an immutable pipeline with tf.data's names.
 
 See docs/decisions/0019-datasets-reproduce-tf-data.md.
 """
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 
 _MAX = 2**63 - 1  # a cardinality is an int64
-_ENOUGH = 2**62  # nobody counts so far
+_ENOUGH = 2**62  # more numbers than a pass can use
 
 
 class _SaysWhy(type):
-    """A class that says why a name of tf.data's is not there."""
+    """Metaclass that explains why a name of tf.data's `Dataset` is missing."""
 
-    if not TYPE_CHECKING:  # a checker would take any name to be there
+    if not TYPE_CHECKING:  # with __getattr__, a checker would accept any name
 
         def __getattr__(cls, name: str) -> NoReturn:
             raise _no_attribute("type object 'Dataset'", name, cls)
@@ -62,27 +62,28 @@ def _no_attribute(owner: str, name: str, value: object) -> AttributeError:
 
 
 class Dataset(metaclass=_SaysWhy):
-    """Elements, and how they are made: tf.data's `Dataset`, of NumPy arrays.
+    """A pipeline of elements, like tf.data's `Dataset` but of NumPy arrays.
 
-    A dataset is made by `from_tensor_slices` and its like, and never changes: each
-    method returns another one. Nothing runs before it is iterated, and each iteration
-    is a pass of its own. An element is an array, a NumPy scalar, or a tuple or dict of
-    these.
+    A dataset is created by a class method such as `from_tensor_slices` and never
+    changes: each method returns a new one. Nothing runs before it is iterated, and each
+    iteration is an independent pass. An element is an array, a NumPy scalar, or a tuple
+    or dict of these.
 
     Parameters
     ----------
     node : Node
-        The last step; the makers know it.
+        The last step. Users call a class method instead, which makes it.
     options : Options, optional
-        Of the whole pipeline.
+        Options of the whole pipeline.
 
     Notes
     -----
-    Arrays come from the pool of the current device, and are under its limit. Those that
-    are the dataset's own memory, such as rows of the user's arrays, are read-only; all
-    others are the reader's. An element that is kept is never overwritten.
+    Arrays come from the pool of the current device and count under its limit. Arrays
+    that are the dataset's own memory, such as rows of the user's arrays, are read-only;
+    all others may be written to. The memory of an element is not reused while a
+    reference to the element exists.
 
-    Text stays NumPy's, where tf.data makes bytes of it.
+    Text keeps its NumPy dtype, whereas tf.data converts it to bytes.
 
     Examples
     --------
@@ -95,7 +96,7 @@ class Dataset(metaclass=_SaysWhy):
     [32, 32, 32, 4]
     """
 
-    if not TYPE_CHECKING:  # a checker would take any name to be there
+    if not TYPE_CHECKING:  # with __getattr__, a checker would accept any name
 
         def __getattr__(self, name: str) -> NoReturn:
             raise _no_attribute("'Dataset' object", name, self)
@@ -119,26 +120,26 @@ class Dataset(metaclass=_SaysWhy):
 
     @classmethod
     def from_tensors(cls, tensors: Any, name: str | None = None) -> Self:
-        """Make the dataset of one element.
+        """Make a dataset with a single element.
 
         Parameters
         ----------
         tensors : nest
-            The element. Arrays are not copied; Python's numbers become int32 (int64
-            where that is too small) and float32. A list is an array.
+            The element. Arrays are not copied; Python integers become int32 (int64 if
+            they do not fit), Python floats float32. A list becomes an array.
         name : str, optional
-            For messages and reports.
+            Name of the step in messages and reports.
 
         Returns
         -------
         Dataset
-            Arrays that it gives out are read-only views.
+            A dataset of one element, whose arrays are read-only views.
 
         Raises
         ------
         TypeError, ValueError
-            If it can be no element: an object, a list that is not rectangular, a number
-            out of range.
+            If it cannot be an element: an object, a list that is not rectangular, a
+            number out of range.
 
         Examples
         --------
@@ -150,32 +151,32 @@ class Dataset(metaclass=_SaysWhy):
 
     @classmethod
     def from_tensor_slices(cls, tensors: Any, name: str | None = None) -> Self:
-        """Make the dataset of the slices of arrays along their first axis.
+        """Make a dataset of the slices of arrays along their first axis.
 
         Parameters
         ----------
         tensors : nest
-            Arrays that are equally long, as for `from_tensors`. They are not copied.
+            Arrays of the same length, as for `from_tensors`. They are not copied.
         name : str, optional
-            For messages and reports.
+            Name of the step in messages and reports.
 
         Returns
         -------
         Dataset
-            Arrays that it gives out are read-only views of the rows.
+            A dataset whose arrays are read-only views of the rows.
 
         Raises
         ------
         TypeError
-            If these can be no arrays.
+            If a leaf cannot be converted to an array.
         ValueError
-            If one has no axis, or they differ in length.
+            If an array has no axis, or the arrays differ in length.
 
         Notes
         -----
-        A file that is mapped into memory, as ``np.load(path, mmap_mode="r")`` and
-        `numpy.memmap` do, is not read through its map: rows are read from the file, and
-        the process does not grow as it would by the pages of a map.
+        Rows of a memory-mapped file (``np.load(path, mmap_mode="r")`` or
+        `numpy.memmap`) are read with file reads instead of through the map, so the
+        pages of the map do not add to the process's memory.
 
         Examples
         --------
@@ -198,37 +199,37 @@ class Dataset(metaclass=_SaysWhy):
         output_signature: Any = None,
         name: str | None = None,
     ) -> Self:
-        """Make the dataset of what a generator yields.
+        """Make a dataset of the elements that a generator yields.
 
         Parameters
         ----------
         generator : callable
-            Returns an iterable; called for each pass, in the thread that asks for its
-            elements. A generator is closed at the end of the pass, early or not.
+            Returns an iterable. It is called once for each pass, in the thread that
+            reads its elements, and closed when the pass ends, early or not.
         output_types : nest of dtype, optional
-            The older way to say what is yielded.
+            Dtypes of the elements; `output_signature` is preferred.
         output_shapes : nest of shape, optional
-            With `output_types`.
+            Shapes of the elements. Requires `output_types`.
         args : tuple, optional
-            Arguments of the generator; Python's numbers are converted as elements are.
+            Arguments of `generator`; Python numbers are converted as in elements.
         output_signature : nest of TensorSpec, optional
-            What is yielded. Without it, and without `output_types`, elements are
-            converted as `from_tensors` does.
+            Specs of the elements. Without it, and without `output_types`, elements are
+            converted as by `from_tensors`.
         name : str, optional
-            For messages and reports.
+            Name of the step in messages and reports.
 
         Returns
         -------
         Dataset
-            Its arrays are copies, for the generator may write to its own again.
+            A dataset of copies: the generator may reuse its arrays.
 
         Raises
         ------
         TypeError
-            If `generator` is not callable, or the description is none; in the pass, if
-            an element is of another structure, or of a dtype that would lose values.
+            If `generator` is not callable or the signature is invalid; during a pass,
+            if an element has another structure, or a dtype that would lose values.
         ValueError
-            In the pass, if an array is of another shape, or an integer out of range.
+            During a pass, if an array has another shape, or an integer is out of range.
 
         Examples
         --------
@@ -256,16 +257,16 @@ class Dataset(metaclass=_SaysWhy):
         output_type: npt.DTypeLike = np.int64,
         name: str | None = None,
     ) -> Self:
-        """Make the dataset of numbers at equal distances.
+        """Make a dataset of evenly spaced numbers.
 
         Parameters
         ----------
         *args : int
             As for Python's `range`: stop; or start, stop; or start, stop, step.
         output_type : dtype, default np.int64
-            Of the numbers; integers that it can't hold wrap around.
+            Dtype of the numbers; integers that it can't hold wrap around.
         name : str, optional
-            For messages and reports.
+            Name of the step in messages and reports.
 
         Returns
         -------
@@ -275,10 +276,10 @@ class Dataset(metaclass=_SaysWhy):
         Raises
         ------
         TypeError
-            If an argument is not an integer, or `output_type` not of numbers.
+            If an argument is not an integer, or `output_type` is not numeric.
         ValueError
-            If there are none or more than three, the step is 0, one is beyond int64, or
-            the numbers are too many to be counted by one.
+            If there are no or more than three arguments, the step is 0, an argument is
+            out of int64's range, or there are 2**63 numbers or more.
 
         Examples
         --------
@@ -291,27 +292,27 @@ class Dataset(metaclass=_SaysWhy):
 
     @classmethod
     def zip(cls, *args: Any, datasets: Any = None, name: str | None = None) -> Self:
-        """Join datasets side by side; the shortest one ends it.
+        """Combine datasets element by element, up to the end of the shortest.
 
         Parameters
         ----------
         *args : Dataset or nest of Dataset
             Several datasets, or one nest of them.
         datasets : nest of Dataset, optional
-            The older way to hand over the nest.
+            The nest, as a keyword.
         name : str, optional
-            For messages and reports.
+            Name of the step in messages and reports.
 
         Returns
         -------
         Dataset
-            Elements are tuples, or of the form of the nest. Its options are those of
-            the datasets; where they differ, the last one's count.
+            Elements have the structure of the nest, or are tuples. The options of the
+            datasets are merged; where two differ, the later dataset's applies.
 
         Raises
         ------
         TypeError
-            If there is no dataset, or something else in the nest.
+            If there is no dataset, or a leaf of the nest is not a dataset.
 
         Examples
         --------
@@ -335,20 +336,20 @@ class Dataset(metaclass=_SaysWhy):
 
     @property
     def element_spec(self) -> Any:
-        """What the elements are: a nest of `TensorSpec`.
+        """The specs of an element: a nest of `TensorSpec`.
 
-        Of what users' functions return, dtypes and numbers of axes are found by running
-        the pipeline for one element, and no size is reported.
+        For the results of users' functions, the pipeline is run for one element: dtypes
+        and numbers of axes are taken from it, and all sizes are None.
         """
         return self._node.element_spec
 
     def cardinality(self) -> np.int64:
-        """Count the elements of a pass, without making one.
+        """Return the number of elements of a pass, without running one.
 
         Returns
         -------
         numpy.int64
-            `INFINITE_CARDINALITY` or `UNKNOWN_CARDINALITY` where it is not a number.
+            The number, or `INFINITE_CARDINALITY` or `UNKNOWN_CARDINALITY`.
 
         Examples
         --------
@@ -359,34 +360,34 @@ class Dataset(metaclass=_SaysWhy):
         return np.int64(self._node.cardinality)
 
     def options(self) -> Options:
-        """Return what was asked of the whole pipeline.
+        """Return the options of the whole pipeline.
 
         Returns
         -------
         Options
-            A copy; changing it changes nothing.
+            A copy: changing it does not change the dataset.
         """
         return Options().merge(self._options)
 
     def with_options(self, options: Options, name: str | None = None) -> Self:
-        """Ask something of the whole pipeline.
+        """Set options of the whole pipeline.
 
         Parameters
         ----------
         options : Options
-            What it sets counts; what it leaves None stays as it is. It is copied.
+            The options to set; those that are None stay unchanged. Copied.
         name : str, optional
-            Of no effect.
+            Ignored.
 
         Returns
         -------
         Dataset
-            The same elements.
+            A dataset of the same elements.
 
         Raises
         ------
         TypeError
-            If these are no options.
+            If `options` is not an `Options`.
         """
         del name
         if not isinstance(options, Options):
@@ -401,9 +402,9 @@ class Dataset(metaclass=_SaysWhy):
         Parameters
         ----------
         count : int
-            How many; a negative number keeps all.
+            Number of elements to keep; a negative number keeps all.
         name : str, optional
-            For messages and reports.
+            Name of the step in messages and reports.
 
         Returns
         -------
@@ -415,46 +416,47 @@ class Dataset(metaclass=_SaysWhy):
         TypeError
             If `count` is not an integer.
         ValueError
-            If it is beyond int64.
+            If it is out of int64's range.
         """
         stop = _integer(count, "count")
         return self._then(Select, 0, stop if stop >= 0 else None, 1, name or "take")
 
     def skip(self, count: int, name: str | None = None) -> Self:
-        """Leave out the first elements.
+        """Skip the first elements.
 
         Parameters
         ----------
         count : int
-            How many; a negative number leaves out all.
+            Number of elements to skip; a negative number skips all.
         name : str, optional
-            For messages and reports.
+            Name of the step in messages and reports.
 
         Returns
         -------
         Dataset
-            The others.
+            The remaining elements.
 
         Raises
         ------
         TypeError
             If `count` is not an integer.
         ValueError
-            If it is beyond int64.
+            If it is out of int64's range.
         """
         start = _integer(count, "count")
         stop = None if start >= 0 else 0
         return self._then(Select, max(0, start), stop, 1, name or "skip")
 
     def repeat(self, count: int | None = None, name: str | None = None) -> Self:
-        """Make pass after pass.
+        """Repeat the elements.
 
         Parameters
         ----------
         count : int, optional
-            How many. None or a negative number: without end, unless a pass is empty.
+            Number of passes. None or a negative number: no limit, unless a pass is
+            empty.
         name : str, optional
-            For messages and reports.
+            Name of the step in messages and reports.
 
         Returns
         -------
@@ -466,7 +468,7 @@ class Dataset(metaclass=_SaysWhy):
         TypeError
             If `count` is not an integer.
         ValueError
-            If it is beyond int64.
+            If it is out of int64's range.
 
         Examples
         --------
@@ -485,21 +487,21 @@ class Dataset(metaclass=_SaysWhy):
         num_shards : int
             n, at least 1.
         index : int
-            The first one that is kept, from 0 to ``num_shards - 1``.
+            Number of the first element to keep, from 0 to ``num_shards - 1``.
         name : str, optional
-            For messages and reports.
+            Name of the step in messages and reports.
 
         Returns
         -------
         Dataset
-            Those numbered `index`, ``index + num_shards`` and so on.
+            The elements numbered `index`, ``index + num_shards`` and so on.
 
         Raises
         ------
         TypeError
-            If a number is not an integer.
+            If an argument is not an integer.
         ValueError
-            If one is out of range.
+            If an argument is out of range.
         """
         shards = _integer(num_shards, "num_shards")
         first = _integer(index, "index")
@@ -510,26 +512,26 @@ class Dataset(metaclass=_SaysWhy):
         return self._then(Select, first, None, shards, name or "shard")
 
     def filter(self, predicate: Callable[..., Any], name: str | None = None) -> Self:
-        """Keep the elements of which a function says yes.
+        """Keep the elements for which a function returns True.
 
         Parameters
         ----------
         predicate : callable
-            Takes an element, a tuple as so many arguments; returns one bool.
+            Takes an element (a tuple is unpacked into arguments); returns one bool.
         name : str, optional
-            For messages and reports.
+            Name of the step in messages and reports.
 
         Returns
         -------
         Dataset
-            Of unknown cardinality.
+            A dataset of unknown cardinality.
 
         Raises
         ------
         TypeError
             If `predicate` is not callable.
         ValueError
-            In the pass, if it returns no bool.
+            During a pass, if `predicate` does not return a bool.
 
         Examples
         --------
@@ -548,31 +550,32 @@ class Dataset(metaclass=_SaysWhy):
         reshuffle_each_iteration: bool = True,
         name: str | None = None,
     ) -> Self:
-        """Put the elements in random order.
+        """Shuffle the elements.
 
         Parameters
         ----------
         buffer_size : int
-            How many elements are held; each that goes out is one of them, drawn by
-            chance. As many as there are give every order the same chance.
-            `UNKNOWN_CARDINALITY` holds all.
+            Number of elements in the buffer from which the next element is drawn at
+            random. For a uniform shuffle it must be at least the number of elements;
+            `UNKNOWN_CARDINALITY` buffers all.
         seed : int, optional
-            The order depends on it, and is tf.data's for the same seed. None: another
-            order each time.
+            Seed of the order, which equals tf.data's for the same seed. None: a
+            different order each time.
         reshuffle_each_iteration : bool, default True
-            Whether each pass has another order.
+            Whether each pass has a different order.
         name : str, optional
-            For messages and reports.
+            Name of the step in messages and reports.
 
         Returns
         -------
         Dataset
-            The same elements. Rows of arrays and files are not held: their numbers are.
+            The same elements. For rows of arrays and files, the buffer holds row
+            numbers instead of rows.
 
         Raises
         ------
         TypeError
-            If a number is not an integer, or the switch no bool.
+            If a number is not an integer, or the switch is not a bool.
         ValueError
             If `buffer_size` is below 1.
 
@@ -591,19 +594,20 @@ class Dataset(metaclass=_SaysWhy):
         Parameters
         ----------
         dataset : Dataset
-            Its elements follow.
+            The dataset to append.
         name : str, optional
-            For messages and reports.
+            Name of the step in messages and reports.
 
         Returns
         -------
         Dataset
-            With the options of both; where they differ, those of `dataset` count.
+            The elements of both. The options are merged; where they differ, those of
+            `dataset` apply.
 
         Raises
         ------
         TypeError
-            If it is not a dataset, or elements differ in structure or dtype.
+            If `dataset` is not a dataset, or elements differ in structure or dtype.
         """
         if not isinstance(dataset, Dataset):
             raise TypeError(
@@ -613,14 +617,14 @@ class Dataset(metaclass=_SaysWhy):
         return type(self)(node, self._options.merge(dataset._options))
 
     def enumerate(self, start: int = 0, name: str | None = None) -> Self:
-        """Put a number before each element.
+        """Pair each element with its number.
 
         Parameters
         ----------
         start : int, default 0
             The first number.
         name : str, optional
-            For messages and reports.
+            Name of the step in messages and reports.
 
         Returns
         -------
@@ -632,7 +636,7 @@ class Dataset(metaclass=_SaysWhy):
         TypeError
             If `start` is not an integer.
         ValueError
-            If it is beyond int64.
+            If it is out of int64's range.
         """
         first = _integer(start, "start")
         numbers = range(first, min(first + _ENOUGH, 2**63))
@@ -653,30 +657,32 @@ class Dataset(metaclass=_SaysWhy):
         Parameters
         ----------
         map_func : callable
-            A function of NumPy arrays and scalars. It takes an element, a tuple as so
-            many arguments, and returns the new one: arrays, numbers, text and lists, in
-            tuples and dicts. Arrays that it gets may be read-only.
+            A function of NumPy arrays and scalars. It takes an element (a tuple is
+            unpacked into arguments) and returns the new one: arrays, numbers, text and
+            lists, in tuples and dicts. Its arguments may be read-only.
         num_parallel_calls : int, optional
-            Threads that call it, or `AUTOTUNE`: as many as save time, one a core at
-            most. Functions that wait, such as for a network, gain by more: say a
-            number, or `options.autotune.cpu_budget`. None: one call after the other.
+            Number of threads that call it, or `AUTOTUNE`: as many as save time, at most
+            one a core. Functions that wait, such as for a network, gain from more
+            threads: give a number, or set `options.autotune.cpu_budget`. None: calls
+            are made one after the other in the consumer's thread.
         deterministic : bool, optional
-            False: elements come as they are ready. None: as the options say.
+            False: elements come in the order in which they are ready. None: the
+            pipeline's option decides.
         name : str, optional
-            For messages and reports.
+            Name of the step in messages and reports.
 
         Returns
         -------
         Dataset
-            What the function returned; numbers are converted as in `from_tensors`.
+            The results of the function; numbers are converted as by `from_tensors`.
 
         Raises
         ------
         TypeError, ValueError
-            If an argument is of the wrong kind or out of range; in the pass, if what
-            the function returned can be no element.
+            If an argument has the wrong type or is out of range; during a pass, if a
+            result of the function cannot be an element.
         BaseException
-            In the pass, what the function raised, behind the elements before.
+            During a pass, the function's exception, after the preceding elements.
 
         Examples
         --------
@@ -696,33 +702,36 @@ class Dataset(metaclass=_SaysWhy):
         deterministic: bool | None = None,
         name: str | None = None,
     ) -> Self:
-        """Make a dataset of each element, and take elements of several by turns.
+        """Map each element to a dataset, and interleave the elements of these.
 
         Parameters
         ----------
         map_func : callable
-            Takes an element, a tuple as so many arguments; returns a dataset.
+            Takes an element (a tuple is unpacked into arguments); returns a dataset.
         cycle_length : int, optional
-            Of how many datasets at a time. None or `AUTOTUNE`: chosen by the cores.
+            Number of datasets read at a time. None or `AUTOTUNE`: chosen from the
+            number of cores.
         block_length : int, optional
-            How many elements of one before the next; 1 if None.
+            Number of consecutive elements of one dataset; 1 if None.
         num_parallel_calls : int, optional
-            Threads that read the datasets, or `AUTOTUNE`. None: no other thread.
+            Number of threads that read the datasets, or `AUTOTUNE`. None: the
+            consumer's thread reads them.
         deterministic : bool, optional
-            False: elements come as they are ready. None: as the options say.
+            False: elements come in the order in which they are ready. None: the
+            pipeline's option decides.
         name : str, optional
-            For messages and reports.
+            Name of the step in messages and reports.
 
         Returns
         -------
         Dataset
-            The elements of all of them.
+            The elements of all these datasets.
 
         Raises
         ------
         TypeError, ValueError
-            If an argument is of the wrong kind or out of range; in the pass, if the
-            function returns no dataset.
+            If an argument has the wrong type or is out of range; during a pass, if the
+            function does not return a dataset.
 
         Examples
         --------
@@ -743,24 +752,25 @@ class Dataset(metaclass=_SaysWhy):
         )
 
     def flat_map(self, map_func: Callable[..., Any], name: str | None = None) -> Self:
-        """Make a dataset of each element, and read one behind the other.
+        """Map each element to a dataset, and concatenate these.
 
         Parameters
         ----------
         map_func : callable
-            Takes an element, a tuple as so many arguments; returns a dataset.
+            Takes an element (a tuple is unpacked into arguments); returns a dataset.
         name : str, optional
-            For messages and reports.
+            Name of the step in messages and reports.
 
         Returns
         -------
         Dataset
-            The elements of all of them.
+            The elements of all these datasets.
 
         Raises
         ------
         TypeError
-            If `map_func` is not callable; in the pass, if it returns no dataset.
+            If `map_func` is not callable; during a pass, if it does not return a
+            dataset.
 
         Examples
         --------
@@ -773,38 +783,39 @@ class Dataset(metaclass=_SaysWhy):
         return self._then(Interleave, nodes_of, 1, 1, name=name or "flat_map")
 
     def cache(self, filename: str = "", name: str | None = None) -> Self:
-        """Keep the elements of the first pass for those that follow.
+        """Cache the elements of the first pass for later passes.
 
         Parameters
         ----------
         filename : path, default ""
-            Where; the empty string is memory, under the device's limit.
+            The file of the cache. The empty string caches in memory, under the device's
+            limit.
         name : str, optional
-            For messages and reports.
+            Name of the step in messages and reports.
 
         Returns
         -------
         Dataset
-            Arrays that it gives out are read-only.
+            The same elements; their arrays are read-only.
 
         Raises
         ------
         TypeError
             If `filename` is not a path.
         BlockingIOError
-            In the pass, if another one is writing the file.
+            During a pass, if another pass is writing the file.
         FormatError
-            In the pass, if the file is damaged, or of elements of another kind.
+            During a pass, if the file is damaged, or its elements have other specs.
 
         Warns
         -----
         UserWarning
-            Once, if a pass was left before its end: it keeps nothing.
+            Once, if a pass ends early: its elements are not cached.
 
         Notes
         -----
-        A file that is there is read, and the steps before do not run: remove it when
-        the data or a function changes.
+        If the file exists it is read, and the preceding steps do not run: remove it
+        when the data or a function changes.
 
         Examples
         --------
@@ -823,15 +834,15 @@ class Dataset(metaclass=_SaysWhy):
         return self._then(Cache, filename, name or "cache")
 
     def prefetch(self, buffer_size: int | None, name: str | None = None) -> Self:
-        """Prepare elements ahead, by a thread of its own, in a ring of blocks.
+        """Prepare elements ahead in a background thread, in a ring of blocks.
 
         Parameters
         ----------
         buffer_size : int or None
-            How many may wait. `AUTOTUNE`, which is -1, or None: chosen while it runs,
-            by how long the reader waits. 0: none.
+            Max. elements prepared ahead. `AUTOTUNE`, which is -1, or None: chosen
+            during a pass from the time that the reader waits. 0: no prefetch.
         name : str, optional
-            For messages and reports.
+            Name of the step in messages and reports.
 
         Returns
         -------
@@ -870,27 +881,29 @@ class Dataset(metaclass=_SaysWhy):
         Parameters
         ----------
         batch_size : int
-            How many a batch has; the last one may have fewer.
+            Number of elements of a batch; the last batch may be smaller.
         drop_remainder : bool, default False
-            Whether to leave out a last batch that has fewer.
+            Whether to drop a smaller last batch.
         num_parallel_calls : int, optional
-            Threads that make batches, or `AUTOTUNE`. None: one batch after the other.
+            Number of threads that make batches, or `AUTOTUNE`. None: batches are made
+            one after the other in the consumer's thread.
         deterministic : bool, optional
-            False: batches come as they are ready. None: as the options say.
+            False: batches come in the order in which they are ready. None: the
+            pipeline's option decides.
         name : str, optional
-            For messages and reports.
+            Name of the step in messages and reports.
 
         Returns
         -------
         Dataset
-            Its arrays are the reader's own.
+            Batches, whose arrays the reader may write to.
 
         Raises
         ------
         TypeError, ValueError
-            If an argument is of the wrong kind or out of range.
+            If an argument has the wrong type or is out of range.
         ValueError
-            In the pass, if elements of one batch differ in shape.
+            During a pass, if the elements of a batch differ in shape.
 
         Examples
         --------
@@ -915,33 +928,33 @@ class Dataset(metaclass=_SaysWhy):
         drop_remainder: bool = False,
         name: str | None = None,
     ) -> Self:
-        """Stack elements of differing sizes, filled up to one size.
+        """Stack elements of different sizes, padded to one size.
 
         Parameters
         ----------
         batch_size : int
-            How many a batch has; the last one may have fewer.
+            Number of elements of a batch; the last batch may be smaller.
         padded_shapes : nest of shape, optional
-            The size to fill up to, where None or -1 is the largest of the batch. None:
-            what `element_spec` knows, and the largest of the batch elsewhere.
+            The padded shape of each leaf; a size of None or -1 is the largest of the
+            batch. None: the sizes of `element_spec`, where they are known.
         padding_values : nest, optional
-            What to fill up with, of the dtype of the leaf. None: zeros and empty text.
+            The padding, of the leaf's dtype. None: zeros and empty text.
         drop_remainder : bool, default False
-            Whether to leave out a last batch that has fewer.
+            Whether to drop a smaller last batch.
         name : str, optional
-            For messages and reports.
+            Name of the step in messages and reports.
 
         Returns
         -------
         Dataset
-            Its arrays are the reader's own.
+            Batches, whose arrays the reader may write to.
 
         Raises
         ------
         TypeError, ValueError
-            If an argument is of the wrong kind or out of range.
+            If an argument has the wrong type or is out of range.
         ValueError
-            In the pass, if an element is larger than what it is to be filled up to.
+            During a pass, if an element is larger than the padded shape.
 
         Examples
         --------
@@ -964,12 +977,12 @@ class Dataset(metaclass=_SaysWhy):
         )
 
     def unbatch(self, name: str | None = None) -> Self:
-        """Take elements apart along their first axis.
+        """Split elements along their first axis.
 
         Parameters
         ----------
         name : str, optional
-            For messages and reports.
+            Name of the step in messages and reports.
 
         Returns
         -------
@@ -979,7 +992,7 @@ class Dataset(metaclass=_SaysWhy):
         Raises
         ------
         ValueError
-            If a leaf has no axis; in the pass, if leaves differ in length.
+            If a leaf has no axis; during a pass, if leaves differ in length.
 
         Examples
         --------
@@ -990,12 +1003,12 @@ class Dataset(metaclass=_SaysWhy):
         return self._then(Unbatch, name or "unbatch")
 
     def as_numpy_iterator(self) -> DatasetIterator:
-        """Begin a pass; elements are NumPy arrays and scalars in any case.
+        """Begin a pass, as `iter` does: all elements are of NumPy arrays and scalars.
 
         Returns
         -------
         DatasetIterator
-            The same as `iter` gives.
+            The pass.
 
         Examples
         --------
@@ -1011,7 +1024,7 @@ class Dataset(metaclass=_SaysWhy):
         reduce_func: Callable[[Any, Any], Any],
         name: str | None = None,
     ) -> Any:
-        """Fold the elements into one.
+        """Reduce the elements to one value.
 
         Parameters
         ----------
@@ -1019,9 +1032,9 @@ class Dataset(metaclass=_SaysWhy):
             The state before the first element.
         reduce_func : callable
             Takes the state and an element, which is not unpacked; returns the next
-            state. As for `map`, a list that it returns is a tuple.
+            state. As for `map`, a returned list becomes a tuple.
         name : str, optional
-            Of no effect.
+            Ignored.
 
         Returns
         -------
@@ -1033,7 +1046,7 @@ class Dataset(metaclass=_SaysWhy):
         TypeError
             If a state differs from the first in structure or dtype.
         BaseException
-            What a function of the pipeline raised.
+            The exception of a function of the pipeline.
 
         Examples
         --------
@@ -1052,22 +1065,22 @@ class Dataset(metaclass=_SaysWhy):
         return state
 
     def apply(self, transformation_func: Callable[[Self], Self]) -> Self:
-        """Call a function on this dataset; it reads well in a chain.
+        """Apply a function to this dataset, for use in a chain of methods.
 
         Parameters
         ----------
         transformation_func : callable
-            Takes a dataset, returns one.
+            Takes a dataset and returns one.
 
         Returns
         -------
         Dataset
-            What it returned.
+            The result of the function.
 
         Raises
         ------
         TypeError
-            If that is not a dataset.
+            If the result is not a dataset.
         """
         result = transformation_func(self)
         if not isinstance(result, Dataset):
@@ -1078,16 +1091,16 @@ class Dataset(metaclass=_SaysWhy):
         return result
 
     def __iter__(self) -> DatasetIterator:
-        """Begin a pass; it ends with the iterator, or when that is closed."""
+        """Begin a pass; it ends when the iterator is exhausted or closed."""
         return self.as_numpy_iterator()
 
     def __len__(self) -> int:
-        """Count the elements of a pass.
+        """Return the number of elements of a pass.
 
         Raises
         ------
         TypeError
-            If it has no end, or their number is not known before.
+            If the number is infinite or not known.
         """
         result = self._node.cardinality
         if result == INFINITE:
@@ -1097,7 +1110,7 @@ class Dataset(metaclass=_SaysWhy):
         return result
 
     def __bool__(self) -> bool:
-        """Return True: a dataset is there, whether it has elements or not."""
+        """Return True, whether the dataset has elements or not."""
         return True
 
     def __repr__(self) -> str:

@@ -1,6 +1,6 @@
-"""What a user may ask of a whole pipeline: `Options`, with tf.data's names.
+"""`Options`: settings of a whole pipeline, with tf.data's names.
 
-Any other name is an AttributeError: nothing that is set is without effect.
+Setting any other name raises AttributeError, so no setting is silently ignored.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from memcfg.units import parse_bytes
 
 
 class _Settings:
-    """Settings by name; None is what nobody set."""
+    """Settings by name; None means not set."""
 
     __slots__: tuple[str, ...] = ()
 
@@ -22,7 +22,7 @@ class _Settings:
             object.__setattr__(self, name, None)
 
     def merge(self, other: Self) -> Self:
-        """Combine two sets of settings."""
+        """Return these settings, overridden by those that `other` sets."""
         if type(other) is not type(self):
             raise TypeError(
                 f"{type(self).__name__} merges with its like, not with "
@@ -64,14 +64,14 @@ class AutotuneOptions(_Settings):
     Attributes
     ----------
     enabled : bool or None
-        False: steps with AUTOTUNE keep what they begin with.
+        False: steps with AUTOTUNE keep their initial values.
     ram_budget : int or None
-        Bytes that AUTOTUNE keeps the buffers of a pass within, together. It may be set
-        to a string with a unit. None: half of what the device has free when the pass
-        begins. Beside them lie the first batch, which tells the size, and what
-        functions make on their way; each buffer has at least one batch.
+        Max. bytes of all the buffers of a pass that AUTOTUNE sizes. It may be set to a
+        string with a unit. None: half of what the device has free when the pass
+        begins. The budget does not count the first batch, from which the size is
+        learned, nor temporaries of functions; each buffer has at least one batch.
     cpu_budget : int or None
-        Threads that the steps of a pass may use together. None: one for each core.
+        Max. threads of all steps of a pass. None: one for each core.
     """
 
     __slots__ = ("cpu_budget", "enabled", "ram_budget")
@@ -82,12 +82,13 @@ class AutotuneOptions(_Settings):
 
 
 class ThreadingOptions(_Settings):
-    """How many threads there may be.
+    """Limits on the number of threads.
 
     Attributes
     ----------
     private_threadpool_size : int or None
-        Max. threads that run the functions of a pass. None or 0: the steps decide.
+        Max. threads that run the functions of a pass. None or 0: no limit beyond those
+        of the steps.
     """
 
     __slots__ = ("private_threadpool_size",)
@@ -102,11 +103,11 @@ class Options(_Settings):
     ----------
     deterministic : bool or None
         False: parallel steps give elements in the order in which they are ready, unless
-        a step says otherwise. None is True.
+        the step's own `deterministic` is True. None means True.
     autotune : AutotuneOptions
         What AUTOTUNE may do.
     threading : ThreadingOptions
-        How many threads there may be.
+        Limits on the number of threads.
 
     Examples
     --------

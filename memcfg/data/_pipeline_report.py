@@ -1,4 +1,4 @@
-"""What a pass tells of itself, as a table."""
+"""The report of a pass, as a table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from memcfg.units import format_bytes
 if TYPE_CHECKING:
     from rich.console import JustifyMethod
 
-_NAME = 16  # columns that a name has at most
+_NAME = 16  # max. width of a name, in columns
 _HEADINGS = ("step", "threads", "buffer", "items", "waited", "an item", "held")
 _LEGEND = "* chosen by AUTOTUNE"
 _NOTHING = "No step of this pass has threads or a buffer."
@@ -25,22 +25,22 @@ _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageReport:
-    """A step that has threads or a buffer.
+    """Threads, buffer and waiting time of one step.
 
     Parameters
     ----------
     name : str
         The step's name.
     autotuned : bool
-        Whether the numbers were chosen while it ran.
+        Whether AUTOTUNE chose the numbers.
     parallelism : int, default 1
         Threads.
     buffer_size : int, default 0
-        How many elements may wait.
+        Max. elements that wait in the buffer.
     items : int
-        Elements that were delivered.
+        Elements delivered.
     waited_seconds : float
-        How long they were waited for, in all.
+        Total time that the consumer waited for them, in seconds.
     nbytes : int, default 0
         Max. bytes that the buffer has held.
     """
@@ -54,17 +54,17 @@ class StageReport:
     nbytes: int = 0
 
     def before(self, other: StageReport) -> StageReport:
-        """Add what a later pass of the same step has to tell.
+        """Merge with the report of a later pass of the same step.
 
         Parameters
         ----------
         other : StageReport
-            Of the later pass, whose choices are reported.
+            The report of the later pass. Its parallelism and buffer size are kept.
 
         Returns
         -------
         StageReport
-            Items and seconds are those of both, bytes the more of the two.
+            Items and seconds are sums, bytes the maximum.
         """
         return replace(
             other,
@@ -74,29 +74,29 @@ class StageReport:
         )
 
     def beside(self, other: StageReport) -> StageReport:
-        """Add what another pass of the same step has to tell that is on as well.
+        """Merge with the report of a concurrent pass of the same step.
 
         Parameters
         ----------
         other : StageReport
-            Of the other pass, whose choices are reported.
+            The report of the other pass. Its parallelism and buffer size are kept.
 
         Returns
         -------
         StageReport
-            Items, seconds and bytes are those of both.
+            Items, seconds and bytes are sums.
         """
         return replace(self.before(other), nbytes=self.nbytes + other.nbytes)
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineReport:
-    """The steps of a pass that have threads or buffers.
+    """A report of each step of a pass that has threads or a buffer.
 
     Parameters
     ----------
     stages : tuple of StageReport
-        In the order of the pipeline.
+        The reports, in the order of the pipeline.
 
     Examples
     --------
@@ -114,7 +114,7 @@ class PipelineReport:
     stages: tuple[StageReport, ...]
 
     def __str__(self) -> str:
-        """Make a table of it, at most 80 columns wide."""
+        """Return a table of the steps, at most 80 columns wide."""
         if not self.stages:
             return _NOTHING
         table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
@@ -143,7 +143,7 @@ def _row(stage: StageReport) -> tuple[str, ...]:
 
 
 def _seconds(seconds: float) -> str:
-    """Write seconds with three digits and a unit."""
+    """Format seconds with three digits and a unit."""
     if seconds <= 0:
         return "0 s"
     scale, unit = next((each for each in _UNITS if seconds >= each[0]), _UNITS[-1])

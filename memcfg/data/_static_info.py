@@ -1,4 +1,4 @@
-"""What a model asks of a dataset: what is known before a pass, and a pass."""
+"""The interface of datasets to models: static information, and passes."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ if TYPE_CHECKING:
     from memcfg.data.ops._node import Node
     from memcfg.memory import Resource
 
-BUFFER_SIZE = 2  # batches that wait for a model; DL4J's queue in `fit`
-_FIRST = 1  # batch that lies beside the ring, to tell how large a block is
+BUFFER_SIZE = 2  # batches that wait for a model, as in the queue of DL4J's `fit`
+_FIRST = 1  # the first batch lies outside of the ring: its size sets the block size
 
 
 @dataclass(frozen=True, slots=True)
 class StaticInfo:
-    """What is known of a dataset before a pass."""
+    """What is known about a dataset before a pass."""
 
-    batches: int | None  # elements of a pass; None: that is not known
+    batches: int | None  # elements of a pass; None: not known
     endless: bool
-    spec: Any  # of an element; None: only a pass could tell
-    sizes: tuple[int, ...]  # of batches, a full one's first; empty: not known
-    blocks: int  # batches there are at a time, the reader's included; at least
+    spec: Any  # of an element; None: not known without running a pass
+    sizes: tuple[int, ...]  # batch sizes, the full one first; empty: not known
+    blocks: int  # min. batches alive at a time, including the reader's
 
     @property
     def buffer_size(self) -> int:
-        """How many of the batches wait."""
+        """Number of batches that wait in the prefetch buffer."""
         return max(0, self.blocks - _FIRST - SPARE)
 
 
 def static_info(dataset: Dataset) -> StaticInfo:
-    """Return what is known of a dataset, without running anything."""
+    """Return what is known about a dataset, without running its functions."""
     node = _ending_in_prefetch(dataset._node)
     count = node.cardinality
     return StaticInfo(
@@ -55,7 +55,7 @@ def static_info(dataset: Dataset) -> StaticInfo:
 
 
 def begin(dataset: Dataset, resource: Resource) -> DatasetIterator:
-    """Begin a pass, to be closed; without a prefetch at its end it gets one."""
+    """Begin a pass, with a prefetch appended if needed; the caller closes it."""
     node = _ending_in_prefetch(dataset._node)
     return DatasetIterator(node, dataset.options(), resource)
 
@@ -64,9 +64,9 @@ def _ending_in_prefetch(node: Node) -> Node:
     if isinstance(node, Prefetch):
         return node
     result = Prefetch(node, BUFFER_SIZE, "ahead")
-    vars(result)["tuned_state"] = (
-        node.tuned_state
-    )  # passes end there, but for this step
+    # Passes share AUTOTUNE's state through the user's last step: this node is new in
+    # every pass.
+    vars(result)["tuned_state"] = node.tuned_state
     return result
 
 
@@ -79,7 +79,7 @@ def _blocks(node: Node) -> int:
 
 
 def _sizes(node: Node) -> tuple[int, ...]:
-    """Find the step that makes batches, if all behind it leave them as they are."""
+    """Return the batch sizes, from the step that makes batches or the element spec."""
     while isinstance(node, Prefetch | Select | Repeat | Shuffle | Cache):
         node = node.source
     if isinstance(node, Batch | PaddedBatch):

@@ -1,4 +1,4 @@
-"""Names that tf.data had here before they moved to `memcfg.data`."""
+"""Constants that tf.data has under `experimental`; also in `memcfg.data`."""
 
 from __future__ import annotations
 

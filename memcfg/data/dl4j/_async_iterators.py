@@ -1,4 +1,4 @@
-"""Iterators whose batches a thread reads ahead, and what it does to each batch."""
+"""Iterators that read batches ahead in a thread, and their callbacks."""
 
 from __future__ import annotations
 
@@ -34,47 +34,47 @@ if TYPE_CHECKING:
     from memcfg.workspaces import OwnedWorkspace
 
 _TAG = "data"
-_LAPS = 3  # uses of all blocks after which it is clear that batches are kept
+_LAPS = 3  # cycles over all blocks after which batches count as kept by the consumer
 
 
 class DataSetCallback(ABC):
-    """What an `AsyncDataSetIterator` does to each batch.
+    """A callback that an `AsyncDataSetIterator` applies to each batch.
 
-    The thread that reads ahead calls it, inside of the block that the batch lies in. A
-    callback is for one iterator at a time.
+    The thread that reads ahead calls it while the batch's block is the current
+    workspace. A callback serves one iterator at a time.
     """
 
     @abstractmethod
     def call(self, batch: Any) -> Any:
-        """Take a batch in hand.
+        """Process a batch.
 
         Parameters
         ----------
         batch : object
-            What the iterator below gave.
+            A batch of the underlying iterator.
 
         Returns
         -------
         object
-            What replaces it; None leaves it.
+            The batch to use instead; None keeps `batch`.
         """
 
     def reset(self) -> None:  # noqa: B027 - most have nothing to restart
-        """Hear that the iterator restarts."""
+        """Restart; called when the iterator is reset."""
 
     def close(self) -> None:  # noqa: B027 - most hold nothing
-        """Hear that the iterator is closed: release what is held."""
+        """Release resources; called when the iterator is closed."""
 
 
 class DefaultCallback(DataSetCallback):
-    """Leaves each batch as it is."""
+    """A callback that returns each batch unchanged."""
 
     def call(self, batch: Any) -> Any:
         return batch
 
 
 class InterleavedDataSetCallback(DataSetCallback):
-    """Deals batches out to the devices, one after the other.
+    """A callback that copies batches to devices, round-robin.
 
     The first batch goes to a ring of blocks in the first device's memory, the second
     to one of the second device, and so on.
@@ -82,7 +82,7 @@ class InterleavedDataSetCallback(DataSetCallback):
     Parameters
     ----------
     buffer_size : int
-        How many batches wait for a device; each ring has two blocks more.
+        Number of batches that wait for a device; each ring has two more blocks.
     devices : iterable of str or LogicalDevice, optional
         The devices. None: all logical devices of the CPU.
 
@@ -91,14 +91,14 @@ class InterleavedDataSetCallback(DataSetCallback):
     TypeError
         If the number is not an integer.
     ValueError
-        If it is not positive, there is no device, a name fits none or several, or a
-        device is simulated.
+        If the number is not positive, `devices` is empty, a name matches no or several
+        devices, or a device is simulated.
 
     Notes
     -----
-    Each device holds ``buffer_size + 2`` blocks of the size of a batch, beside what the
-    iterator holds. A device without memory raises ResourceExhaustedError in place of
-    the batch, and says which `buffer_size` fits.
+    Each device holds ``buffer_size + 2`` blocks of the size of a batch, in addition to
+    the iterator's own. If a device has no memory for them, `next` of the iterator
+    raises ResourceExhaustedError, whose hint is the largest `buffer_size` that fits.
 
     Examples
     --------
@@ -143,9 +143,9 @@ class InterleavedDataSetCallback(DataSetCallback):
         Raises
         ------
         TypeError
-            If it has a form in which arrays cannot be found.
+            If the batch is not of a supported type.
         WorkspaceError
-            If another thread is at it.
+            If another thread is using the ring.
         ResourceExhaustedError
             If the device has no memory for the ring.
         """
@@ -170,12 +170,12 @@ class InterleavedDataSetCallback(DataSetCallback):
 
 
 def _host_memory(pool: Resource) -> Resource:
-    """Return a pool that NumPy's arrays can lie in; ValueError: it is simulated."""
+    """Return the pool as NumPy's allocator uses it; ValueError if it is simulated."""
     return numpy_allocator(pool).resource
 
 
 class _Plain(DataSetCallback):
-    """A function as a callback."""
+    """A callback that calls a function."""
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
         self._function = function
@@ -187,7 +187,7 @@ class _Plain(DataSetCallback):
 def _as_callback(
     given: DataSetCallback | Callable[[Any], Any] | None,
 ) -> DataSetCallback:
-    """Return a callback as it is, and a function as one."""
+    """Return a callback for a callback, a function or None."""
     if given is None:
         return DefaultCallback()
     if isinstance(given, DataSetCallback):
@@ -198,47 +198,47 @@ def _as_callback(
 
 
 class AsyncDataSetIterator(DataSetIterator):
-    """An iterator whose batches a thread reads ahead.
+    """An iterator that reads batches ahead in a background thread.
 
-    The thread begins at once. What NumPy makes while it reads a batch lies in a ring of
-    blocks, which are used again and again; a batch that is kept is never overwritten.
-    An error of the iterator below is raised behind the batches before it.
+    The thread starts at once. Arrays that NumPy allocates while a batch is read lie in
+    a ring of blocks; a block is not reused while an array in it is alive. An error of
+    the underlying iterator is raised after the batches before it.
 
     Parameters
     ----------
     base : iterable
-        What is read: data sets, tuples, arrays or anything else but None. Only the
-        thread reads it from now on. It is not closed with this one.
+        The batches: data sets, tuples, arrays or any object but None. From now on only
+        the thread may read it. Closing this iterator does not close `base`.
     buffer_size : int, default 8
-        How many batches may wait.
+        Max. batches that are read ahead.
     workspace : bool, default True
-        Whether batches lie in a ring. Else each array is a block of its own.
+        Whether batches lie in a ring. Otherwise each array is allocated separately.
     callback : DataSetCallback or callable, optional
-        What the thread does to each batch. What it returns replaces the batch;
-        None leaves it.
+        Applied by the thread to each batch. Its result replaces the batch unless it is
+        None.
     resource : Resource, optional
-        Where the memory comes from. None: the pool of the current device.
+        Resource of the memory. None: the pool of the current device.
 
     Raises
     ------
     TypeError
-        If an argument is of another type.
+        If an argument has the wrong type.
     ValueError
-        If the number is not positive, `base` says that it must not be read ahead
-        (`async_supported`), or the device is simulated.
+        If the number is not positive, `base` must not be read ahead (its
+        `async_supported` is False), or the device is simulated.
 
     Notes
     -----
-    The ring has ``buffer_size + 2`` blocks, each of the size of a batch: those that
-    wait, the consumer's, and the one that it takes next. The first batch, which tells
-    the size, lies beside them.
+    The ring has ``buffer_size + 2`` blocks, each of the size of a batch: the batches
+    that wait, the consumer's, and the one that it takes next. The first batch, from
+    which the size is learned, lies outside of the ring.
 
-    Making one asks `base` nothing: one that has come to its end has no batches until
-    `reset`. DL4J resets it.
+    Unlike DL4J's, the constructor does not reset `base`: if it is exhausted, there are
+    no batches until `reset`.
 
-    `has_next` waits until it is known what comes. After an error the pass is over.
-    Several consumers may take turns; each batch goes to one of them. Other attributes
-    are those of `base`. A forked child cannot go on with it, which is a RuntimeError.
+    `has_next` waits until the next batch, an error or the end is known. An error ends
+    the pass. Several threads may consume batches; each batch goes to one of them. Other
+    attributes are those of `base`. In a forked child, methods raise RuntimeError.
 
     Examples
     --------
@@ -286,11 +286,11 @@ class AsyncDataSetIterator(DataSetIterator):
 
     @property
     def async_supported(self) -> bool:
-        """False: one thread that reads ahead is enough."""
+        """False: batches are already read ahead."""
         return False
 
     def has_next(self) -> bool:
-        """Return whether `next` has a batch or an error; wait until that is known.
+        """Wait until the next item is known; return whether it is a batch or an error.
 
         Returns
         -------
@@ -300,7 +300,7 @@ class AsyncDataSetIterator(DataSetIterator):
         Raises
         ------
         RuntimeError
-            If it is closed, its last reset has failed, or this is a forked child.
+            If it is closed, its last reset failed, or this is a forked child.
         """
         while True:
             producer = self._reading()
@@ -322,18 +322,19 @@ class AsyncDataSetIterator(DataSetIterator):
         StopIteration
             At the end.
         RuntimeError
-            If it is closed, its last reset has failed, or this is a forked child.
+            If it is closed, its last reset failed, or this is a forked child.
         BaseException
-            What the iterator below or the callback raised, behind the batches before.
+            The exception of the underlying iterator or the callback, after the
+            preceding batches.
 
         Warns
         -----
         RuntimeWarning
-            Once, if so many batches are alive that the ring is of no use.
+            Once, if so many batches are alive that no block of the ring can be reused.
         """
         if self._ring is not None and self._ring.useless and not self._warned:
             self._warned = True
-            self._warn_of_useless_ring()  # it may raise: nothing is taken yet
+            self._warn_of_useless_ring()  # may raise, so before a batch is taken
         while True:
             producer = self._reading()
             try:
@@ -341,29 +342,29 @@ class AsyncDataSetIterator(DataSetIterator):
             except StopIteration:
                 if self._reading() is producer:
                     raise
-            # It was reset while this was waiting.
+            # Another thread reset the iterator during the wait: try again.
 
     def __next__(self) -> Any:
         return self.next()
 
     def reset(self) -> None:
-        """Restart; what was read ahead is dropped, and an error too.
+        """Restart the pass; drop batches read ahead, and a pending error.
 
         Waits for the batch that is being read.
 
         Raises
         ------
         RuntimeError
-            If the iterator below cannot restart, or is still reading after some
-            seconds; then another `reset` can be tried. If it is closed, or this is a
-            forked child.
+            If the underlying iterator cannot restart, or is still reading after 5
+            seconds, when `reset` may be called again; if this one is closed, or this is
+            a forked child.
         BaseException
-            What the iterator below raises.
+            The exception of the underlying iterator's `reset`.
 
         Warns
         -----
         RuntimeWarning
-            If the iterator below is still reading after some seconds.
+            If the underlying iterator is still reading after 5 seconds.
         """
         self._opened()
         self._require_process()
@@ -382,19 +383,19 @@ class AsyncDataSetIterator(DataSetIterator):
             self._begin(base)
 
     def close(self) -> None:
-        """End the thread, and release the ring.
+        """End the thread and release the ring.
 
-        Waits for the batch that is being read. It may be called again; anything else is
-        a RuntimeError then.
+        Waits for the batch that is being read. May be called repeatedly; other methods
+        raise RuntimeError afterwards.
 
         Warns
         -----
         RuntimeWarning
-            If the iterator below is still reading after some seconds. The thread ends,
-            and releases the ring, when it returns.
+            If the underlying iterator is still reading after 5 seconds. The thread
+            then ends, and releases the ring, when the read returns.
         """
         if fork_count() != self._forks:
-            self._base = None  # the lock may be held for ever
+            self._base = None  # a thread of the parent may hold the lock for ever
             return
         with self._lock:
             if self._base is None:
@@ -404,7 +405,7 @@ class AsyncDataSetIterator(DataSetIterator):
                 self._callback.close()
 
     def _begin(self, base: DataSetIterator) -> None:
-        """Begin a pass where the iterator below is."""
+        """Begin a pass at the current position of the underlying iterator."""
         named = self._name, self._resource
         self._ring = _WatchedRing(*named) if self._workspace else None
         self._producer = Producer(
@@ -436,7 +437,7 @@ class AsyncDataSetIterator(DataSetIterator):
         self._opened()
         if not self._running:
             self._require_process()
-            with self._lock:  # a reset may be on its way
+            with self._lock:  # wait for a reset in another thread
                 self._opened()
                 if not self._running:
                     raise RuntimeError("the last reset has failed: call reset() again")
@@ -460,30 +461,30 @@ class AsyncDataSetIterator(DataSetIterator):
 
 
 class AsyncMultiDataSetIterator(AsyncDataSetIterator):
-    """The same, under the name that DL4J has for iterators over `MultiDataSet`.
+    """`AsyncDataSetIterator` under DL4J's name for iterators over `MultiDataSet`.
 
     Parameters
     ----------
     base : iterable
-        What is read.
+        The batches.
     buffer_size : int, default 8
-        How many batches may wait.
+        Max. batches that are read ahead.
     workspace : bool, default True
         Whether batches lie in a ring.
     callback : DataSetCallback or callable, optional
-        What the thread does to each batch.
+        Applied by the thread to each batch.
     resource : Resource, optional
-        Where the memory comes from.
+        Resource of the memory.
 
     Raises
     ------
     TypeError, ValueError
-        What `AsyncDataSetIterator` raises.
+        As `AsyncDataSetIterator` does.
     """
 
 
 class _Batches:
-    """The batches of an iterator, none of which is None, as a callback leaves them."""
+    """An iterator over batches with a callback applied; None is refused."""
 
     def __init__(
         self, base: DataSetIterator, callback: DataSetCallback, *, closes: bool
@@ -508,22 +509,22 @@ class _Batches:
         return batch if result is None else result
 
     def close(self) -> None:
-        """Close what was made to be read here."""
+        """Close the iterator if it was made for this one."""
         if self._closes:
             self._base.close()
 
 
 class _WatchedRing(Ring):
-    """A ring that gives up when all batches of its last cycles are alive."""
+    """A ring that is released once its blocks are never free when they are reused."""
 
     def __init__(self, name: str, resource: Resource) -> None:
         super().__init__(name, resource)
         self.useless = False
-        self._in_a_row = 0  # cycles whose block still had its last batch
+        self._in_a_row = 0  # consecutive cycles whose block's last batch was alive
         self._held: WeakKeyDictionary[OwnedWorkspace, int] = WeakKeyDictionary()
 
     def fit(self, buffer_size: int) -> None:
-        """Have the blocks that are needed, unless it has given up."""
+        """Allocate the blocks that are needed, unless the ring is useless."""
         if not self.useless:
             super().fit(buffer_size)
 
@@ -548,5 +549,5 @@ class _WatchedRing(Ring):
                 self.destroy()
 
     def _retired(self) -> int:
-        """Return what batches hold that were in the block, its last one included."""
+        """Return the bytes that live batches of earlier cycles hold in the block."""
         return self._open.counters()["retired_bytes"]

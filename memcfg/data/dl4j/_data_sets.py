@@ -1,4 +1,4 @@
-"""Batches as DL4J has them: features, labels, and masks of both."""
+"""DL4J's batches: features, labels, and masks of both."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
-from numpy.ma import MaskedArray  # here: loaded later, its arrays would be in a batch
+
+# Imported here because its constants would lie in a workspace if loaded later.
+from numpy.ma import MaskedArray
 
 from memcfg import workspaces
 from memcfg._checks import count, flag
@@ -46,15 +48,15 @@ class SplitTestAndTrain(NamedTuple):
 
 
 class Examples(ABC):
-    """The base of `DataSet` and `MultiDataSet`: arrays whose first axes count the same.
+    """Base class of `DataSet` and `MultiDataSet`: arrays with equally long first axes.
 
-    What stands one behind the other is a view, what does not is a copy.
+    Methods that select consecutive examples return views, others copies.
     """
 
     _arrays: Arrays  # the first are features
 
     def _with(self, arrays: Sequence[Array | None]) -> Self:
-        """Make another one of the same form."""
+        """Return a data set of the same form with other arrays."""
         made = object.__new__(type(self))
         vars(made).update(vars(self), _arrays=tuple(arrays))
         return made
@@ -66,20 +68,20 @@ class Examples(ABC):
     @classmethod
     @abstractmethod
     def _restored(cls, arrays: Mapping[str, Array]) -> Self:
-        """Make one of arrays by name; KeyError, TypeError, ValueError: it is none."""
+        """Make it of named arrays; KeyError, TypeError or ValueError if invalid."""
 
     @property
     def num_examples(self) -> int:
-        """How many examples there are."""
+        """Number of examples."""
         return len(cast("Array", self._arrays[0]))
 
     def batch_by(self, size: int) -> list[Self]:
-        """Cut it into batches.
+        """Split into batches.
 
         Parameters
         ----------
         size : int
-            Examples of each; the last may have fewer.
+            Number of examples of a batch; the last may have fewer.
 
         Returns
         -------
@@ -96,26 +98,26 @@ class Examples(ABC):
         return self._cut(range(0, self.num_examples, count(size, "size")))
 
     def as_list(self) -> list[Self]:
-        """Cut it into single examples.
+        """Split into single examples.
 
         Returns
         -------
         list of DataSet or MultiDataSet
-            Views, each of one example; the first axis stays.
+            Views of one example each, with a first axis of length 1.
         """
         return self.batch_by(1)
 
     def split_test_and_train(
         self, train: float, seed: int | None = None
     ) -> SplitTestAndTrain:
-        """Cut it in two.
+        """Split into examples to train on and to test on.
 
         Parameters
         ----------
         train : int or float
             The number of examples to train on, or their fraction, between 0 and 1.
         seed : int, optional
-            Decides the order in which they are taken. None: as they stand.
+            Seed of a shuffle before the split. None: no shuffle.
 
         Returns
         -------
@@ -125,7 +127,7 @@ class Examples(ABC):
         Raises
         ------
         TypeError
-            If `train` is not a number, or `seed` no seed of NumPy's.
+            If `train` is not a number, or `seed` is not a valid seed of NumPy.
         ValueError
             If a part would be empty.
         """
@@ -145,9 +147,9 @@ class Examples(ABC):
         Parameters
         ----------
         size : int
-            How many.
+            Number of examples.
         seed : int, optional
-            Decides which. None: others each time.
+            Seed of the random choice. None: a different one each time.
         with_replacement : bool, default False
             Whether an example may be drawn twice.
 
@@ -159,9 +161,10 @@ class Examples(ABC):
         Raises
         ------
         TypeError
-            If an argument is of another type.
+            If an argument has the wrong type.
         ValueError
-            If `size` is not positive, or there are not so many examples to draw from.
+            If `size` is not positive, or, without replacement, exceeds the number of
+            examples.
         """
         size = count(size, "size")
         replace = flag(with_replacement, "with_replacement")
@@ -169,22 +172,22 @@ class Examples(ABC):
         return self._rows(generator.choice(self.num_examples, size, replace=replace))
 
     def shuffle(self, seed: int | None = None) -> Self:
-        """Put the examples in a random order.
+        """Return the examples in random order.
 
         Parameters
         ----------
         seed : int, optional
-            Decides the order. None: another one each time.
+            Seed of the order. None: a different order each time.
 
         Returns
         -------
         DataSet or MultiDataSet
-            A copy; this one stays as it is.
+            A copy; this data set is unchanged.
 
         Raises
         ------
         TypeError, ValueError
-            If `seed` is not a seed of NumPy's.
+            If `seed` is not a valid seed of NumPy.
         """
         return self._rows(np.random.default_rng(seed).permutation(self.num_examples))
 
@@ -199,69 +202,70 @@ class Examples(ABC):
 
     @property
     def nbytes(self) -> int:
-        """What the elements of all arrays take, in bytes."""
+        """Bytes of the elements of all arrays."""
         return sum(array.nbytes for array in self._present())
 
     @property
     def memory_footprint(self) -> int:
-        """What copies of all arrays take in a workspace, in bytes."""
+        """Bytes that copies of all arrays take in a workspace, with alignment."""
         return sum(align_up(max(array.nbytes, 1)) for array in self._present())
 
     def detach(self) -> Self:
-        """Take the arrays out of all workspaces.
+        """Copy arrays out of workspaces.
 
         Returns
         -------
         DataSet or MultiDataSet
-            Of copies of what is attached; itself if nothing is.
+            A data set with copies of the attached arrays; itself if there are none.
 
         Raises
         ------
         WorkspaceLeakError, WorkspaceStaleError, ResourceExhaustedError, MemoryError
-            What `memcfg.detach` raises.
+            As `memcfg.detach` does.
         """
         return self._moved(workspaces.detach(self._arrays))
 
     def migrate(self, detach: bool = False) -> Self:
-        """Take the arrays to the current workspace.
+        """Copy arrays to the current workspace.
 
         Parameters
         ----------
         detach : bool, default False
-            Whether they are taken out of all workspaces where none is current.
+            If no workspace is current: whether to copy them out of workspaces.
 
         Returns
         -------
         DataSet or MultiDataSet
-            Of copies of what is elsewhere; itself if nothing is.
+            A data set with copies of the arrays that were elsewhere; itself if there
+            are none.
 
         Raises
         ------
         TypeError, WorkspaceLeakError, WorkspaceStaleError, ResourceExhaustedError,
         MemoryError
-            What `memcfg.workspaces.migrate` raises.
+            As `memcfg.workspaces.migrate` does.
         """
         return self._moved(workspaces.migrate(self._arrays, detach))
 
     def copy(self) -> Self:
-        """Copy all arrays to where arrays are made now.
+        """Copy all arrays, into the current workspace if there is one.
 
         Returns
         -------
         DataSet or MultiDataSet
-            It shares nothing with this one.
+            A data set that shares no memory with this one.
         """
         return self._with([None if a is None else a.copy("K") for a in self._arrays])
 
     @classmethod
     def merge(cls, data_sets: Iterable[Self]) -> Self:
-        """Put data sets one behind the other.
+        """Concatenate data sets.
 
         Parameters
         ----------
         data_sets : iterable of DataSet or MultiDataSet
-            At least one, all of one form. Where some have a mask, that of the others is
-            of ones.
+            At least one, all of the same form. If only some have a mask, a mask of ones
+            is used for the others.
 
         Returns
         -------
@@ -271,10 +275,10 @@ class Examples(ABC):
         Raises
         ------
         TypeError
-            If one is of another class.
+            If a data set is of another class.
         ValueError
-            If there is none, or shapes, dtypes or the numbers of arrays differ, or only
-            some have labels.
+            If there is none; if shapes, dtypes or the numbers of arrays differ; or if
+            only some have labels.
         """
         sets = list(data_sets)
         if not sets:
@@ -290,21 +294,21 @@ class Examples(ABC):
         return sets[0]._with([_joined(name, arrays, lengths) for name, arrays in named])
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write it to an ``.npz`` file, which holds no pickles.
+        """Write the data set to an ``.npz`` file, without pickles.
 
         Parameters
         ----------
         path : str or path-like
             The file.
         overwrite : bool, default False
-            Whether a file that is there is replaced.
+            Whether to replace an existing file.
 
         Raises
         ------
         FileExistsError
-            If the file is there and not to be replaced.
+            If the file exists and `overwrite` is False.
         OSError
-            If it cannot be written; a file that was there is as it was.
+            If it cannot be written; an existing file is then unchanged.
         """
         named = zip(self._names(), self._arrays, strict=True)
         arrays = {name: array for name, array in named if array is not None}
@@ -313,7 +317,7 @@ class Examples(ABC):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read what `save` wrote.
+        """Read a data set that `save` wrote.
 
         Parameters
         ----------
@@ -323,14 +327,14 @@ class Examples(ABC):
         Returns
         -------
         DataSet or MultiDataSet
-            Its arrays are made where arrays are made now.
+            The data set, in the current workspace if there is one.
 
         Raises
         ------
         OSError
-            If it cannot be read.
+            If the file cannot be read.
         FormatError
-            If it is not a saved data set of this class, or damaged.
+            If it is damaged, or not a saved data set of this class.
         """
         arrays = read_arrays(path, "saved data set")
         try:
@@ -365,32 +369,31 @@ class Examples(ABC):
 class DataSet(Examples):
     """Examples with their labels.
 
-    Its arrays may be written to, but not replaced: what changes a data set makes
-    another one.
+    The arrays may be written to, but not replaced: methods return a new data set.
 
     Parameters
     ----------
     features : array_like
-        What a model reads, shape ``(n, ...)``. An array is taken as it is, uncopied.
+        Inputs of a model, shape ``(n, ...)``. An array is not copied.
     labels : array_like, optional
-        What it is to say, shape ``(n, ...)``.
+        Targets, shape ``(n, ...)``.
     features_mask : array_like, optional
-        Which steps of the features count, shape ``(n, ...)``.
+        Mask of the time steps of `features`, shape ``(n, ...)``.
     labels_mask : array_like, optional
-        Which steps of the labels count, shape ``(n, ...)``.
+        Mask of the time steps of `labels`, shape ``(n, ...)``.
 
     Raises
     ------
     TypeError
-        If an array is masked or of objects.
+        If an array is a masked array or of objects.
     ValueError
-        If it is a scalar or ragged, or first axes differ, or a mask masks nothing.
+        If an array is a scalar or ragged, first axes differ in length, or there is a
+        `labels_mask` without `labels`.
 
     Notes
     -----
-    DL4J's methods change a data set where it is; here `detach`, `migrate` and `shuffle`
-    return another, so that who keeps a data set never finds it changed by who was given
-    it.
+    DL4J's `detach`, `migrate` and `shuffle` work in place. Here they return a new data
+    set, so that a data set is never changed by other code that uses it.
 
     Examples
     --------
@@ -423,22 +426,22 @@ class DataSet(Examples):
 
     @property
     def features(self) -> Array:
-        """What a model reads, shape ``(n, ...)``."""
+        """Inputs of a model, shape ``(n, ...)``."""
         return cast("Array", self._arrays[0])
 
     @property
     def labels(self) -> Array | None:
-        """What it is to say, shape ``(n, ...)``."""
+        """Targets, shape ``(n, ...)``."""
         return self._arrays[1]
 
     @property
     def features_mask(self) -> Array | None:
-        """Which steps of the features count, shape ``(n, ...)``."""
+        """Mask of the time steps of the features, shape ``(n, ...)``."""
         return self._arrays[2]
 
     @property
     def labels_mask(self) -> Array | None:
-        """Which steps of the labels count, shape ``(n, ...)``."""
+        """Mask of the time steps of the labels, shape ``(n, ...)``."""
         return self._arrays[3]
 
     def _names(self) -> list[str]:
@@ -457,22 +460,22 @@ class MultiDataSet(Examples):
     Parameters
     ----------
     features : array_like, or list or tuple of them
-        What a model reads, each of shape ``(n, ...)``; at least one. An array alone is
-        a list of one. Arrays are taken as they are, uncopied.
+        Inputs of a model, each of shape ``(n, ...)``; at least one. A single array is a
+        list of one. Arrays are not copied.
     labels : array_like, or list or tuple of them, optional
-        What it is to say, each of shape ``(n, ...)``.
+        Targets, each of shape ``(n, ...)``.
     features_masks : list or tuple of (array_like or None), optional
-        Which steps of each of the features count.
+        Mask of the time steps of each array of features.
     labels_masks : list or tuple of (array_like or None), optional
-        Which steps of each of the labels count.
+        Mask of the time steps of each array of labels.
 
     Raises
     ------
     TypeError
-        If an array is masked or of objects, or masks are no list or tuple.
+        If an array is a masked array or of objects, or masks are not a list or tuple.
     ValueError
-        If an array is a scalar or ragged, first axes differ, there are no features, or
-        more or fewer masks than arrays.
+        If an array is a scalar or ragged, first axes differ in length, there are no
+        features, or the number of masks differs from the number of arrays.
 
     Examples
     --------
@@ -505,22 +508,22 @@ class MultiDataSet(Examples):
 
     @property
     def features(self) -> tuple[Array, ...]:
-        """What a model reads, each of shape ``(n, ...)``."""
+        """Inputs of a model, each of shape ``(n, ...)``."""
         return cast("tuple[Array, ...]", self._group(0))
 
     @property
     def labels(self) -> tuple[Array, ...]:
-        """What it is to say, each of shape ``(n, ...)``."""
+        """Targets, each of shape ``(n, ...)``."""
         return cast("tuple[Array, ...]", self._group(1))
 
     @property
     def features_masks(self) -> Arrays:
-        """Which steps of each of the features count; None: all."""
+        """Mask of the time steps of each array of features; None: no mask."""
         return self._group(2)
 
     @property
     def labels_masks(self) -> Arrays:
-        """Which steps of each of the labels count; None: all."""
+        """Mask of the time steps of each array of labels; None: no mask."""
         return self._group(3)
 
     def _group(self, number: int) -> Arrays:
@@ -554,12 +557,12 @@ class MultiDataSet(Examples):
 
 
 def migrated(batch: Any) -> Any:
-    """Take the arrays of a batch to the current workspace."""
+    """Return a batch with its arrays copied to the current workspace."""
     return _moved(batch, workspaces.migrate)
 
 
 def shielded(batch: Any) -> Any:
-    """Take what is in a workspace out of it: into the current one, or out of all."""
+    """Copy the attached arrays of a batch to the current workspace, or out of all."""
     current = workspaces.current_workspace()
     if current is None:
         return _moved(batch, workspaces.detach)
@@ -578,7 +581,7 @@ def _moved(batch: Any, move: Callable[[Any], Any]) -> Any:
 
 
 def _through(batch: Any, move: Callable[[Any], Any]) -> Any:
-    """Move the data sets in a container whose arrays are moved."""
+    """Move the data sets inside a container, whose own arrays are already moved."""
     if isinstance(batch, Examples):
         return batch._moved(move(batch._arrays))
     if isinstance(batch, dict):
@@ -613,7 +616,7 @@ def _masks(value: Any, wanted: int, name: str) -> list[Any]:
 
 
 def _checked(value: Any, what: str, examples: int | None = None) -> Array:
-    """Return an array of examples, or say what is wrong with it."""
+    """Return the value as an array of examples; TypeError, ValueError if it is not."""
     if isinstance(value, MaskedArray):
         raise TypeError(f"{what} is a masked array: fill it, and pass its mask apart")
     array = np.asarray(value)
@@ -631,7 +634,7 @@ def _checked(value: Any, what: str, examples: int | None = None) -> Array:
 def _joined(
     name: str, arrays: Sequence[Array | None], lengths: Sequence[int]
 ) -> Array | None:
-    """Put arrays of several data sets one behind the other."""
+    """Concatenate one array of each data set; a missing mask is one of ones."""
     like = next((array for array in arrays if array is not None), None)
     if like is None:
         return None
@@ -649,7 +652,7 @@ def _joined(
 
 
 def _ones(name: str, like: Array, length: int) -> Array:
-    """Make the mask of a data set that has none: everything counts."""
+    """Return a mask of ones, for a data set without one."""
     if "mask" not in name:
         raise ValueError(f"some data sets have {name}, and some have none")
     return np.ones((length, *like.shape[1:]), like.dtype)

@@ -1,6 +1,6 @@
-"""Iterators as DL4J has them: Python's, with `has_next`, `reset` and `close`.
+"""DL4J's iterators: Python iterators with `has_next`, `reset` and `close`.
 
-Over anything and over each other: fewer or more batches, several at a time, in parts.
+They wrap any iterable, or each other: to limit, repeat, group or split batches.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _END = object()
 
 
 class DataSetIterator(ABC):
-    """An iterator over batches that can restart.
+    """Base class of iterators over batches that can restart.
 
-    The base of memcfg's own, and of those that a user writes: `has_next` and `next` are
-    enough. A batch is a `DataSet`, a `MultiDataSet` or anything else.
+    A subclass defines at least `has_next` and `next`. A batch is a `DataSet`, a
+    `MultiDataSet` or any other object.
 
     Examples
     --------
@@ -52,7 +52,7 @@ class DataSetIterator(ABC):
 
     @abstractmethod
     def has_next(self) -> bool:
-        """Return whether there is a batch; it may have to be read for that.
+        """Return whether there is another batch; this may read it.
 
         Returns
         -------
@@ -77,15 +77,15 @@ class DataSetIterator(ABC):
 
     @property
     def reset_supported(self) -> bool:
-        """Whether `reset` can restart."""
+        """Whether `reset` is supported."""
         return type(self).reset is not DataSetIterator.reset
 
     @property
     def async_supported(self) -> bool:
         """Whether a thread may read ahead.
 
-        False of what uses its arrays again, reads ahead itself, or gives batches that
-        depend on when they are asked for.
+        False for iterators that reuse their arrays, read ahead themselves, or whose
+        batches depend on when they are read.
         """
         return True
 
@@ -95,12 +95,12 @@ class DataSetIterator(ABC):
         Raises
         ------
         RuntimeError
-            If it cannot; see `reset_supported`.
+            If `reset_supported` is False.
         """
         raise cannot_reset(self)
 
     def close(self) -> None:  # noqa: B027 - most hold nothing
-        """Give back what it holds; it may be called again."""
+        """Release resources; may be called repeatedly."""
 
     def __iter__(self) -> Self:
         return self
@@ -118,24 +118,25 @@ class DataSetIterator(ABC):
 
 
 class ExistingDataSetIterator(DataSetIterator):
-    """An iterator over anything that Python iterates over.
+    """A `DataSetIterator` over any Python iterable.
 
     Parameters
     ----------
     iterable : iterable
-        What can be iterated over several times, such as a list or a `Dataset`, can
-        restart. An iterator, such as a generator, can if it has ``reset()``.
+        The batches. An iterable that can be iterated repeatedly, such as a list or a
+        `Dataset`, can restart; an iterator, such as a generator, only if it has
+        ``reset()``.
 
     Raises
     ------
     TypeError
-        If it is not an iterable, or a mapping or a string.
+        If `iterable` is not an iterable, or is a mapping or a string.
 
     Notes
     -----
-    Other attributes are the iterable's. `has_next` reads a batch ahead, outside of the
-    workspace that is current, for it may be kept for long; `next` alone does not. What
-    the iterable raises, they raise.
+    Other attributes are the iterable's. `has_next` reads a batch ahead, outside of any
+    workspace because it may be kept for long; `next` alone does not. Exceptions of the
+    iterable are propagated.
 
     Examples
     --------
@@ -190,7 +191,7 @@ class ExistingDataSetIterator(DataSetIterator):
             self._iterable.reset()  # type: ignore[attr-defined]
 
     def close(self) -> None:
-        """Close the iterator of this pass; one that was given is not closed."""
+        """Close the iterator of this pass, unless the user passed it."""
         items, self._items, self._ahead = self._items, None, _NOTHING
         close = getattr(items, "close", None)
         if close is not None and not self._once:
@@ -209,7 +210,7 @@ class ExistingDataSetIterator(DataSetIterator):
 
 
 class WrappingIterator(DataSetIterator):
-    """The base of iterators over another one: what they do not have is that one's."""
+    """Base class of iterators over another one, to which attributes are delegated."""
 
     def __init__(self, base: Iterable[Any]) -> None:
         self._base = as_iterator(base)
@@ -242,14 +243,14 @@ class WrappingIterator(DataSetIterator):
 
 
 class EarlyTerminationDataSetIterator(WrappingIterator):
-    """An iterator that ends after some batches.
+    """An iterator that ends after a number of batches.
 
     Parameters
     ----------
     base : iterable
-        What it is over.
+        The batches.
     termination_point : int
-        How many batches a pass has at most.
+        Max. number of batches of a pass.
 
     Raises
     ------
@@ -287,19 +288,19 @@ class EarlyTerminationDataSetIterator(WrappingIterator):
 
 
 class MultipleEpochsIterator(WrappingIterator):
-    """Several passes over an iterator as one.
+    """An iterator that repeats another one.
 
     Parameters
     ----------
     num_epochs : int
-        How many passes.
+        Number of passes.
     base : iterable
-        What is passed over.
+        The batches.
 
     Attributes
     ----------
     epoch : int
-        The number of the running pass, from 0.
+        The number of the current pass, from 0.
 
     Raises
     ------
@@ -341,7 +342,7 @@ class MultipleEpochsIterator(WrappingIterator):
         self.epoch = 0
 
     def _turn_over(self) -> bool:
-        """Begin the next pass; False if there is none."""
+        """Begin the next pass; return False if there is none."""
         if self.epoch + 1 >= self._epochs:
             return False
         super().reset()
@@ -350,34 +351,34 @@ class MultipleEpochsIterator(WrappingIterator):
 
 
 class ListDataSetIterator(DataSetIterator):
-    """An iterator over data sets that are there already.
+    """An iterator over a list of data sets.
 
     Parameters
     ----------
     data_sets : iterable
-        What `DataSet.as_list` returns, or any batches.
+        Data sets, such as `DataSet.as_list` returns, or any batches.
     batch_size : int, default 1
-        How many data sets are merged to a batch; the last may be of fewer.
+        Number of data sets that are merged to a batch; the last batch may have fewer.
 
     Attributes
     ----------
     batch : int
         The batch size.
     total_examples : int
-        How many data sets there are.
+        The number of data sets.
 
     Raises
     ------
     TypeError
-        If the batch size is not an integer, or more than 1 and not all are data sets of
-        one class.
+        If `batch_size` is not an integer, or is more than 1 and not all items are data
+        sets of one class.
     ValueError
-        If it is not positive.
+        If `batch_size` is not positive.
 
     Notes
     -----
-    DL4J merges five data sets by default. `next` raises ValueError where
-    data sets do not merge.
+    DL4J merges five data sets by default. `next` raises ValueError if data sets cannot
+    be merged.
 
     Examples
     --------
@@ -404,7 +405,7 @@ class ListDataSetIterator(DataSetIterator):
 
     @property
     def total_examples(self) -> int:
-        """How many data sets there are."""
+        """Number of data sets."""
         return len(self._all)
 
     def has_next(self) -> bool:
@@ -425,17 +426,17 @@ class ListDataSetIterator(DataSetIterator):
 
 
 class DummyBlockDataSetIterator(WrappingIterator):
-    """An iterator that gives several batches at a time.
+    """An iterator that can return several batches at a time.
 
     Parameters
     ----------
     base : iterable
-        What it is over.
+        The batches.
 
     Raises
     ------
     TypeError
-        If it is not an iterable.
+        If `base` is not an iterable.
 
     Examples
     --------
@@ -446,7 +447,7 @@ class DummyBlockDataSetIterator(WrappingIterator):
     """
 
     def has_anything(self) -> bool:
-        """Return whether there is a batch, as `has_next` does.
+        """Return whether there is another batch, as `has_next` does.
 
         Returns
         -------
@@ -456,17 +457,17 @@ class DummyBlockDataSetIterator(WrappingIterator):
         return self.has_next()
 
     def next(self, max_data_sets: int | None = None) -> Any:
-        """Return the next batch, or the next few.
+        """Return the next batch or batches.
 
         Parameters
         ----------
         max_data_sets : int, optional
-            How many at most. None: one, which is not a list then.
+            Max. number of batches. None: one batch, not in a list.
 
         Returns
         -------
         object or list of object
-            One batch or more, in order.
+            A batch, or a list of at least one batch, in order.
 
         Raises
         ------
@@ -486,21 +487,21 @@ class DummyBlockDataSetIterator(WrappingIterator):
 
 
 class AsyncShieldDataSetIterator(WrappingIterator):
-    """An iterator that no thread reads ahead of.
+    """An iterator that must not be read ahead.
 
     `fit` and `evaluate` read it in the thread that calls them, and an
-    `AsyncDataSetIterator` refuses it. If a fault is gone with it, the fault has to do
-    with reading ahead.
+    `AsyncDataSetIterator` refuses it. Use it to find out whether a fault is caused by
+    reading ahead.
 
     Parameters
     ----------
     base : iterable
-        What it is over. All but `async_supported` is that one's.
+        The batches. All attributes but `async_supported` are those of `base`.
 
     Raises
     ------
     TypeError
-        If it is not an iterable.
+        If `base` is not an iterable.
 
     Examples
     --------
@@ -517,17 +518,17 @@ class AsyncShieldDataSetIterator(WrappingIterator):
 
 
 class AsyncShieldMultiDataSetIterator(WrappingIterator):
-    """The same, under the name that DL4J has for iterators over `MultiDataSet`.
+    """`AsyncShieldDataSetIterator` under DL4J's name for iterators over `MultiDataSet`.
 
     Parameters
     ----------
     base : iterable
-        What it is over.
+        The batches.
 
     Raises
     ------
     TypeError
-        If it is not an iterable.
+        If `base` is not an iterable.
     """
 
     @property
@@ -537,27 +538,26 @@ class AsyncShieldMultiDataSetIterator(WrappingIterator):
 
 
 class WorkspacesShieldDataSetIterator(WrappingIterator):
-    """An iterator whose batches are in no workspace but the consumer's.
+    """An iterator that copies batches out of workspaces other than the consumer's.
 
-    A batch that is in another workspace, such as the ring of a thread that reads ahead,
-    is copied: into the current workspace, or out of all where none is current. What is
-    in none stays as it is.
+    A batch in another workspace, such as the ring of a thread that reads ahead, is
+    copied into the current workspace, or out of all workspaces if none is current.
+    Batches in no workspace are not copied.
 
     Parameters
     ----------
     base : iterable
-        What it is over. Its batches are data sets, arrays, or tuples, lists or dicts
-        of them.
+        The batches: data sets, arrays, or tuples, lists or dicts of them.
 
     Raises
     ------
     TypeError
-        If it is not an iterable.
+        If `base` is not an iterable.
 
     Notes
     -----
-    `next` raises TypeError where a batch has a form in which arrays cannot be found,
-    and what `memcfg.detach` raises.
+    `next` raises TypeError for batches of other types, and the exceptions of
+    `memcfg.detach`.
 
     Examples
     --------
@@ -580,14 +580,14 @@ class WorkspacesShieldDataSetIterator(WrappingIterator):
 
 
 def as_iterator(base: Any) -> DataSetIterator:
-    """Return an iterator as it is, and anything else in one."""
+    """Return a `DataSetIterator` unchanged, and wrap any other iterable."""
     if isinstance(base, DataSetIterator):
         return base
     return ExistingDataSetIterator(base)
 
 
 def attribute_below(iterator: DataSetIterator, below: str, name: str) -> Any:
-    """Return an attribute of what an iterator is over, which it keeps by a name."""
+    """Return an attribute of the wrapped iterable, which is the attribute `below`."""
     if name.startswith("_") or (result := getattr(iterator, below)) is None:
         raise AttributeError(f"{type(iterator).__name__} has no attribute {name!r}")
     try:
@@ -600,7 +600,7 @@ def attribute_below(iterator: DataSetIterator, below: str, name: str) -> Any:
 
 
 def cannot_reset(iterator: DataSetIterator) -> RuntimeError:
-    """Tell that an iterator cannot restart."""
+    """Return the error that says that an iterator cannot restart."""
     return RuntimeError(
         f"{iterator!r} cannot restart: give an iterable that makes a new iterator "
         "each time, such as a Dataset or a class with __iter__"
@@ -608,18 +608,18 @@ def cannot_reset(iterator: DataSetIterator) -> RuntimeError:
 
 
 class DataSetIteratorSplitter:
-    """Splits the batches of an iterator, such as into those to train and to test on.
+    """Splits the batches of an iterator into parts, such as to train and to test on.
 
     Parameters
     ----------
     base : iterable
-        What is split. Its batches come in the same order in each pass; it is left at
-        its start.
+        The batches, which must come in the same order in each pass. It must be at its
+        start.
     total_batches : int or sequence of int
-        How many batches it has, or how many each part gets.
+        The number of batches of `base`, or of each part.
     ratio : float or sequence of float, optional
-        The fraction of the first part, between 0 and 1, or that of each, 1 in sum.
-        Only with a number of batches.
+        The fraction of the first part, between 0 and 1, or of each part, summing to 1.
+        Required if `total_batches` is an int, and not allowed otherwise.
 
     Attributes
     ----------
@@ -633,17 +633,16 @@ class DataSetIteratorSplitter:
     Raises
     ------
     TypeError
-        If an argument is of another type.
+        If an argument has the wrong type.
     ValueError
-        If a part would be empty, or the fractions are not 1 in sum.
+        If a part would be empty, or the fractions do not sum to 1.
 
     Notes
     -----
-    A part that is read out of order passes over the batches of those before it, after
-    having `base` restart where that is needed. Reading raises RuntimeError when
-    `base` ends before the last part does, or its first batch is another than in the
-    first pass: then it shuffles, or was read by somebody else, and the parts would
-    overlap. Batches of arrays are compared, others are not.
+    To read a part out of order, `base` is reset if needed and the batches before it are
+    skipped. Reading raises RuntimeError if `base` ends before the last part does, or if
+    its first batch differs from that of the first pass: `base` then shuffles, or was
+    read by other code, and the parts would overlap. Only arrays are compared.
 
     Examples
     --------
@@ -678,7 +677,7 @@ class DataSetIteratorSplitter:
 
 
 class _SharedBatches:
-    """The iterator that is split, and how far it is."""
+    """The iterator that is split, and its position."""
 
     def __init__(self, base: DataSetIterator, total: int) -> None:
         self.base = base
@@ -762,7 +761,7 @@ class _Part(DataSetIterator):
 def _ends(
     total: int | Sequence[int], ratio: float | Sequence[float] | None
 ) -> list[int]:
-    """Return how many batches end with each part."""
+    """Return the number of the batch at which each part ends."""
     if isinstance(total, list | tuple):
         if ratio is not None:
             raise TypeError("either numbers of batches or fractions, not both")

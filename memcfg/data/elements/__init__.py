@@ -1,3 +1,3 @@
-"""What an element is: nests, specs, conversion, and arrays of batches."""
+"""Elements of datasets: nests, specs and conversion."""
 
 __all__: list[str] = []

@@ -1,7 +1,7 @@
-"""Values that users hand over or their functions return, as arrays.
+"""Conversion of users' values, and of the results of their functions, to arrays.
 
-Python's int is int32 where it fits and int64 where not, float is float32, as in
-tf.data; arrays keep their dtypes, and text stays NumPy's.
+As in tf.data, a Python int becomes int32 (int64 if it does not fit) and a float becomes
+float32. Arrays keep their dtypes, and text keeps its NumPy dtype.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from numpy.ma import MaskedArray  # at first use its constants would lie anywhere
+
+# Imported here because its constants would lie in a workspace if loaded later.
+from numpy.ma import MaskedArray
 
 from memcfg.data.elements._structure import call, is_nest, map_structure
 
@@ -20,14 +22,14 @@ if TYPE_CHECKING:
 
 _INT32 = np.iinfo(np.int32)
 _INT64 = np.iinfo(np.int64)
-_FLOAT32 = float(2**128 - 2**103)  # rounds to infinity
-_PLAIN = frozenset(map(np.dtype, "?bhilqBHILQefdFD"))  # in the machine's order
+_FLOAT32 = float(2**128 - 2**103)  # smallest number that rounds to infinity
+_PLAIN = frozenset(map(np.dtype, "?bhilqBHILQefdFD"))  # native byte order
 _NUMBERS = frozenset(dtype.type for dtype in _PLAIN)
 _SCALARS = (bool, int, float, complex, str, bytes)
 
 
 def as_element(value: Any) -> Any:
-    """Convert a nest of what users hand over."""
+    """Convert a nest of users' values to an element."""
     kind = type(value)
     if kind is tuple:
         if all(map(_is_ready, value)):
@@ -43,7 +45,7 @@ def as_element(value: Any) -> Any:
 
 
 def _is_ready(value: Any) -> bool:
-    """Tell quickly whether a value needs no conversion; False: it may need one."""
+    """Return True if a value surely needs no conversion; a quick check."""
     kind = type(value)
     if kind is np.ndarray:
         return value.ndim > 0 and value.dtype in _PLAIN
@@ -62,17 +64,17 @@ def apply(function: Callable[..., Any] | None, element: Any) -> Any:
 
 
 def as_result(result: Any) -> Any:
-    """Convert what a user's function returned; a list is a tuple."""
+    """Convert the result of a user's function; a list becomes a tuple."""
     return as_element(tuple(result) if isinstance(result, list) else result)
 
 
 def stopped() -> RuntimeError:
-    """Make the error that stands for a StopIteration of a user's function."""
+    """Return the error that replaces a StopIteration of a user's function."""
     return RuntimeError("the function of map raised StopIteration")
 
 
 def composed(functions: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
-    """Make one function of several."""
+    """Return the composition of functions, the first of which is called first."""
     first, *others = functions
     if not others:
         return first
@@ -123,12 +125,12 @@ def as_array(value: Any) -> npt.NDArray[Any]:
 
 
 def as_scalars(array: npt.NDArray[Any]) -> Any:
-    """Make an array of no axes a NumPy scalar, and leave others as they are."""
+    """Convert an array without axes to a NumPy scalar; return others unchanged."""
     return array if array.ndim else array[()]
 
 
 def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """View an array that is not to be written through what is given out."""
+    """Return a read-only view of an array."""
     view = array.view()
     view.flags.writeable = False
     return view
@@ -140,7 +142,7 @@ def _as_element_leaf(value: Any) -> Any:
 
 
 def _as_number(value: Any) -> np.generic | None:
-    """Convert one of Python's numbers; None is for everything else."""
+    """Convert a Python number; return None for anything else."""
     kind = type(value)
     if kind is int:
         if _INT32.min <= value <= _INT32.max:
@@ -156,7 +158,7 @@ def _as_number(value: Any) -> np.generic | None:
 
 
 def _check_dtype(array: npt.NDArray[Any], value: Any) -> None:
-    """Refuse dtypes that no element has: objects and fields."""
+    """Raise for dtypes that elements cannot have: objects and structured dtypes."""
     if isinstance(value, np.ndarray | np.generic):
         what = f"dtype {array.dtype}"
     else:
@@ -170,7 +172,7 @@ def _check_dtype(array: npt.NDArray[Any], value: Any) -> None:
 
 
 def _narrow(found: npt.NDArray[Any], value: Any) -> npt.NDArray[Any]:
-    """Give Python's numbers the dtypes that tf.data gives them."""
+    """Convert an array of Python numbers to the dtype that tf.data gives them."""
     if hasattr(value, "__array__"):
         return found
     kinds = set(_kinds(value))
@@ -186,12 +188,12 @@ def _narrow(found: npt.NDArray[Any], value: Any) -> npt.NDArray[Any]:
 
 
 def _is_integers(value: Any) -> bool:
-    """Return whether a value is Python's integers, which NumPy may make floats of."""
+    """Return whether a value consists of Python ints, which NumPy may make floats."""
     return all(kind in (int, bool) for kind in _kinds(value))
 
 
 def _kinds(value: Any) -> Iterator[type]:
-    """Yield the classes of what lists of lists hold, or of what is not a list."""
+    """Yield the classes of the leaves of nested lists, or of a value not in a list."""
     if isinstance(value, range):
         yield int
     elif not isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""What an element is: shapes and dtypes of a nest's leaves."""
+"""Specs of elements: shapes and dtypes of a nest's leaves."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ class TensorSpec:
     Parameters
     ----------
     shape : iterable of int or None, or int, or None
-        None in it is a size that is not known; None for it is an unknown number of
-        axes. A single int is a shape of one axis.
+        The sizes of the axes; None is an unknown size. A single int is a shape of one
+        axis. If the shape is None, the number of axes is unknown.
     dtype : dtype, default np.float32
-        Whatever `numpy.dtype` takes. Text without a length, such as ``str``, is text of
-        any length.
+        Anything that `numpy.dtype` accepts. Text without a length, such as ``str``, is
+        text of any length.
     name : str, optional
-        Of no effect; two specs that differ in it are not equal.
+        Only compared: two specs with different names are not equal.
 
     Raises
     ------
     TypeError
-        If the shape is not a shape, or an array can't be of that dtype here.
+        If `shape` is not a shape, or elements cannot have the dtype.
     ValueError
         If a size is negative.
 
@@ -67,18 +67,18 @@ class TensorSpec:
 
     @property
     def rank(self) -> int | None:
-        """Number of axes; None where it is not known."""
+        """Number of axes; None if not known."""
         return None if self.shape is None else len(self.shape)
 
     @property
     def nbytes(self) -> int | None:
-        """Bytes of an array of this spec; None where that is not known."""
+        """Bytes of an array of this spec; None if not known."""
         if self.shape is None or None in self.shape or not self.dtype.itemsize:
             return None
         return prod(size or 0 for size in self.shape) * self.dtype.itemsize
 
     def is_compatible_with(self, spec_or_value: Any) -> bool:
-        """Return whether an array can be of both specs.
+        """Return whether an array can match both specs.
 
         Parameters
         ----------
@@ -104,12 +104,12 @@ class TensorSpec:
 
 
 def spec_of(element: Any) -> Any:
-    """Describe an element."""
+    """Return the nest of specs of an element."""
     return map_structure(_leaf_spec, element)
 
 
 def merge(first: Any, second: Any) -> Any:
-    """Describe what is of one of two kinds."""
+    """Return the most specific specs that elements of both specs match."""
     if not same_structure(first, second):
         raise TypeError(f"elements differ in structure: {first} and {second}")
     for one, other in zip(flatten(first), flatten(second), strict=True):
@@ -122,7 +122,7 @@ def merge(first: Any, second: Any) -> Any:
 
 
 def stacked(spec: Any, count: int | None) -> Any:
-    """Describe elements that are stacked along a new first axis."""
+    """Return the specs of `count` elements stacked along a new first axis."""
 
     def leaf(one: TensorSpec) -> TensorSpec:
         shape = None if one.shape is None else (count, *one.shape)
@@ -132,7 +132,7 @@ def stacked(spec: Any, count: int | None) -> Any:
 
 
 def vague(spec: Any) -> Any:
-    """Forget sizes: what one element tells of others is dtypes and numbers of axes."""
+    """Replace all sizes by None, for specs that are taken from a single element."""
 
     def leaf(one: TensorSpec) -> TensorSpec:
         dtype = np.dtype(one.dtype.kind) if one.dtype.kind in _TEXT else one.dtype

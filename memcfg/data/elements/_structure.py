@@ -1,8 +1,7 @@
-"""Nests: what an element is made of.
+"""Nests: the tuples, named tuples and dicts that elements are made of.
 
-Tuples, named tuples and dicts. A list is not a nest: it is data, as in tf.data. The
-leaves of a dict come in the order of its sorted keys, and a dict that is made keeps the
-order of the keys that it is made like.
+A list is not a nest but data, as in tf.data. Leaves of a dict are flattened in the
+order of its sorted keys; packing keeps the key order of the dict it is given.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _LEAVES = (np.ndarray, np.generic, list, int, float, str, bytes)
 
 
 def is_nest(value: Any) -> bool:
-    """Tell a nest from a leaf."""
+    """Return whether a value is a nest, not a leaf."""
     if isinstance(value, tuple | dict):
         return True
     return not isinstance(value, _LEAVES) and isinstance(value, Mapping)  # slow
@@ -34,7 +33,7 @@ def flatten(nest: Any) -> list[Any]:
 
 
 def pack(like: Any, leaves: Sequence[Any]) -> Any:
-    """Make a nest of leaves."""
+    """Return a nest of the structure of `like` with the given leaves."""
     count = len(flatten(like))
     if count != len(leaves):
         raise ValueError(f"a nest of {count} leaves can't be made of {len(leaves)}")
@@ -42,7 +41,7 @@ def pack(like: Any, leaves: Sequence[Any]) -> Any:
 
 
 def packer(like: Any) -> Callable[[Sequence[Any]], Any]:
-    """Make the function that packs leaves into one form, again and again."""
+    """Return a function that packs leaves into the structure of `like`, quickly."""
     if is_flat_tuple(like):
         return tuple
     keys = _sorted_keys(like) if type(like) is dict else []
@@ -52,12 +51,12 @@ def packer(like: Any) -> Callable[[Sequence[Any]], Any]:
 
 
 def is_flat_tuple(nest: Any) -> bool:
-    """Return whether a nest is a tuple of leaves, and no named one."""
+    """Return whether a nest is a plain (not named) tuple of leaves."""
     return type(nest) is tuple and not any(map(is_nest, nest))
 
 
 def map_structure(function: Callable[..., Any], *nests: Any) -> Any:
-    """Apply a function to the leaves of nests of one form."""
+    """Apply a function to the leaves of nests of one structure."""
     first = nests[0]
     for other in nests[1:]:
         if not same_structure(first, other):
@@ -68,7 +67,7 @@ def map_structure(function: Callable[..., Any], *nests: Any) -> Any:
 
 
 def same_structure(first: Any, second: Any) -> bool:
-    """Return whether two nests have the same form."""
+    """Return whether two nests have the same structure."""
     if isinstance(first, Mapping):
         return (
             isinstance(second, Mapping)
@@ -91,7 +90,7 @@ def call(function: Callable[..., Any], element: Any) -> Any:
 
 
 def is_unpacked(element: Any) -> bool:
-    """Return whether an element is several arguments of a function."""
+    """Return whether an element is unpacked into the arguments of a function."""
     return isinstance(element, tuple) and not hasattr(element, "_fields")
 
 

@@ -1,3 +1,3 @@
-"""What runs a pass: threads, queues, blocks of memory, and what AUTOTUNE chooses."""
+"""The execution of a pass: threads, queues, memory blocks and AUTOTUNE."""
 
 __all__: list[str] = []

@@ -1,12 +1,12 @@
-"""What AUTOTUNE chooses: how many items wait, how many threads work.
+"""AUTOTUNE: the choice of buffer sizes and numbers of threads during a pass.
 
 References
 ----------
 Murray, Šimša, Klimovic, Indyk (2021). tf.data: A Machine Learning Data Processing
 Framework. Proceedings of the VLDB Endowment 14(12). Its autotuner climbs hills in a
 model of the pipeline's latency, within a budget of cores and bytes, and doubles a
-buffer that was full and is found empty. Here nothing is modelled: a change is tried,
-and kept if the waiting that is measured gets less.
+buffer that was full and becomes empty. Here there is no model: a change is tried and
+kept if the measured waiting time decreases.
 
 See docs/decisions/0020-rings-and-measured-autotune.md.
 """
@@ -24,29 +24,30 @@ if TYPE_CHECKING:
     from memcfg.data.engine._run import Run
 
 AUTOTUNE = -1
-CALM = 4  # periods without waiting after which less is tried
-FAILURES = 2  # trials after which only a higher cost is worth another
-WAITING = 0.02  # of the time, from which on it is worth a change
-MIN_GAIN = 1 / 8  # of the cost, for a buffer twice as large
+CALM = 4  # periods without waiting after which a smaller value is tried
+FAILURES = 2  # failed trials after which only a higher cost starts another
+WAITING = 0.02  # fraction of a period from which on the consumer counts as waiting
+MIN_GAIN = 1 / 8  # of the cost, that a buffer twice as large must save
 FIRST_DEPTH = 2
 
 
 class HillClimber:
-    r"""A whole number, improved by trying its neighbours.
+    r"""An integer that is improved by trying larger and smaller values.
 
     In each period a value :math:`v` has a cost :math:`c_v` (seconds waited per item).
+    The state has a resistance :math:`r` and a floor :math:`f`.
 
-    * Waiting, and :math:`c_v > r`: try :math:`w = \mathrm{grown}(v)`, and, if that was
-      better, :math:`v` once more, which costs :math:`c'_v`. Take :math:`w` if
-      :math:`c_w \le (1 - \mathrm{gain}(v, w)) \min(c_v, c'_v)`; after the second trial
-      that failed, :math:`r = 2 c_v`.
-    * No waiting for `CALM` periods, and :math:`s` to spare: try
-      :math:`w = \max(v - s, f)`. Keep it if nothing is waited for; else :math:`f = v`.
-    * A value that was taken on the way up, after one was kept on the way down, is
-      :math:`f` from then on.
+    * If the consumer waits and :math:`c_v > r`: try :math:`w = \mathrm{grown}(v)`, and,
+      if that is better, :math:`v` once more, at cost :math:`c'_v`. Keep :math:`w` if
+      :math:`c_w \le (1 - \mathrm{gain}(v, w)) \min(c_v, c'_v)`; after the second failed
+      trial, set :math:`r = 2 c_v`.
+    * If it has not waited for `CALM` periods and :math:`s` are to spare: try
+      :math:`w = \max(v - s, f)`. Keep it if there is no waiting; else set
+      :math:`f = v`.
+    * Once a smaller value has been kept, each larger value that is kept sets :math:`f`.
 
-    So the number of changes is bounded while costs stay below some :math:`C`: failures
-    upwards double :math:`r`, all others raise :math:`f`.
+    The number of changes is bounded while costs stay below some :math:`C`: each failure
+    upwards doubles :math:`r`, every other change raises :math:`f`.
     """
 
     def __init__(
@@ -59,8 +60,8 @@ class HillClimber:
         self._grown = grown
         self._gain = gain
         self._tried: tuple[int, float] | None = None  # the value before, and its cost
-        self._better: tuple[int, float] | None = None  # than the value before
-        self.resistance = 0.0  # 0: try again what has failed
+        self._better: tuple[int, float] | None = None  # a value better than that
+        self.resistance = 0.0  # only a higher cost starts a trial
         self._failures = 0
         self._floor = 1
         self._calm = 0
@@ -68,7 +69,7 @@ class HillClimber:
 
     @property
     def state(self) -> tuple[int, int, float, int]:
-        """The value, and which trials failed; it is not asked for during a trial."""
+        """The value and the record of failures; not to be read during a trial."""
         return self.value, self._failures, self.resistance, self._floor
 
     @state.setter
@@ -92,7 +93,7 @@ class HillClimber:
         self.value = value
 
     def end_trial(self, cost: float, *, waiting: bool) -> bool | None:
-        """Keep what was tried, or go back; None: the trial goes on."""
+        """Keep the tried value or revert; return whether kept, None if undecided."""
         assert self._tried is not None
         before, before_cost = self._tried
         self._calm = 0
@@ -103,7 +104,7 @@ class HillClimber:
             else:
                 self._shrunk = True
             return not waiting
-        again = self._better is not None  # nothing that happens once is its effect
+        again = self._better is not None  # the old value has been measured once more
         value, value_cost = self._better or (self.value, cost)
         known = min(before_cost, cost) if again else before_cost
         kept = value_cost <= (1 - self._gain(before, value)) * known
@@ -121,17 +122,17 @@ class HillClimber:
         return kept
 
     def limit(self, value: int) -> None:
-        """Do without what there is no memory for."""
+        """Lower the value to what there is memory for, at least 1."""
         self.value = max(1, value)
         self._tried = self._better = None
         self._floor = 1
 
 
 class _Tuner(ABC):
-    """When to try something, in periods long enough to judge by, and what to do."""
+    """A value tuned by a `HillClimber`, in periods that are long enough to judge."""
 
-    first = 1  # the value that it begins with
-    min_times, min_seconds = 4, 0.1  # of a period
+    first = 1  # initial value
+    min_times, min_seconds = 4, 0.1  # min. calls and seconds of a period
 
     def __init__(self, run: Run, tuned_state: dict[str, Any] | None = None) -> None:
         self._tuned_state = {} if tuned_state is None else tuned_state
@@ -149,15 +150,15 @@ class _Tuner(ABC):
 
     @abstractmethod
     def gain(self, before: int, after: int) -> float:
-        """Return how much of the cost a value has to save."""
+        """Return the fraction of the cost that the change must save to be kept."""
 
     def _begin(self, now: float, waited: float, *, skip: int) -> None:
-        """Begin a period; what was made before a change says nothing of it."""
+        """Begin a period, after `skip` items that were made before the change."""
         self._begun, self._waited_before = now, waited
         self._times, self._items = -skip, 0
 
     def _is_over(self, now: float, waited: float, items: int = 1) -> bool:
-        """Note that items were handed on; True: the period is over."""
+        """Record delivered items; return whether the period is over."""
         self._times += 1
         if self._times <= 0:
             self._begun, self._waited_before = now, waited
@@ -166,7 +167,7 @@ class _Tuner(ABC):
         return self._times >= self.min_times and now - self._begun >= self.min_seconds
 
     def _judge(self, now: float, waited: float, spare: int) -> None:
-        """Judge the period that is over, or try something in the next one."""
+        """Judge the trial of the past period, or begin a trial for the next one."""
         climber, budget = self._climber, self._budget
         seconds = waited - self._waited_before
         waiting = seconds / max(now - self._begun, 1e-9) > WAITING
@@ -179,7 +180,7 @@ class _Tuner(ABC):
                 self._changes = budget.changes
         elif budget.enabled:
             self._try(cost, spare, waiting=waiting)
-        # So many items were made before a change.
+        # Items in the buffer were made before the change: skip them.
         skip = 0 if climber.value == before else climber.value + SPARE
         self._begin(now, waited, skip=skip)
         if not climber.is_trying:
@@ -201,26 +202,26 @@ class _Tuner(ABC):
 
 
 class TunedDepth(_Tuner):
-    r"""How many items wait in a queue, as AUTOTUNE has it: a `Depth`.
+    r"""The capacity of a queue, chosen by AUTOTUNE.
 
-    The cost of a depth :math:`d` is the time that the queue's consumer waits, per item.
-    Where it has found at least :math:`m` items each time, :math:`m - 1` are to spare.
-    For items of :math:`b` bytes, :math:`(d + 2)\, b` stay within what the budget has
-    left.
+    The cost of a depth :math:`d` is the time that the queue's consumer waits per item.
+    If at least :math:`m` items were in the queue at each call, :math:`m - 1` are to
+    spare. For items of :math:`b` bytes, :math:`(d + 2)\, b` stays within the budget
+    that other buffers leave.
     """
 
     first = FIRST_DEPTH
     min_times, min_seconds = 16, 0.05
     _item_bytes = 0
     _waited = 0.0
-    _min_waiting: int | None = None  # items, when the consumer came
+    _min_waiting: int | None = None  # min. items in the queue when the consumer came
 
     @property
     def capacity(self) -> int:
         return self._climber.value
 
     def learned(self, item_bytes: int) -> None:
-        """Note what an item takes in the ring; 0: it lies elsewhere."""
+        """Record the bytes of an item in the ring; 0: items lie outside of it."""
         elsewhere = not item_bytes and self._budget.item_bytes > 0
         if elsewhere or item_bytes != self._item_bytes:
             self._item_bytes = item_bytes
@@ -228,12 +229,12 @@ class TunedDepth(_Tuner):
         self._budget.set_held(self, (self.capacity + SPARE) * item_bytes)
 
     def allocation_failed(self, fits: int) -> bool:
-        """Do with less; False: there is not even memory for one."""
+        """Lower the depth to `fits`; return False if not even one item fits."""
         self._limit(fits)
         return fits >= 1
 
     def consumed(self, waiting: int, waited: float) -> None:
-        """Note that the consumer came, how many items waited, and how long it did."""
+        """Record a call of the consumer: items in the queue, and seconds it waited."""
         self._waited += waited
         known = self._min_waiting
         self._min_waiting = waiting if known is None else min(known, waiting)
@@ -255,15 +256,15 @@ class TunedDepth(_Tuner):
 
 
 class TunedParallelism(_Tuner):
-    """How many threads work at a step, as AUTOTUNE has it.
+    """The number of threads of a step, chosen by AUTOTUNE.
 
-    1 is no thread: the consumer of the step does the work itself. The cost is the time
-    that the consumer of the whole pass waits, per item of the step; a third of what
-    perfect parallelism would save is enough, and a function that holds the GIL stays
-    at 1. Within the cores and the bytes that other steps leave.
+    1 means no thread: the consumer of the step does the work itself. The cost is the
+    time that the consumer of the whole pass waits, per item of the step. A change must
+    save a third of what perfect parallelism would save, so a function that holds the
+    GIL stays at 1. Limited to the cores and bytes that other steps leave.
     """
 
-    item_bytes = 0  # that one more thread holds
+    item_bytes = 0  # bytes that one more thread holds
 
     def __init__(self, run: Run, tuned_state: dict[str, Any] | None = None) -> None:
         super().__init__(run, tuned_state)
@@ -272,7 +273,7 @@ class TunedParallelism(_Tuner):
 
     @property
     def parallelism(self) -> int:
-        """How many threads work; 1 is the consumer's own."""
+        """The number of threads; 1 is the consumer's own."""
         return self._climber.value
 
     def consumed(self, items: int) -> None:
@@ -282,7 +283,7 @@ class TunedParallelism(_Tuner):
             self._budget.reserve_threads(self, self.parallelism)
 
     def allocation_failed(self) -> None:
-        """Do with less: there is no memory for so many."""
+        """Use one thread less: an allocation failed."""
         self._limit(self.parallelism - 1)
 
     def grown(self, value: int) -> int:

@@ -1,7 +1,7 @@
-"""Blocks of memory that batches lie in: a thread's ring, and pools that threads share.
+"""Memory blocks of batches: a thread's ring, and pools that threads share.
 
-No block is overwritten while an array in it is alive: the array keeps the block, and
-the workspace gets another.
+A block is not overwritten while an array in it is alive: the array keeps the block, and
+the workspace gets a new one.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ if TYPE_CHECKING:
     from memcfg.data.engine._run import Run
     from memcfg.memory import Resource
 
-SPARE = 2  # blocks beside the buffer: the consumer's, and the one that it takes next
-_RESERVE = 1.3  # of a block over the largest batch, once batches differ; as in ND4J
-_PERIOD = 64  # times that a block is borrowed between two looks at what is needed
-_SLACK = 2  # blocks that are kept beside those
+SPARE = 2  # blocks added to the buffer: the consumer's, and the one that it takes next
+_RESERVE = 1.3  # block size over the largest batch, once sizes differ; as in ND4J
+_PERIOD = 64  # calls of `borrow` between two releases of unneeded blocks
+_SLACK = 2  # blocks that are kept in addition to those needed
 
 
 class Ring:
-    """Workspaces, one for each batch that can be alive, that one thread fills.
+    """Workspaces, one for each batch that can be alive, filled by one thread.
 
     After `fit`, a ``with`` block is a cycle: the arrays made inside are one batch. The
-    first batch tells how large a block is. A batch that is larger than the blocks lies
-    outside of them; each block is 1.3 times as large as it when it is used next.
+    first batch sets the size of a block. A larger batch lies outside of the blocks, and
+    each block is replaced by one of 1.3 times its size at the next use.
     """
 
     def __init__(self, name: str, resource: Resource) -> None:
         self._name = name
         self._resource = resource
-        self.block_bytes = 0  # of a block; 0: no batch took anything yet
-        self.fits = 0  # waiting batches, when there was not enough memory
+        self.block_bytes = 0  # of a block; 0: not known yet
+        self.fits = 0  # waiting batches that fit, after a failed allocation
         self.max_bytes = 0  # of all blocks, so far
         self._blocks: list[OwnedWorkspace] = []
         self._open = self._learning = self._workspace(0)
 
     @property
     def nbytes(self) -> int:
-        """What all blocks take, in bytes."""
+        """Bytes of all blocks."""
         return sum(block.config.initial_size for block in self._blocks)
 
     def fit(self, buffer_size: int) -> None:
-        """Have blocks for so many waiting batches, if it is known how large they are.
+        """Allocate blocks for `buffer_size` waiting batches, once their size is known.
 
-        ResourceExhaustedError: there is no memory for them; `fits` is known then.
+        ResourceExhaustedError: there is no memory for them, and `fits` is set.
         """
         if not self.block_bytes:
             return
@@ -69,7 +69,7 @@ class Ring:
             raise self._explained(error, buffer_size) from error
 
     def destroy(self) -> None:
-        """Release the blocks; what is alive in one keeps it until it dies."""
+        """Release the blocks; a live array keeps its block."""
         for block in (*self._blocks, self._learning):
             block.destroy()
         self._blocks = []
@@ -92,10 +92,10 @@ class Ring:
             self.block_bytes = align_up(larger)
 
     def _choose(self) -> None:
-        """Put the block last that is next: one that nobody needs, used most lately.
+        """Move the next block to the end of the list: the last used empty one.
 
-        It may still be in the processor's caches. Where all are needed it is the one
-        that was used first; its arrays keep its bytes.
+        It may still be in the processor's caches. If no block is empty, the least
+        recently used is taken: its live arrays keep its memory.
         """
         blocks = self._blocks
         free = (n for n in range(len(blocks) - 1, -1, -1) if _is_empty(blocks[n]))
@@ -114,9 +114,9 @@ class Ring:
         fields = {name: getattr(error, name) for name in ResourceExhaustedError._fields}
         available = self.nbytes + (error.largest_free_bytes or 0)
         alike = all(b.config.initial_size == self.block_bytes for b in self._blocks)
-        # While blocks grow, the consumer may hold a batch that is larger than now.
+        # While blocks are replaced, the consumer may hold one of another size.
         limit = available // self.block_bytes - SPARE - (0 if alike else 1)
-        # A block is left for what is made beside the ring, if it can be.
+        # If possible, leave the bytes of a block for arrays outside of the ring.
         self.fits = limit - 1 if limit > 1 else limit
         fields["hint"] = (
             f"buffer_size={self.fits} fits."
@@ -133,7 +133,7 @@ class Ring:
 
 
 class _Spares:
-    """Workspaces that nobody has borrowed; the one that was returned last is last."""
+    """A stack of workspaces that are not borrowed."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -146,28 +146,28 @@ class _Spares:
             self.trim()
 
     def trim(self) -> None:
-        """Release those that nobody has borrowed; arrays keep them until they die."""
+        """Release the workspaces that are not borrowed; live arrays keep theirs."""
         free, self._free = self._free, []
         for workspace in free.copy():
             workspace.destroy()
 
     def close(self) -> None:
-        """Release all; those that are borrowed follow when they are returned."""
+        """Release all workspaces; borrowed ones when they are returned."""
         self._closed = True
         self.trim()
 
 
 class BlockPool(_Spares):
-    """Blocks for batches that several threads make, as many as are alive at a time."""
+    """Blocks for batches made by several threads, as many as are alive at a time."""
 
     def __init__(self, run: Run, name: str) -> None:
         super().__init__(run)
         self.budgeted = False  # whether AUTOTUNE's budget bounds it
-        self.max_bytes = 0  # of all, so far
+        self.max_bytes = 0  # of all blocks, so far
         self._borrowed = 0  # bytes
         self._name = f"data {name}"
         self._times = 0
-        self._needed = 0  # at a time, in this period
+        self._needed = 0  # max. blocks in use at a time, in this period
 
     @property
     def nbytes(self) -> int:
@@ -175,8 +175,8 @@ class BlockPool(_Spares):
         return free + self._borrowed
 
     def borrow(self, nbytes: int) -> OwnedWorkspace | None:
-        """Return a block that no array is in; None: there is no memory for one."""
-        free = self._free  # another thread may close meanwhile
+        """Return an empty block; None if there is no memory for one."""
+        free = self._free  # another thread may close the pool meanwhile
         self._drop_small(free, nbytes)
         for index in range(len(free) - 1, -1, -1):
             if _is_empty(free[index]):
@@ -189,7 +189,7 @@ class BlockPool(_Spares):
             return None
         try:
             made = _block(max(1, nbytes), self._name, self._run.resource)
-        except ResourceExhaustedError:  # another thread was quicker
+        except ResourceExhaustedError:  # another thread took the memory
             return None
         self._borrowed += made.config.initial_size
         return made
@@ -215,7 +215,7 @@ class BlockPool(_Spares):
                 block.destroy()
 
     def _note_need(self, free: list[OwnedWorkspace], count: int) -> None:
-        """Note how many blocks are in use, and release those that no period needs."""
+        """Record the blocks in use; once a period, release those not needed in it."""
         self._times += 1
         self._needed = max(self._needed, count)
         if self._times < _PERIOD:
@@ -230,7 +230,7 @@ class BlockPool(_Spares):
 class ScratchPool(_Spares):
     """Workspaces for temporaries, one for each thread that needs one."""
 
-    _size = 0  # that one has learned
+    _size = 0  # bytes, learned by the last workspace returned
 
     def borrow(self) -> OwnedWorkspace:
         with suppress(IndexError):
@@ -250,7 +250,7 @@ def _block(nbytes: int, name: str, resource: Resource) -> OwnedWorkspace:
 
 
 def scratch(run: Run, size: int = 0) -> OwnedWorkspace:
-    """Make a workspace for the temporaries on the way to an element."""
+    """Make a workspace for the temporaries of an element."""
     config = WorkspaceConfig(
         initial_size=size, allocation="strict", spill="reallocate", reclaim=True
     )
@@ -258,5 +258,5 @@ def scratch(run: Run, size: int = 0) -> OwnedWorkspace:
 
 
 def _is_empty(block: OwnedWorkspace) -> bool:
-    """Return whether no array that is alive lies in a block."""
+    """Return whether no live array lies in a block."""
     return not block.counters()["live_arrays"]

@@ -1,7 +1,7 @@
-"""What queues of threads share: a lock that outlives forks, and waiting for a change.
+"""The base of thread queues: a lock that is renewed after forks, and a condition.
 
 A finalizer may run between any two instructions of a thread that holds the lock, so the
-lock is re-entrant, and what finalizers call never waits.
+lock is re-entrant, and functions that finalizers call never wait.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 class Shared:
-    """The base of what threads share; in the child of a fork it begins anew, ended."""
+    """Base class of objects shared by threads; ended in the child of a fork."""
 
     name: str
     in_child = False  # of a fork
 
     def begin(self) -> None:
-        """Make all that a thread of the parent may have held."""
+        """Create new locks: a thread of a parent process may hold the old ones."""
         self._forks = fork_count()
         self._lock = threading.RLock()
 
@@ -33,7 +33,7 @@ class Shared:
             self.begin()
 
     def check_process(self) -> None:
-        """RuntimeError in the child of a fork."""
+        """Raise RuntimeError in the child of a fork."""
         self.notice_fork()
         if self.in_child:
             raise RuntimeError(
@@ -43,11 +43,11 @@ class Shared:
 
 
 class Condition:
-    """Wakes those who wait.
+    """A condition variable that is safe against interrupts.
 
-    `threading.Condition` is entered and left by functions, and an interrupt in one of
-    them leaves its lock held for ever. A ``with`` statement of the lock itself is
-    divided by nothing, so here nobody waits while the lock is held. The lock is
+    `threading.Condition` acquires its lock in Python functions, and an interrupt in one
+    of them leaves the lock held for ever. A ``with`` statement of the lock itself
+    cannot be interrupted, so waiting here happens without the lock. The lock is
     re-entrant: a finalizer may notify in a thread that holds it.
     """
 
@@ -58,21 +58,21 @@ class Condition:
     def notify_all(self) -> None:
         with self._lock:
             for waiter in self._waiters:
-                with suppress(RuntimeError):  # a finalizer notified meanwhile
+                with suppress(RuntimeError):  # already released by a finalizer
                     waiter.release()
             self._waiters.clear()
 
     def wait_for(self, predicate: Callable[[], object], timeout: float = -1.0) -> bool:
-        """Wait, without the lock, until something is so; False after the timeout.
+        """Wait until the predicate holds; return False after the timeout.
 
         The predicate is called with the lock held. The timeout, in seconds, restarts
-        with each notification; a negative one never ends.
+        with each notification; a negative one is unlimited.
         """
         while True:
             waiter = threading.Lock()
             waiter.acquire()
             with self._lock:
-                # First, since a finalizer may notify while the predicate is called.
+                # Before the predicate, during which a finalizer may notify.
                 self._waiters.append(waiter)
             try:
                 with self._lock:
@@ -85,10 +85,10 @@ class Condition:
 
 
 def raise_failure(holder: Any) -> None:
-    """Raise what something keeps as its `failure`, if anything; it is dropped there."""
+    """Raise and clear the holder's `failure`, if there is one."""
     failure, holder.failure = holder.failure, None
     try:
         if failure is not None:
             raise failure
     finally:
-        del failure  # it refers to this frame by now
+        del failure  # its traceback refers to this frame: break the cycle

@@ -1,4 +1,4 @@
-"""A pass over a dataset as its consumer sees it."""
+"""The iterator over a dataset."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
 
 
 class DatasetIterator:
-    """One pass over a dataset; `iter` of a dataset makes it.
+    """One pass over a dataset, as `iter` of a dataset returns it.
 
     It is its own iterator, and a context manager that closes it. A pass that was not
-    closed ends when it is garbage-collected. Several threads may take turns.
+    closed ends when it is garbage-collected. Several threads may read it.
 
     Parameters
     ----------
     node : Node
         The last step of the pipeline.
     options : Options
-        The dataset's.
+        The options of the dataset.
     resource : Resource, optional
-        Where arrays come from. None: the pool of the current device.
+        Resource of the arrays. None: the pool of the current device.
     probing : bool, default False
-        Whether the pass is only to tell what elements are, and changes nothing that a
-        later one depends on.
+        Whether the pass is only to find the specs of elements. Such a pass does not
+        change the state of shuffles and caches.
 
     Notes
     -----
-    After an error the pass is over: the next `next` raises StopIteration.
+    An error ends the pass: the next call of `next` raises StopIteration.
     """
 
     def __init__(
@@ -62,28 +62,28 @@ class DatasetIterator:
 
     @property
     def element_spec(self) -> Any:
-        """What the elements are: a nest of `TensorSpec`."""
+        """The specs of an element: a nest of `TensorSpec`."""
         return self._node.element_spec
 
     def report(self) -> PipelineReport:
-        """Return what was chosen for each step that adapts, and how long it made wait.
+        """Return threads, buffer and waiting time of each step that has any.
 
         Returns
         -------
         PipelineReport
-            As it is now; also after the end.
+            The current state; available after the end, too.
         """
         return PipelineReport(tuple(self._run.reports()))
 
     def close(self) -> None:
-        """End the pass: threads end, and buffers are released.
+        """End the pass: end its threads and release its buffers.
 
         Waits for threads; one that is inside a user's function ends when that returns.
-        It may be called again, and from another thread than the one that waits in
+        May be called repeatedly, and from another thread than the one that waits in
         `next`, which then raises StopIteration.
         """
         self._run.close(wait=True)
-        if fork_count() == self._forks:  # else the lock may be held for ever
+        if fork_count() == self._forks:  # else a parent's thread may hold the lock
             with self._lock:
                 self._elements = iter(())
 
@@ -102,7 +102,7 @@ class DatasetIterator:
         RuntimeError
             In a forked child.
         BaseException
-            What a function of the pipeline raised, behind the elements before.
+            The exception of a function of the pipeline, after the preceding elements.
         """
         if fork_count() != self._forks:
             raise RuntimeError(
@@ -135,7 +135,7 @@ class DatasetIterator:
 
 
 def probe(node: Node) -> Any:
-    """Describe the elements of a step, by running the pipeline for one."""
+    """Return the specs of a step's elements, by running the pipeline for one."""
     with DatasetIterator(node, Options(), probing=True) as elements:
         for element in elements:
             return vague(spec_of(element))

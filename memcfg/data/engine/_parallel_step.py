@@ -1,4 +1,4 @@
-"""What parallel steps share: their threads, and the step before that these read."""
+"""The base of parallel steps: their threads, and the source that these share."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 R = TypeVar("R")
 
-WORTH = 1e-3  # seconds of work that are worth handing over
+WORTH = 1e-3  # min. seconds of work of a task, so that submitting it costs little
 
 
 def checked_calls(calls: int | None, deterministic: bool | None) -> int | None:
-    """Read the arguments of a step that may be parallel; the number of threads."""
+    """Check the arguments of a step that may be parallel; return the threads."""
     if deterministic is not None:
         flag(deterministic, "deterministic")
     if calls is not None:
@@ -44,40 +44,40 @@ def checked_calls(calls: int | None, deterministic: bool | None) -> int | None:
 
 
 def chunk_length(seconds: float, limit: int) -> int:
-    """Return how many elements, each of so many seconds, a thread is to take at a time.
+    """Return the number of elements of a task, given the seconds of an element.
 
-    So many that handing them over costs little against the function, and no more.
+    It is the number that takes about `WORTH` seconds, from 1 to `limit`.
     """
     return max(1, min(limit, int(WORTH / max(seconds, 1e-9))))
 
 
 class SharedSource(Shared, Generic[S]):
-    """The step before, which several threads read, each read in the order of a number.
+    """A source that several threads read, in the order of the numbers they reserved.
 
-    It is closed at the end, by the last one who reads.
+    After `close`, the thread that is reading closes the source.
     """
 
     def __init__(self, source: S) -> None:
         self._source: S | None = source
-        self._reserved = 0  # numbers
-        self._next = 0  # to read
+        self._reserved = 0  # numbers handed out
+        self._next = 0  # number that may read next
         self.begin()
 
     def begin(self) -> None:
-        """Be open; closed in the child of a fork, which has no thread that reads."""
+        """Create the locks; closed in the child of a fork, which has no threads."""
         super().begin()
         self._reading = threading.Lock()
         self._changed = Condition(self._lock)
-        self.ended = self._closed = self.in_child  # nothing is to be read any more
+        self.ended = self._closed = self.in_child  # ended: no read returns anything
 
     def reserve(self) -> int:
-        """Return the next number; one thread at a time reserves."""
+        """Return the next number; only one thread at a time may call this."""
         number = self._reserved
         self._reserved += 1
         return number
 
     def read(self, number: int, reader: Callable[[S], R]) -> R | None:
-        """Read when the number comes; None if it is closed by then."""
+        """Wait for the turn of `number` and read; return None if closed by then."""
         self.notice_fork()
         self._changed.wait_for(lambda: self._next == number or self._closed)
         if self._closed:
@@ -90,7 +90,7 @@ class SharedSource(Shared, Generic[S]):
                 self._changed.notify_all()
 
     def read_alone(self, reader: Callable[[S], R]) -> R | None:
-        """Read while no number is waited for; None if it is closed."""
+        """Read regardless of numbers; return None if closed."""
         self.notice_fork()
         with self._reading:
             source = self._source
@@ -101,7 +101,7 @@ class SharedSource(Shared, Generic[S]):
         return result
 
     def close(self) -> None:
-        """Read no more; who reads now closes the source then."""
+        """End reading; if a thread is reading, it closes the source afterwards."""
         self.notice_fork()
         self.ended = self._closed = True
         self._changed.notify_all()
@@ -117,7 +117,7 @@ class SharedSource(Shared, Generic[S]):
 
     @contextmanager
     def failing(self, part: Any) -> Iterator[None]:
-        """Keep what a block raises as the `failure` of a part; nothing is read then."""
+        """Store what a block raises as the `failure` of a part, and end reading."""
         try:
             yield
         except BaseException as error:
@@ -126,7 +126,7 @@ class SharedSource(Shared, Generic[S]):
 
 
 class StepThreads:
-    """The threads of a step: as many as the user says, or as AUTOTUNE has it."""
+    """The threads of a step, whose number the user or AUTOTUNE chooses."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class StepThreads:
         source: SharedSource[Any] | None = None,
     ) -> None:
         asked = run.options.deterministic if deterministic is None else deterministic
-        self.ordered = asked is not False  # whether elements come in their order
+        self.ordered = asked is not False  # whether elements keep the source's order
         self.items = 0  # delivered
         self.waited = 0.0  # seconds
         self.ahead = 0  # elements or batches in work, for the report
@@ -156,15 +156,15 @@ class StepThreads:
 
     @property
     def works(self) -> bool:
-        """Whether there are threads; else the consumer does the work."""
+        """Whether threads do the work; otherwise the consumer does."""
         return self.tuned is None or self.pool.size > 1
 
     def next_of(self, futures: Iterable[Future[R]]) -> Future[R]:
-        """Return what comes next: the first in order, or the first that is done."""
+        """Return the next future: the first in order, or the first that is done."""
         return next(iter(futures)) if self.ordered else self.pool.first_done(futures)
 
     def delivered(self, items: int, waited: float) -> None:
-        """Note what has been handed on, and change the number of threads."""
+        """Record delivered items and waited seconds; adapt the number of threads."""
         self.items += items
         self.waited += waited
         if self.tuned is not None:
@@ -173,7 +173,7 @@ class StepThreads:
                 self.pool.size = self.tuned.parallelism
 
     def stop(self, *, wait: bool) -> bool:
-        """End the threads; True: they have ended."""
+        """End the threads; return whether they have ended."""
         if self._source is not None:
             self._source.close()
         return self.pool.stop(wait=wait)

@@ -1,7 +1,7 @@
 """A background thread that prepares items ahead, into a bounded queue and a ring.
 
 Invariants of the queue: ``len(queue) < depth.capacity`` when an item is begun; a
-failure comes last; after the end nothing is added.
+failure follows the last item; no item is added after the end.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ if TYPE_CHECKING:
     _Depth: TypeAlias = "FixedDepth | TunedDepth"
     _Allocator = Callable[[], AbstractContextManager[Any]]
 
-_ALIVE = 1.0  # seconds between two looks at whether a thread is alive
+_ALIVE = 1.0  # seconds between two checks that a thread is alive
 _END = object()
 
 
 class FixedDepth:
-    """How many items may wait, at least 1; it stays."""
+    """A fixed capacity of a queue, at least 1."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
 
     def learned(self, item_bytes: int) -> None:
-        """Note how many bytes an item takes."""
+        """Ignore the bytes of an item."""
 
     def allocation_failed(self, fits: int) -> bool:
-        """Note for how many items there is memory; False: the failure is an error."""
+        """Return False: the capacity cannot shrink, so the failure is an error."""
         return False
 
     def consumed(self, waiting: int, waited: float) -> None:
-        """Choose the capacity: so many items waited, and the consumer so long."""
+        """Ignore the waiting items and seconds."""
 
 
 class BoundedQueue(Shared):
-    """Items in order, from one thread to others."""
+    """A queue from one producer thread to any number of consumers."""
 
     def __init__(self, depth: _Depth, name: str) -> None:
         self.depth = depth
@@ -65,19 +65,19 @@ class BoundedQueue(Shared):
         super().begin()
         self._filled = Condition(self._lock)
         self._emptied = Condition(self._lock)
-        self.stopped = self.in_child  # nobody wants any item
+        self.stopped = self.in_child  # items are dropped
         self.failure: BaseException | None = None
         self._items: deque[Any] = deque()
-        self._consumers = 0  # that wait
+        self._consumers = 0  # waiting
 
     def __len__(self) -> int:
         return len(self._items)
 
     def start_once(self, start: Callable[[], None]) -> None:
-        """Call a function that starts the thread, unless that was done, or is no use.
+        """Call a function that starts the thread, unless started or stopped already.
 
-        It waits for the thread, which may run a finalizer that stops this queue, so the
-        lock is not held.
+        The call is made without the lock: it waits for the thread, which may run a
+        finalizer that stops this queue.
         """
         self.notice_fork()
         with self._lock:
@@ -91,11 +91,11 @@ class BoundedQueue(Shared):
             raise
 
     def wait_until_wanted(self) -> bool:
-        """Wait until it is empty and a consumer waits; False if it is stopped."""
+        """Wait until it is empty and a consumer waits; return False if stopped."""
         return self._wait_until(lambda: self._consumers and not self._items)
 
     def wait_until_not_full(self) -> bool:
-        """Wait until an item may be begun; False if the queue is stopped."""
+        """Wait until there is room for an item; return False if stopped."""
         return self._wait_until(lambda: len(self._items) < self.depth.capacity)
 
     def _wait_until(self, is_so: Callable[[], object]) -> bool:
@@ -112,7 +112,7 @@ class BoundedQueue(Shared):
                 self._filled.notify_all()
 
     def end(self, failure: BaseException | None = None) -> None:
-        """Say that no item will follow; a failure is raised behind those there are."""
+        """Mark the end of the items; a failure is raised after the last one."""
         self.notice_fork()
         with self._lock:
             if not self.stopped:
@@ -121,10 +121,10 @@ class BoundedQueue(Shared):
             self._filled.notify_all()
 
     def get(self, is_alive: Callable[[], bool]) -> Any:
-        """Take the next item, in order; StopIteration at the end.
+        """Take the next item; StopIteration at the end.
 
-        RuntimeError in a forked child, or if the thread is not `is_alive` any more and
-        has not ended the queue; else what ended the thread.
+        RuntimeError in a forked child, or if the thread has died without ending the
+        queue; or the exception that ended the thread.
         """
         self.check_process()
         waiting, waited = len(self._items), 0.0
@@ -144,7 +144,7 @@ class BoundedQueue(Shared):
             waited += self._wait_for_item(is_alive)
 
     def has_next(self, is_alive: Callable[[], bool]) -> bool:
-        """Wait until more is known; return whether `get` has an item or an error."""
+        """Wait for the next item or the end; return whether it is an item or error."""
         self.check_process()
         while True:
             with self._lock:
@@ -153,7 +153,7 @@ class BoundedQueue(Shared):
             self.waited += self._wait_for_item(is_alive)
 
     def stop(self) -> None:
-        """Want no item any more; those that are there are dropped."""
+        """Drop all items, present and future."""
         self.notice_fork()
         with self._lock:
             self.stopped = True
@@ -179,15 +179,15 @@ class BoundedQueue(Shared):
         return time.perf_counter() - began
 
     def _is_known(self) -> bool:
-        """Return whether a consumer knows what comes."""
+        """Return whether a consumer need not wait: there is an item, or the end."""
         return bool(self._items) or self._ended or self.stopped
 
 
 class Producer:
-    """Items made by a thread, taken in order.
+    """An iterator over items that a thread makes ahead.
 
-    Nothing that the thread refers to refers to the producer: one that is
-    garbage-collected ends.
+    The thread holds no reference to the producer, so that garbage collection of the
+    producer ends the thread.
     """
 
     def __init__(
@@ -208,7 +208,7 @@ class Producer:
         self._finalizer.atexit = False  # `_stop_all` does that
 
     def start(self) -> None:
-        """Start the thread, unless that was done; the first `get` does it too."""
+        """Start the thread if it is not started; the first `get` does so, too."""
         self.queue.start_once(self._start)
 
     def _start(self) -> None:
@@ -220,12 +220,12 @@ class Producer:
         return self.queue.get(self.thread.is_alive)
 
     def has_next(self) -> bool:
-        """Return whether `get` has an item or an error; wait until that is known."""
+        """Wait for the next item or the end; return whether it is an item or error."""
         self.start()
         return self.queue.has_next(self.thread.is_alive)
 
     def close(self) -> None:
-        """End the thread without waiting, as the end of a generator."""
+        """End the thread without waiting, as `close` of a generator does."""
         self.stop(wait=False)
 
     def alive(self) -> list[threading.Thread]:
@@ -237,7 +237,7 @@ class Producer:
     __next__ = get
 
     def stop(self, *, wait: bool, timeout: float = CLOSE_TIMEOUT) -> bool:
-        """End the thread, which releases the ring; True: it has ended."""
+        """End the thread, which releases the ring; return whether it has ended."""
         self.queue.stop()
         if wait:
             message = (
@@ -249,7 +249,7 @@ class Producer:
 
 
 class _Work:
-    """What the thread does; knows everything but the producer."""
+    """The work of the thread; holds no reference to the producer."""
 
     def __init__(
         self, queue: BoundedQueue, source: Iterator[Any], ring: Ring | None
@@ -262,7 +262,7 @@ class _Work:
         failure = _error_of(allocator, self._work)
         closing = _error_of(allocator, self._close)
         self._queue.end(closing if failure is None else failure)
-        del failure, closing  # they refer to frames that refer to all of this
+        del failure, closing  # their tracebacks refer to these frames: break the cycle
 
     def _work(self) -> None:
         queue, ring = self._queue, self._ring
@@ -277,10 +277,10 @@ class _Work:
             del item
 
     def _fit(self, ring: Ring) -> bool:
-        """Give the ring as many blocks as the queue has items, or as there is memory.
+        """Allocate blocks for the queue's capacity, or as many as there is memory for.
 
-        A failure stands only when the queue is empty and a consumer waits: it has let
-        go of the batch before by then.
+        After a failure, retry when the queue is empty and a consumer waits: it has
+        released the preceding batch by then.
         """
         depth, tried = self._queue.depth, False
         while True:

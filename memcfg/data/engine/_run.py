@@ -1,4 +1,4 @@
-"""What the steps of one pass over a pipeline share, and may use together."""
+"""The state that the steps of one pass share: resources, budget and waiting time."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _END: Any = object()
 
 
 class Stoppable(Protocol):
-    """Something with a thread."""
+    """An object with threads."""
 
     def stop(self, *, wait: bool) -> object:
-        """End the thread, and release everything."""
+        """End the threads and release all memory."""
 
 
 class Run:
-    """One pass, and all that it started: threads, buffers, inner passes."""
+    """One pass, and what it started: threads, buffers, inner passes."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Run:
     ) -> None:
         self.resource = resource
         self.options = options
-        self.probing = probing  # only to tell what elements are; nothing else changes
+        self.probing = probing  # only to find specs: shuffles and caches don't change
         self.budget = Budget(resource, options)
         self.wait_timer = WaitTimer()
         self._tuned_state = {} if tuned_state is None else tuned_state
@@ -55,14 +55,14 @@ class Run:
 
     def _begin(self, parent: Run | None) -> None:
         self._parent = parent
-        self.stages: list[Callable[[], StageReport]] = []  # that adapt or have threads
-        self._past: dict[str, StageReport] = {}  # of parts that are over
-        # Lists whose operations nothing divides: a lock could be held over a fork.
+        self.stages: list[Callable[[], StageReport]] = []  # with threads or a buffer
+        self._past: dict[str, StageReport] = {}  # of parts that have ended
+        # Relies on atomic list operations: a lock could be held during a fork.
         self._parts: list[Stoppable] = []
         self.closed = False  # threads end when they see it
 
     def part(self) -> Run:
-        """Begin a pass within this one that ends earlier: that of an inner dataset."""
+        """Begin a pass within this one, such as over an inner dataset."""
         inner = object.__new__(Run)
         vars(inner).update(vars(self))
         inner._begin(self)
@@ -70,11 +70,11 @@ class Run:
         return inner
 
     def tuned_state(self, name: str) -> dict[str, Any]:
-        """Return what earlier passes over the same pipeline have learned of a step."""
+        """Return the state that earlier passes have learned for a step."""
         return self._tuned_state.setdefault(name, {})
 
     def reports(self) -> list[StageReport]:
-        """Ask each stage and those of parts; stages of one name have one report."""
+        """Return a report for each name of a stage, including those of parts."""
         parts = [part.reports() for part in self._parts if isinstance(part, Run)]
         found: dict[str, StageReport] = {}
         for each in chain((report() for report in self.stages), *parts):
@@ -85,21 +85,21 @@ class Run:
         return list(past.values())
 
     def allocator(self) -> NumpyAllocator:
-        """Make an allocator that puts arrays into `resource`, for one thread."""
+        """Return an allocator for NumPy arrays in `resource`, for one thread."""
         return numpy_allocator(self.resource, tag=_TAG)
 
     def on_close(self, part: Stoppable) -> None:
-        """Have something stopped when the pass is over; at once if it is."""
+        """Register an object to stop when the pass is closed; at once if it is."""
         self._parts.append(part)
         if self.closed:
             part.stop(wait=False)
 
     def close(self, *, wait: bool = False) -> None:
-        """End the pass: stop its threads, which release what they hold."""
+        """End the pass: stop its threads, which release their memory."""
         self.closed = True
-        parts = tuple(self._parts)  # kept: a later call may wait for them
+        parts = tuple(self._parts)  # not cleared: a later call may wait for them
         for waits in (False, True) if wait else (False,):
-            with ExitStack() as stack:  # all are stopped, whatever one of them raises
+            with ExitStack() as stack:  # all are stopped even if one raises
                 for part in parts:
                     stack.callback(part.stop, wait=waits)
         if wait:
@@ -110,8 +110,8 @@ class Run:
     stop = close
 
     def _keep_reports(self, part: Run) -> None:
-        """Remember what a part of this pass had to tell, and drop the part."""
-        with suppress(ValueError):  # it is this pass that is closing
+        """Merge the reports of an ended part into this pass, and drop the part."""
+        with suppress(ValueError):  # not in the list while this pass is closing
             self._parts.remove(part)
         _add_later(self._past, part.reports())
         part.stages, part._past = [], {}
@@ -124,16 +124,16 @@ def _add_later(past: dict[str, StageReport], reports: Iterable[StageReport]) -> 
 
 
 class Budget:
-    """Bytes and threads that the steps of one pass share.
+    """The budget of bytes and threads of all steps of a pass.
 
-    What an owner has is free again when the owner is garbage-collected. Nothing here
-    waits or holds a lock: finalizers may call it, and a fork may come at any time. Each
-    operation on a dictionary is one that nothing divides.
+    The share of an owner is released when the owner is garbage-collected. No method
+    waits or holds a lock, as finalizers may call it and a fork may come at any time:
+    all operations on the dictionaries are atomic.
     """
 
     def __init__(self, resource: Resource, options: Options) -> None:
-        self.changes = 0  # of choices, for the better
-        self.item_bytes = 0  # the max. of an item that lies in no ring
+        self.changes = 0  # trials that were kept
+        self.item_bytes = 0  # max. bytes of an item outside of rings
         self._resource = resource
         self._options = options
         self._held: dict[int, int] = {}  # bytes, by owner
@@ -146,34 +146,34 @@ class Budget:
 
     @cached_property
     def ram_bytes(self) -> int:
-        """What all buffers of the pass may hold: as set, or half of what was free."""
+        """Max. bytes of all buffers: the option, or half of the free bytes."""
         given = self._options.autotune.ram_budget
         return free_bytes(self._resource) // 2 if given is None else given
 
     @cached_property
     def cpus(self) -> int:
-        """How many threads may work: as set, or one a core that we may run on."""
+        """Max. threads: the option, or the number of cores available."""
         given = self._options.autotune.cpu_budget
         return max(1, cores() if given is None else given)
 
     def note_item(self, nbytes: int) -> None:
-        """Note the size of an item that is handed on from where it was made."""
+        """Record the bytes of an item that lies outside of rings."""
         self.item_bytes = max(self.item_bytes, nbytes)
 
     def set_held(self, owner: object, nbytes: int) -> None:
-        """Note what a buffer holds, in place of what was noted before."""
+        """Set the bytes that a buffer holds."""
         self._note(self._held, owner, nbytes)
 
     def available(self, owner: object) -> int:
-        """Return how many bytes a buffer may hold: those that others do not."""
+        """Return the bytes that other buffers leave to a buffer."""
         others = sum(self._held.copy().values()) - self._held.get(id(owner), 0)
         return max(0, self.ram_bytes - others)
 
     def reserve_threads(self, owner: object, wanted: int) -> int:
-        """Reserve threads for a step, in place of those that it had.
+        """Set the threads of a step, and return their number.
 
-        Returns how many it may have: at least 1, and not more than
-        ``threading.private_threadpool_size`` leaves.
+        It is at least 1, and otherwise at most what other steps leave of
+        ``threading.private_threadpool_size``.
         """
         size = self._options.threading.private_threadpool_size
         if size:
@@ -183,11 +183,11 @@ class Budget:
         return wanted
 
     def threads_for(self, owner: object) -> int:
-        """Return how many threads AUTOTUNE may give to a step, at least 1."""
+        """Return the max. threads that AUTOTUNE may give to a step, at least 1."""
         return max(1, self.cpus - self._others(owner))
 
     def begin_trial(self, tuner: object) -> bool:
-        """Ask to change something while nothing else is being tried."""
+        """Begin a trial; return False while another tuner's trial is running."""
         current = None if self._trier is None else self._trier()
         if current is not None and current is not tuner:
             return False
@@ -195,7 +195,7 @@ class Budget:
         return True
 
     def end_trial(self, *, kept: bool) -> None:
-        """End what was tried; `kept`: it was for the better, others may try again."""
+        """End the trial; if it is kept, others may retry theirs."""
         self._trier = None
         self.changes += kept
 
@@ -211,7 +211,7 @@ class Budget:
 
 
 class WaitTimer:
-    """How many seconds the consumer of a pass has waited for it."""
+    """Measures the seconds that the consumer of a pass has waited."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.clock = clock
@@ -219,7 +219,7 @@ class WaitTimer:
         self._since: float | None = None
 
     def begin(self) -> None:
-        """Note that the consumer asks for an element."""
+        """Start: the consumer asks for an element."""
         self._since = self.clock()
 
     def end(self) -> None:
@@ -228,8 +228,8 @@ class WaitTimer:
             self._since = None
 
     def seconds(self) -> float:
-        """Return how long it has waited until now, in all."""
-        since = self._since  # another thread may end it meanwhile
+        """Return the total seconds waited until now."""
+        since = self._since  # another thread may call `end` meanwhile
         return self._seconds + (0.0 if since is None else self.clock() - since)
 
 
@@ -249,7 +249,7 @@ def cores() -> int:
 
 @contextmanager
 def closing(*iterators: object) -> Iterator[None]:
-    """Close iterators at the end of a block, in every case."""
+    """Close iterators at the end of a block, even after an exception."""
     with ExitStack() as stack:
         for iterator in iterators:
             close = getattr(iterator, "close", None)
@@ -259,7 +259,7 @@ def closing(*iterators: object) -> Iterator[None]:
 
 
 def kept(items: Iterator[T]) -> Iterator[T]:
-    """Pull items that lie in no workspace, for who keeps them; none is kept here."""
+    """Yield items allocated outside of workspaces; keeps no reference to them."""
     with closing(items):
         while True:
             with scope_out():

@@ -1,7 +1,8 @@
-"""Threads that run tasks in the order in which they were submitted.
+"""A pool of threads that run tasks in the order in which they were submitted.
 
-Invariants: as many threads as tasks wait for, at most `TaskQueue.size`; a task that was
-taken is finished, one that waits when the queue is closed is dropped.
+Invariants: a thread is started for a waiting task unless one is idle, up to
+`_TaskQueue.size`; when the queue is closed, running tasks finish and waiting ones are
+dropped.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ T = TypeVar("T")
 
 CLOSE_TIMEOUT = 5.0  # seconds that a close waits for a thread
 EXIT_TIMEOUT = 1.0  # seconds that the end of the interpreter waits for all threads
-_ALIVE = 1.0  # seconds between two looks at whether threads are alive
+_ALIVE = 1.0  # seconds between two checks that threads are alive
 
 
 class Future(Generic[T]):
-    """A task, and then its result."""
+    """A task, and its result when it is done."""
 
     def __init__(self, queue: _TaskQueue, call: Callable[[], T]) -> None:
         self._queue = queue
@@ -42,7 +43,7 @@ class Future(Generic[T]):
         self.done = False
 
     def run(self, allocator: _Allocator) -> None:
-        """Call the function; what it raises is kept for `result`."""
+        """Call the function; keep its exception for `result`."""
         call, self._call = self._call, None
         try:
             if call is not None:
@@ -52,7 +53,7 @@ class Future(Generic[T]):
             self.failure = error
 
     def result(self) -> T:
-        """Wait for the result and return it, once; StopIteration if it was dropped."""
+        """Wait and return the result, only once; StopIteration if it was dropped."""
         self._queue.wait([self])
         if not self.done:
             raise StopIteration
@@ -66,7 +67,7 @@ class Future(Generic[T]):
 
 
 class _TaskQueue(Shared):
-    """What threads and their consumer share; it knows everything but the pool."""
+    """The queue of threads and their consumer; holds no reference to the pool."""
 
     def __init__(self, size: int, name: str) -> None:
         self.size = size
@@ -86,7 +87,7 @@ class _TaskQueue(Shared):
     def submit(
         self, future: Future[Any], thread: Callable[[], threading.Thread]
     ) -> None:
-        """Add a task, and start a thread if one is missing; dropped when closed."""
+        """Add a task, and start a thread if none is idle; drop the task if closed."""
         self.check_process()
         with self._lock:
             if self._closed:
@@ -99,12 +100,12 @@ class _TaskQueue(Shared):
             self._threads.append(another)
         try:
             another.start()
-        except RuntimeError:  # the system has no thread left
+        except RuntimeError:  # the system's limit of threads
             self._threads.remove(another)
             raise
 
     def next_task(self) -> Future[Any] | None:
-        """Wait for a task; None: the thread that asks is to end."""
+        """Wait for a task; None: the calling thread must end."""
         idle = 0
         self.notice_fork()
         while True:
@@ -130,7 +131,7 @@ class _TaskQueue(Shared):
             self._finished.notify_all()
 
     def wait(self, futures: list[Future[Any]]) -> None:
-        """Wait until one is done, or the queue is closed."""
+        """Wait until one of the futures is done, or the queue is closed."""
         self.check_process()
 
         def is_over() -> bool:
@@ -141,14 +142,14 @@ class _TaskQueue(Shared):
                 raise RuntimeError(f"the threads of {self.name} exited unexpectedly")
 
     def resize(self, size: int) -> None:
-        """Have another number of threads; those that are too many end."""
+        """Set the max. number of threads; surplus threads end."""
         self.notice_fork()
         with self._lock:
             self.size = size
             self._submitted.notify_all()
 
     def close(self) -> None:
-        """Have the threads end; tasks that wait are dropped."""
+        """End the threads; drop waiting tasks."""
         self.notice_fork()
         with self._lock:
             self._closed = True
@@ -162,9 +163,10 @@ class _TaskQueue(Shared):
 
 
 class ThreadPool:
-    """Some threads; they are started when there is something to do.
+    """A pool of threads that are started on demand.
 
-    Nothing that they refer to refers to the pool: one that is garbage-collected ends.
+    Its threads hold no reference to it, so that garbage collection of the pool ends
+    them.
     """
 
     def __init__(self, size: int, name: str, allocator: _Allocator) -> None:
@@ -175,7 +177,7 @@ class ThreadPool:
 
     @property
     def size(self) -> int:
-        """How many threads there are at most; it may be changed."""
+        """Max. number of threads; may be set."""
         return self._queue.size
 
     @size.setter
@@ -183,7 +185,7 @@ class ThreadPool:
         self._queue.resize(size)
 
     def submit(self, call: Callable[[], T]) -> Future[T]:
-        """Have a function called by a thread."""
+        """Submit a function to be called by a thread."""
         future = Future(self._queue, call)
         self._queue.submit(future, self._thread)
         return future
@@ -195,7 +197,7 @@ class ThreadPool:
         return next((future for future in futures if future.done), futures[0])
 
     def stop(self, *, wait: bool, timeout: float = CLOSE_TIMEOUT) -> bool:
-        """End the threads, dropping tasks that wait; True: they have ended."""
+        """End the threads, drop waiting tasks; return whether threads have ended."""
         self._queue.close()
         left = self._queue.alive()
         message = (
@@ -220,7 +222,7 @@ def _work(queue: _TaskQueue, allocator: _Allocator) -> None:
 
 
 class _Running(Protocol):
-    """Something with threads that the end of the interpreter ends."""
+    """An object with threads that are ended at interpreter exit."""
 
     def close(self) -> None: ...
     def alive(self) -> list[threading.Thread]: ...
@@ -232,7 +234,7 @@ running: Living[_Running] = Living()
 def join(
     threads: list[threading.Thread], timeout: float, message: str | None = None
 ) -> bool:
-    """Wait until threads have ended, but the current one; tell if they do not."""
+    """Join threads other than the current one; warn if they have not ended in time."""
     end = time.monotonic() + timeout
     others = [each for each in threads if each is not threading.current_thread()]
     for thread in others:
@@ -244,7 +246,7 @@ def join(
 
 
 def _stop_all() -> None:
-    """Have no thread run into the end of the interpreter."""
+    """End all threads before the interpreter exits."""
     left = running.alive()
     for each in left:
         each.close()

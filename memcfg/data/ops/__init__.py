@@ -1,3 +1,3 @@
-"""The steps of a pipeline, one noun a module."""
+"""The steps of a pipeline."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Elements stacked along a new first axis, and taken apart: `batch` and `unbatch`."""
+"""Steps that stack elements along a new first axis, and split them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Batch(UnaryNode):
         )
 
     def elements(self, run: Run) -> Iterator[Any]:
-        """Begin a pass: with the threads of the map before, if it has some."""
+        """Begin a pass, in the threads of the preceding map if that is parallel."""
         source, function = self._unmapped()
         before = self.source if isinstance(self.source, Map) else None
         parallel = before if before is not None and before.calls is not None else self
@@ -76,7 +76,7 @@ class Batch(UnaryNode):
         )
 
     def _unmapped(self) -> tuple[Node, Callable[..., Any] | None]:
-        """Take over what maps do, unless one thread is to do it and several batch."""
+        """Fuse preceding maps into this step, unless only the batch is parallel."""
         source = self.source
         if self.calls is not None and isinstance(source, Map) and source.calls is None:
             return source, None
@@ -93,7 +93,7 @@ def cardinality_of_batches(
 
 
 def reader_of(source: Node, run: Run) -> ElementReader:
-    """Begin a pass over what batches are made of."""
+    """Begin a pass over the source of a batching step."""
     if source.has_rows:
         return RowReader(source.rows(run))
     return IteratorReader(source.elements(run))
@@ -104,7 +104,7 @@ def batches(maker: BatchMaker, reader: ElementReader) -> Iterator[Any]:
     with contextlib.closing(reader), maker:
         while (batch := maker.make(reader)) is not None:
             yield batch
-            del batch  # its block is needed
+            del batch  # so that its block can be reused
 
 
 def _gathered(stream: RowStream, max_size: int, min_size: int) -> Iterator[Any]:
@@ -153,7 +153,7 @@ class Unbatch(UnaryNode):
 
     @property
     def cardinality(self) -> int:
-        """The number of rows, where all batches are known to be of one size."""
+        """The number of rows, if all batches are known to have the same size."""
         total = self.source.cardinality
         if total == INFINITE:
             return INFINITE
@@ -168,7 +168,7 @@ class Unbatch(UnaryNode):
 
 
 def _rows(batches: Iterator[Any]) -> Iterator[Any]:
-    for batch in kept(batches):  # until its last row has been pulled
+    for batch in kept(batches):  # it must live until its last row has been pulled
         yield from rows_of(batch)
         del batch
 

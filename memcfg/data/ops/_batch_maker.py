@@ -1,7 +1,7 @@
-"""A batch made of elements, one after the other, by one thread.
+"""Batches that one thread makes of elements.
 
-What is made on the way to an element lies in a workspace of its own, which is used
-again for the next element, and the batch lies where its consumer wants it.
+Temporaries of an element lie in a scratch workspace, which is reused for the next
+element; the batch lies in the consumer's workspace.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ TEXT = "SU"  # kinds of dtypes whose size may differ from element to element
 
 
 class Form:
-    """What elements of one batch have in common: structure, shapes, dtypes.
+    """Structure, shapes and dtypes that the elements of a batch have in common.
 
-    `numbers` is the structure, with the number of each leaf.
+    `numbers` is the structure, with the index of each leaf.
     """
 
     __slots__ = ("dtypes", "numbers", "shapes")
@@ -74,7 +74,7 @@ class Form:
                 self.dtypes[index] = max(mine, leaf.dtype, key=lambda d: d.itemsize)
 
     def nbytes(self, rows: int) -> int:
-        """Return what the columns of a batch take in a workspace."""
+        """Return the bytes that the arrays of a batch take in a workspace."""
         pairs = zip(self.shapes, self.dtypes, strict=True)
         sizes = [max(1, rows * prod(shape) * dtype.itemsize) for shape, dtype in pairs]
         return sum(map(align_up, sizes))
@@ -98,11 +98,11 @@ class Form:
 
 
 class BatchArrays:
-    """Arrays with a row for each element of a batch, made where arrays are made now.
+    """Arrays with a row for each element of a batch, made in the current workspace.
 
-    An element is written as soon as it is there, and no list of elements is kept. Its
-    leaves need not have been converted: what has the shape and the dtype of the first
-    element's is written as it is, and everything else is converted and compared.
+    An element is written as soon as it is made; no list of elements is kept. Its leaves
+    need not have been converted: a leaf with the shape and dtype of the first element's
+    is written directly, any other is converted and compared.
     """
 
     __slots__ = ("_arrays", "_rows", "form")
@@ -116,7 +116,7 @@ class BatchArrays:
         ]
 
     def put(self, row: int, element: Any) -> None:
-        """Write an element; ValueError, TypeError: it is not like the first."""
+        """Write an element; ValueError or TypeError if it differs from the first."""
         for index, leaf in enumerate(self.form.leaves(element)):
             self._check(index, row, leaf)
             self._arrays[index][row] = leaf
@@ -132,8 +132,8 @@ class BatchArrays:
     ) -> int:
         """Write elements into rows, until the last row or the last element.
 
-        The function is applied to each; what it returns need not have been converted.
-        Returns the row behind the last that was written.
+        The function is applied to each; its results need not have been converted.
+        Returns the number of the row after the last one written.
         """
         writer = RowWriter(tuple(self._arrays), self.form.numbers)
         stop = self._rows if stop is None else stop
@@ -175,10 +175,10 @@ class BatchArrays:
 
 
 class BatchMaker(ABC):
-    """Makes batches of elements, each first given to a function if there is one.
+    """Makes batches of elements, to which a function is applied if there is one.
 
-    A context manager, at whose end its memory is released. `is_certain`: it is known
-    that there are elements for a whole batch.
+    A context manager that releases its memory at the end. `is_certain`: there are known
+    to be enough elements for a whole batch.
     """
 
     def __init__(
@@ -198,7 +198,7 @@ class BatchMaker(ABC):
         self._scratch = scratch(run)
 
     def make(self, reader: ElementReader) -> Any:
-        """Make a batch, where arrays are made now; None at the end."""
+        """Make a batch in the current workspace; None at the end."""
         outer = current_scope()
         target = scope_out() if outer is None else outer.inside()
         with self._scratch if self.is_certain else scope_out():
@@ -218,11 +218,11 @@ class BatchMaker(ABC):
 
 
 class StackingMaker(BatchMaker):
-    """Makes batches of elements that are alike.
+    """Makes batches of elements of equal structure, shapes and dtypes.
 
-    A batch is filled while its elements come. It is collected first as long as nobody
-    knows whether there are elements for a whole batch, since there may be far fewer;
-    and if it has text, since the longest says how wide the array is.
+    Elements are written to the batch as they come. They are collected in a list first
+    if there may be too few for a whole batch, or if they have text, as the longest text
+    sets the dtype of the array.
     """
 
     form: Form | None = None  # of the elements of the last batch
@@ -240,7 +240,7 @@ class StackingMaker(BatchMaker):
         with target:
             arrays = BatchArrays(self.form, self.max_size)
         arrays.put(0, first)
-        del first  # its memory is the next element's
+        del first  # so that the next element can use its memory
         count = arrays.fill(1, elements, self.function, unpack=unpack)
         return arrays.batch(count) if count >= self.min_size else None
 
@@ -257,7 +257,7 @@ class StackingMaker(BatchMaker):
 
 
 def stacked_elements(elements: list[Any]) -> Any:
-    """Make a batch of elements that are all there, where arrays are made now."""
+    """Make a batch of a list of elements, in the current workspace."""
     form = Form(elements[0])
     if form.has_text:
         for element in elements:

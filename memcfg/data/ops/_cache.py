@@ -1,4 +1,4 @@
-"""Elements that are made once: `Dataset.cache`, in memory or in a file."""
+"""`Dataset.cache`, in memory or in a file."""
 
 from __future__ import annotations
 
@@ -26,11 +26,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Cache(UnaryNode):
-    """Elements of another step, which makes them once.
+    """The elements of another step, cached by the first complete pass.
 
-    The first pass hands out what the source makes. A pass that does not come to the end
-    of the source keeps nothing, as in tf.data. Passes that run at the same time each
-    record their own in memory, and the first that ends is kept.
+    A pass that ends before the source does caches nothing, as in tf.data. In memory,
+    concurrent passes each record the elements, and the first to end is kept.
     """
 
     filename: str = ""
@@ -43,11 +42,11 @@ class Cache(UnaryNode):
         object.__setattr__(self, "filename", path)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copy the step, not what it has kept."""
+        """Copy the step without the cached elements."""
         return type(self), (self.source, self.filename, self.name)
 
     def elements(self, run: Run) -> Iterator[Any]:
-        """Begin a pass: over what is kept, or over the step before."""
+        """Begin a pass over the cache, or over the source if there is none."""
         if self._memory:
             return (map_structure(_given, element) for element in self._memory[0])
         if self.filename and os.path.exists(self.filename):
@@ -65,7 +64,7 @@ class Cache(UnaryNode):
                 record.add(element)
                 try:
                     yield element
-                except GeneratorExit:  # by the reader, not by the source
+                except GeneratorExit:  # the reader ends the pass early
                     self._warn(record.count)
                     raise
             record.finish()
@@ -82,7 +81,7 @@ class Cache(UnaryNode):
 
 
 class _MemoryRecord:
-    """What a pass has recorded so far, as `CacheWriter` in a file."""
+    """The elements of a pass in memory, with the interface of `CacheWriter`."""
 
     def __init__(self, memory: list[list[Any]]) -> None:
         self._memory = memory
@@ -110,7 +109,7 @@ def _copied(leaf: Any) -> Any:
     if not isinstance(leaf, np.ndarray):
         return leaf
     copy = np.array(leaf)
-    copy.flags.writeable = False  # nor can a view of it be made so
+    copy.flags.writeable = False  # views of it cannot be made writeable either
     return copy
 
 

@@ -1,19 +1,20 @@
-"""Elements in a file: what `Dataset.cache` with a filename writes and reads.
+"""The cache file of `Dataset.cache`: writer, reader and format.
 
-A file is complete or is not there: it is written under its name with ``.partial``
-behind it, under a lock that ends with the process, and gets its own name when it is
-complete. Nothing in a file is ever executed.
+A file is complete or does not exist: it is written under its name plus ``.partial``,
+under a lock that ends with the process, and renamed when it is complete. Nothing in a
+file is executed.
 
-The format is `_MAGIC` and records. Each is a letter and what belongs to it, little
+The format is `_MAGIC` followed by records. A record is a letter and its fields, little
 endian:
 
-- ``F``: uint32 length, JSON, uint32 CRC-32 of it: the form 0, 1, ... of elements. A
-  list of the nest and of [dtype, number of axes] of each leaf. A nest is ``null`` for a
-  leaf, or a list: ``["tuple", child, ...]``, ``["named", class, [field, ...], child,
-  ...]`` or ``["dict", [key, ...], child, ...]``.
-- ``E``: uint32 form, int64 sizes of all axes of all leaves, the leaves' bytes in C
-  order, uint32 CRC-32 of all these.
-- ``Z``: uint64 number of elements. The file ends.
+- ``F``: uint32 length, JSON, uint32 CRC-32 of the JSON. Defines the next form of
+  elements; forms are numbered from 0. The JSON is a list of the nest and of [dtype,
+  number of axes] of each leaf. A nest is ``null`` for a leaf, or a list: ``["tuple",
+  child, ...]``, ``["named", class, [field, ...], child, ...]`` or ``["dict", [key,
+  ...], child, ...]``.
+- ``E``: an element. uint32 form, int64 sizes of all axes of all leaves, the leaves'
+  bytes in C order, uint32 CRC-32 of all these.
+- ``Z``: the end of the file. uint64 number of elements.
 """
 
 from __future__ import annotations
@@ -52,14 +53,14 @@ if TYPE_CHECKING:
 _MAGIC = b"memcfg.cache/1\n"
 _UINT32 = struct.Struct("<I")
 _UINT64 = struct.Struct("<Q")
-_AXES = 64  # that an array has at most
-_PARTS = 512  # pieces of one write; Linux takes 1024
+_AXES = 64  # max. axes of an array
+_PARTS = 512  # pieces of one writev; Linux accepts 1024
 # Numbers, text and dates, as NumPy writes them
 _DTYPE = re.compile(r"[<>|][biufcSUmM][0-9]{1,9}(\[[0-9A-Za-z]{1,20}\])?")
 
 
 class CacheWriter:
-    """A file of elements that is being written."""
+    """Writes elements to a cache file."""
 
     def __init__(self, path: str) -> None:
         self.count = 0
@@ -85,7 +86,7 @@ class CacheWriter:
         self.count += 1
 
     def finish(self) -> None:
-        """Give the file its name."""
+        """Complete the file and rename it."""
         _write(self._file, [b"Z" + _UINT64.pack(self.count)])
         os.fsync(self._file)
         os.replace(self._partial, self._path)
@@ -94,10 +95,10 @@ class CacheWriter:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        """Remove a file that failed, unless this is a forked child: it is not its."""
+        """Close the file; remove it after a failure, unless in a forked child."""
         try:
             if kind is not None and fork_count() == self._forks:
-                os.unlink(self._partial)  # while it is locked: it is this one
+                os.unlink(self._partial)  # locked, so it is this writer's file
         finally:
             os.close(self._file)
 
@@ -114,7 +115,7 @@ class CacheWriter:
 def read_cache(
     path: str, template: Callable[[], Any], spec: Any = None
 ) -> Iterator[Any]:
-    """Read a file of elements, one after the other."""
+    """Iterate over the elements of a cache file; FormatError if it is damaged."""
     with open_file(path) as file:
         try:
             yield from _Reader(file, template, spec).elements()
@@ -212,7 +213,7 @@ class _Reader:
 
 
 def _locked(path: str) -> int:
-    """Open a file that nobody else writes, and empty it; a pipe is not waited for."""
+    """Open, lock and truncate a file; without waiting if it is a pipe."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
     while True:
         file = os.open(path, flags, 0o666)
@@ -222,7 +223,7 @@ def _locked(path: str) -> int:
                 os.ftruncate(file, 0)
                 return file
         except FileNotFoundError:
-            pass  # its writer was at its end just now: there is another, or none
+            pass  # its writer has just renamed or removed it: try again
         except BaseException:
             os.close(file)
             raise
@@ -242,7 +243,7 @@ def _lock(file: int, path: str) -> None:
 
 
 def _write(file: int, pieces: list[bytes | memoryview]) -> None:
-    """Write pieces of which none is empty, one behind the other."""
+    """Write non-empty pieces in order."""
     left = [memoryview(piece) for piece in pieces]
     while left:
         done = os.writev(file, left[:_PARTS])
@@ -276,7 +277,7 @@ def _read_form(text: bytes, template: Callable[[], Any]) -> _Form:
 
 
 def _is_of(form: Any, spec: Any) -> bool:
-    """Return whether elements of a dataset may have a form."""
+    """Return whether a form is compatible with the specs of a dataset."""
     return same_structure(form, spec) and all(
         wanted.is_compatible_with(leaf)
         for wanted, leaf in zip(flatten(spec), flatten(form), strict=True)

@@ -1,4 +1,4 @@
-"""Steps that join other steps, side by side or one behind the other."""
+"""Steps that zip, enumerate or concatenate other steps."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _END = object()
 
 @dataclass(frozen=True, eq=False)
 class Zip(Node):
-    """Elements of several steps, side by side."""
+    """Tuples of the elements of several steps."""
 
     sources: Any
     name: str
@@ -52,7 +52,7 @@ class Zip(Node):
 
     @property
     def has_rows(self) -> bool:
-        """Whether all steps before are rows in order."""
+        """Whether all sources are rows in order."""
         return all(isinstance(source, Slices | Zip) for source in self.inputs) and all(
             source.has_rows for source in self.inputs
         )
@@ -74,7 +74,7 @@ class Zip(Node):
 
 @dataclass(frozen=True, eq=False)
 class Enumerate(Zip):
-    """Numbers beside the elements of a step, and always enough of them."""
+    """The elements of a step paired with numbers, of which there are enough."""
 
     @property
     def cardinality(self) -> int:
@@ -83,14 +83,15 @@ class Enumerate(Zip):
 
 @dataclass(frozen=True, eq=False)
 class Concatenate(Node):
-    """The elements of a step, and then those of another."""
+    """The elements of two steps, one after the other."""
 
     first: Node
     second: Node
     name: str
 
     def __post_init__(self) -> None:
-        if not self.is_probed:  # else it would run users' functions; the pass compares
+        # A probe would run users' functions; the pass compares the specs then.
+        if not self.is_probed:
             merge(self.first.element_spec, self.second.element_spec)
 
     @property
@@ -121,7 +122,10 @@ class Concatenate(Node):
     def _compared(
         self, elements: Iterator[Any], spec: Any
     ) -> Generator[Any, None, Any]:
-        """Yield elements, and compare the first with `spec` if no signature gave it."""
+        """Yield elements; compare the first one's specs if they were not known before.
+
+        Returns the merged specs.
+        """
         if self.is_probed:
             first = next(elements, _END)
             if first is _END:

@@ -1,9 +1,9 @@
-"""Elements of many inner datasets: `Dataset.interleave` and `flat_map`.
+"""`Dataset.interleave` and `flat_map`: the elements of many inner datasets.
 
-The cycle is tf.data's: so many slots, each with a pass over an inner dataset. A block
-of elements is taken from one slot after the other, and a slot whose pass has ended has
-the next pass when it comes again. A pass of which exactly a block was left ends with an
-empty block.
+The cycle is tf.data's. It has a fixed number of slots, each with a pass over an inner
+dataset. A block of elements is taken from each slot in turn. A slot whose pass has
+ended starts the next pass at its next turn. A pass with exactly one block left ends
+with an empty block.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from memcfg.data.engine._run import Run
     from memcfg.data.engine._thread_pool import Future, ThreadPool
 
-# What was taken; whether that is the end of the pass; what was raised behind it.
+# The elements taken; whether the pass has ended; the exception after them.
 _Block: TypeAlias = tuple[list[Any], bool, BaseException | None]
 
-_AHEAD = 3  # threads of TensorFlow for each slot of its cycle
+_AHEAD = 3  # TensorFlow's threads for each slot of its cycle
 _END = object()
 
 
 @dataclass(frozen=True, eq=False)
 class Interleave(UnaryNode):
-    """Elements of the datasets that a function makes of elements, in a cycle.
+    """The elements of the datasets that a function returns, interleaved in a cycle.
 
     A cycle of one slot is `flat_map`.
     """
@@ -68,7 +68,7 @@ class Interleave(UnaryNode):
 
     @cached_property
     def element_spec(self) -> Any:
-        """What the dataset made of the first element has; sizes are None."""
+        """The specs of the first element's dataset; all sizes are None."""
         with DatasetIterator(self.source, Options(), probing=True) as elements:
             for element in elements:
                 return vague(self.map_func(element).element_spec)
@@ -78,7 +78,7 @@ class Interleave(UnaryNode):
 
     @property
     def cardinality(self) -> int:
-        """Unknown; with threads, infinite where the step before is, as in tf.data."""
+        """Unknown; with threads, infinite if the source is, as in tf.data."""
         if self.num_parallel_calls is None:
             return UNKNOWN
         return INFINITE if self.source.cardinality == INFINITE else UNKNOWN
@@ -104,7 +104,7 @@ class Interleave(UnaryNode):
 
 
 class _InnerPass:
-    """The pass over the dataset that is made of an element."""
+    """The pass over the dataset of one element."""
 
     def __init__(self, element: Any, map_func: Callable[[Any], Node], run: Run) -> None:
         self._run = run.part()
@@ -118,8 +118,9 @@ class _InnerPass:
         with self._taking:
             if not self._closed:
                 try:
-                    with self._run.allocator():  # which tells why there is no memory
-                        taken.extend(islice(self.elements, length))  # or what came
+                    with self._run.allocator():  # raises ResourceExhaustedError
+                        # extend() keeps the elements before an exception
+                        taken.extend(islice(self.elements, length))
                 except BaseException as error:
                     failure = error
         if self._closed:
@@ -127,10 +128,10 @@ class _InnerPass:
         try:
             return taken, len(taken) < length, failure
         finally:
-            del failure  # it refers to this frame by now
+            del failure  # its traceback refers to this frame: break the cycle
 
     def close(self) -> None:
-        """End the pass, and all that it started; a thread that takes does it then."""
+        """End the pass and its parts; if a thread is in `take`, it does so after."""
         self._closed = True
         self._run.close()
         if self._taking.acquire(blocking=False):
@@ -156,7 +157,7 @@ def _in_cycle(
     passes: Iterator[_InnerPass], unused: int, block_length: int, run: Run
 ) -> Iterator[Any]:
     """Yield the elements of inner passes, in the consumer's thread."""
-    slots: deque[_InnerPass | None] = deque()  # the next first; None: it is free
+    slots: deque[_InnerPass | None] = deque()  # in order of turns; None: free
     try:
         while not run.closed and (unused or slots):
             inner = None if unused else slots.popleft()
@@ -188,10 +189,10 @@ def _prepared(
 ) -> Iterator[Any]:
     """Yield the elements of blocks that threads prepare.
 
-    They prepare the next one of each slot, and no more. So one thread at a time is at
-    an inner pass, and elements come in the order that they have without threads.
+    They prepare only the next block of each slot, so that one thread at a time uses an
+    inner pass, and elements come in the same order as without threads.
     """
-    futures: dict[Future[_Block], _InnerPass | None] = {}  # the next first
+    futures: dict[Future[_Block], _InnerPass | None] = {}  # in order of turns
     prepare = partial(_prepare, passes, futures, threads.pool, block_length)
     try:
         while not run.closed:
@@ -231,12 +232,12 @@ def _prepare(
     block_length: int,
     inner: _InnerPass | None,
 ) -> bool:
-    """Have the next block of a slot prepared; False: there is nothing to take."""
+    """Submit the next block of a slot; return False if there is no inner pass left."""
     try:
         inner = inner or next(passes, None)
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # it comes when the block does
+    except BaseException as error:  # raised when the block's turn comes
         futures[pool.submit(partial(_fail, error))] = None
         return False
     if inner is not None:

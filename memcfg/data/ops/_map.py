@@ -1,4 +1,4 @@
-"""A user's function applied to each element: `Dataset.map`."""
+"""`Dataset.map`: a user's function applied to each element."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from memcfg.data.engine._thread_pool import Future
 
 _END = object()
-_MAX = 64  # elements at a time
+_MAX = 64  # max. elements of a task
 
 
 @dataclass(frozen=True, eq=False)
 class Map(UnaryNode):
-    """Results of a function, which takes the parts of a tuple as arguments."""
+    """The results of a function on each element."""
 
     function: Callable[..., Any]
     name: str
@@ -53,7 +53,7 @@ class Map(UnaryNode):
         return probe(self)
 
     def elements(self, run: Run) -> Iterator[Any]:
-        """Begin a pass; without threads it keeps neither an element nor a result."""
+        """Begin a pass; without threads it keeps no elements and no results."""
         elements = self.source.elements(run)
         if self.calls is None:
             return map(partial(apply, self.function), elements)
@@ -61,10 +61,10 @@ class Map(UnaryNode):
 
 
 def unmapped(node: Node) -> tuple[Node, Callable[..., Any] | None]:
-    """Take the functions off a step, to be applied by the step behind it.
+    """Split off the maps at the end of a pipeline, for fusion into the next step.
 
-    Returns the step before all maps that work alike, and what they do together; what
-    that returns has not been converted.
+    Returns the step before the maps with the same threads and order, and the
+    composition of their functions, whose result is not converted; None without maps.
     """
     functions, source = [], node
     while isinstance(source, Map) and _work_alike(source, node):
@@ -81,15 +81,15 @@ def _work_alike(one: Map, other: Node) -> bool:
 
 @dataclass(slots=True)
 class _Chunk:
-    """What a thread has made of some elements."""
+    """The results of a task."""
 
     results: list[Any] = field(default_factory=list)
     failure: BaseException | None = None
-    seconds: float = 0.0  # an element
+    seconds: float = 0.0  # per element
 
 
 class _ParallelMap:
-    """An iterator over results of a function that several threads call."""
+    """An iterator over the results of a function that several threads call."""
 
     def __init__(self, run: Run, elements: Iterator[Any], step: Map) -> None:
         assert step.calls is not None
@@ -99,11 +99,11 @@ class _ParallelMap:
         self._source = source
         self._run = run
         self._function = step.function
-        self._size = 1  # elements at a time
+        self._size = 1  # elements of a task
         self._futures: deque[Future[_Chunk]] = deque()
         self._ready: deque[Any] = deque()
         self.failure: BaseException | None = None
-        self._counted, self._seconds = 0, 0.0  # of the consumer's own thread
+        self._counted, self._seconds = 0, 0.0  # elements, in the consumer's thread
 
     def __iter__(self) -> Self:
         return self
@@ -150,12 +150,12 @@ class _ParallelMap:
         if chunk.results:
             self._choose_size(chunk.seconds)
         if chunk.failure is not None and self.failure is None:
-            self.failure = chunk.failure  # the results before it come first
+            self.failure = chunk.failure  # raised after the results before it
             if self._threads.ordered:
                 self._futures.clear()
 
     def _submit(self) -> None:
-        """Have as many chunks in work as there are threads, and one more."""
+        """Submit tasks until there is one more than threads."""
         ahead = self._threads.pool.size + 1 if self._threads.works else 0
         self._threads.ahead = ahead * self._size
         while len(self._futures) < ahead and not self._source.ended:
@@ -183,13 +183,13 @@ def _mapped(
     size: int,
     number: int,
 ) -> _Chunk:
-    """Map some elements, in a thread; `number` says when they are to be read."""
+    """Map some elements, in a thread; `number` sets the order of reading."""
     chunk, found = _Chunk(), list[Any]()
 
     def read(elements: Iterator[Any]) -> None:
-        """Read elements, and wait for no more if they come slowly."""
+        """Read up to `size` elements, fewer if the source is slow."""
         until = perf_counter() + WORTH
-        with source.failing(chunk), run.allocator():  # which tells of no memory
+        with source.failing(chunk), run.allocator():  # raises ResourceExhaustedError
             while len(found) < size and not source.ended and perf_counter() < until:
                 element = next(elements, _END)
                 if element is _END:

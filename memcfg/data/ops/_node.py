@@ -1,14 +1,14 @@
-"""A step of a pipeline, as a value: what it reads, and how it makes a pass.
+"""The base classes of the steps of a pipeline.
 
-Two forms of a pass give the same elements. `elements` yields element after element.
-`rows` is for data that can be indexed: the pass is a stream of row numbers, which
-shuffling, repeating and taking rearrange at next to no cost, and a batch is gathered at
-once.
+There are two forms of a pass, with the same elements. `elements` yields one element
+after the other. `rows` is for data that can be indexed: the pass is a stream of row
+numbers, which `shuffle`, `repeat` and `take` rearrange at little cost, and a batch is
+gathered at once.
 
-Memory: who pulls decides where fresh arrays lie. An element may lie in the workspace
-that is current when it is pulled, and then is the puller's until it pulls again. A node
-that keeps anything for longer pulls inside ``scope_out()``. No generator yields
-inside a ``with`` block of a workspace or an allocator.
+Memory: new arrays lie in the workspace that is current when an element is pulled, and
+are valid until the next element is pulled. A node that keeps an element for longer
+pulls it inside ``scope_out()``. No generator yields inside a ``with`` block of a
+workspace or an allocator.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ UNKNOWN = -2
 
 
 class Node(ABC):
-    """A step of a pipeline. It never changes, and makes any number of passes."""
+    """A step of a pipeline: immutable, for any number of passes."""
 
     name: str  # for threads, messages and reports
 
     @cached_property
     def tuned_state(self) -> dict[str, dict[str, Any]]:
-        """What passes that end here have learned of their steps, by name."""
+        """AUTOTUNE's state of each step, by name, for passes that end at this step."""
         return {}
 
     @property
     def inputs(self) -> tuple[Node, ...]:
-        """The steps before."""
+        """The steps that this one reads."""
         return ()
 
     @property
     @abstractmethod
     def element_spec(self) -> Any:
-        """What the elements are: a nest of `TensorSpec`."""
+        """The specs of an element: a nest of `TensorSpec`."""
 
     @property
     def is_probed(self) -> bool:
@@ -56,30 +56,30 @@ class Node(ABC):
 
     @property
     def cardinality(self) -> int:
-        """How many elements a pass has; `INFINITE` or `UNKNOWN`."""
+        """Number of elements of a pass, `INFINITE` or `UNKNOWN`."""
         return UNKNOWN
 
     @abstractmethod
     def elements(self, run: Run) -> Iterator[Any]:
-        """Begin a pass, and those of the steps before, as tf.data does.
+        """Begin a pass, and passes of the inputs, as tf.data does.
 
-        A seeded shuffle draws a seed whenever a pass begins, so this is not a generator
-        itself, and may return one.
+        A seeded shuffle draws a seed when a pass begins. Implementations may therefore
+        return a generator, but not be one.
         """
 
     @property
     def has_rows(self) -> bool:
-        """Whether `rows` can make a pass; asking begins none."""
+        """Whether `rows` is supported."""
         return False
 
     def rows(self, run: Run) -> RowStream:
-        """Make a pass over row numbers, if `has_rows`."""
+        """Begin a pass over row numbers, if `has_rows`."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False)
 class UnaryNode(Node):
-    """A step over one other step, of whose elements nothing is said to change."""
+    """A step over one source, with its specs and cardinality by default."""
 
     source: Node
 

@@ -1,6 +1,6 @@
-"""Steps that leave elements as they are, and say which come, how often, in which order.
+"""Steps that select, repeat or reorder elements without changing them.
 
-They work on row numbers where the step before has them.
+They work on row numbers if the source has them.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
 _END = object()
 _MAX = 2**63 - 1  # a cardinality is an int64
-_GRAPH_SEED = 87654321  # TensorFlow's, where no global seed is set
-_SEEDS = 2**31 - 1  # a seed counts modulo this, as in TensorFlow
-_WHOLE = 2**62  # slots of a buffer that holds everything; it grows as needed
-_DRAINED = 4096  # rows of a chunk at the end
+_GRAPH_SEED = 87654321  # TensorFlow's default graph seed
+_SEEDS = 2**31 - 1  # seeds are taken modulo this, as in TensorFlow
+_WHOLE = 2**62  # size of a buffer for all elements; it grows as needed
+_DRAINED = 4096  # rows of a chunk when the buffer is emptied at the end
 
 
 @dataclass(frozen=True, eq=False)
 class Select(UnaryNode):
     """The elements that a slice selects: `take`, `skip` and `shard`.
 
-    Nothing begins where none is. A start and a stop are never given together.
+    If `stop` is 0, the source is not started. Only one of `start` and `stop` is set.
     """
 
     start: int
@@ -75,7 +75,7 @@ class Select(UnaryNode):
         left_out = self.start
         with closing(elements):
             while True:
-                with scope_out():  # or it would fill the reader's workspace
+                with scope_out():  # skipped elements would fill the reader's workspace
                     for _ in islice(elements, left_out):
                         if run.closed:
                             return
@@ -105,7 +105,7 @@ class Select(UnaryNode):
 
 @dataclass(frozen=True, eq=False)
 class Filter(UnaryNode):
-    """The elements of which a function, called as that of a map is, returns True."""
+    """The elements for which a function returns True."""
 
     predicate: Callable[..., Any]
     name: str
@@ -118,7 +118,7 @@ class Filter(UnaryNode):
     def _chosen(self, elements: Iterator[Any], run: Run) -> Iterator[Any]:
         with closing(elements):
             while not run.closed:
-                with scope_out():  # or what is left out would fill a workspace
+                with scope_out():  # dropped elements would fill a workspace
                     element = next(elements, _END)
                     if element is _END:
                         return
@@ -130,7 +130,7 @@ class Filter(UnaryNode):
 
 @dataclass(frozen=True, eq=False)
 class Repeat(UnaryNode):
-    """Pass after pass over another step; a negative count ends with an empty one."""
+    """Repeated passes over another step; without limit if the count is negative."""
 
     count: int
     name: str
@@ -146,7 +146,7 @@ class Repeat(UnaryNode):
 
     @property
     def has_rows(self) -> bool:
-        """As the step before, unless there is no pass or nothing in it."""
+        """Whether the source has rows and there is at least one element."""
         return self.source.has_rows and self.cardinality != 0
 
     def elements(self, run: Run) -> Iterator[Any]:
@@ -177,7 +177,7 @@ class Repeat(UnaryNode):
             if more:
                 part = run.part()
                 elements = self.source.elements(part)
-        with closing(elements):  # the pass that nobody reads
+        with closing(elements):  # a pass that was begun but is not read
             part.close()
 
     def _row_passes(
@@ -194,7 +194,7 @@ class Repeat(UnaryNode):
                 chunks = self.source.rows(run).chunks
 
     def _counted(self, run: Run) -> Iterator[bool]:
-        """Yield once for each pass whether another is begun when it ends."""
+        """Yield for each pass whether to begin another one when it ends."""
         fused = self.count == 1 or isinstance(self.source, Shuffle)
         begun = 0
         while begun != self.count and not run.closed:
@@ -204,16 +204,17 @@ class Repeat(UnaryNode):
 
 @dataclass(frozen=True, eq=False)
 class Shuffle(UnaryNode):
-    """Elements of another step in random order, that of tf.data's.
+    """Elements of another step in random order, the same as tf.data's.
 
-    `ShuffleOrder` says which goes out as a number, which may be that of a row.
+    `ShuffleOrder` orders integers: row numbers, or slots of a buffer of elements.
     """
 
     buffer_size: int
     seed: int | None = None
     reshuffle_each_iteration: bool = True
     name: str = "shuffle"
-    _seeds: Callable[[], tuple[int, int]] = field(init=False, repr=False)  # of a pass
+    # Returns the seeds of a pass.
+    _seeds: Callable[[], tuple[int, int]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         flag(self.reshuffle_each_iteration, "reshuffle_each_iteration")
@@ -228,13 +229,13 @@ class Shuffle(UnaryNode):
         object.__setattr__(self, "_seeds", seeds)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copy the step: the copy's first pass is the first of its seed."""
+        """Copy the step; the copy starts again with the seed's first pass."""
         switch = self.reshuffle_each_iteration
         return type(self), (self.source, self.buffer_size, self.seed, switch, self.name)
 
     @property
     def has_rows(self) -> bool:
-        """Whether the step before has rows, and none before it is a shuffle."""
+        """Whether the source has rows and contains no shuffle."""
         return self.source.has_rows and not _holds_shuffle(self.source)
 
     def elements(self, run: Run) -> Iterator[Any]:
@@ -280,7 +281,7 @@ def _taken(slots: list[Any], slot: int) -> Any:
 def _shuffled_rows(
     chunks: Iterator[RowNumbers], order: ShuffleOrder, run: Run
 ) -> Iterator[RowNumbers]:
-    out = _numbers(0)  # filled again and again: a chunk is read before the next
+    out = _numbers(0)  # reused: a chunk is valid only until the next
     with closing(chunks):
         for rows in chunks:
             if len(rows) > len(out):
@@ -300,7 +301,7 @@ def _drained(order: ShuffleOrder, run: Run) -> Iterator[RowNumbers]:
 
 
 def _numbers(length: int) -> RowNumbers:
-    """Make an array that is kept."""
+    """Allocate an array outside of workspaces."""
     with scope_out():
         return np.empty(length, np.int64)
 

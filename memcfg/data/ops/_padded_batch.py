@@ -1,4 +1,4 @@
-"""Elements of different shapes in batches: `Dataset.padded_batch`."""
+"""`Dataset.padded_batch`: batches of elements of different shapes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from memcfg.data.engine._run import Run
 
-# What a value of a class in Python can be; a number must not change its value.
+# Kinds of dtypes that a padding value of a Python type may have.
 _KINDS = {bool: "b", int: "iufc", float: "fc", complex: "c", str: "SU", bytes: "S"}
 
 
@@ -76,7 +76,7 @@ class PaddedBatch(UnaryNode):
 
 
 class _PaddingMaker(BatchMaker):
-    """Makes padded batches: the elements must all be there to know its shape."""
+    """Makes padded batches; it collects all elements to find the largest shape."""
 
     paddings: Callable[[Any], list[_Padding]]
 
@@ -107,11 +107,11 @@ class _PaddingMaker(BatchMaker):
 
 @dataclass(frozen=True, slots=True)
 class _Padding:
-    """How a component of the elements is padded."""
+    """The padding of one component of the elements."""
 
     component: int  # for messages
-    shape: tuple[int | None, ...]  # None: the longest of the batch
-    value: Any  # what fills the rest, of the component's dtype
+    shape: tuple[int | None, ...]  # None: the largest size of the batch
+    value: Any  # scalar of the component's dtype
 
     def target(self, leaves: Sequence[Any]) -> tuple[int, ...]:
         for number, leaf in enumerate(leaves):
@@ -144,7 +144,7 @@ class _Padding:
         return max([mine, *(leaf.dtype for leaf in leaves)], key=lambda d: d.itemsize)
 
     def fill(self, array: npt.NDArray[Any], leaves: Sequence[Any]) -> None:
-        """Write arrays into the rows of a batch, and the value around them."""
+        """Write arrays into the rows of a batch, padded with the value."""
         for row, leaf in enumerate(leaves):
             if leaf.shape != array.shape[1:]:
                 array[row] = self.value
@@ -155,7 +155,7 @@ class _Padding:
 
 
 def _paddings_of(shapes: Any, values: Any, like: Any) -> list[_Padding]:
-    """Read what the user said for elements like one, or of a spec."""
+    """Return the padding of each component of `like`, an element or a spec."""
     leaves, result = flatten(like), []
     sizes = [None] * len(leaves) if shapes is None else _padded_shapes(shapes, like)
     parts = zip(leaves, sizes, _scalars(values, like), strict=True)
@@ -181,14 +181,14 @@ def _padded_shapes(shapes: Any, like: Any) -> list[tuple[int | None, ...]]:
 
 
 def _scalars(values: Any, element: Any) -> list[Any]:
-    """List the padding values of components; None where the user said none."""
+    """List the padding value of each component; None for the default."""
     if values is None or (is_nest(element) and not is_nest(values)):
         return [values] * len(flatten(element))
     return _up_to(element, values, "padding_values")
 
 
 def _holds(padded: tuple[int | None, ...], leaf: Any) -> bool:
-    """Return whether a padded shape belongs to a leaf of the structure."""
+    """Return whether a leaf can be padded to a shape."""
     if leaf.shape is None:
         return True
     return len(padded) == len(leaf.shape) and (
@@ -201,7 +201,7 @@ def _holds(padded: tuple[int | None, ...], leaf: Any) -> bool:
 
 
 def _up_to(like: Any, nest: Any, what: str) -> list[Any]:
-    """List the parts of a nest that stand where another has its leaves."""
+    """List the parts of `nest` at the positions of the leaves of `like`."""
     if not is_nest(like):
         return [nest]
     kind = Mapping if isinstance(like, Mapping) else tuple
@@ -235,7 +235,7 @@ def _as_padded_shape(shape: Any) -> tuple[int | None, ...]:
 
 
 def _scalar(value: Any, dtype: np.dtype[Any]) -> Any:
-    """Make a value one of a component's dtype."""
+    """Convert a padding value to a component's dtype."""
     if value is None:
         return np.zeros((), dtype)[()]
     if np.ndim(value):

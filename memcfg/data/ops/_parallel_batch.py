@@ -1,9 +1,9 @@
-"""Batches that several threads make: a parallel map, or a parallel batch.
+"""Batches made by several threads, for a parallel map or a parallel batch.
 
-A batch is divided into parts of so many rows that handing a part over costs little
-against the function, which for a quick function is the whole batch. What is mapped is
-written straight into its row. A batch lies in a block that is used again when its
-consumer has let go of it, temporaries lie in a workspace of the thread's.
+A batch is divided into parts of enough rows that submitting a part costs little
+compared to the function; for a quick function a part is the whole batch. Mapped
+elements are written directly into their rows. A batch lies in a block that is reused
+when the consumer has released the batch; temporaries lie in a workspace of the thread.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ if TYPE_CHECKING:
     from memcfg.data.ops._batch_maker import StackingMaker
     from memcfg.data.rows._rows import ElementReader
 
-_FIRST_PARTS, _MAX_PARTS = 8, 64  # of a batch
+_FIRST_PARTS, _MAX_PARTS = 8, 64  # initial and max. parts of a batch
 
 
 @dataclass(slots=True)
 class _Part:
-    """What has become of some rows of a batch."""
+    """The result of a task: consecutive rows of a batch."""
 
     begin: int  # the first row
     count: int = 0
-    elements: list[Any] | None = None  # None: they were written into their rows
+    elements: list[Any] | None = None  # None: they are written into their rows
     failure: BaseException | None = None
-    seconds: float = 0.0  # an element
+    seconds: float = 0.0  # per element
 
 
 @dataclass(slots=True, eq=False)
 class _PendingBatch:
-    """A batch in the making."""
+    """A batch whose parts threads are making."""
 
     futures: list[Future[_Part]] = field(default_factory=list)
     arrays: BatchArrays | None = None  # None: elements are collected
@@ -59,7 +59,7 @@ class _PendingBatch:
 
     @property
     def is_done(self) -> bool:
-        """Whether nobody works at it any more."""
+        """Whether all parts are done."""
         return all(future.done for future in self.futures)
 
     def wait(self) -> Self:
@@ -77,7 +77,7 @@ class _PendingBatch:
 
     @property
     def failed(self) -> _Part | None:
-        """The first part, in the order of the elements, where anything was raised."""
+        """The first part, in the order of the elements, that raised an exception."""
         return next((part for part in self.parts if part.failure is not None), None)
 
     def batch(self) -> Any:
@@ -95,7 +95,7 @@ class _PendingBatch:
 
 
 class _BatchAssembler:
-    """What threads need to make parts of batches."""
+    """Makes parts of batches in threads."""
 
     def __init__(
         self,
@@ -105,10 +105,10 @@ class _BatchAssembler:
         size: int,
         name: str,
     ) -> None:
-        # Known if elements have no text, and are enough for a whole batch. Else they
-        # are collected.
+        # None if elements have text or may be too few for a whole batch: they are
+        # collected then.
         self.form: Form | None = None
-        self.allocation_failed = False  # nothing is read any more then
+        self.allocation_failed = False  # if set, parts read nothing
         self.blocks = BlockPool(run, name)
         self.scratches = ScratchPool(run)
         self._run = run
@@ -117,7 +117,7 @@ class _BatchAssembler:
         self._size = size
 
     def part(self, pending: _PendingBatch, begin: int, size: int, number: int) -> _Part:
-        """Make a part; `number` says when its elements are to be read."""
+        """Make a part; `number` sets the order of reading."""
         part = _Part(begin)
         workspace = self.scratches.borrow()
         with self._source.failing(part), self._run.allocator(), workspace:
@@ -146,7 +146,7 @@ class _BatchAssembler:
     def _read(
         self, pending: _PendingBatch, begin: int, size: int, reader: ElementReader
     ) -> tuple[list[Any], Iterator[Any]] | None:
-        """Read what a part is made of, while nobody else reads."""
+        """Read the elements of a part; called in one thread at a time."""
         form = self.form
         if form is not None and not (begin or self.allocation_failed):
             block = self.blocks.borrow(form.nbytes(self._size))
@@ -157,7 +157,7 @@ class _BatchAssembler:
                 self.blocks.release(block)
         if self.allocation_failed or self._source.ended:
             return None
-        # Elements that are collected outlive this cycle of the workspace.
+        # Collected elements outlive this cycle of the workspace.
         with scope_out() if pending.arrays is None else nullcontext():
             items = reader.read(size)
         if len(items) < size:
@@ -168,16 +168,16 @@ class _BatchAssembler:
         first = next(elements)
         unpack = is_unpacked(first)
         first = apply(self._function, first)
-        if not arrays.form.fits(first):  # a batch of another form, or an error
+        if not arrays.form.fits(first):  # this batch has another form, or is an error
             self._copy(part, first, elements)
             return
         arrays.put(part.begin, first)
-        del first  # its memory is the next element's
+        del first  # so that the next element can use its memory
         row, end = part.begin + 1, part.begin + part.count
         arrays.fill(row, elements, self._function, unpack=unpack, stop=end)
 
     def _copy(self, part: _Part, first: Any, elements: Iterator[Any]) -> None:
-        """Collect elements, some of which lie in the workspace that is current."""
+        """Collect copies of elements, some of which lie in the current workspace."""
         results = (first, *map(partial(apply, self._function), elements))
         with scope_out():
             copies = [map_structure(np.copy, result) for result in results]
@@ -189,7 +189,7 @@ class _BatchAssembler:
 
 
 class ParallelBatches:
-    """An iterator over as many batches as threads, or the consumer, can make."""
+    """An iterator over batches that threads, or the consumer, make."""
 
     def __init__(
         self,
@@ -202,20 +202,20 @@ class ParallelBatches:
         batches: int,
     ) -> None:
         self._run = run
-        self._maker = maker  # of the consumer's own thread
+        self._maker = maker  # for batches made in the consumer's thread
         self._source = SharedSource(reader)
         self._threads = StepThreads(run, calls, name, deterministic, self._source)
         self._assembler = _BatchAssembler(
             run, self._source, maker.function, maker.max_size, name
         )
         run.on_close(self._assembler)
-        blocks = self._assembler.blocks  # a report must not keep the function
+        blocks = self._assembler.blocks  # the report must not refer to the function
         blocks.budgeted = self._threads.tuned is not None
         self._threads.held = lambda: blocks.max_bytes
-        self._pending: deque[_PendingBatch] = deque()  # in the order of their elements
+        self._pending: deque[_PendingBatch] = deque()  # in the order of the elements
         self._left = batches if batches >= 0 else 1 << 62
         self._parts = min(_FIRST_PARTS, maker.max_size)  # of a batch
-        self._max_pending = 1 << 30  # as far as there was memory
+        self._max_pending = 1 << 30  # lowered when an allocation fails
 
     def __iter__(self) -> Self:
         return self
@@ -238,7 +238,7 @@ class ParallelBatches:
         return self._made_alone(began)
 
     def _submit(self) -> None:
-        """Have as many rows in work as there are threads for, and one batch more."""
+        """Submit parts until all threads have work, and one more batch is waiting."""
         batch, parts, threads = self._maker.max_size, self._parts, self._threads
         size = -(-batch // parts)
         threads.ahead = min(self._max_pending, -(-threads.pool.size // parts) + 1)
@@ -252,7 +252,7 @@ class ParallelBatches:
             self._pending.append(pending)
 
     def _chosen(self) -> _PendingBatch:
-        """Wait for the batch that is to be handed on next."""
+        """Wait for the next batch to deliver."""
         if self._threads.ordered:
             return self._pending.popleft().wait()
         while True:
@@ -262,7 +262,7 @@ class ParallelBatches:
                     return pending
             futures = [one for pending in self._pending for one in pending.futures]
             left = [future for future in futures if not future.done]
-            if not left:  # the last ones: too few elements, a failure, no memory
+            if not left:  # only smaller batches: the end, a failure or no memory
                 return self._pending.popleft().wait()
             if not self._threads.pool.first_done(left).done:
                 raise StopIteration
@@ -302,7 +302,7 @@ class ParallelBatches:
             assembler.blocks.release(block)
 
     def _learn(self, form: Form, count: int) -> None:
-        """Note what elements are like, if batches can be made without looking first."""
+        """Record the form of elements, if batches can be allocated before them."""
         size = self._maker.max_size
         if (self._maker.is_certain or count == size) and not form.has_text:
             self._assembler.form = form
@@ -312,7 +312,7 @@ class ParallelBatches:
                 self._threads.tuned.item_bytes = nbytes
 
     def _note(self, count: int, seconds: float, waited: float) -> None:
-        """Note what a batch took, and divide the next ones by it."""
+        """Record the seconds of a batch, and choose the parts of the next ones."""
         size = self._maker.max_size
         rows = chunk_length(seconds / count, size)
         self._parts = min(-(-size // rows), _MAX_PARTS)
@@ -320,7 +320,7 @@ class ParallelBatches:
         self._left -= 1
 
     def _do_with_less(self) -> None:
-        """Begin fewer batches: there was no memory for so many."""
+        """Keep fewer batches pending: an allocation failed."""
         for pending in self._pending:
             pending.wait()
         self._pending.clear()
@@ -335,7 +335,7 @@ class ParallelBatches:
         raise StopIteration
 
     def close(self) -> None:
-        """End the threads, without waiting, and release all memory."""
+        """End the threads without waiting, and release all memory."""
         self._threads.stop(wait=False)
         self._assembler.stop(wait=False)
         self._pending.clear()

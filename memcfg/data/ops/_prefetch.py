@@ -1,4 +1,4 @@
-"""Elements prepared ahead by a thread, in a ring of blocks: `Dataset.prefetch`."""
+"""`Dataset.prefetch`: elements prepared ahead by a thread, in a ring of blocks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Prefetch(UnaryNode):
-    """Elements of another step, prepared ahead."""
+    """The elements of another step, prepared ahead."""
 
     buffer_size: int
     name: str = "prefetch"
@@ -47,7 +47,7 @@ class Prefetch(UnaryNode):
 def _report_of(
     name: str, queue: BoundedQueue, ring: Ring, *, tuned: bool
 ) -> Callable[[], StageReport]:
-    """Make what tells of a thread; it keeps no item."""
+    """Return a function that reports on a prefetch; it keeps no item alive."""
     return lambda: StageReport(
         name=name,
         autotuned=tuned,

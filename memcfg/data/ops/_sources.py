@@ -1,4 +1,4 @@
-"""Steps that read no other step: arrays, slices of arrays, and users' generators."""
+"""Steps without inputs: arrays, slices of arrays, and users' generators."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from memcfg.data.rows._rows import _Column
 
 _END = object()
-_TAKEN = {  # kinds of dtypes: what a signature takes
+_TAKEN = {  # kind of a signature's dtype: kinds that can be converted to it
     "b": "b",
     "i": "biu",
     "u": "biu",
@@ -71,7 +71,7 @@ class Slices(Node):
 
 
 def whole(value: Any, name: str) -> Slices:
-    """Make the step of one element: of one row."""
+    """Make the step of one element, as a single row."""
     rows = map_structure(lambda array: ArrayColumn(array[None]), _arrays(value))
     return Slices(Rows(rows, 1), name)
 
@@ -93,12 +93,12 @@ def sliced(value: Any, name: str) -> Slices:
     complaints: list[str] = []
     columns = map_structure(lambda array: _column(array, complaints), arrays)
     if complaints:
-        warnings.warn(complaints[0], stacklevel=3)  # the line that makes the dataset
+        warnings.warn(complaints[0], stacklevel=3)  # at the user's call
     return Slices(Rows(columns, lengths.pop()), name)
 
 
 def _column(array: npt.NDArray[Any], complaints: list[str]) -> _Column:
-    """Read the rows of a mapped file from the file, where that can be."""
+    """Return a column of the file for a mapped array if possible, or of the array."""
     column, complaint = mapped_column(array)
     if complaint:
         complaints.append(complaint)
@@ -106,7 +106,7 @@ def _column(array: npt.NDArray[Any], complaints: list[str]) -> _Column:
 
 
 def _arrays(value: Any, *, swap: bool = True) -> Any:
-    """Convert what a user hands over; what is made is outside of any workspace."""
+    """Convert a user's nest to arrays, outside of any workspace."""
     with scope_out():
         arrays = map_structure(lambda leaf: as_leaf(leaf, swap=swap), value)
     if not flatten(arrays):
@@ -116,7 +116,7 @@ def _arrays(value: Any, *, swap: bool = True) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Generated(Node):
-    """Copies of what a user's generator yields: it may write to its arrays again."""
+    """Copies of the elements of a user's generator, which may reuse its arrays."""
 
     generator: Callable[..., Any]
     args: tuple[Any, ...]
@@ -125,7 +125,7 @@ class Generated(Node):
 
     @cached_property
     def element_spec(self) -> Any:
-        """The signature; without one, of the first element."""
+        """The signature, or the specs of the first element without one."""
         return probe(self) if self.signature is None else self.signature
 
     @property
@@ -135,7 +135,7 @@ class Generated(Node):
 
     def elements(self, run: Run) -> Iterator[Any]:
         """Begin a pass; the generator is called at the first element."""
-        with scope_out():  # what it keeps is not the reader's
+        with scope_out():  # its arrays may outlive the reader's workspace
             values = iter(self.generator(*self.args))
         try:
             while True:
@@ -161,7 +161,7 @@ class Generated(Node):
 
 
 def signature_of(types: Any, shapes: Any, signature: Any) -> Any:
-    """Combine the two ways to say what a generator yields."""
+    """Return the signature of a generator, however it is given; None if it is not."""
     if signature is None:
         return _from_types(types, shapes)
     if types is not None or shapes is not None:
@@ -224,7 +224,7 @@ def _fitted(leaf: Any, spec: TensorSpec) -> Any:
 
 
 def _typed(leaf: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Copy a leaf to a dtype, and refuse what would change its values."""
+    """Copy a leaf to a dtype; raise if the conversion would change its values."""
     raw = as_array(leaf)
     if raw.size == 0 and isinstance(leaf, list | tuple | range):
         return np.empty(raw.shape, dtype)

@@ -1,3 +1,3 @@
-"""Data whose elements have numbers: arrays, ranges and files."""
+"""Data that can be indexed by row: arrays, ranges and files."""
 
 __all__: list[str] = []

@@ -1,7 +1,7 @@
-"""Columns that are files: rows of a mapped array are read from its file, not mapped.
+"""Columns of files: rows of a memory-mapped array are read from its file.
 
-Pages of a map stay in the process until the system wants them; rows that are read go
-into the reader's arrays, and nothing else grows.
+Pages of a map count as the process's memory until the system reclaims them; file reads
+go into the reader's arrays and take no other memory of the process.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 
 RowNumbers = npt.NDArray[np.int64]
 _MAPS = "/proc/self/maps"
-_NOTEWORTHY = 32 << 20  # bytes of a map that a process may well notice
+_NOTEWORTHY = 32 << 20  # bytes of a map from which on a warning is given
 
 
-class Unreadable(Exception):  # noqa: N818  told to the user as a warning
-    """Why the rows of a map can't be read from its file."""
+class Unreadable(Exception):  # noqa: N818  reported to the user as a warning
+    """The reason why rows of a mapped array can't be read from its file."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowLayout:
-    """Where rows lie in a file."""
+    """The location of rows in a file."""
 
     path: str
-    offset: int  # of the first byte that belongs to a row
-    step: int  # from a row to the next, in rows; negative: backwards
+    offset: int  # of the first byte of all rows
+    step: int  # from a row to the next, in rows; may be negative
     count: int
     shape: tuple[int, ...]  # of a row
     dtype: np.dtype[Any]  # in the file
@@ -51,11 +51,11 @@ class RowLayout:
 
     @property
     def end(self) -> int:
-        """Of the last byte that belongs to a row, plus one."""
+        """Offset of the end of the last row in the file."""
         return self.offset + (abs(self.step) * (self.count - 1) + 1) * self.row_bytes
 
     def numbers(self, rows: RowNumbers) -> RowNumbers:
-        """Count rows in the file."""
+        """Convert row numbers of the column to row numbers of the file."""
         if self.step == 1:
             return rows
         first = 0 if self.step > 0 else -self.step * (self.count - 1)
@@ -63,10 +63,10 @@ class RowLayout:
 
 
 class FileColumn:
-    """Rows of a file, which stays open as long as the column, also without its name.
+    """Rows of a file that is open as long as the column lives, even if it is unlinked.
 
-    A forked process shares it, for reading moves no position. A pickled column has the
-    name, and opens the file again.
+    A forked process can use it, as reads do not move the file position. A pickled
+    column stores the path and opens the file again.
     """
 
     def __init__(self, layout: RowLayout) -> None:
@@ -122,10 +122,10 @@ class FileColumn:
 
 
 def mapped_column(array: npt.NDArray[Any]) -> tuple[FileColumn | None, str]:
-    """Find the rows of an array in a file, if that is where they are.
+    """Return a column of the file that an array is mapped from, and a warning.
 
-    Returns the column, or None and what is to be said of that: nothing, unless the
-    array is a large map. FormatError: the file became shorter.
+    The column is None if the array is not mapped or its file can't be read; the warning
+    is empty unless the array is a large map. FormatError: the file became shorter.
     """
     if array.size == 0 or not is_map(array):
         return None, ""
@@ -149,9 +149,9 @@ def is_map(array: npt.NDArray[Any]) -> bool:
 
 
 def file_column(array: npt.NDArray[Any]) -> FileColumn:
-    """Find the rows of a mapped array in its file; Unreadable: why that can't be.
+    """Return the column of a mapped array's file; Unreadable if it can't be read.
 
-    FormatError: the file became shorter; whoever touches the map there would be killed.
+    FormatError: the file became shorter, and access to its map there would be SIGBUS.
     """
     step = _step(array)
     first = array if step > 0 else array[::-1]
@@ -168,7 +168,7 @@ def file_column(array: npt.NDArray[Any]) -> FileColumn:
 
 
 def _step(array: npt.NDArray[Any]) -> int:
-    """Return the distance from a row to the next in rows."""
+    """Return the distance from a row to the next, in rows."""
     row = array[0, ...]  # a view, also of a number: the map is not touched
     step, rest = divmod(array.strides[0], row.nbytes)
     if not row.flags.c_contiguous or rest or (step == 0 and len(array) > 1):
@@ -177,10 +177,10 @@ def _step(array: npt.NDArray[Any]) -> int:
 
 
 def _mapped(address: int) -> tuple[str, int, int]:
-    """Find the file, the offset and the inode that an address is mapped to.
+    """Return the path, the offset and the inode that an address is mapped to.
 
-    The system's list of maps tells. What NumPy keeps is not enough: a slice has the
-    offset of its parent, and the file of that name may be another by now.
+    They are read from /proc/self/maps. NumPy's attributes are not enough: a slice has
+    the offset of its parent, and the path may name another file by now.
     """
     try:
         with open(_MAPS, encoding="utf-8", errors="surrogateescape") as maps:

@@ -1,7 +1,7 @@
-"""Data whose elements have numbers: columns, rows across them, and passes over rows.
+"""Data that can be indexed by row: columns, rows across them, and passes over rows.
 
-A column knows how its values are stored: in an array, in a file (`_file_rows`), or not
-at all. Readers read what batches are made of: elements, or rows to be gathered.
+A column hides how its values are stored: in an array, in a file (`_file_rows`), or
+computed. Readers read the inputs of batches: elements, or rows to be gathered.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 
 
 _CHUNK = 8192  # row numbers at a time: 64 KiB
-_AT_ONCE = 1 << 20  # bytes of rows that are gathered together
+_AT_ONCE = 1 << 20  # bytes of rows gathered at a time
 
 
 class ArrayColumn:
     """The rows of an array of any strides and byte order, which is not copied.
 
-    A column is one leaf of every element. `take` gathers values into a fresh array;
-    `value`, and `values` in order, are read-only where they are the column's memory.
+    A column is one leaf of every element. `take` gathers values into a new array;
+    `value` and `values` return read-only views where they can.
     """
 
     def __init__(self, array: npt.NDArray[Any]) -> None:
@@ -87,12 +87,12 @@ class ArrayColumn:
             check_valid(self._given, "read a row of it")
 
     def _in_order(self, row: Any) -> Any:
-        """Give a row the machine's byte order; NumPy scalars have it."""
+        """Convert a row to native byte order; NumPy scalars have it."""
         return row.astype(self._native) if self._swaps and row.ndim else row
 
 
 class RangeColumn:
-    """Numbers at equal distances; what the dtype can't hold wraps, as in tf.data."""
+    """Evenly spaced numbers; numbers beyond the dtype wrap around, as in tf.data."""
 
     def __init__(self, numbers: range, dtype: np.dtype[Any]) -> None:
         self._numbers = numbers
@@ -125,7 +125,7 @@ class Rows:
     count: int
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what is computed: functions can't be pickled."""
+        """Leave out cached properties: functions can't be pickled."""
         return {"columns": self.columns, "count": self.count}
 
     @cached_property
@@ -141,19 +141,19 @@ class Rows:
         return map_structure(lambda column: column.spec, self.columns)
 
     def take(self, rows: RowNumbers) -> Any:
-        """Gather rows into fresh arrays, made where arrays are made now."""
+        """Gather rows into new arrays, in the current workspace if there is one."""
         if not is_nest(self.columns):
             return self.columns.take(rows)
         return self._pack([column.take(rows) for column in self._leaves])
 
     def element(self, row: int) -> Any:
-        """Return one element; arrays that are the columns' memory are read-only."""
+        """Return one element; arrays that are views of the columns are read-only."""
         if not is_nest(self.columns):
             return self.columns.value(row)
         return self._pack([column.value(row) for column in self._leaves])
 
     def elements(self) -> Iterator[Any]:
-        """Return all elements in order; for tuples, with no Python for each element."""
+        """Iterate over all elements in order; for tuples without Python per element."""
         if not is_nest(self.columns):
             column: _Column = self.columns
             return column.values(self.count)
@@ -163,9 +163,9 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class RowStream:
-    """A pass over rows: their numbers, in chunks of any length but zero.
+    """A pass over rows: their numbers, in non-empty chunks.
 
-    A chunk is valid until the next one is pulled: its memory is used again.
+    A chunk is valid until the next one is pulled: its memory is reused.
     """
 
     source: Rows
@@ -180,7 +180,7 @@ def range_rows(numbers: range, dtype: npt.DTypeLike) -> Rows:
 
 
 def in_order(count: int) -> Iterator[RowNumbers]:
-    """Yield the numbers from 0 on, as the chunks of a stream."""
+    """Yield the numbers 0 to ``count - 1`` in chunks, for a `RowStream`."""
     numbers = np.arange(min(count, _CHUNK), dtype=np.int64)
     for start in range(0, count, _CHUNK):
         if start:
@@ -195,7 +195,7 @@ def elements_of(stream: RowStream) -> Iterator[Any]:
 
 
 class IteratorReader:
-    """Reads elements as they come; one thread at a time reads."""
+    """Reads elements of an iterator; one thread at a time may read."""
 
     def __init__(self, source: Iterator[Any]) -> None:
         self._source = source
@@ -205,11 +205,11 @@ class IteratorReader:
         return list(islice(self._source, count))
 
     def elements(self, items: list[Any]) -> Iterator[Any]:
-        """Iterate over what was read; any number of threads may."""
+        """Iterate over items that `read` returned; threads may do so in parallel."""
         return iter(items)
 
     def begin(self, count: int) -> Iterator[Any]:
-        """Pass elements on, one after the other."""
+        """Iterate over the next elements, read one at a time."""
         return islice(self._source, count)
 
     def close(self) -> None:
@@ -218,13 +218,13 @@ class IteratorReader:
 
 
 class RowReader:
-    """Reads row numbers, and gathers rows, many at a time."""
+    """Reads row numbers, and gathers many rows at a time."""
 
     def __init__(self, stream: RowStream) -> None:
         self._source = stream.source
         self._chunks = kept(stream.chunks)
         self._left: list[int] = []
-        self._at_once = 1  # rows, until it is known how large one is
+        self._at_once = 1  # rows gathered at a time; adapted to the size of a row
 
     def read(self, count: int) -> list[Any]:
         """Read the next row numbers."""
@@ -238,7 +238,7 @@ class RowReader:
         return items
 
     def elements(self, items: list[int]) -> Iterator[Any]:
-        """Gather rows, and iterate over them."""
+        """Gather the rows that `read` returned, and iterate over them."""
         begin = 0
         while begin < len(items):
             end = begin + self._at_once
@@ -257,7 +257,7 @@ class RowReader:
         batch = self._source.take(np.array(numbers, np.int64))
         leaves = flatten(batch)
         for leaf in leaves:
-            leaf.flags.writeable = False  # as those of a pass that gathers nothing
+            leaf.flags.writeable = False  # as in a pass without gathering
         nbytes = sum(leaf.nbytes for leaf in leaves) // len(numbers)
         self._at_once = max(1, _AT_ONCE // max(1, nbytes))
         return rows_of(batch)
@@ -267,7 +267,7 @@ ElementReader: TypeAlias = IteratorReader | RowReader
 
 
 def rows_of(batch: Any) -> Iterator[Any]:
-    """Iterate over the rows of a batch, with as little Python for each as possible."""
+    """Iterate over the rows of a batch, with as little Python per row as possible."""
     leaves = flatten(batch)
     for index, leaf in enumerate(leaves):
         if not leaf.ndim:
@@ -289,7 +289,7 @@ def rows_of(batch: Any) -> Iterator[Any]:
 
 
 def _is_consecutive(rows: RowNumbers) -> bool:
-    """Return whether row numbers follow each other without a gap."""
+    """Return whether each row number is the one before plus 1."""
     if rows[-1] - rows[0] != len(rows) - 1:
         return False
     return bool((rows[1:] - rows[:-1] == 1).all())
