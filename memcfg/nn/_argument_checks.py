@@ -37,7 +37,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 def integer(value: Any, what: str, least: int | None = 1) -> int:
-    """Return an int of at least `least`, 1 or 0, or any int if it is None."""
+    """Return an int that is at least `least` (0 or 1); None allows any int."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{what} is an integer, not {value!r}")
     if least is not None and value < least:
@@ -120,7 +120,7 @@ def nonnegative(value: Any, what: str) -> float:
 
 
 def check_channels_last(data_format: str | None, layer: str) -> None:
-    """Refuse any data format but channels-last."""
+    """Raise ValueError for any data format except channels-last."""
     if data_format not in (None, "channels_last"):
         raise ValueError(
             f"{layer} works on data_format='channels_last' only, got {data_format!r}"

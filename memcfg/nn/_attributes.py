@@ -35,7 +35,7 @@ class FixedAttributes:
     _advice: ClassVar[str] = "its settings are arguments of its constructor"
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Make constructors explain why they refuse arguments of Keras."""
+        """Make constructors explain unsupported arguments of Keras."""
         super().__init_subclass__(**options)
         for name in vars(cls):
             why = reason(NEVER_CALLED, cls, name)

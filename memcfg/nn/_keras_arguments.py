@@ -1,7 +1,7 @@
 """Keras arguments that memcfg does not support, and what to do instead.
 
-One table maps names to reasons. An argument of such a name is refused with its reason
-in every call, unless its value requests what memcfg does anyway.
+One table maps names to reasons. Every call raises TypeError with the reason for an
+argument of such a name, unless its value requests what memcfg does anyway.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ R = TypeVar("R")
 
 
 class Reason(NamedTuple):
-    """Why an argument is refused; values in `same`, like None, change nothing."""
+    """Why an argument is not supported; None and the values in `same` are accepted."""
 
     words: str
     same: tuple[Any, ...] = ()
@@ -125,19 +125,19 @@ ARGUMENTS: dict[str, Reason] = {
 
 
 def argument(name: str) -> Reason | None:
-    """Return the reason for refusing an argument; None if the table has no entry."""
+    """Return why an argument is not supported; None if the table has no entry."""
     return ARGUMENTS.get("*_constraint" if name.endswith("_constraint") else name)
 
 
 def refusal(what: str, name: str) -> str:
-    """Return the text of a refusal of an argument."""
+    """Return the message for an argument that is not supported."""
     text = f"{what} takes no argument {name!r}"
     reason = argument(name)
     return text if reason is None else f"{text}, which Keras has: {reason.words}"
 
 
 def taken(what: str, known: Container[str], options: dict[str, Any]) -> dict[str, Any]:
-    """Drop Keras arguments that change nothing; TypeError for any other of them."""
+    """Drop Keras arguments with accepted values; TypeError for other values."""
     left = {}
     for name, value in options.items():
         reason = None if name in known else argument(name)
@@ -160,7 +160,7 @@ def _nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def takes_arguments(function: Callable[P, R]) -> Callable[P, R]:
-    """Make a function or constructor explain why it refuses arguments of Keras."""
+    """Make a function or constructor explain unsupported arguments of Keras."""
     parameters = inspect.signature(function).parameters
     if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
         return function

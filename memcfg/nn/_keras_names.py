@@ -323,8 +323,8 @@ def _exported(room: str) -> Sequence[str]:
 def absent(module: str) -> Callable[[str], NoReturn]:
     """Return a module's ``__getattr__``, which explains missing names.
 
-    It looks a name up in the module's table first, then among the names that other
-    modules export, then among the patterns; ``memcfg.nn`` itself uses all tables.
+    A name is looked up in the module's table, then among the names that other modules
+    export, then among the patterns. ``memcfg.nn`` itself uses all tables.
     """
     room = module.removeprefix("memcfg.nn").removeprefix(".")
     tables = [ABSENT[room]] if room else [*ABSENT.values()]

@@ -75,7 +75,7 @@ class Nested(Layer):
         return made[0] if len(made) == 1 else made
 
     def _first_input(self) -> SymbolicTensor | None:
-        """Return an input of the shape that the model reads, or None if unknown."""
+        """Return an input of the model's input shape, or None if it is unknown."""
         if not self.model.built or len(self.model.inputs) > 1:
             return None
         (own,) = self.model.inputs

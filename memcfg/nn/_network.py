@@ -106,7 +106,7 @@ class Network:
         return self if training or self._predicts is None else self._predicts
 
     def _check_predicts(self, other: Network) -> None:
-        """Refuse a prediction branch with other outputs or additional weights."""
+        """Raise ValueError if prediction has other outputs or additional weights."""
         shapes = [
             [(each.sample_shape, each.sample_dtype) for each in network.outputs]
             for network in (self, other)
@@ -284,7 +284,7 @@ def _depths(finished: Sequence[Node]) -> dict[Layer, int]:
 
 
 def _weights(layers: Sequence[Layer]) -> tuple[tuple[Weight, ...], dict[str, str]]:
-    """Return the weights, and the additional names of those found twice."""
+    """Return the weights, and the alternative names of shared weights."""
     weights: dict[tuple[Layer, str], Weight] = {}
     aliases: dict[str, str] = {}
     for name, key, leaf in _paths(layers, "", ""):
@@ -314,7 +314,7 @@ def _paths(
     """Yield all layers, including inner ones, with their names here and in files."""
     keys = _file_names(layers)
     for layer in layers:
-        # A shared layer has a name for each path to it, made of the path's names.
+        # A shared layer has one name per path to it, so the work can be exponential.
         spend(0.1 + 0.1 * name.count("/"))
         own = f"{name}{layer.name}", f"{key}{keys[layer]}"
         yield *own, layer
@@ -339,7 +339,7 @@ def _file_names(layers: Sequence[Layer]) -> dict[Layer, str]:
 
 
 _LAYER, _SHAPE = 30, 21  # columns; longer text continues on the next line
-_NAME = 3 * _LAYER  # columns; the middle of a longer name is left out
+_NAME = 3 * _LAYER  # columns; longer names are shortened in the middle
 
 
 def summary_text(

@@ -26,28 +26,28 @@ __all__ = ["Sequential"]
 class Sequential(Model):
     """A chain of layers.
 
-    If it starts with an `Input`, shapes are known immediately; otherwise from the first
-    data or from `build`.
+    If it starts with an `Input`, the shapes of its weights are known at once; otherwise
+    after `build` or the first call with data.
 
     Parameters
     ----------
     layers : sequence of Layer, optional
-        From input to output; the first may be an `Input`.
+        The layers from input to output; the first may be an `Input`.
     name : str, optional
-        None: ``"sequential"``, ``"sequential_1"``, ...
+        The name. None: ``"sequential"``, ``"sequential_1"``, ...
     trainable : bool, default True
         Whether training changes the weights.
     dtype : {"float32", "mixed_bfloat16"} or DTypePolicy, optional
-        What the layers compute in that do not say it themselves. None: what
-        `memcfg.config.set_dtype_policy` said when they were made.
+        The dtype policy of layers that have none of their own. None: the policy set
+        by `memcfg.config.set_dtype_policy` when they were made.
 
     Raises
     ------
     TypeError
-        If something is not a layer.
+        If an element of `layers` is not a layer.
     ValueError
-        If two layers have the same name, a layer cannot take the output of the one
-        before, or `dtype` is another name.
+        If two layers have the same name, a layer cannot take the output of the
+        previous one, or `dtype` is not supported.
 
     Examples
     --------
@@ -108,12 +108,12 @@ class Sequential(Model):
         Raises
         ------
         TypeError
-            If it is not a layer.
+            If the argument is not a layer.
         ValueError
-            If its name is taken, or it cannot read the output of the layer before; the
-            model is unchanged.
+            If the name is taken, or the layer cannot take the output of the previous
+            layer; the model is unchanged.
         RuntimeError
-            If the model is compiled, or was built from data.
+            If the model is compiled, or was built by `build` or from data.
         """
         if self._config is not None or not self._extensible:
             raise RuntimeError(
@@ -220,6 +220,6 @@ class Sequential(Model):
                 layer._release()
             raise
         with self._lock.turn():
-            if self._session is not None:  # it runs the shorter chain
+            if self._session is not None:  # it was compiled for the shorter chain
                 self._session.retire()
             self._ends = start, end

@@ -122,7 +122,7 @@ def check_list(weights: Sequence[Weight], values: Any) -> list[Floats]:
 
 
 def check_file_name(path: str | os.PathLike[str]) -> None:
-    """Refuse a file name with the suffix of another format."""
+    """Raise ValueError for a file name with the suffix of another format."""
     stem, suffix = os.path.splitext(os.fsdecode(os.fspath(path)))
     other = _SUFFIXES.get(suffix.lower())
     if other is not None:
@@ -199,7 +199,7 @@ class WeightFile:
     path : str or path-like
         The file.
     header_bytes : int, default 2**23
-        Expected bytes of the header; those of other writers may be longer.
+        Expected size of the header in bytes; headers of other writers may be longer.
 
     Attributes
     ----------
@@ -211,9 +211,9 @@ class WeightFile:
     Raises
     ------
     OSError
-        If it cannot be read.
+        If the file cannot be read.
     FormatError
-        If it has no header.
+        If the file has no valid header.
     """
 
     def __init__(
@@ -350,7 +350,7 @@ def _read_header(file: BufferedReader, expected: int) -> tuple[int, dict[str, An
 def _check_names(
     keys: Mapping[str, str | None], weights: Sequence[Weight | Entry], where: str
 ) -> None:
-    """Refuse a file with missing or additional weights; `keys` are by name in it."""
+    """Raise WeightsError for missing or extra weights; `keys` maps the file's names."""
     wanted = {weight.key for weight in weights}
     met: set[str | None] = {None}
     extra = []
@@ -372,7 +372,7 @@ def _check_names(
 
 
 def _check_offsets(found: Mapping[str, Any], size: int) -> None:
-    """Refuse tensors that overlap, leave gaps, or do not end with the file."""
+    """Raise FormatError for tensors that overlap, leave gaps or exceed the file."""
     end = 0
     for begin, stop in sorted(entry["data_offsets"] for entry in found.values()):
         if begin != end or stop < begin:

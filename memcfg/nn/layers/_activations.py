@@ -26,9 +26,10 @@ class Activation(Layer):
 
     Parameters
     ----------
-    activation : str or None
-        ``"relu"``, ``"sigmoid"``, another element-wise op of one array
-        (`memcfg.ops.elementwise`); ``"linear"`` and None for the identity.
+    activation : str, callable or None
+        The name of an activation, such as ``"relu"``, or a function of
+        `memcfg.nn.activations`. Element-wise ops of one array that were registered with
+        `memcfg.ops.elementwise` have names, too. ``"linear"`` and None: the identity.
     name : str, optional
         The name, unique within a model.
     """
@@ -49,7 +50,7 @@ class Activation(Layer):
 class ReLU(Layer):
     """Rectified linear unit: ``max(x, 0)``, with a slope, a threshold and a ceiling.
 
-    ``max_value`` where ``x > max_value``, ``x`` where ``x >= threshold``, else
+    ``min(x, max_value)`` where ``x > threshold``, else
     ``negative_slope * (x - threshold)``.
 
     Parameters
@@ -102,7 +103,7 @@ class LeakyReLU(Layer):
     Parameters
     ----------
     negative_slope : float, default 0.3
-        Zero or more.
+        The slope for negative x, zero or more.
     name : str, optional
         The name, unique within a model.
     """
@@ -158,7 +159,8 @@ class PReLU(Layer):
     alpha_constraint : None, optional
         Not supported.
     shared_axes : sequence of int, optional
-        Axes, counting the batch, along which alpha is shared: ``[1, 2]`` for images.
+        Axes along which alpha is shared, where axis 0 is the batch: ``[1, 2]`` for
+        images.
     name : str, optional
         The name, unique within a model.
 
@@ -215,7 +217,7 @@ class Softmax(Layer):
     Parameters
     ----------
     axis : int, default -1
-        The axis, counting the batch; 0 is not supported.
+        The axis; axis 0, the batch, is not supported.
     name : str, optional
         The name, unique within a model.
     """

@@ -1,4 +1,4 @@
-"""Attention: means of values, weighted by the scores of queries and keys."""
+"""Attention layers: means of values, weighted by scores of queries and keys."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MASKED = 1e9  # subtracted from the scores of masked keys, as in Keras
 
 
 class Said(NamedTuple):
-    """Which optional operands and modes a call has."""
+    """The optional operands and modes of a call."""
 
     key: bool = False
     mask: bool = False
@@ -74,7 +74,7 @@ class _Attending:
         masks: Sequence[int],
         scale: float,
     ) -> int:
-        """Append the op that never stores the scores; steps are the second axis."""
+        """Append the op that does not store the scores; axis 1 is the steps."""
         attributes = {"scale": scale}
         operands = [*heads, *masks]
         if self._said.causal:
@@ -332,10 +332,10 @@ class MultiHeadAttention(_Attending, Layer):
     output_shape : int, optional
         The number of features of the output, by default those of the query.
     attention_axes, sliding_window : None
-        Not supported: attention is over the steps, all of them.
+        Not supported; attention is over all steps.
     flash_attention : bool, optional
-        Whether to compute the scores in blocks, forward and backward, and never store
-        them all (Dao et al.). By default this is done unless the scores are returned.
+        Whether to compute the scores in blocks, forward and backward, without storing
+        all of them (Dao et al.). By default True, unless the scores are returned.
     kernel_initializer : str or Initializer, default "glorot_uniform"
         The initializer of the kernels of the projections, of shape ``(features, heads,
         dim)``, and of the output, of shape ``(heads, value_dim, features)``.

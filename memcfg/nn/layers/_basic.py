@@ -28,9 +28,8 @@ class Dense(Layer):
     ----------
     units : int
         The length of the output's last axis.
-    activation : str or None, default None
-        ``"relu"``, ``"sigmoid"``, another element-wise op of one array
-        (`memcfg.ops.elementwise`), ``"linear"`` or None.
+    activation : str, callable or None, default None
+        The activation, as for `Activation`. None: the identity.
     use_bias : bool, default True
         Whether to add a bias, of shape ``(units,)``.
     kernel_initializer : str or Initializer, default "glorot_uniform"

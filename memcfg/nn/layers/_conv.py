@@ -184,9 +184,8 @@ class Conv2D(_Convolution, Layer):
         The distance of the kernel's elements in the input; 1 is dense.
     groups : int, default 1
         The number of groups of channels that are convolved independently.
-    activation : str or None, default None
-        ``"relu"``, ``"sigmoid"``, another element-wise op of one array
-        (`memcfg.ops.elementwise`), ``"linear"`` or None.
+    activation : str, callable or None, default None
+        The activation, as for `Activation`. None: the identity.
     use_bias : bool, default True
         Whether to add a bias, of shape ``(filters,)``.
     kernel_initializer : str or Initializer, default "glorot_uniform"
@@ -296,7 +295,7 @@ class Conv1D(_Convolution, Layer):
         The distance of the kernel's elements in the input; 1 is dense.
     groups : int, default 1
         The number of groups of channels that are convolved independently.
-    activation : str or None, default None
+    activation : str, callable or None, default None
         As for `Conv2D`.
     use_bias : bool, default True
         Whether to add a bias.
@@ -378,7 +377,7 @@ class DepthwiseConv2D(_Convolution, Layer):
         Must be ``"channels_last"`` or None.
     dilation_rate : int or tuple of two int, default (1, 1)
         The distance of the kernel's elements in the input; 1 is dense.
-    activation : str or None, default None
+    activation : str, callable or None, default None
         As for `Conv2D`.
     use_bias : bool, default True
         Whether to add a bias.
@@ -448,7 +447,7 @@ class DepthwiseConv2D(_Convolution, Layer):
 
 
 def _depthwise(layer: Any, scope: Scope, x: int, name: str) -> int:
-    """Append a convolution in as many groups as there are channels."""
+    """Append a convolution with one group per input channel."""
     x = _as_images(layer, scope, x)
     _, *sizes, channels = scope.builder.shape(x)
     kernel = _kernel(layer, scope, name, (1, channels * layer.depth_multiplier))
@@ -472,7 +471,7 @@ class DepthwiseConv1D(_Convolution, Layer):
         Must be ``"channels_last"`` or None.
     dilation_rate : int, default 1
         The distance of the kernel's elements in the input.
-    activation : str or None, default None
+    activation : str, callable or None, default None
         As for `Conv2D`.
     use_bias : bool, default True
         Whether to add a bias.
@@ -526,7 +525,7 @@ class DepthwiseConv1D(_Convolution, Layer):
 
 
 class SeparableConv2D(_Convolution, Layer):
-    """Convolve each channel of images on its own, then mix them pixel by pixel.
+    """Convolve each channel of images separately, then mix the channels per pixel.
 
     Also named `SeparableConvolution2D`.
 
@@ -545,8 +544,8 @@ class SeparableConv2D(_Convolution, Layer):
     dilation_rate : int or tuple of two int, default (1, 1)
         The distance of the kernel's elements in the input; 1 is dense.
     depth_multiplier : int, default 1
-        Channels between the two steps for each of the input.
-    activation : str or None, default None
+        The number of intermediate channels per input channel.
+    activation : str, callable or None, default None
         As for `Conv2D`.
     use_bias : bool, default True
         Whether to add a bias.
@@ -635,7 +634,7 @@ class SeparableConv2D(_Convolution, Layer):
 
 
 class SeparableConv1D(_Convolution, Layer):
-    """Convolve each channel of sequences on its own, then mix them step by step.
+    """Convolve each channel of sequences separately, then mix the channels per step.
 
     Also named `SeparableConvolution1D`.
 
@@ -654,8 +653,8 @@ class SeparableConv1D(_Convolution, Layer):
     dilation_rate : int, default 1
         The distance of the kernel's elements in the input.
     depth_multiplier : int, default 1
-        Channels between the two steps for each of the input.
-    activation : str or None, default None
+        The number of intermediate channels per input channel.
+    activation : str, callable or None, default None
         As for `Conv2D`.
     use_bias : bool, default True
         Whether to add a bias.
@@ -728,17 +727,17 @@ class Conv2DTranspose(_Convolution, Layer):
     kernel_size : int or tuple of two int
         The height and width of the window.
     strides : int or tuple of two int, default (1, 1)
-        The factors from the input's to the output's size.
+        The factors by which the output is larger than the input.
     padding : str, default "valid"
-        With ``"same"``, the output is `strides` times as large as the input; with
-        ``"valid"``, it is larger by the part of the kernel beyond the stride.
+        With ``"same"``, the output is `strides` times as large as the input. With
+        ``"valid"``, it is larger by the part of the kernel that exceeds the stride.
     output_padding : None
-        Another size of the output is not supported: crop or pad it.
+        Not supported; crop or pad the output.
     data_format : str, optional
         Must be ``"channels_last"`` or None.
     dilation_rate : int or tuple of two int, default (1, 1)
         The distance of the kernel's elements in the output; 1 is dense.
-    activation : str or None, default None
+    activation : str, callable or None, default None
         As for `Conv2D`.
     use_bias : bool, default True
         Whether to add a bias.
@@ -837,16 +836,16 @@ class Conv1DTranspose(_Convolution, Layer):
     kernel_size : int
         The length of the window.
     strides : int, default 1
-        The factor from the input's to the output's length.
+        The factor by which the output is longer than the input.
     padding : str, default "valid"
         ``"valid"`` or ``"same"``, as for `Conv2DTranspose`.
     output_padding : None
-        Another length of the output is not supported.
+        Not supported; crop or pad the output.
     data_format : str, optional
         Must be ``"channels_last"`` or None.
     dilation_rate : int, default 1
         The distance of the kernel's elements in the output.
-    activation : str or None, default None
+    activation : str, callable or None, default None
         As for `Conv2D`.
     use_bias : bool, default True
         Whether to add a bias.

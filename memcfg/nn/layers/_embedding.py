@@ -1,4 +1,4 @@
-"""Embeddings: trained tables of vectors that are looked up by index."""
+"""Embedding layers: trained tables of vectors."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = ["Embedding", "PositionEmbedding", "ReversibleEmbedding"]
 class Embedding(Layer):
     """Look up a vector for each index.
 
-    An index out of range raises if it comes from an input array. Otherwise its vector,
-    and with it the loss, is NaN.
+    An index out of range raises an error if it comes from an input array. Otherwise its
+    vector, and with it the loss, is NaN.
 
     Parameters
     ----------
     input_dim : int
-        The number of vectors, above all indices.
+        The number of vectors; indices are smaller.
     output_dim : int
         The length of the vectors.
     embeddings_initializer : str or Initializer, default "uniform"
@@ -39,7 +39,7 @@ class Embedding(Layer):
         Whether index 0 marks a padded step, which recurrent layers, attention and
         losses ignore.
     weights : None
-        Not supported: use `set_weights`.
+        Not supported; use `set_weights`.
     lora_rank, lora_alpha, quantization_config : None
         Not supported.
     name : str, optional
@@ -144,15 +144,15 @@ class _Scores(Layer):
 
 
 class ReversibleEmbedding(Layer):
-    """Look up a vector for each index, or in reverse multiply by the table.
+    """Look up a vector for each index, or multiply vectors by the transposed table.
 
-    Called with ``reverse=True`` it multiplies by the transposed table, so that the last
+    A call with ``reverse=True`` multiplies by the transposed table, so that the last
     layer of a language model shares its weight with the first. There is no bias.
 
     Parameters
     ----------
     input_dim : int
-        The number of vectors, above all indices.
+        The number of vectors; indices are smaller.
     output_dim : int
         The length of the vectors.
     tie_weights : bool, default True
@@ -217,12 +217,12 @@ class ReversibleEmbedding(Layer):
         self._take("embeddings_regularizer", embeddings_regularizer)
 
     def build(self, input_shape: Any) -> None:
-        """Make the table.
+        """Create the table.
 
         Parameters
         ----------
         input_shape : tuple of (int or None)
-            Of what it is called on first.
+            The shape of the first call's input.
         """
         self.add_weight(
             (self.input_dim, self.output_dim),
@@ -232,19 +232,19 @@ class ReversibleEmbedding(Layer):
         )
 
     def call(self, inputs: Any, reverse: bool = False) -> SymbolicTensor:
-        """Look up vectors, or in reverse multiply by the transposed table.
+        """Look up vectors, or multiply by the transposed table.
 
         Parameters
         ----------
         inputs : SymbolicTensor
-            Indices or, in reverse, vectors along the last axis.
+            Indices or, with `reverse`, vectors along the last axis.
         reverse : bool, default False
             Whether to multiply by the transposed table.
 
         Returns
         -------
         SymbolicTensor
-            Vectors or, in reverse, a score for each vector of the table.
+            Vectors or, with `reverse`, a score for each vector of the table.
         """
         (table,) = self._own
         layer, operands = (
@@ -268,7 +268,7 @@ class PositionEmbedding(Layer):
 
     Notes
     -----
-    Name, arguments and result are KerasHub's: add the result to the layer's input.
+    The layer has KerasHub's name, arguments and result. Add the result to the input.
 
     Examples
     --------

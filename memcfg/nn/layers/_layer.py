@@ -76,7 +76,7 @@ _order: Iterator[int] = itertools.count()  # numbers calls in order of time
 
 
 def operation(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Mark a function that calls layers as an operator or op, which drops masks."""
+    """Wrap a function that calls layers so that, like an operator, it drops masks."""
 
     @functools.wraps(function)
     def call(*args: Any, **options: Any) -> Any:
@@ -144,7 +144,7 @@ class SymbolicTensor(FixedAttributes):
     operators: ClassVar[Any]
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **_: Any) -> Any:
-        """Apply a ufunc of an operator with a NumPy operand, and refuse all others."""
+        """Apply the ufunc of an operator; TypeError for all other ufuncs."""
         kind = {"true_divide": "divide"}.get(ufunc.__name__, ufunc.__name__)
         if method == "__call__" and kind in _OPERATORS and len(inputs) == 2:
             return self.operators.binary(kind, *inputs)
@@ -741,7 +741,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         regularizer: Any = None,
         name: str | None = None,
     ) -> WeightTensor:
-        """Make a weight, in `build` or in the constructor.
+        """Create a weight, in `build` or in the constructor.
 
         Parameters
         ----------
@@ -785,7 +785,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         return self._own[-1]
 
     def build(self, input_shape: Any) -> None:
-        """Make the weights; overridden by subclasses.
+        """Create the weights; overridden by subclasses.
 
         Parameters
         ----------
@@ -799,7 +799,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         Parameters
         ----------
         inputs : SymbolicTensor or sequence of SymbolicTensor
-            What the layer is called on. A subclass may take several, and ``training``.
+            The layer's inputs. A subclass may take several arguments, and ``training``.
 
         Returns
         -------
@@ -831,7 +831,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         return {"training": bool(said)}
 
     def _check_call(self, *more: Any, **options: Any) -> None:
-        """Refuse arguments of a call other than tensors."""
+        """Raise TypeError for arguments of a call other than tensors."""
         what = f"layer {self.name!r} is called on tensors, and"
         for name in taken(what, (), options):
             raise TypeError(refusal(what, name))
@@ -1011,15 +1011,15 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         Parameters
         ----------
         inputs : SymbolicTensor or sequence of SymbolicTensor
-            What the layer is called on.
+            The layer's inputs.
         mask : SymbolicTensor or sequence of SymbolicTensor, optional
-            The masks of the inputs, of shape (batch, steps): 1.0 for steps that count,
-            else 0.0.
+            The masks of the inputs, of shape (batch, steps): 0.0 for steps to ignore,
+            else 1.0.
 
         Returns
         -------
         SymbolicTensor or sequence of SymbolicTensor, optional
-            The mask of the result, or None if all steps count.
+            The mask of the result, or None if no step is masked.
         """
         if type(self).trace is not Layer.trace:
             raise NotImplementedError(
@@ -1062,7 +1062,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         Raises
         ------
         ValueError
-            If the layer cannot take such inputs.
+            If the layer cannot take inputs of these shapes.
         """
         if self._reads_images:
             self.require_rank(shapes[0], 3, "images (None, height, width, channels)")
@@ -1097,7 +1097,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Any:
-        """Make a layer from the result of `get_config`.
+        """Create a layer from the result of `get_config`.
 
         Parameters
         ----------
@@ -1174,16 +1174,16 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         return super().__getstate__() | fresh
 
     def require_rank(self, shape: Shape, rank: int, wanted: str) -> None:
-        """Refuse an input of another rank.
+        """Raise ValueError if an input does not have the required rank.
 
         Parameters
         ----------
         shape : tuple of int
             The input's shape without the batch.
         rank : int
-            The rank wanted, without the batch.
+            The required rank, without the batch.
         wanted : str
-            The shape wanted, in words.
+            The required shape, in words.
 
         Raises
         ------
@@ -1310,7 +1310,7 @@ class WeightTensor(SymbolicTensor):
 
     @property
     def dtype(self) -> str:
-        """The dtype of the weight, which its readers cast."""
+        """The dtype of the weight; ops that read it cast it to their compute dtype."""
         return self.sample_dtype
 
     @property
@@ -1328,7 +1328,7 @@ class WeightTensor(SymbolicTensor):
         Returns
         -------
         numpy.ndarray
-            The value by now.
+            The current value.
         """
         return self.layer._read(self._place)
 
@@ -1338,7 +1338,12 @@ class WeightTensor(SymbolicTensor):
         Parameters
         ----------
         value : array_like
-            Of its shape.
+            The new value, of the weight's shape.
+
+        Raises
+        ------
+        ValueError
+            If the shape differs.
         """
         Variable(self.layer, self._place, self.spec.name).assign(value)
 
@@ -1396,7 +1401,7 @@ class Variable(FixedAttributes):
         Returns
         -------
         numpy.ndarray
-            The value by now.
+            The current value.
         """
         return self._layer._read(self._index)
 
@@ -1406,7 +1411,7 @@ class Variable(FixedAttributes):
         Parameters
         ----------
         value : array_like
-            Of its shape.
+            The new value, of the weight's shape.
 
         Raises
         ------
@@ -1576,7 +1581,7 @@ def _steps_of_masks(tensors: Sequence[SymbolicTensor]) -> list[int | None]:
 def trace_call(
     call: Callable[..., Any], builder: Builder, name: str, inputs: Sequence[int]
 ) -> int:
-    """Append the ops of a function that computes with operators."""
+    """Append the ops of a user's function of symbolic tensors."""
     starts = []
     for each in inputs:
         made = InputLayer(builder.shape(each)[1:], builder.dtype(each))
@@ -1661,12 +1666,12 @@ def Input(  # noqa: N802  (Keras's name)
     batch_shape: Sequence[int | None] | None = None,
     name: str | None = None,
 ) -> SymbolicTensor:
-    """Return a symbolic tensor as the input of a model.
+    """Return a symbolic tensor for the input of a model.
 
     Parameters
     ----------
     shape : sequence of int
-        The shape of one sample, without the batch; every length is known.
+        The shape of one sample, without the batch; no length may be None.
     batch_size : int, optional
         The size of all batches; required by stateful layers.
     dtype : str, optional
@@ -1674,7 +1679,7 @@ def Input(  # noqa: N802  (Keras's name)
     batch_shape : sequence of int, optional
         The batch size or None, followed by `shape`.
     name : str, optional
-        The name of the input layer, by which data can be given.
+        The name of the input layer, which is the key of its data in a dict of inputs.
 
     Returns
     -------

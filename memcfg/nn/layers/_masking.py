@@ -1,8 +1,8 @@
-"""Masks: which steps of a sequence count.
+"""Masks, which mark the steps of a sequence to ignore.
 
-A mask is a float32 tensor ``[batch, steps]`` of zeros and ones. A call's `Scope` holds
-the masks of its inputs. A layer that supports masking passes on the first one, or sets
-a mask for its result.
+A mask is a float32 tensor ``[batch, steps]``, 0 for ignored steps and 1 for others. A
+call's `Scope` holds the masks of its inputs. A layer that supports masking passes on
+the first one, or sets a mask for its result.
 """
 
 from __future__ import annotations

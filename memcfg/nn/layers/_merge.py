@@ -36,7 +36,7 @@ __all__ = [
 
 
 def common_shape(shapes: Sequence[Shape]) -> Shape | None:
-    """Return the common shape of samples, aligned on the left; None if impossible."""
+    """Return the broadcast shape of samples, by NumPy's rules; None if impossible."""
     rank = max(map(len, shapes))
     wide = [(1,) * (rank - len(shape)) + shape for shape in shapes]
     longest = tuple(map(max, zip(*wide, strict=True)))
@@ -74,7 +74,7 @@ def aligned_masks(scope: Scope, inputs: Sequence[int]) -> list[int | None]:
             batch, *sample = builder.shape(tensor)
             shape = (batch, common[0])
             if len(sample) < len(common):
-                mask = None  # the steps are not the first axis any more
+                mask = None  # after broadcasting, the first axis is not the steps
             elif builder.shape(mask) != shape:
                 (mask,) = scope.apply("broadcast_to", (mask,), {"shape": shape})
         result.append(mask)
@@ -224,7 +224,7 @@ class Average(Layer):
 
 
 class Maximum(Layer):
-    """Take the greatest of two tensors or more; lengths of 1 are broadcast.
+    """Take the maximum of two tensors or more; lengths of 1 are broadcast.
 
     Parameters
     ----------
@@ -246,7 +246,7 @@ class Maximum(Layer):
 
 
 class Minimum(Layer):
-    """Take the smallest of two tensors or more; lengths of 1 are broadcast.
+    """Take the minimum of two tensors or more; lengths of 1 are broadcast.
 
     Parameters
     ----------
@@ -273,7 +273,7 @@ class Concatenate(Layer):
     Parameters
     ----------
     axis : int, default -1
-        The axis, counting the batch; 0 is not supported.
+        The axis; axis 0, the batch, is not supported.
     name : str, optional
         The name, unique within a model.
 
@@ -312,7 +312,7 @@ class Concatenate(Layer):
         return ()
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the op; masks are concatenated along the steps, or else united."""
+        """Append the op; masks are concatenated with the steps, else united."""
         builder, masks = scope.builder, scope.masks
         if self.axis % len(builder.shape(inputs[0])) > 1:
             scope.mask = either(scope, masks or [None])
@@ -333,7 +333,7 @@ class Dot(Layer):
     Parameters
     ----------
     axes : int or tuple of int
-        The axis of both tensors, or of each, counting the batch, which is not allowed.
+        The axis of both tensors, or of each; axis 0, the batch, is not allowed.
     normalize : bool, default False
         Whether to normalise along the axes first, which gives cosines.
     name : str, optional
@@ -412,7 +412,7 @@ class Dot(Layer):
 
 
 def _without(shape: Sequence[int], axis: int) -> list[int]:
-    """Return a sample's shape without an axis, which counts the batch."""
+    """Return the shape of a sample without an axis; axis 0 is the batch."""
     return [n for i, n in enumerate(shape) if i not in (0, axis % len(shape))]
 
 
@@ -503,7 +503,7 @@ def average(inputs: Sequence[SymbolicTensor], **options: Any) -> SymbolicTensor:
 
 
 def maximum(inputs: Sequence[SymbolicTensor], **options: Any) -> SymbolicTensor:
-    """Take the greatest of tensors, as the layer `Maximum`.
+    """Take the maximum of tensors, as the layer `Maximum`.
 
     Parameters
     ----------
@@ -522,7 +522,7 @@ def maximum(inputs: Sequence[SymbolicTensor], **options: Any) -> SymbolicTensor:
 
 
 def minimum(inputs: Sequence[SymbolicTensor], **options: Any) -> SymbolicTensor:
-    """Take the smallest of tensors, as the layer `Minimum`.
+    """Take the minimum of tensors, as the layer `Minimum`.
 
     Parameters
     ----------
@@ -550,7 +550,7 @@ def concatenate(
     inputs : sequence of SymbolicTensor
         The tensors.
     axis : int, default -1
-        The axis, counting the batch.
+        The axis; axis 0 is the batch.
     **options : Any
         Arguments of the layer.
 
@@ -573,7 +573,7 @@ def dot(
     inputs : sequence of SymbolicTensor
         The two tensors.
     axes : int or tuple of int, default -1
-        The axis of both tensors, or of each, counting the batch.
+        The axis of both tensors, or of each; axis 0 is the batch.
     **options : Any
         Arguments of the layer.
 

@@ -37,7 +37,7 @@ class Dropout(Layer):
     rate : float
         The fraction of the elements to drop, in ``[0, 1)``.
     noise_shape : None, optional
-        Not supported: `SpatialDropout1D` and 2D drop whole channels.
+        Not supported; `SpatialDropout1D` and `SpatialDropout2D` drop whole channels.
     seed : int, optional
         The seed of the masks, by default drawn from `set_random_seed`'s sequence.
     name : str, optional
@@ -77,7 +77,7 @@ class Dropout(Layer):
 def _drop_channels(
     layer: SpatialDropout1D | SpatialDropout2D, scope: Scope, inputs: Sequence[int]
 ) -> int:
-    """Append dropout of a one per sample and channel, and the product."""
+    """Append dropout of one factor per sample and channel, and the product."""
     if not scope.training or scope.step is None or layer.rate == 0:
         return inputs[0]
     samples, *_, channels = scope.builder.shape(inputs[0])
@@ -168,7 +168,7 @@ class GaussianNoise(Layer):
     Parameters
     ----------
     stddev : float
-        Its standard deviation, zero or more.
+        The standard deviation of the noise, zero or more.
     seed : int, optional
         The seed of the noise, by default drawn from `set_random_seed`'s sequence.
     name : str, optional
@@ -196,7 +196,7 @@ class GaussianDropout(Layer):
     Parameters
     ----------
     rate : float
-        The noise's variance is ``rate / (1 - rate)``; in ``[0, 1)``.
+        In ``[0, 1)``; the variance of the noise is ``rate / (1 - rate)``.
     seed : int, optional
         The seed of the noise, by default drawn from `set_random_seed`'s sequence.
     name : str, optional

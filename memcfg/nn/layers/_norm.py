@@ -32,7 +32,7 @@ def _take(
     scale: bool,
     initializers: dict[str, Any],
 ) -> None:
-    """Check and set the arguments common to the three layers."""
+    """Check and set the arguments that the three layers share."""
     kind = type(layer).__name__
     layer.epsilon = real(epsilon, f"{kind}: epsilon")
     if np.float32(layer.epsilon) <= 0:
@@ -50,7 +50,7 @@ def _take(
 def _specs(
     layer: BatchNormalization | GroupNormalization, shapes: Sequence[Shape]
 ) -> tuple[WeightSpec, ...]:
-    """Return a weight of the last axis's length for each initializer."""
+    """Return a weight of the length of the last axis for each initializer."""
     (shape,) = shapes
     if layer.axis not in (-1, len(shape)):
         raise ValueError(
@@ -403,11 +403,11 @@ class LocalResponseNormalization(Layer):
     Parameters
     ----------
     depth_radius : int, default 5
-        The number of neighbouring channels on each side.
+        The number of neighbouring channels on each side, at most 127.
     bias : float, default 1.0
-        Positive.
+        The offset, positive.
     alpha : float, default 1.0
-        Zero or more.
+        The factor of the sum of squares, zero or more.
     beta : float, default 0.5
         The exponent.
     name : str, optional

@@ -77,7 +77,7 @@ class Function(Layer):
 
 
 class OfBatch(Layer):
-    """A reduction of the whole batch to one number, in a loss."""
+    """A reduction of the whole batch to one number, for losses."""
 
     __slots__ = ("keepdims", "op")
 
@@ -306,7 +306,7 @@ _OF_TENSORS: dict[str, Callable[[], Layer]] = {
 }
 
 
-# The comparison of the operands in the other order.
+# The same comparison with swapped operands.
 _SWAPPED = {
     "equal": "equal",
     "not_equal": "not_equal",
@@ -315,8 +315,8 @@ _SWAPPED = {
     "greater": "less",
     "greater_equal": "less_equal",
 }
-# Factories of the layer for an operator and a number. A product adds -0.0, which
-# changes no bit; adding 0.0 would turn -0.0 into 0.0.
+# The layer of an operator whose right operand is a number. Products use the term -0.0,
+# since adding 0.0 would change -0.0 to 0.0.
 _OF_NUMBER: dict[str, Callable[[float], Layer]] = {
     "add": lambda number: Rescaling(1, number),
     "subtract": lambda number: Rescaling(1, -number),
@@ -327,7 +327,7 @@ _OF_NUMBER: dict[str, Callable[[float], Layer]] = {
         for kind in ("divide", "maximum", "minimum", *_SWAPPED)
     },
 }
-# The same with the number as the left operand.
+# The layer of an operator whose left operand is a number.
 _OF_LEFT_NUMBER: dict[str, Callable[[float], Layer]] = {
     "subtract": lambda number: Rescaling(-1, number),
     "divide": Reciprocal,

@@ -169,12 +169,12 @@ class MaxPooling2D(_Windowed, Layer):
     Parameters
     ----------
     pool_size : int or tuple of two int, default (2, 2)
-        The height and width of the window, at most 256 places.
+        The height and width of the window, at most 256 elements.
     strides : int or tuple of two int, optional
         The strides of the window, by default `pool_size`.
     padding : str, int, tuple of int or tuple of tuple of int, default "valid"
-        ``"valid"``, ``"same"`` or numbers as `ZeroPadding2D` takes them; padding never
-        wins.
+        ``"valid"``, ``"same"`` or numbers as `ZeroPadding2D` takes them; padding is
+        never the maximum.
     data_format : str, optional
         Must be ``"channels_last"`` or None.
     return_indices : bool, default False
@@ -205,7 +205,7 @@ class MaxPooling2D(_Windowed, Layer):
 
 
 class MaxUnpooling2D(_Windowed, Layer):
-    """Put each element at the place of a maximum, with zeros elsewhere.
+    """Put each element at the position of a maximum, with zeros elsewhere.
 
     The layer is called on a list of images and the indices that `MaxPooling2D` with
     ``return_indices=True`` and the same windows returned.
@@ -217,12 +217,12 @@ class MaxUnpooling2D(_Windowed, Layer):
     strides : int or tuple of two int, optional
         The strides of the windows, by default `pool_size`.
     padding : str, int, tuple of int or tuple of tuple of int, default "valid"
-        As for the pooling.
+        As for the pooling layer.
     data_format : str, optional
         Must be ``"channels_last"`` or None.
     output_size : tuple of two int, optional
-        The height and width before pooling, by default the smallest that the windows
-        cover with padding ``"valid"``.
+        The height and width before pooling, by default the smallest possible with
+        padding ``"valid"``. Required with other paddings.
     name : str, optional
         The name, unique within a model.
 
@@ -277,12 +277,12 @@ class MaxUnpooling2D(_Windowed, Layer):
 
 
 class AveragePooling2D(_Windowed, Layer):
-    """Take the mean of each window, padding left out. Also named `AvgPool2D`.
+    """Take the mean of each window, without padding. Also named `AvgPool2D`.
 
     Parameters
     ----------
     pool_size : int or tuple of two int, default (2, 2)
-        The height and width of the window, at most 256 places.
+        The height and width of the window, at most 256 elements.
     strides : int or tuple of two int, optional
         The strides of the window, by default `pool_size`.
     padding : str, int, tuple of int or tuple of tuple of int, default "valid"
@@ -322,8 +322,8 @@ class MaxPooling1D(_Windowed, Layer):
     strides : int, optional
         The strides of the window, by default `pool_size`.
     padding : str, int or tuple of int, default "valid"
-        ``"valid"``, ``"same"`` or numbers as `ZeroPadding1D` takes them; padding never
-        wins.
+        ``"valid"``, ``"same"`` or numbers as `ZeroPadding1D` takes them; padding is
+        never the maximum.
     data_format : str, optional
         Must be ``"channels_last"`` or None.
     name : str, optional
@@ -394,7 +394,7 @@ class GlobalAveragePooling2D(Layer):
     data_format : str, optional
         Must be ``"channels_last"`` or None.
     keepdims : bool, default False
-        Whether height and width stay, of length 1.
+        Whether to keep the axes of height and width, with length 1.
     name : str, optional
         The name, unique within a model.
     """
@@ -427,7 +427,7 @@ class GlobalAveragePooling1D(Layer):
     data_format : str, optional
         Must be ``"channels_last"`` or None.
     keepdims : bool, default False
-        Whether the axis of the steps stays, of length 1.
+        Whether to keep the axis of the steps, with length 1.
     name : str, optional
         The name, unique within a model.
     """
@@ -460,7 +460,7 @@ class GlobalMaxPooling2D(Layer):
     data_format : str, optional
         Must be ``"channels_last"`` or None.
     keepdims : bool, default False
-        Whether height and width stay, of length 1.
+        Whether to keep the axes of height and width, with length 1.
     name : str, optional
         The name, unique within a model.
     """
@@ -493,7 +493,7 @@ class GlobalMaxPooling1D(Layer):
     data_format : str, optional
         Must be ``"channels_last"`` or None.
     keepdims : bool, default False
-        Whether the axis of the steps stays, of length 1.
+        Whether to keep the axis of the steps, with length 1.
     name : str, optional
         The name, unique within a model.
     """

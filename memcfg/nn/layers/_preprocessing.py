@@ -1,4 +1,4 @@
-"""Layers that prepare data by its statistics."""
+"""Layers that prepare data with its statistics."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Normalization(Layer):
     Parameters
     ----------
     axis : int, tuple of int or None, default -1
-        The axes with separate statistics, counting the batch; None for no such axis.
+        The axes with separate statistics, where axis 0 is the batch; None for no axis.
     mean, variance : float or array_like, optional
         The statistics, both or neither.
     invert : bool, default False
@@ -102,14 +102,14 @@ class Normalization(Layer):
         Parameters
         ----------
         data : array_like or iterable
-            Samples as an array or nested lists of numbers, or batches of samples; of
-            tuples the first entry is read.
+            Samples, as an array or nested lists of numbers, or an iterable of batches.
+            If batches are tuples, their first entries are the samples.
 
         Raises
         ------
         ValueError
-            If the layer was given statistics, the shapes differ from its input's, or
-            there are no samples.
+            If the layer was constructed with statistics, the shape of the samples does
+            not match the layer's input, or there are no samples.
         """
         if self.mean is not None:
             raise ValueError(f"layer {self.name!r} was given mean and variance")
@@ -134,7 +134,7 @@ class Normalization(Layer):
         self._statistics = found
 
     def _check(self, found: tuple[np.ndarray, np.ndarray], shape: Shape) -> None:
-        """Refuse statistics that do not match the shape of the input."""
+        """Raise ValueError if statistics do not match the shape of the input."""
         if found[0].shape != shape:
             raise ValueError(
                 f"layer {self.name!r} (Normalization) is adapted to statistics of "
@@ -142,7 +142,7 @@ class Normalization(Layer):
             )
 
     def _kept(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Return the axes with separate statistics, counting the batch."""
+        """Return the axes with separate statistics; axis 0 is the batch."""
         rank = len(shape) + 1
         for axis in self.axis:
             if not -rank < axis < rank:
@@ -153,7 +153,7 @@ class Normalization(Layer):
         return tuple(sorted({axis % rank for axis in self.axis}))
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Return weights for statistics that were not given; `count` is as in Keras."""
+        """Return weights for statistics that were not given; `count` is Keras's."""
         if self.mean is not None:
             return ()
         lengths = (0, *shapes[0])

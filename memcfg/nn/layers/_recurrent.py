@@ -482,11 +482,11 @@ class SimpleRNN(_Recurrent, Layer):
     return_sequences : bool, default False
         Whether to return the outputs of all steps, instead of the last.
     return_state : bool, default False
-        Whether to return the last states as well.
+        Whether to return the last state as well.
     go_backwards : bool, default False
         Whether to process the steps in reverse, which also reverses the outputs.
     stateful : bool, default False
-        Whether the last states of a batch are the first of the next.
+        Whether the last states of a batch are the initial states of the next batch.
     unroll : bool, default False
         Whether to trace each step separately, so that policies may recompute some.
     seed : int, optional
@@ -600,7 +600,7 @@ class LSTM(_Recurrent, Layer):
     go_backwards : bool, default False
         Whether to process the steps in reverse, which also reverses the outputs.
     stateful : bool, default False
-        Whether the last states of a batch are the first of the next.
+        Whether the last states of a batch are the initial states of the next batch.
     unroll : bool, default False
         Whether to trace each step separately, so that policies may recompute some.
     use_cudnn : str or bool, default "auto"
@@ -745,7 +745,7 @@ class GRU(_Recurrent, Layer):
     go_backwards : bool, default False
         Whether to process the steps in reverse, which also reverses the outputs.
     stateful : bool, default False
-        Whether the last states of a batch are the first of the next.
+        Whether the last states of a batch are the initial states of the next batch.
     unroll : bool, default False
         Whether to trace each step separately, so that policies may recompute some.
     reset_after : bool, default True

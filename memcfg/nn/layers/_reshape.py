@@ -36,7 +36,7 @@ _IMAGES = "images (None, height, width, channels)"
 
 
 def reshape(scope: Scope, x: int, *shape: int) -> int:
-    """Append a reshape of samples."""
+    """Append a reshape of each sample."""
     batch = scope.builder.shape(x)[0]
     return scope.apply("reshape", (x,), {"shape": (batch, *shape)})[0]
 
@@ -101,7 +101,7 @@ class Permute(Layer):
     Parameters
     ----------
     dims : tuple of int
-        The input axis for each output axis, from 1; the batch stays.
+        The input axis of each output axis, from 1; axis 0, the batch, is not listed.
     name : str, optional
         The name, unique within a model.
 
@@ -173,7 +173,7 @@ class RepeatVector(Layer):
 
 
 def _pad(scope: Scope, x: int, around: Sides) -> int:
-    """Append zeros around the axes after the batch."""
+    """Append padding with zeros of the axes between the batch and the channels."""
     if not any(map(any, around)):
         return x
     before, after = zip((0, 0), *around, (0, 0), strict=True)
@@ -191,7 +191,7 @@ def _check_crop(layer: Any, shape: Shape) -> None:
 
 
 def _crop(scope: Scope, x: int, around: Sides) -> int:
-    """Append the op that crops the axes after the batch."""
+    """Append the op that crops the axes between the batch and the channels."""
     if not any(map(any, around)):
         return x
     before, after = zip((0, 0), *around, (0, 0), strict=True)
@@ -206,7 +206,7 @@ class ZeroPadding1D(Layer):
     Parameters
     ----------
     padding : int or tuple of int, default 1
-        How many at each end, or at both.
+        The number of steps at both ends, or ``(start, end)``.
     data_format : str, optional
         Must be ``"channels_last"`` or None.
     name : str, optional
@@ -242,8 +242,8 @@ class ZeroPadding2D(Layer):
     Parameters
     ----------
     padding : int, tuple of int or tuple of tuple of int, default (1, 1)
-        How many rows and columns: one number, one an axis, or ((top, bottom), (left,
-        right)).
+        The number on all sides, ``(rows, columns)``, or ``((top, bottom), (left,
+        right))``.
     data_format : str, optional
         Must be ``"channels_last"`` or None.
     name : str, optional
@@ -282,7 +282,7 @@ class Cropping1D(Layer):
     Parameters
     ----------
     cropping : int or tuple of int, default (1, 1)
-        How many at each end, or at both.
+        The number of steps at both ends, or ``(start, end)``.
     name : str, optional
         The name, unique within a model.
     """
@@ -310,8 +310,8 @@ class Cropping2D(Layer):
     Parameters
     ----------
     cropping : int, tuple of int or tuple of tuple of int, default ((0, 0), (0, 0))
-        How many rows and columns: one number, one an axis, or ((top, bottom), (left,
-        right)).
+        The number on all sides, ``(rows, columns)``, or ``((top, bottom), (left,
+        right))``.
     data_format : str, optional
         Must be ``"channels_last"`` or None.
     name : str, optional
@@ -343,7 +343,7 @@ class Cropping2D(Layer):
 
 
 def _repeat(scope: Scope, x: int, times: Sequence[int]) -> int:
-    """Append the ops that repeat each element along the axes after the batch."""
+    """Append ops that repeat elements along the axes between batch and channels."""
     batch, *sample = scope.builder.shape(x)
     *lengths, channels = sample
     once = [n for length in lengths for n in (length, 1)]

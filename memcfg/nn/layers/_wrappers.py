@@ -1,4 +1,4 @@
-"""Wrapper layers: both directions of time, and a layer at every step."""
+"""Wrapper layers: a recurrent layer in both directions, and a layer at every step."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Bidirectional(Layer):
     merge_mode : str or None, default "concat"
         ``"concat"``, ``"sum"``, ``"mul"`` or ``"ave"``; None returns both outputs.
     weights : None
-        Not supported: set the model's.
+        Not supported; use `set_weights`.
     backward_layer : SimpleRNN, LSTM or GRU, optional
         The backward layer.
     name : str, optional
@@ -213,7 +213,7 @@ class TimeDistributed(Layer):
     Parameters
     ----------
     layer : Layer or Model
-        The layer, with one input and one output, and without moving averages.
+        The layer, with one input and one output and without moving averages.
     name : str, optional
         The name, unique within a model.
 
