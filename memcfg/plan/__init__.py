@@ -1,7 +1,8 @@
-"""Plans: where every byte of a step lies, and when; values in, values out.
+"""Memory plans of training steps, and the policies that make them.
 
-Methods that plan a graph, placement, the simulator, the independent validator, the
-lower bounds, and the interchange format.
+A plan says where each buffer of a step lies and when it is in use. The package contains
+the policies, placement, the simulator, the independent validator, lower bounds and the
+interchange format. It is pure: it uses no device, array or clock.
 """
 
 from __future__ import annotations
@@ -202,10 +203,10 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # or a type checker would take any name
+if not TYPE_CHECKING:  # otherwise a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
-        """Load the methods of the literature when one of them is first named."""
+        """Import the methods of the literature when one of them is first used."""
         if name not in __all__:
             refuse("memcfg.plan", name)
         value = getattr(import_module("memcfg.plan.methods"), name)

@@ -1,7 +1,7 @@
-"""What a plan is, and what checks it: actions, placement, simulator, validator.
+"""Plans and their actions, placement, the simulator and the validator.
 
-Knows neither `memcfg.plan.search` nor `memcfg.plan.methods`: whoever reads or runs a
-plan needs none of what made it. Most names are in `memcfg.plan`.
+Does not import `memcfg.plan.search` or `memcfg.plan.methods`: reading or running a plan
+does not require the code that made it. Most names are also in `memcfg.plan`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The actions of a plan: their fields are the operands of ``memcfg.plan/2``."""
+"""The actions of a plan; their fields are the operands in ``memcfg.plan/2``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Alloc:
-    """Give a tensor a buffer in the device arena.
+    """Allocate a buffer for a tensor in the device arena.
 
     Parameters
     ----------
@@ -23,14 +23,14 @@ class Alloc:
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """Announce that an output takes over an input's buffer when its op runs.
+    """Declare that the next op writes an output into the buffer of an input.
 
     Parameters
     ----------
     output : int
         Tensor id of the output.
     input : int
-        Tensor id of the input that the op destroys.
+        Tensor id of the input that the op overwrites.
     """
 
     output: int
@@ -39,7 +39,7 @@ class Alias:
 
 @dataclass(frozen=True, slots=True)
 class Free:
-    """End a tensor's buffer.
+    """Free a tensor's buffer.
 
     Parameters
     ----------
@@ -59,9 +59,9 @@ class Compute:
     op : int
         Op index.
     algorithm : str or None
-        One of the op's algorithms; None is the default.
+        Name of one of the op's algorithms; None is the default one.
     scratch_offset : int or None
-        Where its scratch lies in the arena; None if it needs none.
+        Offset of its scratch in the arena, in bytes; None if it needs none.
     """
 
     op: int
@@ -73,22 +73,22 @@ class Compute:
 class SwapOut:
     """Start a copy of a tensor to a tier.
 
-    The copy has its bytes there until the last copy in of it has been waited for; one
-    that is never copied in, until it has been waited for itself.
+    The copy occupies its bytes on the tier until its last swap-in has been waited for.
+    If it is never swapped in, it occupies them until the swap-out has been waited for.
 
     Parameters
     ----------
     tensor : int
         Tensor id.
     tier : str
-        Such as ``"host"``.
+        Name of the tier, such as ``"host"``.
     offset : int or None, default None
-        Bytes from the start of the tier; None leaves the place to who runs the plan.
+        Bytes from the start of the tier; None leaves the choice to the runtime.
     codec : str or None, default None
-        A lossless codec that encodes the bytes on their way; the copy then has 64 bytes
-        more there. Whoever copies them back decodes them.
+        A lossless codec that encodes the bytes during the copy; the copy then occupies
+        64 bytes more on the tier. The swap-in decodes them.
     nbytes : int or None, default None
-        The encoded size that is planned for, in bytes; of a copy with a codec alone.
+        The planned encoded size in bytes; given if and only if there is a codec.
     """
 
     tensor: int
@@ -100,16 +100,16 @@ class SwapOut:
 
 @dataclass(frozen=True, slots=True)
 class SwapIn:
-    """Start a copy of a tensor back from a tier, into a buffer allocated before.
+    """Start a copy of a tensor from a tier into its buffer, allocated before.
 
     Parameters
     ----------
     tensor : int
         Tensor id.
     tier : str
-        Such as ``"host"``.
+        Name of the tier, such as ``"host"``.
     offset : int or None, default None
-        Where the copy lies on the tier, in bytes from its start; None as in `SwapOut`.
+        Offset of the copy on the tier in bytes, the same as in its `SwapOut`.
     """
 
     tensor: int
@@ -119,10 +119,10 @@ class SwapIn:
 
 @dataclass(frozen=True, slots=True)
 class Encode:
-    """Store a tensor encoded; its own buffer remains until it is freed.
+    """Encode a tensor into another buffer; its own buffer remains until it is freed.
 
-    With a tier, a code that needs more bytes than are planned for is no error: the
-    tensor's bytes stay as they are, what does not fit on the tier.
+    With a tier, an encoding larger than planned is not an error: the tensor is stored
+    unencoded, and the bytes that do not fit in the buffer go to the tier.
 
     Parameters
     ----------
@@ -131,13 +131,13 @@ class Encode:
     codec : str
         The name of the encoding.
     nbytes : int
-        The encoded size that is planned for, in bytes.
+        The planned encoded size in bytes.
     offset : int
-        Where the encoded bytes lie in the arena.
+        Offset of the encoded bytes in the arena.
     tier : str or None, default None
-        Where bytes go that do not fit.
+        The tier for bytes that do not fit; None if the encoding cannot overflow.
     overflow : int or None, default None
-        Their place, in bytes from the start of the tier; None as in `SwapOut`.
+        Offset of these bytes on the tier; None as in `SwapOut`.
     """
 
     tensor: int
@@ -150,14 +150,14 @@ class Encode:
 
 @dataclass(frozen=True, slots=True)
 class Decode:
-    """Give an encoded tensor a new buffer and its value back; the encoding ends.
+    """Decode an encoded tensor into a new buffer and free the encoding.
 
     Parameters
     ----------
     tensor : int
         Tensor id.
     offset : int
-        Where the tensor's new buffer lies in the arena.
+        Offset of the new buffer in the arena, in bytes.
     """
 
     tensor: int
@@ -166,12 +166,12 @@ class Decode:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Wait for a copy to arrive.
+    """Wait until a copy has ended.
 
     Parameters
     ----------
     action : int
-        The index of the swap in the plan's actions.
+        Index of the `SwapOut` or `SwapIn` in the plan's actions.
     """
 
     action: int

@@ -1,7 +1,7 @@
-"""The clock of a step: ops run one after another, and copies beside them.
+"""The simulated clock of a step: ops run in sequence, copies in parallel with them.
 
-Each tier has two lanes, one for each direction, on which copies run one after another.
-Whoever walks through a schedule or a plan says what happens next.
+Each tier has two lanes, one per direction, on which copies run in sequence. The caller
+reports ops, copies and waits in order.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 @dataclass
 class Clock:
-    """Seconds since a step began, as one event after another is told."""
+    """Seconds since the start of a step, advanced by the reported events."""
 
-    now: float = 0.0  # when the last op, or what it waited for, has ended
-    stall_seconds: float = 0.0  # that ops waited for copies
-    # When each lane has ended its copies, by tier and direction.
+    now: float = 0.0  # end of the last op or wait
+    stall_seconds: float = 0.0  # total time that ops waited for copies
+    # tier and direction of a lane -> end of its last copy
     _free: dict[tuple[str | None, str], float] = field(default_factory=dict, init=False)
 
     @property
     def elapsed_seconds(self) -> float:
-        """When everything has ended, copies too."""
+        """The time at which all ops and copies have ended."""
         return max((self.now, *self._free.values()))
 
     def run(self, seconds: float) -> None:
@@ -34,21 +34,21 @@ class Clock:
         self.now += seconds
 
     def swap_out(self, seconds: float, tier: str | None = None) -> float:
-        """Start a copy out, behind those before it; return when it ends."""
+        """Queue a copy out on its lane; return when it ends."""
         return self.copy((tier, "out"), seconds)[1]
 
     def swap_in(self, seconds: float, tier: str | None = None) -> float:
-        """Start a copy in, behind those before it; return when it ends."""
+        """Queue a copy in on its lane; return when it ends."""
         return self.copy((tier, "in"), seconds)[1]
 
     def copy(self, lane: tuple[str | None, str], seconds: float) -> tuple[float, float]:
-        """Start a copy on a lane; return when it begins and when it ends."""
+        """Queue a copy on a lane; return when it begins and when it ends."""
         begin = max(self.now, self._free.get(lane, 0.0))
         end = self._free[lane] = begin + seconds
         return begin, end
 
     def wait(self, end: float) -> float:
-        """Have ops wait for a copy; return for how long."""
+        """Wait until `end`; return the seconds waited."""
         waited = max(end - self.now, 0.0)
         self.now = max(self.now, end)
         self.stall_seconds += waited
@@ -56,27 +56,27 @@ class Clock:
 
 
 def lane_seconds(moved: int, rate: float | None, coding: float) -> float:
-    """Return the seconds of a copy of so many bytes; without a rate they take none.
+    """Return the seconds of a copy; without a rate, moving takes no time.
 
-    A lane encodes or decodes while it moves, so the slower of both counts.
+    A lane encodes or decodes while it moves bytes, so the slower of the two counts.
     """
     return max(moved / rate, coding) if rate else coding
 
 
 def encode_seconds(codec: str | None, nbytes: int) -> float:
-    """Return the nominal seconds of encoding a tensor of so many bytes."""
+    """Return the nominal seconds of encoding a tensor; 0 without a nominal speed."""
     speed = NOMINAL_CODECS.get(codec) if codec else None
     return nbytes / speed.encode if speed else 0.0
 
 
 def decode_seconds(codec: str | None, nbytes: int) -> float:
-    """Return the nominal seconds of decoding to a tensor of so many bytes."""
+    """Return the nominal seconds of decoding a tensor; 0 without a nominal speed."""
     speed = NOMINAL_CODECS.get(codec) if codec else None
     return nbytes / speed.decode if speed else 0.0
 
 
 def cost_of(op: Op, algorithm: str | None) -> tuple[float, int]:
-    """Return seconds and scratch bytes; KeyError if there is no such algorithm."""
+    """Return an algorithm's seconds and scratch bytes; KeyError if it is unknown."""
     if algorithm is None:
         return op.seconds, op.scratch_bytes
     choice = {each.name: each for each in op.algorithms}[algorithm]

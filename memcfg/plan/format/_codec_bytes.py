@@ -1,4 +1,4 @@
-"""The bytes of codes, of sparse ones at a density, as docs/plan-format.md says."""
+"""Sizes of encoded tensors, as defined in docs/plan-format.md."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from math import ceil
 
 from memcfg.units import align_up
 
-HEADER = 64  # bytes that a code of varying size may need more than the tensor
+HEADER = 64  # bytes that a lossless encoding may exceed the tensor by
 SPARSE = ("csr", "zvc")  # codecs whose size follows from the density
 _WORD = 4  # bytes
 _BITS = {"fp16": 16, "fp8": 8, "group2": 2, "group4": 4, "group8": 8, "mask": 1}
-LOSSY = (*_BITS, "fp10")  # of fixed size
+LOSSY = (*_BITS, "fp10")  # codecs of fixed size
 
 
 def code_bytes(codec: str, nbytes: int, density: float = 1.0) -> int:
-    """Return the bytes of a code; of a sparse one, if so many of its words are not 0.
+    """Return the encoded size in bytes; `density` is the fraction of nonzero words.
 
-    A sparse code that would not be smaller than the tensor has its bytes and a header.
+    A sparse codec stores a tensor that it would not shrink unencoded, with a header.
 
     Parameters
     ----------
@@ -25,17 +25,17 @@ def code_bytes(codec: str, nbytes: int, density: float = 1.0) -> int:
     nbytes : int
         Bytes of the tensor.
     density : float, default 1.0
-        The part of its words that are not 0.
+        The fraction of its 4-byte words that are not 0.
 
     Returns
     -------
     int
-        Bytes.
+        The encoded size in bytes.
 
     Raises
     ------
     KeyError
-        If the codec's bytes are not known before it runs.
+        If the size of the codec's encodings is not known in advance.
     """
     words = ceil(nbytes / _WORD)
     kept = ceil(density * words)
@@ -51,5 +51,5 @@ def code_bytes(codec: str, nbytes: int, density: float = 1.0) -> int:
 
 
 def saves(codec: str, nbytes: int, density: float = 1.0) -> bool:
-    """Return whether a code takes fewer bytes of an arena than the tensor."""
+    """Return whether the encoding takes fewer bytes of an arena than the tensor."""
     return align_up(code_bytes(codec, nbytes, density)) < align_up(nbytes)

@@ -1,4 +1,4 @@
-"""Buffers as CSV files, in the format of MiniMalloc; an ``offset`` is only written."""
+"""Buffers as CSV in the format of MiniMalloc; offsets are written but not read."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _NUMBER = re.compile(r"-?[0-9]{1,18}")  # below 2**62
 
 
 def read_buffers(text: str) -> list[Buffer]:
-    """Read buffers from CSV text, in its order.
+    """Return the buffers in CSV text, in the same order.
 
     Parameters
     ----------
     text : str
-        A header line and one line a buffer.
+        A header line and one line per buffer.
 
     Raises
     ------
     FormatError
-        If a column is missing, unknown or there twice, a field is missing, not a
-        whole number of at most 18 digits or out of range, an id stands twice, or
-        the sizes sum to 2**62 or more, or if a buffer has an offset already: fixed
-        offsets are not supported. The message names the line.
+        If a column is missing, unknown or duplicated; a field is missing, out of range
+        or not a whole number of at most 18 digits; an id is duplicated; the sizes sum
+        to 2**62 or more; or a buffer has an offset, since fixed offsets are not
+        supported. The message names the line.
 
     References
     ----------
@@ -106,14 +106,14 @@ def _number(text: str, where: str) -> int:
 
 
 def write_placement(buffers: Sequence[Buffer], placement: Placement) -> str:
-    """Write buffers with their offsets as CSV text.
+    """Return buffers with their offsets as CSV text.
 
     Parameters
     ----------
     buffers : sequence of Buffer
-        What was placed.
+        The buffers that were placed.
     placement : Placement
-        Where it lies.
+        Their offsets.
 
     Returns
     -------

@@ -1,15 +1,14 @@
-"""The independent judge of whether a plan is right for a graph.
+"""The independent validator of plans (the judge).
 
-It reads the rules of docs/plan-format.md by itself: it imports nothing of the planners,
-the packer or the simulator, not even their arithmetic. A claim of 0 (or none, for the
-gap) says nothing and is not judged, unless it stands beside another:
-``recompute_seconds`` of 0 with ``seconds`` of 3 is a claim. Times are judged where they
-can be known: in a plan without copies and encodings, whose time the format leaves open,
-over a graph that states times.
+It implements the rules of docs/plan-format.md on its own and imports nothing from the
+planners, the packer or the simulator. A claim of 0 (None for the gap) means "unknown"
+and is not checked, except that ``recompute_seconds`` of 0 is a claim if ``seconds`` is
+given. Times are checked if the graph has times and the plan neither copies nor encodes,
+because the format leaves the speed of copies and codecs open.
 
-How many buffers share a byte with a new one is counted without looking at them: all,
-but for those that end before it starts, and those that start behind its end. They are
-searched only if there are any.
+Overlaps are counted from two sorted lists: all buffers in use, minus those that end at
+or before the new one's start, minus those that start at or after its end. Only if any
+overlap, they are searched for the first.
 
 See docs/decisions/0003-independent-validator.md.
 """
@@ -53,34 +52,35 @@ _TYPES: dict[Any, type | tuple[type, ...]] = {
 _OPERANDS = {
     kind: [(item.name, _TYPES[item.type]) for item in fields(kind)]
     for kind in (Alias, Alloc, Compute, Decode, Encode, Free, SwapIn, SwapOut, Wait)
-}  # of each kind of action: names and types
-_TENSORS = ("tensor", "output", "input")  # operands that are ids of tensors
+}  # action class -> names and types of its operands
+_TENSORS = ("tensor", "output", "input")  # operands that are tensor ids
 
-_WORD = 4  # bytes; a float32
-_HEADER = 64  # bytes that lossless codecs may need more than the tensor
+_WORD = 4  # bytes of a float32
+_HEADER = 64  # bytes that a lossless encoding may exceed the tensor by
 _BITS = {"fp16": 16, "fp8": 8, "group2": 2, "group4": 4, "group8": 8, "mask": 1}
 _LOSSLESS = ("csr", "planes_zstd", "rle", "zvc")
 _LOSSY = (*_BITS, "fp10")
 
-_MOST = 1000  # sentences; a plan of n actions could break n * n rules
-_LONGEST = 100  # letters of a name in one of them; a file may have one name of millions
-_TOLERANCE = 1e-9  # of the time; sums in another order differ in the last digits
+_MOST = 1000  # reported violations; a plan of n actions can have n * n
+_LONGEST = 100  # characters of a name in a message; files can contain longer ones
+_TOLERANCE = 1e-9  # relative error of times; the order of summation affects rounding
 
 
 def validate(graph: Graph, plan: Plan) -> None:
-    """Prove that a plan is right for a graph.
+    """Raise PlanError unless a plan is valid for a graph.
 
     Parameters
     ----------
     graph : Graph
         The graph.
     plan : Plan
-        The plan, from whatever planner.
+        The plan, from any planner.
 
     Raises
     ------
     PlanError
-        If the plan breaks a rule; the message names the first and how many more.
+        If the plan breaks a rule. The message states the first violation and the number
+        of others.
     """
     found = violations(graph, plan)
     if found:
@@ -89,7 +89,7 @@ def validate(graph: Graph, plan: Plan) -> None:
 
 
 def violations(graph: Graph, plan: Plan) -> list[str]:
-    """List the rules that a plan breaks, up to a thousand.
+    """Return the violations of a plan, at most a thousand.
 
     Parameters
     ----------
@@ -101,11 +101,11 @@ def violations(graph: Graph, plan: Plan) -> list[str]:
     Returns
     -------
     list of str
-        One sentence a violation, in order; empty if the plan is right. A buffer that
-        overlaps others names the first of them and says how many more there are.
-        Behind a thousand sentences one more says that the rest was not judged.
+        One sentence per violation, in order; empty if the plan is valid. If a buffer
+        overlaps several others, its sentence names the first and counts the rest. After
+        a thousand sentences, one more says that checking stopped.
     """
-    line: object = plan.alignment  # of a user's policy
+    line: object = plan.alignment  # unchecked: the policy may be a user's
     if not isinstance(line, Integral) or int(line) < 1 or int(line) % ALIGNMENT:
         return [f"the alignment is {line}, not a positive multiple of {ALIGNMENT}"]
     judge = _Judge(graph, plan)
@@ -119,7 +119,7 @@ def violations(graph: Graph, plan: Plan) -> list[str]:
 
 
 def unchecked_claims(graph: Graph, plan: Plan) -> list[str]:
-    """List what `violations` takes on trust.
+    """Return the claims of a plan that `violations` does not check.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ def unchecked_claims(graph: Graph, plan: Plan) -> list[str]:
     Returns
     -------
     list of str
-        Codecs, and fields of `Predicted` that claim something, each with a reason.
+        Codecs and nonzero fields of `Predicted`, each with the reason.
     """
     claims = plan.predicted
     codecs = (action.codec for action in plan.actions if isinstance(action, Encode))
@@ -170,62 +170,66 @@ def unchecked_claims(graph: Graph, plan: Plan) -> list[str]:
 
 
 class _TooManyError(Exception):
-    """The plan breaks so many rules that it is followed no further."""
+    """The plan has more than `_MOST` violations; checking stops."""
 
 
 def _quoted(name: str) -> str:
-    """Quote a name; of a long one the middle is left out."""
+    """Quote a name; long names are abbreviated in the middle."""
     if len(name) > _LONGEST:
         name = f"{name[: _LONGEST // 2]}…{name[-_LONGEST // 2 :]}"
     return repr(name)
 
 
 class _Judge:
-    """Follows a plan and collects the rules that it breaks in `found`."""
+    """Follows a plan's actions and collects its violations in `found`."""
 
     def __init__(self, graph: Graph, plan: Plan) -> None:
         self.graph = graph
         self.plan = plan
         self.found: list[str] = []
         self.where = "at the start"
-        self.arena = _Ranges()  # all that follow
+        self.arena = _Ranges()  # the buffers and encodings below
         self.buffers: dict[int, _Range] = {}  # by tensor
         self.encoded: dict[int, _Range] = {}  # by tensor
-        self.overflows: dict[int, tuple[str, _Range]] = {}  # of these; on which tier
+        # reserved bytes of encodings that may overflow, by tensor, with their tier
+        self.overflows: dict[int, tuple[str, _Range]] = {}
         self.written: set[int] = set()  # tensors whose value is in their buffer
-        self.state = set(graph.persistent)  # tensors of the state, old and new
-        self.overwritten: set[int] = set()  # old ones: their buffer has a new owner
+        self.state = set(graph.persistent)  # old and new values of the state
+        self.overwritten: set[int] = set()  # old values whose buffer was taken over
         self.offsets = self._state_offsets()  # by tensor
         self.forward = {
             index for index, op in enumerate(graph.ops) if op.phase == "forward"
-        }  # not computed yet, as long as no update was
+        }  # not computed yet; cleared at the first update
         self.sources = self._sources()
-        self.unallocated = set(self.sources)  # sources still to be allocated
-        self.aliases: dict[int, int] = {}  # output -> input, before the compute
+        self.unallocated = set(self.sources)  # sources that are not allocated yet
+        self.aliases: dict[int, int] = {}  # output -> input, until the compute
         self.promised: set[int] = set()  # inputs of aliases
-        self.pairs: set[tuple[int, int]] = set()  # that the op in work declares
-        self.taken: dict[int, int] = {}  # input -> output, until the free
+        self.pairs: set[tuple[int, int]] = set()  # in-place pairs of the current op
+        self.taken: dict[int, int] = {}  # input -> output, until the input's free
         self.computed: set[int] = set()
-        self.losses: dict[int, int] = {}  # where each was first computed
-        self.copies: dict[int, SwapOut | SwapIn] = {}  # by action index, not waited for
-        self.leaving: Counter[int] = Counter()  # tensor -> its copies out of these
-        self.arriving: Counter[int] = Counter()  # tensor -> its copies in
-        self.elsewhere: set[tuple[int, str]] = set()  # arrived copies: tensor, tier
+        self.losses: dict[int, int] = {}  # loss -> offset when first computed
+        self.copies: dict[int, SwapOut | SwapIn] = {}  # by action, not waited for
+        self.leaving: Counter[int] = Counter()  # tensor -> pending copies out
+        self.arriving: Counter[int] = Counter()  # tensor -> pending copies in
+        self.elsewhere: set[tuple[int, str]] = set()  # completed copies: tensor, tier
         self.tiers: dict[str, _Ranges] = {}
         self.copied: dict[tuple[int, str], _Range] = {}  # by tensor and tier
-        self.coded: dict[tuple[int, str], int] = {}  # of these: planned bytes, encoded
+        self.coded: dict[tuple[int, str], int] = {}  # planned bytes of encoded copies
         self.last_uses = self._last_uses()
-        self.away = self.away_peak = self.moved = 0  # bytes on other tiers, and copied
-        self.tier_loads: Counter[str] = Counter()  # of that by tier, and the most
+        self.away = self.away_peak = self.moved = 0  # bytes on all tiers, and copied
+        self.tier_loads: Counter[str] = Counter()  # bytes in use, by tier
         self.tier_peaks: Counter[str] = Counter()
-        self.peak = self.load = 0  # of the arena, and the bytes that buffers have
+        self.peak = self.load = 0  # peak of the arena; bytes of buffers in use
 
     def _sources(self) -> set[int]:
         made = {output for op in self.graph.ops for output in op.outputs}
         return set(range(len(self.graph.tensors))) - made
 
     def _state_offsets(self) -> dict[int, int]:
-        """Give each state tensor its place: all programs of a model agree on it."""
+        """Return the offset of each state tensor, the same in all programs of a model.
+
+        State lies first in the arena, in the graph's order.
+        """
         offsets: dict[int, int] = {}
         end = 0
         for tensor in self.graph.persistent:
@@ -234,7 +238,7 @@ class _Judge:
         return offsets
 
     def _last_uses(self) -> set[int]:
-        """Find the actions behind whose waits the bytes of copies out are free."""
+        """Return the swaps after whose waits the bytes of copies on tiers are free."""
         uses: dict[int, int] = {}
         newest: dict[tuple[object, object], int] = {}
         for index, action in enumerate(self.plan.actions):
@@ -247,7 +251,7 @@ class _Judge:
                 uses[newest[key]] = index
         return set(uses.values())
 
-    # -- words -----------------------------------------------------------------
+    # -- messages --------------------------------------------------------------
 
     def blame(self, text: str) -> None:
         if len(self.found) == _MOST:
@@ -272,12 +276,12 @@ class _Judge:
         return self.rounded(self.graph.tensors[tensor].nbytes)
 
     def buffer(self, offset: int, nbytes: int, label: str) -> _Range:
-        """Check a new buffer against all in use; the caller keeps it."""
-        offset = int(offset)  # of NumPy's, a sum may wrap around
+        """Check a new buffer against all in use; the caller calls `open`."""
+        offset = int(offset)  # sums of NumPy integers may wrap around
         buffer = _Range(offset, offset + self.rounded(nbytes), label)
         if self.plan.places:
             self.check_place(buffer, self.arena)
-            end = buffer.end  # empty buffers have addresses too
+            end = buffer.end  # an empty buffer counts with its offset
         else:
             end = self.load + buffer.end - buffer.start
         self.peak = max(self.peak, end)
@@ -312,7 +316,7 @@ class _Judge:
         return buffer
 
     def give_buffer(self, tensor: int, offset: int) -> bool:
-        """Open a tensor's own buffer, unless it may not have one."""
+        """Open a tensor's own buffer; return False if it may not have one."""
         if tensor in self.buffers:
             self.blame(f"{self.name(tensor)} has a buffer already")
         elif tensor in self.overwritten:
@@ -325,7 +329,7 @@ class _Judge:
         return False
 
     def on_its_way(self, tensor: int, *, inward: bool = False) -> bool:
-        """Return whether a copy was not waited for; `inward` counts swap-ins only."""
+        """Return whether a copy is pending; `inward` considers swap-ins only."""
         return bool(self.arriving[tensor] or (self.leaving[tensor] and not inward))
 
     # -- actions ---------------------------------------------------------------
@@ -354,7 +358,7 @@ class _Judge:
                 self.wait(index, target)
 
     def is_action(self, action: Action) -> bool:
-        """Check what files are checked for when they are read."""
+        """Check operand types and tensor ids, as the file reader does."""
         for name, types in _OPERANDS.get(type(action), [("it", ())]):
             value = getattr(action, name, None)
             if not isinstance(value, types) or isinstance(value, bool):
@@ -366,7 +370,7 @@ class _Judge:
         return True
 
     def check_order(self, action: Action) -> None:
-        """Check what must come before any other action."""
+        """Check that initial allocs, and frees after in-place ops, come first."""
         if self.unallocated and not isinstance(action, Alloc):
             names = ", ".join(self.name(t) for t in sorted(self.unallocated))
             self.blame(f"there from the start and not allocated at the top: {names}")
@@ -473,9 +477,9 @@ class _Judge:
             self.blame(f"the op needs {nbytes} B of scratch and has none")
 
     def check_update(self, op: Op) -> None:
-        """Check that the forward phase is over, and that new values replace old ones.
+        """Check that the forward phase has ended, and that state is updated in place.
 
-        A state that is left with its old bytes would begin the next step with them.
+        Otherwise the next step would start from the old values.
         """
         if self.forward:
             first = min(self.forward)
@@ -532,7 +536,7 @@ class _Judge:
         if output in self.buffers:
             self.blame(f"{self.name(output)} has a buffer already")
         elif source not in self.buffers:
-            pass  # it was blamed for being read
+            pass  # reported by `check_readable`
         elif source in self.state:
             self.update_state(op, output, source)
         else:
@@ -540,7 +544,7 @@ class _Judge:
         self.written.discard(source)
 
     def update_state(self, op: Op, output: int, source: int) -> None:
-        """Hand the whole buffer of a state over; the old value has none any more."""
+        """Transfer a state's whole buffer from its old value to the new one."""
         if op.phase != "update":
             self.blame(f"overwrites {self.name(source)}, which is state")
         buffer = self.close(self.buffers, source)
@@ -567,7 +571,7 @@ class _Judge:
         self.ways(action)[tensor] += 1
 
     def check_codec(self, action: SwapOut) -> None:
-        """Check the codec of a copy, and the bytes that are planned for."""
+        """Check the codec of a copy and its planned size."""
         if action.codec is None and action.nbytes is None:
             return
         label = f"the copy of {self.name(action.tensor)}"
@@ -580,7 +584,7 @@ class _Judge:
             self.coded[action.tensor, action.tier] = int(action.nbytes)
 
     def copy_out(self, action: SwapOut) -> None:
-        """Give a copy bytes on its tier, where it overlaps no other in use there."""
+        """Open the bytes of a copy on its tier and check them for overlaps."""
         key = (action.tensor, action.tier)
         label = f"the copy of {self.name(action.tensor)} on {action.tier!r}"
         if key in self.copied:
@@ -595,7 +599,7 @@ class _Judge:
         self.bring(key[1], self.copied.pop(key))
 
     def send(self, tier: str, offset: int | None, size: int, label: str) -> _Range:
-        """Open bytes on a tier; those without a place overlap nothing."""
+        """Open bytes on a tier; without an offset they are not checked for overlaps."""
         buffers = self.tiers.setdefault(tier, _Ranges())
         start = -1 if offset is None else int(offset)
         buffer = _Range(start, start + size, label)
@@ -683,7 +687,7 @@ class _Judge:
             self.overflows[tensor] = (action.tier, buffer)
 
     def check_overflow(self, action: Encode, least: int) -> int:
-        """Check that a codec may overflow; return the bytes that it needs even so."""
+        """Check that a codec may overflow; return the min. bytes in the arena."""
         if action.codec in _LOSSLESS:
             return min(least, _HEADER)
         self.blame(
@@ -747,7 +751,7 @@ class _Judge:
             self.blame(text)
 
     def check_tiers(self) -> None:
-        """Check the limits of tiers, where the graph knows them."""
+        """Check the limits of the graph's tiers."""
         for tier in self.graph.tiers:
             needed, limit = self.tier_peaks[tier.name], tier.limit_bytes
             if limit is not None and needed > limit:
@@ -757,7 +761,10 @@ class _Judge:
                 )
 
     def check_kept(self) -> None:
-        """Check what is read after the step; a loss also after one that it ended."""
+        """Check tensors that are read after the step; losses must not have moved.
+
+        A loss is also read after a step that it has ended early.
+        """
         for tensor in self.graph.keep:
             buffer = self.buffers.get(tensor)
             if buffer is None or tensor not in self.written:
@@ -767,7 +774,7 @@ class _Judge:
 
 
 def _code_bytes(codec: str, nbytes: int) -> int:
-    """Return the bytes that a codec may need; of one that is unknown 1, or none."""
+    """Return the max. encoded size in bytes; at most 1 for an unknown codec."""
     words = -(-nbytes // _WORD)
     if codec in _LOSSLESS:
         return nbytes + _HEADER
@@ -782,7 +789,7 @@ def _code_bytes(codec: str, nbytes: int) -> int:
 def _check_claims(
     graph: Graph, plan: Plan, peak: int, away_peak: int, moved: int
 ) -> Iterator[str]:
-    """Yield a sentence for each claim that does not hold; the rest are true bytes."""
+    """Yield a sentence for each claim that differs from the measured bytes or times."""
     claims, limit = plan.predicted, plan.limit_bytes
     if plan.graph != graph.name:
         yield f"the plan is for {plan.graph!r}, the graph is {graph.name!r}"
@@ -815,7 +822,7 @@ def _can_time(graph: Graph, plan: Plan) -> bool:
 
 
 def _check_times(graph: Graph, plan: Plan) -> Iterator[str]:
-    """Compare with the sums over all computed ops, and over those computed before."""
+    """Compare with the time of all computations, and of repeated ones."""
     claims = plan.predicted
     if not claims.seconds and not claims.recompute_seconds:
         return
@@ -823,7 +830,7 @@ def _check_times(graph: Graph, plan: Plan) -> Iterator[str]:
     computed: set[int] = set()
     for action in plan.actions:
         if not isinstance(action, Compute) or not 0 <= action.op < len(graph.ops):
-            continue  # blamed elsewhere
+            continue  # reported by `_Judge`
         op = graph.ops[action.op]
         named = [a.seconds for a in op.algorithms if a.name == action.algorithm]
         taken = named[0] if named else op.seconds
@@ -837,7 +844,7 @@ def _check_times(graph: Graph, plan: Plan) -> Iterator[str]:
 
 
 class _Range(NamedTuple):
-    """Bytes [start, end) of the arena, in use."""
+    """The bytes [start, end) of an arena or tier, in use."""
 
     start: int
     end: int
@@ -845,14 +852,14 @@ class _Range(NamedTuple):
 
 
 class _Ranges:
-    """The buffers in use that have bytes; those without overlap nothing."""
+    """The nonempty buffers in use, sorted by start and by end."""
 
     def __init__(self) -> None:
         self._buffers: list[_Range] = []
         self._ends: list[int] = []
 
     def clash(self, buffer: _Range) -> tuple[_Range, int] | None:
-        """Find the first buffer that shares a byte with a new one, and how many do."""
+        """Return the first buffer that overlaps a new one, and how many do, or None."""
         if buffer.end <= buffer.start:
             return None
         begun = bisect_left(self._buffers, (buffer.end,))

@@ -1,4 +1,4 @@
-"""Offsets for buffers with fixed lifetimes, as a service of its own."""
+"""Offsets for buffers with fixed lifetimes (dynamic storage allocation)."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from memcfg.units import align_up
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-PLAN_EFFORT = 20_000_000  # comparisons of a search for a plan: below 0.1 s
-_EFFORT = 5_000_000_000  # the same for `place`: about 10 s
-_SECONDS = 10.0  # the default time limit of `place`
-_LARGEST = 2**62  # times and the sum of sizes stay below, so 64 bits hold them
+PLAN_EFFORT = 20_000_000  # max. comparisons when a plan is placed: below 0.1 s
+_EFFORT = 5_000_000_000  # max. comparisons of `place`: about 10 s
+_SECONDS = 10.0  # default time limit of `place`
+_LARGEST = 2**62  # exclusive bound of times and of the sum of sizes, to fit 64 bits
 _ORDERS = ("size", "area", "lifetime", "start", "end", "conflicts")
 _FITS = ("first fit", "best fit")
-_CLIMBED, _SEARCHED = 1, 2  # what made a placement, if no order did
+_CLIMBED, _SEARCHED = 1, 2  # codes of a hill climb and of a complete search
 
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Bytes that are needed for a while.
+    """A buffer with a size and a lifetime.
 
     Parameters
     ----------
     id : str
-        Its name.
+        Name of the buffer.
     lower, upper : int
-        It lives in [lower, upper), in any unit of time.
+        The lifetime [lower, upper), in any unit of time.
     size : int
-        Its size in bytes.
+        Size in bytes.
     """
 
     id: str
@@ -46,23 +46,25 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where buffers lie.
+    """Offsets of buffers, with bounds.
 
     Parameters
     ----------
     offsets : tuple of int
-        In bytes, by buffer.
+        Offset of each buffer in bytes, in the order of the buffers.
     height : int
         The highest end of any buffer, in bytes.
     bound : int
-        The bytes alive at the peak; no placement is lower.
+        The most bytes alive at one time: a lower bound of the height.
     floor : int
-        The same, or more where a complete search has shown that no placement is lower.
+        The largest proven lower bound of the height: at least `bound`, and more if a
+        complete search has raised it.
     seconds : float
-        The time that placing took; does not take part in comparison.
+        The time that placing took; ignored in comparisons.
     order : str
-        What made it: ``"size, best fit"``, the order that won; ``"size, best fit,
-        climbed"``, if that was improved; or ``"search"``, if it is a complete one's.
+        The heuristic that gave the placement, such as ``"size, best fit"``;
+        ``"size, best fit, climbed"`` after a hill climb; ``"search"`` for a complete
+        search.
     """
 
     offsets: tuple[int, ...]
@@ -95,33 +97,33 @@ def place(
     Parameters
     ----------
     buffers : sequence of Buffer, optional
-        What is to be placed. Without it, the call makes the last stage of `chain`:
-        offsets by a search, instead of the lowest gap when a buffer's life begins.
+        The buffers to place. Without them, the call returns the last stage of `chain`,
+        which places by a search instead of by first fit in the order of execution.
     capacity : int or None, default None
-        The height that may not be exceeded, in bytes; None: as low as it gets.
+        The largest allowed height in bytes; None finds the lowest height.
     alignment : int, default 1
         Bytes to which sizes are rounded up and offsets are aligned.
     time_limit : float, default 10.0
-        Seconds after which the best so far is taken. Simple orders are tried first,
-        however long they take.
+        Seconds after which the search returns the best placement found. The greedy
+        heuristics run first and are not interrupted.
 
     Returns
     -------
     Placement or Stage
-        The lowest of several orders; where it is above the bound, or the capacity, that
-        of a complete search, or of a climb if that does not end. The same buffers give
-        the same offsets, unless it is the time limit that ends the search.
+        The lowest placement of several greedy heuristics. If it exceeds the lower bound
+        (or the capacity), a complete search follows, and a hill climb if that does not
+        end. The same buffers get the same offsets unless the time limit is reached.
 
     Raises
     ------
     InfeasiblePlanError
-        If the placement that was found is higher than `capacity`. The message says
-        whether that is certain, and at which time too many bytes live.
+        If the lowest placement found exceeds `capacity`. The message says whether that
+        is proven, and when too many bytes are alive.
     TypeError
-        If there are arguments, but no buffers.
+        If other arguments are given without buffers.
     ValueError
-        If a lifetime is empty, a size or the capacity negative, the alignment or the
-        time limit not positive, or the numbers are beyond 62 bits.
+        If a lifetime is empty, a size or the capacity is negative, the alignment or the
+        time limit is not positive, or a time or the sum of sizes reaches 2**62.
 
     References
     ----------
@@ -179,7 +181,7 @@ def place(
 
 
 def plan_offsets(buffers: Sequence[Buffer], alignment: int) -> list[int]:
-    """Place a plan's buffers, without a clock: on every machine alike."""
+    """Return offsets of a plan's buffers, the same on every machine (no time limit)."""
     _check(buffers, None, alignment)
     offsets, *_ = search.pack(
         [buffer.lower for buffer in buffers],
@@ -193,7 +195,7 @@ def plan_offsets(buffers: Sequence[Buffer], alignment: int) -> list[int]:
 
 
 def _busiest(buffers: Sequence[Buffer], alignment: int) -> tuple[int, int]:
-    """Return the first section of time in which the most bytes live."""
+    """Return the first time interval in which the most bytes are alive."""
     changes: dict[int, int] = {}
     for buffer in buffers:
         size = align_up(buffer.size, alignment)

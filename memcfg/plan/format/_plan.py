@@ -1,8 +1,8 @@
-"""A plan: actions over a graph, by ids, what they are predicted to cost, what they did.
+"""The plan: actions over a graph, predicted costs, and a summary for people.
 
-Version 2 of the format says where the copies of swapped tensors lie on their tiers, and
-which lossy codecs a plan takes. A plan that says neither is written in version 1, which
-can say neither.
+Version 2 of the format adds the offsets of copies on their tiers, encoded copies,
+encodings that may overflow, lossy codecs, and plans without offsets. A plan that uses
+none of these is written in version 1.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _LABEL = 13  # width of the first column, in characters
 
 @dataclass(frozen=True)
 class Predicted:
-    """What a plan is predicted to need.
+    """Predicted memory and time of a plan.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class Predicted:
     host_peak_bytes : int, default 0
         The most bytes held on other tiers at a time.
     moved_bytes : int, default 0
-        Bytes copied out and in; of copies that are encoded those that are planned for.
+        Bytes copied out and in; an encoded copy counts with its planned encoded size.
     seconds : float, default 0.0
         The time of all computed ops, in seconds.
     recompute_seconds : float, default 0.0
@@ -69,15 +69,15 @@ class Predicted:
     lower_bound_bytes : int, default 0
         `lower_bound` of the graph.
     planning_seconds : float, default 0.0
-        The time that planning took; does not take part in comparison.
+        The time that planning took; ignored in comparisons.
     optimality_gap : float or None, default None
-        How far the time may be above the least within the limit, as a fraction of that;
-        None: not known. `time_lower_bound` proves it.
+        Upper bound of how much slower the plan is than the fastest within the limit, as
+        a fraction of the latter's time; None if unknown. See `time_lower_bound`.
     stall_seconds : float, default 0.0
-        How long ops wait for copies, at the bandwidths of the device's tiers, or at
-        nominal ones; not in `seconds`.
+        How long ops wait for copies, at the bandwidths of the device's tiers or at
+        nominal ones; not included in `seconds`.
     codec_seconds : float, default 0.0
-        The time of encoding and decoding, at nominal speeds; not in `seconds`.
+        The time of encoding and decoding at nominal speeds; not included in `seconds`.
     """
 
     peak_bytes: int
@@ -94,16 +94,16 @@ class Predicted:
 
 @dataclass(frozen=True)
 class Group:
-    """Things that were treated alike.
+    """Tensors or ops that a plan treats alike.
 
     Parameters
     ----------
     count : int, default 0
-        How many there are.
+        The number of members.
     nbytes : int, default 0
-        Their bytes, rounded to the alignment.
+        Their total bytes, each rounded up to the alignment.
     names : tuple of str, default ()
-        The names of the largest few.
+        The names of the few largest members.
     """
 
     count: int = 0
@@ -113,23 +113,23 @@ class Group:
 
 @dataclass(frozen=True)
 class Recosted:
-    """What became of a plan when the seconds of its ops in real steps were known.
+    """Result of judging a plan again by the op times measured in real steps.
 
     Parameters
     ----------
     believed_seconds : float
-        The plan's time by the seconds that were known before.
+        The plan's time as predicted before the measurement.
     replaced : str, default ""
-        The method of the plan that this one took the place of; empty: of none.
+        The method of the plan that this one replaced; empty if it replaced none.
     replaced_seconds : float, default 0.0
-        That plan's time by the seconds of the steps.
+        The replaced plan's time, from the measured op times.
     refused : str, default ""
-        The method of the first plan that could not be tried, since others had taken the
-        memory meanwhile; empty: of none.
+        The method of the first plan that could not be tried because others had taken
+        the memory meanwhile; empty if there was none.
     tried : tuple of (str, float), default ()
-        Methods under whose plans steps were trained to compare them, the first plan's
-        before others, and the least seconds of a step. Of a method that learns from
-        steps they say which plans are passive, and which are guided by others.
+        The methods whose plans ran in training steps for comparison, starting with the
+        first plan's, and the shortest time of a step. For a method that learns from
+        steps, the entry says which plans are passive and which guided.
     """
 
     believed_seconds: float
@@ -141,45 +141,43 @@ class Recosted:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a plan did with a graph.
+    """Summary of a plan in the names of its graph.
 
     Parameters
     ----------
     kept : Group
-        Tensors of the forward phase that stay for the backward phase.
+        Tensors of the forward phase that stay resident until the backward phase.
     in_place : Group
         Tensors that took over the buffer of an input.
     recomputed : Group
         Ops that are computed again, and the bytes of their outputs.
     by_role : mapping of str to int
-        Bytes in use at the peak, by tensor role; scratch is a role.
+        Bytes in use at the peak, by tensor role; scratch counts as a role.
     peak_op : str
-        The op that runs at the peak; empty: the start or the end.
+        The op that runs at the peak; empty if the peak is at the start or the end.
     all_bytes : int
-        The peak of `keep_all`, in which every tensor has its own bytes.
+        The peak of `keep_all`, in which every tensor has its own buffer.
     chosen_by : str, default ""
-        The policy that chose the method, if that is another.
+        The policy that chose the method, if it is a different one.
     less_scratch : Group, default Group()
-        Ops that do not have the default algorithm, for its scratch, and the bytes that
-        the policy needs more where they have.
+        Ops that run with an algorithm of less scratch than the default one, and the
+        additional bytes that the policy needs with the default algorithms.
     algorithms : Group, default Group()
-        Ops whose algorithms the policy chose, other than the defaults, and the most
-        scratch of one.
+        Ops for which the policy chose an algorithm other than the default one, and the
+        largest scratch among them.
     times : str, default "nominal"
-        What the predicted seconds are, as of `Graph`.
+        The kind of the predicted seconds, see `Graph`.
     unproven : bool, default False
-        Whether the search ended before it was done: that of a method that proves its
-        plans the best of their kind, for its work; that of `auto`, for a time limit or
-        since it was cancelled.
+        Whether the search ended early: the method proves its plans optimal but reached
+        its limit of work, or `auto` reached its time limit or was cancelled.
     copies_per_second : float, default 0.0
-        Bytes a second that a lane was measured to copy to the tier that the plan swaps
-        to, and back; 0: it swaps nothing, or at a nominal or stated bandwidth.
+        Measured bytes per second of a lane to and from the tier that the plan swaps to;
+        0 if the plan swaps nothing, or at a nominal or stated bandwidth.
     recosted : Recosted or None, default None
-        What the plan was judged by, and took the place of, after the first steps; None:
-        it was not judged again.
+        The result of judging the plan again after the first steps; None if it was not.
     by_tier : mapping of str to int, default {}
-        Bytes of each tier that copies take, and what encodings may leave over; of a
-        device with several places also those that nothing goes to.
+        Bytes used on each tier by copies and by what encodings may leave over; on a
+        device with several tiers it includes unused ones.
     """
 
     kept: Group
@@ -200,32 +198,32 @@ class Summary:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do with every byte of a step; printing it tells where they went.
+    """Memory plan of one step; ``print`` shows where its bytes went.
 
     Parameters
     ----------
     graph : str
-        The name of the graph that it plans.
+        The name of the planned graph.
     method : str
-        The policy that made it.
+        The policy that made the plan.
     limit_bytes : int or None
-        The limit that it was made for, in bytes; None: no limit.
+        The limit that the plan was made for, in bytes; None if there was none.
     alignment : int
         Bytes to which buffers are rounded up and aligned.
     predicted : Predicted
-        What it is predicted to need.
+        Predicted memory and time.
     actions : tuple of Action
-        In order of execution.
+        The actions in order of execution.
     summary : Summary or None, default None
-        What it did, in the words of the graph; does not travel in JSON and does not
-        take part in comparison.
+        What the plan does, in the names of the graph; not written to JSON and ignored
+        in comparisons.
     lossy : tuple of str, default ()
-        The lossy codecs that its actions may name: what such a codec gives back are not
-        the bits that it got. A plan that names one and does not list it is invalid.
+        The lossy codecs that actions may use. Such a codec does not restore the
+        original bits. A plan that uses a lossy codec not listed here is invalid.
     places : bool, default True
-        Whether offsets are places in one arena. False: an allocator finds places, so
-        that the peak is the most bytes in use, and offsets say nothing. Such plans are
-        those of PyTorch's steps; memcfg's own models have an arena.
+        Whether offsets are addresses in one arena. If False, an allocator chooses
+        addresses at run time: the peak is the most bytes in use, and offsets have no
+        meaning. Plans of PyTorch steps are of this kind; memcfg's models use an arena.
     """
 
     graph: str
@@ -245,21 +243,21 @@ class Plan:
 
     @property
     def elapsed_seconds(self) -> float:
-        """The time of its ops, its codecs and what they wait for, in seconds."""
+        """The predicted time of ops, codecs and waits for copies, in seconds."""
         claims = self.predicted
         return claims.seconds + claims.codec_seconds + claims.stall_seconds
 
     @property
     def lower_bound_bytes(self) -> int:
-        """A bound below which no plan of the graph can go, in bytes."""
+        """A lower bound of the peak of any plan of the graph, in bytes."""
         return self.predicted.lower_bound_bytes
 
     @property
     def gap(self) -> float | None:
-        """How far its time may be above the least within its limit; None: not known.
+        """Upper bound of the relative distance from the fastest plan within the limit.
 
-        A fraction of that least time: 0.05 says that no plan that fits is more than 5
-        % faster. 0 in a plan that computes each op once.
+        A fraction of the fastest plan's time: 0.05 means that the plan takes at most
+        5 % longer. 0 if the plan computes each op once; None if it is unknown.
         """
         return self.predicted.optimality_gap
 
@@ -270,18 +268,18 @@ class Plan:
             op = self.summary.peak_op if self.summary else ""
             lines.append(f"  {heading.replace(op, shorten(op, width() // 2))}")
             lines += map(_role_line, rows)
-        return writable("\n".join(lines))  # of 80 columns at most
+        return writable("\n".join(lines))  # at most 80 columns
 
     def _repr_html_(self) -> str:
-        """Return what ``str`` tells for notebooks."""
+        """Return the content of ``str(self)`` as HTML for notebooks."""
         return report(f"Plan of '{self.graph}' {_method(self)}", _sections(self))
 
     def to_json(self) -> str:
-        """Write the plan as JSON text in the interchange format.
+        """Return the plan as JSON text in the interchange format.
 
-        That is ``memcfg.plan/2`` if it says where copies lie on other tiers, has copies
-        that are encoded or encodings that may overflow, lists lossy codecs, or has no
-        places, else ``memcfg.plan/1``.
+        The format is ``memcfg.plan/2`` if the plan contains offsets of copies on tiers,
+        encoded copies, encodings that may overflow or lossy codecs, or if `places` is
+        False; otherwise ``memcfg.plan/1``.
 
         Raises
         ------
@@ -308,10 +306,10 @@ class Plan:
 
     @staticmethod
     def from_json(text: str) -> Plan:
-        """Read a plan, without a summary, in the interchange format, version 1 or 2.
+        """Read a plan in version 1 or 2 of the interchange format.
 
-        The text is checked as far as its grammar goes; whether the plan is right for
-        a graph, `validate` tells.
+        Only the syntax is checked; use `validate` to check the plan against a graph.
+        The result has no summary.
 
         Parameters
         ----------
@@ -337,7 +335,7 @@ class Plan:
 
 
 def _claims(predicted: Predicted) -> dict[str, Any]:
-    """Write what is predicted; what older readers do not know, where it is not 0."""
+    """Return the predicted values, without zeros of keys that older readers lack."""
     return {
         name: value
         for name, value in asdict(predicted).items()
@@ -368,7 +366,7 @@ def _role_line(row: Row) -> str:
 
 
 def _sections(plan: Plan) -> list[Section]:
-    """Return what is told of a plan: costs and deeds, and bytes at the peak by role."""
+    """Return the sections of the report: costs, actions taken, and the peak by role."""
     rows = _costs(plan)
     if plan.summary is None:
         return [Section("", rows)]
@@ -479,7 +477,7 @@ def _deeds(summary: Summary) -> list[Row]:
 
 
 def _steps(tried: Sequence[tuple[str, float]]) -> list[Row]:
-    """Return what steps took by each method: the least by any of its plans."""
+    """Return the shortest step time of each method that was tried."""
     took: dict[str, list[float]] = defaultdict(list)
     for method, seconds in tried:
         took[method].append(seconds)
@@ -492,7 +490,7 @@ def _steps(tried: Sequence[tuple[str, float]]) -> list[Row]:
 
 
 def _judged_again(found: Recosted) -> list[Row]:
-    """Return what the first steps changed."""
+    """Return the row that reports the result of judging the plan again."""
     believed = _milliseconds(found.believed_seconds)
     if not found.replaced:
         message = "were expected before the first steps"
@@ -516,7 +514,7 @@ def _group(label: str, group: Group, what: str) -> Row:
 
 def _roles(plan: Plan) -> Section:
     summary = plan.summary
-    assert summary is not None  # or there is nothing to tell
+    assert summary is not None  # checked by `_sections`
     when = f"while '{summary.peak_op}' runs" if summary.peak_op else "at rest"
     entries = dict(summary.by_role)
     entries["unused"] = plan.peak_bytes - sum(entries.values())
@@ -534,14 +532,14 @@ def _roles(plan: Plan) -> Section:
 
 
 def _is_of_version_two(action: Action) -> bool:
-    """Return whether the first version cannot say it."""
+    """Return whether version 1 of the format cannot represent an action."""
     if isinstance(action, SwapOut | SwapIn) and action.offset is not None:
         return True
     return _has_more(action)
 
 
 def _has_more(action: Any) -> bool:
-    """Return whether an action has the operands that others of its kind leave out."""
+    """Return whether an action has any optional operand."""
     more = _MORE.get(type(action), {})
     return any(getattr(action, name) is not None for name in more)
 
@@ -578,7 +576,7 @@ def _read_action(form: str, value: Any, where: str) -> Action:
 
 
 def _find_operands(kind: Any, form: str) -> dict[str, Reader]:
-    """Return the readers of an action's fields, by name, in a version of the format."""
+    """Return the readers of an action's required fields in a version of the format."""
     result = {
         item.name: reader_of(item.type)
         for item in fields(kind)
@@ -603,13 +601,13 @@ _ACTIONS: dict[str, Any] = {
     "decode": Decode,
     "wait": Wait,
 }
-_MORE: dict[Any, dict[str, Reader]] = {  # operands that may be left out, together
+_MORE: dict[Any, dict[str, Reader]] = {  # optional operands: all present or none
     SwapOut: {"codec": read_text, "nbytes": reader_of("int")},
     Encode: {"tier": read_text, "overflow": reader_of("int | None")},
 }
-_RENAMED = {"zero_words": "zvc"}  # codecs, by the names that older files have
+_RENAMED = {"zero_words": "zvc"}  # codec names in older files
 _NAMES = {kind: name for name, kind in _ACTIONS.items()}
-_OPTIONAL = ("stall_seconds", "codec_seconds")  # claims; where they are missing, 0
+_OPTIONAL = ("stall_seconds", "codec_seconds")  # claims that default to 0
 _PREDICTED = {item.name: Key(reader_of(item.type)) for item in fields(Predicted)} | {
     name: Key(reader_of("float"), required=False, default=0.0) for name in _OPTIONAL
 }

@@ -1,6 +1,7 @@
-"""The planner's own reading of a plan: what it costs, step by step.
+"""Simulation of a plan: bytes, seconds and a schedule.
 
-It trusts the plan to be legal; `validate` is the judge and shares no code with this.
+The simulator assumes that the plan is valid. `validate` proves it and shares no code
+with this module.
 """
 
 from __future__ import annotations
@@ -43,16 +44,16 @@ _Key = tuple[str, int]  # ("tensor" or "encoded", tensor id)
 
 @dataclass(frozen=True, slots=True)
 class Scheduled:
-    """When an action takes place, by the clock of a simulation.
+    """Simulated time of an action.
 
     Parameters
     ----------
     action : int
-        Its index in the plan.
+        The index of the action in the plan.
     queue : str
-        ``"compute"``, or tier and direction of a lane, such as ``"host out"``.
+        ``"compute"``, or the tier and direction of a lane, such as ``"host out"``.
     begin, end : float
-        In seconds since the step began.
+        Seconds since the start of the step.
     """
 
     action: int
@@ -63,37 +64,36 @@ class Scheduled:
 
 @dataclass(frozen=True)
 class Simulation:
-    """What a plan costs.
+    """Memory and time of a plan.
 
     Parameters
     ----------
     peak_bytes : int
         The highest end of any buffer in use at any time.
     host_peak_bytes : int
-        The most bytes on other tiers at a time; a copy is held until it is copied
-        back for the last time, what an encoding may leave over until it is decoded.
+        The most bytes on other tiers at a time. A copy counts until its last swap-in,
+        the overflow that is reserved for an encoding until it is decoded.
     moved_bytes : int
-        Bytes copied out and in; of copies that are encoded those that are planned for.
+        Bytes copied out and in; an encoded copy counts with its planned encoded size.
     seconds : float
-        The time of all computed ops, in seconds; copies and codecs are not in it.
+        The time of all computed ops in seconds, without copies and codecs.
     recompute_seconds : float
         The part of `seconds` beyond the first computation of each op.
     by_role_at_peak : mapping of str to int
-        Bytes in use at the peak, by role; ``"scratch"`` is one.
+        Bytes in use at the peak, by role; ``"scratch"`` counts as a role.
     peak_op : int or None
-        The op that runs at the peak; None: the start or the end.
+        The op that runs at the peak; None if the peak is at the start or the end.
     timeline : tuple of (int, int)
-        For each computed op, in order: the op, and the bytes in use while it runs.
+        For each computed op, in order, its index and the bytes in use while it runs.
     tier_peak_bytes : mapping of str to int
-        The highest end of what has a place on each tier: copies, and what encodings may
-        leave over.
+        The highest end of any copy or reserved overflow with an offset, by tier.
     schedule : tuple of Scheduled
         Each op, copy, wait, encoding and decoding, in the plan's order.
     elapsed_seconds : float
-        When the last of them ends.
+        The end of the last of them, in seconds since the start of the step.
     codec_seconds : float
-        The time of all encoding and decoding, at nominal speeds, in seconds; codecs
-        that have none take no time.
+        The time of all encoding and decoding in seconds, at nominal speeds; a codec
+        without a nominal speed counts as 0.
     """
 
     peak_bytes: int
@@ -113,23 +113,23 @@ class Simulation:
 def simulate(
     graph: Graph, plan: Plan, bandwidth: Mapping[str, float] | None = None
 ) -> Simulation:
-    """Follow a plan and count its bytes and seconds.
+    """Simulate a plan and return its bytes, seconds and schedule.
 
     Parameters
     ----------
     graph : Graph
-        The graph that the plan is for.
+        The graph of the plan.
     plan : Plan
         The plan.
     bandwidth : mapping of str to float, optional
-        Bytes a second that each tier moves, in each direction; copies to and from one
-        that is not named take no time.
+        Bytes per second in each direction, by tier; copies to and from a tier that is
+        missing take no time.
 
     Raises
     ------
     PlanError
-        If the plan names something that the graph or the arena does not have at
-        that moment.
+        If an action names a tensor, op or algorithm that the graph does not have, or a
+        buffer that does not exist at that action.
     """
     usage = _Usage(graph, plan)
     usage.follow()
@@ -171,9 +171,10 @@ def simulate(
 def buffers_at_ops(
     graph: Graph, plan: Plan, ops: Container[int]
 ) -> Iterator[tuple[int, int, list[tuple[int, int]]]]:
-    """For each computation of these ops tell what is in use beside its scratch.
+    """Yield the buffers in use, scratch excluded, at each computation of these ops.
 
-    Yields the index of the action, the op, and (offset, end) of buffers, ascending.
+    Each item is the index of the action, the op, and the (offset, end) of each buffer,
+    ascending.
     """
     usage = _Usage(graph, plan)
     for index, action in enumerate(plan.actions):
@@ -184,7 +185,7 @@ def buffers_at_ops(
 
 
 class _Usage:
-    """The arena as a set of buffers, action after action."""
+    """The buffers of the arena and their statistics while the actions are followed."""
 
     def __init__(self, graph: Graph, plan: Plan) -> None:
         unit = plan.alignment
@@ -200,8 +201,8 @@ class _Usage:
         self._sizes: Sequence[int] = graph.aligned_bytes
         if unit != ALIGNMENT:
             self._sizes = [align_up(tensor.nbytes, unit) for tensor in graph.tensors]
-        self._takers: dict[int, int] = {}  # input -> output that takes its buffer
-        self._state = set(graph.persistent)  # tensors in the buffers of the state
+        self._takers: dict[int, int] = {}  # input -> output that takes over its buffer
+        self._state = set(graph.persistent)  # tensors that share the state's buffers
         self._by_role: dict[str, int] = defaultdict(int)
         self._live = 0
         self._most = -1  # bytes in use at the peak
@@ -209,10 +210,10 @@ class _Usage:
         self._next = 0  # the action to follow next
 
     def follow(self, end: int | None = None) -> None:
-        """Follow the actions before one; None: all of them, to the end of the step.
+        """Follow the actions up to index `end`, or all of them.
 
-        PlanError if one names what the graph or the arena does not have. There is at
-        most one call an action: searches simulate each plan that they compare.
+        Raises PlanError if an action does not fit the graph or the arena. The loop is
+        on the hot path: searches simulate each plan that they compare.
         """
         index = self._next
         actions = self.plan.actions[index:end]
@@ -290,7 +291,7 @@ class _Usage:
         self._computed.add(index)
 
     def _note_moment(self, op: int | None, scratch: int = 0) -> None:
-        """Keep what is in use if that is more than ever before."""
+        """Record the bytes by role if more are in use than at any time before."""
         if self._live + scratch > self._most:
             self._most = self._live + scratch
             self.by_role_at_peak = {**self._by_role, "scratch": scratch}
@@ -298,10 +299,7 @@ class _Usage:
 
 
 class _Stay(NamedTuple):
-    """Bytes of a tensor on a tier, from action `begin` to before action `end`.
-
-    A copy, or what an encoding may leave over.
-    """
+    """A copy or reserved overflow on a tier during the actions [begin, end)."""
 
     tensor: int
     tier: str
@@ -309,11 +307,11 @@ class _Stay(NamedTuple):
     size: int
     begin: int
     end: int
-    back: tuple[int, ...]  # the actions that copy it back
+    back: tuple[int, ...]  # indices of its swap-ins
 
 
 def _copies(graph: Graph, plan: Plan) -> list[_Stay]:
-    """List what lies on other tiers, each with its life there."""
+    """Return the copies and reserved overflows on other tiers with their lifetimes."""
     waits: dict[int, int] = {}
     starts: dict[tuple[int, str], int] = {}
     back: dict[int, list[int]] = {}
@@ -339,7 +337,7 @@ def _copies(graph: Graph, plan: Plan) -> list[_Stay]:
 
 
 def _overflows(graph: Graph, plan: Plan) -> list[_Stay]:
-    """List what encodings may leave over."""
+    """Return the bytes reserved on tiers for encodings that may overflow."""
     result = []
     ends = _encodings(plan)
     for index, action in enumerate(plan.actions):
@@ -354,10 +352,10 @@ def _overflows(graph: Graph, plan: Plan) -> list[_Stay]:
 
 
 def _encodings(plan: Plan) -> dict[int, int]:
-    """Return which action decodes or frees what an action encodes."""
+    """Map each `Encode` to the `Decode` or `Free` that ends its encoding."""
     ends: dict[int, int] = {}
     begun: dict[int, int] = {}
-    there: set[int] = set()  # tensors with buffers of their own, which are freed first
+    there: set[int] = set()  # tensors with an own buffer: `Free` ends that first
     for index, action in enumerate(plan.actions):
         match action:
             case Alloc(tensor) | Alias(tensor):
@@ -374,9 +372,9 @@ def _encodings(plan: Plan) -> dict[int, int]:
 
 
 def _moved(graph: Graph, plan: Plan) -> dict[int, int]:
-    """Return the bytes that each copy moves, by its action."""
+    """Map each swap action to the bytes that it moves."""
     result: dict[int, int] = {}
-    coded: dict[tuple[int, str], int] = {}  # of the copies there
+    coded: dict[tuple[int, str], int] = {}  # bytes of the copies on tiers
     for index, action in enumerate(plan.actions):
         if isinstance(action, SwapOut):
             nbytes = action.nbytes if action.codec else None
@@ -389,15 +387,15 @@ def _moved(graph: Graph, plan: Plan) -> dict[int, int]:
 
 
 def with_copies_placed(graph: Graph, plan: Plan) -> Plan:
-    """Return a plan with a place on its tier for each copy, and for what overflows.
+    """Return a plan in which each copy and overflow has an offset on its tier.
 
     Parameters
     ----------
     graph : Graph
-        The graph that the plan is for.
+        The graph of the plan.
     plan : Plan
-        The plan; what lies on a tier stays where it is if all has a place there, else
-        all is placed.
+        The plan. On a tier where every copy and overflow has an offset already, the
+        offsets are kept; on other tiers all are placed.
     """
     copies = _copies(graph, plan)
     actions = list(plan.actions)
@@ -420,17 +418,18 @@ def with_copies_placed(graph: Graph, plan: Plan) -> Plan:
 
 
 def with_tiers(graph: Graph, plan: Plan, tiers: Sequence[Tier]) -> Plan:
-    """Return a plan whose copies, and what overflows, are on the tiers with room.
+    """Return a plan whose copies and overflows are assigned to tiers within limits.
 
     Parameters
     ----------
     graph : Graph
-        The graph that the plan is for.
+        The graph of the plan.
     plan : Plan
         The plan.
     tiers : sequence of Tier
-        Those that may be taken, in order: each tensor goes to the first that has room
-        for it as long as it is there. A copy is encoded where lanes encode.
+        The tiers in order of preference. Each copy goes to the first with enough free
+        bytes during its whole lifetime. Copies to tiers whose lanes do not encode lose
+        their codecs.
     """
     copies = sorted(_copies(graph, plan), key=lambda copy: copy.begin)
     lives = []
@@ -458,11 +457,11 @@ def with_tiers(graph: Graph, plan: Plan, tiers: Sequence[Tier]) -> Plan:
 def _schedule(
     graph: Graph, plan: Plan, bandwidth: Mapping[str, float]
 ) -> tuple[Scheduled, ...]:
-    """Run the clock over the actions of a plan."""
+    """Return when each action begins and ends."""
     clock = Clock()
-    ends: dict[int, float] = {}  # of copies, by their actions
-    codecs: dict[int, str] = {}  # of what is encoded
-    away: dict[tuple[int, str], str | None] = {}  # those of copies
+    ends: dict[int, float] = {}  # action of a copy -> when it ends
+    codecs: dict[int, str] = {}  # encoded tensor -> codec
+    away: dict[tuple[int, str], str | None] = {}  # tensor and tier of a copy -> codec
     moved = _moved(graph, plan)
     schedule: list[Scheduled] = []
     for index, action in enumerate(plan.actions):

@@ -1,4 +1,4 @@
-"""One stage of a chain: a value that says what is done, and does nothing."""
+"""Description of one stage of `chain`."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Stage:
-    """A stage of `chain`, as `order`, `in_place`, `recompute` and `place` make it.
+    """A stage of `chain`, made by `order`, `in_place`, `recompute` or `place`.
 
     Parameters
     ----------
     name : str
-        The name of the function that makes it.
+        The name of the function that made the stage.
     policy : Policy or None, default None
-        What decides which ops are computed again; only `recompute` has one.
+        The policy that decides which ops are recomputed; only `recompute` has one.
     label : str, default ""
-        How it prints the policy; does not take part in comparison.
+        The policy as text for ``repr``; ignored in comparisons.
     """
 
     name: str

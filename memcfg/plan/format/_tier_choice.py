@@ -1,7 +1,8 @@
-"""Which tier each copy goes to: the first that has room for it as long as it is there.
+"""Assignment of copies to tiers: the first with enough free bytes over their lifetime.
 
-What leaves first chooses first: in most networks the first maps are the largest for the
-time in which they are made, so that a slow lane would be waited for there.
+Copies choose in the order in which they are swapped out. In most networks the first
+feature maps are the largest relative to their compute time, so a slow lane would stall
+ops there.
 """
 
 from __future__ import annotations
@@ -19,48 +20,48 @@ if TYPE_CHECKING:
     from memcfg.graph import Graph
 
 ENCODES = "host"  # the tier whose lanes encode
-HEADER = 64  # bytes that an encoded copy may need more than the tensor
+HEADER = 64  # bytes that an encoded copy may exceed the tensor by
 
 
 def tiers_of(graph: Graph) -> tuple[Tier, ...]:
-    """Return where tensors of a graph go, in order; a nominal tier if it has none."""
+    """Return a graph's tiers in order of preference; a nominal host tier if none."""
     return graph.tiers or (Tier("host", NOMINAL_COPY["host"]),)
 
 
 def is_one(tiers: Sequence[Tier]) -> bool:
-    """Return whether the first tier is the only one, or the only one needed."""
+    """Return whether the first tier is the only one or has no limit."""
     return len(tiers) == 1 or tiers[0].limit_bytes is None
 
 
 class Life(NamedTuple):
-    """Bytes of a tensor that are on a tier in [begin, end), in any unit of time."""
+    """A copy that occupies bytes of a tier in [begin, end), in any unit of time."""
 
     begin: int
     end: int
     nbytes: int  # rounded up
-    coded: int  # the same where lanes encode; with a codec, those that it may need
+    coded: int  # bytes on the tier whose lanes encode; more than `nbytes` if encoded
 
     def size(self, tier: str) -> int:
-        """Return the bytes that it needs there."""
+        """Return the bytes that the copy needs on a tier."""
         return self.coded if tier == ENCODES else self.nbytes
 
 
 class Place(NamedTuple):
-    """Where bytes of a tensor go."""
+    """Tier and offset of a copy."""
 
     tier: str
-    offset: int | None = None  # None: nobody has said
+    offset: int | None = None  # None: not chosen yet
 
 
 class Rooms:
-    """The bytes in use on each tier over time, as copies take them one by one.
+    """The bytes in use on each tier over time.
 
     Parameters
     ----------
     tiers : sequence of Tier
-        In the order in which they are taken.
+        The tiers in order of preference.
     times : int
-        How many there are, from 0.
+        The number of points in time, which count from 0.
     """
 
     def __init__(self, tiers: Sequence[Tier], times: int) -> None:
@@ -69,7 +70,7 @@ class Rooms:
         self._loads: dict[str, np.ndarray] = {}
 
     def first(self, life: Life) -> str:
-        """Return the first tier that has room for a life, or else the last."""
+        """Return the first tier with enough free bytes for a copy, else the last."""
         for tier in self._tiers[:-1]:
             limit, load = tier.limit_bytes, self._loads.get(tier.name)
             used = 0 if load is None else int(load[life.begin : life.end].max())
@@ -78,7 +79,7 @@ class Rooms:
         return self._tiers[-1].name
 
     def take(self, life: Life, tier: str) -> None:
-        """Have a life's bytes in use on a tier."""
+        """Add a copy's bytes to those in use on a tier."""
         if is_one(self._tiers):
             return
         if tier not in self._loads:
@@ -87,14 +88,14 @@ class Rooms:
 
 
 def likely_tiers(tiers: Sequence[Tier], lives: Sequence[Life]) -> list[str]:
-    """Return where copies will go, if each tier holds as much as its limit says.
+    """Return the tier of each copy, ignoring fragmentation on the tiers.
 
     Parameters
     ----------
     tiers : sequence of Tier
-        In the order in which they are taken.
+        The tiers in order of preference.
     lives : sequence of Life
-        What leaves, by times from 0.
+        The copies, with times from 0.
     """
     if is_one(tiers):
         return [tiers[0].name] * len(lives)
@@ -107,23 +108,23 @@ def likely_tiers(tiers: Sequence[Tier], lives: Sequence[Life]) -> list[str]:
 
 
 def assign(tiers: Sequence[Tier], lives: Sequence[Life], alignment: int) -> list[Place]:
-    """Place copies on tiers, each on the first that has room for it.
+    """Place each copy on the first tier with enough free bytes.
 
     Parameters
     ----------
     tiers : sequence of Tier
-        In the order in which they are taken.
+        The tiers in order of preference.
     lives : sequence of Life
-        What leaves.
+        The copies.
     alignment : int
-        Of offsets, in bytes.
+        Alignment of offsets, in bytes.
 
     Returns
     -------
     list of Place
-        By life. What has no room anywhere is on the last tier, beyond its limit, where
-        as few bytes are beyond it as several orders of choice allow. There are no
-        offsets where there is one tier, or the first has no limit.
+        The place of each copy. Copies that fit nowhere go to the last tier, beyond its
+        limit; of several orders, the one that exceeds it least is taken. Offsets are
+        None if there is one tier, or the first has no limit.
     """
     if is_one(tiers):
         return [Place(tiers[0].name)] * len(lives)
@@ -131,7 +132,7 @@ def assign(tiers: Sequence[Tier], lives: Sequence[Life], alignment: int) -> list
 
 
 def excess(tiers: Sequence[Tier], lives: Sequence[Life], alignment: int) -> int:
-    """Return the bytes for which no tier has room."""
+    """Return the bytes by which copies exceed the last tier's limit."""
     limit = tiers[-1].limit_bytes
     if limit is None or tiers[0].limit_bytes is None:
         return 0
@@ -141,7 +142,7 @@ def excess(tiers: Sequence[Tier], lives: Sequence[Life], alignment: int) -> int:
 def _best(
     tiers: Sequence[Tier], lives: Sequence[Life], alignment: int
 ) -> tuple[list[Place], int]:
-    """Assign in one order after the other until all has room; say what has none."""
+    """Try each order until every copy fits; return the best places and their excess."""
     best: list[Place] = []
     least: float = float("inf")
     for order in _ORDERS:
@@ -158,7 +159,7 @@ def _best(
 
 _ORDERS: tuple[Callable[[Life], int], ...] = (
     lambda life: life.begin,
-    lambda life: -life.nbytes,  # if those have no room
+    lambda life: -life.nbytes,
     lambda life: -life.begin,
 )
 
@@ -166,7 +167,7 @@ _ORDERS: tuple[Callable[[Life], int], ...] = (
 def _assigned(
     tiers: Sequence[Tier], lives: Sequence[Life], order: Sequence[int], alignment: int
 ) -> tuple[list[Place], int]:
-    """Fill one tier after the other in an order; return the last one's bytes, too."""
+    """Fill the tiers in turn; return the places and the height of the last tier."""
     places: dict[int, Place] = {}
     left = list(order)
     for tier in tiers[:-1]:
@@ -183,7 +184,7 @@ def _assigned(
 def _filled(
     tier: Tier, lives: Sequence[Life], order: Sequence[int], alignment: int
 ) -> dict[int, int]:
-    """Take what has room on a tier, in an order; return offsets."""
+    """Return offsets of the copies, chosen in the given order, that fit on a tier."""
     limit = tier.limit_bytes
     if limit is None:
         return _packed(tier.name, lives, sorted(order), alignment)
@@ -199,13 +200,13 @@ def _filled(
     return _first_fit(tier.name, lives, order, limit)
 
 
-_BEYOND = Tier("", 0.0)  # where goes what has no room
+_BEYOND = Tier("", 0.0)  # stands for the tiers after the one that is being filled
 
 
 def _packed(
     tier: str, lives: Sequence[Life], numbers: Sequence[int], alignment: int
 ) -> dict[int, int]:
-    """Give each of some lives an offset, as low as it gets."""
+    """Return offsets of copies on a tier, packed as low as possible."""
     buffers = [
         Buffer(str(n), lives[n].begin, lives[n].end, lives[n].size(tier))
         for n in numbers
@@ -216,7 +217,7 @@ def _packed(
 def _first_fit(
     tier: str, lives: Sequence[Life], order: Sequence[int], limit: int
 ) -> dict[int, int]:
-    """Give each life in an order the lowest free offset, if that is below a limit."""
+    """Place copies in order at the lowest free offset; skip those above the limit."""
     offsets: dict[int, int] = {}
     for number in order:
         own = lives[number]
