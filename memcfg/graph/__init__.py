@@ -1,10 +1,9 @@
 """One training step as a static graph of ops over tensors.
 
-Owns the vocabulary (`Tensor`, `Op`, `Graph`), the `Builder` that traces a model,
-reverse-mode `gradients`, the passes that make a graph smaller or need
-less memory, and the interchange format. Refuses devices, arrays, plans
-and clocks: everything here is values in, values out. What an op type means is the
-business of `memcfg.ops`.
+Contains `Tensor`, `Op` and `Graph`, the `Builder` that traces a model, reverse-mode
+`gradients`, passes that rewrite a graph to be smaller or need less memory, and the
+interchange format. It is pure: it uses no device, array, plan or clock. `memcfg.ops`
+defines what an op type means.
 """
 
 from __future__ import annotations

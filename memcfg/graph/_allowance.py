@@ -1,7 +1,7 @@
-"""How many ops may be traced of what somebody else has described.
+"""Limit of the number of ops that are traced from an untrusted description.
 
-A description of a few lines can unfold without end: models inside of models, each
-called twice. Whoever reads one sets an allowance, from which each op takes one.
+A few lines can unfold to exponentially many ops: models nested in models, each called
+twice. A reader of such descriptions sets an allowance, from which each op takes one.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ __all__ = ["Allowance", "allowed_ops", "spend"]
 
 
 class Allowance:
-    """A number of ops, and how many of them are left.
+    """A number of ops that may be traced, and how many are left.
 
     Parameters
     ----------
     count : int
-        How many there are at first.
+        The number at the start.
     """
 
     def __init__(self, count: int) -> None:
@@ -33,7 +33,7 @@ class Allowance:
 
     @property
     def is_exceeded(self) -> bool:
-        """Whether more ops were asked for."""
+        """Whether more ops were requested than the allowance has."""
         return self.left < 0
 
 
@@ -42,17 +42,17 @@ _current: ContextVar[Allowance | None] = ContextVar("allowed_ops", default=None)
 
 @contextmanager
 def allowed_ops(count: int) -> Iterator[Allowance]:
-    """Let at most so many ops be traced inside a ``with`` block, by all builders.
+    """Limit the ops that builders trace inside a ``with`` block.
 
     Parameters
     ----------
     count : int
-        How many.
+        The most ops, over all builders.
 
     Yields
     ------
     Allowance
-        What is left of them.
+        The allowance, which counts the ops that are left.
     """
     allowance = Allowance(count)
     token = _current.set(allowance)
@@ -63,17 +63,17 @@ def allowed_ops(count: int) -> Iterator[Allowance]:
 
 
 def spend(ops: float = 1) -> None:
-    """Take ops from the allowance, if there is one.
+    """Take ops from the current allowance, if there is one.
 
     Parameters
     ----------
     ops : float, default 1
-        How many, or what is as much work as so many.
+        The number of ops, or of ops whose tracing is the same amount of work.
 
     Raises
     ------
     GraphError
-        If fewer are left.
+        If fewer ops are left.
     """
     allowance = _current.get()
     if allowance is not None:

@@ -1,7 +1,4 @@
-"""The builder: ops in, a graph out.
-
-Owns naming and roles.
-"""
+"""The builder of graphs: names and roles of tensors, casts to the compute dtype."""
 
 from __future__ import annotations
 
@@ -20,20 +17,20 @@ if TYPE_CHECKING:
 
 __all__ = ["Builder"]
 
-_FLOATS = ("float32", "bfloat16")  # that are cast into one another
-_COPYING = ("cast", "reshape")  # ops that give what they are given
+_FLOATS = ("float32", "bfloat16")  # dtypes that `Builder.cast` converts
+_COPYING = ("cast", "reshape")  # ops whose output is a copy of the input
 _ROLE_OF_PHASE = {"forward": "activation", "backward": "activation_gradient"}
 
 
 class Builder:
-    """Trace a step, op by op.
+    """Builder of a graph, one op at a time.
 
     Parameters
     ----------
     name : str
         The graph's name.
     reserved : iterable of str, default ()
-        Names that no op gets: they are left to `tensor`.
+        Names that no op gets, reserved for `tensor`.
 
     Examples
     --------
@@ -46,26 +43,26 @@ class Builder:
 
     def __init__(self, name: str, reserved: Iterable[str] = ()) -> None:
         self.name = name
-        self.group: str | None = None  # of the ops that follow; None: each is its own
+        self.group: str | None = None  # group of following ops; None: the op's name
         self.training = False  # whether `gradients` will be called
-        # What ops of the forward phase compute in: they read floats of another dtype
-        # through a cast. "float32", "bfloat16"; None: in what they are given.
+        # dtype in which ops of the forward phase compute, "float32" or "bfloat16":
+        # floats of another dtype are cast first. None: the dtype of the inputs.
         self.compute_dtype: str | None = None
         self._reserved = frozenset(reserved)
         self._tensors: list[Tensor] = []
         self._ops: list[Op] = []
         self._names: set[str] = set()  # of tensors and ops
-        # By a name and the suffixes of outputs: the first number that may be free.
+        # Name and suffixes of outputs -> first number that may be free.
         self._numbers: dict[tuple[str, ...], int] = {}
         self._losses: dict[int, None] = {}
         self._makers: dict[int, Op] = {}
         self._casts: dict[tuple[int, str, bool], int] = {}  # tensor, dtype, backward
-        self._copies: dict[int, Op] = {}  # of parameters: what makes them
-        self._remade: dict[int, int] = {}  # the same copies, for the backward phase
+        self._copies: dict[int, Op] = {}  # copy of a parameter -> its op
+        self._remade: dict[int, int] = {}  # copy -> copy for the backward phase
 
     @property
     def ops(self) -> Sequence[Op]:
-        """The ops so far, in order."""
+        """The ops appended so far, in order."""
         return tuple(self._ops)
 
     def tensor(
@@ -75,14 +72,14 @@ class Builder:
         dtype: str = "float32",
         role: str = "activation",
     ) -> int:
-        """Declare a tensor that no op makes: an input or state.
+        """Declare a tensor that no op produces: an input or state.
 
         Parameters
         ----------
         name : str
-            A name that the graph does not have yet.
+            A name that is not in use yet.
         shape : sequence of int
-            Its shape; ``()`` is one number.
+            The shape; ``()`` for a scalar.
         dtype : str, default "float32"
             A NumPy dtype name.
         role : str, default "activation"
@@ -91,12 +88,12 @@ class Builder:
         Returns
         -------
         int
-            Its id.
+            The tensor's id.
 
         Raises
         ------
         GraphError
-            If the name is taken or the role unknown.
+            If the name is in use or the role is unknown.
         """
         if name in self._names:
             raise GraphError(f"graph {self.name!r} already has a tensor {name!r}")
@@ -124,7 +121,8 @@ class Builder:
         attributes : mapping, optional
             The type's attributes.
         name : str, default ""
-            The op's name and that of its first output; made unique by a number.
+            Name of the op and its first output, by default the type; a number is
+            appended if it is in use.
         phase : str, default "forward"
             One of `memcfg.graph.PHASES`.
 
@@ -136,8 +134,8 @@ class Builder:
         Raises
         ------
         GraphError
-            If the type is unknown or does not accept these inputs, or no more ops are
-            allowed.
+            If the type is unknown or does not accept these inputs, or the allowance of
+            ops is used up.
         """
         spend()
         kind = op_type(type)
@@ -183,12 +181,12 @@ class Builder:
         return outputs
 
     def cast(self, tensor: int, dtype: str, *, phase: str = "forward") -> int:
-        """Return a tensor in another float dtype; others than floats as they are.
+        """Cast a tensor to another float dtype.
 
         Parameters
         ----------
         tensor : int
-            Its id.
+            The tensor's id.
         dtype : str
             ``"float32"`` or ``"bfloat16"``.
         phase : str, default "forward"
@@ -197,8 +195,9 @@ class Builder:
         Returns
         -------
         int
-            Its id, or that of the cast, which is made once; once more in the backward
-            phase.
+            The id of the cast tensor, or `tensor` if it has that dtype already or is
+            neither float32 nor bfloat16. A tensor is cast at most once in the backward
+            phase and once in the others.
         """
         source = self._tensors[tensor]
         if source.dtype == dtype or source.dtype not in _FLOATS:
@@ -216,18 +215,22 @@ class Builder:
         return self._casts[key]
 
     def _is_parameter(self, tensor: int) -> bool:
-        """Return whether it is a parameter, or a copy of one."""
+        """Return whether a tensor is a parameter or a copy of one."""
         return tensor in self._copies or self._tensors[tensor].role == "parameter"
 
     def _again(self, tensor: int) -> int:
-        """Copy a parameter again, so that no copy waits for the backward phase."""
+        """Return the backward phase's own copy of a parameter's copy.
+
+        So the forward phase's copy need not stay resident. Other tensors are returned
+        as they are.
+        """
         copy = self._copies.get(tensor)
         if copy is None:
             return tensor
         if tensor not in self._remade:
             self._remade[tensor] = self.apply(
                 copy.type,
-                copy.inputs,  # which are made again as well
+                copy.inputs,  # `apply` copies these again as well
                 copy.attributes,
                 name=f"{copy.name}/again",
                 phase="backward",
@@ -235,7 +238,7 @@ class Builder:
         return self._remade[tensor]
 
     def _in_compute_dtype(self, kind: OpType, inputs: Sequence[int]) -> list[int]:
-        """Cast what an op reads, but for what it needs in float32."""
+        """Cast inputs to the compute dtype, or to float32 where the op requires it."""
         kept = kind.float32_inputs
         assert self.compute_dtype is not None
         return [
@@ -247,12 +250,12 @@ class Builder:
         ]
 
     def note_loss(self, tensor: int) -> None:
-        """Have runs that are guarded look at a number; `gradients` does it.
+        """Mark a scalar as a loss, which guarded runs check; `gradients` calls it.
 
         Parameters
         ----------
         tensor : int
-            Its id.
+            The scalar's id.
         """
         self._losses[tensor] = None
 
@@ -262,12 +265,12 @@ class Builder:
         Parameters
         ----------
         tensor : int
-            Its id.
+            The tensor's id.
 
         Returns
         -------
         tuple of int
-            Its shape.
+            The shape.
         """
         return self._spec(tensor).shape
 
@@ -277,7 +280,7 @@ class Builder:
         Parameters
         ----------
         tensor : int
-            Its id.
+            The tensor's id.
 
         Returns
         -------
@@ -287,28 +290,28 @@ class Builder:
         return self._spec(tensor).dtype
 
     def maker(self, tensor: int) -> Op | None:
-        """Return the op that makes a tensor.
+        """Return the op that produces a tensor.
 
         Parameters
         ----------
         tensor : int
-            Its id.
+            The tensor's id.
 
         Returns
         -------
         Op or None
-            None for inputs and state.
+            The op; None for inputs and state.
         """
         return self._makers.get(tensor)
 
     def build(self, keep: Sequence[int]) -> Graph:
-        """Finish the graph.
+        """Return the graph.
 
         Parameters
         ----------
         keep : sequence of int
-            Ids that must be resident at the end; activations among them become
-            outputs.
+            Ids of tensors that must be resident at the end; activations among them get
+            the role ``"output"``.
 
         Returns
         -------
@@ -347,9 +350,9 @@ class Builder:
         return Spec(known.shape or (), known.dtype or "float32")
 
     def _unique(self, name: str, results: Sequence[Spec]) -> str:
-        """Take a name that neither an op nor a tensor has, nor one of the results."""
+        """Return and register an unused name for an op and its outputs."""
         key = name, *(spec.suffix for spec in results)
-        number = self._numbers.get(key, 0)  # names stay: those below are taken still
+        number = self._numbers.get(key, 0)  # lower numbers are in use for good
         label = f"{name}_{number}" if number else name
         while label in self._reserved or not self._names.isdisjoint(
             [label, *(_tensor_name(label, spec) for spec in results)]
@@ -380,5 +383,5 @@ class Builder:
 
 
 def _tensor_name(label: str, spec: Spec) -> str:
-    """Name an output of an op."""
+    """Return the name of an op's output."""
     return f"{label}:{spec.suffix}" if spec.suffix else label

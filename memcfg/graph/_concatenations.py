@@ -1,4 +1,4 @@
-"""Concatenations: parts that lie in a whole need not be kept, nor wholes be split."""
+"""Concatenations: backward reads parts in the whole; gradients are not split."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 __all__ = ["read_concatenations", "split_convolution_gradients"]
 
-# Makers do not write their parts into the whole, since plans have no tensors inside of
-# tensors: one copy is left in the forward phase, whose source ends at once.
-_OF_PARTS = {  # ops by what reads their first input as channels of a wider array
+# Plans have no views, so producers cannot write their parts directly into the whole:
+# the forward phase copies each part, which then ends.
+_OF_PARTS = {  # op type -> type that reads its first input inside of a wider array
     "relu_gradient": "relu_gradient_at",
     "bias_relu_gradient": "bias_relu_gradient_at",
     "batch_normalization_relu_gradient": "batch_normalization_relu_gradient",
@@ -25,10 +25,10 @@ _OF_PARTS = {  # ops by what reads their first input as channels of a wider arra
 
 
 def split_convolution_gradients(graph: Graph) -> Graph:
-    """Compute the gradients of concatenated inputs of a convolution one by one.
+    """Compute the gradients of concatenated inputs of a convolution separately.
 
-    The gradient of the whole, which would only be split, never exists: a part of the
-    input's channels is a part of the kernel's.
+    The gradient of the whole input is not computed, since it would only be split: the
+    gradient of some input channels depends on these channels of the kernel only.
 
     Parameters
     ----------
@@ -40,8 +40,8 @@ def split_convolution_gradients(graph: Graph) -> Graph:
     Graph
         The same step.
     """
-    made: dict[int, list[Op]] = {}  # by the place of the split
-    gone: set[int] = set()  # convolutions
+    made: dict[int, list[Op]] = {}  # index of a split -> its replacement
+    gone: set[int] = set()  # indices of dropped convolution gradients
     tensors = list(graph.tensors)
     for index, op in enumerate(graph.ops):
         maker = _split_convolution(graph, index, op)
@@ -69,7 +69,7 @@ def split_convolution_gradients(graph: Graph) -> Graph:
 
 
 def _split_convolution(graph: Graph, index: int, op: Op) -> int | None:
-    """Find the gradient of a convolution's input that is only split into channels."""
+    """Return the convolution gradient whose output is only split into channels."""
     if op.type != "split" or op.phase != "backward":
         return None
     (whole,) = op.inputs
@@ -84,7 +84,7 @@ def _split_convolution(graph: Graph, index: int, op: Op) -> int | None:
 def _convolutions_of_parts(
     graph: Graph, convolution: Op, split: Op, tensors: list[Tensor]
 ) -> list[Op]:
-    """Return the ops that make each part, and add the parts of the kernel."""
+    """Return ops that compute each part, and append tensors for parts of the kernel."""
     kernel, dy = convolution.inputs
     height, width, channels, filters = graph.tensors[kernel].shape or ()
     ops: list[Op] = []
@@ -134,16 +134,15 @@ def _convolutions_of_parts(
 
 
 def read_concatenations(graph: Graph) -> Graph:
-    """Have backward read what was concatenated where it lies in the whole.
+    """Let backward read concatenated parts inside of the whole array.
 
-    Gradients that can read some channels of a wider array do so where the array is
-    kept anyway and the step takes less memory for it: the parts end with the forward
-    phase.
+    Gradient ops that can read some channels of a wider array do so if that lowers the
+    live bytes of the step: the parts then end with the forward phase.
 
     Parameters
     ----------
     graph : Graph
-        A training step, fused, its updates where they will be.
+        A training step after fusion, with updates in their final positions.
 
     Returns
     -------
@@ -169,10 +168,13 @@ def read_concatenations(graph: Graph) -> Graph:
 
 
 def _wholes(graph: Graph) -> Iterator[tuple[int, tuple[int, int]]]:
-    """Yield tensors with the widest array that has them, and their first channel."""
+    """Yield tensors with the widest array that contains them and their first channel.
+
+    Both are given as ``part, (whole, first)``.
+    """
     wholes: dict[int, tuple[int, int]] = {}
     kept = {*graph.keep, *graph.losses}
-    for op in reversed(graph.ops):  # what is wider is made later
+    for op in reversed(graph.ops):  # wider arrays are produced later
         if op.type != "concatenate" or op.phase != "forward":
             continue
         (whole,) = op.outputs
@@ -198,7 +200,7 @@ def _reads_part(graph: Graph, index: int, part: int) -> bool:
 
 
 def _live_bytes(graph: Graph) -> int:
-    """Return the most bytes that are needed at a time, nothing being in place."""
+    """Return the peak of live bytes without in-place ops."""
     ends = [-1] * len(graph.tensors)
     for index, op in enumerate(graph.ops):
         for tensor in (*op.inputs, *op.outputs):

@@ -1,4 +1,4 @@
-"""Constant folding: what depends on nothing is a constant."""
+"""Constant folding."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 __all__ = ["fold_constants"]
 
-_MOST = 4096  # bytes of a constant, which is part of the graph
+_MOST = 4096  # max. bytes of a constant; its data are an attribute of the op
 _SOURCES = ("fill", "constant")
 
 
 def fold_constants(graph: Graph) -> Graph:
-    """Put constants in place of the ops whose operands are constants.
+    """Replace ops whose inputs are all constants by constants.
 
-    They are computed here as the ops mean it, in float32. Results of more than 4096
-    bytes, of other types, and updates of state stay ops.
+    The values are computed in float32 by the ops' NumPy reference. Results of more than
+    4096 bytes or of other dtypes, and updates of state, are not folded.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def fold_constants(graph: Graph) -> Graph:
 
 
 def _is_small(graph: Graph, op: Op) -> bool:
-    """Return whether an op makes one constant that may be part of the graph."""
+    """Return whether an op has one small float32 output and may be folded."""
     tensors = [graph.tensors[tensor] for tensor in op.outputs]
     return (
         op.phase != "update"
@@ -70,7 +70,7 @@ def _is_small(graph: Graph, op: Op) -> bool:
 
 
 def _constant(op: Op, value: NDArray[np.float32]) -> Op:
-    """Return the op that writes a value."""
+    """Return a constant op that replaces `op` and writes a value."""
     data = value.astype(">f4").tobytes().hex()
     attributes = {"shape": value.shape, "data": data}
     return replace(op, type="constant", inputs=(), in_place=(), attributes=attributes)

@@ -1,7 +1,7 @@
-"""The nominal cost of an op, by the roofline of one nominal machine.
+"""Nominal time of an op, by the roofline model of a nominal machine.
 
-Williams et al., "Roofline", CACM 2009. It is the same everywhere, so that plans do not
-depend on how busy a machine is; measured times are the runtime's business.
+Williams et al., "Roofline", CACM 2009. Nominal times are the same on every machine, so
+plans do not depend on the load; the runtime measures real times.
 
 See docs/decisions/0002-plans-count-work.md.
 """
@@ -31,21 +31,21 @@ __all__ = [
 
 _FLOPS_PER_SECOND = 100e9  # two AVX2 cores
 _BYTES_PER_SECOND = 10e9  # one memory channel
-_SECONDS_PER_OP = 1e-6  # starting a kernel
+_SECONDS_PER_OP = 1e-6  # kernel launch
 NOMINAL_COPY: Mapping[str, float] = MappingProxyType(
-    {"host": 5e9, "file": 1e9}  # bytes a second: half of memory's; a disk's
+    {"host": 5e9, "file": 1e9}  # bytes/s: half the memory bandwidth; a disk
 )
 
 
 class CodecSpeed(NamedTuple):
-    """Bytes of a tensor that a codec encodes and decodes in a second."""
+    """Bytes of the unencoded tensor that a codec processes per second."""
 
     encode: float
     decode: float
 
 
-# Measured on one core (bench/results/codecs.json), of sparse ones at a density of
-# 0.5, and no faster than the nominal memory takes what they read and write.
+# Measured on one core (bench/results/codecs.json), sparse codecs at a density of 0.5,
+# and capped at the nominal memory bandwidth for the bytes read and written.
 NOMINAL_CODECS: Mapping[str, CodecSpeed] = MappingProxyType(
     {
         "csr": CodecSpeed(6e9, 5e9),
@@ -69,14 +69,14 @@ def nominal_seconds(
     outputs: Sequence[Spec],
     attributes: Mapping[str, Any],
 ) -> float:
-    """Estimate the seconds of an op."""
+    """Estimate the seconds of an op on the nominal machine."""
     flops = kind.flops(inputs, outputs, attributes)
     traffic = sum(spec.size * item_bytes(spec.dtype) for spec in (*inputs, *outputs))
     return max(flops / _FLOPS_PER_SECOND + _SECONDS_PER_OP, memory_seconds(traffic))
 
 
 def memory_seconds(nbytes: int) -> float:
-    """Estimate the seconds of an op whose operands' bytes take all of its time.
+    """Estimate the seconds of an op that is bound by memory bandwidth.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def memory_seconds(nbytes: int) -> float:
     Returns
     -------
     float
-        Seconds on the nominal machine, as ops of traced graphs have them.
+        Seconds on the nominal machine, as in traced graphs.
     """
     return nbytes / _BYTES_PER_SECOND + _SECONDS_PER_OP
 
@@ -107,14 +107,14 @@ def nominal_seconds_of(
     kind : OpType
         The op's type.
     inputs, outputs : sequence of int
-        Ids of the tensors that it reads and makes, with shapes and dtypes.
+        Ids of its operands, whose shapes and dtypes must be known.
     attributes : mapping
-        Its attributes.
+        The op's attributes.
 
     Returns
     -------
     float
-        Seconds on the nominal machine, as ops of traced graphs have them.
+        Seconds on the nominal machine, as in traced graphs.
     """
     tensors = [graph.tensors[tensor] for tensor in (*inputs, *outputs)]
     specs = [Spec(each.shape or (), each.dtype or "float32") for each in tensors]

@@ -1,4 +1,4 @@
-"""Cross-entropies of dense products: loss and gradients at once, without the logits."""
+"""Fusion of dense products with softmax cross-entropies, without whole logits."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 __all__ = ["fuse_cross_entropy"]
 
-# The op computes the gradients in the forward phase, as in Liger kernels (Hsu et al.
-# 2024). It assumes that the gradient of the loss is 1, which holds for a mean alone.
-_SCRATCH = 32 << 20  # bytes of logits that are there at a time
+# The op computes gradients in the forward phase, as Liger kernels do (Hsu et al. 2024).
+# It assumes that the gradient of the loss is 1, so only plain means are fused.
+_SCRATCH = 32 << 20  # bytes of a block of logits
 
 
 def fuse_cross_entropy(graph: Graph) -> Graph:
-    """Compute large logits block by block, with their loss and its gradients.
+    """Fuse dense layers with their cross-entropies, computing logits in blocks.
 
-    That is done where a dense layer, or an embedding's table read backwards, ends in
-    the mean of a sparse softmax cross-entropy and nothing else reads the logits. A
-    metric that does, a loss that is weighted or scaled, and a layer that is frozen keep
-    them whole. So do logits that take no more memory than a block of them and, where it
-    could be used up in blocks itself, the gradient of the kernel. A product of bfloat16
-    whose logits are cast for the loss, and their gradient back, is one as well.
+    The logits must come from a dense layer or a transposed embedding table, and only
+    the mean of a sparse softmax cross-entropy may read them. Logits stay whole if a
+    metric reads them, the loss is weighted or scaled, the layer is frozen, or they take
+    no more memory than one block and, if that could be tiled otherwise, the gradient of
+    the kernel. A product in bfloat16 is fused as well if its logits are cast to float32
+    for the loss and their gradient is cast back.
 
     Parameters
     ----------
@@ -49,17 +49,17 @@ def fuse_cross_entropy(graph: Graph) -> Graph:
 
 
 class _Head(NamedTuple):
-    """What a loss stands at the end of."""
+    """A layer and a loss that can be fused, with the operands of the fused op."""
 
-    inputs: tuple[int, ...]  # of the op that does it all
+    inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    transposed: bool
-    narrow: bool  # whether the product is of bfloat16
-    ops: frozenset[str]  # names of those that it takes the place of
+    transposed: bool  # whether the kernel is an embedding table
+    narrow: bool  # whether the product is in bfloat16
+    ops: frozenset[str]  # names of the replaced ops
 
 
 class _Search:
-    """The ops that stand before a loss, and those that are for it alone."""
+    """Search for the ops around a loss; `gone` has the names of those matched."""
 
     def __init__(self, graph: Graph, loss: Op) -> None:
         self.graph = graph
@@ -67,12 +67,12 @@ class _Search:
         self.gone = [loss.name]
 
     def readers(self, tensor: int) -> list[Op]:
-        """List the ops that read a tensor and are not found yet."""
+        """Return the ops that read a tensor and are not matched yet."""
         readers = (self.graph.ops[i] for i in self.graph.consumers[tensor])
         return [op for op in readers if op.name not in self.gone]
 
     def reader(self, tensor: int, kind: str) -> Op | None:
-        """Take the op of a type that alone reads a tensor."""
+        """Match the only reader of a tensor if it has a type; return it or None."""
         readers = self.readers(tensor)
         if len(readers) != 1 or readers[0].type != kind or tensor in self.kept:
             return None
@@ -80,7 +80,10 @@ class _Search:
         return readers[0]
 
     def maker(self, tensor: int, *kinds: str) -> Op | None:
-        """Take the op that makes a tensor which nobody else reads."""
+        """Match the producer of a tensor if it is of these types and has no reader.
+
+        Readers that are matched already do not count. Return the producer or None.
+        """
         index = self.graph.producer[tensor]
         if index is None or tensor in self.kept or self.readers(tensor):
             return None
@@ -91,7 +94,10 @@ class _Search:
         return op
 
     def before(self, logits: int) -> tuple[int, list[Op]]:
-        """Take what shapes and casts logits for the loss, the last one first."""
+        """Match reshapes and casts of the logits; return their source and the ops.
+
+        The ops are in reverse order of execution.
+        """
         between: list[Op] = []
         while (between_op := self.maker(logits, "reshape", "cast")) is not None:
             between.append(between_op)
@@ -99,7 +105,7 @@ class _Search:
         return logits, between
 
     def after(self, gradient: int, between: Sequence[Op]) -> int | None:
-        """Take what shapes and casts a gradient back, each as its op of `between`."""
+        """Match the reverse of each op of `between`; return the resulting gradient."""
         for op in between:
             reverse = self.reader(gradient, op.type)
             if reverse is None or not self._is_reverse(reverse, op):
@@ -108,20 +114,23 @@ class _Search:
         return gradient
 
     def _is_reverse(self, op: Op, other: Op) -> bool:
-        """Return whether an op makes the shape and dtype that another was given."""
+        """Return whether an op restores the shape and dtype of another op's input."""
         tensors = self.graph.tensors
         made, given = tensors[op.outputs[0]], tensors[other.inputs[0]]
         return (made.shape, made.dtype) == (given.shape, given.dtype)
 
     def original(self, tensor: int) -> tuple[int, str | None]:
-        """Return of what a tensor is a cast, or itself, and its dtype."""
+        """Return the source of a cast, or the tensor itself, and the tensor's dtype."""
         index, dtype = self.graph.producer[tensor], self.graph.tensors[tensor].dtype
         if index is not None and self.graph.ops[index].type == "cast":
             return self.graph.ops[index].inputs[0], dtype
         return tensor, dtype
 
     def layer(self, logits: int, between: Sequence[Op]) -> _Layer | None:
-        """Take the layer that makes logits: of float32, or of bfloat16 if cast once."""
+        """Match the layer that produces the logits; return it or None.
+
+        It must be in float32, or in bfloat16 if `between` has one cast.
+        """
         biases: tuple[int, ...] = ()
         if (biased := self.maker(logits, "bias")) is not None:
             logits, *_ = biased.inputs
@@ -141,7 +150,7 @@ class _Search:
 
 
 class _Layer(NamedTuple):
-    """A product, and the biases that are added."""
+    """Operands of a product and its biases."""
 
     x: int
     kernel: int
@@ -150,7 +159,7 @@ class _Layer(NamedTuple):
 
 
 def _head_of_loss(graph: Graph, loss: Op) -> _Head | None:
-    """Find the layer before a loss that has no gradient."""
+    """Match the layer before a loss in a program without gradients."""
     search = _Search(graph, loss)
     logits, labels = loss.inputs
     logits, between = search.before(logits)
@@ -164,7 +173,7 @@ def _head_of_loss(graph: Graph, loss: Op) -> _Head | None:
 
 
 def _head(graph: Graph, loss: Op) -> _Head | None:
-    """Find the layer before a loss, and their gradients, if all is as it must be."""
+    """Match the layer before a loss and the gradients of both."""
     search = _Search(graph, loss)
     logits, labels = loss.inputs
     mean, probabilities = loss.outputs
@@ -197,7 +206,7 @@ def _head(graph: Graph, loss: Op) -> _Head | None:
     if any(_transposes(op) != (False, False) for op in readers):
         return None
     search.gone += [op.name for op in readers]
-    for tensor in by_type[keys[0]].inputs:  # a kernel is cast again for backward
+    for tensor in by_type[keys[0]].inputs:  # the backward phase's cast of the kernel
         if tensor not in (dlogits, kernel):
             search.maker(tensor, "cast")
     return _Head(
@@ -212,25 +221,25 @@ def _head(graph: Graph, loss: Op) -> _Head | None:
 def _originals(
     search: _Search, tensors: Sequence[int]
 ) -> tuple[tuple[int, str | None], ...]:
-    """Say what an op reads, however often it was cast."""
+    """Return the operands of an op before casts, with their dtypes."""
     return tuple(map(search.original, tensors))
 
 
 def _transposes(op: Op) -> tuple[bool, bool]:
-    """Say which operands an op transposes."""
+    """Return whether an op transposes its first and its second operand."""
     first, second = (op.attributes.get(f"transpose_{which}") for which in "ab")
     return bool(first), bool(second)
 
 
 def _is_large(graph: Graph, head: _Head) -> bool:
-    """Return whether what goes takes more than what comes."""
+    """Return whether fusing saves more memory than it needs."""
     rows = graph.tensors[head.inputs[1]].nbytes // 4
     kernel = graph.tensors[head.inputs[2]]
     classes = (kernel.shape or (0, 0))[0 if head.transposed else 1]
     elements = rows * classes
-    wide = kernel.nbytes * (1 + head.narrow)  # the gradient of the kernel is float32
+    wide = kernel.nbytes * (1 + head.narrow)  # the kernel's gradient is in float32
     whole = 0 if head.transposed or len(head.outputs) == 1 else wide
-    if head.narrow:  # logits, and their gradient, are there in both dtypes
+    if head.narrow:  # logits and their gradient exist in both dtypes
         return 6 * elements > whole + _SCRATCH * 3 // 2
     return 4 * elements > whole + _SCRATCH
 

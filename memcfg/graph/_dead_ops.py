@@ -1,4 +1,4 @@
-"""Ops whose results nobody reads."""
+"""Dead code elimination: drop ops whose results are not needed."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ __all__ = ["drop_dead_ops"]
 
 
 def drop_dead_ops(graph: Graph) -> Graph:
-    """Leave out the ops, and what they make, that nothing kept depends on.
+    """Drop ops on which no tensor of `keep` or `losses` depends.
 
     Parameters
     ----------
     graph : Graph
-        A step whose updates are among what it keeps.
+        A step that keeps the results of its updates.
 
     Returns
     -------
     Graph
-        The same step; tensors that no op makes are all there.
+        The same step, without these ops and their outputs. Inputs and state remain.
     """
     needed = {*graph.keep, *graph.losses}
     ops = []

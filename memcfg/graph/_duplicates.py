@@ -1,4 +1,4 @@
-"""Common subexpressions: what is computed twice is computed once."""
+"""Common subexpression elimination."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["merge_duplicates"]
 
 
 def merge_duplicates(graph: Graph) -> Graph:
-    """Leave out the ops that compute what an op before them has computed.
+    """Drop ops that compute the same as an earlier op.
 
-    Both have the same type, attributes, inputs and phase. What is kept, updates of
-    state and ops that give other bits the next time stay.
+    Both have the same type, attributes, inputs and phase. Ops whose outputs are kept,
+    updates of state, and ops that are not replayable remain.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ def merge_duplicates(graph: Graph) -> Graph:
     """
     kept = {*graph.keep, *graph.losses}
     first: dict[Any, Op] = {}
-    same: dict[int, int] = {}  # tensor: the one that is as it is
+    same: dict[int, int] = {}  # tensor -> the earlier tensor with the same value
     ops = []
     for op in graph.ops:
         inputs = tuple([same.get(tensor, tensor) for tensor in op.inputs])

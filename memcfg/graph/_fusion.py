@@ -1,4 +1,4 @@
-"""Fusion: ops that stand together as a composite does become that composite."""
+"""Fusion of ops: composites by pattern matching, and chains of element-wise ops."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 __all__ = ["fuse_ops", "fuse_products"]
 
-_BLOCK_BYTES = 4 << 20  # `kBlockBytes` of the kernels: of a sum that is made at once
-_COMMUTATIVE = ("add", "multiply", "maximum", "minimum")  # whose inputs may be swapped
+_BLOCK_BYTES = 4 << 20  # `kBlockBytes` of the kernels: max. bytes of a block of a sum
+_COMMUTATIVE = ("add", "multiply", "maximum", "minimum")
 
 
 def fuse_ops(graph: Graph) -> Graph:
-    """Put a composite in place of the ops that it stands for, wherever they are.
+    """Replace ops that match a composite op type by that op.
 
-    Ops are fused where nothing else reads what stays inside of the composite, and all
-    of one phase. The largest composites come first; then element-wise ops that follow
-    each other become a chain. A fused op has the name of its main part, a chain that of
-    its last op, and stands where the last one stood.
+    Ops are fused if they belong to one phase and no other op reads the inner tensors.
+    Larger composites are matched first; then consecutive element-wise ops become a
+    chain. A fused op takes the position of its last part. It has the name of its main
+    part, a chain that of its last op.
 
     Parameters
     ----------
@@ -37,8 +37,7 @@ def fuse_ops(graph: Graph) -> Graph:
     Returns
     -------
     Graph
-        The same step with fewer ops and tensors; names of those that stay are as they
-        were.
+        The same step with fewer ops and tensors; the remaining ones keep their names.
     """
     kept = {*graph.keep, *graph.losses}
     fused, taken = _composed(graph, kept, lambda kind, made: not made.for_inference)
@@ -47,23 +46,22 @@ def fuse_ops(graph: Graph) -> Graph:
 
 
 def fuse_products(graph: Graph, has: Callable[[str], bool]) -> Graph:
-    """Put a product with what follows it in place of these ops, where nothing trains.
+    """Fuse products with the ops that follow them, in programs for inference.
 
-    So a convolution takes along a bias, a batch normalisation by given statistics, a
-    sum with another array and a ReLU: the normalisation's factors go into the kernel
-    while it is packed, and a sum may take the place of what is added. The ReLU makes
-    NaN of -inf. As in `fuse_ops` nothing else may read what stays inside, and factors
-    of a normalisation are state, so that kernels can be packed with them once.
+    A convolution absorbs a bias, a batch normalization with given statistics, a sum
+    with another array and a ReLU. The normalization's factors are multiplied into the
+    kernel when it is packed, and the sum may overwrite the array that is added. The
+    fused ReLU maps -inf to NaN. As in `fuse_ops`, no other op may read the inner
+    tensors. Gamma and variance must be state, so that a kernel is packed only once.
 
-    Sums of convolutions that take more than 4 MiB are made some images at a time, as
-    many as divide the batch; they stay apart where these would take less than 1 MiB, or
-    one image takes more than 4. Programs on bfloat16 stay as they are: scaled kernels
-    would be rounded anew.
+    A sum with a convolution of more than 4 MiB is computed in blocks of images. It is
+    not fused if no divisor of the batch gives blocks of 1 to 4 MiB. Programs with
+    bfloat16 tensors are not changed, since scaled kernels would be rounded again.
 
     Parameters
     ----------
     graph : Graph
-        A program that trains nothing, before `fuse_ops`.
+        A program for inference, before `fuse_ops`.
     has : callable
         ``has(op_type)`` says whether the device has a kernel of that type.
 
@@ -82,7 +80,7 @@ def fuse_products(graph: Graph, has: Callable[[str], bool]) -> Graph:
     state = set(graph.persistent)
 
     def scales_by_state(match: _Match) -> bool:
-        """Return whether gamma and variance are read from the state."""
+        """Return whether gamma and variance of normalizations are state."""
         return all(
             match.tensors[part.inputs[place]] in state
             for part in match.composite.parts
@@ -97,7 +95,10 @@ def fuse_products(graph: Graph, has: Callable[[str], bool]) -> Graph:
 
 
 def _may_add(match: _Match) -> bool:
-    """Return whether a product's sum, if there is one, has parts that a cache holds."""
+    """Return whether a fused sum, if any, can be computed in blocks that fit a cache.
+
+    Sums of other ops than convolutions need no blocks.
+    """
     graph, parts = match.graph, match.composite.parts
     if all(part.type != "add" for part in parts):
         return True
@@ -119,7 +120,10 @@ def _composed(
     allows: Callable[[OpType, Composite], bool],
     suits: Callable[[_Match], bool] = lambda _: True,
 ) -> tuple[dict[int, Op], set[int]]:
-    """Find composites: their ops, by where the last part stood, and all that are in."""
+    """Match composites: map the index of each last part to the fused op.
+
+    Also return the indices of all ops that are parts.
+    """
     fused: dict[int, Op] = {}
     taken: set[int] = set()
     for kind in sorted(op_types(), key=_size, reverse=True):
@@ -138,7 +142,9 @@ def _composed(
                 and match.is_closed(kept)
                 and suits(match)
             ]
-            if matches:  # of two products that are added, what one reads has to wait
+            # The sum of two products matches twice. The inputs of the fused product
+            # stay live until the sum, so take the one with the smaller input.
+            if matches:
                 match = min(
                     matches, key=lambda each: graph.tensors[each.inputs[0]].nbytes
                 )
@@ -152,34 +158,34 @@ def _size(kind: OpType) -> int:
 
 
 class _Match:
-    """Ops of a graph as the parts of a composite, and tensors as its values."""
+    """Assignment of a graph's ops to a composite's parts, and tensors to its values."""
 
     def __init__(self, graph: Graph, composite: Composite) -> None:
         self.graph = graph
         self.composite = composite
-        self.places: dict[int, int] = {}  # part: index of the op
+        self.places: dict[int, int] = {}  # part -> index of the op
         self.tensors: dict[Value, int] = {}
 
     def copy(self) -> _Match:
-        """Return one that goes on from here."""
+        """Return an independent copy."""
         made = _Match(self.graph, self.composite)
         made.places, made.tensors = dict(self.places), dict(self.tensors)
         return made
 
     @property
     def ops(self) -> list[int]:
-        """The ops' indices, in the order of the parts."""
+        """The indices of the ops, in the order of the parts."""
         return [self.places[part] for part in range(len(self.composite.parts))]
 
     @property
     def inputs(self) -> tuple[int, ...]:
-        """The tensors that come from outside."""
+        """The input tensors of the composite."""
         count = sum(value.part < 0 for value in self.tensors)
         return tuple(self.tensors[Value(-1, place)] for place in range(count))
 
     @property
     def outputs(self) -> tuple[int, ...]:
-        """The tensors that others may read."""
+        """The output tensors of the composite."""
         ops, graph = self.ops, self.graph
         return tuple(
             graph.ops[ops[part]].outputs[place]
@@ -187,7 +193,11 @@ class _Match:
         )
 
     def is_closed(self, kept: set[int]) -> bool:
-        """Return whether no other op reads inner tensors, or outputs too early."""
+        """Return whether the match can be fused without changing the step.
+
+        All ops must be of one phase, and no other op may read an inner tensor, or an
+        output before the last part.
+        """
         graph, ops, outputs = self.graph, self.ops, self.outputs
         if len({graph.ops[index].phase for index in ops}) > 1:
             return False
@@ -204,7 +214,7 @@ class _Match:
         return True
 
     def op(self, kind: OpType) -> Op:
-        """Return the composite's op."""
+        """Return the fused op of type `kind`."""
         graph, inputs, outputs = self.graph, self.inputs, self.outputs
         made = self.composite
         main = graph.ops[self.ops[self.composite.main]]
@@ -224,19 +234,19 @@ class _Match:
             in_place=tuple(
                 (inputs[i], outputs[o])
                 for i, o in kind.in_place
-                # a product reads its operands until its result is whole
+                # a product reads its operands until its result is complete
                 if not made.for_inference or inputs.count(inputs[i]) == 1
             ),
         )
 
 
 def _matches(graph: Graph, composite: Composite, anchor: int) -> Iterator[_Match]:
-    """Yield the ways in which a composite ends in an op."""
+    """Yield the matches of a composite whose last part is an op."""
     yield from _with_part(_Match(graph, composite), len(composite.parts) - 1, anchor)
 
 
 def _with_part(match: _Match, part: int, index: int) -> Iterator[_Match]:
-    """Yield the ways in which a part is an op."""
+    """Yield the extensions of a match in which a part is an op."""
     if part in match.places:
         if match.places[part] == index:
             yield match
@@ -261,7 +271,7 @@ def _with_part(match: _Match, part: int, index: int) -> Iterator[_Match]:
 def _with_inputs(
     match: _Match, values: Sequence[Value], tensors: Sequence[int]
 ) -> Iterator[_Match]:
-    """Yield the ways in which these values are these tensors."""
+    """Yield the extensions of a match in which values are the given tensors."""
     if not values:
         yield match
         return
@@ -270,7 +280,7 @@ def _with_inputs(
 
 
 def _with_value(match: _Match, value: Value, tensor: int) -> Iterator[_Match]:
-    """Yield the ways in which a value is a tensor."""
+    """Yield the extensions of a match in which a value is a tensor."""
     if value in match.tensors:
         if match.tensors[value] == tensor:
             yield match
@@ -290,15 +300,15 @@ def _with_value(match: _Match, value: Value, tensor: int) -> Iterator[_Match]:
 def _join_chains(
     graph: Graph, kept: set[int], fused: dict[int, Op], taken: set[int]
 ) -> None:
-    """Add the chains of element-wise ops that stand together, of two or more."""
+    """Add chains of two or more consecutive element-wise ops to `fused` and `taken`."""
     for index in reversed(range(len(graph.ops))):
         if index in taken or not _is_link(graph.ops[index]):
             continue
-        members = [index]  # in order; what is joined stands right before
+        members = [index]  # consecutive indices; grows at the front
         while members[0] > 0 and _may_join(graph, members[0] - 1, members, kept, taken):
             members.insert(0, members[0] - 1)
         while len(members) > 1 and (made := _chain(graph, members)) is None:
-            del members[0]  # too long for one kernel
+            del members[0]  # too long for one kernel: shorten the chain
         if len(members) > 1:
             assert made is not None
             fused[index] = made
@@ -306,7 +316,7 @@ def _join_chains(
 
 
 def _is_link(op: Op) -> bool:
-    """Return whether it is element-wise, of one output, and no update of state."""
+    """Return whether an op is element-wise with one output, and not an update."""
     formula = op_type(op.type).formula
     return formula is not None and op.phase != "update" and len(op.outputs) == 1
 
@@ -314,7 +324,10 @@ def _is_link(op: Op) -> bool:
 def _may_join(
     graph: Graph, index: int, members: Sequence[int], kept: set[int], taken: set[int]
 ) -> bool:
-    """Return whether an op only makes what the ops after it read, in their shape."""
+    """Return whether an op can be joined at the front of a chain.
+
+    It must be a link of the same phase and shape whose output only the chain reads.
+    """
     op, last = graph.ops[index], graph.ops[members[-1]]
     if index in taken or not _is_link(op) or op.phase != last.phase:
         return False
@@ -330,8 +343,9 @@ def _may_join(
 
 
 def _chain(graph: Graph, members: Sequence[int]) -> Op | None:
-    """Return the ops as one, or None if they are too many."""
-    places: dict[int, int] = {}  # of the chain's inputs; -1 - k of what link k makes
+    """Return the ops fused to one chain, or None if they are too many."""
+    # Tensor -> position among the chain's inputs, or -1 - k for the output of link k.
+    places: dict[int, int] = {}
     inputs: list[int] = []
     links = []
     for number, index in enumerate(members):
@@ -365,7 +379,7 @@ def _chain(graph: Graph, members: Sequence[int]) -> Op | None:
 
 
 def _rebuild(graph: Graph, fused: Mapping[int, Op], taken: set[int]) -> Graph:
-    """Put fused ops in place of those that are taken, and drop what nobody has then."""
+    """Replace the ops in `taken` by the fused ones, and drop unused tensors."""
     if not fused:
         return graph
     ops = [

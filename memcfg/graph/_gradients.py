@@ -1,7 +1,7 @@
 """Reverse-mode differentiation: the backward ops of a traced forward pass.
 
 Griewank & Walther, "Evaluating Derivatives", SIAM 2008, ch. 3. Contributions to
-one tensor are added as soon as the second exists, so that at most two are live.
+one tensor are summed as soon as the second exists, so at most two are live.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ def gradients(builder: Builder, loss: int, wrt: Sequence[int]) -> dict[int, int]
     Parameters
     ----------
     builder : Builder
-        Holds the forward pass.
+        The builder with the forward pass.
     loss : int
-        Id of a scalar made by a loss op.
+        Id of a scalar that a loss op produces.
     wrt : sequence of int
-        Ids of the tensors whose gradients are wanted.
+        Ids of the tensors to differentiate with respect to.
 
     Returns
     -------
     dict of int to int
-        Tensor id to the id of its gradient; tensors on which the loss does not
-        depend are left out.
+        Maps the id of a tensor to the id of its gradient. Tensors on which the loss
+        does not depend are omitted.
 
     Raises
     ------
     GraphError
-        If the loss is not a scalar made by an op, or the way to it passes an op
-        that has no gradient.
+        If the loss is not a scalar produced by an op, or an op between the tensors and
+        the loss has no gradient.
     """
     forward = builder.ops
     if builder.shape(loss) != () or not any(loss in op.outputs for op in forward):
@@ -89,7 +89,7 @@ def _differentiate(
     )
     before, builder.group = builder.group, op.group
     partial = rule(adjoint)
-    builder.group = ""  # a sum of gradients belongs to nothing
+    builder.group = ""  # a sum of gradients belongs to no group
     for tensor, gradient in zip(op.inputs, partial, strict=True):
         if gradient is not None and tensor in depends:
             _accumulate(builder, tensor, gradient, gradients_of)
@@ -99,7 +99,7 @@ def _differentiate(
 def _gradient_of(
     builder: Builder, op: Op, tensor: int, gradients_of: dict[int, int]
 ) -> int | None:
-    """Return the gradient of an output in its dtype; casts take any."""
+    """Return the gradient of an output, cast to its dtype unless the op is a cast."""
     gradient = gradients_of.get(tensor)
     if gradient in (None, UNIT) or op.type == "cast":
         return gradient
@@ -114,14 +114,14 @@ def _accumulate(
             _tensor(builder, tensor, each) for each in (gradients_of[tensor], gradient)
         ]
         dtypes = {builder.dtype(each) for each in terms}
-        if len(dtypes) > 1:  # a product of bfloat16 has the digits of float32
+        if len(dtypes) > 1:  # sum in float32, the more precise of the two
             terms = [builder.cast(each, "float32", phase="backward") for each in terms]
         (gradient,) = builder.apply("add", terms, name="gradient_sum", phase="backward")
     gradients_of[tensor] = gradient
 
 
 def _tensor(builder: Builder, tensor: int, gradient: int) -> int:
-    """Return the gradient of a tensor as a tensor: the number 1 is made one."""
+    """Return the id of a gradient; for the constant `UNIT`, append a `fill` op."""
     if gradient != UNIT:
         return gradient
     one = {"shape": (), "value": 1.0, "dtype": builder.dtype(tensor)}

@@ -1,4 +1,4 @@
-"""Tensors, ops and the graph that joins them: invariants, and ``memcfg.graph/1``."""
+"""Tensors, ops and graphs: invariants and the interchange format."""
 
 from __future__ import annotations
 
@@ -42,38 +42,38 @@ ROLES = (
     "activation",
     "activation_gradient",
     "optimizer_state",
-    "packed",  # a parameter once more, as a device's kernels like it best
+    "packed",  # a copy of a parameter in the layout that a device's kernels prefer
     "output",
 )
 STATE_ROLES = ("parameter", "optimizer_state", "packed")  # resident between steps
 PHASES = ("forward", "backward", "update")
-TIMES = ("nominal", "measured")  # the first: the same on every machine
-DTYPES = (  # NumPy's, and those of ml_dtypes that graphs of other frameworks have
+TIMES = ("nominal", "measured")  # nominal times are the same on every machine
+DTYPES = (  # of NumPy, and of ml_dtypes for graphs of other frameworks
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64", "complex64", "complex128"),
     *("bfloat16", "float8_e4m3fn", "float8_e5m2", "int4", "uint4"),
 )
-_NO_SIZE = 2**63  # bytes
+_NO_SIZE = 2**63  # bytes; exclusive upper bound of sizes
 _FORMAT = "memcfg.graph/1"
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A value that a step reads or makes; its id is its place in the graph.
+    """A value that a step reads or computes; its id is its index in the graph.
 
     Parameters
     ----------
     name : str
-        For people; unique in graphs that memcfg traces.
+        Display name; unique in graphs that memcfg traces.
     nbytes : int
-        Its size in bytes, not rounded.
+        Size in bytes, not rounded.
     role : str
         One of `ROLES`.
     shape : tuple of int or None, default None
-        Its shape, when known.
+        Shape, if known.
     dtype : str or None, default None
-        Its NumPy dtype name, when known. Shape and dtype tell people what the tensor
-        is; its size is `nbytes` alone, which may be more, since others pad.
+        NumPy dtype name, if known. Shape and dtype are informative: the size is
+        `nbytes`, which may be larger because other frameworks pad.
     """
 
     name: str
@@ -85,16 +85,16 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """One way in which a device can run an op.
+    """An algorithm of a device for an op.
 
     Parameters
     ----------
     name : str
-        Such as ``"onednn"``.
+        Name, such as ``"onednn"``.
     seconds : float
-        Its expected time in seconds.
+        Expected time in seconds.
     scratch_bytes : int
-        The scratch that it needs while it runs, in bytes.
+        Scratch needed while it runs, in bytes.
     """
 
     name: str
@@ -109,7 +109,7 @@ class Op:
     Parameters
     ----------
     name : str
-        For people; unique in graphs that memcfg traces.
+        Display name; unique in graphs that memcfg traces.
     type : str
         The op type, such as ``"conv2d"``.
     phase : str
@@ -121,17 +121,17 @@ class Op:
     scratch_bytes : int, default 0
         Scratch of the default algorithm, in bytes.
     replayable : bool, default True
-        Whether it may be computed again: the same inputs give the same bits, and what
-        it makes is worth dropping.
+        Whether the op may be recomputed: the same inputs give the same bits, and
+        dropping its outputs saves memory.
     in_place : tuple of (int, int), default ()
-        Pairs (input id, output id): the output may take the input's bytes.
+        Pairs (input id, output id) where the output may overwrite the input.
     algorithms : tuple of Algorithm, default ()
-        The choices of the device, the default first; may be empty.
+        The device's algorithms, the default first; may be empty.
     attributes : mapping, default {}
-        What the kernel needs to know. Not part of the interchange format.
+        Parameters of the kernel. Not part of the interchange format.
     group : str, default ""
-        What it belongs to, such as a layer; a backward op to what its forward op
-        belongs to. Not part of the interchange format.
+        The group of the op, such as a layer; a backward op has the group of its forward
+        op. Not part of the interchange format.
     """
 
     name: str
@@ -150,22 +150,22 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """A lower tier of a device, where tensors may go.
+    """A lower memory tier of a device, to which tensors can be swapped.
 
     Parameters
     ----------
     name : str
-        As plans name it, such as ``"host"``.
+        Name in plans, such as ``"host"``.
     bytes_per_second : float
-        What a lane copies, each way; 0: copies take no time.
+        Bytes that a lane copies per second in each direction; 0 if copies take no time.
     limit_bytes : int or None, default None
-        The most bytes there at a time; None is no limit.
+        The most bytes on the tier at a time; None if there is no limit.
     is_stated : bool, default False
-        Whether whoever configured the device said that tensors may go there. `auto`
-        swaps only then; a policy that swaps by its name needs nobody's word.
+        Whether the user has configured the tier. `auto` swaps only to such tiers;
+        policies that swap by definition use any.
     is_measured : bool, default False
-        Whether lanes were measured, and are not held to less; else the rate is nominal,
-        or stated.
+        Whether the rate was measured and is not throttled; otherwise it is nominal or
+        configured.
     """
 
     name: str
@@ -177,37 +177,37 @@ class Tier:
 
 @dataclass(frozen=True)
 class Graph:
-    """One step: tensors, ops in topological order, and what stays at the end.
+    """One step: tensors, ops in topological order, and the tensors to keep.
 
     Parameters
     ----------
     name : str
-        For people.
+        Display name.
     tensors : tuple of Tensor
-        A tensor's id is its place here.
+        The tensors; the id of a tensor is its index.
     ops : tuple of Op
-        In topological order, which is the default order of execution.
+        The ops in topological order, which is the default order of execution.
     keep : tuple of int
-        Ids that must be resident at the end.
+        Ids of tensors that must be resident at the end.
     losses : tuple of int, default ()
-        Ids of the numbers of the forward phase that were differentiated: a guarded run
-        ends where one of them is not finite. Not part of the interchange format.
+        Ids of scalars of the forward phase that were differentiated. A guarded run
+        stops if one of them is not finite. Not part of the interchange format.
     times : str, default "nominal"
-        What the ops' seconds are: ``"nominal"``, stated or of a nominal machine, or
-        ``"measured"`` on a device. Not part of the interchange format, and does not
-        take part in comparison.
+        Kind of the ops' seconds: ``"nominal"`` (given, or of a nominal machine) or
+        ``"measured"`` on a device. Not part of the interchange format, and ignored in
+        comparisons.
     tiers : tuple of Tier, default ()
-        What the device has, in the order in which they are taken; empty: not known.
-        Like `times` in other respects. `validate` proves their limits.
+        The device's tiers in order of preference; empty if unknown. `validate` checks
+        their limits. Not part of the interchange format, and ignored in comparisons.
 
     Raises
     ------
     GraphError
-        If the graph breaks an invariant: unknown ids, roles, phases or dtypes,
-        negative sizes, a tensor with two producers or read before it is made, an
-        in-place pair that is not of its op, two algorithms of one name, times that
-        are not finite, whose sum is not, or of another kind, a loss that no forward op
-        makes.
+        If an invariant does not hold: unknown ids, roles, phases, dtypes or kind of
+        times; negative sizes; a tensor with two producers or read before it is
+        produced; an in-place pair that is not an input and an output of its op;
+        duplicate algorithm names; times that are negative, not finite or have an
+        infinite sum; a loss that no forward op produces.
     """
 
     name: str
@@ -223,7 +223,7 @@ class Graph:
 
     @cached_property
     def producer(self) -> tuple[int | None, ...]:
-        """For each tensor the index of the op that makes it, or None."""
+        """For each tensor, the index of the op that produces it, or None."""
         made: list[int | None] = [None] * len(self.tensors)
         for index, op in enumerate(self.ops):
             for output in op.outputs:
@@ -232,7 +232,7 @@ class Graph:
 
     @cached_property
     def consumers(self) -> tuple[tuple[int, ...], ...]:
-        """For each tensor the indices of the ops that read it, ascending."""
+        """For each tensor, the indices of the ops that read it, ascending."""
         readers: list[list[int]] = [[] for _ in self.tensors]
         for index, op in enumerate(self.ops):
             for tensor in dict.fromkeys(op.inputs):
@@ -241,17 +241,17 @@ class Graph:
 
     @cached_property
     def aligned_bytes(self) -> tuple[int, ...]:
-        """For each tensor its bytes, rounded up to the alignment of arenas."""
+        """For each tensor, its bytes rounded up to the alignment of arenas."""
         return tuple([-(-t.nbytes // ALIGNMENT) * ALIGNMENT for t in self.tensors])
 
     @cached_property
     def aligned_scratch(self) -> tuple[int, ...]:
-        """For each op the bytes of its default scratch, rounded up likewise."""
+        """For each op, the bytes of its default scratch rounded up likewise."""
         return tuple([-(-op.scratch_bytes // ALIGNMENT) * ALIGNMENT for op in self.ops])
 
     @cached_property
     def persistent(self) -> tuple[int, ...]:
-        """Ids of the state that no op makes: parameters, optimizer state, packed."""
+        """Ids of the state that no op produces: parameters, optimizer state, packed."""
         made = self.producer
         state = [
             i
@@ -261,7 +261,7 @@ class Graph:
         return tuple(state)
 
     def find(self, name: str) -> int:
-        """Return the id of the tensor of that name.
+        """Return the id of the tensor with a name.
 
         Parameters
         ----------
@@ -271,7 +271,7 @@ class Graph:
         Returns
         -------
         int
-            Its id.
+            The tensor's id.
 
         Raises
         ------
@@ -286,12 +286,13 @@ class Graph:
         return named[0]
 
     def restricted(self, tensors: Sequence[int], ops: Sequence[Op]) -> Graph:
-        """Return the graph of these tensors and ops alone, with tensors renumbered.
+        """Return the graph restricted to these tensors and ops, tensors renumbered.
 
         Parameters
         ----------
         tensors : sequence of int
-            Ids of the tensors that stay, in order: all that is read, made and kept.
+            Ids of the remaining tensors, in order. They must include all tensors that
+            the ops read or write and those in `keep` and `losses`.
         ops : sequence of Op
             Ops over tensors of this graph, in topological order.
 
@@ -303,7 +304,7 @@ class Graph:
         Raises
         ------
         KeyError
-            If a tensor is needed that does not stay.
+            If a required tensor is missing in `tensors`.
         GraphError
             If the result breaks an invariant.
         """
@@ -330,12 +331,12 @@ class Graph:
         )
 
     def check(self) -> None:
-        """Assert the invariants.
+        """Check the invariants.
 
         Raises
         ------
         GraphError
-            If one does not hold.
+            If an invariant does not hold.
         """
         _check_tensors(self.tensors)
         available = self._sources()
@@ -365,9 +366,9 @@ class Graph:
         return set(range(len(self.tensors))) - made
 
     def to_json(self) -> str:
-        """Write the graph in the interchange format ``memcfg.graph/1``.
+        """Return the graph in the interchange format ``memcfg.graph/1``.
 
-        Attributes of ops do not travel: the format states a planning problem, not
+        Attributes of ops are not written: the format describes a planning problem, not
         a program.
 
         Returns
@@ -403,13 +404,13 @@ class Graph:
             If the text is not JSON, of another format or version, or has unknown,
             missing or mistyped keys.
         GraphError
-            If what it says is not a graph.
+            If the described graph breaks an invariant.
         """
         return Graph(**read_document(text, "graph", _FORMAT, _GRAPH))
 
 
 def _check_tensors(tensors: Iterable[Tensor]) -> None:
-    """Check each tensor by itself."""
+    """Check role, size, shape and dtype of each tensor."""
     for tensor in tensors:
         if tensor.role not in ROLES:
             raise GraphError(f"tensor {tensor.name!r}: unknown role {tensor.role!r}")
@@ -464,7 +465,7 @@ def _check_costs(op: Op) -> None:
 
 
 def _plain(value: object, keys: Mapping[str, Key]) -> dict[str, Any]:
-    """Return fields by their keys; what is not known is left out."""
+    """Return the fields of an object by key, without those that are None."""
     return {
         name: each
         for name, key in keys.items()

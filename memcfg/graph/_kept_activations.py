@@ -1,4 +1,4 @@
-"""Activations that backward need not keep, since it finds what it needs elsewhere."""
+"""Activations that need not stay resident, as backward can read other tensors."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 __all__ = ["backward_readers", "changed", "spare_activations"]
 
-# Results that no product reads then end with the forward phase: 187 MiB of VGG-16's and
-# 139 MiB of Inception v3's at batch 8. A mask of one bit an element would add bytes.
-_RECTIFIERS = ("relu", "relu6")  # whose gradients only ask where y lies
+# Results that no convolution or matrix product reads then end with the forward phase:
+# 187 MiB in VGG-16 and 139 MiB in Inception v3 at batch 8. A bit mask would add bytes.
+_RECTIFIERS = ("relu", "relu6")  # gradients depend only on the range y lies in
 
 
 def spare_activations(graph: Graph) -> Graph:
-    """Have gradients of rectifiers ask others than the rectifier's result.
+    """Let gradients of ReLUs read other tensors than the ReLU's result.
 
-    A gradient that comes back through max pooling is masked before it, by the maxima:
-    elements that are none have no gradient; so is one that is added to what comes back
-    from a concatenation. One that goes on into the batch normalisation before is masked
-    there, where the result is computed again from what was normalised.
+    If the gradient arrives through max pooling, it is masked by the maxima before it is
+    scattered, because other elements have no gradient; a term that is added from a
+    concatenation is masked separately. If a batch normalization precedes the ReLU, its
+    gradient op applies the mask and recomputes the result from its input.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def spare_activations(graph: Graph) -> Graph:
 
 
 def _masks(graph: Graph) -> list[tuple[int, str]]:
-    """List the gradients of rectifiers, and whose they are."""
+    """Return the index of each gradient of a ReLU, and the ReLU's op type."""
     kinds = []
     for index, op in enumerate(graph.ops):
         kind = op.type.removesuffix("_gradient")
@@ -55,8 +55,8 @@ def _masks(graph: Graph) -> list[tuple[int, str]]:
 
 def _masked_in_normalizations(graph: Graph) -> Graph:
     kept = {*graph.keep, *graph.losses}
-    gone: set[int] = set()  # ops
-    made: dict[int, Op] = {}  # by the place of the gradient of the normalisation
+    gone: set[int] = set()  # indices of dropped ops
+    made: dict[int, Op] = {}  # index of a normalization's gradient -> its replacement
     for index, kind in _masks(graph):
         op = graph.ops[index]
         if (match := _normalization(graph, op, kind, kept)) is not None:
@@ -81,22 +81,22 @@ def _masked_before_pooling(graph: Graph) -> Graph:
 
 
 def _maker(graph: Graph, tensor: int) -> Op | None:
-    """Return the op that makes a tensor."""
+    """Return the op that produces a tensor, or None."""
     index = graph.producer[tensor]
     return None if index is None else graph.ops[index]
 
 
 def backward_readers(graph: Graph, tensor: int) -> list[int]:
-    """List the ops that read a tensor after the forward phase."""
+    """Return the indices of ops that read a tensor after the forward phase."""
     return [i for i in graph.consumers[tensor] if graph.ops[i].phase != "forward"]
 
 
 def _terms(graph: Graph, mask: Op) -> tuple[list[int], list[int]] | None:
-    """Find the terms of what is masked, if they could be masked instead.
+    """Return the terms of the gradient that `mask` masks, or None.
 
-    One of them comes back through the pooling of the rectifier's result, at most one
-    other from a concatenation, and nobody else reads them. The maxima that are kept for
-    it take no more bytes than what is not.
+    The terms are pooling gradients (op indices) and at most one output of a split (a
+    tensor id), none with other readers. The maxima to keep must take no more bytes than
+    the ReLU's result that is freed.
     """
     y, dy = mask.inputs
     kept = {*graph.keep, *graph.losses}
@@ -129,7 +129,7 @@ def _terms(graph: Graph, mask: Op) -> tuple[list[int], list[int]] | None:
 
 
 def _pooling(graph: Graph, unpooling: int) -> Op:
-    """Return the op whose places a gradient of max pooling reads, or that one."""
+    """Return the max_pool2d whose argmax a gradient reads, or else the gradient op."""
     maker = _maker(graph, graph.ops[unpooling].inputs[0])
     source = graph.ops[unpooling] if maker is None else maker
     return source if source.type == "max_pool2d" else graph.ops[unpooling]
@@ -138,7 +138,7 @@ def _pooling(graph: Graph, unpooling: int) -> Op:
 def _with_masked_terms(
     graph: Graph, mask: Op, pooled: Sequence[int], others: Sequence[int]
 ) -> Graph:
-    """Mask each term where it is made; what was masked takes the result's place."""
+    """Mask each term where it is produced, and drop the mask of their sum."""
     y, dy = mask.inputs
     (dz,) = mask.outputs
     tensors, ops = list(graph.tensors), dict(enumerate(graph.ops))
@@ -146,7 +146,7 @@ def _with_masked_terms(
     after: dict[int, list[Op]] = {}
 
     def masked(of: int, gradient: int) -> tuple[int, Op]:
-        """Add the gradient where `of` is let through."""
+        """Append a tensor and an op that mask `gradient` by the ReLU result `of`."""
         name = f"{mask.name}/term{len(tensors)}"
         like = tensors[gradient]
         tensors.append(replace(like, name=name))
@@ -202,7 +202,10 @@ def _with_masked_terms(
 def _normalization(
     graph: Graph, mask: Op, kind: str, kept: Collection[int]
 ) -> tuple[int, int] | None:
-    """Find what alone reads a rectifier's gradient, a normalisation's, and its beta."""
+    """Return the normalization's gradient op that alone reads a mask, and its beta.
+
+    None if there is no such op, or the normalization does not precede the ReLU.
+    """
     (dz,) = mask.outputs
     readers = graph.consumers[dz]
     if len(readers) != 1 or dz in kept:
@@ -224,11 +227,11 @@ def _normalization(
 
 
 def _masked_by_x(graph: Graph, mask: Op, kind: str, reader: Op, beta: int) -> Op:
-    """Return the gradient of both, which reads the factors of the normalisation."""
+    """Return the fused gradient of the batch normalization and the ReLU."""
     x, _, gamma, mean, variance = reader.inputs
     inputs = (x, mask.inputs[1], gamma, beta, mean, variance)
     wanted = f"batch_normalization_{kind}_gradient"
-    # A result that is rounded to 6 lets nothing through; none is rounded to 0.
+    # Rounding to bfloat16 can give 6, where the gradient is 0; it never gives 0.
     rounds = kind == "relu6" and graph.tensors[mask.inputs[0]].dtype == "bfloat16"
     more = {"rounds": True} if rounds else {}
     return changed(graph, reader, wanted, inputs, reader.outputs, more)
@@ -242,7 +245,7 @@ def changed(
     outputs: tuple[int, ...],
     more: Mapping[str, Any] | None = None,
 ) -> Op:
-    """Return an op of another type or with other operands."""
+    """Return an op with another type, operands and attributes, and its nominal time."""
     type_, attributes = op_type(kind), {**op.attributes, **(more or {})}
     pairs = ((inputs[i], outputs[o]) for i, o in type_.in_place)
     sizes = [tensor.nbytes for tensor in graph.tensors]

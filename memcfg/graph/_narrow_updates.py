@@ -1,4 +1,4 @@
-"""Updates that read gradients of bfloat16 as they are."""
+"""Updates that read bfloat16 gradients without a cast."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["narrow_updates"]
 
 
 def narrow_updates(graph: Graph) -> Graph:
-    """Have updates read gradients that were cast for them alone before the cast.
+    """Drop casts of bfloat16 gradients to float32 that only updates read.
 
-    They compute in float32 whatever they read, so that the bits are the same.
+    Updates compute in float32 whatever they read, so the results have the same bits.
 
     Parameters
     ----------
@@ -29,8 +29,8 @@ def narrow_updates(graph: Graph) -> Graph:
         The same step, without those casts.
     """
     kept = {*graph.keep, *graph.losses}
-    before: dict[int, int] = {}  # a gradient of float32: of what it is a cast
-    gone: set[int] = set()  # ops
+    before: dict[int, int] = {}  # float32 gradient -> bfloat16 gradient
+    gone: set[int] = set()  # indices of dropped casts
     for index, op in enumerate(graph.ops):
         if op.type == "cast" and op.outputs[0] not in kept and _is_read(graph, op):
             before[op.outputs[0]] = op.inputs[0]
@@ -47,7 +47,7 @@ def narrow_updates(graph: Graph) -> Graph:
 
 
 def _is_read(graph: Graph, cast: Op) -> bool:
-    """Return whether an op is bfloat16 and only element-wise updates read it."""
+    """Return whether a cast reads bfloat16 and only element-wise updates read it."""
     (given,), (made,) = cast.inputs, cast.outputs
     readers = [graph.ops[index] for index in graph.consumers[made]]
     return (

@@ -1,4 +1,4 @@
-"""Slices: parts of one tensor are taken when they are read, and joined at once."""
+"""Slices: recomputed in the backward phase; their gradients are concatenated."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ __all__ = ["join_padded", "slice_again"]
 
 
 def slice_again(graph: Graph) -> Graph:
-    """Slice a tensor again for the backward phase instead of keeping its slices.
+    """Slice a tensor again in the backward phase instead of keeping its slices.
 
-    That is where keeping the tensor takes no more bytes than keeping those slices that
-    backward reads, such as the steps of a sequence.
+    This is done if backward reads the whole tensor anyway, or the tensor takes no more
+    bytes than those of its slices that backward reads, such as the steps of a sequence.
 
     Parameters
     ----------
@@ -35,11 +35,11 @@ def slice_again(graph: Graph) -> Graph:
     Returns
     -------
     Graph
-        The same step, with as many slices more.
+        The same step, with additional slices.
     """
     tensors = list(graph.tensors)
-    before: dict[int, list[Op]] = defaultdict(list)  # by the op that they stand before
-    renamed: dict[int, int] = {}  # what was sliced, to that for the backward phase
+    before: dict[int, list[Op]] = defaultdict(list)  # op -> slices inserted before it
+    renamed: dict[int, int] = {}  # slice -> slice for the backward phase
     for whole, slices in _sliced(graph).items():
         nbytes = sum(graph.tensors[op.outputs[0]].nbytes for op in slices)
         if nbytes < graph.tensors[whole].nbytes and not backward_readers(graph, whole):
@@ -62,7 +62,7 @@ def slice_again(graph: Graph) -> Graph:
 
 
 def _sliced(graph: Graph) -> dict[int, list[Op]]:
-    """List slices that are read in the backward phase, by what they are taken of."""
+    """Map each tensor to its slices that the backward phase reads."""
     rows: dict[int, list[Op]] = defaultdict(list)
     kept = {*graph.keep, *graph.losses}
     for op in graph.ops:
@@ -74,7 +74,7 @@ def _sliced(graph: Graph) -> dict[int, list[Op]]:
 
 
 def _again(graph: Graph, op: Op, tensors: list[Tensor]) -> Op:
-    """Return a slice once more, for the backward phase, and add its tensor."""
+    """Return a copy of a slice op for the backward phase, and append its tensor."""
     name = f"{op.name}/again"
     like = graph.tensors[op.outputs[0]]
     tensors.append(replace(like, name=name, role="activation_gradient"))
@@ -82,7 +82,7 @@ def _again(graph: Graph, op: Op, tensors: list[Tensor]) -> Op:
 
 
 class _Padded(NamedTuple):
-    """Zeros around what an op pads, along one axis."""
+    """A pad op along one axis; its input lies in [begin, end) of the output."""
 
     op: int
     axis: int
@@ -91,10 +91,11 @@ class _Padded(NamedTuple):
 
 
 def join_padded(graph: Graph) -> Graph:
-    """Concatenate what was padded with zeros to be added: gradients of slices.
+    """Replace sums of zero-padded tensors by concatenations.
 
-    Of each slice the gradient is as large as what it was taken of, and all are added.
-    Where they do not overlap, they are concatenated at once.
+    Gradients of slices are such sums: each is padded to the shape of the sliced tensor,
+    and then all are added. If the unpadded parts do not overlap, concatenating them
+    gives the same result and copies each element once.
 
     Parameters
     ----------
@@ -104,11 +105,11 @@ def join_padded(graph: Graph) -> Graph:
     Returns
     -------
     Graph
-        The same step; a sum of n arrays became one copy of each element.
+        The same step, with fewer ops.
     """
     tensors = list(graph.tensors)
-    gone: set[int] = set()  # ops
-    made: dict[int, list[Op]] = {}  # by the place of the last sum
+    gone: set[int] = set()  # indices of dropped ops
+    made: dict[int, list[Op]] = {}  # index of the last add -> its replacement
     for index in reversed(range(len(graph.ops))):
         if index not in gone and graph.ops[index].type == "add":
             sums, terms = _sum(graph, index)
@@ -137,7 +138,7 @@ def join_padded(graph: Graph) -> Graph:
 
 
 def _sum(graph: Graph, index: int) -> tuple[list[int], list[int]]:
-    """Return the ops of a sum of several, and its terms in their order."""
+    """Return the add ops of a nested sum, and its terms in order."""
     kept = {*graph.keep, *graph.losses}
     sums, terms = [index], list[int]()
     waiting = list(reversed(graph.ops[index].inputs))
@@ -162,7 +163,7 @@ def _sum(graph: Graph, index: int) -> tuple[list[int], list[int]]:
 
 
 def _beside(graph: Graph, terms: Sequence[int]) -> list[_Padded]:
-    """List the terms that are neighbours along one axis, in their order there."""
+    """Return the padded terms if they lie side by side along one axis, in order."""
     kept = {*graph.keep, *graph.losses}
     parts = []
     for tensor in terms:
@@ -173,7 +174,7 @@ def _beside(graph: Graph, terms: Sequence[int]) -> list[_Padded]:
     if len({each.axis for each in parts}) != 1:
         return []
     parts.sort(key=lambda each: each.begin)
-    # Zeros between them are made in float32 alone.
+    # Gaps between parts are filled with zeros, in float32 only.
     dtype = graph.tensors[terms[0]].dtype
     apart = all(
         one.end == two.begin or (one.end < two.begin and dtype == "float32")
@@ -204,7 +205,7 @@ def _joined(
     others: Sequence[int],
     tensors: list[Tensor],
 ) -> list[Op]:
-    """Return the ops that concatenate what was padded, and add the other terms."""
+    """Return ops that concatenate the padded parts and add the other terms."""
     last = graph.ops[index]
     whole = tensors[last.outputs[0]]
     axis, ops = padded[0].axis, list[Op]()

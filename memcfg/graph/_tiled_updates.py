@@ -1,4 +1,4 @@
-"""Tiled updates: a large gradient that one update reads is made and used in blocks."""
+"""Tiled updates: a large gradient is computed and applied block by block."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ if TYPE_CHECKING:
 
 __all__ = ["tile_updates"]
 
-_LARGE = 4 << 20  # bytes; smaller gradients are not worth more calls
+_LARGE = 4 << 20  # bytes; for smaller gradients more kernel calls do not pay off
 
 
 def tile_updates(graph: Graph, has: Callable[[str], bool]) -> Graph:
-    """Compute large gradients of kernels in blocks, each of which is used at once.
+    """Fuse the gradients of large weights with their updates, in blocks.
 
-    That is done where an update is the only reader of the gradient and works element
-    by element, and where a device has a kernel for it, whose parts alone would need the
-    whole gradient. A gradient that something else reads (clipping by its norm, a sum
-    over several uses of a weight) stays whole, and that of a convolution in groups.
+    The gradient must be at least 4 MiB, an element-wise update must be its only reader,
+    and the device must have a kernel for the fused op. A gradient with other readers
+    (clipping by its norm, a sum over several uses of a weight) stays whole, as does
+    that of a grouped convolution.
 
     Parameters
     ----------
     graph : Graph
         A training step.
     has : callable
-        Whether the device has a kernel of a type's own.
+        ``has(op_type)`` says whether the device has a kernel of that type.
 
     Returns
     -------
     Graph
-        The same step; the update has become a ``dense_update`` or ``conv2d_update``.
+        The same step; the updates have become ``dense_update`` or ``conv2d_update``.
     """
     kept = {*graph.keep, *graph.losses}
-    gone: set[int] = set()  # ops
-    made: dict[int, Op] = {}  # by the place of the update
+    gone: set[int] = set()  # indices of dropped ops
+    made: dict[int, Op] = {}  # index of the update -> fused op
     for index, op in enumerate(graph.ops):
         tiled = TILED.get(op.type)
         if tiled is None or not has(tiled) or op.outputs[0] in kept:
@@ -71,7 +71,7 @@ def tile_updates(graph: Graph, has: Callable[[str], bool]) -> Graph:
 
 
 def _shape_of_all(graph: Graph, update: Op, gradient: int) -> bool:
-    """Return whether all arrays that are read and written have the gradient's shape."""
+    """Return whether the update's operands have the gradient's shape or are scalars."""
     shape = graph.tensors[gradient].shape
     read = (graph.tensors[tensor].shape for tensor in update.inputs)
     written = (graph.tensors[tensor].shape for tensor in update.outputs)

@@ -1,6 +1,6 @@
-"""Hoisting: each update as early as the graph allows.
+"""Hoisting: each update runs as early as the graph allows.
 
-A gradient that is consumed at once need not wait, live, for the end of the step.
+A gradient that its update consumes immediately need not stay live until the end.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ __all__ = ["hoist_updates", "update_order"]
 
 
 def hoist_updates(graph: Graph) -> Graph:
-    """Move every update op to the earliest place that the graph allows.
+    """Move every update op to the earliest position that the graph allows.
 
-    An update stands after the whole forward phase (so that a step whose loss is
-    not finite changes nothing), after the producers of its inputs, and after every
-    other reader of the state that it overwrites.
+    An update comes after the whole forward phase (so that a step whose loss is not
+    finite changes no state), after the producers of its inputs, and after all other
+    readers of the state that it overwrites.
 
     Parameters
     ----------
@@ -30,19 +30,19 @@ def hoist_updates(graph: Graph) -> Graph:
     Returns
     -------
     Graph
-        The same tensors and ops, the updates moved.
+        The same tensors and ops, with updates moved.
 
     Raises
     ------
     GraphError
-        If there is no such order: an op reads a state beside its new value, two
-        updates overwrite one, or the forward phase needs an update.
+        If there is no such order: an op reads both the old and the new value of a
+        state, two updates overwrite one state, or the forward phase reads a new value.
     """
     return replace(graph, ops=tuple(graph.ops[i] for i in update_order(graph)))
 
 
 def update_order(graph: Graph) -> tuple[int, ...]:
-    """Order the ops as `hoist_updates` does.
+    """Return the order of ops of `hoist_updates`.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def update_order(graph: Graph) -> tuple[int, ...]:
     Raises
     ------
     GraphError
-        If there is no such order.
+        If there is no such order; see `hoist_updates`.
     """
     before = _needed(graph)
     waiting = {update: len(ops) for update, ops in before.items()}
@@ -87,15 +87,15 @@ def update_order(graph: Graph) -> tuple[int, ...]:
 
 
 def _needed(graph: Graph) -> dict[int, set[int]]:
-    """Find what each update follows.
+    """Map each update to the ops that it must follow.
 
-    The last op of the forward phase, the makers of its inputs, and the other readers
-    of the state that it overwrites: at most as many as the graph has operands, since
-    two updates of one state, which would follow each other, are refused.
+    These are the last forward op, the producers of its inputs, and the other readers of
+    the state that it overwrites. Their total number is linear in the graph's operands,
+    since two updates of one state raise GraphError.
     """
     forward = [i for i, op in enumerate(graph.ops) if op.phase == "forward"]
     followed: dict[int, set[int]] = {}
-    overwritten: dict[int, int] = {}  # state -> the update that does it
+    overwritten: dict[int, int] = {}  # state -> the update that overwrites it
     for index, op in enumerate(graph.ops):
         if op.phase == "update":
             made = (graph.producer[tensor] for tensor in op.inputs)
@@ -113,7 +113,7 @@ def _needed(graph: Graph) -> dict[int, set[int]]:
 
 
 def _check_order(graph: Graph, order: list[int]) -> None:
-    """Raise GraphError unless every op is there, after the makers of its inputs."""
+    """Raise GraphError unless each op is in the order, after its inputs' producers."""
     places = {index: place for place, index in enumerate(order)}
     for index, op in enumerate(graph.ops):
         makers = [graph.producer[tensor] for tensor in op.inputs]

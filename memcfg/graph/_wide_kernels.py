@@ -1,4 +1,4 @@
-"""Large kernels of products in bfloat16: read as float32, and rounded in blocks."""
+"""Products in bfloat16 that read large float32 kernels and round them in blocks."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ __all__ = ["read_wide_kernels"]
 
 # The bfloat16 copy of VGG-16's first dense kernel takes 196 MiB, more than any other
 # buffer of its step.
-_LARGE = 4 << 20  # bytes of a copy; smaller ones are not worth more calls
+_LARGE = 4 << 20  # bytes; for smaller copies more kernel calls do not pay off
 
 
 def read_wide_kernels(graph: Graph, has: Callable[[str], bool]) -> Graph:
-    """Have products of bfloat16 read large kernels as they are, and round them.
+    """Drop casts of large kernels to bfloat16; products read the float32 parameter.
 
-    That is done where products alone read a parameter's cast, which then does not
-    exist, and where a device has kernels for them. Updates of such kernels come behind
-    the products.
+    The cast must be at least 4 MiB, only products may read it, and the device must have
+    kernels for products that round the parameter themselves. Updates of these
+    parameters are moved after the products.
 
     Parameters
     ----------
     graph : Graph
         A step.
     has : callable
-        Whether the device has a kernel of a type's own.
+        ``has(op_type)`` says whether the device has a kernel of that type.
 
     Returns
     -------
     Graph
         The same step, without those casts.
     """
-    gone: dict[int, int] = {}  # a cast's index: the parameter
+    gone: dict[int, int] = {}  # index of a dropped cast -> the parameter
     made: dict[int, Op] = {}
     for index, op in enumerate(graph.ops):
         if op.type == "cast" and _is_large(graph, op):
@@ -56,13 +56,13 @@ def read_wide_kernels(graph: Graph, has: Callable[[str], bool]) -> Graph:
     dropped = {graph.ops[index].outputs[0] for index in gone}
     left = [tensor for tensor in range(len(graph.tensors)) if tensor not in dropped]
     narrowed = graph.restricted(left, ops)
-    if any(op.phase == "update" for op in ops):  # which now wait for these readers
+    if any(op.phase == "update" for op in ops):  # they must follow the new readers
         return hoist_updates(narrowed)
     return narrowed
 
 
 def _is_large(graph: Graph, cast: Op) -> bool:
-    """Return whether it rounds a parameter, for ops of this step alone."""
+    """Return whether a cast rounds a large parameter and its result is not kept."""
     (source,), (copy,) = cast.inputs, cast.outputs
     return (
         graph.tensors[source].role == "parameter"
@@ -74,7 +74,7 @@ def _is_large(graph: Graph, cast: Op) -> bool:
 
 
 def _reads(graph: Graph, index: int, kernel: int, has: Callable[[str], bool]) -> bool:
-    """Return whether an op is a product whose kernel a tensor is, and nothing else."""
+    """Return whether an op is a product that reads a tensor only as its kernel."""
     op = graph.ops[index]
     place = OF_FLOAT32.get(op.type)
     return (
@@ -86,7 +86,7 @@ def _reads(graph: Graph, index: int, kernel: int, has: Callable[[str], bool]) ->
 
 
 def _of_float32(graph: Graph, index: int, parameter: int) -> Op:
-    """Return the product that rounds the parameter."""
+    """Return the product that reads the float32 parameter and rounds it."""
     op = graph.ops[index]
     inputs = list(op.inputs)
     inputs[OF_FLOAT32[op.type]] = parameter
