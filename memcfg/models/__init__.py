@@ -1,8 +1,8 @@
-"""Networks of the literature, by name, with the published shapes.
+"""Networks of the literature, with the published shapes.
 
-Each function returns a `memcfg.nn.Model` that is not compiled. Classifiers give logits,
-for losses with ``from_logits=True``. Layers with weights are named as torchvision's
-modules where it has the network.
+Each function returns a `memcfg.nn.Model` that is not compiled. Classifiers return
+logits, for losses with ``from_logits=True``. If torchvision has the network, layers
+with weights have the names of its modules.
 """
 
 from memcfg.models._alexnet import alexnet

@@ -1,4 +1,4 @@
-"""AlexNet, as one column."""
+"""AlexNet, in the single-column variant."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["alexnet"]
 
-# Place among torchvision's features, filters, window, strides, padding, pooling.
+# Index in torchvision's `features`, filters, kernel, strides, padding, pooling.
 _CONVOLUTIONS = (
     (0, 64, 11, 4, 2, True),
     (3, 192, 5, 1, 2, True),
@@ -22,9 +22,8 @@ _CONVOLUTIONS = (
     (10, 256, 3, 1, 1, True),
 )
 _UNITS = 4096  # of the first two dense layers
-# PyTorch's, as torchvision's AlexNet has them. He's keep the deviation through each
-# layer, and three poolings of maxima then raise it: a loss of 28 at the start, where
-# that of equal chances is 6.9.
+# PyTorch's default initializer, as in torchvision. With He's, three max poolings raise
+# the activations: the initial loss is 28, where uniform probabilities give 6.9.
 _START = nn.initializers.VarianceScaling(1 / 3, "fan_in", "uniform")
 
 
@@ -32,26 +31,26 @@ _START = nn.initializers.VarianceScaling(1 / 3, "fan_in", "uniform")
 def alexnet(
     input_shape: Sizes = (224, 224, 3), classes: int = 1000, name: str = "alexnet"
 ) -> nn.Model:
-    """Return AlexNet in one column, torchvision's.
+    """Return AlexNet in the single-column variant of torchvision.
 
     Parameters
     ----------
     input_shape : tuple of int, default (224, 224, 3)
-        Of one image, of 63 pixels a side or more.
+        Shape of an image, at least 63 pixels a side.
     classes : int, default 1000
-        How many logits it gives.
+        Number of logits.
     name : str, default "alexnet"
         The model's name.
 
     Returns
     -------
     Model
-        Of 61,100,840 parameters by default. Not compiled.
+        A model of 61,100,840 parameters by default, not compiled.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument cannot be honoured.
+        If an argument is invalid or not supported.
 
     References
     ----------

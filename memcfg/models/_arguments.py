@@ -1,7 +1,7 @@
-"""What the zoo's functions say of arguments that they cannot honour.
+"""Checks of the arguments of the zoo's functions.
 
-Owns the decorator of all networks: names of other libraries' arguments, images with the
-channels first, and the smallest image that a network reads.
+The decorator `network` of all networks explains other libraries' arguments, warns of
+images with the channels first, and finds the smallest image that a network accepts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CHANNELS = (1, 3)  # of grey and of coloured images
 
 
 def network(make: Callable[P, nn.Model]) -> Callable[P, nn.Model]:
-    """Check the arguments of a function that makes a network."""
+    """Decorate a function that makes a network with checks of its arguments."""
     signature = inspect.signature(make)
     name = make.__name__
 
@@ -70,7 +70,7 @@ def network(make: Callable[P, nn.Model]) -> Callable[P, nn.Model]:
 
 
 def _check_names(name: str, known: Collection[str], options: Collection[str]) -> None:
-    """Refuse arguments that there are not, with what to do instead."""
+    """Raise TypeError for an unknown argument, with what to do instead."""
     for option in options:
         if option not in known:
             near = get_close_matches(option, known, 1)
@@ -90,9 +90,9 @@ def _is_image(shape: Any) -> bool:
 
 
 def _check_order(name: str, shape: tuple[int, int, int]) -> None:
-    """Warn of what looks like channels, height and width."""
+    """Warn if a shape looks like channels, height and width."""
     first, second, last = shape
-    most = max(_CHANNELS) + 1  # also with transparency
+    most = max(_CHANNELS) + 1  # with an alpha channel
     if first in _CHANNELS and min(second, last) > most:
         warnings.warn(
             f"{name}: input_shape {tuple(shape)} is an image {first} high, {second} "
@@ -106,7 +106,7 @@ def _check_order(name: str, shape: tuple[int, int, int]) -> None:
 def _least(
     make: Callable[..., nn.Model], given: inspect.BoundArguments, enough: int
 ) -> int | None:
-    """Return the side of the smallest square image; None: `enough` is too small."""
+    """Return the side of the smallest square image; None if more than `enough`."""
     *_, channels = given.arguments["input_shape"]
 
     def fits(side: int) -> bool:
@@ -119,7 +119,7 @@ def _least(
 
     if not fits(enough):
         return None
-    low, high = 0, enough  # none of the one, one of the other
+    low, high = 0, enough  # bisection: `low` is too small, `high` is large enough
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if fits(middle) else (middle, high)

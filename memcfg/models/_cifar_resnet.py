@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["resnet"]
 
 _WIDTHS = (16, 32, 64)
-_OF_IMAGENET = (18, 34, 50, 101, 152)  # which have functions of their own
+_OF_IMAGENET = (18, 34, 50, 101, 152)  # depths with functions of their own
 
 
 @network
@@ -30,24 +30,24 @@ def resnet(
 ) -> nn.Model:
     """Return a residual network of any depth for small images.
 
-    Version 1 has ``6 n + 2`` layers (20, 32, 44, 56, 110, 1202): three times n blocks
-    of two 3 x 3 convolutions, whose shortcuts have no weights. Version 2 has ``9 n +
-    2`` (1001, and 164 with ``version=2``): bottleneck blocks with normalisation before
-    convolutions.
+    Version 1 has ``6 n + 2`` layers (20, 32, 44, 56, 110, 1202): three stages of n
+    blocks of two 3 x 3 convolutions, with shortcuts without weights. Version 2 has ``9
+    n + 2`` layers (1001, and 164 with ``version=2``): bottleneck blocks with
+    normalisation before convolutions.
 
     Parameters
     ----------
     depth : int
         The number of layers that have weights.
     input_shape : tuple of int, default (32, 32, 3)
-        Of one image.
+        Shape of an image.
     classes : int, default 10
-        How many logits it gives.
+        Number of logits.
     version : {1, 2}, optional
-        None: 1 if there is one of that depth, else 2.
+        None: 1 if the depth is ``6 n + 2``, else 2.
     name : str, optional
-        The model's name. None: ``"cifar_resnet"`` and the depth, since `resnet50` and
-        others of ImageNet's have such depths, too.
+        The model's name. None: ``"cifar_resnet"`` and the depth, as ``"resnet50"`` and
+        the like are networks for ImageNet.
 
     Returns
     -------
@@ -57,7 +57,7 @@ def resnet(
     Raises
     ------
     TypeError, ValueError
-        If there is no such depth, or an argument cannot be honoured.
+        If there is no network of that depth, or an argument is invalid.
 
     References
     ----------
@@ -102,7 +102,7 @@ def resnet(
 
 
 def _basic(x: SymbolicTensor, width: int, strides: int, name: str) -> SymbolicTensor:
-    """Append two convolutions and their input, by zeros as wide (option A)."""
+    """Append a block of two convolutions; the shortcut is zero-padded (option A)."""
     names = [(f"{name}.conv{i}", f"{name}.bn{i}") for i in (1, 2)]
     y = normalized(x, width, 3, names[0], strides=strides, padding=1)
     y = normalized(y, width, 3, names[1], padding=1, activation=None)
@@ -120,10 +120,10 @@ def _basic(x: SymbolicTensor, width: int, strides: int, name: str) -> SymbolicTe
 def _bottleneck(
     x: SymbolicTensor, width: int, strides: int, name: str
 ) -> SymbolicTensor:
-    """Append normalisation, ReLU and convolution, three times, and the input."""
+    """Append a block of three times normalisation, ReLU and convolution."""
     wide = 4 * width
     y = nn.ReLU()(batch_normalized(x, f"{name}.bn1"))
-    if x.sample_shape[-1] != wide:  # what is normalised is projected, too
+    if x.sample_shape[-1] != wide:  # the shortcut is projected, after normalisation
         x = _convolved(y, wide, 1, f"{name}.downsample", strides)
     y = _convolved(y, width, 1, f"{name}.conv1", strides)
     y = nn.ReLU()(batch_normalized(y, f"{name}.bn2"))

@@ -21,26 +21,26 @@ _COUNTS, _GROWTH, _BOTTLENECK = (6, 12, 24, 16), 32, 4
 def densenet121(
     input_shape: Sizes = (224, 224, 3), classes: int = 1000, name: str = "densenet121"
 ) -> nn.Model:
-    """Return DenseNet-121: each layer of a block reads all before it.
+    """Return DenseNet-121: each layer of a block reads all layers before it.
 
     Parameters
     ----------
     input_shape : tuple of int, default (224, 224, 3)
-        Of one image, of 29 pixels a side or more.
+        Shape of an image, at least 29 pixels a side.
     classes : int, default 1000
-        How many logits it gives.
+        Number of logits.
     name : str, default "densenet121"
         The model's name.
 
     Returns
     -------
     Model
-        Of 7,978,856 trained parameters by default. Not compiled.
+        A model of 7,978,856 trainable parameters by default, not compiled.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument cannot be honoured.
+        If an argument is invalid or not supported.
 
     References
     ----------
@@ -61,7 +61,7 @@ def densenet121(
 
 
 def _layer(x: SymbolicTensor, name: str) -> SymbolicTensor:
-    """Append what a layer adds to its input's channels."""
+    """Concatenate the new channels of a layer to its input."""
     y = nn.ReLU()(batch_normalized(x, f"{name}.norm1"))
     y = normalized(y, _BOTTLENECK * _GROWTH, 1, (f"{name}.conv1", f"{name}.norm2"))
     y = _convolved(y, _GROWTH, 3, 1, f"{name}.conv2")

@@ -14,36 +14,36 @@ if TYPE_CHECKING:
 __all__ = ["fcn8"]
 
 _BLOCKS = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
-_UNITS = 4096  # of what were dense layers
+_UNITS = 4096  # of VGG's dense layers, here convolutions
 
 
 @network
 def fcn8(
     input_shape: Sizes = (500, 500, 3), classes: int = 21, name: str = "fcn8"
 ) -> nn.Model:
-    """Return FCN-8s on VGG16: scores of three depths, added and interpolated.
+    """Return FCN-8s on VGG16: scores of three depths, upsampled and added.
 
-    Images are padded by 100 pixels, and scores cropped, as published. Interpolation
-    begins bilinear, and is trained, as are the scores, which begin with zeros.
+    Images are padded by 100 pixels and scores are cropped, as published. Upsampling
+    layers are trained from bilinear kernels, score layers from zeros.
 
     Parameters
     ----------
     input_shape : tuple of int, default (500, 500, 3)
-        Of one image.
+        Shape of an image.
     classes : int, default 21
-        How many logits it gives for a pixel.
+        Number of logits of a pixel.
     name : str, default "fcn8"
         The model's name.
 
     Returns
     -------
     Model
-        Of 134,489,759 parameters by default. Not compiled.
+        A model of 134,489,759 parameters by default, not compiled.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument cannot be honoured.
+        If an argument is invalid or not supported.
 
     References
     ----------
@@ -107,7 +107,7 @@ def _upsampled(
 
 
 def _cropped(x: SymbolicTensor, offset: int, to: tuple[int, ...]) -> SymbolicTensor:
-    """Take as many pixels as there are in a shape, from an offset on."""
+    """Crop to the height and width of a shape, from an offset on."""
     height, width = to[:2]
     result: SymbolicTensor = x[:, offset : offset + height, offset : offset + width]
     return result

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["googlenet"]
 
-# Channels of 1 x 1, of both convolutions of two branches, and behind pooling: table 1.
+# Filters of the 1 x 1 branch, of both convolutions of the next two branches, and of the
+# pooling branch: table 1.
 _INCEPTIONS = {
     "3a": (64, 96, 128, 16, 32, 32),
     "3b": (128, 128, 192, 32, 96, 64),
@@ -36,33 +37,33 @@ def googlenet(
     aux_logits: bool = False,
     name: str = "googlenet",
 ) -> nn.Model:
-    """Return GoogLeNet (Inception v1) with batch normalisation, torchvision's.
+    """Return torchvision's GoogLeNet (Inception v1) with batch normalisation.
 
-    The second branch of 3 x 3 windows has 5 x 5 in the paper.
+    The kernel of the third branch is 3 x 3, as in torchvision; in the paper it is
+    5 x 5.
 
     Parameters
     ----------
     input_shape : tuple of int, default (224, 224, 3)
-        Of one image, of 15 pixels a side or more.
+        Shape of an image, at least 15 pixels a side.
     classes : int, default 1000
-        How many logits it gives.
+        Number of logits.
     aux_logits : bool, default False
-        Whether the outputs are a list of three: the logits, those of the second and
-        those of the first auxiliary classifier. In the paper these weigh 0.3 in the
-        loss.
+        Whether to return three outputs: the logits, and those of the second and of the
+        first auxiliary classifier. The paper weighs the auxiliary losses by 0.3.
     name : str, default "googlenet"
         The model's name.
 
     Returns
     -------
     Model
-        Of 6,624,904 trained parameters by default, and of 13,004,888 with the auxiliary
-        classifiers. Not compiled.
+        A model of 6,624,904 trainable parameters by default and 13,004,888 with the
+        auxiliary classifiers, not compiled.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument cannot be honoured.
+        If an argument is invalid or not supported.
 
     References
     ----------
@@ -118,7 +119,7 @@ def _inception(
 
 
 def _auxiliary(x: SymbolicTensor, classes: int, name: str) -> SymbolicTensor:
-    """Append a classifier whose gradients reach the layers before it."""
+    """Append an auxiliary classifier, whose gradients reach the layers before it."""
     x = _convolved(adaptive_average(x, 4), 128, 1, f"{name}.conv")
     x = nn.Dense(1024, "relu", name=f"{name}.fc1")(nn.Flatten()(x))
     result: SymbolicTensor = nn.Dense(classes, name=f"{name}.fc2")(nn.Dropout(0.7)(x))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["inception_v3"]
 
-_ROW, _COLUMN = (1, 7), (7, 1)  # windows of factored 7 x 7
+_ROW, _COLUMN = (1, 7), (7, 1)  # kernels of a factored 7 x 7 convolution
 
 
 @network
@@ -24,30 +24,30 @@ def inception_v3(
     aux_logits: bool = False,
     name: str = "inception_v3",
 ) -> nn.Model:
-    """Return Inception v3, torchvision's.
+    """Return Inception v3, as in torchvision.
 
     Parameters
     ----------
     input_shape : tuple of int, default (299, 299, 3)
-        Of one image, of 75 pixels a side or more; 299 with `aux_logits`.
+        Shape of an image, at least 75 pixels a side; 299 with `aux_logits`.
     classes : int, default 1000
-        How many logits it gives.
+        Number of logits.
     aux_logits : bool, default False
-        Whether the outputs are a list of two: the logits, and those of the auxiliary
-        classifier, which weigh 0.4 in torchvision's loss.
+        Whether to return two outputs: the logits, and those of the auxiliary
+        classifier. torchvision weighs the auxiliary loss by 0.4.
     name : str, default "inception_v3"
         The model's name.
 
     Returns
     -------
     Model
-        Of 23,834,568 trained parameters by default, and of 27,161,264 with the
-        auxiliary classifier. Not compiled.
+        A model of 23,834,568 trainable parameters by default and 27,161,264 with the
+        auxiliary classifier, not compiled.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument cannot be honoured.
+        If an argument is invalid or not supported.
 
     References
     ----------
@@ -80,7 +80,7 @@ def _convolved(
     window: int | tuple[int, int],
     name: str,
     strides: int = 1,
-    padding: int | None = None,  # None: what keeps the size
+    padding: int | None = None,  # None: keeps height and width
 ) -> SymbolicTensor:
     height, width = (window, window) if isinstance(window, int) else window
     return normalized(
@@ -97,14 +97,14 @@ def _convolved(
 def _chain(
     x: SymbolicTensor, name: str, *steps: tuple[int, int | tuple[int, int]]
 ) -> SymbolicTensor:
-    """Append convolutions of these filters and windows; names count from 1."""
+    """Append convolutions of given filters and kernels; names are numbered from 1."""
     for i, (filters, window) in enumerate(steps, 1):
         x = _convolved(x, filters, window, f"{name}_{i}")
     return x
 
 
 def _averaged(x: SymbolicTensor, filters: int, name: str) -> SymbolicTensor:
-    """Append means of 3 x 3, in which padding counts, and a 1 x 1 convolution."""
+    """Append 3 x 3 average pooling, including padding, and a 1 x 1 convolution."""
     x = nn.AveragePooling2D(3, 1)(nn.ZeroPadding2D()(x))
     return _convolved(x, filters, 1, f"{name}.branch_pool")
 
@@ -175,7 +175,7 @@ def _widened(x: SymbolicTensor, name: str) -> SymbolicTensor:
 
 
 def _auxiliary(x: SymbolicTensor, classes: int) -> SymbolicTensor:
-    """Append a classifier whose gradients reach the layers before it."""
+    """Append an auxiliary classifier, whose gradients reach the layers before it."""
     x = _convolved(nn.AveragePooling2D(5, 3)(x), 128, 1, "AuxLogits.conv0")
     x = _convolved(x, 768, 5, "AuxLogits.conv1", 1, 0)
     x = nn.GlobalAveragePooling2D()(x)

@@ -22,21 +22,21 @@ def lenet_300_100(
     Parameters
     ----------
     input_shape : tuple of int, default (28, 28, 1)
-        Of one sample, which is flattened.
+        Shape of a sample, which is flattened.
     classes : int, default 10
-        How many logits it gives.
+        Number of logits.
     name : str, default "lenet_300_100"
         The model's name.
 
     Returns
     -------
     Model
-        Of 266,610 parameters by default. Not compiled.
+        A model of 266,610 parameters by default, not compiled.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument cannot be honoured.
+        If an argument is invalid or not supported.
 
     References
     ----------
@@ -57,27 +57,28 @@ def lenet5(
 ) -> nn.Model:
     """Return LeNet-5: two convolutions and three dense layers.
 
-    All maps of the first convolution feed all of the second, and units are ReLU behind
-    maxima, as the network is trained today; in 1998 they were tanh behind means.
+    As the network is trained today, the second convolution reads all maps of the first,
+    activations are ReLU and pooling takes maxima. The paper has partial connections,
+    tanh and average pooling.
 
     Parameters
     ----------
     input_shape : tuple of int, default (32, 32, 1)
-        Of one image; 28 x 28 digits are padded to it.
+        Shape of an image; pad 28 x 28 digits to it.
     classes : int, default 10
-        How many logits it gives.
+        Number of logits.
     name : str, default "lenet5"
         The model's name.
 
     Returns
     -------
     Model
-        Of 61,706 parameters by default. Not compiled.
+        A model of 61,706 parameters by default, not compiled.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument cannot be honoured.
+        If an argument is invalid or not supported.
 
     References
     ----------

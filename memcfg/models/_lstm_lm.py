@@ -1,4 +1,4 @@
-"""Language models of recurrent layers."""
+"""LSTM language models."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ def lstm_lm(
     dropout: float = 0.5,
     name: str = "lstm_lm",
 ) -> nn.Model:
-    """Return a language model of LSTM layers, by default Zaremba's medium one.
+    """Return an LSTM language model, by default Zaremba's medium one.
 
-    It reads integers of shape ``(N, sequence_length)``, and gives logits of the next
-    word at each step. Every sequence begins with states of zeros.
+    It reads integers of shape ``(N, sequence_length)`` and returns logits of the next
+    word at each step. Initial states are zero.
 
     Parameters
     ----------
     layers : int, default 2
-        How many LSTM layers there are.
+        Number of LSTM layers.
     units : int, default 650
-        Their states' length, and that of the words' vectors; 1500 in the large model.
+        Length of states and of word embeddings; 1500 in the large model.
     vocabulary_size : int, default 10_000
-        How many words there are.
+        Number of words.
     sequence_length : int, default 35
         Steps of a sequence.
     dropout : float, default 0.5
-        The part to drop of what goes from layer to layer; 0.65 in the large model.
+        Fraction of the values between layers to drop; 0.65 in the large model.
     name : str, default "lstm_lm"
         The model's name.
 
     Returns
     -------
     Model
-        Of 19,775,200 parameters by default. Not compiled.
+        A model of 19,775,200 parameters by default, not compiled.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument cannot be honoured.
+        If an argument is invalid or not supported.
 
     References
     ----------

@@ -29,29 +29,29 @@ def mobilenet(
     alpha: float = 1.0,
     name: str = "mobilenet",
 ) -> nn.Model:
-    """Return MobileNet, Keras's: convolutions of each channel, then of all at a pixel.
+    """Return Keras's MobileNet, of depthwise separable convolutions.
 
     Parameters
     ----------
     input_shape : tuple of int, default (224, 224, 3)
-        Of one image.
+        Shape of an image.
     classes : int, default 1000
-        How many logits it gives.
+        Number of logits.
     alpha : float, default 1.0
-        By what the numbers of filters are multiplied.
+        Factor of the numbers of filters.
     name : str, default "mobilenet"
         The model's name.
 
     Returns
     -------
     Model
-        Of 4,253,864 parameters by default, of which 4,231,976 are trained. Layers have
-        Keras's names. Not compiled.
+        A model of 4,253,864 parameters by default, of which 4,231,976 are trainable,
+        not compiled. Layers have Keras's names.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument cannot be honoured.
+        If an argument is invalid or not supported.
 
     References
     ----------

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["mobilenet_v2"]
 
-# Expansion, channels, number and first stride of blocks: table 2 of the paper.
+# Expansion, channels, number of blocks, stride of the first: table 2 of the paper.
 _BLOCKS = (
     (1, 16, 1, 1),
     (6, 24, 2, 2),
@@ -30,26 +30,26 @@ _BLOCKS = (
 def mobilenet_v2(
     input_shape: Sizes = (224, 224, 3), classes: int = 1000, name: str = "mobilenet_v2"
 ) -> nn.Model:
-    """Return MobileNetV2: blocks that widen, convolve each channel, and narrow.
+    """Return MobileNetV2, of inverted residual blocks.
 
     Parameters
     ----------
     input_shape : tuple of int, default (224, 224, 3)
-        Of one image.
+        Shape of an image.
     classes : int, default 1000
-        How many logits it gives.
+        Number of logits.
     name : str, default "mobilenet_v2"
         The model's name.
 
     Returns
     -------
     Model
-        Of 3,504,872 trained parameters by default. Not compiled.
+        A model of 3,504,872 trainable parameters by default, not compiled.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument cannot be honoured.
+        If an argument is invalid or not supported.
 
     References
     ----------

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["nin"]
 
-# Filters, window, strides and padding of a convolution before two of 1 x 1.
+# Filters, kernel, strides and padding of a convolution that two of 1 x 1 follow.
 _BLOCKS = ((96, 11, 4, 0), (256, 5, 1, 2), (384, 3, 1, 1), (1024, 3, 1, 1))
 
 
@@ -21,26 +21,28 @@ _BLOCKS = ((96, 11, 4, 0), (256, 5, 1, 2), (384, 3, 1, 1), (1024, 3, 1, 1))
 def nin(
     input_shape: Sizes = (224, 224, 3), classes: int = 1000, name: str = "nin"
 ) -> nn.Model:
-    """Return network in network for ImageNet: four convolutions, each before two 1 x 1.
+    """Return network in network for ImageNet.
+
+    It has four convolutions, each of which two 1 x 1 convolutions follow.
 
     Parameters
     ----------
     input_shape : tuple of int, default (224, 224, 3)
-        Of one image, of 51 pixels a side or more.
+        Shape of an image, at least 51 pixels a side.
     classes : int, default 1000
-        How many logits it gives, means of the last maps.
+        Number of logits, which are the means of the last feature maps.
     name : str, default "nin"
         The model's name.
 
     Returns
     -------
     Model
-        Of 7,595,176 parameters by default. Not compiled.
+        A model of 7,595,176 parameters by default, not compiled.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument cannot be honoured.
+        If an argument is invalid or not supported.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""Pieces that several networks are made of."""
+"""Building blocks that several networks share."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ __all__ = [
 
 Sizes = tuple[int, int, int]  # height, width and channels of an image
 
-# He et al., "Delving deep into rectifiers", ICCV 2015, by the outputs.
+# He et al., "Delving deep into rectifiers", ICCV 2015, with fan-out.
 FAN_OUT = nn.VarianceScaling(2.0, "fan_out", "untruncated_normal")
 
 
 def batch_normalized(
     x: SymbolicTensor, name: str, epsilon: float = 1e-5
 ) -> SymbolicTensor:
-    """Normalise by the batch, with PyTorch's momentum of 0.1 for the new value."""
+    """Append batch normalisation, with PyTorch's momentum of 0.1."""
     result: SymbolicTensor = nn.BatchNormalization(
         momentum=0.9, epsilon=epsilon, name=name
     )(x)
@@ -45,7 +45,7 @@ def normalized(
     epsilon: float = 1e-5,
     activation: str | None = "relu",
 ) -> SymbolicTensor:
-    """Convolve without a bias and normalise; `names` are those of both layers."""
+    """Append a convolution without bias and normalisation, with these two names."""
     x = nn.Conv2D(
         filters,
         kernel_size,
@@ -60,18 +60,18 @@ def normalized(
 
 
 def ceil_pool(x: SymbolicTensor, pool_size: int, strides: int) -> SymbolicTensor:
-    """Take maxima; a last window that begins in the image may end behind it."""
+    """Append max pooling whose last window may extend beyond the image (ceil mode)."""
     beyond = tuple((0, -(size - pool_size) % strides) for size in x.sample_shape[:2])
     result: SymbolicTensor = nn.MaxPooling2D(pool_size, strides, beyond)(x)
     return result
 
 
 def adaptive_average(x: SymbolicTensor, size: int) -> SymbolicTensor:
-    """Take means of `size` windows an axis that cover it, as equal as can be.
+    """Append adaptive average pooling to a height and width of `size`.
 
     Window i of an axis of length n reaches from ``floor(i * n / size)`` to
-    ``ceil((i + 1) * n / size)``, as in PyTorch's AdaptiveAvgPool2d. They may overlap,
-    and repeat elements where n is smaller.
+    ``ceil((i + 1) * n / size)``, as in PyTorch's AdaptiveAvgPool2d. Windows may
+    overlap, and elements are repeated if n is smaller than `size`.
     """
     for axis in (1, 2):
         length = x.sample_shape[axis - 1]

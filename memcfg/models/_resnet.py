@@ -26,21 +26,21 @@ def resnet18(
     Parameters
     ----------
     input_shape : tuple of int, default (224, 224, 3)
-        Of one image.
+        Shape of an image.
     classes : int, default 1000
-        How many logits it gives.
+        Number of logits.
     name : str, default "resnet18"
         The model's name.
 
     Returns
     -------
     Model
-        Of 11,689,512 trained parameters by default. Not compiled.
+        A model of 11,689,512 trainable parameters by default, not compiled.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument cannot be honoured.
+        If an argument is invalid or not supported.
 
     References
     ----------
@@ -58,21 +58,21 @@ def resnet34(
     Parameters
     ----------
     input_shape : tuple of int, default (224, 224, 3)
-        Of one image.
+        Shape of an image.
     classes : int, default 1000
-        How many logits it gives.
+        Number of logits.
     name : str, default "resnet34"
         The model's name.
 
     Returns
     -------
     Model
-        Of 21,797,672 trained parameters by default. Not compiled.
+        A model of 21,797,672 trainable parameters by default, not compiled.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument cannot be honoured.
+        If an argument is invalid or not supported.
 
     References
     ----------
@@ -87,27 +87,27 @@ def resnet50(
 ) -> nn.Model:
     """Return a residual network of 50 layers, in bottleneck blocks.
 
-    The 3 x 3 convolution of a block has its stride, as in torchvision ("v1.5"); in the
-    paper the 1 x 1 before it had.
+    The stride of a block is in its 3 x 3 convolution, as in torchvision ("v1.5"); in
+    the paper it is in the first 1 x 1 convolution.
 
     Parameters
     ----------
     input_shape : tuple of int, default (224, 224, 3)
-        Of one image.
+        Shape of an image.
     classes : int, default 1000
-        How many logits it gives.
+        Number of logits.
     name : str, default "resnet50"
         The model's name.
 
     Returns
     -------
     Model
-        Of 25,557,032 trained parameters by default. Not compiled.
+        A model of 25,557,032 trainable parameters by default, not compiled.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument cannot be honoured.
+        If an argument is invalid or not supported.
 
     References
     ----------
@@ -127,26 +127,26 @@ def resnet50(
 def resnet101(
     input_shape: Sizes = (224, 224, 3), classes: int = 1000, name: str = "resnet101"
 ) -> nn.Model:
-    """Return a residual network of 101 layers, in bottleneck blocks as of `resnet50`.
+    """Return a residual network of 101 layers, in bottleneck blocks as in `resnet50`.
 
     Parameters
     ----------
     input_shape : tuple of int, default (224, 224, 3)
-        Of one image.
+        Shape of an image.
     classes : int, default 1000
-        How many logits it gives.
+        Number of logits.
     name : str, default "resnet101"
         The model's name.
 
     Returns
     -------
     Model
-        Of 44,549,160 trained parameters by default. Not compiled.
+        A model of 44,549,160 trainable parameters by default, not compiled.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument cannot be honoured.
+        If an argument is invalid or not supported.
 
     References
     ----------
@@ -159,26 +159,26 @@ def resnet101(
 def resnet152(
     input_shape: Sizes = (224, 224, 3), classes: int = 1000, name: str = "resnet152"
 ) -> nn.Model:
-    """Return a residual network of 152 layers, in bottleneck blocks as of `resnet50`.
+    """Return a residual network of 152 layers, in bottleneck blocks as in `resnet50`.
 
     Parameters
     ----------
     input_shape : tuple of int, default (224, 224, 3)
-        Of one image.
+        Shape of an image.
     classes : int, default 1000
-        How many logits it gives.
+        Number of logits.
     name : str, default "resnet152"
         The model's name.
 
     Returns
     -------
     Model
-        Of 60,192,808 trained parameters by default. Not compiled.
+        A model of 60,192,808 trainable parameters by default, not compiled.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument cannot be honoured.
+        If an argument is invalid or not supported.
 
     References
     ----------
@@ -206,7 +206,7 @@ def _resnet(
 
 
 def _basic(x: SymbolicTensor, width: int, strides: int, name: str) -> SymbolicTensor:
-    """Append two 3 x 3 convolutions and their input."""
+    """Append a residual block of two 3 x 3 convolutions."""
     names = [(f"{name}.conv{i}", f"{name}.bn{i}") for i in (1, 2)]
     y = normalized(x, width, 3, names[0], strides=strides, padding=1)
     y = normalized(y, width, 3, names[1], padding=1, activation=None)
@@ -217,7 +217,7 @@ def _basic(x: SymbolicTensor, width: int, strides: int, name: str) -> SymbolicTe
 def _bottleneck(
     x: SymbolicTensor, width: int, strides: int, name: str
 ) -> SymbolicTensor:
-    """Append a 3 x 3 convolution between two 1 x 1, and the input."""
+    """Append a residual block of a 3 x 3 convolution between two 1 x 1."""
     names = [(f"{name}.conv{i}", f"{name}.bn{i}") for i in (1, 2, 3)]
     y = normalized(x, width, 1, names[0])
     y = normalized(y, width, 3, names[1], strides=strides, padding=1)
@@ -229,7 +229,7 @@ def _bottleneck(
 def _shortcut(
     x: SymbolicTensor, y: SymbolicTensor, strides: int, name: str
 ) -> SymbolicTensor:
-    """Return the input, projected if its shape is another one."""
+    """Return the block's input `x`, projected if the shape of `y` differs."""
     if strides == 1 and x.sample_shape == y.sample_shape:
         return x
     names = f"{name}.downsample.0", f"{name}.downsample.1"

@@ -21,26 +21,26 @@ _BLOCKS = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
 def segnet(
     input_shape: Sizes = (360, 480, 3), classes: int = 11, name: str = "segnet"
 ) -> nn.Model:
-    """Return SegNet: VGG16's convolutions, and back by the places of the maxima.
+    """Return SegNet: VGG16's convolutions, and a decoder that unpools by max indices.
 
     Parameters
     ----------
     input_shape : tuple of int, default (360, 480, 3)
-        Of one image.
+        Shape of an image.
     classes : int, default 11
-        How many logits it gives for a pixel.
+        Number of logits of a pixel.
     name : str, default "segnet"
         The model's name.
 
     Returns
     -------
     Model
-        Of 29,449,355 trained parameters by default. Not compiled.
+        A model of 29,449,355 trainable parameters by default, not compiled.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument cannot be honoured.
+        If an argument is invalid or not supported.
 
     References
     ----------
@@ -53,7 +53,9 @@ def segnet(
         for i in range(1, count + 1):
             x = _normalized(x, filters, f"conv{block}_{i}")
         sizes = x.sample_shape[0], x.sample_shape[1]
-        padding = tuple((0, size % 2) for size in sizes)  # a last window may reach out
+        padding = tuple(
+            (0, size % 2) for size in sizes
+        )  # ceil mode: odd sizes are padded
         x, places = nn.MaxPooling2D(2, 2, padding, return_indices=True)(x)
         pooled.append((places, padding, sizes))
     for block, (filters, count) in reversed(list(enumerate(_BLOCKS, 1))):

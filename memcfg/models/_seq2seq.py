@@ -1,4 +1,4 @@
-"""Sequence to sequence, with attention."""
+"""Sequence-to-sequence models with attention."""
 
 from __future__ import annotations
 
@@ -22,41 +22,41 @@ def seq2seq_attention(
     attention: str = "bilinear",
     name: str = "seq2seq_attention",
 ) -> nn.Model:
-    """Return Luong's translation model: LSTM layers, and global attention.
+    """Return Luong's translation model of LSTM layers and global attention.
 
     It reads two arrays of integers of shape ``(N, sequence_length)``: the source, and
-    the target one step late (teacher forcing). It gives logits of the target's next
-    word at each step.
+    the target delayed by a step (teacher forcing). It returns logits of the target's
+    next word at each step.
 
     Parameters
     ----------
     layers : int, default 4
-        How many LSTM layers each side has.
+        Number of LSTM layers of the encoder, and of the decoder.
     units : int, default 1000
-        Their states' length, and that of the words' vectors.
+        Length of states and of word embeddings.
     vocabulary_size : int, default 50_000
-        How many words each language has.
+        Number of words of each language.
     sequence_length : int, default 50
         Steps of a sentence.
     dropout : float, default 0.2
-        The part to drop of what goes from layer to layer.
+        Fraction of the values between layers to drop.
     attention : {"bilinear", "additive"}, default "bilinear"
-        Luong's scores are bilinear ("general"); a decoder's layers take whole
-        sequences, and what was attended to is not fed to them. Or Bahdanau's: a step
-        asks by the state of the one before, and reads what it attended to beside its
-        word, so that the decoder is called step by step.
+        ``"bilinear"``: Luong's "general" scores, without input feeding, so that the
+        decoder's layers process whole sequences. ``"additive"``: Bahdanau's attention,
+        whose query is the previous state; the context is an input of the decoder
+        together with the word, so that the decoder runs step by step.
     name : str, default "seq2seq_attention"
         The model's name.
 
     Returns
     -------
     Model
-        With inputs ``"source"`` and ``"target"``. Not compiled.
+        A model with inputs ``"source"`` and ``"target"``, not compiled.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument cannot be honoured.
+        If an argument is invalid or not supported.
 
     References
     ----------
@@ -100,7 +100,7 @@ def _decoded_by_steps(
     shape: tuple[int, int],
     dropout: float,
 ) -> nn.SymbolicTensor:
-    """Return for each step what it attends to of x, and the decoder's output."""
+    """Return the context and the decoder's output of each step, concatenated."""
     steps, units = shape
     keys = nn.Dense(units, use_bias=False, name="keys")(x)
     queries = nn.Dense(units, use_bias=False, name="queries")

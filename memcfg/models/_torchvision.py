@@ -1,7 +1,7 @@
 """Weights of torchvision's models, by the names of its modules.
 
-Layers with weights are named as torchvision's modules are, so that a name in a file is
-a layer's and a parameter's: ``layer1.0.conv1.weight``.
+Layers with weights have the names of torchvision's modules, so a name in a file is that
+of a layer and a parameter: ``layer1.0.conv1.weight``.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ __all__ = ["load_torchvision_weights"]
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 
-_COUNTER = "num_batches_tracked"  # of batch normalisation; nobody reads it
-_AUXILIARY = ("aux1.", "aux2.", "AuxLogits.")  # of training, left out by default
+_COUNTER = "num_batches_tracked"  # of batch normalisation; not used
+_AUXILIARY = ("aux1.", "aux2.", "AuxLogits.")  # classifiers that models may lack
 _OLD = re.compile(r"(.*denselayer\d+\.(?:norm|conv))\.([12]\..*)")  # before 2018
 _NORMS = {
     "gamma": "weight",
@@ -37,38 +37,38 @@ _NORMS = {
 
 
 class _Source(NamedTuple):
-    """What a file has for a weight, and how to lay it out here."""
+    """The entry of a file for a weight, and its conversion to our layout."""
 
     entry: Entry
     arrange: Callable[[Floats], Floats]
 
 
 def load_torchvision_weights(model: Model, filepath: str | os.PathLike[str]) -> None:
-    """Read weights that torchvision's model of the same name has.
+    """Load the weights of torchvision's model of the same name.
 
-    Kernels are transposed to channels-last. The first dense layer behind a feature map
-    reads its elements in another order, and its rows are moved.
+    Kernels are transposed to channels-last. The rows of the first dense layer after a
+    feature map are permuted, as its elements are flattened in another order.
 
     Parameters
     ----------
     model : Model
-        One of `memcfg.models` that torchvision has, too: `alexnet`, `vgg16`, `vgg19`,
-        `googlenet`, `inception_v3`, `resnet18` to `resnet152`, `mobilenet_v2`,
+        A model of `memcfg.models` that torchvision has, too: `alexnet`, `vgg16`,
+        `vgg19`, `googlenet`, `inception_v3`, `resnet18` to `resnet152`, `mobilenet_v2`,
         `densenet121`.
     filepath : str or path-like
         A safetensors file of the ``state_dict()`` of torchvision's model, in float32.
-        Counters of batches are passed over, and auxiliary classifiers where the model
-        has none.
+        Counters of batches are ignored, and auxiliary classifiers if the model has
+        none.
 
     Raises
     ------
     TypeError
         If `model` is not a model or `filepath` is not a path.
     OSError
-        If it cannot be read.
+        If the file cannot be read.
     WeightsError
-        If names, shapes or dtypes differ, or the file is damaged; nothing changed
-        then.
+        If names, shapes or dtypes differ, or the file is damaged; the model is then
+        unchanged.
     """
     if not isinstance(model, nn.Model):
         raise TypeError(
@@ -89,7 +89,7 @@ def load_torchvision_weights(model: Model, filepath: str | os.PathLike[str]) -> 
     auxiliary = any(key.startswith(_AUXILIARY) for key in known)
 
     def key_of(name: str) -> str | None:
-        """Return the name that an entry of the file has here; None: pass it over."""
+        """Return our name of an entry of the file; None to ignore it."""
         if name.endswith(_COUNTER) or (not auxiliary and name.startswith(_AUXILIARY)):
             return None
         old = _OLD.fullmatch(name)
@@ -101,7 +101,7 @@ def load_torchvision_weights(model: Model, filepath: str | os.PathLike[str]) -> 
 
 
 def _source(layer: Layer, weight: str, shape: tuple[int, ...]) -> _Source:
-    """Say where the value of a layer's weight comes from."""
+    """Return the entry and the conversion for a layer's weight."""
     if weight == "bias":
         return _Source(_entry(layer, "bias", shape), lambda x: x)
     if isinstance(layer, nn.BatchNormalization):
@@ -131,7 +131,7 @@ def _entry(layer: Layer, parameter: str, shape: tuple[int, ...]) -> Entry:
 
 
 def _rows(layer: Layer) -> Callable[[Floats], Floats]:
-    """Return what lays out a matrix, whose columns may be a flattened image's."""
+    """Return the conversion of a matrix, whose columns may be a flattened image's."""
     tensor = layer.input
     while isinstance(tensor.node.layer, nn.Dropout):
         (tensor,) = tensor.node.inputs

@@ -1,4 +1,4 @@
-"""Transformers: an encoder as BERT's, and a decoder as GPT-2's."""
+"""Transformers: BERT's encoder and GPT-2's decoder."""
 
 from __future__ import annotations
 
@@ -31,41 +31,42 @@ def bert_encoder(
 ) -> nn.Model:
     """Return BERT's encoder, by default of the size of BERT base.
 
-    It reads two arrays of integers of shape ``(N, sequence_length)``: words, and which
-    of two segments they are of. It gives the hidden states of the last layer.
+    It reads two arrays of integers of shape ``(N, sequence_length)``: words, and the
+    number of each word's segment, 0 or 1. It returns the hidden states of the last
+    layer, or the logits of `classes`.
 
     Parameters
     ----------
     layers : int, default 12
-        How many blocks of attention and two dense layers there are.
+        Number of blocks of attention and two dense layers.
     hidden : int, default 768
         Length of the hidden states, a multiple of `heads`.
     heads : int, default 12
-        Heads of each attention.
+        Number of attention heads.
     vocabulary_size : int, default 30_522
-        How many words there are.
+        Number of words.
     sequence_length : int, default 512
         Steps of a sequence.
     dropout : float, default 0.1
-        The part to drop of hidden states and of scores.
+        Fraction of hidden states and of attention weights to drop.
     mask_zero : bool, default False
-        Whether word 0 stands for padding, which nobody attends to.
+        Whether word 0 is padding, which is masked in attention.
     classes : int, optional
-        How many logits a dense layer gives of the first step, behind BERT's pooler.
-        None: neither is there.
+        Number of logits, computed by BERT's pooler and a dense layer from the first
+        step. None: without both.
     name : str, default "bert_encoder"
         The model's name.
 
     Returns
     -------
     Model
-        Of 108,891,648 parameters by default, with inputs ``"tokens"`` and
-        ``"segments"``. Not compiled.
+        A model of 108,891,648 parameters by default with inputs ``"tokens"`` and
+        ``"segments"``, not compiled.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument cannot be honoured.
+        If an argument is invalid or not supported.
 
     References
     ----------
@@ -119,37 +120,37 @@ def gpt(
     dropout: float = 0.1,
     name: str = "gpt",
 ) -> nn.Model:
-    """Return a decoder as GPT-2 is, by default the small one.
+    """Return a GPT-2 decoder, by default the small one.
 
-    It reads integers of shape ``(N, sequence_length)``, and gives logits of the next
-    one at each step, by the table that they are looked up in.
+    It reads integers of shape ``(N, sequence_length)`` and returns logits of the next
+    one at each step. The output layer shares the weights of the embedding.
 
     Parameters
     ----------
     layers : int, default 12
-        How many blocks of attention and two dense layers there are.
+        Number of blocks of attention and two dense layers.
     hidden : int, default 768
         Length of the hidden states, a multiple of `heads`.
     heads : int, default 12
-        Heads of each attention.
+        Number of attention heads.
     vocabulary_size : int, default 50_257
-        How many words there are.
+        Number of words.
     sequence_length : int, default 1024
         Steps of a sequence.
     dropout : float, default 0.1
-        The part to drop of hidden states and of scores.
+        Fraction of hidden states and of attention weights to drop.
     name : str, default "gpt"
         The model's name.
 
     Returns
     -------
     Model
-        Of 124,439,808 parameters by default. Not compiled.
+        A model of 124,439,808 parameters by default, not compiled.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument cannot be honoured.
+        If an argument is invalid or not supported.
 
     References
     ----------
@@ -189,7 +190,7 @@ def gpt(
 
 
 def _head_size(hidden: int, heads: int, function: str) -> int:
-    """Return the length of each head's keys."""
+    """Return the size of a head's keys; ValueError if it is not an integer."""
     whole, parts = integer(hidden, "hidden"), integer(heads, "heads")
     if whole % parts:
         raise ValueError(
@@ -204,7 +205,7 @@ def _normalized(x: SymbolicTensor, epsilon: float, name: str) -> SymbolicTensor:
 
 
 def _widened(x: SymbolicTensor, approximate: bool, name: str) -> SymbolicTensor:
-    """Append two dense layers, four times as wide between them."""
+    """Append the feed-forward layers, with a hidden width of four times the input."""
     hidden = x.sample_shape[-1]
     y = nn.Dense(4 * hidden, kernel_initializer=_START, name=f"{name}.dense1")(x)
     y = nn.activations.gelu(y, approximate)

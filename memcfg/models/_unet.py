@@ -25,31 +25,32 @@ def unet(
     padding: str = "valid",
     name: str = "unet",
 ) -> nn.Model:
-    """Return U-Net: maps of the way down are joined to those of the way up.
+    """Return U-Net, an encoder and a decoder with skip connections.
 
     Parameters
     ----------
     input_shape : tuple of int, default (572, 572, 1)
-        Of one image.
+        Shape of an image.
     classes : int, default 2
-        How many logits it gives for a pixel.
+        Number of logits of a pixel.
     padding : {"valid", "same"}, default "valid"
-        ``"valid"``: as published, convolutions are not padded, maps are cropped before
-        they are joined, and the output is 184 pixels smaller a side. ``"same"``: the
-        output has the input's size.
+        ``"valid"``: as published, convolutions are not padded, the encoder's maps are
+        cropped before concatenation, and the output is 184 pixels smaller a side.
+        ``"same"``: the output has the input's size.
     name : str, default "unet"
         The model's name.
 
     Returns
     -------
     Model
-        Of 31,030,658 parameters by default. Not compiled.
+        A model of 31,030,658 parameters by default, not compiled.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument cannot be honoured. With ``"valid"`` height and width are 188 or
-        more and 12 above a multiple of 16; with ``"same"`` they are multiples of 16.
+        If an argument is invalid or not supported. With ``"valid"``, height and width
+        must be 12 plus a multiple of 16, at least 188; with ``"same"``, a multiple of
+        16.
 
     References
     ----------
@@ -72,7 +73,7 @@ def unet(
 
 
 def _check_sizes(sizes: Sequence[int], padding: str) -> None:
-    """Refuse what cannot be halved at each level, or is too small for the bottom."""
+    """Raise ValueError unless height and width can be halved at each level."""
     halvings = 1 << len(_WIDTHS)
     rest, least = (12, 188) if str(padding).lower() == "valid" else (0, halvings)
     if any(size % halvings != rest or size < least for size in sizes):
@@ -97,7 +98,7 @@ def _twice(x: SymbolicTensor, width: int, padding: str, name: str) -> SymbolicTe
 
 
 def _cropped(x: SymbolicTensor, to: SymbolicTensor) -> SymbolicTensor:
-    """Cut the middle out of a map."""
+    """Crop the middle of a feature map."""
     beyond = [
         a - b for a, b in zip(x.sample_shape[:2], to.sample_shape[:2], strict=True)
     ]

@@ -23,26 +23,26 @@ _UNITS = 4096  # of the first two dense layers
 def vgg16(
     input_shape: Sizes = (224, 224, 3), classes: int = 1000, name: str = "vgg16"
 ) -> nn.Model:
-    """Return VGG with 16 layers that have weights, configuration D.
+    """Return VGG-16, configuration D: 16 layers with weights.
 
     Parameters
     ----------
     input_shape : tuple of int, default (224, 224, 3)
-        Of one image, of 32 pixels a side or more.
+        Shape of an image, at least 32 pixels a side.
     classes : int, default 1000
-        How many logits it gives.
+        Number of logits.
     name : str, default "vgg16"
         The model's name.
 
     Returns
     -------
     Model
-        Of 138,357,544 parameters by default. Not compiled.
+        A model of 138,357,544 parameters by default, not compiled.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument cannot be honoured.
+        If an argument is invalid or not supported.
 
     References
     ----------
@@ -56,26 +56,26 @@ def vgg16(
 def vgg19(
     input_shape: Sizes = (224, 224, 3), classes: int = 1000, name: str = "vgg19"
 ) -> nn.Model:
-    """Return VGG with 19 layers that have weights, configuration E.
+    """Return VGG-19, configuration E: 19 layers with weights.
 
     Parameters
     ----------
     input_shape : tuple of int, default (224, 224, 3)
-        Of one image, of 32 pixels a side or more.
+        Shape of an image, at least 32 pixels a side.
     classes : int, default 1000
-        How many logits it gives.
+        Number of logits.
     name : str, default "vgg19"
         The model's name.
 
     Returns
     -------
     Model
-        Of 143,667,240 parameters by default. Not compiled.
+        A model of 143,667,240 parameters by default, not compiled.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument cannot be honoured.
+        If an argument is invalid or not supported.
 
     References
     ----------
@@ -89,7 +89,7 @@ def _vgg(
     counts: Sequence[int], input_shape: Sizes, classes: int, name: str
 ) -> nn.Model:
     x = inputs = nn.Input(input_shape)
-    place = 0  # among torchvision's features, which count ReLUs and poolings
+    place = 0  # index in torchvision's `features`, which includes ReLUs and poolings
     for filters, count in zip(_FILTERS, counts, strict=True):
         for _ in range(count):
             x = nn.Conv2D(
