@@ -1,10 +1,10 @@
-"""What op types mean: shapes, dtypes, gradients, in-place pairs, cost, NumPy meaning.
+"""Op types: shapes, dtypes, gradients, in-place pairs, cost and NumPy meaning.
 
 Owns the record `OpType`, the table of all types, and the families, one module each,
 that fill it; every module here without a leading underscore is a family.
-An op that computes element by element is one expression (`elementwise`), made of
-operators and of the functions here; users register theirs by the same doors.
-Refuses graphs and devices: an op type knows its operands alone.
+An element-wise op is one expression (`elementwise`), made of operators and of the
+functions here. Users register their own ops with the same functions. Graphs and devices
+are out of scope: an op type knows only its operands.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Composites: op types that do at once what several ops do, and find them in graphs.
+"""Composites: op types that fuse several ops, and the patterns to find these.
 
-A composite is written as the ops that it stands for. From those come its shapes, its
-meaning in NumPy and its cost, and the pattern that `memcfg.graph.fuse_ops` looks for.
-Composites are made of finished graphs, so that none has a gradient.
+A composite is defined by the ops that it replaces. Its shapes, its NumPy meaning, its
+cost and the pattern that `memcfg.graph.fuse_ops` matches are derived from them. Fusion
+runs after differentiation, so composites have no gradients.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from memcfg.ops._op_type import (
 
 __all__ = ["Call", "Value", "composite"]
 
-_INPUT = -1  # the part of values that come from outside
+_INPUT = -1  # `part` of values that are inputs of the composite
 
 
 Call: TypeAlias = Callable[..., Any]
@@ -37,7 +37,7 @@ Call: TypeAlias = Callable[..., Any]
 
 @dataclass(frozen=True, eq=False)
 class _Composite:
-    """The ops that a composite stands for; the last one follows from all others."""
+    """The ops that a composite replaces; the last one depends on all others."""
 
     name: str
     inputs: int
@@ -47,13 +47,13 @@ class _Composite:
 
     @cached_property
     def main(self) -> int:
-        """The first part that is not element-wise, after which its ops are named."""
+        """The first part that is not element-wise; its op gives the fused op's name."""
         return next(
             i for i, part in enumerate(self.parts) if op_type(part.type).formula is None
         )
 
     def attributes_of(self, part: int, attributes: Attributes) -> Attributes:
-        """Return the attributes of a part; those of others may be among them."""
+        """Return the attributes of a part; they may include those of other parts."""
         kind = op_type(self.parts[part].type)
         return attributes if kind.formula is None else {}
 
@@ -75,7 +75,7 @@ class _Composite:
         return specs
 
     def infer(self, inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
-        """Give the outputs, under names that differ."""
+        """Return the specs of the outputs, with distinct suffixes."""
         specs = self.specs(inputs, attributes)
         made = [specs[value] for value in self.outputs]
         taken = [spec.suffix for spec in made]
@@ -85,7 +85,7 @@ class _Composite:
         ]
 
     def numpy(self, attributes: Attributes, inputs: Arrays, outputs: Arrays) -> None:
-        """Fill the outputs, when all inputs have been read."""
+        """Compute the outputs; all inputs are read before an output is written."""
         read = [Spec(array.shape, array.dtype.name) for array in inputs]
         specs = self.specs(read, attributes)
         arrays = {Value(_INPUT, place): array for place, array in enumerate(inputs)}
@@ -123,21 +123,21 @@ def composite(
     *,
     for_inference: bool = False,
 ) -> OpType:
-    """Register a composite; its parts that are element-wise have no attributes.
+    """Register a composite; its element-wise parts must have no attributes.
 
     Parameters
     ----------
     name : str
         The type's name.
     trace : callable
-        ``trace(call, *inputs)`` names the ops in order: ``call(type, *inputs)`` gives
+        ``trace(call, *inputs)`` calls the ops in order: ``call(type, *inputs)`` returns
         an output, ``call(type, *inputs, outputs=n)`` several. It returns the outputs.
-        Names of its other parameters are those of the inputs.
+        The names of its other parameters are those of the inputs.
     in_place : sequence of (int, int), default ()
-        Pairs (input, output), by position, of which kernels allow for each one.
+        Pairs (input, output), by position; kernels must support each of them.
     for_inference : bool, default False
-        Whether it stands in programs alone that train nothing, where the device has
-        a kernel of it.
+        Whether it is used only in programs without training, and only if the device
+        has a kernel for it.
 
     Returns
     -------

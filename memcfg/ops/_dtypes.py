@@ -1,8 +1,8 @@
-"""Bytes of element types, and bfloat16, which NumPy does not have, as bits.
+"""Sizes of dtypes, and bfloat16, which NumPy lacks, as uint16 bits.
 
-A bfloat16 is the first 16 bits of a float32: 8 of exponent, 7 of fraction. It lies in
-arrays of uint16. An op on bfloat16 means what it means on float32, its results rounded
-to the nearest, ties to even; a NaN stays one.
+A bfloat16 is the upper 16 bits of a float32: sign, 8 bits of exponent, 7 of fraction.
+It is stored in arrays of uint16. An op on bfloat16 computes in float32 and rounds its
+results to nearest, ties to even; NaN stays NaN.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ BFLOAT16 = "bfloat16"
 
 
 def item_bytes(dtype: str) -> int:
-    """Return the bytes of an element."""
+    """Return the bytes of an element of a dtype."""
     return 2 if dtype == BFLOAT16 else np.dtype(dtype).itemsize
 
 
 def array_dtype(dtype: str) -> np.dtype[Any]:
-    """Return the type of the arrays in which elements lie: of bfloat16 their bits."""
+    """Return the NumPy dtype of arrays of a dtype: uint16 for bfloat16."""
     return np.dtype(np.uint16 if dtype == BFLOAT16 else dtype)
 
 
 def widen(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
-    """Return the float32 that these bfloat16 are."""
+    """Convert bfloat16 bits to float32."""
     return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
 def round_to_bfloat16(values: NDArray[np.float32]) -> NDArray[np.uint16]:
-    """Return the bits of the nearest bfloat16, of two the even one."""
+    """Return the bits of the nearest bfloat16, ties to even."""
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
     half = np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
     quiet = bits | np.uint32(0x400000)
@@ -59,16 +59,16 @@ def run_meaning(
     outputs: Arrays,
     dtypes: tuple[str, ...],
 ) -> None:
-    """Fill an op's outputs as it is meant, also where operands are bfloat16.
+    """Compute an op's outputs with its NumPy meaning, for operands of any dtype.
 
     Parameters
     ----------
     meaning : callable
-        What the op means on NumPy's types.
+        The op's NumPy meaning.
     attributes : mapping
-        Its attributes.
+        The op's attributes.
     inputs, outputs : sequence of array
-        The operands; of bfloat16 their bits.
+        The operands; bfloat16 as uint16 bits.
     dtypes : tuple of str
         Their dtypes, inputs first.
     """

@@ -1,10 +1,10 @@
-"""Expressions over the elements of arrays: what they mean, their derivatives, as text.
+"""Expressions over the elements of arrays: evaluation, derivatives and serialization.
 
-A leaf is an operand, one number of an operand of shape (), an attribute or a constant.
-What depends on no array is *uniform*: it is computed once, in double precision, and
-rounded to the arrays' dtype where it meets an element. Equal expressions are one
-object, so that a common part is computed once. The text of an expression is what the
-C++ core evaluates (``_native/src/kernels/expression.cpp``).
+A leaf is an element of an operand, the number of an operand of shape (), an attribute
+or a constant. A node that depends on no array is *uniform*: it is computed once, in
+double precision, and rounded to the arrays' dtype where it is combined with an element.
+Equal expressions are one object, so that common subexpressions are computed once. The
+C++ core evaluates the text of an expression (``_native/src/kernels/expression.cpp``).
 
 See docs/decisions/0007-elementwise-expressions.md.
 """
@@ -61,14 +61,14 @@ _NONE: Mapping[str, Any] = MappingProxyType({})  # attributes
 
 
 class Expression:
-    """A node; operators and this module's functions make others from it.
+    """A node of an expression; operators and this module's functions make new ones.
 
     Supported are ``+ - * /``, ``**``, ``abs`` and the comparisons ``< <= > >=``, whose
-    results `select` reads. Comparisons are IEEE 754's, and powers those of `pow` in C
-    and NumPy; ``x**0.5`` is the square root, and whole exponents from 1 to 16 are
-    products. A product with the constant 0 is 0 and a sum with it the other term, also
-    where that is NaN or infinite. A quotient by 1 + exp(-x) is a product with
-    sigmoid(x), whose slope is finite where exp(-x) is not.
+    results are conditions for `select`. Comparisons follow IEEE 754, and powers `pow`
+    of C and NumPy; ``x**0.5`` is the square root, and integer exponents from 1 to 16
+    are products. A product with the constant 0 is 0 and a sum with it is the other
+    term, even if that is NaN or infinite. A quotient by 1 + exp(-x) is a product with
+    sigmoid(x), whose derivative is finite where exp(-x) is not.
     """
 
     __slots__ = ("__weakref__", "arguments", "kind", "uniform", "value")
@@ -85,7 +85,7 @@ class Expression:
 
     @property
     def condition(self) -> bool:
-        """Whether it is true or false, and no number."""
+        """Whether it is a condition instead of a number."""
         return self.kind in CONDITIONS
 
     def __add__(self, other: Expression | Number) -> Expression:
@@ -161,7 +161,7 @@ def _intern(
 
 
 def _node(kind: str, *arguments: Expression) -> Expression:
-    """Make a node of numbers, computing it now if it is of constants alone."""
+    """Make a node over numbers; evaluate it now if all arguments are constants."""
     for each in arguments:
         if each.condition:
             raise TypeError(f"{kind} takes numbers, and {each!r} is true or false")
@@ -178,17 +178,17 @@ def _lift(value: Expression | Number) -> Expression:
 
 
 def operand(name: str) -> Expression:
-    """Make the leaf that is an element of an array."""
+    """Make a leaf for an element of an array."""
     return _leaf("operand", name)
 
 
 def scalar(name: str) -> Expression:
-    """Make the leaf that is the one number of an operand of shape ()."""
+    """Make a leaf for the number of an operand of shape ()."""
     return _leaf("scalar", name)
 
 
 def attribute(name: str) -> Expression:
-    """Make the leaf that is an attribute of the op, a number."""
+    """Make a leaf for an attribute of the op, a number."""
     return _leaf("attribute", name)
 
 
@@ -223,14 +223,15 @@ def _multiply(a: Expression, b: Expression) -> Expression:
             return other
         if _is(one, -1):
             return -other
-        if one.kind == "select" and _is_slope(one):  # nothing to multiply
+        # The product with a select of 0, 1/2 or 1 is a select without multiplication.
+        if one.kind == "select" and _is_slope(one):
             condition, yes, no = one.arguments
             return _select(condition, yes * other, no * other)
     return _node("multiply", a, b)
 
 
 def _is_slope(node: Expression) -> bool:
-    """Return whether it is 0, a half or 1, or one of their negatives, by conditions."""
+    """Return whether a node is 0, ±1/2 or ±1, or selects among these."""
     if node.kind == "select":
         return all(map(_is_slope, node.arguments[1:]))
     return _is(node, -1, -0.5, 0, 0.5, 1)
@@ -272,7 +273,7 @@ def _public(kind: str, *values: Expression | Number) -> Expression:
 
 
 def exp(x: Expression | Number) -> Expression:
-    """Raise e to an expression.
+    """Compute the exponential function.
 
     Parameters
     ----------
@@ -282,18 +283,18 @@ def exp(x: Expression | Number) -> Expression:
     Returns
     -------
     Expression
-        The power.
+        e to the power of `x`.
     """
     return _public("exp", x)
 
 
 def log(x: Expression | Number) -> Expression:
-    """Take the natural logarithm.
+    """Compute the natural logarithm.
 
     Parameters
     ----------
     x : Expression or float
-        What it is taken of.
+        The argument.
 
     Returns
     -------
@@ -304,7 +305,7 @@ def log(x: Expression | Number) -> Expression:
 
 
 def expm1(x: Expression | Number) -> Expression:
-    """Compute exp(x) - 1, also near 0.
+    """Compute exp(x) - 1, accurately near 0.
 
     Parameters
     ----------
@@ -314,18 +315,18 @@ def expm1(x: Expression | Number) -> Expression:
     Returns
     -------
     Expression
-        The power less 1.
+        exp(x) - 1.
     """
     return _public("expm1", x)
 
 
 def log1p(x: Expression | Number) -> Expression:
-    """Compute log(1 + x), also near 0.
+    """Compute log(1 + x), accurately near 0.
 
     Parameters
     ----------
     x : Expression or float
-        What is added to 1.
+        The argument.
 
     Returns
     -------
@@ -336,12 +337,12 @@ def log1p(x: Expression | Number) -> Expression:
 
 
 def sqrt(x: Expression | Number) -> Expression:
-    """Take the square root.
+    """Compute the square root.
 
     Parameters
     ----------
     x : Expression or float
-        What it is taken of.
+        The argument.
 
     Returns
     -------
@@ -352,12 +353,12 @@ def sqrt(x: Expression | Number) -> Expression:
 
 
 def tanh(x: Expression | Number) -> Expression:
-    """Take the hyperbolic tangent.
+    """Compute the hyperbolic tangent.
 
     Parameters
     ----------
     x : Expression or float
-        What it is taken of.
+        The argument.
 
     Returns
     -------
@@ -368,28 +369,28 @@ def tanh(x: Expression | Number) -> Expression:
 
 
 def sigmoid(x: Expression | Number) -> Expression:
-    """Take the logistic function, 1 / (1 + exp(-x)).
+    """Compute the logistic function, 1 / (1 + exp(-x)).
 
     Parameters
     ----------
     x : Expression or float
-        What it is taken of.
+        The argument.
 
     Returns
     -------
     Expression
-        A number in [0, 1]; its slope is finite wherever it is.
+        A number in [0, 1], whose derivative is finite.
     """
     return _public("sigmoid", x)
 
 
 def erf(x: Expression | Number) -> Expression:
-    """Take the error function.
+    """Compute the error function.
 
     Parameters
     ----------
     x : Expression or float
-        What it is taken of.
+        The argument.
 
     Returns
     -------
@@ -400,7 +401,7 @@ def erf(x: Expression | Number) -> Expression:
 
 
 def maximum(a: Expression | Number, b: Expression | Number) -> Expression:
-    """Take the greater of two numbers; NaN if one is.
+    """Return the greater of two numbers; NaN if one is NaN.
 
     Parameters
     ----------
@@ -416,7 +417,7 @@ def maximum(a: Expression | Number, b: Expression | Number) -> Expression:
 
 
 def minimum(a: Expression | Number, b: Expression | Number) -> Expression:
-    """Take the smaller of two numbers; NaN if one is.
+    """Return the smaller of two numbers; NaN if one is NaN.
 
     Parameters
     ----------
@@ -448,7 +449,7 @@ def equal(a: Expression | Number, b: Expression | Number) -> Expression:
 
 
 def floor(x: Expression | Number) -> Expression:
-    """Round a uniform number down to a whole one."""
+    """Round a uniform number down to an integer."""
     x = _lift(x)
     if not x.uniform:
         raise TypeError("elements are not rounded down, only uniform numbers")
@@ -477,19 +478,19 @@ def rounded(x: Expression | Number) -> Expression:
 def select(
     condition: Expression, yes: Expression | Number, no: Expression | Number
 ) -> Expression:
-    """Choose between two numbers; both are computed.
+    """Select between two numbers by a condition; both are computed.
 
     Parameters
     ----------
     condition : Expression
         A comparison, such as ``x < 0``.
     yes, no : Expression or float
-        The number where it holds, and where it does not.
+        The numbers where the condition is true and where it is false.
 
     Returns
     -------
     Expression
-        One of them.
+        The selected number.
     """
     if not isinstance(condition, Expression) or not condition.condition:
         raise TypeError(f"select takes a comparison such as x < 0, not {condition!r}")
@@ -502,22 +503,23 @@ def select(
 def clip(
     x: Expression, low: Expression | Number, high: Expression | Number
 ) -> Expression:
-    """Bound x from below, then from above; where it is a bound its slope stays 1."""
+    """Clip x from below, then from above; the derivative at a bound is 1."""
     raised = select(x < low, low, x)
     return select(raised > high, high, raised)
 
 
 def derivative(node: Expression, wrt: Expression) -> Expression:
-    """Differentiate; at kinks as PyTorch does.
+    """Return the derivative of a node by a leaf; at kinks as in PyTorch.
 
-    A `select` has the slope of what it chooses, so that the comparison of a formula
-    with a kink says which side the kink belongs to. abs has slope 0 at 0, and where
-    the operands of maximum or minimum are equal each has half of the slope. Where an
-    operand is NaN a comparison does not hold, and the slope is that of what is chosen.
+    The derivative of a `select` is that of the selected branch, so that the comparison
+    in a formula decides to which side a kink belongs. The derivative of abs at 0 is 0,
+    and where the operands of maximum or minimum are equal each gets half. A comparison
+    with NaN is false.
     """
     slopes: dict[Expression, Expression] = {}
     for each in _ordered([node]):
-        same = (each.kind, each.value) == (wrt.kind, wrt.value)  # of any thread
+        # By value: a leaf made in another thread is another object.
+        same = (each.kind, each.value) == (wrt.kind, wrt.value)
         slopes[each] = number(1) if same else _slope(each, slopes)
     return slopes[node]
 
@@ -534,7 +536,7 @@ def _slope(node: Expression, slopes: Mapping[Expression, Expression]) -> Express
     return da * _SLOPES[node.kind](a, node)
 
 
-# The derivative of a function of one argument a whose value is y.
+# Derivatives of functions of one argument, as functions of argument and value.
 _SLOPES: dict[str, Callable[[Expression, Expression], Expression]] = {
     "negate": lambda _a, _y: number(-1),
     "absolute": lambda a, _y: select(a < 0, -1, select(a > 0, 1, 0)),
@@ -579,13 +581,13 @@ def _slope_at_tie(
 
 
 def _slope_of_base(a: Expression, b: Expression) -> Expression:
-    """Differentiate a**b by a: 0 where b is 0, also where a is 0 or NaN."""
+    """Return the derivative of a**b by a: 0 where b is 0, even if a is 0 or NaN."""
     slope = b * a ** (b - 1)
     return slope if b.kind == "constant" else _select(equal(b, 0), number(0), slope)
 
 
 def _slope_of_exponent(a: Expression, b: Expression, power: Expression) -> Expression:
-    """Differentiate a**b by b: 0 where a is 0 and b is not negative."""
+    """Return the derivative of a**b by b: 0 where a is 0 and b is not negative."""
     slope = power * log(a)
     at_zero = select(b < 0, slope, 0)
     return _select(equal(a, 0), at_zero, slope)
@@ -607,12 +609,12 @@ def _ordered(outputs: Sequence[Expression]) -> list[Expression]:
 
 
 def leaves(outputs: Sequence[Expression], kind: str) -> set[str]:
-    """Name the leaves of a kind that expressions read."""
+    """Return the names of the leaves of a kind that expressions read."""
     return {str(node.value) for node in _ordered(outputs) if node.kind == kind}
 
 
 def count_flops(outputs: Sequence[Expression]) -> int:
-    """Count the operations an element; a function counts as a few."""
+    """Count the floating-point operations per element, as `NODES` defines them."""
     return sum(
         NODES[node.kind].flops
         for node in _ordered(outputs)
@@ -624,7 +626,7 @@ def count_flops(outputs: Sequence[Expression]) -> int:
 def evaluate(
     outputs: Sequence[Expression], values: Mapping[tuple[str, str], Any], dtype: Any
 ) -> list[Any]:
-    """Compute with NumPy; `values` holds what each leaf, a (kind, name), stands for."""
+    """Evaluate with NumPy; `values` has the value of each leaf by (kind, name)."""
     results: dict[Expression, Any] = {}
     for node in _ordered(outputs):
         arguments = [results[each] for each in node.arguments]
@@ -638,7 +640,7 @@ def evaluate(
             value = NODES[node.kind].numpy(*arguments)
             value = bool(value) if node.condition else float(value)
         else:
-            if node.kind == "select":  # numbers alone would make float64
+            if node.kind == "select":  # Python numbers alone would give float64
                 arguments[1:] = [np.asarray(each, dtype) for each in arguments[1:]]
             value = NODES[node.kind].numpy(*arguments)
             if node.kind == "erf":
@@ -650,7 +652,7 @@ def evaluate(
 def instructions(
     outputs: Sequence[Expression],
 ) -> tuple[list[tuple[Expression, tuple[int, ...]]], list[int]]:
-    """List all nodes with the places of their arguments, and the outputs' places."""
+    """List all nodes with the indices of their arguments, and the outputs' indices."""
     nodes = _ordered(outputs)
     places = {node: place for place, node in enumerate(nodes)}
     rows = [(node, tuple(map(places.__getitem__, node.arguments))) for node in nodes]
@@ -658,7 +660,7 @@ def instructions(
 
 
 def write(outputs: Sequence[Expression], operands: Sequence[str]) -> str:
-    """Write expressions as the text that the C++ core reads, an instruction a node."""
+    """Serialize expressions as text for the C++ core, one instruction per node."""
     rows, places = instructions(outputs)
     lines = []
     for node, arguments in rows:
@@ -666,7 +668,7 @@ def write(outputs: Sequence[Expression], operands: Sequence[str]) -> str:
             lines.append(f"{node.kind} {operands.index(str(node.value))}")
         elif node.kind == "constant":
             bits = np.float64(node.value).view(np.uint64)
-            lines.append(f"constant {bits}")  # no decimal point of any locale
+            lines.append(f"constant {bits}")  # bits are exact in any locale
         elif node.kind == "attribute":
             lines.append(f"attribute {node.value}")
         else:
@@ -678,7 +680,7 @@ def write(outputs: Sequence[Expression], operands: Sequence[str]) -> str:
 def read(
     text: str, operands: Sequence[Expression], attributes: Mapping[str, Any]
 ) -> tuple[Expression, ...]:
-    """Read what `write` wrote, of these operands, with attributes as constants."""
+    """Parse the text of `write`, with these operands, and attributes as constants."""
     nodes: list[Expression] = []
     for line in text.split("; "):
         kind, *words = line.split(" ")
@@ -698,7 +700,7 @@ def read(
 def read_over(
     text: str, operands: Sequence[Any], attributes: Mapping[str, Any] = _NONE
 ) -> tuple[Expression, ...]:
-    """Read what `write` wrote; of operands of shape () it has the one number."""
+    """Parse the text of `write`; operands of shape () become scalar leaves."""
     leaves = [
         operand(str(i)) if each.shape else scalar(str(i))
         for i, each in enumerate(operands)
@@ -709,7 +711,7 @@ def read_over(
 def evaluate_over(
     text: str, arrays: Sequence[Any], dtype: Any, attributes: Mapping[str, Any] = _NONE
 ) -> list[Any]:
-    """Compute what `write` wrote with NumPy, of these arrays."""
+    """Evaluate the text of `write` with NumPy on these arrays."""
     values: dict[tuple[str, str], Any] = {}
     for i, array in enumerate(arrays):
         kind = "operand" if array.shape else "scalar"

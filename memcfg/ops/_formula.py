@@ -1,4 +1,4 @@
-"""Element-wise op types from one expression: `elementwise` and what it derives."""
+"""`elementwise`: element-wise op types and their gradients from one expression."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ Trace: TypeAlias = Callable[[Mapping[str, bool]], Outputs]
 class _Formula:
     """Expressions of named operands; `defaults` are the attributes' (None: required).
 
-    An attribute whose default is True or False is a switch: for each of its values
-    there are expressions of their own.
+    An attribute whose default is True or False is a switch, for each value of which
+    separate expressions are traced.
     """
 
     name: str
@@ -57,14 +57,14 @@ class _Formula:
     scalars: frozenset[str]
     defaults: Mapping[str, Any]
     trace: Trace
-    state: tuple[str, ...] = ()  # operands whose new values the outputs are
-    constants: frozenset[str] = frozenset()  # operands that get no gradient
+    state: tuple[str, ...] = ()  # operands that the outputs overwrite
+    constants: frozenset[str] = frozenset()  # operands without a gradient
     gradients: list[str] = field(default_factory=list)  # op types
     _traced: dict[tuple[bool, ...], Outputs] = field(default_factory=dict)
 
     @property
     def is_activation(self) -> bool:
-        """Whether it takes one array and nothing that must be said."""
+        """Whether it has a single array operand and no required attribute."""
         return (
             len(self.operands) == 1
             and len(next(self.cases())) == 1
@@ -76,7 +76,7 @@ class _Formula:
 
     @cached_property
     def switches(self) -> tuple[str, ...]:
-        """The attributes that are True or False."""
+        """The names of the attributes that are bools."""
         return tuple(k for k, v in self.defaults.items() if isinstance(v, bool))
 
     @cached_property
@@ -96,7 +96,7 @@ class _Formula:
         return {**self.defaults, **attributes}
 
     def outputs(self, attributes: Attributes) -> Outputs:
-        """Return the expressions of an op; `attributes` are complete."""
+        """Return the expressions of an op with complete attributes."""
         case = tuple(bool(attributes[name]) for name in self.switches)
         if case not in self._traced:
             self._traced[case] = self.trace(dict(zip(self.switches, case, strict=True)))
@@ -113,7 +113,7 @@ class _Formula:
         return {**complete, "expression": write(self.outputs(complete), self.operands)}
 
     def infer(self, inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
-        """Check that arrays agree and scalars are numbers; give the outputs."""
+        """Return the outputs' specs; GraphError for invalid shapes or dtypes."""
         unknown = sorted(attributes.keys() - self.defaults.keys())
         require(not unknown, f"{self.name} has no attribute {', '.join(unknown)}")
         outputs = self.outputs(self.complete(attributes))
@@ -140,7 +140,7 @@ class _Formula:
         ]
 
     def numpy(self, attributes: Attributes, inputs: Arrays, outputs: Arrays) -> None:
-        """Fill the outputs."""
+        """Compute the outputs."""
         values: dict[tuple[str, str], Any] = {}
         complete = self.complete(attributes)
         for name, value in complete.items():
@@ -152,7 +152,7 @@ class _Formula:
             else:
                 values["operand", name] = array
         results = evaluate(self.outputs(complete), values, outputs[0].dtype)
-        if len(results) > 1:  # one may overwrite an operand that another one is
+        if len(results) > 1:  # an output may overwrite an operand that is a result
             results = [
                 each.copy() if any(each is array for array in inputs) else each
                 for each in results
@@ -163,7 +163,7 @@ class _Formula:
     def flops(
         self, _: Sequence[Spec], outputs: Sequence[Spec], attributes: Attributes
     ) -> int:
-        """Count the operations of an op."""
+        """Count the floating-point operations of an op."""
         each = count_flops(self.outputs(self.complete(attributes)))
         return max(each, 1) * outputs[0].size
 
@@ -177,12 +177,12 @@ def elementwise(
     state: Sequence[str] = (),
     constants: Sequence[str] = (),
 ) -> OpType:
-    """Register an op type that computes each element from those at its place.
+    """Register an element-wise op type.
 
-    From the formula come the meaning in NumPy, the derivative, the cost, and what
-    devices compute. The new type, and those of its gradients, are known to graphs and
-    devices from then on; a layer uses it as ``scope.apply(name, inputs)``, and one of
-    a single array is an activation by its name.
+    The NumPy meaning, the derivative, the cost and the devices' kernels are derived
+    from the formula. The type and those of its gradients can then be used in graphs; a
+    layer applies it by ``scope.apply(name, inputs)``, and a type with a single array
+    operand is also an activation of that name.
 
     Parameters
     ----------
@@ -190,20 +190,20 @@ def elementwise(
         The type's name.
     formula : callable
         Takes an `Expression` for each operand, and for each attribute by keyword, and
-        returns one, or a tuple of as many as the op has outputs. Its parameters' names
-        are those of operands and attributes; an attribute may have a default. One
-        whose default is True or False is passed as such.
+        returns one, or a tuple of one for each output. Its parameters' names are those
+        of operands and attributes; an attribute may have a default. If the default is
+        True or False, the attribute is passed as a bool.
     slope : callable, optional
-        Gives the derivative as an expression of the output, of whatever it names
-        ``y``, so that backward reads the output instead of the input. It may take
-        attributes of the formula by keyword. For formulas of one operand.
+        Returns the derivative as an expression of the output, its parameter ``y``, so
+        that backward reads the output instead of the input. It may take attributes of
+        the formula by keyword. Only for formulas of one operand and one output.
     scalars : sequence of str, default ()
-        The operands that are one number, of shape ().
+        The operands of shape ().
     state : sequence of str, default ()
         The operands that the outputs overwrite: the op is an update, runs once a step,
         and has no gradient.
     constants : sequence of str, default ()
-        The operands that get no gradient, such as the targets of a loss.
+        The operands without a gradient, such as the targets of a loss.
 
     Returns
     -------
@@ -213,8 +213,8 @@ def elementwise(
     Raises
     ------
     ValueError
-        If there is already a type of this name, a name in the formula means something
-        else, `slope` is given for another kind of formula, or the formula or a
+        If there is already a type of this name, the formula uses a reserved name,
+        `slope` is given for more than one operand or output, or the formula or a
         derivative has more than 256 nodes or 32 operands and outputs.
     TypeError
         If the formula does not return expressions.
@@ -301,7 +301,7 @@ def _read_formula(
 
 
 def _check_names(operands: Sequence[str], attributes: Mapping[str, Any]) -> None:
-    """Raise ValueError for names that mean something else."""
+    """Raise ValueError for reserved names."""
     if not {"y", "dy"}.isdisjoint(operands):
         raise ValueError("y and dy are the names of an output and of its gradient")
     if not {"expression", "interpreted"}.isdisjoint(attributes):
@@ -311,7 +311,7 @@ def _check_names(operands: Sequence[str], attributes: Mapping[str, Any]) -> None
 def _check_size(
     name: str, outputs: Sequence[Expression], operands: Sequence[str]
 ) -> None:
-    """Raise ValueError for more than kernels take."""
+    """Raise ValueError for more nodes or operands than kernels support."""
     nodes = len(instructions(outputs)[0])
     if nodes > MAX_NODES:
         raise ValueError(f"op type {name!r} has {nodes} nodes, of {MAX_NODES} at most")
@@ -334,8 +334,8 @@ def _checked(name: str, value: Any) -> Expression:
 class _GradientRule:
     """The gradient rule of an element-wise op, and the op types that it emits.
 
-    Each operand's gradient is an op of its own, ``dy`` times the derivative, unless it
-    is ``dy`` itself or nothing.
+    Each operand's gradient is a separate op, ``dy`` times the derivative, unless it is
+    ``dy`` itself or zero.
     """
 
     def __init__(
@@ -409,7 +409,7 @@ class _GradientRule:
     def __call__(self, adjoint: Adjoint) -> Sequence[int | None]:
         """Append the backward ops."""
         gradients: list[int | None] = []
-        dy: int | None = None  # as a tensor, where one is needed
+        dy: int | None = None  # tensor of the gradient, made when needed
         for row, name, needed in zip(
             self.rows, self.formula.operands, adjoint.needs, strict=True
         ):
@@ -441,7 +441,7 @@ class _GradientRule:
 
 
 def _attributes_of(slope: Callable[..., Any], formula: _Formula) -> list[str]:
-    """Name the attributes that a slope reads; ValueError for what is none."""
+    """Return the attributes that a slope reads; ValueError for unknown ones."""
     _, *names = inspect.signature(slope).parameters
     unknown = sorted(set(names) - set(formula.defaults))
     if unknown:
@@ -453,7 +453,7 @@ def _attributes_of(slope: Callable[..., Any], formula: _Formula) -> list[str]:
 
 
 def _total(adjoint: Adjoint, tensor: int, suffix: str) -> int:
-    """Append the sum of all elements: one column, and its one number."""
+    """Append the sum of all elements, of shape (), as the sum of a column."""
     size = int(np.prod(adjoint.emitter.shape(tensor)))
     (column,) = adjoint.emit("reshape", (tensor,), {"shape": (size, 1)}, suffix)
     (total,) = adjoint.emit("bias_gradient", (column,), suffix=suffix)

@@ -1,8 +1,8 @@
-"""The nodes of expressions: what each computes in NumPy and in C++, and what it costs.
+"""The nodes of expressions: NumPy function, C++ code and cost of each.
 
-This is the one table of them. `_native/generate.py` writes the C++ core's table from
-it, and the loops of the library's own ops; the CUDA of expressions is written from it
-when an op is planned.
+This is the only table of them. `_native/generate.py` writes the C++ core's table and
+the loops of the library's own ops from it; CUDA sources are written from it when an op
+is planned.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ __all__ = ["CONDITIONS", "NODES", "Node"]
 class Node(NamedTuple):
     """A function of one to three numbers.
 
-    `code` is C++ for floats, for doubles and for both kinds of device: each defines the
-    functions named ``*_of``, and ``blend``, for both types. A *uniform* node never
-    meets an element, only numbers that are the same for all of them.
+    `code` is C++ for float and double on both kinds of device, which define the
+    functions ``*_of`` and ``blend`` for both types. A *uniform* node has only uniform
+    arguments: numbers that are the same for all elements.
     """
 
     code: str
     numpy: Callable[..., Any]
-    flops: int = 1  # operations an element
+    flops: int = 1  # per element
     uniform: bool = False
 
     @property
     def arguments(self) -> int:
-        """How many numbers it reads."""
+        """Number of arguments."""
         return self.code.count("{")
 
 
@@ -42,7 +42,7 @@ def _erf(x: Any) -> Any:
 
 
 def _pow(x: Any, exponent: Any) -> Any:
-    """Raise to a power as `pow` of C; NumPy takes the root for one exponent 0.5."""
+    """Compute C's `pow`: NumPy would use sqrt for a scalar exponent of 0.5."""
     several = np.ndim(x) > 0 and np.ndim(exponent) == 0
     return np.power(x, np.full_like(x, exponent) if several else exponent)
 

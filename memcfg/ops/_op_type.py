@@ -1,4 +1,4 @@
-"""The record of an op type, what gradient rules see, and the table of all types."""
+"""The record of an op type, the interface of gradient rules, and the table of types."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Attributes: TypeAlias = Mapping[str, Any]
 Array: TypeAlias = NDArray[Any]
 Arrays: TypeAlias = Sequence[Array]
 
-UNIT = -1  # a gradient that is the number 1, and no tensor
+UNIT = -1  # stands for a gradient that is the number 1, without a tensor
 
 
 class Spec(NamedTuple):
@@ -45,13 +45,13 @@ class Spec(NamedTuple):
     Parameters
     ----------
     shape : tuple of int
-        The length of each dimension; ``()`` is one number.
+        The length of each dimension; ``()`` for a scalar.
     dtype : str
-        A NumPy dtype name.
+        The name of a NumPy dtype, or ``"bfloat16"``.
     suffix : str, default ""
-        Of the tensor's name; "" for an op's first output.
+        Suffix of the tensor's name; "" for an op's first output.
     role : str or None, default None
-        The tensor's role; None: the one that the op's phase gives.
+        The tensor's role; None: derived from the op's phase.
     """
 
     shape: tuple[int, ...]
@@ -88,23 +88,23 @@ class Emitter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Adjoint:
-    """One op seen from reverse mode.
+    """An op in reverse mode: the argument of its gradient rule.
 
     Parameters
     ----------
     emitter : Builder
-        Takes the backward ops.
+        Builder to which backward ops are appended.
     name : str
         The op's name.
     inputs, outputs : tuple of int
-        Its tensors.
+        Ids of the op's tensors.
     attributes : mapping
-        Its attributes.
+        The op's attributes.
     dys : tuple of (int or None)
-        The gradient of each output: a tensor, `UNIT` for the number 1, None where the
-        loss does not depend on it.
+        The gradient of each output: a tensor's id, `UNIT` for the number 1, or None if
+        the loss does not depend on the output.
     needs : tuple of bool
-        Which inputs want a gradient.
+        For each input whether its gradient is needed.
     """
 
     emitter: Emitter
@@ -117,7 +117,7 @@ class Adjoint:
 
     @property
     def dy(self) -> int:
-        """Gradient of the first output, as a tensor; no other may have one."""
+        """Gradient of the first output, as a tensor; GraphError if others have one."""
         first, *others = self.dys
         if first is None or any(dy is not None for dy in others):
             raise GraphError(
@@ -127,7 +127,7 @@ class Adjoint:
         return self.tensor(first)
 
     def tensor(self, gradient: int) -> int:
-        """Return a gradient as a tensor: `UNIT` is made one.
+        """Return a gradient as a tensor; for `UNIT`, append a tensor of ones.
 
         Parameters
         ----------
@@ -152,23 +152,23 @@ class Adjoint:
         attributes: Attributes | None = None,
         suffix: str = "gradient",
     ) -> tuple[int, ...]:
-        """Append a backward op named after the op it belongs to.
+        """Append a backward op named after this op.
 
         Parameters
         ----------
         type : str
-            Its type.
+            Type of the backward op.
         inputs : sequence of int
-            Its inputs.
+            Ids of its inputs.
         attributes : mapping, optional
             Its attributes.
         suffix : str, default "gradient"
-            Ends its name.
+            Suffix of its name.
 
         Returns
         -------
         tuple of int
-            Its outputs.
+            Ids of its outputs.
         """
         return self.emitter.apply(
             type, inputs, attributes, name=f"{self.name}/{suffix}", phase="backward"
@@ -180,12 +180,12 @@ class Adjoint:
         Parameters
         ----------
         position : int
-            Which input.
+            Position of the input.
 
         Returns
         -------
         tuple of int
-            Its shape.
+            The shape.
         """
         return self.emitter.shape(self.inputs[position])
 
@@ -197,47 +197,49 @@ Meaning: TypeAlias = Callable[[Attributes, Arrays, Arrays], None]
 
 
 def one_flop(_inputs: Sequence[Spec], outputs: Sequence[Spec], _: Attributes) -> int:
-    """Count one operation an output element: the op is bound by memory."""
+    """Count one operation per output element, for ops bound by memory."""
     return sum(spec.size for spec in outputs)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpType:
-    """What ops of one type mean, to graphs and to devices.
+    """The definition of a type of ops, for graphs and devices.
 
     Parameters
     ----------
     name : str
         The type's name, such as ``"conv2d"``.
     arity : int or None
-        The number of inputs; None: any, from one on.
+        The number of inputs; None: any number, at least one.
     infer : callable
-        ``infer(inputs, attributes)`` gives a `Spec` for each output from those of the
-        inputs; it raises GraphError for inputs that the op cannot take.
+        ``infer(inputs, attributes)`` returns a `Spec` for each output from those of the
+        inputs, and raises GraphError for invalid inputs.
     numpy : callable
-        ``numpy(attributes, inputs, outputs)`` fills the outputs, arrays that may be
-        the inputs of the in-place pairs. It is the reference kernel, for every float
-        type.
+        ``numpy(attributes, inputs, outputs)`` computes the outputs in arrays, which may
+        be the inputs of the in-place pairs. It is the reference kernel, for every float
+        dtype.
     in_place : tuple of (int, int), default ()
-        Pairs (input, output), by position: the output may take the input's bytes.
+        Pairs (input, output), by position: the output may overwrite the input.
     gradient : callable or None, default None
-        ``gradient(adjoint)`` appends the backward ops, which read what backward needs,
-        and returns a gradient for each input, or None. None: the op has no gradient.
+        ``gradient(adjoint)`` appends the backward ops, and returns a gradient or None
+        for each input. Backward keeps the tensors that these ops read. None: the op has
+        no gradient.
     flops : callable, optional
-        ``flops(inputs, outputs, attributes)``; one an output element when left out.
+        ``flops(inputs, outputs, attributes)`` returns the floating-point operations.
+        By default one per output element.
     replayable : bool, default True
-        Whether it may be computed again: the same inputs give the same bits, and what
-        it makes is worth dropping.
+        Whether it may be recomputed: equal inputs give equal bits, and its outputs are
+        worth dropping.
     float32_inputs : tuple of int or None, default ()
-        Inputs, by position, that stay float32 where the others are bfloat16, such as
-        statistics; None: all of them, since the op needs the digits.
+        Positions of inputs that stay float32 if the others are bfloat16, such as
+        statistics. None: all inputs, as the op needs the precision.
     contraction : bool, default False
         Whether it sums products of two operands, as matrix products, convolutions
-        and recurrent cells do; of a composite its parts say so.
+        and recurrent cells do. For composites, derived from the parts.
     formula : Formula or None, default None
-        The expressions of an element-wise op; `elementwise` makes them.
+        The expressions of an element-wise op, made by `elementwise`.
     composite : Composite or None, default None
-        The ops that it stands for; `composite` makes them.
+        The ops that it replaces, made by `composite`.
     """
 
     name: str
@@ -254,7 +256,7 @@ class OpType:
     composite: Composite | None = None
 
     def kernel_attributes(self, attributes: Attributes) -> Attributes:
-        """Return what kernels read: the attributes, and an element-wise op's text.
+        """Return the attributes for kernels, including an element-wise op's text.
 
         Parameters
         ----------
@@ -264,7 +266,8 @@ class OpType:
         Returns
         -------
         mapping
-            The attributes, ``expression`` among them if the op is element-wise.
+            The attributes; if the op is element-wise, completed by defaults and with
+            the text of the expression as ``expression``.
         """
         if self.formula is None:
             return attributes
@@ -275,7 +278,7 @@ class OpType:
 
 
 class Formula(Protocol):
-    """What an element-wise op computes, as expressions of its operands."""
+    """The expressions of an element-wise op over its operands."""
 
     @property
     def operands(self) -> tuple[str, ...]:
@@ -283,11 +286,11 @@ class Formula(Protocol):
 
     @property
     def defaults(self) -> Mapping[str, Any]:
-        """Its attributes' defaults; None: there is none."""
+        """Defaults of its attributes; None for a required attribute."""
 
     @property
     def is_activation(self) -> bool:
-        """Whether it takes one array and nothing that must be said."""
+        """Whether it has a single array operand and no required attribute."""
 
     @property
     def gradients(self) -> Sequence[str]:
@@ -303,9 +306,9 @@ class Value(NamedTuple):
     Parameters
     ----------
     part : int
-        Which part, or -1.
+        Index of the part, or -1.
     place : int
-        Which output or input.
+        Index of the output or input.
     """
 
     part: int
@@ -313,16 +316,16 @@ class Value(NamedTuple):
 
 
 class Part(NamedTuple):
-    """One of the ops that a composite stands for.
+    """An op of those that a composite replaces.
 
     Parameters
     ----------
     type : str
-        Its type.
+        The op's type.
     inputs : tuple of Value
-        What it reads.
+        The op's inputs.
     outputs : int
-        How many outputs it has.
+        The number of its outputs.
     """
 
     type: str
@@ -331,23 +334,23 @@ class Part(NamedTuple):
 
 
 class Composite(Protocol):
-    """The ops that a composite stands for; the last one follows from all others."""
+    """The ops that a composite replaces; the last one depends on all others."""
 
     @property
     def parts(self) -> Sequence[Part]:
-        """The ops, each after what it reads."""
+        """The ops, each after those that it reads."""
 
     @property
     def outputs(self) -> Sequence[Value]:
-        """What is made of them, in order; the other values stay inside."""
+        """The outputs of the composite, in order; other values are internal."""
 
     @property
     def main(self) -> int:
-        """The first part that is not element-wise, after which its ops are named."""
+        """The first part that is not element-wise; its op gives the fused op's name."""
 
     @property
     def for_inference(self) -> bool:
-        """Whether it stands in programs alone that train nothing."""
+        """Whether it is used only in programs without training."""
 
     def specs(
         self, inputs: Sequence[Spec], attributes: Attributes
@@ -357,19 +360,19 @@ class Composite(Protocol):
         Parameters
         ----------
         inputs : sequence of Spec
-            Those of the composite's inputs.
+            Specs of the composite's inputs.
         attributes : mapping
             The op's attributes.
 
         Returns
         -------
         mapping of Value to Spec
-            Those of its inputs and of all outputs of its parts.
+            Specs of the inputs and of all outputs of the parts.
 
         Raises
         ------
         GraphError
-            If the composite or a part cannot take the inputs.
+            If inputs of the composite or of a part are invalid.
         """
 
 
@@ -377,17 +380,17 @@ _types: dict[str, OpType] = {}
 
 
 def register(*types: OpType) -> None:
-    """Make op types known to graphs and devices.
+    """Register op types for use in graphs and on devices.
 
     Parameters
     ----------
     *types : OpType
-        The types, of names that are not taken.
+        The types, with new names.
 
     Raises
     ------
     ValueError
-        If another type has one of the names.
+        If a name is already registered.
     """
     names = [new.name for new in types]
     for name in names:
@@ -397,17 +400,17 @@ def register(*types: OpType) -> None:
 
 
 def unregister(name: str) -> None:
-    """Remove an op type, as before its registration; graphs that have it stay as is.
+    """Remove an op type from the table; existing graphs are unchanged.
 
     Parameters
     ----------
     name : str
-        Its name. Of an element-wise op its gradients go with it.
+        The type's name. The gradient types of an element-wise op are removed, too.
 
     Raises
     ------
     GraphError
-        If there is none.
+        If there is no type of this name.
     """
     kind = op_type(name)
     gone = () if kind.formula is None else kind.formula.gradients
@@ -421,17 +424,17 @@ def op_type(name: str) -> OpType:
     Parameters
     ----------
     name : str
-        Such as ``"conv2d"``.
+        The type's name, such as ``"conv2d"``.
 
     Returns
     -------
     OpType
-        What it means.
+        The type.
 
     Raises
     ------
     GraphError
-        If there is none.
+        If there is no type of this name.
     """
     try:
         return _types[name]
@@ -452,7 +455,7 @@ def op_types() -> tuple[OpType, ...]:
 
 
 def like(position: int = 0) -> Infer:
-    """Infer one output of the shape and dtype of an input."""
+    """Return an `infer` for one output with the shape and dtype of an input."""
 
     def infer(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
         return [Spec(inputs[position].shape, inputs[position].dtype)]
@@ -461,26 +464,26 @@ def like(position: int = 0) -> Infer:
 
 
 def common_dtype(inputs: Sequence[Spec]) -> str:
-    """Return the dtype of all of these, or raise GraphError."""
+    """Return the common dtype of specs; GraphError if they differ."""
     dtypes = [spec.dtype for spec in inputs]
     require(len(set(dtypes)) == 1, f"dtypes differ: {', '.join(dtypes)}")
     return dtypes[0]
 
 
 def gradient_dtype(inputs: Sequence[Spec]) -> str:
-    """Return the dtype of a parameter's gradient: of bfloat16 products float32."""
+    """Return the dtype of a parameter's gradient: float32 for bfloat16 products."""
     dtype = common_dtype(inputs)
     return "float32" if dtype == "bfloat16" else dtype
 
 
 def parameter_dtype(x: Spec, parameters: Sequence[Spec]) -> str:
-    """Return the dtype of parameters and statistics: x's, or float32 by bfloat16."""
+    """Return the dtype of parameters and statistics: x's, or float32 for bfloat16."""
     if x.dtype == "bfloat16":
         return common_dtype([*parameters, Spec((), "float32")])
     return common_dtype([x, *parameters])
 
 
 def require(condition: bool, message: str) -> None:
-    """Raise GraphError with that message unless the condition holds."""
+    """Raise GraphError with a message unless the condition holds."""
     if not condition:
         raise GraphError(message)

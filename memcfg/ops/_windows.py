@@ -1,4 +1,4 @@
-"""Sliding windows over images with explicit padding: their lengths, and in NumPy."""
+"""Sliding windows over images with explicit padding: output lengths, NumPy views."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["output_length", "pad_image", "place_slices", "windows"]
 def output_length(
     size: int, window: int, stride: int, dilation: int, padding: Sequence[int]
 ) -> int:
-    """Length of the output of a sliding window over one dimension."""
+    """Return the output length of a sliding window over one dimension."""
     reach = (window - 1) * dilation + 1
     padded = size + padding[0] + padding[1]
     require(padded >= reach, f"a window of {reach} does not fit into {padded} elements")
@@ -28,7 +28,7 @@ def output_length(
 
 
 def pad_image(x: Array, padding: Sequence[Sequence[int]], value: float = 0) -> Array:
-    """Surround the pixels of x [N, H, W, C] by `value`."""
+    """Pad the height and width of x [N, H, W, C] by `value`."""
     widths = ((0, 0), *(tuple(pair) for pair in padding), (0, 0))
     return np.pad(x, widths, constant_values=value)
 
@@ -36,7 +36,7 @@ def pad_image(x: Array, padding: Sequence[Sequence[int]], value: float = 0) -> A
 def windows(
     padded: Array, size: Sequence[int], strides: Sequence[int], dilation: Sequence[int]
 ) -> Array:
-    """View every window of a padded image: [N, OH, OW, C, KH, KW]."""
+    """Return a view of every window of a padded image: [N, OH, OW, C, KH, KW]."""
     reach = [
         (length - 1) * step + 1 for length, step in zip(size, dilation, strict=True)
     ]
@@ -50,7 +50,7 @@ def place_slices(
     strides: Sequence[int],
     dilation: Sequence[int] = (1, 1),
 ) -> Iterator[tuple[int, int, tuple[slice, slice, slice]]]:
-    """Yield each place (i, j) of a window and the padded pixels that lie under it."""
+    """Yield each place (i, j) of a window and the slices of padded pixels there."""
     for i in range(size[0]):
         for j in range(size[1]):
             top, left = i * dilation[0], j * dilation[1]

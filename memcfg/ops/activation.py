@@ -1,10 +1,9 @@
-"""Activations as Keras has them, and element-wise parts of layers.
+"""Keras's activations, and element-wise parts of layers.
 
-Where ``slope`` is given, backward reads the output instead of the input. A kink belongs
-to one of its sides, the one that PyTorch chooses: where relu, relu6, hard_tanh,
-hard_sigmoid, soft_shrink and hard_shrink begin or cease to be constant the slope is 0,
-leaky_relu, prelu, rectified, elu, selu and celu have the slope of below 0 at 0, and
-hard_silu has 0 at -3 and 1 at 3.
+With ``slope``, backward reads the output instead of the input. Derivatives at kinks are
+PyTorch's: 0 at the ends of the constant pieces of relu, relu6, hard_tanh, hard_sigmoid,
+soft_shrink and hard_shrink; the left derivative of leaky_relu, prelu, rectified, elu,
+selu and celu at 0; 0 at -3 and 1 at 3 for hard_silu.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def _softplus(x: Expression) -> Expression:
 
 
 def _below_zero(x: Expression) -> Expression:
-    return select(x > 0, 0, x)  # has slope 1 at 0, and minimum a half
+    return select(x > 0, 0, x)  # has derivative 1 at 0; minimum's is 1/2
 
 
 def _elu(x: Expression, alpha: Expression | Number) -> Expression:
@@ -138,7 +137,7 @@ elementwise(
 
 
 def _normal(u: Expression) -> Expression:
-    """Return the normal quantile of u in (0, 1): Giles' erfinv of single precision.
+    """Return the normal quantile of u in (0, 1) by Giles' single-precision erfinv.
 
     Giles, "Approximating the erfinv function", GPU Computing Gems, 2011.
     """

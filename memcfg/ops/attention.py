@@ -1,17 +1,16 @@
-"""Scaled dot-product attention, whose matrix of scores is never whole.
+"""Scaled dot-product attention without a full matrix of scores.
 
 Operands: queries ``[batch, queries, heads, features]``, keys ``[batch, keys, heads,
-features]``, values ``[batch, keys, heads, width]``, all without heads if there is one,
-and masks ``[batch, queries or 1, keys or 1]``, whose product is 1 where a pair counts
-and 0 where 1e9 is subtracted from its score. With ``causal`` the i-th query sees the
-first i + 1 keys. Vaswani et al., "Attention is all you need", NeurIPS 2017; Dao et al.,
-"FlashAttention", NeurIPS 2022.
+features]``, values ``[batch, keys, heads, width]``, all without the axis of heads if
+there is one head, and masks ``[batch, queries or 1, keys or 1]``. Where the product of
+the masks is 0, 1e9 is subtracted from the score; elsewhere it is 1. With ``causal`` the
+i-th query attends to the first i + 1 keys. Vaswani et al., "Attention is all you need",
+NeurIPS 2017; Dao et al., "FlashAttention", NeurIPS 2022.
 
-With a ``rate`` the weights are dropped as the op ``dropout`` does it to an array of
-them, ``[batch, heads, queries, keys]``, by ``key`` and the last operand, the step.
-
-Kernels keep the greatest score and the sum of exponentials of each row, and compute the
-scores again for the gradient. Masks have none.
+With a ``rate``, weights are dropped as the op ``dropout`` would drop elements of an
+array ``[batch, heads, queries, keys]``, given ``key`` and the last operand, the step.
+Kernels save the maximum and the sum of exponentials of each row, and recompute the
+scores for the gradient. Masks have no gradient.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ __all__: list[str] = []
 
 _NAME = "scaled_dot_product_attention"
 _MASKED = 1e9
-_SAVED = 4  # what the gradient reads between values and masks
+_SAVED = 4  # operands of the gradient between values and masks
 _MASKS_MOST = 8
 
 
 def _check(inputs: Sequence[Spec], masks: Sequence[Spec], a: Attributes) -> None:
-    """Raise GraphError for operands that do not fit."""
+    """Raise GraphError for invalid shapes or attributes."""
     unknown = a.keys() - {"scale", "causal", "rate", "key"}
     require(not unknown, f"{_NAME} has no attribute {', '.join(sorted(unknown))}")
     require("scale" in a, f"{_NAME} needs a scale")
@@ -126,7 +125,7 @@ def _with_heads(arrays: Arrays) -> list[Array]:
 
 
 def _scores(a: Attributes, q: Array, k: Array, masks: Arrays) -> Array:
-    """Return the scores [batch, heads, queries, keys]; -inf is what is not seen."""
+    """Return the scores [batch, heads, queries, keys]; -inf beyond causal keys."""
     scores: Array = np.einsum("bqhd,bkhd->bhqk", q, k) * a["scale"]
     if masks:
         product = masks[0]
@@ -139,7 +138,7 @@ def _scores(a: Attributes, q: Array, k: Array, masks: Arrays) -> Array:
 
 
 def _kept(a: Attributes, inputs: Arrays, weights: Array) -> Array:
-    """Drop some of the weights."""
+    """Apply dropout to the weights."""
     if "rate" not in a:
         return weights
     kept = keep_mask(a["key"], int(inputs[-1]), weights.size, a["rate"])

@@ -1,7 +1,7 @@
-"""The same numbers in another dtype; floats keep their gradient.
+"""Conversion to another dtype; casts between floats have a gradient.
 
-A float is rounded toward zero to an integer; NaN and what is out of range become the
-least one. A number that is not 0 is True.
+Floats are rounded toward zero to integers; NaN and numbers out of range become the
+smallest integer. Numbers other than 0 become True.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ def _gradient(adjoint: Adjoint) -> Sequence[int | None]:
     dtypes = [adjoint.emitter.dtype(t) for t in (adjoint.inputs[0], adjoint.outputs[0])]
     if not all("float" in dtype for dtype in dtypes):
         return [None]
-    if adjoint.emitter.dtype(adjoint.dy) == dtypes[0]:  # of a product in bfloat16
+    if (
+        adjoint.emitter.dtype(adjoint.dy) == dtypes[0]
+    ):  # float32 gradient of a bfloat16 product
         return [adjoint.dy]
     return adjoint.emit("cast", (adjoint.dy,), {"dtype": dtypes[0]})
 

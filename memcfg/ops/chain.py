@@ -1,7 +1,7 @@
-"""Element-wise ops one behind the other, as one: its expression is an attribute.
+"""Chains of element-wise ops fused into one op, whose expression is an attribute.
 
-A chain computes elements as its ops do, to the same bits, and reads and writes each
-array once. `join_elementwise` makes its attributes.
+A chain computes the same bits as its ops, and reads and writes each array once.
+`join_elementwise` makes its attributes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__: list[str] = []
 
 
 class Link(NamedTuple):
-    """An op of a chain; an input is one of the chain's, or minus one less a link.
+    """An op of a chain.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class Link(NamedTuple):
     attributes : mapping
         Its attributes.
     inputs : tuple of int
-        k: the chain's input k. -1 - k: what link k gives.
+        Its inputs: k for input k of the chain, -1 - k for the output of link k.
     """
 
     type: str
@@ -56,20 +56,20 @@ class Link(NamedTuple):
 
 
 def join_elementwise(links: Sequence[Link], scalars: Sequence[bool]) -> str | None:
-    """Write the expression of a chain, whose last link gives its output.
+    """Write the expression of a chain, whose output is that of the last link.
 
     Parameters
     ----------
     links : sequence of Link
-        The ops, each after what it reads.
+        The ops, each after those that it reads.
     scalars : sequence of bool
-        For each input of the chain whether it is one number.
+        For each input of the chain whether it has shape ().
 
     Returns
     -------
     str or None
-        What a ``chain`` op has as its attribute ``expression``; None if it would have
-        more than 256 nodes, or more than 32 operands.
+        The attribute ``expression`` of the ``chain`` op; None if it would have more
+        than 256 nodes, or more than 32 operands.
     """
     inputs = [
         scalar(str(place)) if single else operand(str(place))

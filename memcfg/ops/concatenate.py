@@ -1,4 +1,4 @@
-"""Joining arrays along an axis, and splitting one; each is the other's gradient."""
+"""Concatenation along an axis, and split; each is the other's gradient."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def _infer_input(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spe
 def _gradient(adjoint: Adjoint) -> Sequence[int | None]:
     x, kernel = adjoint.inputs
     dkernel = dx = None
-    if adjoint.needs[1]:  # before dx, so that x can go
+    if adjoint.needs[1]:  # before dx, so that x can be freed
         (dkernel,) = adjoint.emit(
             "conv2d_gradient_kernel",
             (x, adjoint.dy),
@@ -81,7 +81,7 @@ def _gradient(adjoint: Adjoint) -> Sequence[int | None]:
 
 
 def _input_gradient(adjoint: Adjoint) -> Sequence[int | None]:
-    """Differentiate a transposed convolution: it is linear in both operands."""
+    """Append the gradients of a transposed convolution, linear in both operands."""
     kernel, x = adjoint.inputs
     attributes = {k: v for k, v in adjoint.attributes.items() if k != "input_shape"}
     dkernel = dx = None

@@ -48,7 +48,7 @@ def _infer_input(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
 def _gradient(adjoint: Adjoint) -> Sequence[int | None]:
     x, kernel = adjoint.inputs
     dkernel = dx = None
-    if adjoint.needs[1]:  # before dx, so that x can go
+    if adjoint.needs[1]:  # before dx, so that x can be freed
         (dkernel,) = adjoint.emit(
             "dense_gradient_kernel", (x, adjoint.dy), suffix="gradient_kernel"
         )

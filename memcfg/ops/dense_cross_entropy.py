@@ -1,11 +1,10 @@
-"""A softmax cross-entropy of a dense product, whose logits never exist whole.
+"""Softmax cross-entropy of a dense layer, without a full matrix of logits.
 
-Hsu et al., "Liger Kernel", 2024: rows are multiplied, compared with their labels and
-used up block by block, so that the loss and its gradients are made at once. Inputs are
-x [..., D], labels of as many rows, a kernel [D, V] (or [V, D] if ``transposed``) and,
-if there is one, a bias [V]; outputs are the mean loss and the gradients of x, of the
-kernel and of the bias. For inference the loss alone is made. Where x and the kernel are
-bfloat16 the gradient of x is, too; all else is float32.
+Hsu et al., "Liger Kernel", 2024: logits, loss and gradients are computed for a block of
+rows at a time, in one pass. Inputs are x [..., D], labels [...], a kernel [D, V] (or
+[V, D] if ``transposed``) and optionally a bias [V]. Outputs are the mean loss and the
+gradients of x, of the kernel and of the bias; for inference only the loss. If x and the
+kernel are bfloat16, so is the gradient of x; all other outputs are float32.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-_BIASED = 4  # inputs
+_BIASED = 4  # inputs with a bias
 
 
 def _infer(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:

@@ -1,8 +1,8 @@
 """Dropout (Srivastava et al., JMLR 15, 2014), uniform numbers, and their generator.
 
-No mask is kept: Philox4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random
-numbers: as easy as 1, 2, 3", SC 2011) makes the same one again from (key, step,
-element), in backward and in every replay. Here it is written apart from the C++ one,
+No mask is stored: Philox4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random
+numbers: as easy as 1, 2, 3", SC 2011) computes it from (key, step, element) again in
+backward and in every recomputation. This implementation is independent of the C++ one,
 and agrees with it bit for bit.
 """
 
@@ -37,7 +37,7 @@ _ROUNDS = 10
 
 
 def philox4x32(counter: Array, key: tuple[int, int]) -> Array:
-    """Turn counters [..., 4] of words below 2**32 into as many random words."""
+    """Return random words for counters [..., 4] of words below 2**32."""
     a, b, c, d = (counter[..., i].astype(np.uint64) for i in range(4))
     for i in range(_ROUNDS):
         bumped = [(key[j] + i * _WEYL[j]) & 0xFFFFFFFF for j in (0, 1)]
@@ -52,7 +52,7 @@ def philox4x32(counter: Array, key: tuple[int, int]) -> Array:
 
 
 def keep_mask(key: int, step: int, count: int, rate: float) -> Array:
-    """Say which of `count` elements dropout keeps, as booleans.
+    """Return for each of `count` elements whether dropout keeps it.
 
     Element i is kept iff lane ``i % 4`` of block ``i // 4`` is at least
     ``floor(rate * 2**32)``. The key lies in [0, 2**63).
@@ -62,7 +62,7 @@ def keep_mask(key: int, step: int, count: int, rate: float) -> Array:
 
 
 def _words(key: int, step: int, count: int) -> Array:
-    """Return a word below 2**32 for each of `count` elements."""
+    """Return a random word below 2**32 for each of `count` elements."""
     block = np.arange((count + 3) // 4, dtype=np.uint64)
     counter = np.empty((len(block), 4), np.uint64)
     counter[:, 0], counter[:, 1] = block & _MASK, block >> _HALF
@@ -73,7 +73,7 @@ def _words(key: int, step: int, count: int) -> Array:
 
 
 def check_step(step: Spec, what: str) -> None:
-    """Raise GraphError unless this is one int64 number."""
+    """Raise GraphError unless the step is an int64 scalar."""
     require(
         step.shape == () and step.dtype == "int64",
         f"{what}: the step is one int64 number",
@@ -106,7 +106,7 @@ def _infer_uniform(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[S
 
 
 def _random_uniform(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
-    """Draw the middles of 2**23 equal parts of (0, 1)."""
+    """Draw uniformly from the midpoints of 2**23 equal parts of (0, 1)."""
     (y,) = outputs
     parts = _words(a["key"], int(inputs[0]), y.size) >> np.uint64(9)
     y[...] = ((parts + 0.5) * 2.0**-23).reshape(y.shape)

@@ -1,4 +1,4 @@
-"""Composites: what kernels do in one pass over the data instead of several."""
+"""Composites: ops that kernels compute in one pass over the data instead of several."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def _biased_gradient(call: Call, y: Value, dy: Value) -> Any:
 
 composite("bias_relu", _biased, ((0, 0),))
 composite("bias_relu_gradient", _biased_gradient, ((0, 0), (1, 0)))
-# Behind what a ReLU follows: that takes the bias along in its own pass.
+# After the patterns with a ReLU, whose kernel adds the bias in its own pass.
 composite("dense_bias", _dense_bias)
 composite("conv2d_bias", _convolution_bias)
 
 
 def _in_inference(product: str) -> None:
-    """Register a product with a bias, and with a sum, a ReLU or both."""
+    """Register a product with a bias and an added array, a ReLU or both."""
 
     def biased(call: Call, *inputs: Value) -> Any:
         x, kernel, bias = inputs
@@ -74,7 +74,7 @@ def _in_inference(product: str) -> None:
 
 
 def _normalized_convolution(end: str) -> None:
-    """Register normalised convolutions, with and without a bias and a sum."""
+    """Register normalised convolutions, with and without a bias and an added array."""
     kind = "batch_normalization_inference"
 
     def finish(
@@ -147,7 +147,7 @@ def _normalized_convolution(end: str) -> None:
 
 
 def _of_part(kind: str) -> OpType:
-    """Make a gradient whose y is the channels from `first` on of what is read."""
+    """Make an activation's gradient that reads the channels from `first` on as y."""
 
     def infer(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
         y, dy = inputs
@@ -170,7 +170,7 @@ register(_of_part("relu_gradient"), _of_part("bias_relu_gradient"))
 
 
 def _normalize_add(kind: str, activation: str) -> None:
-    """Register a batch normalisation to which an array is added, and what follows."""
+    """Register a batch normalisation, an added array and an activation."""
 
     def trace(
         call: Call,
@@ -208,7 +208,7 @@ def _gradient_of_both(
     mean: Value,
     variance: Value,
 ) -> Any:
-    """Trace the gradients of a sum: what is added has one as well, dz."""
+    """Trace the gradients of batch normalisation and of the added array, dz."""
     dz = call("relu_gradient", y, dy)
     kind = "batch_normalization_gradient"
     return *call(kind, x, dz, gamma, mean, variance, outputs=3), dz
@@ -223,6 +223,6 @@ _in_inference("conv2d")
 _in_inference("dense")
 _normalized_convolution("")
 _normalized_convolution("_relu")
-composite(  # dz takes the bytes of what it is made of; dx is made of dz and x
+composite(  # dz is computed in place of dy or y, then dx in place of x
     "batch_normalization_add_relu_gradient", _gradient_of_both, ((0, 0), (1, 3), (2, 3))
 )

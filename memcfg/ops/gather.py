@@ -1,7 +1,7 @@
-"""Rows of a table by their indices, and indices as rows of zeros and a one.
+"""`gather`, rows of a table by their indices, and `one_hot`.
 
-An index out of range is a row of NaN, or of zeros alone in `one_hot`; none counts from
-the end.
+An index out of range gives a row of NaN, or of zeros in `one_hot`. Negative indices are
+out of range.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def _known(indices: Array, rows: int) -> Array:
     return known
 
 
-# A kernel cannot raise in the middle of a step. A row of NaN reaches the loss, whose
-# guard stops the step before any state changes.
+# A kernel cannot raise during a step. NaN propagates to the loss, whose guard stops the
+# step before any state changes.
 def _gather(_: Attributes, inputs: Arrays, outputs: Arrays) -> None:
     table, indices = inputs
     known = _known(indices, len(table))

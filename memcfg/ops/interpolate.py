@@ -1,7 +1,7 @@
-"""Arrays enlarged along an axis by a whole factor, by straight lines.
+"""Linear interpolation along an axis by an integer factor.
 
-Elements are centres of cells, as images have it: element i of the output lies at
-``(i + 0.5) / factor - 0.5``, and what lies outside is the outermost element.
+Elements are centres of cells: element i of the output lies at ``(i + 0.5) / factor -
+0.5`` of the input, and positions outside are clamped to the outermost elements.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _second(adjoint: Adjoint) -> Sequence[int | None]:
 
 
 def _matrix(length: int, factor: int) -> Array:
-    """How much of each element each element of the output is."""
+    """Return the weight of each input element in each output element."""
     places = (np.arange(length * factor) + 0.5) / factor - 0.5
     inside = places.clip(0, length - 1)[:, None]
     weights: Array = np.maximum(1 - np.abs(inside - np.arange(length)), 0)

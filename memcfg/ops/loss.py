@@ -1,4 +1,4 @@
-"""Softmax cross-entropy against integer labels, and what counts right answers."""
+"""Softmax cross-entropy with integer labels, and ops of accuracy metrics."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _gradient(adjoint: Adjoint) -> Sequence[int | None]:
 
 
 def _hits(logits: Array, labels: Array) -> Array:
-    """Where each row's label is; a row without a hit has a label out of range."""
+    """Return a one-hot array of labels; a row of a label out of range is all False."""
     hits: Array = np.arange(logits.shape[-1]) == labels[..., None]
     return hits
 
@@ -147,7 +147,7 @@ def _infer_hits(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
 
 
 def _find_hits(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
-    """Mark rows whose label is the first maximum (k = 0) or among the k greatest."""
+    """Mark rows whose label is the first maximum (k = 0) or among the k largest."""
     x, labels = inputs
     if a["k"] == 0:
         outputs[0][...] = x.argmax(axis=-1) == labels
@@ -176,7 +176,7 @@ def _infer_counts(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Sp
 
 
 def _threshold_counts(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
-    """Sum the weights of all, and of those above each threshold, by the target."""
+    """Sum the weights of all and of those above each threshold, by target 1 and 0."""
     targets, x = (each.reshape(-1) for each in inputs[:2])
     weights = inputs[2].reshape(-1) if len(inputs) > 2 else np.ones(1)
     weights = np.repeat(weights, x.size // weights.size)

@@ -1,8 +1,8 @@
-"""What losses and metrics compute element by element, of a target t and an output p.
+"""Element-wise terms of losses and metrics, of a target t and an output p.
 
-As Keras has them: probabilities are clipped to ``[EPSILON, 1 - EPSILON]``, and beyond
-have no gradient. Terms of logits, or of logarithms of probabilities, are not clipped.
-No gradient flows into targets.
+As in Keras, probabilities are clipped to ``[EPSILON, 1 - EPSILON]``, with zero gradient
+outside. Terms of logits, or of log-probabilities, are not clipped. Targets have no
+gradient.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _binary_logits(
 
 
 def _focus(miss: Expression, gamma: _Setting) -> Expression:
-    """Return miss**gamma; the bound keeps its slope finite for gamma below 1."""
+    """Return miss**gamma; the bound keeps the derivative finite for gamma < 1."""
     return maximum(miss, 1e-30) ** gamma
 
 
@@ -122,7 +122,7 @@ def _categorical(
     smoothing: _Setting = 0.0,
     share: _Setting = 0.0,
 ) -> Expression:
-    """Of one class; `share` is the smoothing over the number of classes."""
+    """Return the term of one class; `share` is smoothing / number of classes."""
     return -(t * (1 - smoothing) + share) * log(_clip(p / total))
 
 
@@ -163,7 +163,7 @@ def _kl_log(t: Expression, p: Expression) -> Expression:
 
 
 def _signed(t: Expression, odd: Expression) -> Expression:
-    """Targets 0 and 1 become -1 and 1; `odd` counts those that are neither."""
+    """Map targets 0 and 1 to -1 and 1, unless `odd`, the count of others, is not 0."""
     return select(equal(odd, 0), 2 * t - 1, t)
 
 
@@ -178,7 +178,7 @@ def _above(t: Expression, threshold: _Setting = 0.5) -> Expression:
 def _cosine(
     dot: Expression, t: Expression, p: Expression, *, factor: _Setting = 1.0
 ) -> Expression:
-    """Divide a scalar product by two lengths, given as their squares."""
+    """Divide a scalar product by two norms, given as their squares."""
     lengths = maximum(sqrt(t), EPSILON) * maximum(sqrt(p), EPSILON)
     return factor * dot / lengths
 
@@ -192,7 +192,7 @@ def _tversky(
     beta: _Setting = 0.5,
     epsilon: _Setting = EPSILON,
 ) -> Expression:
-    """Compare the sums of t, of p and of their product."""
+    """Return the Tversky loss of the sums of t * p, of t and of p."""
     return 1 - hit / (hit + (t - hit) * alpha + (p - hit) * beta + epsilon)
 
 
@@ -207,7 +207,7 @@ _term("huber", _huber)
 _term("log_cosh", _log_cosh)
 _term("poisson", lambda t, p: p - t * log(p + EPSILON))
 _term("kl_divergence", _kl)
-_term("kl_divergence_log", _kl_log)  # of logarithms of probabilities
+_term("kl_divergence_log", _kl_log)  # of log-probabilities
 _term(
     "binary_cross_entropy",
     lambda t, p, *, smoothing=0.0: _binary(_smooth(t, smoothing), p),
@@ -219,7 +219,7 @@ _term("categorical_cross_entropy", _categorical)
 _term("categorical_focal_cross_entropy", _categorical_focal)
 _term("categorical_focal_cross_entropy_log", _categorical_focal_log)
 _term(
-    "categorical_cross_entropy_log",  # of logarithms of probabilities
+    "categorical_cross_entropy_log",  # of log-probabilities
     lambda t, p, *, smoothing=0.0, share=0.0: -(t * (1 - smoothing) + share) * p,
 )
 _term("agreement", lambda t, p: select(equal(t, p), 1, 0))
@@ -229,7 +229,7 @@ _term(
 )
 _term("above", lambda t, *, threshold=0.5: _above(t, threshold))
 elementwise(
-    "is_most",  # and no rounding error
+    "is_most",  # a maximum, unless it is only a rounding error
     lambda t, most: select(t < most, 0, _above(abs(t), 1e-9)),
     constants=("t", "most"),
 )

@@ -1,4 +1,4 @@
-"""Products of matrices in the last two axes, for each place of the axes before."""
+"""Matrix products over the last two axes, batched over the leading axes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__: list[str] = []
 
 
 def _transposed(attributes: Attributes) -> tuple[bool, bool]:
-    """Which operands are transposed: `transpose_a`, `transpose_b`."""
+    """Return `transpose_a` and `transpose_b`; GraphError for other attributes."""
     unknown = attributes.keys() - {"transpose_a", "transpose_b"}
     require(not unknown, f"matmul has no attribute {', '.join(sorted(unknown))}")
     return bool(attributes.get("transpose_a")), bool(attributes.get("transpose_b"))

@@ -1,9 +1,9 @@
-"""Elements in other places, unchanged: transpose, slice, pad, reverse, broadcast_to.
+"""Ops that move elements: transpose, slice, pad, reverse, broadcast_to.
 
-``slice`` {begin, end, strides} takes elements, ``pad`` {before, after, value, strides}
-puts them between others; without strides one by one. Each is the other's gradient.
-Shapes and places are of all axes, the batch among them. Each op is a copy between two
-strided views, so all five share one kernel, and layers are composed of them.
+``slice`` {begin, end, strides} takes elements; ``pad`` {before, after, value, strides}
+surrounds them by a value. Strides are 1 by default. Each is the other's gradient.
+Attributes cover all axes, including the batch. Each op is a copy between two strided
+views, so all five share one kernel.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__: list[str] = []
 
 
 def _list(attributes: Attributes, name: str, rank: int, least: int = 0) -> list[int]:
-    """Return a number for each axis."""
+    """Return an attribute with a number for each axis; GraphError if below `least`."""
     value = attributes.get(name)
     if value is None and name == "strides":
         return [1] * rank
@@ -116,7 +116,7 @@ def _infer_pad(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]
 
 
 def _places(a: Attributes, shape: Sequence[int]) -> tuple[slice, ...]:
-    """Return where the elements of an array of that shape are put."""
+    """Return the slices of `pad`'s output that receive the elements of its input."""
     strides = _list(a, "strides", len(shape), 1)
     return tuple(
         slice(first, first + (length - 1) * step + 1, step)

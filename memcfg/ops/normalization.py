@@ -1,9 +1,9 @@
 """Batch normalisation over the last axis (Ioffe & Szegedy, ICML 2015).
 
 In training it is two ops: `batch_moments` of x, and `batch_normalization` of x with
-them, whose gradient counts what x does to them. Only the second, which reads x once, is
-ever computed again. The moving statistics are not touched here: an update op
-(`moving_average`) reads the moments.
+these moments, whose gradient includes that through the moments. Only the second, which
+reads x once, is recomputed. An update op (`moving_average`) updates the moving
+statistics from the moments.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _gradients(dy: Spec, parameters: Sequence[Spec]) -> Sequence[Spec]:
 
 
 def _gradient(adjoint: Adjoint) -> Sequence[int | None]:
-    """Mean and variance are x's: what goes through them is a part of x's gradient."""
+    """Append the gradients; that of x includes the part through mean and variance."""
     x, gamma, _, mean, variance = adjoint.inputs
     made = adjoint.emit(
         "batch_normalization_gradient",
@@ -85,7 +85,7 @@ def _gradient(adjoint: Adjoint) -> Sequence[int | None]:
 
 
 def _gradient_inference(adjoint: Adjoint) -> Sequence[int | None]:
-    """Mean and variance are numbers that nothing depends on: frozen averages."""
+    """Append the gradients for constant mean and variance."""
     x, gamma, _, mean, variance = adjoint.inputs
     gradients: list[int | None] = [None] * 5
     if adjoint.needs[0]:
@@ -136,7 +136,7 @@ def _batch_normalization_gradient(
 def _infer_activated_gradient(
     inputs: Sequence[Spec], attributes: Attributes
 ) -> Sequence[Spec]:
-    """Take an x of more channels than dy: those from ``first`` on are read."""
+    """Infer the gradients; if x has more channels than dy, those from ``first`` on."""
     x, dy = inputs[0], inputs[1]
     last = attributes.get("first", 0) + dy.shape[-1]
     require(
@@ -149,11 +149,10 @@ def _infer_activated_gradient(
 
 
 def _activated_gradient(activation: str) -> OpType:
-    """Make the gradient of a normalisation and an activation, which sees x alone.
+    """Make the gradient of a normalisation with an activation, which reads only x.
 
-    What the activation lets through is seen where x is normalised again, so that its
-    result need not be kept; rounded again, too, if it was rounded to bfloat16, as the
-    attribute ``rounds`` says.
+    The activation's input is recomputed from x, so that neither it nor the output is
+    kept. With the attribute ``rounds`` it is rounded to bfloat16, as in forward.
     """
 
     def numpy(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:

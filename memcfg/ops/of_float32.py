@@ -1,7 +1,7 @@
-"""Products of bfloat16 whose kernel is float32, and rounded where it is read.
+"""bfloat16 products with a float32 kernel, which is rounded when it is read.
 
-They stand for a cast of a large kernel and the product that reads it: a device rounds
-a block of the kernel at a time, and the copy never exists whole.
+They replace a cast of a large kernel and the product that reads it: a device rounds a
+block of the kernel at a time, so there is no full bfloat16 copy.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-OF_FLOAT32 = {  # by the op whose kernel is bfloat16: which input that is
+OF_FLOAT32 = {  # the product's type: position of the kernel
     "dense": 1,
     "dense_bias": 1,
     "dense_gradient_input": 0,
@@ -32,7 +32,7 @@ OF_FLOAT32 = {  # by the op whose kernel is bfloat16: which input that is
 
 
 def _of_float32(product: str, kernel: int) -> OpType:
-    """Return the type that rounds the kernel of `product`."""
+    """Return the op type of `product` with a float32 kernel that is rounded."""
 
     def rounded(inputs: Sequence[Spec]) -> list[Spec]:
         specs = list(inputs)

@@ -1,10 +1,10 @@
-"""Update ops: they overwrite state, once a step, and are never replayed.
+"""Update ops: they overwrite state once a step, and are never recomputed.
 
 An optimizer's op is one formula of a weight, its gradient and its slots; ``rate`` is
-the learning rate, ``t`` the number of the update from 1. Each is there twice: as it
-is, and ``_accumulated``, whose gradient is a sum over the steps of a window, and which
-changes nothing but at the window's last step. Formulas are Keras 3's; sources of the
-methods stand at the classes of `memcfg.nn.optimizers`.
+the learning rate, ``t`` the number of the update from 1. Each has a variant
+``_accumulated``, whose gradient is a sum over the steps of a window, and which changes
+the state only at the window's last step. Formulas are Keras 3's; the classes of
+`memcfg.nn.optimizers` cite the papers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SCALARS = ("rate", "step", "product", "unit_norm", "weight_norm")
 
 
 def _update(name: str, formula: Callable[..., Any], state: Sequence[str]) -> None:
-    """Register an update of `state`, and that of windows of accumulated gradients."""
+    """Register an update of `state`, and its variant for accumulated gradients."""
     _register(name, formula, state, accumulated=False)
     _register(f"{name}_accumulated", formula, state, accumulated=True)
 
@@ -171,7 +171,7 @@ def _adamax(
 
 
 def _schedule(beta_1: Expression, t: Expression) -> Expression:
-    """Give Nadam's momentum of an update."""
+    """Return Nadam's momentum of an update."""
     return beta_1 * (1 - 0.5 * 0.96**t)
 
 
@@ -181,7 +181,7 @@ def _nadam(
     m: Expression,
     v: Expression,
     rate: Expression,
-    product: Expression,  # of the momenta of all updates, this one's included
+    product: Expression,  # of the momenta of all updates, including this one
     t: Expression,
     *,
     beta_1: Expression,
@@ -250,7 +250,7 @@ def _rmsprop(
 
 
 def _with_momentum(m: Expression, momentum: Expression, step: Expression) -> Expression:
-    """Add, as a difference: which of two NaN a sum takes is a compiler's choice."""
+    """Add by a difference: which of two NaN a sum returns is up to the compiler."""
     return step - (-momentum) * m
 
 
@@ -351,7 +351,9 @@ def _average(
     momentum: Expression,
     steps: Expression,
 ) -> Expression:
-    stays = select(floor(step / steps) < 1, 0, momentum)  # the first is the weight
+    stays = select(
+        floor(step / steps) < 1, 0, momentum
+    )  # the first average is the weight
     return stays * average + (1 - stays) * w
 
 

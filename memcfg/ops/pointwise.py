@@ -1,4 +1,4 @@
-"""Ops that compute each element from those at its place, one line each."""
+"""Element-wise ops, one line each."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ elementwise("equal", lambda a, b: select(equal(a, b), 1, 0))
 elementwise("not_equal", lambda a, b: select(equal(a, b), 0, 1))
 elementwise("where", lambda mask, a, b: select(equal(mask, 0), b, a))
 
-# Of an array and a number, which may be infinite or NaN.
+# Of an array and an attribute, which may be infinite or NaN.
 elementwise("maximum_number", lambda x, *, number: maximum(x, number))
 elementwise("minimum_number", lambda x, *, number: minimum(x, number))
 elementwise("less_number", lambda x, *, number: select(x < number, 1, 0))

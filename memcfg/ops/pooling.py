@@ -1,9 +1,10 @@
 """Max, average and global average pooling; NHWC.
 
-Max pooling keeps the winner's place in its window (one byte an element, row by row),
-so that backward needs neither its input nor its output. Of equal maxima the first
-wins, and the first of any NaN. Its gradient op puts values at these places: unpooling,
-which `max_pool2d_at`, that takes them from there, is the gradient of.
+Max pooling stores the index of the maximum within its window (one byte an element, in
+row-major order), so that backward needs neither its input nor its output. The first of
+equal maxima is taken, and the first NaN if there is any. Its gradient op, unpooling,
+writes values at these indices; unpooling's own gradient is `max_pool2d_at`, which reads
+values there.
 """
 
 from __future__ import annotations
@@ -132,14 +133,14 @@ def _window_flops(
 
 
 def _windows(a: Attributes, x: Array, value: float) -> Array:
-    """Every window of x, padded by `value`, its places in one row: [..., KH * KW]."""
+    """Return every window of x, padded by `value` and flattened: [..., KH * KW]."""
     padded = pad_image(x, a["padding"], value)
     view = windows(padded, a["pool_size"], a["strides"], (1, 1))
     return view.reshape(*view.shape[:4], -1)
 
 
 def _in_image(a: Attributes, height: int, width: int) -> Array:
-    """Which places of each window are not padding: [1, OH, OW, 1, KH * KW]."""
+    """Return a mask of the window places in the image: [1, OH, OW, 1, KH * KW]."""
     return _windows(a, np.ones((1, height, width, 1)), 0) > 0
 
 
@@ -151,7 +152,7 @@ def _max_pool2d(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
     if len(outputs) > 1:
         inside = np.broadcast_to(_in_image(a, *x.shape[1:3]), view.shape)
         hit = np.take_along_axis(inside, index[..., None], axis=-1)[..., 0]
-        # a window of -inf alone: its first place that is not padding
+        # In a window of -inf alone, take the first place that is not padding.
         outputs[1][...] = np.where(hit, index, inside.argmax(axis=-1))
 
 

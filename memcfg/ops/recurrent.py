@@ -1,8 +1,8 @@
-"""Whole sequences of recurrent steps, one op each: LSTM, GRU and the simple one.
+"""Recurrent layers over a whole sequence as one op: LSTM, GRU and the simple RNN.
 
 Operands: products with the input's kernel ``[batch, steps, width]``, the recurrent
-kernel ``[units, width]``, a GRU's recurrent bias, the states before the first step, and
-with the attribute ``masked`` a mask ``[batch, steps]``, where 0 keeps the state.
+kernel ``[units, width]``, a GRU's recurrent bias, the initial states, and with the
+attribute ``masked`` a mask ``[batch, steps]``, where 0 keeps the state.
 Hochreiter and Schmidhuber, "Long short-term memory", 1997; Cho et al.,
 arXiv:1406.1078, as in Keras with ``reset_after``.
 """
@@ -29,7 +29,7 @@ from memcfg.ops._op_type import (
 
 __all__: list[str] = []
 
-# (z, h U, states) -> new states, and what backward reads, along the last axis
+# (z, h U, states) -> new states, and the values kept for backward, on the last axis
 Step = Callable[[Array, Array, Sequence[Array]], tuple[Sequence[Array], Array | None]]
 # (kept, states, states before, their gradients) -> gradients of z, h U and the states
 StepBack = Callable[
@@ -95,13 +95,13 @@ def _simple_back(kept: Any, new: Any, before: Any, slopes: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Cell:
-    """One kind of recurrent step; lengths in units."""
+    """One kind of recurrent step; widths are multiples of the units."""
 
     name: str
     width: int
     kept: int
     states: int  # h, and an LSTM's c
-    bias: bool  # beside the recurrent kernel
+    bias: bool  # whether there is a recurrent bias
     step: Step
     back: StepBack
 
@@ -110,7 +110,7 @@ class _Cell:
         return bool(attributes.get("masked"))
 
     def infer(self, inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
-        """Check the operands; give the states at every step, and what is kept."""
+        """Infer the states at every step, and the values kept for backward."""
         count = 2 + self.bias + self.states + self.masked(attributes)
         require(len(inputs) == count, f"{self.name} has {count} inputs here")
         z, kernel = inputs[0].shape, inputs[1].shape
@@ -132,11 +132,11 @@ class _Cell:
         return outputs
 
     def forward(self, a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
-        """Compute step after step."""
+        """Compute the steps in order."""
         z, kernel, *rest = inputs
         bias = rest.pop(0) if self.bias else 0
         states, mask = rest[: self.states], rest[self.states :]
-        z = z.copy()  # its memory may be that of what is kept
+        z = z.copy()  # the kept values may be in place of it
         for t in range(z.shape[1]):
             new, kept = self.step(z[:, t], states[0] @ kernel + bias, states)
             if mask:
@@ -151,7 +151,7 @@ class _Cell:
                 outputs[-1][:, t] = kept
 
     def gradient(self, adjoint: Adjoint) -> Sequence[int | None]:
-        """Append the one op of backward."""
+        """Append the backward op."""
         z_to_bias = 2 + self.bias
         kernel, rest = adjoint.inputs[1], adjoint.inputs[z_to_bias:]
         dys = [
@@ -180,7 +180,7 @@ class _Cell:
         return [*emitted, *[None] * self.masked(adjoint.attributes)]
 
     def read_gradient(self, inputs: Any, a: Attributes) -> tuple[Any, ...]:
-        """Take the operands of backward apart."""
+        """Split the operands of the backward op."""
         kernel, *rest = inputs
         kept = rest.pop(0) if self.kept else None
         new, rest = rest[: self.states], rest[self.states :]
@@ -191,7 +191,7 @@ class _Cell:
     def infer_gradient(
         self, inputs: Sequence[Spec], attributes: Attributes
     ) -> Sequence[Spec]:
-        """Give the gradients in the order of the inputs."""
+        """Infer the gradients, in the order of the inputs."""
         kernel, _, new, first, _, _ = self.read_gradient(inputs, attributes)
         batch, steps, units = new[0].shape
         dtype, width = common_dtype(inputs), self.width * units
@@ -206,7 +206,7 @@ class _Cell:
         ]
 
     def backward(self, a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
-        """Go from the last step to the first."""
+        """Compute the gradients from the last step to the first."""
         kernel, kept, new, first, given, mask = self.read_gradient(inputs, a)
         kept = None if kept is None else kept.copy()
         slopes: list[Any] = [np.zeros_like(each) for each in first]
@@ -234,7 +234,7 @@ class _Cell:
     def flops(
         self, inputs: Sequence[Spec], outputs: Sequence[Spec], _: Attributes
     ) -> int:
-        """Count a product a step, and what is done to its elements."""
+        """Count a product a step, and 20 operations for each of its elements."""
         units, width = next(spec.shape for spec in inputs if len(spec.shape) == 2)
         rows = next(spec.size for spec in outputs if len(spec.shape) == 3) // units
         return int(rows * width * (2 * units + 20))
@@ -251,7 +251,7 @@ for _cell in (
     _Cell("gru", 3, 4, 1, True, _gru, _gru_back),
     _Cell("simple_rnn", 1, 0, 1, False, _simple, _simple_back),
 ):
-    _lstms = _cell.name == "lstm"  # what it keeps is of its products' size
+    _lstms = _cell.name == "lstm"  # its kept values have the size of the products
     register(
         OpType(
             _cell.name,

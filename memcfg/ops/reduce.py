@@ -1,6 +1,6 @@
-"""Sums, means and maxima along axes: {axes, keepdims}, as NumPy's.
+"""Sums, means and maxima along axes: {axes, keepdims}, as in NumPy.
 
-Several maxima share the gradient evenly, as in TensorFlow and in PyTorch's `amax`.
+Equal maxima share the gradient evenly, as in TensorFlow and in PyTorch's `amax`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__: list[str] = []
 
 
 def _axes(attributes: Attributes, rank: int) -> tuple[int, ...]:
-    """Return the axes, counted from the first."""
+    """Return the axes as sorted non-negative numbers; GraphError if invalid."""
     axes = tuple(attributes["axes"])
     for axis in axes:
         require(-rank <= axis < rank, f"there is no axis {axis} of {rank} dimensions")
@@ -53,7 +53,7 @@ def _infer(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
 
 
 def _spread(adjoint: Adjoint, tensor: int) -> int:
-    """Append copies of a result, or its gradient, to the shape of the input."""
+    """Append the broadcast of a result, or its gradient, to the shape of the input."""
     shape = adjoint.shape_of(0)
     kept = _kept(shape, _axes(adjoint.attributes, len(shape)))
     if adjoint.emitter.shape(tensor) != kept:

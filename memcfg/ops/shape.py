@@ -1,7 +1,7 @@
-"""The same elements under another shape, and numbers that are known as arrays.
+"""`reshape`, and the constants `fill` and `constant`.
 
-``fill`` {shape, value, dtype} is one number; ``constant`` {shape, data} has its own for
-each element: `data` are their bits, 8 hexadecimal digits each.
+``fill`` {shape, value, dtype} has one number for all elements; ``constant`` {shape,
+data} one for each: `data` has the bits of each element as 8 hexadecimal digits.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Softmax and its logarithm along an axis; their gradients read the output.
 
-With ``causal`` the i-th row of each matrix sees its first i + 1 elements, and the
-others become 0.
+With ``causal`` the softmax of the i-th row of each matrix is over its first i + 1
+elements, and the others become 0.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _gradient_of(kind: str) -> Rule:
 
 
 def _shifted(attributes: Attributes, x: Array) -> tuple[Array, Array]:
-    """Subtract the greatest along the axis; and the sum of the exponentials."""
+    """Return x minus its maximum along the axis, and the sum of the exponentials."""
     axis = attributes.get("axis", -1)
     shifted = x - x.max(axis, keepdims=True)
     return shifted, np.exp(shifted).sum(axis, keepdims=True)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-_LARGEST = float(np.finfo(np.float32).max)  # what a norm of finite arrays is at most
+_LARGEST = float(np.finfo(np.float32).max)  # norms of finite arrays are clipped to it
 
 
 def _infer_norm(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
@@ -68,7 +68,7 @@ def _infer_over(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
 def _over_factored_root(_: Attributes, inputs: Arrays, outputs: Arrays) -> None:
     gradient, rows, columns = inputs
     means = rows.mean(axis=-1, keepdims=True, dtype=np.float64)
-    # Two roots: the product of tiny moments of what has no gradient would be 0.
+    # Two roots: the product of tiny moments, where gradients are 0, would underflow.
     roots = np.sqrt(rows / means).astype(rows.dtype)
     outputs[0][...] = gradient / (roots[..., None] * np.sqrt(columns[..., None, :]))
 

@@ -1,9 +1,9 @@
-"""Updates of kernels whose gradients never exist whole.
+"""Updates of kernels without a full gradient.
 
-A layer's gradient of its kernel is computed a block at a time, and each block is used
-up by the optimizer's formula before the next one. Inputs are x and dy, as those of the
-op that would compute the gradient, then those of the update but its gradient; outputs
-are the update's. Of x and dy of bfloat16 the gradient is float32, as the state.
+The gradient of a layer's kernel is computed a block at a time, and the optimizer's
+formula is applied to each block before the next one. Inputs are x and dy, as for the
+op that computes the gradient, then those of the update except its gradient; outputs
+are the update's. If x and dy are bfloat16, the gradient is float32, as the state.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-TILED = {  # by the op that computes the gradient whole
+TILED = {  # op that computes the gradient: op of the tiled update
     "dense_gradient_kernel": "dense_update",
     "conv2d_gradient_kernel": "conv2d_update",
 }
-_PRODUCT = 2  # inputs
+_PRODUCT = 2  # inputs of the gradient op
 
 
 def update_attributes(
     update: str, attributes: Attributes, place: int
 ) -> dict[str, Any]:
-    """Return the attributes that a tiled update adds to those of the gradient.
+    """Return the attributes that a tiled update has besides those of the gradient.
 
     Parameters
     ----------
@@ -49,12 +49,12 @@ def update_attributes(
     attributes : mapping
         Its attributes.
     place : int
-        Which of its operands is the gradient.
+        Position of the gradient among the update's operands.
 
     Returns
     -------
     dict
-        The update's, with its ``expression``, and ``gradient``, the place.
+        The update's attributes with its ``expression``, and ``gradient``, the position.
     """
     formula = op_type(update).formula
     assert formula is not None
@@ -64,7 +64,7 @@ def update_attributes(
 def _operands(
     inputs: Sequence[Any], attributes: Attributes, gradient: Any
 ) -> list[Any]:
-    """Return the update's operands: those given, and its gradient between them."""
+    """Return the update's operands, with the gradient inserted at its position."""
     operands = list(inputs[_PRODUCT:])
     operands.insert(attributes["gradient"], gradient)
     return operands
@@ -75,7 +75,7 @@ def _formula(attributes: Attributes, operands: Sequence[Any]) -> tuple[Expressio
 
 
 def _tiled(product: str, name: str) -> OpType:
-    """Return the type of the updates whose gradients are `product`'s."""
+    """Return the op type of tiled updates with the gradients of op `product`."""
 
     def infer(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
         require(len(inputs) > _PRODUCT, f"{name} reads x, dy and what it updates")
