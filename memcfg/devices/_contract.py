@@ -388,12 +388,12 @@ class Device(Protocol):
         """
 
     def use_spill(self, spill: Spill) -> None:
-        """Send tensors that leave to other places from now on.
+        """Change the tiers for swapped tensors.
 
         Parameters
         ----------
         spill : Spill
-            The places. No program may have memory of the device or of a tier.
+            The new tiers. No program may have memory of the device or of a tier.
         """
         self.spill = spill
         self.tier_limit = TierLimit(self.name, spill)
@@ -495,7 +495,7 @@ class Hardware(Protocol):
         priority : int
             The priority of its streams; 0 if it has none.
         spill : Spill, default ANYWHERE
-            The places for tensors that leave.
+            The tiers of swapped tensors.
 
         Raises
         ------

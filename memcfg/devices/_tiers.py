@@ -1,4 +1,4 @@
-"""The tiers of a logical device, which hold tensors that leave it."""
+"""The tiers of a logical device, to which tensors are swapped."""
 
 from __future__ import annotations
 

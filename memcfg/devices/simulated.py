@@ -38,7 +38,7 @@ class SimulatedDevice(Device):
     priority : int, default 0
         The priority of its streams.
     spill : Spill, default ANYWHERE
-        The places for tensors that leave.
+        The tiers of swapped tensors.
     takes_bfloat16 : bool, default True
         Whether the hardware's kernels accept bfloat16.
 

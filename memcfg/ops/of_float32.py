@@ -1,4 +1,4 @@
-"""bfloat16 products with a float32 kernel, which is rounded when it is read.
+"""Products of bfloat16 with a float32 kernel, which is rounded when it is read.
 
 They replace a cast of a large kernel and the product that reads it: a device rounds a
 block of the kernel at a time, so there is no full bfloat16 copy.

@@ -47,7 +47,7 @@ class CpuDevice(Device):
     growth : bool, default True
         Whether memory is allocated as needed; False allocates the whole limit at once.
     spill : Spill, default ANYWHERE
-        The places for tensors that leave.
+        The tiers of swapped tensors.
 
     Raises
     ------
@@ -79,7 +79,7 @@ class CpuDevice(Device):
         self.pool = self.host_pool = Pool(limit=limit_bytes, growth=growth, name=name)
 
     def use_spill(self, spill: Spill) -> None:
-        """Send tensors that leave to other places, over lanes not yet measured."""
+        """Change the tiers for swapped tensors, with new lanes to measure."""
         super().use_spill(spill)
         self._lanes: dict[tuple[str, str], Lane] = {}  # by tier and direction
         self._copy_times = AlgorithmTimes()

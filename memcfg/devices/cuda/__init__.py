@@ -1,4 +1,4 @@
-"""NVIDIA GPUs. Nothing of CUDA is imported or loaded before it is asked for."""
+"""NVIDIA GPUs; CUDA libraries are loaded only when a GPU is first used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Launches of generated kernels on operands whose addresses are known."""
+"""Launches of generated kernels, bound to the addresses of their operands."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 
 class Bound(Protocol):
-    """Work on operands whose addresses are known."""
+    """GPU work bound to the addresses of its operands."""
 
     def issue(self, stream: CudaStream) -> None:
-        """Put it on a stream."""
+        """Enqueue the work on a stream."""
 
 
 @dataclass(slots=True)
 class BoundLaunch(Bound):
-    """A launch with the addresses of its operands; its function comes when loaded."""
+    """A launch bound to addresses; its function is set when it is loaded."""
 
     text: str
     launch: Launch
@@ -30,7 +30,7 @@ class BoundLaunch(Bound):
     function: CudaFunction | None = None
 
     def issue(self, stream: CudaStream) -> None:
-        """Put it on a stream."""
+        """Enqueue the work on a stream."""
         assert self.function is not None
         launch = self.launch
         stream.launch(
@@ -46,7 +46,7 @@ class BoundLaunch(Bound):
 def bind_source(
     source: CudaSource, addresses: Sequence[int], scratch: int
 ) -> list[BoundLaunch]:
-    """Return a source's launches on operands at these addresses."""
+    """Return a source's launches, bound to addresses of operands and scratch."""
     return [
         BoundLaunch(source.text, launch, *launch.pack(addresses, scratch))
         for launch in source.launches

@@ -1,9 +1,9 @@
-"""Codecs as CUDA kernels, which need no more bytes than those of the CPU.
+"""Codecs as CUDA kernels, whose encodings are no larger than the CPU's.
 
-``zvc`` has a status (4 bytes), the bytes behind the last word (4), a bit a word,
-and the words that are not zero; or status and bytes as they are. Where a block's words
-begin is counted from all bits before it, which costs no memory and gives the same bytes
-in every run.
+The format of ``zvc`` is a status (4 bytes), the bytes after the last whole word (4), a
+bit for each word, and the words that are not zero; or the status and the raw bytes. A
+block counts all bits before its own to find where its words begin, which needs no
+memory and is deterministic.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from memcfg.devices.cuda._sources import Argument
 
-UNFIT = 3  # the status of what did not fit its bytes
+UNFIT = 3  # status of an encoding that does not fit its capacity
 
 _TEXT = """
 #ifndef MEMCFG_ZVC

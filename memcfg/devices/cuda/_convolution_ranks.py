@@ -1,9 +1,9 @@
-"""Which of cuDNN's plans come first, and what workspace they may have.
+"""The order of cuDNN's plans, and the limit of their workspace.
 
-Without tensor cores cuDNN's first plan takes 1.34 times as long as its best, and up to
-3.7 times, over the 3x3 windows that an H100 was timed on (cuDNN 9.19, 64 and 512
-images, bench/results/cudnn-*.json; turning images to channels first and back is
-counted). This order takes 1.02 times, without a clock: a plan is the same in every run.
+Without tensor cores, cuDNN's first plan takes 1.34 times (at most 3.7 times) the time
+of its best one, over the 3x3 convolutions timed on an H100 (cuDNN 9.19, 64 and 512
+images, bench/results/cudnn-*.json, including layout conversions). With this order it is
+1.02 times. The order is fixed instead of timed, so that every run takes the same plan.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ if TYPE_CHECKING:
 __all__ = ["ranked", "workspace_limit"]
 
 _MEASURED_ON = 90  # compute capability
-_MANY = 64  # channels, on both sides: of fewer nothing was measured but 3
+_MANY = 64  # input and output channels from which on the order was measured
 _LEAST, _MOST = 64 << 20, 256 << 20  # bytes of workspace
 _TILE, _TILES = (
     128 * 256,
     64,
-)  # results of a block of eng70_k2=4, and how many keep busy
+)  # outputs of a block of eng70_k2=4, and the blocks that keep a GPU busy
 
 
 def workspace_limit(spec: ConvolutionSpec) -> int:
-    """Return the bytes that a plan of a convolution may have; of all policies alike.
+    """Return the max. workspace of a plan in bytes, the same for all policies.
 
-    Most engines turn images around in it, so it grows with them, by half of them more;
-    Winograd's, which take several times as much, have parts of the batch.
+    Most engines convert the layout of images in it: it is 1.5 times their size, from 64
+    to 256 MiB. Winograd engines, which need several times as much, process parts of the
+    batch.
     """
     images = 4 * sum(prod(shape) for shape in spec.places_of_images.values())
     return min(max(images + images // 2, _LEAST), _MOST)
@@ -40,16 +41,16 @@ def workspace_limit(spec: ConvolutionSpec) -> int:
 def ranked(
     names: Iterable[str], spec: ConvolutionSpec, capability: int, *, tf32: bool
 ) -> list[str]:
-    """Return plans in the order in which they are tried, by their names.
+    """Return the names of plans in the order in which to try them.
 
     Parameters
     ----------
     names : iterable of str
-        cuDNN's, in its order.
+        The names, in cuDNN's order.
     spec : ConvolutionSpec
-        What they compute.
+        The convolution.
     capability : int
-        The GPU's: 90 is compute capability 9.0.
+        The GPU's compute capability: 90 is 9.0.
     tf32 : bool
         Whether tensor cores may be used.
     """
@@ -65,7 +66,7 @@ def ranked(
 
 
 def _known(spec: ConvolutionSpec) -> tuple[str, ...]:
-    """Return names, or what they begin with, the fastest first."""
+    """Return prefixes of the names of plans, the fastest first."""
     plain = (
         spec.kernel[:2] == (3, 3)
         and spec.strides == spec.dilation == (1, 1)

@@ -1,4 +1,4 @@
-"""What a convolution is: its type, the shapes of its images, its window."""
+"""The description of a convolution: type, shapes and window."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _Pair: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionSpec:
-    """A convolution of x by a kernel, which gives y; or one of its two gradients.
+    """A convolution of x by a kernel to y, or one of its two gradients.
 
     Parameters
     ----------
@@ -28,9 +28,9 @@ class ConvolutionSpec:
     kernel : tuple of int
         [KH, KW, C / groups, O].
     strides, dilation : tuple of int
-        Of height and width.
+        Along height and width.
     padding : tuple of tuple of int
-        Before and behind, of height and width.
+        Padding before and after, along height and width.
     """
 
     op_type: str
@@ -43,18 +43,18 @@ class ConvolutionSpec:
 
     @property
     def kernel_place(self) -> int:
-        """Which operand is the kernel, or its gradient."""
+        """Index of the operand that is the kernel, or its gradient."""
         places = {"conv2d_gradient_input": 0, "conv2d_gradient_kernel": 2}
         return places.get(self.op_type, 1)
 
     @property
     def images(self) -> int:
-        """How many there are."""
+        """Number of images, N."""
         return self.x[0]
 
     @property
     def places_of_images(self) -> dict[int, _Shape]:
-        """Which operands are images, with their shapes."""
+        """Shapes of the operands that are images, by index."""
         match self.op_type:
             case "conv2d":
                 return {0: self.x, 2: self.y}
@@ -66,21 +66,21 @@ class ConvolutionSpec:
 
     @property
     def groups(self) -> int:
-        """How many groups its channels are in."""
+        """Number of groups of channels."""
         return self.x[3] // self.kernel[2]
 
     @property
     def lopsided(self) -> bool:
-        """Whether images are padded otherwise before than behind."""
+        """Whether padding before and after differ."""
         return any(before != behind for before, behind in self.padding)
 
     def of(self, images: int) -> ConvolutionSpec:
-        """Return the same of so many images."""
+        """Return the same convolution of another number of images."""
         return replace(self, x=(images, *self.x[1:]), y=(images, *self.y[1:]))
 
     @property
     def pixelwise(self) -> bool:
-        """Whether each pixel of y is one of x, by all of its channels."""
+        """Whether it is a matrix product of each pixel (1 x 1, without groups)."""
         return (
             self.kernel[:2] == (1, 1)
             and self.strides == (1, 1)
@@ -95,7 +95,7 @@ def describe_convolution(
     inputs: Sequence[OperandSpec],
     outputs: Sequence[OperandSpec],
 ) -> ConvolutionSpec | None:
-    """Return the convolution that a valid op is; None if it is another, or empty."""
+    """Describe the convolution of a valid op; None if it is none, or is empty."""
     shapes = [tuple(spec.shape) for spec in (*inputs, *outputs)]
     match op_type:
         case "conv2d":

@@ -1,8 +1,8 @@
-"""Matrix products by cuBLASLt, through its C ABI, in memory that the caller brings.
+"""Matrix products by cuBLASLt, through its C ABI, with the caller's workspace.
 
-The library is found when a GPU has its first product; nothing is allocated by it on
-the GPU. Matrices lie row by row; cuBLASLt has them column by column, where the same
-bytes are the transposed matrix: it computes `out.T = b.T @ a.T`.
+The library is loaded at the first product of a GPU and allocates no GPU memory. Our
+matrices are row-major. For cuBLASLt, which is column-major, the same bytes are the
+transposed matrix: it computes `out.T = b.T @ a.T`.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ if TYPE_CHECKING:
     from memcfg.devices._contract import OperandSpec
 
 _VARIABLE = "MEMCFG_CUBLASLT_LIBRARY"
-_NONE = "none"  # asks for generated kernels
-_PACKAGES = {13: "nvidia-cublas", 12: "nvidia-cublas-cu12"}  # by the major version
+_NONE = "none"  # selects generated kernels
+_PACKAGES = {13: "nvidia-cublas", 12: "nvidia-cublas-cu12"}  # by CUDA's major version
 
 _PRODUCTS = (
     *("dense", "dense_bias", "dense_gradient_kernel", "dense_gradient_input"),
     "matmul",
 )
-_PIXELWISE = {  # which product a convolution is whose windows are pixels
+_PIXELWISE = {  # product that a 1 x 1 convolution is
     "conv2d": "dense",
     "conv2d_bias": "dense_bias",
     "conv2d_gradient_kernel": "dense_gradient_kernel",
     "conv2d_gradient_input": "dense_gradient_input",
 }
-# Bytes that an algorithm may have, the same for every policy, so that neither a policy
-# nor an address changes a bit: what NVIDIA recommends for cuBLAS, on GPUs of compute
+# Max. bytes of workspace, the same for every policy, so that neither a policy nor an
+# address changes a bit. NVIDIA recommends these sizes for cuBLAS on GPUs of compute
 # capability 9.0 and newer, and on older ones.
 _WORKSPACE, _WORKSPACE_BEFORE_HOPPER = 32 << 20, 4 << 20
 _ALIGNMENT = 16  # bytes; of operands
 _WORKSPACE_ALIGNMENT = 256  # bytes
 
-# What cublasLt.h, cublas_api.h and library_types.h number.
+# Values of enumerators in cublasLt.h, cublas_api.h and library_types.h.
 CONSTANTS = {
     "CUBLAS_STATUS_SUCCESS": 0,
     "CUBLAS_STATUS_NOT_SUPPORTED": 15,
@@ -79,7 +79,7 @@ CONSTANTS = {
 
 
 class Choice(ctypes.Structure):
-    """An algorithm and what it needs: cublasLtMatmulHeuristicResult_t."""
+    """An algorithm and its workspace: cublasLtMatmulHeuristicResult_t."""
 
     algorithm: Any
     workspace_bytes: Any
@@ -113,7 +113,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {  # all but two return a status
     "cublasLtMatmulPreferenceCreate": (POINTER(c_void_p),),
     "cublasLtMatmulPreferenceSetAttribute": _SET,
     "cublasLtMatmulPreferenceDestroy": (c_void_p,),
-    # handle, product, layouts of a, b, c, d, preference, how many, choices, how many
+    # handle, product, layouts of a, b, c, d, preference, requested, choices, returned
     "cublasLtMatmulAlgoGetHeuristic": (
         *(c_void_p,) * 7,
         *(c_int, POINTER(Choice), POINTER(c_int)),
@@ -125,7 +125,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {  # all but two return a status
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """Products of pairs of matrices: which operands, their sizes, how they lie."""
+    """Products of pairs of matrices: operands, sizes and layouts."""
 
     a: int  # the operand's index
     b: int
@@ -144,7 +144,7 @@ def describe_product(
     inputs: Sequence[OperandSpec],
     outputs: Sequence[OperandSpec],
 ) -> Product | None:
-    """Return the product that a valid op is; None if it is another, or empty."""
+    """Describe the matrix product of a valid op; None if it is none, or is empty."""
     convolution = describe_convolution(op_type, attributes, inputs, outputs)
     if convolution is not None and convolution.pixelwise:
         op_type = _PIXELWISE[op_type]
@@ -171,7 +171,7 @@ def describe_product(
 
 
 def workspace_limit(gpu: CudaInfo) -> int:
-    """Return the bytes of workspace that an algorithm may have on a GPU."""
+    """Return the max. bytes of workspace of an algorithm on a GPU."""
     return _WORKSPACE if gpu.capability >= 90 else _WORKSPACE_BEFORE_HOPPER
 
 
@@ -181,14 +181,14 @@ class CublasLt:
     Parameters
     ----------
     context : CudaContext
-        The GPU's.
+        The GPU's context.
     path : str
-        The library, or the name that the loader finds it by.
+        The path of the library, or its name for the loader.
 
     Raises
     ------
     KernelError
-        If it cannot be loaded or lacks a function, or does not work with the GPU.
+        If it cannot be loaded, lacks a function, or does not work with the GPU.
     """
 
     def __init__(self, context: CudaContext, path: str) -> None:
@@ -210,7 +210,7 @@ class CublasLt:
         self._handle = c_void_p()
         self._lock = threading.Lock()
         self._chosen: dict[Product, tuple[ChosenProduct, ...]] = {}
-        self._made: list[tuple[str, c_void_p]] = []  # what is destroyed, and by what
+        self._made: list[tuple[str, c_void_p]] = []  # (destroy function, object)
         self._workspace = workspace_limit(context.driver.info(context.ordinal))
         context.call(partial(self._make, self._handle, "cublasLt"))
         make = self._make_preference
@@ -220,7 +220,7 @@ class CublasLt:
         weakref.finalize(self, _destroy, *ends).atexit = False
 
     def choices(self, product: Product) -> tuple[ChosenProduct, ...]:
-        """Choose an algorithm, once and for all, and one that needs no workspace."""
+        """Return the default algorithm of a product, and one without workspace."""
         return self._context.call(partial(self._choose_once, product))
 
     def _choose_once(self, product: Product) -> tuple[ChosenProduct, ...]:
@@ -239,7 +239,7 @@ class CublasLt:
         scratch: int,
         stream: CudaStream,
     ) -> None:
-        """Put a product of matrices at these addresses on a stream."""
+        """Enqueue a product of matrices at these addresses on a stream."""
         one, zero = c_float(1.0), c_float(0.0)
         layout_b, layout_a, layout_out = chosen.layouts
         size = chosen.choice.workspace_bytes
@@ -257,7 +257,7 @@ class CublasLt:
     def _call_with_bias(
         self, description: c_void_p, bias: int, call: Callable[[], None]
     ) -> None:
-        """Have a description that many ops share name a bias while it is read."""
+        """Set the bias of a shared description during a call that reads it."""
         with self._lock:
             self._set_bias(description, bias)
             call()
@@ -279,7 +279,7 @@ class CublasLt:
         if p.bias is not None:
             epilogue = ctypes.c_uint32(CONSTANTS["CUBLASLT_EPILOGUE_BIAS"])
             self._set(kind, description, "MATMUL_DESC_EPILOGUE", epilogue)
-            self._set_bias(description, _ALIGNMENT)  # which is all that is read of it
+            self._set_bias(description, _ALIGNMENT)  # only its alignment is read
         layouts = (
             self._layout(p.batch, p.depth, p.columns, p.transpose_b),
             self._layout(p.batch, p.rows, p.depth, p.transpose_a),
@@ -303,7 +303,7 @@ class CublasLt:
         preference: c_void_p,
         workspace: int,
     ) -> Choice | None:
-        """Return the algorithm that it ranks first; None if there is none."""
+        """Return the algorithm that the library ranks first; None if there is none."""
         choice, count = Choice(), c_int()
         status = self._functions["cublasLtMatmulAlgoGetHeuristic"](
             *(self._handle, description, layouts[0], layouts[1]),
@@ -325,7 +325,7 @@ class CublasLt:
     def _layout(
         self, batch: int, rows: int, columns: int, transposed: bool
     ) -> c_void_p:
-        """Describe matrices of rows x columns that lie row by row, or column by."""
+        """Make the layout of row-major matrices, or of column-major if transposed."""
         if transposed:
             rows, columns = columns, rows
         layout, kind = c_void_p(), "cublasLtMatrixLayout"
@@ -339,7 +339,7 @@ class CublasLt:
         return layout
 
     def _make_preference(self, workspace: int) -> c_void_p:
-        """Say what an algorithm may do: nothing whose bits could change."""
+        """Make a preference that allows only algorithms with reproducible bits."""
         preference, kind = c_void_p(), "cublasLtMatmulPreference"
         self._make(preference, kind)
         values: dict[str, Any] = {
@@ -376,23 +376,25 @@ class CublasLt:
 
 @dataclass(frozen=True, eq=False)
 class ChosenProduct:
-    """A product with its algorithm; the library's, which it keeps."""
+    """A product with its algorithm; keeps the library loaded."""
 
     library: CublasLt
     product: Product
     description: c_void_p
-    layouts: tuple[c_void_p, c_void_p, c_void_p]  # as the library has a, b and out
+    layouts: tuple[
+        c_void_p, c_void_p, c_void_p
+    ]  # in the library's order of a, b and out
     choice: Choice
     algorithm: str  # its name
 
     @property
     def scratch_bytes(self) -> int:
-        """Bytes of scratch that it needs, with what goes to their alignment."""
+        """Bytes of scratch that it needs, including their alignment."""
         size: int = self.choice.workspace_bytes
         return size + _WORKSPACE_ALIGNMENT if size else 0
 
     def bind(self, addresses: Sequence[int], scratch: int) -> list[BoundProduct]:
-        """Return it on operands at these addresses."""
+        """Bind it to addresses of operands and scratch."""
         product = self.product
         a, b = addresses[product.a], addresses[product.b]
         bias = None if product.bias is None else addresses[product.bias]
@@ -401,7 +403,7 @@ class ChosenProduct:
 
 @dataclass(frozen=True, slots=True)
 class BoundProduct:
-    """A product with the addresses of its operands."""
+    """A product bound to the addresses of its operands."""
 
     chosen: ChosenProduct
     a: int
@@ -411,7 +413,7 @@ class BoundProduct:
     scratch: int
 
     def issue(self, stream: CudaStream) -> None:
-        """Put it on a stream."""
+        """Enqueue the work on a stream."""
         self.chosen.library.multiply(
             *(self.chosen, self.a, self.b, self.bias, self.out, self.scratch),
             stream,
@@ -419,18 +421,18 @@ class BoundProduct:
 
 
 def load_cublaslt(context: CudaContext) -> CublasLt | None:
-    """Load the library for a GPU; None, with one warning, where it is not there.
+    """Load the library for a GPU; return None, with a warning, if it is missing.
 
     Raises
     ------
     KernelError
-        If ``MEMCFG_CUBLASLT_LIBRARY`` names one that is not there or does not work, or
-        ``MEMCFG_CUDA_TF32`` is neither 0 nor 1.
+        If ``MEMCFG_CUBLASLT_LIBRARY`` names a library that is missing or does not
+        work, or ``MEMCFG_CUDA_TF32`` is neither 0 nor 1.
 
     Warns
     -----
     RuntimeWarning
-        If it is not there, or does not work with this GPU; once a process.
+        If it is missing, or does not work with this GPU; once a process.
     """
     named = os.environ.get(_VARIABLE, "")
     asks_for_tf32()
@@ -448,17 +450,17 @@ def load_cublaslt(context: CudaContext) -> CublasLt | None:
 
 
 def find_cublaslt(cuda: int) -> str:
-    """Return the library's path, or the name that the loader finds it by.
+    """Return the library's path, or its name for the loader.
 
     Parameters
     ----------
     cuda : int
-        Which CUDA the driver is of: 13000 is 13.0. It runs libraries of older ones.
+        The driver's CUDA version: 13000 is 13.0. It also runs older libraries.
 
     Raises
     ------
     MissingDependencyError
-        If there is none.
+        If there is no library.
     """
     majors = [major for major in _PACKAGES if major <= cuda // 1000]
     for major in majors:
@@ -488,7 +490,7 @@ def _warn(reason: str) -> None:
     )
 
 
-_told: set[str] = set()  # reasons, in this process
+_told: set[str] = set()  # reasons that this process has warned of
 
 
 def _destroy(
@@ -496,10 +498,10 @@ def _destroy(
     functions: Mapping[str, Callable[..., int]],
     made: list[tuple[str, c_void_p]],
 ) -> None:
-    """Give back what was made, the handle last; not in the child of a fork."""
+    """Destroy the library's objects, the handle last; not in the child of a fork."""
 
     def destroy() -> None:
-        context.wait()  # the kernels that go may be queued
+        context.wait()  # queued kernels may use them
         while made:
             name, each = made.pop()
             functions[name](each)

@@ -1,4 +1,4 @@
-"""The kernels of a GPU: generated sources, compiled and loaded when they first run."""
+"""The kernels of a GPU: generated sources, compiled at their first run."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ if TYPE_CHECKING:
     from memcfg.devices.cuda._bound_launch import Bound
     from memcfg.memory import Pool
 
-Compiler: TypeAlias = Callable[[str, int], bytes]  # source, capability: image
+Compiler: TypeAlias = Callable[[str, int], bytes]  # (source, capability) -> image
 LoadCublasLt: TypeAlias = Callable[[CudaContext], CublasLt | None]
 LoadCudnn: TypeAlias = Callable[[CudaContext], Cudnn | None]
 _Chosen: TypeAlias = ChosenProduct | ChosenConvolution | ThenBias
 _Work: TypeAlias = CudaSource | _Chosen
 
 _GENERATED = "cuda"
-_NAMES = re.compile(r"^(memcfg_\w+)\(", re.MULTILINE)  # of a source's kernels
-_TOGETHER = 16  # sources that are compiled as one, where others could be beside them
+_NAMES = re.compile(r"^(memcfg_\w+)\(", re.MULTILINE)  # names of a source's kernels
+_TOGETHER = 16  # sources compiled as one, if there are enough for parallel compilers
 
 
 class CudaModules:
-    """The loaded functions of a GPU, by their names; its logical devices share them."""
+    """The loaded functions of a GPU, by name; shared by its logical devices."""
 
     def __init__(
         self,
@@ -61,24 +61,24 @@ class CudaModules:
         self._capability = capability
         self._compiler = compiler
         self._functions: dict[str, CudaFunction] = {}
-        self._lock = threading.Lock()  # never in a forked child: its context is refused
+        self._lock = threading.Lock()  # not used in a forked child: no context there
         self.times = AlgorithmTimes()
 
     @cached_property
     def cublaslt(self) -> CublasLt | None:
-        """What multiplies matrices; None where the generated kernels do."""
+        """cuBLASLt; None if generated kernels compute matrix products."""
         return self._load_cublaslt(self.context)
 
     @cached_property
     def cudnn(self) -> Cudnn | None:
-        """What computes convolutions; None where the generated kernels do."""
+        """cuDNN; None if generated kernels compute convolutions."""
         return self._load_cudnn(self.context)
 
     def load(self, wanted: Mapping[str, str]) -> None:
-        """Have functions loaded, by their names and sources.
+        """Compile and load functions, given their sources by name.
 
-        Sources are joined, as they allow, and several are compiled at once; none is by
-        two threads, of which one waits.
+        Sources are joined, and several are compiled in parallel. Another thread that
+        loads functions waits.
         """
         if all(name in self._functions for name in wanted):
             return
@@ -88,7 +88,9 @@ class CudaModules:
 
     def _load(self, wanted: Mapping[str, str]) -> None:
         missing = {n: text for n, text in wanted.items() if n not in self._functions}
-        texts = sorted(set(missing.values()))  # what is joined again is on the disk
+        texts = sorted(
+            set(missing.values())
+        )  # sorted: equal joins are in the disk cache
         if not texts:
             return
         count = min(os.cpu_count() or 1, -(-len(texts) // _TOGETHER))
@@ -101,25 +103,25 @@ class CudaModules:
             self._functions[name] = modules[place[text]].function(name)
 
     def function(self, name: str) -> CudaFunction:
-        """Return one that is loaded."""
+        """Return a loaded function."""
         return self._functions[name]
 
     def _compile(self, texts: Sequence[str]) -> bytes:
-        """Compile sources as one; KernelError names those that cannot be alone."""
+        """Compile joined sources; KernelError names the kernels that fail alone."""
         try:
             return self._compiler("\n".join(texts), self._capability)
         except KernelError as error:
             if len(texts) > 1:
                 for text in texts:
                     self._compile([text])
-                raise  # it is their company
+                raise  # each compiles alone
             names = ", ".join(_NAMES.findall(texts[0]))
             raise KernelError(f"{names}: {error}") from error
 
 
 @dataclass(frozen=True)
 class CudaKernel:
-    """What an op does, with the bytes of each operand and whether it is written."""
+    """The kernel of an op, with the bytes and the access of each operand."""
 
     work: _Work
     sizes: tuple[tuple[int, bool], ...]
@@ -129,7 +131,7 @@ class CudaKernel:
 
     @property
     def algorithm(self) -> str:
-        """Whose work it is."""
+        """The name of the algorithm."""
         return _name(self.work)
 
     @property
@@ -138,17 +140,17 @@ class CudaKernel:
         return self.work.scratch_bytes
 
     def instruction(self) -> CudaKernel:
-        """Return what `compute` takes."""
+        """Return the argument for `compute` of programs."""
         return self
 
     def bind(self, addresses: Sequence[int], scratch: int) -> Sequence[Bound]:
-        """Return its launches on operands at these addresses."""
+        """Return its launches, bound to addresses of operands and scratch."""
         if isinstance(self.work, CudaSource):
             return bind_source(self.work, addresses, scratch)
         return self.work.bind(addresses, scratch)
 
     def run(self, addresses: Sequence[int], scratch: int) -> None:
-        """Run once, on a stream of its own, to the end."""
+        """Run once on a new stream, and wait."""
         launches = self.bind(addresses, scratch)
         self.table.load(launches)
         stream = CudaStream(self.table.modules.context)
@@ -156,10 +158,10 @@ class CudaKernel:
             for launch in launches:
                 launch.issue(stream)
         finally:
-            stream.synchronize()  # what has been put there, should one have failed
+            stream.synchronize()  # even if a launch failed: earlier ones are queued
 
     def measure(self, pool: Pool) -> float:
-        """Return the seconds of a run, in memory of a pool; 0 if it has not enough."""
+        """Return the seconds of a run in memory of a pool; 0 if that has too little."""
 
         def bind(addresses: Sequence[int]) -> Sequence[Bound]:
             launches = self.bind(addresses[:-1], addresses[-1])
@@ -171,7 +173,7 @@ class CudaKernel:
 
 
 class CudaKernels(KernelTable):
-    """Kernels of every type of op that has a CUDA source, and those of libraries."""
+    """The kernels of all types of ops with a CUDA source, and those of libraries."""
 
     name = "cuda"
 
@@ -181,7 +183,7 @@ class CudaKernels(KernelTable):
         self._measures = asks_for_times()
 
     def has(self, op_type: str) -> bool:
-        """Say whether there is a source for it, beside expressions."""
+        """Return whether a type has a source other than an expression."""
         return has_source(op_type)
 
     def algorithms(
@@ -191,9 +193,9 @@ class CudaKernels(KernelTable):
         inputs: Sequence[OperandSpec],
         outputs: Sequence[OperandSpec],
     ) -> list[tuple[str, int, float]]:
-        """List the libraries', those that they prefer first, and the generated one.
+        """List the libraries' algorithms in their order, then the generated kernel.
 
-        Their seconds are measured if ``MEMCFG_MEASURE`` asks for it.
+        Seconds are measured if ``MEMCFG_MEASURE`` is set.
         """
         op = (op_type, attributes, inputs, outputs)
         result = self._all(*op)
@@ -208,10 +210,10 @@ class CudaKernels(KernelTable):
         inputs: Sequence[OperandSpec],
         outputs: Sequence[OperandSpec],
     ) -> list[tuple[str, int, float]]:
-        """List the algorithms as `algorithms` does, with the seconds that each takes.
+        """List the algorithms as `algorithms` does, with the seconds of each.
 
-        They run in memory of the device's pool, once for a shape in a process; 0
-        seconds where it has not the memory.
+        They run in memory of the device's pool, once for each shape in a process.
+        Seconds are 0 if the pool has too little memory.
         """
         op = (op_type, attributes, inputs, outputs)
         return self.modules.times.rows(op, self._all(*op), self._pool)
@@ -236,7 +238,7 @@ class CudaKernels(KernelTable):
     ) -> CudaKernel:
         """Make the kernel of one op; nothing is compiled yet."""
         op = (op_type, attributes, inputs, outputs)
-        generated = cuda_source(*op)  # which checks operands
+        generated = cuda_source(*op)  # checks the operands
         found: Iterator[_Work] = iter([generated])
         if algorithm != _GENERATED:
             found = chain(self._of_libraries(*op), found)
@@ -247,12 +249,12 @@ class CudaKernels(KernelTable):
         return self._kernel(work, inputs, outputs)
 
     def codec(self, name: str, direction: str, read: int, written: int) -> CudaKernel:
-        """Make what encodes or decodes, of bytes that are read and written."""
+        """Make the kernel that encodes or decodes, given the bytes read and written."""
         source = CODECS[name, direction](read, written)
         return CudaKernel(source, ((read, False), (written, True)), self)
 
     def load(self, launches: Iterable[Bound]) -> None:
-        """Have the functions of launches compiled and loaded."""
+        """Compile and load the functions of launches."""
         found = [
             each
             for each in launches
@@ -271,7 +273,7 @@ class CudaKernels(KernelTable):
     ) -> list[CudaKernel]:
         """Make a kernel of each algorithm; the default is the first."""
         op = (op_type, attributes, inputs, outputs)
-        generated = cuda_source(*op)  # which checks operands
+        generated = cuda_source(*op)  # checks the operands
         works = (*self._of_libraries(*op), generated)
         return [self._kernel(work, inputs, outputs) for work in works]
 
@@ -292,10 +294,10 @@ class CudaKernels(KernelTable):
         inputs: Sequence[OperandSpec],
         outputs: Sequence[OperandSpec],
     ) -> Iterator[_Chosen]:
-        """Yield libraries' ways of a valid op; they are looked for by now.
+        """Yield the libraries' algorithms of a valid op; loads the libraries.
 
-        A product has its bias in it, if there is an algorithm that does it. Of a
-        convolution the plans with a bias come last: cuDNN has fewer engines for them.
+        The bias of a product is fused if there is such an algorithm. For convolutions,
+        plans with a fused bias come last: cuDNN has fewer engines for them.
         """
         op = (op_type, attributes, inputs, outputs)
         product = describe_product(*op)

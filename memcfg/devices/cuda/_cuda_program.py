@@ -1,8 +1,8 @@
 """Programs of a GPU: instructions on streams, captured once in CUDA graphs.
 
-A guard ends a part: a part runs to its end on all streams, the host looks at the loss,
-and the next part begins. The first run issues call by call, the second one captures
-each part, later ones launch its graph.
+A guard ends a part of a program: the part runs to its end on all streams, the host
+checks the loss, and the next part begins. The first run issues individual calls, the
+second captures each part in a graph, and later runs launch the graphs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _Place = int | tuple[int, int]  # offset in the arena, or (space, offset)
 
 
 class _Access(NamedTuple):
-    """Bytes that an instruction touches."""
+    """Bytes that an instruction reads or writes."""
 
     space: int
     begin: int
@@ -55,15 +55,15 @@ class _Access(NamedTuple):
 
 @dataclass(slots=True)
 class _Instruction:
-    """One step on a queue; `issue` puts it on the queue's stream."""
+    """An instruction of a queue; `issue` enqueues it on the queue's stream."""
 
     kind: str
     queue: int
     accesses: tuple[_Access, ...]
     issue: Callable[[CudaStream], None]
     waits: list[int] = field(default_factory=list)  # instructions of other queues
-    marked: int | None = None  # address of the last byte that it has in use, or None
-    word: int | None = None  # which word of the host's it writes for the host to see
+    marked: int | None = None  # address of the last byte of its scratch, or None
+    word: int | None = None  # index of the host's word that it writes
 
 
 class CudaProgram:
@@ -76,9 +76,9 @@ class CudaProgram:
     tiers : sequence of Block or MappedSpace
         Spaces 1, 2, ...
     kernels : CudaKernels
-        The device's, which have its context.
+        The kernels of the device, and its context.
     pinned : Pool
-        Page-locked memory of the host.
+        The pool of page-locked host memory.
     priority : int
         The priority of its streams.
 
@@ -104,16 +104,18 @@ class CudaProgram:
         self._priority = priority
         self._instructions: list[_Instruction] = []
         self._launches: list[Bound] = []  # not loaded yet
-        self._waited: dict[tuple[int, int], int] = {}  # by queue: others' instructions
+        self._waited: dict[
+            tuple[int, int], int
+        ] = {}  # by (queue, other queue): last instruction waited for
         self._touched: dict[int, list[tuple[int, _Access]]] = {}  # by queue
         self._inputs = 0
         self._streams: dict[int, CudaStream] = {}
-        self._events: dict[int, CudaEvent] = {}  # by instruction; -1 - queue: joins
+        self._events: dict[int, CudaEvent] = {}  # by instruction; -1 - queue for joins
         self._words = _Words()
         self._parts: list[tuple[int, int]] = []
         self._graphs: list[CudaGraph] = []
-        self._losses: list[int] = []  # by part: the address of its guard's, or 0
-        self._plain = False  # nothing in it has to be looked at but losses
+        self._losses: list[int] = []  # by part: address of the guard's loss, or 0
+        self._plain = False  # the host has to check only losses
         self._capturing = switched_on(_VARIABLE, default=True)
         self._runs = 0
         self._least: list[float] = []
@@ -132,7 +134,7 @@ class CudaProgram:
         sizes: Iterable[int],
         scratch: _Place | None,
     ) -> int:
-        """Append a kernel whose inputs, then outputs, lie at these places."""
+        """Append a kernel with its inputs and outputs at these places."""
         offsets = [_here(place) for place in places]
         lengths = list(sizes)
         if not len(offsets) == len(lengths) == len(kernel.sizes):
@@ -183,7 +185,7 @@ class CudaProgram:
     def decode(
         self, codec: str, source: int, capacity: int, target: int, nbytes: int
     ) -> int:
-        """Append what gives back the bytes that `encode` has encoded at `source`."""
+        """Append the decoding of bytes that `encode` has encoded at `source`."""
         return self._code(codec, "decode", (source, capacity), (target, nbytes))
 
     def _code(
@@ -208,24 +210,24 @@ class CudaProgram:
         def issue(stream: CudaStream) -> None:
             for launch in launches:
                 launch.issue(stream)
-            if word is not None:  # the first bytes tell whether it fits
+            if word is not None:  # the status in the first bytes
                 stream.copy(words.address(word), base + to, 4)
 
         return self._append(kind, 0, accesses, issue, marked=marked, word=word)
 
     def coded(self, index: int) -> tuple[int, int, int]:
-        """Return what encodings are counted by elsewhere: nothing here."""
+        """Return zeros: encodings are not counted on a GPU."""
         del index
         return 0, 0, 0
 
     def record(self, queue: int) -> int | None:
-        """Return the event that all has run that was added to a queue so far."""
+        """Return the event after the last instruction of a queue, or None if empty."""
         self._check_queue(queue)
         own = (i for i, one in enumerate(self._instructions) if one.queue == queue)
         return max(own, default=None)
 
     def wait(self, queue: int, event: int | None) -> int:
-        """Append a wait of a queue for an event of another; None is past already."""
+        """Append a wait of a queue for an event of another; None waits for nothing."""
         self._check_queue(queue)
         if event is not None and not 0 <= event < len(self._instructions):
             raise ValueError(f"there is no event {event}")
@@ -235,7 +237,7 @@ class CudaProgram:
         return index
 
     def guard(self, place: _Place) -> int:
-        """Append a guard: a run stops here unless the float32 there is finite."""
+        """Append a guard: runs stop here unless the float32 at `place` is finite."""
         offset = _here(place)
         access = self._access((0, offset), 4, written=False)
         words, loss = self._words, self.arena.address + offset
@@ -247,7 +249,7 @@ class CudaProgram:
         return self._append("guard", 0, [access], issue, word=word)
 
     def protect(self, nbytes: int, target: tuple[int, int]) -> int:
-        """Append what saves the front of the arena, for runs that fail behind it."""
+        """Append a copy of the first bytes of the arena, to restore after a failure."""
         read = self._access((0, 0), nbytes, written=False)
         write = self._access(target, nbytes, written=True)
         if target[0] == 0:
@@ -258,10 +260,10 @@ class CudaProgram:
         return self._append("protect", 0, [read, write], issue)
 
     def undivided(self) -> None:
-        """Do nothing: no signal handler comes between any of the instructions."""
+        """Do nothing: signal handlers never run between instructions here."""
 
     def input(self, operands: Iterable[tuple[int, int]], size: int) -> int:
-        """Declare an input; gives its number."""
+        """Declare an input and return its number."""
         self._inputs += 1
         return self._inputs - 1
 
@@ -270,22 +272,22 @@ class CudaProgram:
         return False
 
     def unbind(self, number: int) -> None:
-        """Do nothing: nothing is bound."""
+        """Do nothing: inputs are never bound."""
 
     def queue_of(self, index: int) -> int:
         """Return the queue of an instruction."""
         return self._instructions[index].queue
 
     def set_jitter(self, seed: int, microseconds: int) -> None:
-        """Do nothing: a stand-in's streams are late by themselves."""
+        """Do nothing: the tests' stand-in delays its streams itself."""
 
     def fail_at(self, instruction: int | None) -> None:
-        """Have runs fail at an instruction; None ends it. For tests."""
+        """Make runs fail at an instruction, for tests; None for no failure."""
         self._failing = instruction
 
     @property
     def failed_at(self) -> int | None:
-        """The instruction at which the last run failed; None if none of queue 0 did."""
+        """The instruction of queue 0 at which the last run failed, or None."""
         return self._failed_at
 
     def __len__(self) -> int:
@@ -299,9 +301,9 @@ class CudaProgram:
         counter: Counter | None = None,
         timed: bool = False,
     ) -> int:
-        """Run all and advance the counter; gives the guard that stopped it, else -1.
+        """Run and advance the counter; return the guard that stopped the run, or -1.
 
-        Timed runs to the end are those that `least_seconds` tells of.
+        `least_seconds` is updated by timed runs that are not stopped.
         """
         self._prepare()
         if timed:
@@ -313,11 +315,11 @@ class CudaProgram:
         return -1 if part == -1 else self._parts[part][1] - 1
 
     def least_seconds(self) -> list[float]:
-        """Return the least seconds that each instruction took in timed runs."""
+        """Return the shortest time of each instruction in timed runs, in seconds."""
         return list(self._least)
 
     def run_timed(self, resource: Resource | None = None) -> Any:
-        """Run one by one: seconds of each, and the bytes in use of a resource."""
+        """Run instructions one by one; return their seconds, and a resource's bytes."""
         self._prepare()
         seconds: list[float] = call_undivided(self._run_timed)
         if resource is None:
@@ -325,12 +327,12 @@ class CudaProgram:
         return seconds, [resource.stats().current_bytes] * len(seconds)
 
     def run_traced(self) -> list[tuple[int, float, float]]:
-        """Run to the end, guards unchecked: (queue, begin, end) of each, in seconds."""
+        """Run without guards; return (queue, begin, end) of each, in seconds."""
         self._prepare()
         return call_undivided(self._run_traced)
 
     def _prepare(self) -> None:
-        """Have streams, events, loaded functions and words, once all was appended."""
+        """Make streams, events and words and load functions, before the first run."""
         if self._parts:
             return
         context, count = self._context, len(self._instructions)
@@ -356,7 +358,7 @@ class CudaProgram:
         *,
         timed: bool = False,
     ) -> int:
-        """Run, part by part."""
+        """Run the parts in order."""
         spans = self._spans() if timed else None
         with _Run(self):
             if spans is None:
@@ -386,10 +388,10 @@ class CudaProgram:
         end: int,
         spans: dict[int, tuple[CudaEvent, CudaEvent]] | None = None,
     ) -> None:
-        """Put instructions on their streams, all of which begin and end with queue 0's.
+        """Enqueue instructions on their streams, which fork from and join queue 0's.
 
-        Streams join it at the end, so that a capture of it has them, and what a part
-        waits for in an earlier one is past.
+        With the joins, a capture of queue 0's stream includes all streams, and waits
+        for instructions of earlier parts are not needed.
         """
         origin = self._streams[0]
         others = sorted({one.queue for one in self._instructions[begin:end]} - {0})
@@ -455,14 +457,14 @@ class CudaProgram:
         try:
             self._issue(begin, end)
         except BaseException:
-            with suppress(KernelError):  # it has been broken off
+            with suppress(KernelError):  # the capture is invalid
                 origin.end_capture()
             raise
         return origin.end_capture()
 
     @property
     def _maps_files(self) -> bool:
-        """Whether a copy goes to pages that are not locked, which no graph can."""
+        """Whether a tier is mapped pageable memory, which graphs cannot copy."""
         return any(isinstance(space, MappedSpace) for space in self.spaces)
 
     def _run_timed(self) -> list[float]:
@@ -489,7 +491,7 @@ class CudaProgram:
         return seconds
 
     def _spans(self) -> dict[int, tuple[CudaEvent, CudaEvent]]:
-        """Return what notes when each instruction begins and ends."""
+        """Return timing events for the begin and the end of each instruction."""
         context = self._context
         return {
             index: (CudaEvent(context, timing=True), CudaEvent(context, timing=True))
@@ -517,7 +519,7 @@ class CudaProgram:
         self._protects = self._protects or "protect" in kinds
 
     def _is_finite(self, index: int) -> bool:
-        """Return whether a guard, if it is one, lets a run go on."""
+        """Return False if an instruction is a guard whose loss is not finite."""
         one = self._instructions[index]
         if one.kind != "guard":
             return True
@@ -525,7 +527,7 @@ class CudaProgram:
         return bool(np.isfinite(self._words.read(one.word, np.float32)))
 
     def _check_encodings(self, begin: int, end: int) -> None:
-        """Raise KernelError if one of these encodings did not fit its bytes."""
+        """Raise KernelError if an encoding of this part did not fit its capacity."""
         for index in range(begin, end):
             one = self._instructions[index]
             if one.kind != "encode" or one.word is None:
@@ -536,7 +538,7 @@ class CudaProgram:
                 raise KernelError(f"the encoding does not fit {nbytes} bytes")
 
     def _restore(self) -> None:
-        """Wait for what was issued, and bring state that was saved back."""
+        """Wait for all streams, and restore the state if it was saved."""
         streams = list(self._streams.values())
         for stream in streams:
             stream.synchronize()
@@ -548,7 +550,7 @@ class CudaProgram:
     # -- places ------------------------------------------------------------------
 
     def _access(self, place: tuple[int, int], nbytes: int, *, written: bool) -> _Access:
-        """Return what is touched there; ValueError if it is not to be had."""
+        """Return an access; ValueError for an invalid space, offset or size."""
         space, offset = place
         if not 0 <= space <= len(self.spaces):
             raise ValueError(f"there is no space {space}")
@@ -578,7 +580,7 @@ class CudaProgram:
         marked: int | None = None,
         word: int | None = None,
     ) -> int:
-        """Append, behind whatever touches the same bytes on another queue."""
+        """Append, with waits for conflicting accesses of other queues."""
         index = len(self._instructions)
         made = _Instruction(
             kind, queue, tuple(accesses), issue, marked=marked, word=word
@@ -594,7 +596,7 @@ class CudaProgram:
         return index
 
     def _await(self, index: int, event: int) -> None:
-        """Have an instruction wait for another, unless its queue did before."""
+        """Make an instruction wait for another, unless its queue already does."""
         queues = (self._instructions[index].queue, self._instructions[event].queue)
         if self._waited.get(queues, -1) < event:
             self._waited[queues] = event
@@ -602,10 +604,10 @@ class CudaProgram:
 
 
 class _Words:
-    """Words of page-locked memory that instructions write for the host to see.
+    """Words of page-locked memory that instructions write and the host reads.
 
-    What puts instructions on streams refers to these and not to the program, which is
-    gone as soon as nobody has it.
+    Functions that issue instructions refer to these words instead of the program, so
+    that the program is not part of a reference cycle.
     """
 
     def __init__(self) -> None:
@@ -613,12 +615,12 @@ class _Words:
         self._block: Block | None = None
 
     def add(self) -> int:
-        """Add one; gives its number."""
+        """Add a word and return its index."""
         self._count += 1
         return self._count - 1
 
     def take(self, pinned: Pool) -> None:
-        """Have memory for all."""
+        """Allocate the memory of all words."""
         if self._count:
             self._block = pinned.allocate(self._count * _LINE, tag="guards")
 
@@ -633,7 +635,7 @@ class _Words:
 
 
 class _Run:
-    """What a run begins and ends with; state is brought back if it fails."""
+    """The context of a run, which restores the state after a failure."""
 
     def __init__(self, program: CudaProgram) -> None:
         self._program = program
@@ -662,7 +664,7 @@ class _Run:
 
 
 def _here(place: _Place) -> int:
-    """Return a place's offset in the arena; kernels work nowhere else."""
+    """Return a place's offset in the arena; ValueError for another space."""
     space, offset = place if isinstance(place, tuple) else (0, place)
     if space != 0:
         raise ValueError(f"there is no buffer {space}")
@@ -675,4 +677,4 @@ def _copy(target: int, source: int, nbytes: int, stream: CudaStream) -> None:
 
 
 def _nothing(stream: CudaStream) -> None:
-    """Put nothing on a stream."""
+    """Enqueue nothing."""

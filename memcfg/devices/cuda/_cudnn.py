@@ -1,8 +1,8 @@
-"""Convolutions by cuDNN, by its Python front end, in memory that the caller brings.
+"""Convolutions by cuDNN's Python front end, with the caller's workspace.
 
-The front end is imported, and finds the library, when a GPU has its first convolution.
-Images lie as [N, H, W, C] on both sides. Kernels lie as [KH, KW, C / groups, O] here,
-and cuDNN knows [O, KH, KW, C / groups]: a generated kernel transposes them in scratch.
+The front end is imported, and loads the library, at the first convolution of a GPU.
+Images are [N, H, W, C] on both sides. Kernels are [KH, KW, C / groups, O] here and
+[O, KH, KW, C / groups] in cuDNN: a generated kernel transposes them in scratch.
 
 See docs/decisions/0028-cuda-libraries-by-hand.md.
 """
@@ -42,23 +42,23 @@ _PACKAGES = {13: "nvidia-cudnn-cu13", 12: "nvidia-cudnn-cu12"}  # by the CUDA ve
 _LIBRARY = "libcudnn.so.9"
 
 _ALIGNMENT = 256  # bytes; of a workspace, and of a kernel in scratch
-_PLANS = 8  # that are listed of a convolution, at most
-_DIVIDED = ((1, 8), (2, 256))  # how many of its plans are looked at, for how many parts
-_VECTOR = 16  # bytes; what cuDNN wants images to be aligned to
+_PLANS = 8  # max. plans that are listed of a convolution
+_DIVIDED = ((1, 8), (2, 256))  # (first plans to try, max. parts of the batch)
+_VECTOR = 16  # bytes; cuDNN's alignment of images
 
-# Engines that were right on a GPU where padding before and behind differ (cuDNN 9.19,
-# H100): of input gradients 50, of kernel gradients 1 and 18 gave others' numbers.
+# Engines with correct results where padding before and after differ (cuDNN 9.19, H100):
+# engine 50 of input gradients, and 1 and 18 of kernel gradients were wrong.
 _LOPSIDED = {
     "conv2d": ("eng0", "eng70"),
     "conv2d_bias": (),
     "conv2d_gradient_input": ("eng0", "eng74"),
     "conv2d_gradient_kernel": ("eng0", "eng17", "eng67"),
 }
-_WIDE, _MANY = "eng67", 4  # of fewer channels it takes 4 to 18 times as long as others
+_WIDE, _MANY = "eng67", 4  # 4 to 18 times slower than others below so many channels
 _DIRECT = "eng0"  # a loop: 7 to 100 times slower than others, unless there are groups
 
-# Heuristics, in this order. Mode A alone names no plan for some forward passes on an
-# H100 without TF32.
+# Heuristics, in order. Mode A alone has no plan for some forward passes on an H100
+# without TF32.
 _MODES = ("A", "B", "FALLBACK")
 _REFUSED = ("NONDETERMINISTIC", "REDUCED_PRECISION_REDUCTION")  # numerical notes
 _REFUSED_IN_FLOAT32 = ("DOWN_CONVERT_INPUTS", "TENSOR_CORE")
@@ -70,16 +70,16 @@ class Cudnn:
     Parameters
     ----------
     context : CudaContext
-        The GPU's.
+        The GPU's context.
     module : module
-        Its front end: `cudnn`.
+        The front end, `cudnn`.
     capability : int
-        The GPU's: 90 is compute capability 9.0.
+        The GPU's compute capability: 90 is 9.0.
 
     Raises
     ------
     KernelError
-        If it does not work with the GPU.
+        If the library does not work with the GPU.
     """
 
     def __init__(self, context: CudaContext, module: Any, capability: int) -> None:
@@ -90,10 +90,11 @@ class Cudnn:
         notes = _REFUSED if self._tf32 else (*_REFUSED, *_REFUSED_IN_FLOAT32)
         self._refused = [getattr(module.numerical_note, name) for name in notes]
         self._modes = [getattr(module.heur_mode, name) for name in _MODES]
-        self._lock = threading.Lock()  # never in a forked child: its context is refused
+        self._lock = threading.Lock()  # not used in a forked child: no context there
         self._found: dict[tuple[ConvolutionSpec, int], _Found] = {}
-        self._stream: Callable[[], CudaStream | None] = _nowhere  # the handle's
-        self._number = 0  # of that stream, which may have gone
+        # Weak reference to the handle's stream, and that stream's number.
+        self._stream: Callable[[], CudaStream | None] = _nowhere
+        self._number = 0
         self.version: int = module.backend_version()  # 92801 is 9.28.1
         self.front_end_version: str = module.__version__
         try:
@@ -104,10 +105,10 @@ class Cudnn:
         weakref.finalize(self, _destroy, *ends).atexit = False
 
     def choices(self, spec: ConvolutionSpec) -> Iterator[ChosenConvolution]:
-        """Yield the ways of a convolution, the first is the default; once and for all.
+        """Yield the algorithms of a convolution in a fixed order, the default first.
 
-        Where the first want more workspace than they may have, they come first for a
-        part of the batch at a time.
+        If the first plans exceed the limit of workspace, those for a part of the batch
+        at a time come first.
         """
         turned = _turned(spec)
         most = workspace_limit(spec)
@@ -128,7 +129,7 @@ class Cudnn:
         workspace: int,
         stream: CudaStream,
     ) -> None:
-        """Put a plan on operands at these addresses on a stream."""
+        """Enqueue a plan with operands at these addresses on a stream."""
         self._context.call(partial(self._execute, plan, addresses, workspace, stream))
 
     def _execute(
@@ -145,14 +146,14 @@ class Cudnn:
                 plan.graph.execute_plan_at_index(
                     pack, workspace, plan.index, self._handle
                 )
-            except Exception as error:  # the front end's are of several kinds
+            except Exception as error:  # the front end raises several classes
                 raise KernelError(f"cuDNN, {plan.name}: {_line(error)}") from error
 
     def _use(self, stream: CudaStream) -> None:
-        """Have the handle work on a stream; the lock is held.
+        """Set the stream of the handle; the lock is held.
 
-        The front end skips a number that it was given last, which may be that of a
-        stream that has gone, in whose place another lies.
+        The front end ignores a stream with the same number as the last one, which may
+        have been destroyed and its number reused: set another stream in between.
         """
         if self._stream() is stream:
             return
@@ -165,16 +166,17 @@ class Cudnn:
     def _plan(
         self, spec: ConvolutionSpec, most: int, number: int
     ) -> ConvolutionPlan | None:
-        """Return one of the plans that work, the first is number 0; None behind all."""
+        """Return plan `number` of those that work, counted from 0; None after all."""
         with self._lock:
             return self._known(spec, most).plan(number)
 
     def _images(self, spec: ConvolutionSpec, most: int) -> int:
-        """Return how many images a plan takes at a time that is preferred.
+        """Return the number of images that a plan processes at a time.
 
-        All of them, if its first plan has no more workspace than it may; else the most
-        that divide them, such that it has, in few parts. Else the same of its first two
-        in any. Workspaces grow with the images.
+        It is all images if the workspace of the first plan is within the limit; else
+        the largest divisor of the batch for which it is, in at most 8 parts; else the
+        same with the better of the first two plans, in at most 256 parts. Workspaces
+        grow with the images.
         """
         with self._lock:
             for count, parts in _DIVIDED:
@@ -194,7 +196,7 @@ class Cudnn:
         return self._found[spec, most]
 
     def _search(self, spec: ConvolutionSpec, most: int) -> _Found:
-        """Ask for plans whose bits cannot change; there may be none."""
+        """Search for deterministic plans; there may be none."""
         kind = self._module.data_type.FLOAT
         kinds = ("io_data_type", "intermediate_data_type", "compute_data_type")
         try:
@@ -223,28 +225,30 @@ class Cudnn:
 
 @dataclass(frozen=True, eq=False)
 class ConvolutionPlan:
-    """A plan of a graph that has been built."""
+    """A built plan of a graph."""
 
     graph: Any
     tensors: tuple[Any, ...]  # inputs, then the output
     index: int
-    name: str  # cuDNN's: the engine and what was chosen for it
+    name: str  # cuDNN's name: the engine and its options
     workspace_bytes: int
 
 
 @dataclass
 class _Found:
-    """A graph, plans of it that may work, and those that do, built when asked for."""
+    """A graph, its candidate plans, and the working plans, built on demand."""
 
     graph: Any
     tensors: tuple[Any, ...]
-    left: list[tuple[str, int]]  # names and indices
+    left: list[tuple[str, int]]  # candidates: names and indices
     most: int  # bytes of workspace
-    best: list[ConvolutionPlan] | None = None  # the first, whatever their workspaces
-    built: list[ConvolutionPlan] = field(default_factory=list)  # those within limits
+    best: list[ConvolutionPlan] | None = None  # the first plans, with any workspace
+    built: list[ConvolutionPlan] = field(
+        default_factory=list
+    )  # plans within the limit of workspace
 
     def least_bytes(self, count: int) -> int | None:
-        """Return the least workspace of so many first plans; None: there are none."""
+        """Return the least workspace of the first plans; None if there are none."""
         first = self._first()[:count]
         return min((plan.workspace_bytes for plan in first), default=None)
 
@@ -268,7 +272,7 @@ class _Found:
         try:
             self.graph.build_plan_at_index(index)
             size = self.graph.get_workspace_size_plan_at_index(index)
-        except Exception:  # deselected, or not for this GPU: it does not say which
+        except Exception:  # deselected, or not supported by this GPU
             return None
         made = ConvolutionPlan(self.graph, self.tensors, index, name, size)
         if size <= self.most:
@@ -278,10 +282,10 @@ class _Found:
 
 @dataclass(frozen=True, eq=False)
 class ChosenConvolution:
-    """A convolution with its plan, and what transposes its kernel, if it must be.
+    """A convolution with its plan, and the source that transposes the kernel, if any.
 
-    The plan is for some of the images at a time. Sums over images, which a kernel's
-    gradient is, are added up part by part.
+    The plan may process a part of the images at a time. Gradients of kernels, which are
+    sums over images, are then accumulated over the parts.
     """
 
     library: Cudnn
@@ -292,13 +296,13 @@ class ChosenConvolution:
 
     @property
     def algorithm(self) -> str:
-        """Its name, which the same library has for the same GPU."""
+        """The name of the algorithm, stable for a library and a GPU."""
         name = f"cudnn:{self.plan.name}"
         return name if self.images == self.spec.images else f"{name}/{self.images}"
 
     @property
     def scratch_bytes(self) -> int:
-        """Bytes of scratch: kernels, the workspace, their alignment."""
+        """Bytes of scratch: transposed kernel, partial sums, workspace, alignment."""
         needed = self._kernel_bytes + self._part_bytes + self.plan.workspace_bytes
         return needed + _ALIGNMENT if needed else 0
 
@@ -317,11 +321,11 @@ class ChosenConvolution:
 
     @property
     def _sums(self) -> bool:
-        """Whether parts are added up."""
+        """Whether partial gradients are accumulated."""
         return self.spec.kernel_place == 2 and self.images < self.spec.images
 
     def bind(self, addresses: Sequence[int], scratch: int) -> list[Bound]:
-        """Return it on operands at these addresses."""
+        """Bind it to addresses of operands and scratch."""
         scratch += -scratch % _ALIGNMENT
         part = scratch + self._kernel_bytes
         needs = self.plan.workspace_bytes > 0
@@ -350,33 +354,33 @@ class ChosenConvolution:
 
 @dataclass(frozen=True, slots=True)
 class BoundConvolution(Bound):
-    """A convolution with the addresses of its operands, as cuDNN has them."""
+    """A convolution bound to the addresses of its operands, in cuDNN's order."""
 
     chosen: ChosenConvolution
     addresses: tuple[int, ...]
     workspace: int
 
     def issue(self, stream: CudaStream) -> None:
-        """Put it on a stream."""
+        """Enqueue the work on a stream."""
         chosen = self.chosen
         chosen.library.convolve(chosen.plan, self.addresses, self.workspace, stream)
 
 
 def load_cudnn(context: CudaContext) -> Cudnn | None:
-    """Load the library for a GPU; None, with one warning, where it is not there.
+    """Load the library for a GPU; return None, with a warning, if it is missing.
 
     Raises
     ------
     KernelError
-        If ``MEMCFG_CUDNN`` is ``required`` and it does not work, or is no value that it
-        takes; or if ``MEMCFG_CUDA_TF32`` is neither 0 nor 1.
+        If ``MEMCFG_CUDNN`` is ``required`` and the library does not work; if the value
+        of ``MEMCFG_CUDNN`` is unknown; or if ``MEMCFG_CUDA_TF32`` is neither 0 nor 1.
     MissingDependencyError
-        If ``MEMCFG_CUDNN`` is ``required`` and it is not there.
+        If ``MEMCFG_CUDNN`` is ``required`` and the library is missing.
 
     Warns
     -----
     RuntimeWarning
-        If it is not there, or does not work with this GPU; once a process.
+        If the library is missing, or does not work with this GPU; once a process.
     """
     wanted = os.environ.get(_VARIABLE, "") or "auto"
     if wanted not in _VALUES:
@@ -401,15 +405,17 @@ def find_cudnn(cuda: int) -> Any:
     Parameters
     ----------
     cuda : int
-        Which CUDA the driver is of: 13000 is 13.0. It runs libraries of older ones.
+        The driver's CUDA version: 13000 is 13.0. It also runs older libraries.
 
     Raises
     ------
     MissingDependencyError
-        If the front end or the library is not there.
+        If the front end or the library is missing.
     """
     majors = [major for major in _PACKAGES if major <= cuda // 1000]
-    for major in majors:  # the front end looks beside itself, then for what is loaded
+    for major in (
+        majors
+    ):  # loaded first, as the front end looks only next to itself and for loaded ones
         path = packaged_library(_PACKAGES[major], _LIBRARY)
         if path is not None:
             with suppress(OSError):
@@ -422,9 +428,9 @@ def find_cudnn(cuda: int) -> Any:
             "cuDNN's front end was not found: `pip install "
             f"'nvidia-cudnn-frontend<1.29'` ({error})."
         ) from None
-    except OSError:  # early front ends load the library at once
+    except OSError:  # early front ends load the library on import
         cudnn = None
-    with suppress(RuntimeError):  # later ones let its first function fail
+    with suppress(RuntimeError):  # later ones at the first call
         if cudnn is not None and cudnn.backend_version():
             return cudnn
     package = _PACKAGES[majors[0] if majors else min(_PACKAGES)]
@@ -434,7 +440,7 @@ def find_cudnn(cuda: int) -> Any:
 
 
 def _write(graph: Any, spec: ConvolutionSpec, kind: Any) -> tuple[Any, ...]:
-    """Write a convolution into a graph; give its tensors as its operands are."""
+    """Add a convolution to a graph; return its tensors in the order of the operands."""
     made: tuple[Any, ...]
     rows, columns, channels, units = spec.kernel
     kernel = (units, rows, columns, channels)
@@ -472,7 +478,7 @@ def _write(graph: Any, spec: ConvolutionSpec, kind: Any) -> tuple[Any, ...]:
 
 
 def _may_run(name: str, spec: ConvolutionSpec) -> bool:
-    """Return whether a plan, by its name, is to be had for a convolution."""
+    """Return whether a plan, by its name, is a candidate for a convolution."""
     engine = name.partition("_")[0]
     if not engine.startswith("eng"):  # the front end's, not cuDNN's
         return False
@@ -484,9 +490,9 @@ def _may_run(name: str, spec: ConvolutionSpec) -> bool:
 
 
 def _divisor(spec: ConvolutionSpec, most: int) -> int | None:
-    """Return the most images up to so many that divide the batch; None: there are none.
+    """Return the largest divisor of the batch up to `most`, or None.
 
-    Parts of images begin where cuDNN can read vectors.
+    The first image of each part is aligned for cuDNN's vector loads.
     """
     sizes = [4 * prod(shape[1:]) for shape in spec.places_of_images.values()]
     for images in range(most, 0, -1):
@@ -506,7 +512,7 @@ def _described(shape: tuple[int, ...]) -> tuple[list[int], list[int]]:
 # Strides cannot replace this copy: cuDNN accepts any packed strides of a kernel, but
 # plans and computes as if they were those of [O, KH, KW, C].
 def _turned(spec: ConvolutionSpec) -> CudaSource | None:
-    """Return what transposes the kernel, for cuDNN or back; None if it is the same."""
+    """Return the source that transposes the kernel; None if that changes nothing."""
     *window, units = spec.kernel
     if units == 1 or prod(window) == 1:
         return None
@@ -518,7 +524,7 @@ def _turned(spec: ConvolutionSpec) -> CudaSource | None:
 
 
 def _nowhere() -> None:
-    """Return None, as a weak reference does whose stream has gone."""
+    """Return None, like a weak reference to a destroyed stream."""
 
 
 def _describe(spec: ConvolutionSpec) -> str:
@@ -526,7 +532,7 @@ def _describe(spec: ConvolutionSpec) -> str:
 
 
 def _line(error: Exception) -> str:
-    """Return the first line of what the front end says."""
+    """Return the first line of an error of the front end."""
     return first_line(error)[:200]
 
 
@@ -542,8 +548,8 @@ def _warn(reason: str) -> None:
     )
 
 
-_told: set[str] = set()  # reasons, in this process
-_lost: list[object] = []  # what the child of a fork has of cuDNN, and cannot give back
+_told: set[str] = set()  # reasons that this process has warned of
+_lost: list[object] = []  # cuDNN's objects in the child of a fork, never destroyed
 
 
 def _destroy(
@@ -552,10 +558,10 @@ def _destroy(
     handle: Any,
     found: dict[tuple[ConvolutionSpec, int], _Found],
 ) -> None:
-    """Give back plans, and the handle last; not in the child of a fork."""
+    """Destroy plans and then the handle; not in the child of a fork."""
 
     def destroy() -> None:
-        context.wait()  # the kernels that go may be queued
+        context.wait()  # queued kernels may use them
         found.clear()
         module.destroy_handle(handle)
 

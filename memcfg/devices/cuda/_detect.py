@@ -1,7 +1,7 @@
-"""The GPUs of this machine, if it has a driver: found when they are first asked for.
+"""Detection of this machine's GPUs, at the first request.
 
-`cuInit` takes a part of a second, and a process that is forked behind it cannot use
-CUDA. A program that uses the CPU alone is spared both.
+`cuInit` takes a fraction of a second, and processes forked after it cannot use CUDA.
+Programs that use only the CPU avoid both.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 _VARIABLE = "MEMCFG_CUDA_LIBRARY"
 _LIBRARY = "libcuda.so.1"
-# Why a library cannot be loaded. It is not looked for again: the loader's lists may be
-# half written in the child of a process that is forked meanwhile.
+# Why a library cannot be loaded. It is not searched for again: in a forked child, the
+# loader's lists may be half written.
 _missing: dict[str, str] = {}
 
 
@@ -29,9 +29,9 @@ class FoundGpus(NamedTuple):
     Attributes
     ----------
     hardware : tuple of Hardware
-        One for each.
+        The GPUs.
     missing : str
-        Why there is none; empty where there are some.
+        The reason if there are none; otherwise empty.
     """
 
     hardware: tuple[Hardware, ...]
@@ -39,19 +39,19 @@ class FoundGpus(NamedTuple):
 
 
 def find_gpus() -> FoundGpus:
-    """Find the GPUs of the driver, or of the one that ``MEMCFG_CUDA_LIBRARY`` names.
+    """Find the GPUs of the driver, or of the library ``MEMCFG_CUDA_LIBRARY`` names.
 
-    Without pycuda, which compiles their kernels, only a driver that is named has any.
+    Without pycuda, which is needed to compile kernels, only a named library is tried.
 
     Returns
     -------
     FoundGpus
-        None, where there is no driver or no pycuda.
+        The GPUs, or the reason why there are none, such as no driver or no pycuda.
 
     Raises
     ------
     MissingDependencyError
-        If a driver is named and cannot be loaded, or finds no GPU.
+        If the named library cannot be loaded or has no GPU.
     """
     named = os.environ.get(_VARIABLE, "")
     if not named and _LIBRARY in _missing:
@@ -59,13 +59,13 @@ def find_gpus() -> FoundGpus:
     try:
         driver = CudaDriver(named or _LIBRARY)
         gpus = tuple(map(driver.info, range(driver.device_count)))
-    except (MissingDependencyError, KernelError) as error:  # or a GPU that is broken
+    except (MissingDependencyError, KernelError) as error:  # or a broken GPU
         if named:
             raise MissingDependencyError(f"{_VARIABLE} is {named!r}: {error}") from None
         if isinstance(error, MissingDependencyError):
             _missing[_LIBRARY] = str(error)
         return FoundGpus((), str(error))
-    except RuntimeError as error:  # the child of a process that has one
+    except RuntimeError as error:  # forked after cuInit
         return FoundGpus((), str(error))
     if not named and find_spec("pycuda") is None:
         return FoundGpus(

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 class CudaDevice(Device):
     """A logical GPU.
 
-    Several may exist of one GPU; each has a pool and a limit of its own, all share its
-    context and what was compiled. What is written and read waits until it has arrived;
-    a program has ended when `run` returns.
+    Several may exist of one GPU. Each has its own pool and limit; all share the context
+    and compiled kernels. `write` and `read` return when the copy is complete, and `run`
+    of a program when it has ended.
 
     Parameters
     ----------
@@ -51,26 +51,26 @@ class CudaDevice(Device):
     modules : CudaModules
         The GPU's context and compiled kernels.
     limit_bytes : int or None, default None
-        The limit of its pool in bytes; None is no limit.
+        The limit of its pool in bytes; None for no limit.
     growth : bool, default True
-        Whether memory is taken as it is needed; False takes the whole limit at once.
+        Whether memory is allocated as needed; False allocates the whole limit at once.
     priority : int, default 0
         The priority of its streams.
     pages : bool, default True
-        Whether memory comes in pages, where the GPU has them; else in blocks.
-
+        Whether to allocate virtual memory in pages if the GPU supports it, instead of
+        blocks.
     spill : Spill, default ANYWHERE
-        Where tensors go that leave it; its lanes keep to no bandwidth.
+        The tiers of swapped tensors; bandwidth limits have no effect.
 
     Raises
     ------
     ResourceExhaustedError
-        If memory is to be taken at once and the GPU does not have it.
+        If memory is to be allocated at once and the GPU has too little.
     """
 
     space: Space = "device"
-    fallible = False  # a kernel that fails takes the context with it, and all memory
-    spares_scratch = True  # libraries take up to 64 MiB
+    fallible = False  # a failing kernel destroys the context with all memory
+    spares_scratch = True  # libraries use up to 64 MiB
     takes_bfloat16 = False
     tier_kinds: Mapping[str, Space] = MappingProxyType(
         {"host": "pinned", "file": "file"}
@@ -96,23 +96,23 @@ class CudaDevice(Device):
         memory = self.context.resource(name=name, pages=pages)
         self.page_bytes = max(
             memory.page_bytes, mmap.PAGESIZE
-        )  # blocks have the host's
+        )  # blocks have pages of the host's size
         self.pool = Pool(memory, limit=limit_bytes, growth=growth, name=name)
 
     @cached_property
     def kernels(self) -> CudaKernels:
-        """The kernels that run here; compiled when they first run."""
+        """The kernels that run here, compiled at their first run."""
         return CudaKernels(self._modules, self.pool)
 
     @cached_property
     def host_pool(self) -> Pool:
-        """Page-locked memory of the host."""
+        """The pool of page-locked host memory."""
         name = f"{self.name} on the host"
         return Pool(self.context.pinned_resource(name=name), name=name)
 
     @cached_property
     def _stream(self) -> CudaStream:
-        """What writes and reads outside of programs."""
+        """The stream of copies outside of programs."""
         return CudaStream(self.context, self.priority)
 
     def write(self, arena: Arena, offset: int, array: NDArray[Any]) -> None:
@@ -137,7 +137,7 @@ class CudaDevice(Device):
     def staging(
         self, arena: Arena, offset: int, shape: tuple[int, ...], dtype: str
     ) -> NDArray[Any]:
-        """Return page-locked memory, which is copied fastest; zeros."""
+        """Return zeroed page-locked memory, from which copies are fastest."""
         kind = np.dtype(dtype)
         nbytes = kind.itemsize * int(np.prod(shape, dtype=np.int64))
         if not nbytes:
@@ -152,14 +152,14 @@ class CudaDevice(Device):
         self.context.synchronize()
 
     def tier_memory(self, tier: str, nbytes: int, *, tag: str) -> Block | MappedSpace:
-        """Take page-locked memory of the host, or a file."""
+        """Allocate page-locked host memory, or map a file."""
         if tier != "host":
             folder = self.spill.at(tier).folder or tempfile.gettempdir()
             return MappedSpace(folder, nbytes)
         return self.host_pool.allocate(nbytes, tag=tag)
 
     def copy_rate(self, tier: str) -> float:
-        """Measure streams, once for a GPU in a process."""
+        """Measure copies on streams, once for each GPU in a process."""
 
         def make(arena: Arena, memory: TierSpace) -> CudaProgram:
             return self.program(arena, {tier: memory})
@@ -167,12 +167,12 @@ class CudaDevice(Device):
         return copy_rate(self, tier, self._modules.times, make)
 
     def program(self, arena: Arena, tiers: Mapping[str, TierSpace]) -> CudaProgram:
-        """Make an empty program, which has streams of its own."""
+        """Make an empty program with its own streams."""
         spaces = list(tiers.values())
         return CudaProgram(arena, spaces, self.kernels, self.host_pool, self.priority)
 
     def describe_kernels(self) -> str:
-        """Return which kernels run here."""
+        """Return a sentence that names the kernels."""
         text = "CUDA, generated and compiled by nvcc"
         products, convolutions = self._modules.cublaslt, self._modules.cudnn
         if products is not None:
@@ -188,22 +188,22 @@ class CudaDevice(Device):
 
 
 class CudaHardware(Hardware):
-    """A GPU of this machine; its context is made when something needs it.
+    """A GPU of this machine; its context is created on first use.
 
     Parameters
     ----------
     driver : CudaDriver
         The driver.
     ordinal : int
-        Which GPU, as the driver counts them.
+        The GPU's number for the driver.
     compiler : callable, optional
-        ``compiler(source, capability)``: what modules are loaded from.
+        ``compiler(source, capability)`` returns the image of a module.
     load_products : callable, optional
-        ``load_products(context)``: what multiplies matrices, or None.
+        ``load_products(context)`` returns the library of matrix products, or None.
     load_convolutions : callable, optional
-        ``load_convolutions(context)``: what computes convolutions, or None.
+        ``load_convolutions(context)`` returns the library of convolutions, or None.
     pages : bool, default True
-        Whether its devices have memory in pages, where it has them; else in blocks.
+        Whether devices allocate virtual memory in pages if the GPU supports it.
     """
 
     device_type = "GPU"
@@ -244,7 +244,7 @@ class CudaHardware(Hardware):
 
     @cached_property
     def priorities(self) -> range | None:
-        """The priorities of its streams; the lowest number goes first."""
+        """The priorities of its streams; lower numbers have precedence."""
         result = self._modules.context.priorities
         return range(min(result), max(result) + 1)
 
@@ -267,8 +267,8 @@ class CudaHardware(Hardware):
     ) -> CudaDevice:
         """Make a logical device, with its pool.
 
-        All memory at once is what is free now, but for what the driver needs beside
-        it, in whole pages.
+        If all memory is to be allocated at once, the limit is the memory that is free
+        now less 512 MiB (at most a sixteenth) for the driver, in whole pages.
         """
         context = self._modules.context
         if not growth and limit_bytes == self.memory_bytes:
@@ -287,7 +287,7 @@ class CudaHardware(Hardware):
 
 
 _PAGE = 1 << 21  # bytes
-_KEPT = 1 << 29  # bytes: machine code, page tables and graphs lie beside the pool
+_KEPT = 1 << 29  # bytes for machine code, page tables and graphs outside of the pool
 
 
 def _version(number: int) -> str:

@@ -1,4 +1,4 @@
-"""How long launches take on a GPU, measured in memory of a pool."""
+"""Measurement of the seconds of launches on a GPU, in memory of a pool."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from memcfg.devices.cuda._bound_launch import Bound
     from memcfg.memory import Pool
 
-_RUNS = 5  # of which the shortest counts
-_ENOUGH = 0.05  # seconds, after which there is no further run
+_RUNS = 5  # runs, of which the shortest counts
+_ENOUGH = 0.05  # seconds after which no further run begins
 _ALIGNMENT = 256  # bytes
 
 
@@ -26,10 +26,10 @@ def measure_launches(
     context: CudaContext,
     pool: Pool,
 ) -> float:
-    """Return the seconds of launches on zeros; 0 if the pool has not the memory.
+    """Return the seconds of launches on zeros; 0 if the pool has too little memory.
 
-    ``bind(addresses)`` gives them, loaded, for operands of these sizes in bytes. They
-    run once by themselves, then in a CUDA graph, as they do in a step.
+    ``bind(addresses)`` returns them, loaded, for operands of these sizes in bytes. They
+    run once without, then up to five times in a CUDA graph, as in a step.
     """
     places, end = [], 0
     for size in sizes:
@@ -58,7 +58,7 @@ def _captured(stream: CudaStream, launches: Sequence[Bound]) -> CudaGraph:
         for launch in launches:
             launch.issue(stream)
     except BaseException:
-        with suppress(KernelError):  # it has been broken off
+        with suppress(KernelError):  # the capture is invalid
             stream.end_capture()
         raise
     return stream.end_capture()
@@ -67,7 +67,7 @@ def _captured(stream: CudaStream, launches: Sequence[Bound]) -> CudaGraph:
 def _shortest(stream: CudaStream, graph: CudaGraph) -> float:
     begin, end = (CudaEvent(stream.context, timing=True) for _ in range(2))
     taken: list[float] = []
-    stream.launch_graph(graph)  # which is brought to the GPU
+    stream.launch_graph(graph)  # uploads the graph
     while len(taken) < _RUNS and sum(taken) < _ENOUGH:
         stream.record(begin)
         stream.launch_graph(graph)

@@ -1,4 +1,4 @@
-"""What compiles the kernels of a GPU: nvcc, which pycuda calls."""
+"""Compilation of kernels by nvcc, through pycuda."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from memcfg.devices._file_cache import CacheKind, digest, find_file_cache
 from memcfg.devices.cuda._sources import COMPILER_OPTIONS
 from memcfg.errors import KernelError, MissingDependencyError
 
-_LINES = 3  # of nvcc's errors that are told
-_TOOLKIT = "/usr/local/cuda"  # where NVIDIA's packages have it
+_LINES = 3  # of nvcc's errors that are reported
+_TOOLKIT = "/usr/local/cuda"  # folder of NVIDIA's packages
 IMAGES = CacheKind(
     "cuda",
     "MEMCFG_CUDA_CACHE",
@@ -22,14 +22,14 @@ IMAGES = CacheKind(
 
 
 def compile_with_nvcc(text: str, capability: int) -> bytes:
-    """Compile a source, or find on the disk what was compiled from it before.
+    """Compile a source, or return its image from the disk cache.
 
     Parameters
     ----------
     text : str
         CUDA C++.
     capability : int
-        Of the GPU: 90 is compute capability 9.0.
+        The GPU's compute capability: 90 is 9.0.
 
     Returns
     -------
@@ -39,14 +39,14 @@ def compile_with_nvcc(text: str, capability: int) -> bytes:
     Raises
     ------
     MissingDependencyError
-        If there is no pycuda or no nvcc.
+        If pycuda or nvcc is missing.
     KernelError
-        If nvcc refuses the source.
+        If nvcc cannot compile the source.
 
     Warns
     -----
     RuntimeWarning
-        If what was compiled cannot be kept; once a process.
+        If the image cannot be cached; once a process.
     """
     missing = "kernels of a GPU are compiled when they first run"
     try:
@@ -76,7 +76,7 @@ def compile_with_nvcc(text: str, capability: int) -> bytes:
 
 
 def find_nvcc() -> str | None:
-    """Return where nvcc is: on the PATH, or in the toolkit's folder; None: nowhere."""
+    """Return the path of nvcc on the PATH or in the toolkit's folder, or None."""
     named = [os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH")]
     homes = [*filter(None, named), _TOOLKIT]
     folders = [None, *(os.path.join(home, "bin") for home in homes)]
@@ -85,23 +85,23 @@ def find_nvcc() -> str | None:
 
 
 def _compile(compiler: Any, text: str, architecture: str, nvcc: str) -> bytes:
-    """Have pycuda compile it, without its own cache, which a kill can damage."""
+    """Compile with pycuda, without its cache, which a killed process can damage."""
     try:
         image: bytes = compiler.compile(
             text,
             nvcc=nvcc,
             no_extern_c=True,
             arch=architecture,
-            options=[*COMPILER_OPTIONS, "-w"],  # pycuda warns of what nvcc warns of
+            options=[*COMPILER_OPTIONS, "-w"],  # pycuda would raise warnings of nvcc
             cache_dir=False,
         )
-    except Exception as error:  # pycuda's are of several kinds
+    except Exception as error:  # pycuda raises several classes
         raise KernelError(f"nvcc cannot compile a kernel: {_told(error)}") from error
     return image
 
 
 def _told(error: Exception) -> str:
-    """Return the errors among what nvcc said, else all that is known."""
+    """Return the first errors in nvcc's output, or its first lines."""
     lines = str(getattr(error, "stderr", None) or error).splitlines()
     errors = [line.strip() for line in lines if "error" in line or "fatal" in line]
     return "; ".join((errors or [line.strip() for line in lines])[:_LINES])

@@ -1,4 +1,4 @@
-"""Libraries that packages bring."""
+"""Shared libraries in installed packages."""
 
 from __future__ import annotations
 

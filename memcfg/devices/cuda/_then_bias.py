@@ -1,7 +1,7 @@
-"""A library's work, and a bias that a generated kernel adds to what it made.
+"""A library's product or convolution, and a generated kernel that adds the bias.
 
-cuDNN takes a bias into its graph, but then has fewer plans without tensor cores: 2, not
-7, for a usual window on an H100.
+cuDNN can fuse the bias, but then has fewer plans without tensor cores: 2 instead of 7
+for a common convolution on an H100.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class ThenBias:
-    """A product or a convolution without its bias, which stands before the output."""
+    """A product or convolution and its bias, the operand before the output."""
 
     work: ChosenProduct | ChosenConvolution
     source: CudaSource
 
     @property
     def algorithm(self) -> str:
-        """Its name."""
+        """The name of the algorithm."""
         return f"{self.work.algorithm}+bias"
 
     @property
     def scratch_bytes(self) -> int:
-        """Bytes of scratch that it needs."""
+        """Bytes of scratch that a run needs."""
         return max(self.work.scratch_bytes, self.source.scratch_bytes)
 
     def bind(self, addresses: Sequence[int], scratch: int) -> list[Bound]:
-        """Return it on operands at these addresses."""
+        """Bind it to addresses of operands and scratch."""
         *inputs, bias, out = addresses
         made: list[Bound] = [*self.work.bind([*inputs, out], scratch)]
         return [*made, *bind_source(self.source, [out, bias, out], scratch)]
@@ -49,7 +49,7 @@ def then_bias(
     inputs: Sequence[OperandSpec],
     outputs: Sequence[OperandSpec],
 ) -> Iterator[ThenBias]:
-    """Yield what gives the outputs of an op whose last input is a bias."""
+    """Yield works with the bias, the op's last input, added by a second kernel."""
     source = cuda_source("bias", {}, [outputs[0], inputs[-1]], outputs)
     for work in works:
         yield ThenBias(work, source)

@@ -1,9 +1,9 @@
-"""CUDA sources of the kernels of all op types, and how they are launched.
+"""CUDA sources of the kernels of all op types, and their launches.
 
-Pure text: nothing of CUDA is imported or loaded. Sources know ranks and dtypes;
-lengths and attributes come as arguments, so that an op of another batch size is the
-same source. Results are the same bits in every run: no sum is in an order that
-threads decide.
+This package only writes text and imports nothing of CUDA. Sources depend on ranks and
+dtypes; lengths and attributes are arguments, so that ops with other batch sizes share a
+source. Results are deterministic: the order of sums does not depend on the schedule of
+threads.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Attention: scores in tiles of shared memory, never a whole matrix of them.
+"""Attention with tiles of scores in shared memory, without a full matrix.
 
-A block has a tile of queries, or of keys for their gradients, of one head, and goes
-along the tiles of the others in order: no sum is shared by blocks.
+A block has a tile of queries of one head, or of keys for their gradients, and loops
+over the tiles of keys, or queries, in order: no sum is shared by blocks.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["FAMILY"]
 
-_TILE = 64  # as multiply_tile's
+_TILE = 64  # tile of multiply_tile
 
-# The part of a block, and what it has of the operands.
+# The tile of a block and its operands.
 _BEGIN = """
   if (blockIdx.x >= blocks) return;  // of operands without elements
   constexpr Index kTile = 64;
@@ -186,7 +186,7 @@ _KEY_GRADIENT = f"""
 _KEPT_ALL = """
   const auto kept = [](Index, Index, float value) { return value; };
 """
-# What dropout makes of element (i, j) of the weights.
+# Dropout of element (i, j) of the weights.
 _KEPT = f"""
   const auto kept = [&](Index i, Index j, float value) -> float {{
     const unsigned long long row = static_cast<unsigned long long>(pair) * queries + i;
@@ -200,7 +200,7 @@ _KEPT = f"""
 
 
 class _Operands:
-    """What launches of one op have in common."""
+    """The operands and sizes that the launches of one op share."""
 
     def __init__(self, writer: Writer, saved: int) -> None:
         rate = writer.attributes.get("rate")
@@ -259,7 +259,7 @@ class _Operands:
     def launch(
         self, writer: Writer, body: str, more: dict[str, Argument], steps: int
     ) -> None:
-        """Append a launch with a block for each tile of that many steps."""
+        """Append a launch with a block for each tile of `steps` queries or keys."""
         tiles = -(-steps // _TILE)
         blocks = self.batch * self.heads * tiles
         numbers = {

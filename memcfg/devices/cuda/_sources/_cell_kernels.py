@@ -1,6 +1,6 @@
-"""Recurrent layers: a block goes through all steps of a sequence of the batch.
+"""Recurrent layers: a block computes all steps of one sequence of the batch.
 
-The gradients of the recurrent kernel are one product over all steps, afterwards.
+The gradient of the recurrent kernel is one product over all steps, afterwards.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ __all__ = ["FAMILY"]
 
 @dataclass(frozen=True)
 class _Cell:
-    """A kind of step. `gates`: widths in units, of products and of what is kept.
+    """A kind of step. `gates`: widths in units of the products and the kept values.
 
-    `forward` computes h, and c, from z[.], p[.], the products with the state before,
-    and before0, before1; it fills keep[.]. `backward` computes dz[.], dp[.] and the
-    gradients carried to the step before, carried0 and carried1, from kept[.], dh, dc,
-    now0, now1 and before0, before1.
+    `forward` computes h (and c) and fills keep[.], from z[.], p[.] (the products with
+    the previous state), before0 and before1. `backward` computes dz[.], dp[.] and the
+    gradients of the previous state, carried0 and carried1, from kept[.], dh, dc, now0,
+    now1, before0 and before1.
     """
 
     gates: int
@@ -187,7 +187,7 @@ def _backward(writer: Writer, cell: _Cell) -> None:
         operands[f"const float* dy{i}"] = writer.operand(next(places))
     if masked:
         operands["const float* mask"] = writer.operand(next(places))
-    own = cell.bias  # what goes through the bias differs from the gradient of z
+    own = cell.bias  # the gradient of the biased product differs from that of z
     slopes = writer.scratch(4 * batch * steps * width) if own else writer.output()
     for i in states:
         operands[f"float* slope{i}"] = writer.output(2 + cell.bias + i)
@@ -272,7 +272,7 @@ def _backward(writer: Writer, cell: _Cell) -> None:
 def _sum_products(
     writer: Writer, cell: _Cell, states: Argument, first: Argument, slopes: Argument
 ) -> None:
-    """Append the gradients of the recurrent kernel and its bias, over all steps."""
+    """Append the gradients of the recurrent kernel and bias, as sums over steps."""
     units, width = writer.inputs[0].shape
     batch, steps, _ = writer.outputs[0].shape
     multiply(

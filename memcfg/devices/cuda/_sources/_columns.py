@@ -1,8 +1,8 @@
-"""Loops over matrices whose columns are channels, four columns a thread where they fit.
+"""Loops over matrices whose columns are channels, four columns a thread if divisible.
 
-A thread stays in its columns, so what depends on a channel alone is computed once, and
-several sums of a column are made in one pass. Lanes and slices, and so the order of
-sums, are chosen by lengths alone.
+A thread stays in its columns, so values that depend only on the channel are computed
+once, and several sums of a column are computed in one pass. Lanes and slices, and so
+the order of sums, depend only on lengths.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 __all__ = ["Columns", "each_column", "sum_each_column"]
 
 _WIDE = 4  # columns of a thread: 16 bytes
-_SIDE_BY_SIDE = 32  # threads
-_FEW_SIDE_BY_SIDE = 8  # where slices are joined, so that more threads do it
-_LEAST_STEPS = 16  # rows of a thread that adds up
-_ENOUGH = 1024  # blocks: rows are not cut into more slices
-_STEPS, _MANY = 8, 1 << 14  # the same of a thread that only passes through
+_SIDE_BY_SIDE = 32  # adjacent threads along a row
+_FEW_SIDE_BY_SIDE = 8  # the same when slices are added, so that more threads do it
+_LEAST_STEPS = 16  # min. rows of a thread in sums
+_ENOUGH = 1024  # max. blocks by slicing rows in sums
+_STEPS, _MANY = 8, 1 << 14  # min. rows and max. blocks of loops without sums
 
 
 class Columns(NamedTuple):
-    """The shape of a matrix, and how many of its columns a thread has."""
+    """The shape of a matrix, and the number of columns of a thread."""
 
     rows: int
     columns: int
@@ -36,13 +36,13 @@ class Columns(NamedTuple):
 
     @classmethod
     def of(cls, rows: int, columns: int, *pitches: int) -> Columns:
-        """Choose the width; `pitches` are other numbers that it has to divide."""
+        """Choose the width; `pitches` are other numbers that it must divide."""
         fits = all(number % _WIDE == 0 for number in (columns, *pitches))
         return cls(rows, columns, _WIDE if fits else 1)
 
     @property
     def groups(self) -> int:
-        """How many threads a row takes."""
+        """Number of threads for a row."""
         return self.columns // self.width
 
     def threads(self, side_by_side: int = _SIDE_BY_SIDE) -> tuple[int, int, int]:
@@ -59,10 +59,10 @@ def each_column(
     each: str,
     parameters: Mapping[str, Argument],
 ) -> None:
-    """Append a launch that does `each` for each row r of each group of columns g.
+    """Append a launch that runs `each` for each row r of each group of columns g.
 
-    Both are statements. `before` stands once before the rows of a group, whose columns
-    are ``g * W`` to ``g * W + W - 1``.
+    `before` and `each` are statements. `before` runs once before the rows of a group,
+    whose columns are ``g * W`` to ``g * W + W - 1``.
     """
     stride, lanes, tiles = shape.threads()
     slices, length = cut(shape.rows, tiles, _STEPS * lanes, _MANY)
@@ -92,10 +92,10 @@ def sum_each_column(
     out: str,
     out_parameters: Mapping[str, Argument],
 ) -> None:
-    """Append the launches that make `count` sums of each column.
+    """Append the launches that compute `count` sums of each column.
 
-    `before` and `each` are as of `each_column`; `each` adds to the doubles
-    ``total[sum][j]`` of column ``g * W + j``. `out` says what is done with them: with
+    `before` and `each` are as for `each_column`; `each` adds to the doubles
+    ``total[sum][j]`` of column ``g * W + j``. The statements `out` use the sums
     ``sum[i]`` of column `o`.
     """
     stride, lanes, tiles = shape.threads()

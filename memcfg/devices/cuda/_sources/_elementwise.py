@@ -1,8 +1,9 @@
-"""Element-wise ops: CUDA from the expression that comes as text.
+"""Element-wise ops: CUDA written from the text of their expressions.
 
-The text is the one that the C++ core evaluates. What depends on no array is computed
-in double precision and rounded where it meets an element: here, if it is of constants
-and attributes alone, and by one thread of each block, if it is of an operand's number.
+The text is the one that the C++ core evaluates. Uniform numbers are computed in double
+precision and rounded where they are combined with an element. They are computed in
+Python if they depend only on constants and attributes, and by one thread of each block
+if they depend on operands of shape ().
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ if TYPE_CHECKING:
 
 __all__ = ["write_elementwise"]
 
-_LATE_BLOCKS = 1024  # each makes its late numbers, which takes a while
+_LATE_BLOCKS = 1024  # max. blocks if each has to compute late numbers
 
 
 class _Translator:
-    """Translates one expression, an instruction after the other."""
+    """Translates the instructions of one expression."""
 
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
         self.parameters: dict[str, Argument] = {}
-        self.known: dict[int, float] = {}  # numbers that are known here
-        self.literal: set[int] = set()  # of them, those of constants alone
-        self.late: dict[int, str] = {}  # statements of doubles, by one thread
-        self.places: dict[int, int] = {}  # where elements find them
-        self.operands: dict[int, int] = {}  # which they are, by their place
-        self.elements: dict[int, str] = {}  # statements, of each element
+        self.known: dict[int, float] = {}  # uniform numbers computed in Python
+        self.literal: set[int] = set()  # those that depend only on constants
+        self.late: dict[int, str] = {}  # statements of one thread, on doubles
+        self.places: dict[int, int] = {}  # index in shared memory of late numbers
+        self.operands: dict[int, int] = {}  # operand by node
+        self.elements: dict[int, str] = {}  # statements for each element
         self.conditions: set[int] = set()
         self.outputs: list[int] = []
         for place, line in enumerate(writer.attributes["expression"].split(";")):
@@ -91,7 +92,7 @@ class _Translator:
         return place in self.elements or place in self.operands
 
     def _element(self, place: int) -> str:
-        """Name a number as an element reads it."""
+        """Return the name of a node in statements of elements."""
         if self._is_element(place):
             return f"v{place}"
         if place in self.late:
@@ -104,7 +105,7 @@ class _Translator:
         return f"a{place}"
 
     def _number(self, place: int) -> str:
-        """Name a number as doubles read it."""
+        """Return the name of a node in statements of doubles."""
         if place in self.late:
             return f"u{place}"
         value = self.known[place]
@@ -114,7 +115,7 @@ class _Translator:
         return f"d{place}"
 
     def write(self) -> None:
-        """Append the one launch."""
+        """Append the launch."""
         writer, made = self.writer, [self._element(place) for place in self.outputs]
         outputs = range(len(made))
         operands = list(self.operands.values())
@@ -150,7 +151,7 @@ class _Translator:
         )
 
     def _late_numbers(self) -> list[str]:
-        """Write how a thread of each block makes the numbers that elements read."""
+        """Write the code by which one thread of each block computes late numbers."""
         if not self.places:
             return []
         rows = self.places.items()
@@ -166,7 +167,7 @@ class _Translator:
 
 
 def _float(value: float) -> str:
-    """Write a float, of whose bits all are kept."""
+    """Write a float literal with the exact bits."""
     with np.errstate(over="ignore"):
         narrow = np.float32(value)
     if not np.isfinite(narrow):
@@ -175,7 +176,7 @@ def _float(value: float) -> str:
 
 
 def _double(value: float) -> str:
-    """Write a double."""
+    """Write a double literal with the exact bits."""
     if not math.isfinite(value):
         return f"__longlong_as_double({int(np.float64(value).view(np.int64)):#x})"
     return f"({value!r})"

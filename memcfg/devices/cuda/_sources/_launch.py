@@ -1,4 +1,4 @@
-"""What a source is, and the launches of its kernels."""
+"""CUDA sources, and the launches of their kernels with arguments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FORMATS: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """The address of an operand, inputs before outputs, and bytes from there."""
+    """An argument: the address of an operand, inputs before outputs, plus bytes."""
 
     index: int
     byte_offset: int = 0
@@ -29,20 +29,20 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """The address of the op's scratch, and bytes from there."""
+    """An argument: the address of the op's scratch, plus bytes."""
 
     byte_offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number that is known when the op is planned."""
+    """An argument: a number that is known when the op is planned."""
 
     kind: Literal["int32", "uint32", "int64", "uint64", "float32", "float64"]
     value: float
 
     def packed(self) -> bytes:
-        """Return its bytes, as many as its kind has; it is aligned to that."""
+        """Return the bytes of the number in its dtype."""
         if "int" in self.kind:
             return struct.pack(_FORMATS[self.kind], int(self.value))
         if self.kind == "float32" and abs(self.value) >= 3.4028235677973366e38:
@@ -55,7 +55,7 @@ Argument: TypeAlias = Operand | Scratch | Number
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One launch of a kernel: its name, its grid, and its parameters in their order."""
+    """A launch of a kernel: its name, its grid, and its arguments in order."""
 
     function: str
     grid: tuple[int, int, int]
@@ -66,19 +66,19 @@ class Launch:
     def pack(
         self, addresses: Sequence[int], scratch: int
     ) -> tuple[bytes, tuple[int, ...]]:
-        """Lay the parameters out as the kernel has them; and where each begins.
+        """Pack the arguments into the kernel's parameter buffer.
 
         Parameters
         ----------
         addresses : sequence of int
-            Where the operands lie, inputs before outputs.
+            The addresses of the operands, inputs before outputs.
         scratch : int
-            Where the scratch lies.
+            The address of the scratch.
 
         Returns
         -------
         bytes, tuple of int
-            The parameters, and the offset of each.
+            The buffer, and the offset of each argument.
         """
         packed, offsets = bytearray(), []
         for each in self.arguments:
@@ -95,15 +95,15 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class CudaSource:
-    """CUDA C++, the launches in their order, and the bytes of scratch they need.
+    """CUDA C++, its launches in order, and the bytes of scratch that they need.
 
     Parameters
     ----------
     text : str
-        The source. Texts may be joined and compiled at once: what they have in common
-        is guarded, a kernel's name says all of what it is, and it is defined once.
+        The source. Texts may be joined and compiled at once: the common prelude has an
+        include guard, and a kernel's name, a hash of its text, is defined once.
     launches : tuple of Launch
-        One behind the other, each reading what those before it wrote.
+        The launches, each of which may read the results of those before it.
     scratch_bytes : int
         Scratch of any content, aligned to 16 bytes, as operands are.
     """

@@ -1,4 +1,4 @@
-"""The source of an op: by its expression, or by its family."""
+"""The source of an op, from its expression or by its family."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _FAMILIES: dict[str, Callable[[Writer], None]] = {
 
 
 def has_source(op_type: str) -> bool:
-    """Say whether a type that has no expression has a source."""
+    """Return whether a type has a source other than an expression."""
     return op_type in _FAMILIES
 
 
@@ -63,8 +63,8 @@ def cuda_source(
     Returns
     -------
     CudaSource
-        The source, and how its kernels are launched. Outputs may be the inputs of the
-        op type's in-place pairs.
+        The source and its launches. Outputs may overwrite the inputs of the op type's
+        in-place pairs.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def cuda_source(
 
 
 def _check(kind: ops.OpType, writer: Writer) -> None:
-    """Raise KernelError for outputs that are not those of the op."""
+    """Raise KernelError if the outputs are not those that the op type infers."""
     try:
         made = kind.infer(
             [ops.Spec(spec.shape, spec.dtype) for spec in writer.inputs],

@@ -1,4 +1,4 @@
-"""Ops that move elements or make them from numbers: of any dtype, by their bytes."""
+"""Ops that move elements of any dtype, or fill arrays."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BY_BYTES = {
 
 
 def _unit(writer: Writer) -> str:
-    """Return the C++ type that has the bytes of an element; all have one dtype."""
+    """Return the C++ type of an element's size; KernelError if dtypes differ."""
     dtypes = {spec.dtype for spec in (*writer.inputs, *writer.outputs)}
     if len(dtypes) > 1:
         raise writer.fail(f"has operands of one dtype, not {', '.join(sorted(dtypes))}")
@@ -38,7 +38,7 @@ def _unit(writer: Writer) -> str:
 
 
 def _bits(value: float, dtype: str) -> Number:
-    """Return the bytes of one element, as a whole number."""
+    """Return the bits of an element as an integer."""
     data = np.asarray(value).astype(dtype).tobytes()
     return u64(int.from_bytes(data, "little"))
 
@@ -57,7 +57,7 @@ def _write_copy(writer: Writer) -> None:
 
 
 def _view(writer: Writer, begin: int, strides: Sequence[int]) -> None:
-    """Append the copy of a view of the input, of the output's shape."""
+    """Append the copy of a strided view of the input, of the output's shape."""
     unit = _unit(writer)
     axes = list(zip(writer.outputs[0].shape, strides, strict=True))
     where, parameters = writer.offset("i", "x", axes)
@@ -107,14 +107,17 @@ def _write_broadcast(writer: Writer) -> None:
 
 
 def _write_pad(writer: Writer) -> None:
-    """Let each output element look for the one that it is, if it is any."""
+    """Write `pad`: each output element finds its input element, or is the value."""
     unit, a = _unit(writer), writer.attributes
     shape, wide = writer.inputs[0].shape, writer.outputs[0].shape
     steps = a.get("strides") or [1] * len(shape)
     axes: list[tuple[int, int, int, int]] = []
     for axis in zip(wide, shape, a["before"], steps, strict=True):
         if axes and axis[0] == axis[1] and axes[-1][0] == axes[-1][1]:
-            axes[-1] = (axes[-1][0] * axis[0],) * 2 + (0, 1)  # neither is padded
+            axes[-1] = (axes[-1][0] * axis[0],) * 2 + (
+                0,
+                1,
+            )  # merge axes without padding
         else:
             axes.append(axis)
     lines, parameters = ["Index rest = i, at = 0;", "bool inside = true;"], {}
@@ -172,7 +175,7 @@ def _write_constant(writer: Writer) -> None:
 
 
 def _parts(writer: Writer, shapes: Sequence[Sequence[int]], *, joins: bool) -> None:
-    """Append a launch for each part of a whole, in or out of its place."""
+    """Append a launch for each part, which joins the whole or is split off."""
     unit = _unit(writer)
     axis = writer.attributes["axis"] % len(shapes[0])
     inner = prod(shapes[0][axis + 1 :])
@@ -205,7 +208,7 @@ def _write_split(writer: Writer) -> None:
 
 
 def _write_cast(writer: Writer) -> None:
-    """Make what C++ leaves undefined, as NaN, the least integer."""
+    """Write `cast`; values undefined in C++, such as NaN, become the least integer."""
     (x,), (y,) = writer.inputs, writer.outputs
     for spec in (x, y):
         if spec.dtype not in CTYPES:
@@ -251,7 +254,7 @@ def _write_gather(writer: Writer) -> None:
 
 
 def _write_scatter_add(writer: Writer) -> None:
-    """Let a block look for the indices of its row, and add them in their order."""
+    """Write `scatter_add`: a block finds the indices of its row, and adds in order."""
     writer.need(["int32", "float32"], ["float32"])
     rows, *rest = writer.outputs[0].shape
     width, tiles = prod(rest), -(-prod(rest) // 256)
@@ -305,7 +308,7 @@ def _write_one_hot(writer: Writer) -> None:
     )
 
 
-# Element `place` of the output is 1 - weight of `first` and weight of `second`.
+# Output element `place` is (1 - weight) * `first` + weight * `second`.
 _LINE = """
   double inside = (place + 0.5) / factor - 0.5;
   inside = inside < 0 ? 0 : inside > length - 1.0 ? length - 1.0 : inside;
@@ -338,7 +341,7 @@ def _write_interpolate(writer: Writer) -> None:
 
 
 def _write_interpolate_gradient(writer: Writer) -> None:
-    """Let each element gather, in their order, the outputs that it is a part of."""
+    """Write the gradient of interpolation: each element sums its outputs in order."""
     writer.need(["float32"], ["float32"])
     shape, axis = writer.outputs[0].shape, writer.attributes["axis"]
     writer.loop(
@@ -366,7 +369,7 @@ def _write_interpolate_gradient(writer: Writer) -> None:
     )
 
 
-# Philox4x32-10: the words of block `block`, which are those of four elements.
+# Philox4x32-10: the words of block `block`, one for each of four elements.
 PHILOX = """
   unsigned int word[4] = {
       static_cast<unsigned int>(block), static_cast<unsigned int>(block >> 32),

@@ -1,14 +1,14 @@
-"""What all sources begin with: the loops of which kernels are made."""
+"""The prelude of all sources: loops and reductions of which kernels are made."""
 
 from __future__ import annotations
 
 __all__ = ["COMPILER_OPTIONS", "PRELUDE", "THREADS"]
 
-# A product and a sum are fused where it is written (fmaf), nowhere else: the bits of an
-# element do not depend on what stands around it.
+# A product and a sum are fused only by an explicit fmaf, so that the bits of an element
+# do not depend on the surrounding code.
 COMPILER_OPTIONS = ("--fmad=false",)
 
-THREADS = 256  # of every block
+THREADS = 256  # threads of every block
 
 PRELUDE = r"""
 #ifndef MEMCFG_PRELUDE

@@ -1,7 +1,7 @@
-"""Matrix products and convolutions: tiles in shared memory, or sums where one is small.
+"""Matrix products and convolutions: tiles in shared memory, or sums if one is small.
 
-What a matrix's element is, is a function of its place: a convolution is a product
-whose left matrix is read from under its windows.
+The elements of matrices are functions of their indices: a convolution is a product
+whose left matrix is read from the windows of the image.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["FAMILY", "multiply"]
 
 _TILE = 64  # as in the prelude
-_LEAST_SIDE = 8  # of a product that is computed in tiles
-_LEAST_SLICE = 128  # of the depth
-_ENOUGH = 128  # tiles: the depth is not cut into slices where there are as many
+_LEAST_SIDE = 8  # min. rows and columns of a product computed in tiles
+_LEAST_SLICE = 128  # min. depth of a slice
+_ENOUGH = 128  # tiles from which on the depth is not sliced
 
 
 def multiply(
@@ -43,9 +43,9 @@ def multiply(
 ) -> None:
     """Append the products of `batch` pairs of matrices.
 
-    `a` is the body of a function of (g, m, k), `b` of (g, k, n); `store` says what is
-    done with (g, m, n, sum). `along_k` tells which of them have neighbours in memory
-    along k, and `batch_inside` that batches lie side by side in each row.
+    `a` is the body of a function of (g, m, k), `b` of (g, k, n), and `store` of (g, m,
+    n, sum). `along_k` says for a and b whether neighbours in memory are along k, and
+    `batch_inside` that the batches lie next to each other in each row.
     """
     sizes: dict[str, Argument] = {
         "Index rows": writer.number(rows),
@@ -139,9 +139,9 @@ def _matrices(
     b: tuple[int, int, int, int],
     bias: int | None = None,
 ) -> None:
-    """Append products of matrices; each is (operand, batch, row and column stride).
+    """Append products of matrices, each given as (operand, batch, row, column stride).
 
-    An operand may be added to each row.
+    The operand `bias` is added to each row.
     """
     rows, columns, depth = sizes
     more, added = _bias(writer, bias, "n")
@@ -174,7 +174,7 @@ def _matrices(
 def _bias(
     writer: Writer, operand: int | None, place: str
 ) -> tuple[dict[str, Argument], str]:
-    """Return the parameter of a bias, and what is added to a sum."""
+    """Return the parameter of a bias, and the term that is added to a sum."""
     if operand is None:
         return {}, ""
     return {"const float* bias": writer.operand(operand)}, f" + bias[{place}]"
@@ -216,7 +216,7 @@ def _write_matmul(writer: Writer) -> None:
     tb = bool(writer.attributes.get("transpose_b"))
     *lead, rows, columns = writer.outputs[0].shape
     depth, batch = a[-2] if ta else a[-1], prod(lead)
-    if len(b) == 2 and not ta:  # one matrix for all
+    if len(b) == 2 and not ta:  # one matrix for all batches
         rows, batch = batch * rows, 1
     _matrices(
         writer,
@@ -227,7 +227,7 @@ def _write_matmul(writer: Writer) -> None:
     )
 
 
-# The element of x that lies under place (i, j) of the window at (oh, ow).
+# The element of x at place (i, j) of the window at (oh, ow).
 _UNDER = """
 const Index h = oh * stride_h + i * dilation_h - top;
 const Index w = ow * stride_w + j * dilation_w - left;

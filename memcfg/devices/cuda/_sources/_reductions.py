@@ -1,6 +1,6 @@
-"""Sums and maxima along axes: of whole blocks, and in slices where results are few.
+"""Sums and maxima along axes: by whole blocks, and in slices if results are few.
 
-Sums are in double precision. Lanes and slices are chosen by lengths alone.
+Sums are in double precision. Lanes and slices depend only on lengths.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _MAXIMUM = (
     "__int_as_float(0xff800000)",
     "return memcfg::maximum_of(a, b);",
 )
-_SIDE_BY_SIDE = 32  # results, where they lie so
-_FEW_SIDE_BY_SIDE = 8  # of slices, so that more threads join them: 64 bytes
-_LEAST_STEPS = 16  # values that a thread joins, before results are cut into slices
-_ENOUGH = 1024  # blocks: results are not cut into slices where there are as many
+_SIDE_BY_SIDE = 32  # max. adjacent results of a block
+_FEW_SIDE_BY_SIDE = 8  # the same when slices are joined, by more threads: 64 bytes
+_LEAST_STEPS = 16  # min. values of a thread in a slice
+_ENOUGH = 1024  # blocks from which on results are not sliced
 
 
 def power_of_two(count: int) -> int:
-    """Return the least power of two that is not below."""
+    """Return the least power of two that is at least `count`."""
     return 1 << (max(count, 1) - 1).bit_length()
 
 
@@ -62,11 +62,11 @@ def reduce(
     out_parameters: Mapping[str, Argument],
     kind: tuple[str, str, str] = _SUM,
 ) -> None:
-    """Append the launches that join `each` values to each of `results`.
+    """Append the launches that reduce `each` values to each of `results`.
 
-    `value` is the body of a function of (o, r), the r-th value of result o; `out` says
-    what is done with (o, total). `columns` are the results that lie side by side in
-    memory; 1 where the values of one result do.
+    `value` is the body of a function of (o, r), the r-th value of result o, and `out`
+    of (o, total). `columns` is the number of results whose values are adjacent in
+    memory; 1 if the values of one result are.
     """
     stride = min(power_of_two(columns), _SIDE_BY_SIDE)
     lanes = min(power_of_two(each), THREADS // stride)
@@ -125,7 +125,7 @@ def reduce(
 
 
 def axes_of(writer: Writer, rank: int) -> tuple[int, ...]:
-    """Return the attribute `axes`, counted from the first and in their order."""
+    """Return the attribute `axes` as sorted non-negative numbers."""
     result = sorted({axis % rank for axis in writer.attributes["axes"]})
     return tuple(result)
 
@@ -143,7 +143,7 @@ def sum_axes(
 ) -> None:
     """Append a reduction along axes.
 
-    `value` is a function's body of (i, o), an element and its result.
+    `value` is the body of a function of (i, o), an element and its result.
     """
     strides = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
     rows = list(zip(shape, strides, strict=True))
@@ -183,7 +183,7 @@ def sum_columns(
     out: str,
     out_parameters: Mapping[str, Argument],
 ) -> None:
-    """Append the sum of each column; `value` is a function's body of (i, o)."""
+    """Append the sum of each column; `value` is the body of a function of (i, o)."""
     sum_axes(
         writer,
         (rows, columns),
@@ -202,7 +202,7 @@ def _join(
     out_parameters: Mapping[str, Argument] | None = None,
     kind: tuple[str, str, str] = _SUM,
 ) -> None:
-    """Append the reduction of the input along axes; `out` says what y[o] is."""
+    """Append the reduction of the input along axes; `out` is the value of y[o]."""
     writer.need(["float32"], ["float32"])
     sum_axes(
         writer,
@@ -281,17 +281,17 @@ def _write_maximum_gradient(writer: Writer) -> None:
     )
 
 
-# What follows a value, and the gradient before it, by names of their own.
+# Activations of `value`, and their gradients given `slope`.
 _FORWARD = {
     "": "value",
     "relu": "value < 0.0f ? 0.0f : value",  # NaN stays NaN
     "relu6": "value < 0.0f ? 0.0f : value > 6.0f ? 6.0f : value",
 }
-_BACKWARD = {  # of what came out, or what went in, and the slope behind it
+_BACKWARD = {  # `value` is the output or the input
     "": "slope",
     "relu": "value > 0.0f ? slope : 0.0f",
     "relu6": "value > 0.0f && value < 6.0f ? slope : 0.0f",
-    # half way from 6 to the bfloat16 below it, 5.96875
+    # midpoint of 6 and the next smaller bfloat16, 5.96875
     "relu6, rounded": "value > 0.0f && value < 5.984375f ? slope : 0.0f",
 }
 
@@ -319,7 +319,7 @@ def _write_bias(writer: Writer, activation: str = "") -> None:
 
 
 def _channels(shape: Sequence[int], *pitches: int) -> Columns:
-    """Return an array as a matrix whose columns are its channels."""
+    """Return the shape of an array as a matrix whose columns are its channels."""
     return Columns.of(prod(shape[:-1]), shape[-1], *pitches)
 
 
@@ -380,7 +380,7 @@ def _write_relu_gradient_at(writer: Writer) -> None:
     )
 
 
-# Slopes before an activation of y, which are kept.
+# Gradients of the activation's input, which are stored.
 _SLOPES = """
           const memcfg::Pack<W> values = memcfg::load_pack<W>(y, {place});
           memcfg::Pack<W> slopes = memcfg::load_pack<W>(dy, r * groups + g);
@@ -393,9 +393,9 @@ _SLOPES = """
 
 
 def _wide(writer: Writer) -> tuple[Columns, str, dict[str, Argument]]:
-    """Return dy as a matrix, and where row r of it is in the first input.
+    """Return dy as a matrix, and the index of its row r in the first input.
 
-    That one may have more channels, among which those of dy begin at `first`.
+    The first input may have more channels, of which those of dy begin at `first`.
     """
     shape, wide = writer.inputs[1].shape, writer.inputs[0].shape[-1]
     if wide == shape[-1]:
@@ -497,7 +497,8 @@ def _write_over_factored_root(writer: Writer) -> None:
     )
 
 
-# Away from a channel's first value, of which no variance is lost beside a mean.
+# Sums of differences from a channel's first value: a large mean then cancels no digits
+# of the variance.
 _SHIFTED = """
         float origin[W];
 #pragma unroll
@@ -583,8 +584,8 @@ def _write_batch_normalization(
     )
 
 
-# Slopes behind the normalisation: those that are given, or that an activation lets
-# through, which sees x, or y and then keeps them.
+# Gradients of the normalisation's output: given, or computed by the gradient of an
+# activation from x, or from y and then stored.
 _GIVEN = """
           const memcfg::Pack<W> slopes = memcfg::load_pack<W>(dy, r * groups + g);"""
 _LET_THROUGH = """
@@ -601,13 +602,13 @@ _OF_X = """
 
 
 def _write_batch_gradient(writer: Writer) -> None:
-    """Operands are x, dy, gamma, mean, variance."""
+    """Write the gradient for operands x, dy, gamma, mean, variance."""
     writer.need(["float32"] * 5, ["float32"] * 3)
     _write_moments_gradient(writer, (2, 3, 4), _GIVEN, _GIVEN, {})
 
 
 def _write_added_gradient(writer: Writer) -> None:
-    """Operands are x, dy, y, gamma, mean, variance; the slopes are an output, too."""
+    """Write the gradients for x, dy, y, gamma, mean, variance; dz is an output, too."""
     writer.need(["float32"] * 6, ["float32"] * 4)
     keeps = _SLOPES.format(place="r * groups + g", slope=_BACKWARD["relu"])
     kept = _GIVEN.replace("dy", "dz")
@@ -619,7 +620,7 @@ def _write_added_gradient(writer: Writer) -> None:
 
 
 def _write_activated_gradient(writer: Writer, activation: str) -> None:
-    """Operands are x, dy, gamma, beta, mean, variance; x may have more channels."""
+    """Write the gradient for x, dy, gamma, beta, mean, variance; x may be wider."""
     writer.need(["float32"] * 6, ["float32"] * 3)
     rounds = activation == "relu6" and writer.attributes.get("rounds", False)
     slope = _BACKWARD["relu6, rounded" if rounds else activation]
@@ -639,7 +640,7 @@ def _write_moments_gradient(
     *,
     of_x: bool = False,
 ) -> None:
-    """Append dx, dgamma and dbeta; two passes, whose statements make the slopes."""
+    """Append dx, dgamma and dbeta in two passes, whose statements are the arguments."""
     gamma, mean, variance = weights
     shape, place, lengths = _wide(writer)
     operands: dict[str, Argument] = {

@@ -1,6 +1,6 @@
 """Ops that read whole rows: softmax, layer normalisation, cross-entropy, maxima.
 
-A row is taken by as many neighbouring threads as it has elements, up to a block.
+A row is processed by as many adjacent threads as it has elements, up to a block.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FAMILY"]
 
-_MANY_ROWS = 1024  # a thread each, where rows lie side by side
+_MANY_ROWS = 1024  # interleaved rows from which on each has a single thread
 
 
 def _rows(
@@ -38,10 +38,10 @@ def _rows(
     *,
     inner: int = 1,
 ) -> None:
-    """Append a launch over rows; element j of one is at(j).
+    """Append a launch over rows; element j of a row is at index at(j).
 
-    The body is run by all threads: `mine(f)` calls f(j) for the thread's elements of
-    its row, if there is one, and `leads` holds for one thread of each row.
+    All threads run the body: `mine(f)` calls f(j) for the thread's elements of its row,
+    if it has one, and `leads` is true for one thread of each row.
     """
     lanes = min(power_of_two(length), THREADS)
     if inner > 1 and rows >= _MANY_ROWS:
@@ -71,14 +71,14 @@ def _rows(
 
 
 def _along(writer: Writer) -> tuple[int, int, int]:
-    """Return rows, their length, and how far apart the elements of one are."""
+    """Return the number of rows, their length, and the stride of their elements."""
     shape = writer.inputs[0].shape
     axis = writer.attributes.get("axis", -1) % len(shape)
     inner = prod(shape[axis + 1 :])
     return prod(shape[:axis]) * inner, shape[axis], inner
 
 
-# The greatest of those that are seen, and the sum of the exponentials.
+# The maximum over visible elements, and the sum of the exponentials.
 _SHIFT = """
   float most = __int_as_float(0xff800000);
   mine([&](Index j) { if (j < seen) most = memcfg::maximum_of(most, x[at(j)]); });
@@ -216,7 +216,7 @@ def _write_layer_gradient(writer: Writer) -> None:
         "const float* variance": writer.operand(4),
         "float epsilon": f32(writer.attributes["epsilon"]),
     }
-    sum_columns(  # before dx, which may lie where dy does
+    sum_columns(  # before dx, which may overwrite dy
         writer,
         prod(lead),
         length,
@@ -269,7 +269,7 @@ def _write_layer_gradient(writer: Writer) -> None:
     )
 
 
-# Of a row whose label is out of range the loss is NaN.
+# The loss of a row is NaN if its label is out of range.
 _ROW_LOSS = f"""
   const Index seen = length;
   const int label = row < rows ? labels[row] : -1;
@@ -321,7 +321,7 @@ def _write_cross_entropy(writer: Writer) -> None:
 
 
 def _ignored(writer: Writer) -> dict[str, Argument]:
-    """Return the label that counts as none; out of an int's range without one."""
+    """Return the ignored label; without one, a number out of int's range."""
     result = writer.attributes.get("ignored")
     return {"long long ignored": i64(1 << 40 if result is None else result)}
 
@@ -385,7 +385,7 @@ def _write_cross_entropy_rows_gradient(writer: Writer) -> None:
     )
 
 
-# The first maximum of a row; a NaN is one.
+# The first maximum of a row, or its first NaN.
 _BEST = """
   struct Best { float value; Index place; };
   const Index none = ~static_cast<Index>(0);

@@ -1,6 +1,7 @@
-"""Pooling: each output looks through its window, each gradient at the windows over it.
+"""Pooling: outputs loop over their windows, gradients over the windows they are in.
 
-Nothing is added from several sides: no atomics, and the same bits in every run.
+No element is written by several threads, so there are no atomics, and results are
+deterministic.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ def _numbers(writer: Writer, x: Sequence[int], y: Sequence[int]) -> dict[str, Ar
 
 
 def _width(x: Sequence[int]) -> int:
-    """Return how many channels a thread has."""
+    """Return the number of channels of a thread."""
     return 1 if x[3] % 4 else 4
 
 
 def _window(writer: Writer, x: Sequence[int]) -> str:
-    """Write what is known when a source is compiled, so that no loop has to ask."""
+    """Write the window's constants, which are known at compile time."""
     a = writer.attributes
     if prod(a["pool_size"]) > 256:
         raise writer.fail("has windows of 256 places at most")
@@ -49,7 +50,7 @@ def _window(writer: Writer, x: Sequence[int]) -> str:
     )
 
 
-# For each place (p, q) of the window of group i of outputs that is not padding.
+# Loops over the places (p, q) of output group i's window that are not padding.
 _FORWARD = """
 {window}
 const Index g = i % groups, ow = i / groups % out_width;
@@ -124,7 +125,7 @@ def _write_average_pool(writer: Writer) -> None:
     )
 
 
-# For each group of outputs at (oh, ow) whose window has group i of elements, at its
+# Loops over the output groups at (oh, ow) whose windows contain element group i, at
 # place (p, q).
 _BACKWARD = """
 {window}

@@ -1,4 +1,4 @@
-"""Writes the source and the launches of one op."""
+"""The writer of the source and the launches of one op."""
 
 from __future__ import annotations
 
@@ -36,32 +36,34 @@ CTYPES = {
     "bool": "bool",
 }
 _ALIGNMENT = 256  # bytes
-_MOST_OF_32_BITS = 1 << 31  # elements; a step of a loop beyond them does not overflow
-_MOST_BLOCKS = 1 << 14  # of a loop over elements; its threads take more than one then
+_MOST_OF_32_BITS = 1 << 31  # elements; one more step of a loop does not overflow
+_MOST_BLOCKS = (
+    1 << 14
+)  # max. blocks of a loop over elements; threads then process several
 
 
 def f32(value: float) -> Number:
-    """Make an argument."""
+    """Make a float32 argument."""
     return Number("float32", float(value))
 
 
 def f64(value: float) -> Number:
-    """Make an argument."""
+    """Make a float64 argument."""
     return Number("float64", float(value))
 
 
 def u32(value: int) -> Number:
-    """Make an argument."""
+    """Make a uint32 argument."""
     return Number("uint32", value)
 
 
 def u64(value: int) -> Number:
-    """Make an argument."""
+    """Make a uint64 argument."""
     return Number("uint64", value)
 
 
 def i64(value: int) -> Number:
-    """Make an argument."""
+    """Make an int64 argument."""
     return Number("int64", value)
 
 
@@ -71,9 +73,9 @@ class Writer:
     Attributes
     ----------
     attributes : mapping
-        The op's, as kernels read them.
+        The op's attributes for kernels.
     inputs, outputs : tuple of OperandSpec
-        Its operands.
+        The op's operands.
     """
 
     def __init__(
@@ -92,11 +94,11 @@ class Writer:
         self._scratch = 0
 
     def fail(self, message: str) -> KernelError:
-        """Make the error to be raised."""
+        """Return a KernelError with the op type and a message."""
         return KernelError(f"kernel {self.op_type!r} for CUDA {message}")
 
     def need(self, inputs: Sequence[str], outputs: Sequence[str]) -> None:
-        """Raise KernelError for operands of other dtypes."""
+        """Raise KernelError unless operands have these dtypes."""
         for what, wanted, specs in (
             ("inputs", inputs, self.inputs),
             ("outputs", outputs, self.outputs),
@@ -107,26 +109,26 @@ class Writer:
 
     @property
     def index(self) -> str:
-        """The C++ type that counts the elements of any operand."""
+        """The C++ type for indices of any operand's elements."""
         most = max(spec.size for spec in (*self.inputs, *self.outputs))
         return "unsigned int" if most < _MOST_OF_32_BITS else "unsigned long long"
 
     def number(self, value: int) -> Number:
-        """Make an argument of the type `index`; below 0 as what wraps around."""
+        """Make an argument of the type `index`; negative numbers wrap around."""
         if self.index == "unsigned int":
             return u32(value % (1 << 32))
         return u64(value % (1 << 64))
 
     def operand(self, index: int, byte_offset: int = 0) -> Operand:
-        """Name an operand, inputs before outputs."""
+        """Return the address argument of an operand, inputs before outputs."""
         return Operand(index, byte_offset)
 
     def output(self, index: int = 0) -> Operand:
-        """Name an output."""
+        """Return the address argument of an output."""
         return Operand(len(self.inputs) + index)
 
     def scratch(self, nbytes: int) -> Scratch:
-        """Take scratch."""
+        """Reserve scratch and return its address argument."""
         place = Scratch(self._scratch)
         self._scratch += -(-nbytes // _ALIGNMENT) * _ALIGNMENT
         return place
@@ -137,9 +139,9 @@ class Writer:
         parameters: Mapping[str, Argument],
         blocks: int,
     ) -> None:
-        """Append a launch; `parameters` are declarations, each with what it is.
+        """Append a launch, unless there are no blocks.
 
-        Where there are no blocks there is nothing to be done, and no launch.
+        `parameters` maps declarations to their arguments.
         """
         if not blocks:
             return
@@ -162,7 +164,7 @@ class Writer:
         )
 
     def loop(self, body: str, parameters: Mapping[str, Argument], count: int) -> None:
-        """Append a launch that does `body` for each element i below `count`."""
+        """Append a launch that runs `body` for each i below `count`."""
         inner = dedent(body).strip()
         self.launch(
             f"memcfg::for_each<Index>(count, [&](Index i) {{\n{inner}\n}});",
@@ -173,10 +175,10 @@ class Writer:
     def offset(
         self, variable: str, prefix: str, axes: Sequence[tuple[int, int]]
     ) -> tuple[str, dict[str, Argument]]:
-        """Write where an element lies whose number is `variable`.
+        """Write the offset of the element number `variable` in a strided view.
 
-        `axes` are lengths and strides in elements, from the outermost; those that lie
-        as one are one. Returns the text of a function's body, and its parameters.
+        `axes` are lengths and strides in elements, from the outermost; contiguous axes
+        are merged. Returns the body of a function, and its parameters.
         """
         merged: list[tuple[int, int]] = []
         for length, stride in axes:
@@ -199,21 +201,21 @@ class Writer:
         return " ".join([*lines, "return at;"]), parameters
 
     def finish(self) -> CudaSource:
-        """Return what was collected."""
+        """Return the source with its launches."""
         text = PRELUDE + "".join(self._kernels.values())
         return CudaSource(text, tuple(self._launches), self._scratch)
 
 
 def blocks_of(count: int) -> int:
-    """Return how many blocks loop over so many elements."""
+    """Return the number of blocks of a loop over `count` elements."""
     return min(-(-count // THREADS), _MOST_BLOCKS)
 
 
 def cut(count: int, blocks: int, least: int, enough: int) -> tuple[int, int]:
-    """Return into how many slices sums of `count` values are cut, and their length.
+    """Return the number and the length of slices of sums over `count` values.
 
-    One slice of all sums takes `blocks`; with `enough` of them nothing is cut, nor into
-    less than `least` values.
+    One slice of all sums takes `blocks` blocks. There are at most `enough` blocks by
+    slicing, and at least `least` values in a slice.
     """
     slices = max(1, min(count // least, enough // max(blocks, 1)))
     length = max(1, -(-count // slices))
