@@ -59,6 +59,10 @@ from memcfg.config._physical import (
     set_memory_growth,
     set_visible_devices,
 )
+from memcfg.config._planning import (
+    get_alternatives_seconds,
+    set_alternatives_seconds,
+)
 from memcfg.config._registry import registry as _registry
 from memcfg.config._types import (
     LogicalDevice,
@@ -103,6 +107,7 @@ __all__ = [
     "device",
     "dtype_policy",
     "experimental",
+    "get_alternatives_seconds",
     "get_debug_mode",
     "get_default_workspace_config",
     "get_device_details",
@@ -122,6 +127,7 @@ __all__ = [
     "optimizer",
     "reset",
     "reset_memory_stats",
+    "set_alternatives_seconds",
     "set_debug_mode",
     "set_default_workspace_config",
     "set_dtype_policy",
@@ -141,10 +147,10 @@ def reset() -> None:
     """Drop all configurations and devices, as if nothing had been used.
 
     That includes simulated devices, limits on host memory that were set here, the
-    number of threads, the dtype policy and the settings of workspaces; the environment
-    is read again. A compiled model keeps the name of its device: it allocates memory
-    again on the device that bears this name then, inside that device's limit, or raises
-    RuntimeError when there is none.
+    number of threads, the dtype policy, the time for alternatives and the settings of
+    workspaces; the environment is read again. A compiled model keeps the name of its
+    device: it allocates memory again on the device that bears this name then, inside
+    that device's limit, or raises RuntimeError when there is none.
 
     Raises
     ------

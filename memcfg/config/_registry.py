@@ -63,6 +63,7 @@ class Options:
     workspace_config: WorkspaceConfig = field(default_factory=WorkspaceConfig)
     scope_checks: str = "error"
     debug_mode: DebugMode | None = None  # None: what the environment says
+    alternatives_seconds: float | None = None  # None: by what planning took
     # Stored only, for TensorFlow's names:
     jit: bool = False
     optimizer: dict[str, bool | int] = field(default_factory=dict)

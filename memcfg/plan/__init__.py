@@ -43,6 +43,7 @@ from memcfg.plan.search._reconsidered import reconsidered, recosted
 from memcfg.plan.search._request import state_updates, with_updates_in_time
 from memcfg.plan.search._share import share
 from memcfg.plan.search._time_bound import time_lower_bound
+from memcfg.plan.search._watch import seconds_left
 from memcfg.plan.search.algorithms._less_scratch import plan_within
 from memcfg.plan.search.recompute._look_ahead import look_ahead
 from memcfg.plan.search.recompute._recomputation import sqrt_checkpoint
@@ -173,6 +174,7 @@ __all__ = [
     "retention_intervals",
     "revolve",
     "rotor",
+    "seconds_left",
     "share",
     "simulate",
     "sqrt_checkpoint",

@@ -9,7 +9,6 @@ import sys
 import numpy as np
 import pytest
 from calls import data_threads, eventually
-from internals import set_seconds_of_ways_out
 from runs import Runs
 
 import memcfg as mc
@@ -21,9 +20,9 @@ def _seeded():
 
 
 @pytest.fixture(autouse=True)
-def _brief_refusals(monkeypatch):
-    """Give refusals almost no time to search for ways out; see test_ways_out."""
-    set_seconds_of_ways_out(monkeypatch, 0.05, 0.0)
+def _brief_refusals():
+    """Give refusals almost no time to search for alternatives; see test_ways_out."""
+    mc.config.set_alternatives_seconds(0.05)
 
 
 @pytest.fixture

@@ -13,15 +13,13 @@ from memcfg.plan.search._exact import Exact
 
 nn = mc.nn
 BATCH = 24
-SECONDS, TIMES, MOST = _ways_out._SECONDS, _ways_out._TIMES, _ways_out._MOST
 Configuration = mc.config.LogicalDeviceConfiguration
 
 
 @pytest.fixture(autouse=True)
-def _patient(monkeypatch):
+def _patient():
     """Search everything, however slow the machine is."""
-    monkeypatch.setattr(_ways_out, "_SECONDS", 1000.0)
-    monkeypatch.setattr(_ways_out, "_MOST", 1000.0)
+    mc.config.set_alternatives_seconds(1000.0)
 
 
 def dense():
@@ -127,12 +125,11 @@ def test_fit_says_what_would_do_and_that_does():
     model.fit(x, y, batch_size=found, verbose=0)
 
 
-def test_what_was_not_searched_is_said(monkeypatch):
+def test_what_was_not_searched_is_said():
     limit(None)
     model = network(dense)
     limit(model.plan(BATCH).peak_bytes // 3)
-    monkeypatch.setattr(_ways_out, "_SECONDS", 0.0)
-    monkeypatch.setattr(_ways_out, "_TIMES", 0.0)
+    mc.config.set_alternatives_seconds(0.0)
     error = refusal(model)
     assert error.unsearched == ('spill_to="host"', "smaller batches")
     assert error.largest_batch is None
@@ -143,6 +140,7 @@ def test_a_search_has_a_limit_however_long_the_refused_plan_took(monkeypatch):
     limit(None)
     model = network(dense)
     limit(model.plan(BATCH).peak_bytes // 3)
+    mc.config.set_alternatives_seconds(None)
     monkeypatch.setattr(_ways_out, "_MOST", 0.0)
     assert refusal(model).unsearched == ('spill_to="host"', "smaller batches")
 
@@ -179,11 +177,9 @@ def test_state_that_does_not_fit_is_told_and_nothing_is_searched(monkeypatch):
     assert f"weights and optimizer state alone take {state} B (" in str(error)
 
 
-def test_a_refusal_of_twenty_layers_names_a_setting(monkeypatch):
+def test_a_refusal_of_twenty_layers_names_a_setting():
     """In the time that it takes by itself, which `_patient` changed."""
-    monkeypatch.setattr(_ways_out, "_SECONDS", SECONDS)
-    monkeypatch.setattr(_ways_out, "_TIMES", TIMES)
-    monkeypatch.setattr(_ways_out, "_MOST", MOST)
+    mc.config.set_alternatives_seconds(None)
     limit(None)
     model = network(lambda: [nn.Dense(24, "tanh") for _ in range(20)], "share")
     limit(model.plan(BATCH).peak_bytes * 2 // 3)

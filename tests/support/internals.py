@@ -26,7 +26,7 @@ from memcfg.nn._saving import _Writer
 from memcfg.nn._saving import backup as backup
 from memcfg.nn._saving import restore as restore
 from memcfg.nn.inputs import _batches
-from memcfg.nn.training import _tracing, _ways_out
+from memcfg.nn.training import _tracing
 from memcfg.nn.training._tracing import ProgramKey
 from memcfg.plan import capuchin_feedback
 from memcfg.plan.search import Lessons, Method, _reconsidered
@@ -163,14 +163,6 @@ def hide_kernel(patch: pytest.MonkeyPatch) -> None:
 def set_many_entries(patch: pytest.MonkeyPatch, count: int) -> None:
     """Call a folder of so many entries large: it is looked at now and then."""
     patch.setattr(_temporary, "_ENTRIES", count)
-
-
-def set_seconds_of_ways_out(
-    patch: pytest.MonkeyPatch, seconds: float, times: float
-) -> None:
-    """Give refusals so long to search for ways out: seconds, and planning times."""
-    patch.setattr(_ways_out, "_SECONDS", seconds)
-    patch.setattr(_ways_out, "_TIMES", times)
 
 
 def describe_layer(layer: Layer) -> list[dict[str, object]]:

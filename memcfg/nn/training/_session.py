@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -27,6 +26,7 @@ from memcfg.nn.training._tracing import (
     trace,
 )
 from memcfg.nn.training._ways_out import with_ways_out
+from memcfg.plan.search._watch import planning_clock
 from memcfg.runtime import Executor
 from memcfg.workspaces import ModelWorkspace, workspace_holders
 
@@ -388,7 +388,7 @@ class Session:
             self._check_planned(key)
             training = self._training or key.kind == "train"
             graph = self._trace(self._spec_for(training), key)
-            began = time.thread_time()
+            began = planning_clock()
             try:
                 return self.executor.plan(graph, self._policy)
             except InfeasiblePlanError as error:
@@ -447,7 +447,7 @@ class Session:
             with suppress(ResourceExhaustedError):
                 self._load_exactly([*wanted, *others], training, promised)
                 return
-        began = time.thread_time()
+        began = planning_clock()
         try:
             self._load_exactly(wanted, training, promised)
         except InfeasiblePlanError as error:
@@ -478,7 +478,7 @@ class Session:
             self._spec_for(training),
             key,
             promised,
-            time.thread_time() - began,
+            planning_clock() - began,
         )
 
     def _load_exactly(

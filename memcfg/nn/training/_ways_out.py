@@ -9,16 +9,20 @@ search never replaces the original error.
 from __future__ import annotations
 
 import math
-import time
 from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from memcfg import config
 from memcfg.errors import InfeasiblePlanError
 from memcfg.graph import NOMINAL_COPY, Tier
 from memcfg.plan import auto, share
-from memcfg.plan.search._watch import planning_until
+from memcfg.plan.search._watch import (
+    check_planning_time,
+    planning_clock,
+    planning_until,
+)
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["with_ways_out"]
 
+# Unless `config.set_alternatives_seconds` says otherwise:
 _SECONDS = 8.0  # processor seconds that the searches may take, or
 _TIMES = 4.0  # this multiple of the refused plan's time if larger,
 _MOST = 30.0  # capped at this many seconds
@@ -59,24 +64,27 @@ class _Search:
         self.spec = spec
         self.key = key
         self.promised = promised
-        self._end = time.thread_time() + min(max(_SECONDS, _TIMES * seconds), _MOST)
+        limit = config.get_alternatives_seconds()
+        if limit is None:
+            limit = min(max(_SECONDS, _TIMES * seconds), _MOST)
+        self._end = planning_clock() + limit
         if executor.times == "measured":  # every batch size would have to be measured
             self._end = -math.inf
         self.has_failed = False  # whether an attempt raised an error
 
     def has_time(self) -> bool:
         """Return whether there is time for one more plan."""
-        return time.thread_time() < self._end
+        return planning_clock() < self._end
 
     def attempt(self, find: Callable[[], _T], part: float = 1.0) -> _T | None:
         """Return the result of `find`, or None and set `has_failed` if it raises.
 
         It may use `part` of the remaining time. User-defined layers and policies may
         raise anything for another batch, and a policy that takes too long raises
-        PlanningTimeError.
+        TimeoutError.
         """
         try:
-            now = time.thread_time()
+            now = planning_clock()
             with planning_until(now + part * max(self._end - now, 0.0)):
                 return find()
         except Exception:
@@ -86,7 +94,9 @@ class _Search:
     def smallest_limit(self, policy: Policy) -> int | None:
         """Return the smallest limit that a policy needs; None if it is not proven."""
         graph = self.trace(self.spec, self.key)
-        return self.executor.smallest_limit(graph, policy, self.promised)
+        limit = self.executor.smallest_limit(graph, policy, self.promised)
+        check_planning_time()  # a search that was ended might have found a smaller one
+        return limit
 
     def limits(self, error: InfeasiblePlanError) -> tuple[dict[str, int], list[str]]:
         """Return smaller limits by setting, and the settings not searched."""
@@ -109,7 +119,10 @@ class _Search:
 
         def find() -> bool:
             graph = self._graph(batch, steps)
-            return self.executor.fits(graph, policy, self.promised)
+            if self.executor.fits(graph, policy, self.promised):
+                return True
+            check_planning_time()  # a search that was ended might have found a plan
+            return False
 
         return bool(self.attempt(find))
 

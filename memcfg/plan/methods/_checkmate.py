@@ -10,6 +10,7 @@ from memcfg.plan.methods._candidates import plan_cheapest
 from memcfg.plan.methods._highs import solve
 from memcfg.plan.methods._stages import Stages
 from memcfg.plan.search._policy import Method, fits
+from memcfg.plan.search._watch import seconds_left
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -117,7 +118,7 @@ def _solved(request: Request, stages: Stages, nothing: Plan) -> Plan:
     least = request.scheduled(stages.sequence(lowest))
     if nothing.peak_bytes <= least.peak_bytes:
         least, lowest = nothing, frozenset()
-    if not fits(least):
+    if not (answer.columns and fits(least)):  # without columns, its time was over
         return least if is_least else _unproven(least)
     limit = request.limit_bytes or least.peak_bytes
     counted = stages.base + round(answer.value * stages.unit)
@@ -164,13 +165,13 @@ def _checkmate_lp(request: Request) -> Plan:
     rounded = {frozenset[tuple[int, int]](), *_rounded(request, stages)}
     ordered = sorted(rounded, key=sorted)
     plan = plan_cheapest(request, [stages.sequence(again) for again in ordered])
-    if request.limit_bytes is None or not fits(plan):
-        return plan
-    limit = request.limit_bytes
-    polished = {_polished(request, stages, again, limit) for again in ordered}
-    rows = [stages.sequence(again) for again in sorted(polished, key=sorted)]
-    better = plan_cheapest(request, rows)
-    return min((plan, better), key=lambda p: (not fits(p), _again_seconds(p)))
+    if request.limit_bytes is not None and fits(plan):
+        limit = request.limit_bytes
+        polished = {_polished(request, stages, again, limit) for again in ordered}
+        rows = [stages.sequence(again) for again in sorted(polished, key=sorted)]
+        better = plan_cheapest(request, rows)
+        plan = min((plan, better), key=lambda p: (not fits(p), _again_seconds(p)))
+    return _unproven(plan) if seconds_left() <= 0 else plan
 
 
 def _again_seconds(plan: Plan) -> tuple[float, int]:
@@ -180,6 +181,8 @@ def _again_seconds(plan: Plan) -> tuple[float, int]:
 def _rounded(request: Request, stages: Stages) -> Iterator[Again]:
     """Round the relaxation for some budgets at each threshold."""
     relaxed = solve(stages, None, whole=False)
+    if not relaxed.columns:  # its time was over
+        return
     low = stages.base + relaxed.value * stages.unit
     high = request.step.measure(range(len(request.graph.ops)))[0]
     for part in range(_BUDGETS):

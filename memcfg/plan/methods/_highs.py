@@ -1,7 +1,8 @@
 """HiGHS, an open solver of linear and mixed-integer programs, for a staged schedule.
 
 It runs with one thread and a fixed seed, and is ended after so many of its own checks
-for an interruption, never by a clock: the same program gives the same answer.
+for an interruption: the same program gives the same answer. A clock ends it only where
+`planning_until` bounds the time.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memcfg.errors import MissingDependencyError
+from memcfg.plan.search._watch import seconds_left, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,8 +75,12 @@ def solve(
         Ends the search after so many checks for an interruption.
     """
     highspy = _highspy()
+    left_seconds = seconds_left()
+    if left_seconds <= 0:
+        return Answer([], float("inf"), optimal=False)
     solver = _silent(highspy)
-    for option, value in (("threads", 1), ("random_seed", 0)):
+    options = (("threads", 1), ("random_seed", 0), ("time_limit", left_seconds))
+    for option, value in options:
         solver.setOptionValue(option, value)
     program = _program(highspy, stages, limit, whole=whole)
     solver.passModel(program)
@@ -99,7 +105,8 @@ def solve(
 
     Thread(target=run, name="memcfg HiGHS").start()
     try:
-        done.wait()
+        with waiting():
+            done.wait()
     except BaseException:  # Ctrl-C, which HiGHS would take for an error of its own
         left = True
         done.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,7 @@ from memcfg.plan.search._policy import fits, names_algorithms, propose
 from memcfg.plan.search._request import Request, state_updates
 from memcfg.plan.search._share import share
 from memcfg.plan.search._time_bound import costs, with_gap
-from memcfg.plan.search._watch import Watch, check_time_limit
+from memcfg.plan.search._watch import Watch, check_time_limit, seconds_left
 from memcfg.plan.search.recompute._look_ahead import look_ahead
 from memcfg.plan.search.recompute._recomputation import sqrt_checkpoint
 from memcfg.plan.search.recompute._replay_elementwise import replay_elementwise
@@ -69,7 +70,7 @@ class Exact:
 
     def _watch(self, part: float) -> Watch | None:
         if self.time_limit is None:
-            return None
+            return None if seconds_left() == math.inf else Watch()
         return Watch(time.perf_counter() + part * self.time_limit)
 
     def _plan(self, request: Request) -> Plan:
@@ -230,7 +231,8 @@ def exact(*, time_limit: float | None = None) -> Policy:
     ----------
     time_limit : float or None, default None
         Seconds after which the best plan so far is taken, which depends on the machine.
-        None: the work is counted, so the same graph and limit give the same plan.
+        None: the work is counted, so the same graph and limit give the same plan,
+        unless `seconds_left` runs out, which ends the search in the same way.
 
     Returns
     -------

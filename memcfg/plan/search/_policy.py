@@ -32,7 +32,8 @@ class Policy(Protocol):
     and a number of bytes, or None for no limit, and returns a `Plan`. Those of
     `memcfg.plan` raise `InfeasiblePlanError` where they have none within the limit,
     `GraphError` for a graph that they do not plan, TypeError for what is not a graph or
-    no limit, and ValueError for a limit that is not positive.
+    no limit, and ValueError for a limit that is not positive. When `seconds_left` runs
+    out, a policy returns the best plan that fits so far, or raises TimeoutError.
 
     Attributes
     ----------

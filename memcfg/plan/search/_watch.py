@@ -13,46 +13,80 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _PERIOD = 0.05  # seconds between two polls of the callables
-_end = ContextVar("_end", default=math.inf)  # deadline in seconds of `time.thread_time`
+_end = ContextVar("_end", default=math.inf)  # deadline on `planning_clock`
+_waited = ContextVar("_waited", default=0.0)  # seconds in `waiting`
 
 
-class PlanningTimeError(Exception):
-    """A policy needs more time than its caller gives it.
+def planning_clock() -> float:
+    """Return the seconds that this thread has computed, or waited for a solver."""
+    return time.thread_time() + _waited.get()
 
-    It is no PlanError: a policy that tries several methods must not take it for the
-    failure of one.
-    """
+
+@contextmanager
+def waiting() -> Iterator[None]:
+    """Count the time of a block, in which another thread computes, as planning."""
+    began = time.perf_counter()
+    try:
+        yield
+    finally:
+        _waited.set(_waited.get() + time.perf_counter() - began)
 
 
 @contextmanager
 def planning_until(end: float) -> Iterator[None]:
-    """Make memcfg's policies raise PlanningTimeError once a deadline has passed.
+    """Bound the time of planning in a block.
+
+    `exact`, the methods that solve integer programs, and `auto` with a time limit end
+    with the best plan so far. The others raise TimeoutError between two searches, each
+    of which takes some tenths of a second in a large graph.
 
     Parameters
     ----------
     end : float
-        Seconds on the clock of `time.thread_time`. Policies look at it between two
-        searches, each of which takes some tenths of a second in a large graph; `exact`,
-        the solver of mixed-integer programs and policies of users do not.
+        Seconds on `planning_clock`. An earlier deadline of an outer block stays.
     """
-    token = _end.set(end)
+    token = _end.set(min(end, _end.get()))
     try:
         yield
     finally:
         _end.reset(token)
 
 
+def seconds_left() -> float:
+    """Return the time that a policy may still take; infinity if nothing bounds it.
+
+    A model whose plan does not fit has its policy plan other limits and batches, which
+    the `memcfg.errors.InfeasiblePlanError` then names. Their time is bounded:
+    `memcfg.config.set_alternatives_seconds`. A policy that may take long asks now and
+    then. When no time is left, it returns the best plan that fits so far, or raises
+    TimeoutError, as the policies of `memcfg.plan` do.
+
+    Returns
+    -------
+    float
+        Processor seconds of this thread, those that it waits for a solver included;
+        not positive when the time is over.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> mc.plan.seconds_left()
+    inf
+    """
+    return _end.get() - planning_clock()
+
+
 def check_planning_time() -> None:
-    """Raise PlanningTimeError once the time of `planning_until` is over."""
-    if time.thread_time() > _end.get():
-        raise PlanningTimeError("planning takes longer than its caller waits")
+    """Raise TimeoutError once the time of `planning_until` is over."""
+    if seconds_left() <= 0:
+        raise TimeoutError("planning takes longer than its caller waits")
 
 
 @dataclass
 class Watch:
     """A deadline and two callables that searches poll to learn whether to end.
 
-    Once a watch is over, it stays over.
+    The deadline of `planning_until` counts, too. Once a watch is over, it stays over.
 
     Parameters
     ----------
@@ -93,7 +127,7 @@ class Watch:
             if self.progress is not None:
                 self.progress(*self._now)
             cancelled = self.cancel is not None and bool(self.cancel())
-            self.is_ended = cancelled or now >= self.until
+            self.is_ended = cancelled or now >= self.until or seconds_left() <= 0
         return self.is_ended
 
 
