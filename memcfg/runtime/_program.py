@@ -1,8 +1,7 @@
-"""A graph compiled against an arena: instructions with places.
+"""Programs: plans compiled to instructions with addresses in an arena.
 
-Owns the reading of a plan and its placement as a list of instructions, where each
-tensor lies at the start and at the end of a run, and which inputs can be
-read elsewhere.
+Owns the compilation of a plan and its placement, the places of tensors at the start and
+at the end of a run, and the inputs that can be bound to a caller's array.
 """
 
 from __future__ import annotations
@@ -39,17 +38,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Program"]
 
-_TIMED_STEPS = 3  # the first touches memory for the first time
-_HEADER = 64  # bytes that an encoded copy may need more than the tensor
-_SHORTEST = 1e-9  # seconds: a clock may not see more
-_LATE = 0.01  # of the seconds of a copy; ops wait less for one that has ended
-_SOON = 1e-5  # seconds that a wait for what has ended may take
+_TIMED_STEPS = 3  # more than one, since the first touches new pages
+_HEADER = 64  # max. bytes by which an encoded copy exceeds the tensor
+_SHORTEST = 1e-9  # seconds; the clock may measure 0
+_LATE = 0.01  # fraction of a copy's time; shorter waits do not count as waits
+_SOON = 1e-5  # seconds; even a wait for a finished copy may take so long
 
 _Place = tuple[int, int]  # space, offset
 
 
 class _Codes:
-    """The instructions of a plan that encode."""
+    """The encoding instructions of a plan."""
 
     def __init__(self) -> None:
         self.here: dict[int, tuple[planning.Encode, int]] = {}  # by tensor
@@ -58,11 +57,11 @@ class _Codes:
 
 
 class Program:
-    """A graph, its plan and its placement, ready to run in an arena of a model.
+    """A graph compiled with its plan and placement, to run in the arena of a model.
 
-    State lies at the front of the arena. A placement has other tensors in buffers of
-    the pool. With buffers, a step begins with the first `view` or `bind` of an input,
-    or with `run`, and what it made stays until `finish`.
+    State lies at the start of the arena. A placement may put other tensors into buffers
+    of the pool. With buffers, a step begins with the first `view` or `bind` of an
+    input, or with `run`, and its results are valid until `finish`.
     """
 
     def __init__(
@@ -79,34 +78,32 @@ class Program:
         self._packed = packed
         self._packer: Loop | None = None  # packs weights into the arena
         self.graph = spec.graph
-        self.touched_bytes = 0  # highest end of what a kernel was given in the arena
+        self.touched_bytes = 0  # highest end of a kernel's operand in the arena
         self.device = device
         self._arena: Arena | None = arena
-        # On a device with memory of its own: what stands for operands, with offsets; by
-        # name, and whether it is read at the end.
+        # On a device with its own memory: offsets and host arrays of operands, by
+        # (name, whether read after the run).
         self._staged: dict[tuple[str, bool], tuple[int, npt.NDArray[Any]]] = {}
         self._tiers = list(spec.tier_bytes)
         own = {tier: tiers[tier] for tier in self._tiers}
-        self._loop: Loop = device.program(arena, own)  # or what is like it
-        self.instructions: dict[int, int] = {}  # by action: those of ops, copies, waits
-        self._ops: dict[int, Op] = {}  # by instruction: those of ops, allocations
+        self._loop: Loop = device.program(arena, own)  # or a class of the device
+        self.instructions: dict[int, int] = {}  # by action, of ops, copies and waits
+        self._ops: dict[int, Op] = {}  # by instruction, of ops and allocations
         self._op_instructions: list[int] = []
         self._codes = _Codes()
-        self._updates = False  # whether state has begun to change
+        self._updates = False  # whether the first update is compiled
         self._first: dict[int, _Place] = {}
         self._places: dict[int, _Place] = {}
         self._unguarded = set(spec.graph.losses)
         self._spaces: list[int] = []  # of the buffers
-        self._kept_spaces: set[int] = set()  # of those that are kept for the next step
-        # By the index of an op's action: buffers that it takes first, and frees last.
+        self._kept_spaces: set[int] = set()  # of buffers kept for the next step
+        # By index of an op's action: buffers to allocate before it and free after it.
         self._begins: dict[int, list[int]] = defaultdict(list)
         self._ends: dict[int | None, list[int]] = defaultdict(list)
-        # Of a step in buffers: begun, run, and run to its end, so that all buffers are
-        # freed but those that live until then.
+        # State of a step in buffers: begun, run, and run to the end, when only buffers
+        # that live until the end are still held.
         self._begun = self._ran = self._whole = False
-        self._holds = (
-            False  # whether it may have buffers that are kept for the next step
-        )
+        self._holds = False  # whether it may hold buffers kept for the next step
         self._alignment = spec.plan.alignment
         readers = Readers(spec.graph)
         try:
@@ -116,7 +113,7 @@ class Program:
             if spec.packed:
                 self._packer = self._compile_packer(spec)
         except BaseException:
-            self.close()  # the frames of the error would hold the arena
+            self.close()  # the traceback would keep the arena
             raise
         self._inputs = {
             spec.graph.tensors[tensor].name: (
@@ -127,20 +124,20 @@ class Program:
         }
         self._bound: set[str] = set()
         self._untimed = _timed_steps(spec)
-        self.least_seconds = math.inf  # of a timed step
+        self.least_seconds = math.inf  # of the fastest timed step
         self.due = False  # whether all timed steps are done
 
     @property
     def arena(self) -> Arena:
-        """Where the state lies, and by a plan all operands."""
+        """The arena of the state and, in planned programs, of all operands."""
         assert self._arena is not None
         return self._arena
 
     def view(self, name: str, *, at_end: bool) -> npt.NDArray[Any]:
-        """Return a tensor as an array, where it lies before or after a run.
+        """Return a tensor as an array at its place before or after a run.
 
-        An input is read there again. Raises KeyError if the tensor is not there then,
-        and ResourceExhaustedError if a step cannot begin.
+        An input's binding to a caller's array ends. Raises KeyError if the tensor is
+        not resident then, and ResourceExhaustedError if a step cannot begin.
         """
         tensor = self.graph.find(name)
         if not at_end and name in self._bound:
@@ -157,13 +154,13 @@ class Program:
         return self._array(tensor, place, at_end=at_end)
 
     def _array(self, tensor: int, place: _Place, *, at_end: bool) -> npt.NDArray[Any]:
-        """Return an operand, or host memory with its value of the last run."""
+        """Return an operand, or a host array with its value of the last run."""
         device, arena, (space, offset) = self.device, self.arena, place
         result = self.graph.tensors[tensor]
         shape, dtype = result.shape or (), array_dtype(result.dtype or "uint8").str
         if space:
             buffer = self._loop.buffer(space)
-            if buffer is None:  # a guard has stopped the run before
+            if buffer is None:  # a guard stopped the run earlier
                 raise KeyError(f"tensor {result.name!r} was not computed")
             return np.ndarray(shape, dtype, memoryview(buffer), offset)
         if (result.name, at_end) in self._staged:
@@ -175,9 +172,9 @@ class Program:
         return array
 
     def bind(self, name: str, array: npt.NDArray[Any]) -> bool:
-        """Have runs read an input where `array` lies; False if it must be copied.
+        """Make runs read an input from `array`; return False if it must be copied.
 
-        What a step takes does not depend on it.
+        The memory of a step does not depend on it.
         """
         if name in self._bound:
             self._unbind(name)
@@ -194,14 +191,14 @@ class Program:
             return False
         if self._first[tensor][0]:
             self._take(tensor)
-        self._bound.add(name)  # first: whatever interrupts, `finish` undoes it
+        self._bound.add(name)  # before binding, so that `finish` can undo it
         return self._loop.bind(number, array.data)
 
     def run(self, *, guard: bool, counter: Counter | None = None) -> bool:
-        """Run once; False if the guard stopped it at a loss that is not finite.
+        """Run once; return False if the guard stopped at a loss that is not finite.
 
-        What it raises ends the step: nothing is bound then. The ops from the first
-        update on run as one act.
+        An exception ends the step and its bindings. Signal handlers do not interrupt
+        the ops from the first update on.
         """
         try:
             if self._staged or self._spaces:
@@ -227,20 +224,21 @@ class Program:
         return ended
 
     def _note(self, seconds: float) -> None:
-        """Note what a timed step took, with its waits."""
+        """Record the seconds of a timed step, including waits."""
         self.least_seconds = min(self.least_seconds, seconds)
         self._untimed -= 1
         self.due = not self._untimed
 
     def least_of_instructions(self) -> list[float]:
-        """Return the least seconds of each instruction in the timed steps."""
+        """Return the shortest time of each instruction in timed steps, in seconds."""
         return self._loop.least_seconds()
 
     def took(self) -> dict[object, float]:
         """Return the seconds of ops in the timed steps, by the kernels' keys.
 
-        Of each instruction they are the least of the steps, of equal ops their mean.
-        Those of a byte that was copied as it is are of the slower direction.
+        For each instruction they are the minimum over the steps, for equal ops the mean
+        of these. Seconds per byte of unencoded copies are those of the slower
+        direction.
         """
         least = self.least_of_instructions()
         found: dict[object, list[float]] = defaultdict(list)
@@ -254,11 +252,11 @@ class Program:
         return means
 
     def _copied(self) -> dict[Copied, float]:
-        """Return the seconds of a byte to each tier that was copied to."""
+        """Return the seconds per byte of unencoded copies, by tier."""
         least = self.least_of_instructions()
         nbytes: dict[tuple[str, type], int] = defaultdict(int)
         seconds: dict[tuple[str, type], float] = defaultdict(float)
-        coded: set[tuple[int, str]] = set()  # what lies there encoded
+        coded: set[tuple[int, str]] = set()  # (tensor, tier) that are encoded
         for index, action in enumerate(self.spec.plan.actions):
             if not isinstance(action, planning.SwapOut | planning.SwapIn):
                 continue
@@ -277,10 +275,10 @@ class Program:
         return result
 
     def rates(self) -> dict[str, float]:
-        """Return the bytes a second that lanes copied in the timed steps, by tier.
+        """Return the bytes per second that lanes copied in the timed steps, by tier.
 
-        Both ways together, encoded or not, as feedback by what one copy took wants it;
-        `took` has those of the slower direction, for who plans.
+        The rates are over both directions and all copies, encoded or not, for feedback
+        on single copies; `took` has those of the slower direction, for planning.
         """
         least = self.least_of_instructions()
         nbytes: dict[str, int] = defaultdict(int)
@@ -293,9 +291,9 @@ class Program:
         return {tier: nbytes[tier] / seconds[tier] for tier in nbytes if nbytes[tier]}
 
     def happened(self) -> planning.Simulation:
-        """Return what the timed steps did, by the least seconds of each instruction.
+        """Return the timed steps as a simulation, by each instruction's shortest time.
 
-        Ops waited for a copy if they did for longer than a hundredth of its seconds.
+        Waits shorter than a hundredth of the copy's time count as 0.
         """
         plan = self.spec.plan
         least = self.least_of_instructions()
@@ -321,12 +319,12 @@ class Program:
         )
 
     def settle(self, spec: ProgramSpec) -> None:
-        """Have a spec that says the same of the program, and no more steps timed."""
+        """Replace the spec by one of the same program, and end the timing of steps."""
         self.spec, self.graph = spec, spec.graph
         self._untimed, self.due = 0, False
 
     def _write_inputs(self) -> None:
-        """Begin a step: what it reads is there."""
+        """Begin a step: write staged inputs and allocate the inputs' buffers."""
         for (_, at_end), (offset, array) in self._staged.items():
             if not at_end:
                 self.device.write(self.arena, offset, array)
@@ -337,18 +335,18 @@ class Program:
             self._ran = True
 
     def forget_packed(self) -> None:
-        """Have whoever runs next pack its weights: the state has been written."""
+        """Make the next run pack its weights again, as the state has been written."""
         self._packed.program = None
 
     def _pack(self) -> None:
-        """Pack the weights; what another program has packed may be lost by the run."""
+        """Pack the weights; the run may overwrite those of another program."""
         self._packed.program = None
         if self._packer is not None:
             self._packer.run(False)
         self._packed.program = self
 
     def _explain(self, error: KernelError | ResourceExhaustedError) -> None:
-        """Say in which op a run failed."""
+        """Raise the error of a run again with the name of the op that failed."""
         index = self._loop.failed_at
         op = None if index is None else self._ops.get(index)
         if op is None:
@@ -358,12 +356,12 @@ class Program:
         raise _explained(error, f"op {op.name!r}") from error
 
     def _take(self, tensor: int | None) -> None:
-        """Have an input's buffer, if given, in a new step if the last one has run."""
+        """Allocate an input's buffer, if given; begin a new step if needed."""
         if self._ran:
             self.finish()
         try:
             if not self._begun:
-                for space in self._kept_spaces:  # another one for what arrays keep
+                for space in self._kept_spaces:  # a new one if arrays use the old
                     self._holds = True
                     self._loop.take(space, shared=False)
                 self._begun = True
@@ -380,9 +378,9 @@ class Program:
             raise
 
     def run_timed(self) -> tuple[list[float], list[int]]:
-        """Run once without the guard: of each op its seconds, and the pool's bytes.
+        """Run once without the guard; return the seconds and the pool's bytes by op.
 
-        The last byte of each op's scratch is written before its kernel gets it.
+        The last byte of each op's scratch is written before the kernel runs.
         """
         self._write_inputs()
         if self._packed.program is not self:
@@ -396,9 +394,9 @@ class Program:
         return [seconds[i] for i in places], [in_use[i] for i in places]
 
     def finish(self) -> None:
-        """End a step: let go of arrays that were bound, and of what it made.
+        """End a step: unbind arrays, and free buffers of its results.
 
-        Views of what it made keep their bytes.
+        Views of results keep their buffers.
         """
         bound = self._bound
         while bound:
@@ -408,11 +406,11 @@ class Program:
         for space in self._ends[None] if self._whole else self._spaces:
             if space not in self._kept_spaces:
                 self._loop.drop(space)
-        # Last: if anything interrupts, it is done again.
+        # Last, so that an interrupted call is repeated.
         self._begun = self._ran = self._whole = False
 
     def give_back(self) -> None:
-        """Finish, and free what was kept for the next step too."""
+        """End the step, and free the buffers kept for the next one, too."""
         self.finish()
         for space in self._kept_spaces:
             self._loop.drop(space)
@@ -420,21 +418,21 @@ class Program:
 
     @property
     def is_amid_step(self) -> bool:
-        """Whether a step in buffers has begun and not been finished."""
+        """Whether a step in buffers has begun and is not finished."""
         return self._begun
 
     @property
     def kept(self) -> dict[str, int]:
-        """Bytes of the buffers that it keeps for its next step, by name."""
+        """Bytes of the buffers kept for the next step, by name."""
         if not self._holds:
             return {}
         buffers = self.spec.placement.buffers
         return {each.name: each.nbytes for each in buffers if each.kept}
 
     def close(self) -> None:
-        """Let go of the arena and of all buffers; the program cannot be used again.
+        """Release the arena and all buffers; the program cannot be used afterwards.
 
-        Errors that somebody keeps refer to the program by their frames.
+        Tracebacks that a caller keeps may keep the program alive, but not its memory.
         """
         self._holds = False
         del self._loop
@@ -461,11 +459,11 @@ class Program:
         return loop
 
     def _add_buffers(self, owner: str, files: MappedWorkspaces) -> None:
-        """Have the buffers of the placement, and when each is taken and dropped."""
+        """Add the buffers of the placement, and when to allocate and free each."""
         spec, tag = self.spec, model_tag(owner)
         for each in spec.placement.buffers:
             name = f"{tag}: {each.name}" if each.name else tag
-            # No local for a file: it would live as long as the traceback of an error.
+            # No local variable for a file: a traceback would keep it open.
             space = self._loop.add_buffer(
                 self.device.pool if each.config is None else files.get(each),
                 each.nbytes,
@@ -485,7 +483,7 @@ class Program:
         return (0 if buffer == ARENA else self._spaces[buffer]), offset
 
     def _home(self, tensor: int, offset: int) -> _Place | None:
-        """Return where a tensor lies that the plan allocates; None: nobody reads it."""
+        """Return the place of an allocated tensor; None if no op reads it."""
         spec = self.spec
         if spec.mode is None or tensor in spec.graph.persistent:
             return 0, offset
@@ -493,7 +491,7 @@ class Program:
         return None if result is None else self._in_buffer(result)
 
     def _scratch(self, action: planning.Compute) -> _Place | None:
-        """Return where an op's scratch lies."""
+        """Return the place of an op's scratch, or None."""
         result = self.spec.placement.scratch.get(action.op)
         if result is not None:
             return self._in_buffer(result)
@@ -525,7 +523,7 @@ class Program:
     def _take_and_compute(
         self, index: int, action: planning.Compute, readers: Readers
     ) -> None:
-        """Run an op between the buffers that it takes first and those it frees last."""
+        """Append an op, with the buffers allocated before it and freed after it."""
         for space in self._begins[index]:
             self._ops[self._loop.allocate(space)] = self.graph.ops[action.op]
         self.instructions[index] = self._compute(action, readers)
@@ -533,9 +531,9 @@ class Program:
             self._loop.free(space)
 
     def _copy(self, action: planning.SwapOut | planning.SwapIn) -> int:
-        """Start a copy on the lane of its tier and direction."""
+        """Append a copy on the lane of its tier and direction."""
         tier = self._tiers.index(action.tier)
-        assert action.offset is not None  # every copy has been placed
+        assert action.offset is not None  # set by `with_copies_placed`
         here = self._places[action.tensor]
         there = (1 + tier, action.offset)
         nbytes = self.graph.tensors[action.tensor].nbytes
@@ -560,7 +558,7 @@ class Program:
         if action.tier is None:
             made = self._loop.encode(*code)
         else:
-            assert action.overflow is not None  # all that may overflow has been placed
+            assert action.overflow is not None  # set by `with_copies_placed`
             place = (1 + self._tiers.index(action.tier), action.overflow)
             made = self._loop.encode(*code, place)
         self._codes.here[action.tensor] = action, made
@@ -581,7 +579,7 @@ class Program:
         return made
 
     def codings(self) -> tuple[CodingEntry, ...]:
-        """Return what each encoding of the plan was given, and did."""
+        """Return the planned and the used bytes of each encoding."""
         result = []
         for instruction, action in self._codes.all:
             runs, raw, used = self._loop.coded(instruction)
@@ -627,25 +625,25 @@ class Program:
         if scratch is not None:
             self._touch(scratch, kernel.scratch_bytes)
         for tensor in op.outputs:
-            if tensor in self._unguarded:  # else it is computed again
+            if tensor in self._unguarded:  # guard the first computation only
                 self._unguarded.discard(tensor)
                 self._loop.guard(self._places[tensor])
         return number
 
     def report(self, name: str, *, verify: bool) -> MemoryReport:
-        """Return what a step takes; with `verify`, run one and look."""
+        """Return the memory report of a step; with `verify`, of a measured one."""
         return _measure(self, name, verify=verify)
 
 
 def _timed_steps(spec: ProgramSpec) -> int:
-    """Return how many steps of a program are timed, the first ones."""
+    """Return the number of first steps to time."""
     if not spec.timed:
         return 0
     return 1 if spec.passive else _TIMED_STEPS
 
 
 def _explained(error: ResourceExhaustedError, what: str) -> ResourceExhaustedError:
-    """Say what the memory was for."""
+    """Return an error that says what the memory was needed for."""
     fields = {name: getattr(error, name) for name in ResourceExhaustedError._fields}
     fields["hint"] = (
         "Weights and optimizer are as before the step. Give memory back, raise the "
@@ -657,19 +655,18 @@ def _explained(error: ResourceExhaustedError, what: str) -> ResourceExhaustedErr
 
 # -- measuring ------------------------------------------------------------------
 
-# A predicted peak is checked against bytes: the arena above the state is filled with
-# a pattern, the step runs, and the highest byte that differs tells how far it
-# reached. Two patterns, since a step may write a byte that equals one of them. With
-# each pattern the step runs twice: plainly, which shows what the kernels change by
-# themselves, and timed, with the end of all scratch marked as in use. State is
-# put back afterwards.
+# The measured peak: the arena above the state is filled with a pattern, the step runs,
+# and the highest byte that differs is the peak. There are two patterns, since a step
+# may write bytes equal to one of them. With each pattern the step runs twice: as usual,
+# to find the bytes that kernels change, and timed, where the end of all scratch is
+# marked as used. The state is restored afterwards.
 
 _CANARIES = (0xA5, 0x3C)
-_CHUNK = 1 << 20  # bytes looked at in one go
+_CHUNK = 1 << 20  # bytes compared at a time
 
 
 class _Live(NamedTuple):
-    """What is in use while one op runs: (space, offset), bytes and role."""
+    """The bytes in use while an op runs: (space, offset), size and role."""
 
     op: Op
     ranges: tuple[tuple[_Place, int, str], ...]
@@ -680,16 +677,16 @@ class _Live(NamedTuple):
 
     @property
     def top_bytes(self) -> int:
-        """The end of what is in use in the arena."""
+        """The highest end of bytes in use in the arena."""
         ends = (at + nbytes for (space, at), nbytes, _ in self.ranges if not space)
         return max(ends, default=0)
 
 
 def _measure(program: Program, name: str, *, verify: bool) -> MemoryReport:
-    """Report on a program; with `verify`, run it first.
+    """Return the report of a program; with `verify`, run and measure it first.
 
-    What is in the arena is looked for against a canary, buffers are in the pool's
-    books.
+    Use of the arena is measured with canaries, that of buffers from the pool's
+    statistics.
     """
     device, spec = program.device, program.spec
     live = _live_by_op(program)
@@ -730,7 +727,7 @@ def _measure(program: Program, name: str, *, verify: bool) -> MemoryReport:
 
 
 def _verify(program: Program, line: int) -> tuple[int, int, list[float | None]]:
-    """Return the end of what is in use, of what kernels change, and seconds an op."""
+    """Return the ends of bytes in use and of bytes changed, and the seconds of ops."""
     device, arena = program.device, program.arena
     state = state_bytes(program.graph)
     saved = np.empty(state, np.uint8)
@@ -758,7 +755,7 @@ def _verify(program: Program, line: int) -> tuple[int, int, list[float | None]]:
 
 
 def _reach(program: Program, state: int, canary: int, run: Callable[[], None]) -> int:
-    """Fill what lies above the state, run, and find the end of what changed there."""
+    """Fill the arena above the state, run, and return the end of changed bytes."""
     chunk = np.full(_CHUNK, canary, np.uint8)
     for start, stop in _chunks(program, state):
         program.device.write(program.arena, start, chunk[: stop - start])
@@ -779,7 +776,7 @@ def _chunks(program: Program, state: int) -> list[tuple[int, int]]:
 
 
 def _feed(program: Program) -> None:
-    """Write made-up input: small numbers, labels and step zero."""
+    """Write synthetic inputs: random floats, and zeros for labels and the step."""
     rng = np.random.default_rng(0)
     for i, tensor in enumerate(program.graph.tensors):
         if tensor.role == "input" and program.graph.producer[i] is None:
@@ -792,7 +789,7 @@ def _feed(program: Program) -> None:
 
 
 def _live_by_op(program: Program) -> list[_Live]:
-    """Walk the plan; an aliased tensor shares its bytes, which count once."""
+    """Return the bytes in use at each op; those of aliased tensors count once."""
     graph, plan = program.graph, program.spec.plan
     places: dict[int, _Place] = {}  # by tensor
     encoded: dict[int, tuple[_Place, int, str]] = {}  # tensor -> its encoding
@@ -855,7 +852,7 @@ def _by_role(live: _Live) -> dict[str, int]:
 
 
 def _verify_buffers(program: Program) -> tuple[list[int], list[float | None]]:
-    """Run a step on made-up input: by op the model's bytes in the pool, and seconds."""
+    """Run a step on synthetic input; return the pool's bytes and the seconds by op."""
     device, arena, spec = program.device, program.arena, program.spec
     program.give_back()
     before = device.pool.stats().current_bytes

@@ -1,6 +1,6 @@
-"""From graphs to what programs are compiled from: kernels, a plan and a placement.
+"""The specs of programs: from a graph to its kernels, plan and placement.
 
-Owns the refusal when a graph does not fit the budget. Takes no memory.
+Owns the error raised when a graph does not fit the budget. Takes no memory.
 """
 
 from __future__ import annotations
@@ -42,35 +42,35 @@ PolicyLike = Callable[..., planning.Plan]
 
 @dataclass(frozen=True)
 class ProgramSpec:
-    """What a program is compiled from; `source` is the graph as it was traced."""
+    """The input of a program's compilation; `source` is the traced graph."""
 
     source: Graph
     graph: Graph  # with the kernels' scratch
     kernels: Kernels
     plan: planning.Plan
-    saved_bytes: int  # of state, on the host, while it changes
+    saved_bytes: int  # of the copy of the state on the host, while the state changes
     tier_bytes: Mapping[str, int]
     arena_bytes: int
-    # Of a plan that no policy made.
+    # Of programs with a workspace mode, planned by no policy.
     mode: ExecutionMode | None = None
     placement: Placement = field(default_factory=Placement)
-    buffer_bytes: int = 0  # that it has of the pool beside the arena, at most
-    margin_bytes: int = 0  # beside these: what the ends of pages may cost
-    # Of a plan that a policy made, and what it was decided by.
+    buffer_bytes: int = 0  # max. bytes of buffers of the pool
+    margin_bytes: int = 0  # added for page fragmentation of these buffers
+    # Of programs planned by a policy, with the inputs of the policy.
     policy: PolicyLike | None = None
     budget: int | None = None
     packed: tuple[PackedWeight, ...] = ()
-    timed: bool = False  # whether its first steps are, to be planned again by that
-    passive: bool = False  # whether its plan is of a first step alone
+    timed: bool = False  # whether its first steps are timed, to replan
+    passive: bool = False  # whether the plan is only for the first, measured step
 
     @property
     def planner(self) -> PolicyLike:
-        """The policy that made the plan; pre: the program has no mode."""
+        """The policy that made the plan; requires that there is no mode."""
         assert self.policy is not None
         return self.policy
 
     def serves(self, source: Graph, policy: PolicyLike, budget: int | None) -> bool:
-        """Return whether planning again would give the same."""
+        """Return whether planning with these arguments would give the same spec."""
         own = (self.policy, self.budget)
         return self.mode is None and self.source is source and own == (policy, budget)
 
@@ -82,10 +82,10 @@ def program_specs(
     budget: Budget,
     known: Mapping[str, ProgramSpec],
 ) -> dict[str, ProgramSpec]:
-    """Find the specs of all graphs; those that are known and would be the same stay.
+    """Return the specs of all graphs; known specs that would be the same are reused.
 
-    Raises InfeasiblePlanError with the largest of the smallest limits, or PlanError
-    for a plan that the validator finds invalid or the runtime cannot carry out.
+    Raises InfeasiblePlanError with the largest of the smallest limits, or PlanError for
+    a plan that is invalid or that the device cannot run.
     """
     laid_out = {
         name: _laid_out(name, graph, modes[name], budget, known.get(name))
@@ -134,7 +134,7 @@ def _planned_all(
 
 
 def _tell_less_scratch(plans: Sequence[planning.Plan], budget: Budget) -> None:
-    """Warn, once for all, where the algorithms of the device's choice do not fit."""
+    """Warn once if the scratch of the device's default algorithms does not fit."""
     found = [
         (plan.peak_bytes + plan.summary.less_scratch.nbytes, plan.summary.less_scratch)
         for plan in plans
@@ -157,23 +157,23 @@ def _tell_less_scratch(plans: Sequence[planning.Plan], budget: Budget) -> None:
 
 
 def lessons_of(policy: PolicyLike | None) -> Lessons | None:
-    """Return how a policy learns from real steps, if it does."""
+    """Return a policy's lessons from measured steps, or None."""
     return policy.learns if isinstance(policy, Method) else None
 
 
 def without_lessons(policy: PolicyLike) -> PolicyLike:
-    """Return a policy that plans the same, and has nothing to learn."""
+    """Return a policy that plans the same without learning from steps."""
     return replace(policy, learns=None) if isinstance(policy, Method) else policy
 
 
 def planned_spec(source: Graph, policy: PolicyLike, budget: Budget) -> ProgramSpec:
-    """Plan a program; the first step alone, if the policy learns from that."""
+    """Plan a program; only its first step if the policy learns from that."""
     try:
         kernels = Kernels(source, budget.device, budget.times, budget.took)
-    except KernelError:  # perhaps for a size that does not fit the limit either
+    except KernelError:  # report an infeasible limit first, if it is one
         limit = budget.nbytes
         if limit is not None and planning.lower_bound(source) > limit:
-            policy(source, limit_bytes=limit)  # says so
+            policy(source, limit_bytes=limit)  # raises InfeasiblePlanError
         raise
 
     lessons = lessons_of(policy) if budget.times == "measured" else None
@@ -225,11 +225,11 @@ def _spec(
 def contending(
     spec: ProgramSpec, took: Mapping[object, float], budget: Budget
 ) -> tuple[ProgramSpec, list[ProgramSpec]]:
-    """Cost a plan by seconds that its ops took in steps, and find what may be faster.
+    """Return a spec with measured seconds, and specs of plans that may be faster.
 
-    That is what `plan.reconsidered` makes of these seconds, if it is another plan, and
-    `plan.contenders`. None needs more bytes than it was allowed, nor than are left.
-    Raises PlanError as `program_specs` does.
+    The latter are `plan.reconsidered` with these seconds, if it differs, and
+    `plan.contenders`, all within the budget of the plan and that of now. Raises
+    PlanError as `program_specs` does.
     """
     kernels = spec.kernels.with_seconds(took)
     graph = kernels.annotate(spec.graph)
@@ -248,23 +248,23 @@ def contending(
 
 
 def replanned(spec: ProgramSpec, plan: planning.Plan, budget: Budget) -> ProgramSpec:
-    """Return a program by another plan of its graph, whose first steps are timed.
+    """Return a spec with another plan of the graph, whose first steps are timed.
 
     Raises PlanError as `program_specs` does.
     """
     plan = _checked(spec.graph, plan, budget)
-    assert plan.summary is not None  # it says who chose the plan
+    assert plan.summary is not None  # has `chosen_by`
     plan = replace(plan, summary=replace(plan.summary, recosted=None))
     needs = _needs(spec.graph, spec.kernels, plan, budget.device)
     return replace(spec, plan=plan, timed=True, passive=False, **needs)
 
 
 def _is_choice(spec: ProgramSpec) -> bool:
-    """Return whether other actions might do the same in less time.
+    """Return whether another plan of the same program might be faster.
 
-    A policy has chosen the method, or learns from steps, and some ops run again or some
-    tensors move. Plans that have other algorithms than the default ones are left alone:
-    the last digits would change.
+    It might if a policy chose the method or learns from steps, and the plan recomputes
+    or swaps. Plans with other than default algorithms are excluded, as replanning would
+    change the last digits of results.
     """
     computes = [a for a in spec.plan.actions if isinstance(a, planning.Compute)]
     moves = spec.plan.predicted.moved_bytes > 0
@@ -277,7 +277,7 @@ def _is_choice(spec: ProgramSpec) -> bool:
 
 
 def _checked(graph: Graph, plan: planning.Plan, budget: Budget) -> planning.Plan:
-    """Return a plan that the device can run within the budget; PlanError."""
+    """Return the plan with placed copies; PlanError if the device cannot run it."""
     planning.validate(graph, plan)
     if not plan.places:
         raise PlanError(
@@ -287,7 +287,7 @@ def _checked(graph: Graph, plan: planning.Plan, budget: Budget) -> planning.Plan
     _check_actions(plan, budget.device)
     placed = planning.with_copies_placed(graph, plan)
     if placed.actions != plan.actions:
-        planning.validate(graph, placed)  # the judge has not seen these offsets
+        planning.validate(graph, placed)  # the new offsets are not validated yet
     plan, limit = placed, budget.nbytes
     if limit is not None and plan.peak_bytes > limit:
         raise PlanError(f"the plan takes {plan.peak_bytes} B, and {limit} B are left")
@@ -297,9 +297,9 @@ def _checked(graph: Graph, plan: planning.Plan, budget: Budget) -> planning.Plan
 def _needs(
     graph: Graph, kernels: Kernels, plan: planning.Plan, device: Device
 ) -> dict[str, Any]:
-    """Return the bytes that a plan needs, by the fields of `ProgramSpec`.
+    """Return the bytes that a plan needs, as fields of `ProgramSpec`.
 
-    Raises PlanError if its tiers have not so many.
+    Raises PlanError if it exceeds the limit of a tier.
     """
     fails = device.fallible or any(_may_fail(a, device) for a in plan.actions)
     computes = [a for a in plan.actions if isinstance(a, planning.Compute)]
@@ -320,7 +320,7 @@ def _needs(
 
 
 def _may_fail(action: planning.Action, device: Device) -> bool:
-    """Return whether a move can fail: with a disk or a codec, not as a plain copy."""
+    """Return whether an action can fail: one that uses a disk or a codec."""
     match action:
         case planning.SwapOut(_, tier, _, codec):
             return device.tiers[tier] == "file" or codec is not None
@@ -330,7 +330,7 @@ def _may_fail(action: planning.Action, device: Device) -> bool:
 
 
 def _check_actions(plan: planning.Plan, device: Device) -> None:
-    """Refuse a tier or a codec that the device has not; PlanError."""
+    """Raise PlanError if the device lacks a tier or a codec of the plan."""
     for action in plan.actions:
         match action:
             case planning.SwapOut(tier=tier, codec=codec):
@@ -382,10 +382,10 @@ def _saved(
     *,
     fails: bool,
 ) -> int:
-    """Return the bytes of state that are saved on the host before they change.
+    """Return the bytes of state to save on the host before the first update.
 
-    After the first update what `fails` tells of can fail, and a CPU's kernel that runs
-    Python; other kernels of a device that is not fallible do not.
+    They are needed if a step can fail after it: if `fails`, or if a kernel on the CPU
+    runs Python code.
     """
     changes = False
     shared = device.space == "host"
@@ -405,7 +405,7 @@ def _laid_out(
     budget: Budget,
     old: ProgramSpec | None,
 ) -> ProgramSpec:
-    """Return the spec of a program that a mode lays out; InfeasiblePlanError."""
+    """Return the spec of a program with a mode; InfeasiblePlanError if too large."""
     if old is not None and old.source is source and old.mode == mode:
         return old
     if budget.device.space != "host":
@@ -416,7 +416,7 @@ def _laid_out(
     graph, _ = planning.with_updates_in_time(source)
     try:
         kernels = Kernels(graph, budget.device)
-    except KernelError:  # perhaps for a size that does not fit the limit either
+    except KernelError:  # report an infeasible limit first, if it is one
         bound = planning.lower_bound(graph)
         budget.check(name, bound, bound)
         raise

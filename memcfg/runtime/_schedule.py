@@ -109,13 +109,13 @@ class Schedule:
         Parameters
         ----------
         method : str
-            What the plan says that it was made by.
+            The method named in the plan.
 
         Returns
         -------
         Plan
-            A plan without places but those of the state: its peak is the most bytes in
-            use.
+            A plan in which only the state is placed: its peak is the maximum of the
+            bytes in use.
         """
         graph, updates = self.graph, planning.state_updates(self.graph)
         actions: list[planning.Action] = []
@@ -161,12 +161,12 @@ class Schedule:
         Parameters
         ----------
         tensor : int
-            Its id.
+            The tensor's id.
 
         Returns
         -------
         int
-            What a pool is charged for it.
+            The bytes that a pool charges for it.
         """
         return align_up(self.graph.tensors[tensor].nbytes)
 
@@ -181,7 +181,7 @@ class Schedule:
         Returns
         -------
         int
-            What a pool is charged for it.
+            The bytes that a pool charges for it.
         """
         return align_up(self.graph.ops[op.op].scratch_bytes)
 
@@ -205,8 +205,8 @@ def graph_order(graph: Graph) -> tuple[int, ...]:
 def updates_last(graph: Graph) -> tuple[int, ...]:
     """Return the ops in graph order with all updates of the state moved to the end.
 
-    At the end they allocate nothing, so a step that runs out of memory has not changed
-    the state.
+    Updates allocate nothing, so a step that runs out of memory has not changed the
+    state.
 
     Parameters
     ----------

@@ -66,12 +66,12 @@ class CudaModules:
 
     @cached_property
     def cublaslt(self) -> CublasLt | None:
-        """cuBLASLt; None if generated kernels compute matrix products."""
+        """The cuBLASLt library; None if generated kernels compute matrix products."""
         return self._load_cublaslt(self.context)
 
     @cached_property
     def cudnn(self) -> Cudnn | None:
-        """cuDNN; None if generated kernels compute convolutions."""
+        """The cuDNN library; None if generated kernels compute convolutions."""
         return self._load_cudnn(self.context)
 
     def load(self, wanted: Mapping[str, str]) -> None:
