@@ -1,11 +1,11 @@
-"""The methods of the literature, and the table of all names.
+"""The methods of the literature, and the table of all policies by name.
 
-A paper has a module here, beside what several papers share. The search knows nothing of
-them. Only `memcfg.plan`, when such a name is first used, and `memcfg.commands` import
-this package.
+Each paper has its own module; other modules contain what several papers share.
+`memcfg.plan.search` does not depend on this package. Only `memcfg.plan` (lazily) and
+`memcfg.commands` import it.
 
-Beside the policies there are the schedules of chains that Griewank and Walther, and
-Gruslys et al., published: a `memcfg.plan.search.Chain` makes them one of any graph.
+In addition to policies, the package has the published schedules of chains of Griewank
+and Walther, and of Gruslys et al.; `memcfg.plan.search.Chain` maps them to any graph.
 """
 
 from __future__ import annotations

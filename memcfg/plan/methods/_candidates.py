@@ -1,4 +1,4 @@
-"""The choice among the schedules of a family that differ in how much they keep."""
+"""Choice among a method's schedules, which differ in how much they keep."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
     from memcfg.plan.search._request import Request
 
 
-_SLOTS = 32  # numbers of slots that a family has
+_SLOTS = 32  # numbers of slots that a method tries
 
 
 class _Scored(NamedTuple):
-    load: int  # bytes: the least possible peak
-    cost: float  # of what is computed again
+    load: int  # bytes: a lower bound of the peak
+    cost: float  # time of recomputation
     again: int  # computations beyond the first of each op
     sequence: tuple[int, ...]
 
 
 def plan_cheapest(request: Request, sequences: Iterable[Sequence[int]]) -> Plan:
-    """Plan the schedule of the least recomputation that fits.
+    """Return the plan with the least recomputation that fits.
 
-    Where none fits, or there is no limit, that of the least peak: the smallest limit
-    of a refusal is therefore exact for the family.
+    If none fits, or there is no limit, return that with the lowest peak. So the
+    smallest limit in the error is exact for these schedules.
     """
     rows = dict.fromkeys(tuple(request.arranged(sequence)) for sequence in sequences)
     candidates = [_Scored(*request.step.measure(row), row) for row in rows]
@@ -50,6 +50,6 @@ def plan_cheapest(request: Request, sequences: Iterable[Sequence[int]]) -> Plan:
 
 
 def slot_counts(most: int) -> list[int]:
-    """Return some numbers from 1 to the most, in geometric steps."""
+    """Return numbers from 1 to `most` in geometric steps."""
     ratio = max(1, most) ** (1 / (_SLOTS - 1))
     return sorted({round(ratio**k) for k in range(_SLOTS)})

@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     from memcfg.plan.search._request import Request
     from memcfg.plan.search.recompute._chain import Move
 
-_BUDGETS = 6  # of the search around the first one, as published
+_BUDGETS = 6  # budgets tried around the first one, as published
 
 
 def budget_segments(sizes: Sequence[int], budget: float) -> tuple[list[int], int, int]:
-    """Divide a chain by Algorithm 3.
+    """Divide a chain into segments by Algorithm 3.
 
     Returns
     -------
     list of int
-        Where the segments but the first begin.
+        The first stage of each segment except the first segment.
     int
-        Bytes of what is kept between segments.
+        Bytes that are kept between segments.
     int
         Bytes of the largest segment.
     """
@@ -56,7 +56,7 @@ def budget_segments(sizes: Sequence[int], budget: float) -> tuple[list[int], int
 
 
 def search_budgets(sizes: Sequence[int]) -> list[float]:
-    """List the budgets that the paper's search tries on a chain."""
+    """Return the budgets that the paper's search tries on a chain."""
     _, kept, largest = budget_segments(sizes, 0)
     first = math.sqrt(kept * largest / 2)
     step = (math.sqrt(2) * first - largest) / (_BUDGETS - 1)
@@ -64,7 +64,7 @@ def search_budgets(sizes: Sequence[int]) -> list[float]:
 
 
 def recursive_moves(count: int, k: int) -> list[Move]:
-    """Keep k results, run backward what is behind the last; so on in each part."""
+    """Return the moves that keep k results and recurse into each part, last first."""
     moves: list[Move] = []
     parts = [(0, count)]
     while parts:
@@ -98,20 +98,20 @@ def _sqrt(request: Request) -> Plan:
 
 
 def chen_sqrt() -> Policy:
-    """Keep what crosses between about √n even segments, compute the rest twice.
+    """Keep checkpoints between about √n equal segments, and recompute each segment.
 
     Returns
     -------
     Policy
-        The policy: Algorithm 1 of [1]_. Without a limit it takes the plan of the
-        least peak; with one, of the least recomputation. Memory is shared as by
-        `share`.
+        The policy: Algorithm 1 of [1]_. Without a limit it takes the plan with the
+        lowest peak; with a limit, the one with the least recomputation. Memory is
+        shared as by `share`.
 
     Notes
     -----
-    The n stages that are divided lie between articulation points, where a single
-    tensor crosses; a second plan divides the order of all ops, and what crosses
-    is kept however much it is. The last segment is computed once.
+    The n stages are the ops between articulation points, where a single tensor crosses.
+    A second candidate cuts the sequence of all ops evenly and keeps all tensors that
+    cross a cut. The last segment is computed only once.
 
     References
     ----------
@@ -128,19 +128,19 @@ def _mirror(request: Request) -> Plan:
 
 
 def chen_mirror() -> Policy:
-    """Compute everything cheap a second time, just before it is needed.
+    """Recompute all cheap ops just before their outputs are needed.
 
     Returns
     -------
     Policy
-        The policy: Algorithm 2 of [1]_ with its rule of thumb as mirror counts, 0
-        for convolutions and other products, 1 for batch normalisation, activations,
-        pooling and whatever else memory bounds. Memory is shared as by `share`.
+        The policy: Algorithm 2 of [1]_ with the mirror counts of its rule of thumb, 0
+        for convolutions and matrix products, 1 for batch normalization, activations,
+        pooling and other memory-bound ops. Memory is shared as by `share`.
 
     Notes
     -----
-    There is one plan for a graph, whatever the limit; `replay_elementwise` computes
-    no more of these ops again than a limit asks for.
+    A graph has one plan, whatever the limit. `replay_elementwise` recomputes only as
+    many of these ops as the limit requires.
 
     References
     ----------
@@ -170,21 +170,21 @@ def _budgeted(request: Request) -> Iterator[list[int]]:
 
 
 def chen_budget() -> Policy:
-    """Divide the forward phase into segments of about as many bytes each.
+    """Divide the forward phase into segments of about equal bytes.
 
     Returns
     -------
     Policy
         The policy: Algorithm 3 of [1]_ with its search for the budget of a segment.
-        Without a limit it takes the plan of the least peak; with one, of the least
-        recomputation. Memory is shared as by `share`.
+        Without a limit it takes the plan with the lowest peak; with a limit, the one
+        with the least recomputation. Memory is shared as by `share`.
 
     Notes
     -----
     A segment ends where its outputs exceed the budget b. The first budget is 0, which
-    tells the kept bytes x and the largest segment y; then √(x y / 2), as in the
-    authors' code, and six evenly from y to √2 times that. Cuts are at articulation
-    points, or anywhere, as for `chen_sqrt`.
+    gives the kept bytes x and the largest segment y. Then follow b = √(x y / 2), as in
+    the authors' code, and six values evenly spaced from y to √2 b. Cuts are at
+    articulation points, or anywhere, as in `chen_sqrt`.
 
     References
     ----------
@@ -211,19 +211,20 @@ def _recursions(request: Request) -> Iterator[list[int]]:
 
 
 def chen_recursive() -> Policy:
-    """Keep k results, and each part between them by the same rule.
+    """Keep k checkpoints, and apply the same rule to each part between them.
 
     Returns
     -------
     Policy
         The policy: the recursion g(n) = k + g(n / (k + 1)) of [1]_, for k = 1, 2, 4
-        and so on up to the number of stages. Without a limit it takes the plan of
-        the least peak, with k = 1 about log2(n) results and as many forward passes;
-        with one, of the least recomputation. Memory is shared as by `share`.
+        and so on up to the number of stages. Without a limit it takes the plan with
+        the lowest peak (k = 1 keeps about log2(n) results and needs as many forward
+        passes); with a limit, the one with the least recomputation. Memory is shared as
+        by `share`.
 
     Notes
     -----
-    Cuts are at articulation points, or anywhere, as for `chen_sqrt`. An op may be
+    Cuts are at articulation points, or anywhere, as in `chen_sqrt`. An op may be
     computed log2(n) times.
 
     References

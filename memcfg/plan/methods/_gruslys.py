@@ -1,4 +1,4 @@
-"""Backpropagation through time within a number of slots: Gruslys et al. 2016."""
+"""Memory-efficient backpropagation through time: Gruslys et al. 2016."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from memcfg.plan.search._request import Request
     from memcfg.plan.search.recompute._chain import Move
 
-_MOST = 16  # forward passes that a plan may amount to
-_ENTRIES = 60_000  # of a table; with more slots than it has, everything is kept
+_MOST = 16  # max. forward passes of a plan, recomputation included
+_ENTRIES = 60_000  # max. entries of a table; with more slots, everything is kept
 
 
 class _Choice(NamedTuple):
-    """What to do first: advance so far, and keep that state or that cell."""
+    """First decision: advance so many cells, then keep the state or the last cell."""
 
     advance: int
     internal: bool
@@ -34,17 +34,18 @@ class _Choice(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """The least forward steps of t cells with m slots, and how to reach them.
+    """The fewest forward steps of t cells with m slots, and the first decisions.
 
     Parameters
     ----------
     steps : numpy.ndarray
-        Of shape (m + 1, t + 1), float64; infinity where it cannot be done.
+        The fewest steps, of shape (m + 1, t + 1) and dtype float64; infinity where
+        there is no schedule.
     first : numpy.ndarray
-        Of the same shape: y where the state behind y cells is kept first, -y where
-        the inside of cell y is, 0 where nothing is kept.
+        The first decisions, of the same shape: y if the state after y cells is kept
+        first, -y if the inside of cell y is, and 0 if nothing is kept.
     hidden, internal : int
-        Slots of a state and of the inside of a cell; 0: it is not kept.
+        Slots of a state and of the inside of a cell; 0 if that kind is not kept.
     """
 
     steps: np.ndarray
@@ -53,19 +54,20 @@ class Table:
     internal: int
 
     def choice(self, cells: int, slots: int) -> _Choice:
-        """Return what to do first.
+        """Return the first decision.
 
         Parameters
         ----------
         cells : int
-            How many cells are left.
+            The number of remaining cells.
         slots : int
-            How many slots are free.
+            The number of free slots.
 
         Returns
         -------
         tuple of (int, bool)
-            How far to advance, and whether the inside of that cell is kept.
+            The number of cells to advance, and whether the inside of the last of them
+            is kept instead of the state after it.
         """
         if self.internal and slots >= self.internal * cells:
             return _Choice(1, internal=True)
@@ -76,63 +78,67 @@ class Table:
 
 
 def hidden_table(cells: int, slots: int) -> Table:
-    """Keep hidden states (HSM); the state before the first cell has a slot, too.
+    """Return the table for keeping hidden states (HSM).
+
+    The state before the first cell occupies a slot as well.
 
     Parameters
     ----------
     cells : int
-        The most cells.
+        The largest number of cells.
     slots : int
-        The most slots.
+        The largest number of slots.
 
     Returns
     -------
     Table
-        The least steps of up to so many cells with up to so many slots.
+        The fewest steps for all numbers of cells and slots up to these.
     """
     return _table(cells, slots, hidden=1, internal=0)
 
 
 def internal_table(cells: int, slots: int) -> Table:
-    """Keep all that a cell makes (ISM), which is not computed again.
+    """Return the table for keeping internal states of cells (ISM).
+
+    A cell whose internal state is kept is not recomputed.
 
     Parameters
     ----------
     cells : int
-        The most cells.
+        The largest number of cells.
     slots : int
-        The most slots.
+        The largest number of slots.
 
     Returns
     -------
     Table
-        The least steps of up to so many cells with up to so many slots.
+        The fewest steps for all numbers of cells and slots up to these.
     """
     return _table(cells, slots, hidden=0, internal=1)
 
 
 def mixed_table(cells: int, slots: int, internal: int) -> Table:
-    """Keep either (MSM): a hidden state has one slot, a cell's inside `internal`.
+    """Return the table for keeping hidden or internal states (MSM).
 
     Parameters
     ----------
     cells : int
-        The most cells.
+        The largest number of cells.
     slots : int
-        The most slots.
+        The largest number of slots.
     internal : int
-        Slots of a cell's inside.
+        Slots of the internal state of a cell; a hidden state has one slot.
 
     Returns
     -------
     Table
-        The least steps of up to so many cells with up to so many slots.
+        The fewest steps for all numbers of cells and slots up to these.
     """
     return _table(cells, slots, hidden=1, internal=internal)
 
 
 def _table(cells: int, slots: int, *, hidden: int, internal: int) -> Table:
-    """Solve the recurrences; no slots of a kind: that kind is not kept."""
+    """Solve the recurrences of the paper; a kind with 0 slots is not kept."""
     steps = np.full((slots + 1, cells + 1), np.inf)
     first = np.zeros((slots + 1, cells + 1), np.int64)
     steps[:, 0] = 0
@@ -180,7 +186,7 @@ def table_moves(table: Table, cells: int, slots: int) -> list[Move]:
     todo: list[tuple[int, int, int]] = [(0, cells, slots)]
     while todo:
         low, high, left = todo.pop()
-        if left < 0:  # a cell whose inside was kept
+        if left < 0:  # a cell whose internal state was kept
             moves.append((Do.BACKWARD, low))
             continue
         if low == high:
@@ -227,7 +233,7 @@ def _schedules(
 
 
 def _inside_slots(chain: Chain, cell: int) -> int:
-    """Return how many states have the bytes of what a cell keeps."""
+    """Return the bytes of a cell's internal state in hidden states, rounded up."""
     sizes = chain.graph.aligned_bytes
     state = sum(sizes[tensor] for tensor in chain.crossing[cell])
     kept = sum(sizes[tensor] for tensor in chain.kept(cell))
@@ -235,7 +241,7 @@ def _inside_slots(chain: Chain, cell: int) -> int:
 
 
 def _whole(moves: list[Move], count: int, start: bool, after: bool) -> list[Move]:
-    """Add what is before the cells, and behind them."""
+    """Add the stages before and after the cells to the moves of the cells."""
     result = [(do, cell + start) for do, cell in moves]
     turn = result.index((Do.BACKWARD, count - 1 + start))
     if after:
@@ -254,27 +260,27 @@ _OTHER = "auto(), which takes the best of several methods"
 
 
 def bptt_hidden() -> Policy:
-    """Keep some of the hidden states of an unrolled recurrent net (HSM).
+    """Keep some hidden states of an unrolled recurrent network (HSM).
 
     Returns
     -------
     Policy
-        The policy, after [1]_: a dynamic program gives the least forward steps for
-        every number of cells and slots, and when to keep a state. Of some thirty
-        numbers of slots it takes the one of the least peak without a limit, and of
-        the least recomputation with one. Memory is shared as by `share`. Its calls
-        raise GraphError for a graph without repeated cells.
+        The policy, after [1]_: a dynamic program gives the fewest forward steps for
+        each number of cells and slots, and when to keep a state. About thirty numbers
+        of slots are tried. Without a limit the policy takes the plan with the lowest
+        peak; with a limit, the one with the least recomputation. Memory is shared as by
+        `share`. Calls raise GraphError for a graph without repeated cells.
 
     Notes
     -----
-    The cells are found in the graph. They begin at ops of one type that read the same
-    parameter in the forward phase, three at least, each of which depends on the one
-    before; of several such parameters the first with the most readers counts. An op
-    is of the last cell on whose beginning it depends, but what a single cell reads,
-    such as its input, is of that cell, and behind the last cell's own ops, known by
-    those of the cell before, the rest of the net follows. A layer that is called once
-    for each step is such a cell; a layer that takes whole sequences is one op, and
-    there is nothing to be divided.
+    Cells are found in the graph. Each begins with an op of the forward phase; these
+    ops, at least three, have one type and read the same parameter, and each depends on
+    the one before. If several parameters qualify, the first with the most readers is
+    taken. An op belongs to the last cell on whose first op it depends. Ops that only
+    one cell reads, such as those of its input, belong to that cell. The ops of the last
+    cell are recognized by those of the cell before; the rest of the network follows.
+    A layer that is called once per time step is such a cell. A layer that processes
+    whole sequences is a single op and cannot be divided.
 
     References
     ----------
@@ -285,13 +291,14 @@ def bptt_hidden() -> Policy:
 
 
 def bptt_internal() -> Policy:
-    """Keep all that some of the cells of an unrolled recurrent net make (ISM).
+    """Keep the internal states of some cells of an unrolled recurrent network (ISM).
 
     Returns
     -------
     Policy
-        The policy, after [1]_; as `bptt_hidden`, but a cell that is kept is not
-        computed again. Its calls raise GraphError for a graph without repeated cells.
+        The policy, after [1]_. It is like `bptt_hidden`, but cells whose internal state
+        is kept are not recomputed. Calls raise GraphError for a graph without repeated
+        cells.
 
     References
     ----------
@@ -302,14 +309,15 @@ def bptt_internal() -> Policy:
 
 
 def bptt_mixed() -> Policy:
-    """Keep hidden states or whole cells of an unrolled recurrent net (MSM).
+    """Keep hidden or internal states of an unrolled recurrent network (MSM).
 
     Returns
     -------
     Policy
-        The policy, after [1]_; as `bptt_hidden`, but each slot is used for whichever
-        takes less time. A cell's inside has as many slots as states fit its bytes.
-        Its calls raise GraphError for a graph without repeated cells.
+        The policy, after [1]_. It is like `bptt_hidden`, but slots are used for the
+        kind of state that saves more time. An internal state takes as many slots as
+        hidden states have its bytes, rounded up. Calls raise GraphError for a graph
+        without repeated cells.
 
     References
     ----------

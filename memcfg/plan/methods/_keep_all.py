@@ -1,4 +1,4 @@
-"""Every tensor its own bytes, but for updates of the state, as in every plan."""
+"""Plans in which every tensor has its own bytes, except in-place updates of state."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 def keep_all() -> Policy:
-    """Give every tensor its own bytes for the whole step.
+    """Keep every tensor in its own bytes for the whole step.
 
     Returns
     -------
     Policy
-        The policy. Its peak is the sum of all rounded sizes, updates of the state
-        left out, plus one scratch buffer, as large as the largest, that all ops use.
+        The policy. Its peak is the sum of all rounded sizes, without updated state,
+        plus one scratch buffer that all ops share. Updates of state are in place.
     """
     return Method("keep_all", _keep_all, "auto(), which reuses memory")
 

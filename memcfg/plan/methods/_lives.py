@@ -1,4 +1,4 @@
-"""The bytes that values have one after another in place, to be placed by a method."""
+"""Lifetimes of buffers that in-place values share, for methods that place them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _Instances = list[tuple[int, int, int, int, bool, int]]
 
 
 class Life(NamedTuple):
-    """Bytes from the step that makes them to the last that reads them."""
+    """A buffer from the step that writes it to the last step that reads it."""
 
-    begin: int  # -1: there from the start
-    end: int  # the number of steps: to the end
+    begin: int  # -1: live from the start
+    end: int  # the number of steps: live to the end
     size: int
-    tensor: int = -1  # the first that has them
+    tensor: int = -1  # the first tensor in the buffer
 
 
 class LivesPlaced(NamedTuple):
@@ -30,18 +30,18 @@ class LivesPlaced(NamedTuple):
 
 
 class Lives:
-    """The lives of a layout without those of the state.
+    """The lifetimes of a layout's buffers, without those of the state.
 
     Attributes
     ----------
     lives : list of Life
-        In the order in which they begin.
+        The lifetimes in the order in which they begin.
     """
 
     def __init__(self, graph: Graph, layout: Layout) -> None:
         self.lives: list[Life] = []
         self._instances = layout.instances
-        self._of: dict[int, int] = {}  # instance -> the life that its bytes are
+        self._of: dict[int, int] = {}  # instance -> index of its life
         for number, each in enumerate(self._instances):
             tensor, begin, end, source, state, _ = each
             if state:
@@ -56,7 +56,7 @@ class Lives:
                 self.lives.append(Life(begin, end, size, tensor))
 
     def placed(self, offsets: Sequence[int], scratch: list[int]) -> LivesPlaced:
-        """Give each life an offset."""
+        """Return the layout with an offset for each life."""
         instances = [
             (*each[:5], each[5] if each[4] else offsets[self._of[number]])
             for number, each in enumerate(self._instances)

@@ -1,4 +1,4 @@
-"""Memory-efficient attention: what is spread over all keys is not kept but made again.
+"""Memory-efficient attention: tensors that are broadcast over keys are recomputed.
 
 Meng, Sun, Yang, Qiu and Gu, "Training Deeper Models by GPU Memory Optimization on
 TensorFlow", ML Systems Workshop at NIPS 2017.
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def spread_ops(request: Request) -> set[int]:
-    """Find the cheap ops whose outputs are larger than all that they were spread from.
+    """Return the cheap ops whose outputs were broadcast from smaller tensors.
 
-    That is an op which makes more bytes than it reads, and behind it, those that make
-    as many of what such ops made.
+    These are ops that write more bytes than they read, and ops that read such outputs
+    and write at least as many bytes.
     """
     graph = request.graph
     size = [tensor.nbytes for tensor in graph.tensors]
@@ -46,26 +46,25 @@ def _plan(request: Request) -> Plan:
 
 
 def meng_attention() -> Policy:
-    """Compute again what additive attention spreads over all keys.
+    """Recompute the tensors that additive attention broadcasts over all keys.
 
-    Sums of keys and a query, and what is made of them element by element, are as large
-    as the keys for each step of a decoder. They are computed once more just before the
-    backward ops that read them, so that activations grow with the steps and not with
-    their square.
+    For each decoder step, the sum of keys and a query and its element-wise results are
+    as large as the keys. They are recomputed just before the backward ops that read
+    them, so activations grow linearly instead of quadratically with the steps.
 
     Returns
     -------
     Policy
-        The policy: the attention of [1]_. There is one plan for a graph, whatever the
-        limit; nothing leaves the device, as by `meng_swap`.
+        The policy: the attention of [1]_. A graph has one plan, whatever the limit.
+        Tensors are not swapped; see `meng_swap`.
 
     Notes
     -----
-    What is computed again follows from sizes, not from the layer: an op that takes
-    little time (see `replay_elementwise`) and makes more bytes than it reads, such as
-    one that repeats a query for each key, and the cheap ops behind it that make no
-    less. Where all queries of a sequence are one op's, its output is there as a whole
-    twice, and only layers share its bytes.
+    Ops are chosen by size, not by layer: cheap ops (see `replay_elementwise`) that
+    write more bytes than they read, such as one that repeats a query for each key, and
+    cheap ops after them whose outputs are at least as large. If one op computes all
+    queries of a sequence, its whole output is recomputed, and bytes are only shared
+    between layers.
 
     References
     ----------

@@ -1,7 +1,7 @@
-"""The method moDNN: offloading, prefetching and algorithms, together, by budget.
+"""moDNN: swapping and choice of algorithms together, for any budget.
 
-In the manner of Chen, Chen and Hu, "moDNN: Memory Optimal DNN Training on GPUs", DATE
-2018; what its abstract promises, by a greedy method.
+After Chen, Chen and Hu, "moDNN: Memory Optimal DNN Training on GPUs", DATE 2018; a
+greedy method with the properties that its abstract states.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ if TYPE_CHECKING:
 
 
 def modnn() -> Policy:
-    """Offload, prefetch and choose algorithms together, for any budget, as moDNN.
+    """Swap and choose algorithms together, for any budget, as moDNN.
 
-    Where the bytes in use are above a goal first, the move is taken that costs the
-    least time for its bytes: a value is swapped out around that op, which costs what
-    copies cannot hide, or the op gets an algorithm of less scratch. Ops take faster
-    ones again where there is room. Goals go down step by step, and the fastest of their
-    schedules is taken that fits once it is placed; more memory never takes more time.
+    At the first op where the bytes in use exceed a goal, the method takes the move of
+    least time per byte: it swaps a value out around the op, which costs the stall that
+    remains, or gives the op an algorithm of less scratch. Afterwards ops get faster
+    algorithms where there is room. Goals are lowered step by step; of all schedules,
+    the fastest whose plan fits is taken. A larger limit never gives a slower plan.
 
     Returns
     -------
     Policy
         A value that can be compared; calling it with a graph and a limit returns a
-        plan. Results may differ in last digits from those with other limits, as those
-        of algorithms do.
+        plan. Since algorithms round differently, results with different limits may
+        differ in the last digits.
 
     Notes
     -----
-    In the manner of X. Chen et al., DATE 2018 and TPDS 2019, which tune offloading,
-    algorithms of convolutions and their sub-batches jointly to a budget; the details
-    are not theirs. A sub-batch is a choice where an op has such algorithms. No budget
-    below `lower_bound` has a plan; the smallest one that this method plans for lies
-    above it by what outputs in place and the placement cost.
+    After X. Chen et al., DATE 2018 and TPDS 2019, who tune offloading, algorithms of
+    convolutions and their sub-batches jointly to a budget; the details are different.
+    Sub-batches are chosen where an op has such algorithms. No plan is below
+    `lower_bound`; the smallest limit of this method is above it because of in-place
+    outputs and placement.
     """
     return Method("modnn", plan_trade, swaps=True)

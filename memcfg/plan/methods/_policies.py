@@ -1,4 +1,4 @@
-"""The methods that have a name of their own."""
+"""Tables of all policies by name."""
 
 from __future__ import annotations
 
@@ -121,9 +121,9 @@ POLICIES: Mapping[str, Callable[[], Policy]] = MappingProxyType(
         "retention_intervals": retention_intervals,
     }
 )
-"""What makes the policies that are compared side by side; the first is the default."""
+"""Factories of the policies that are compared side by side, the default first."""
 
 NAMED_POLICIES: Mapping[str, Callable[[], Policy]] = MappingProxyType(
     {**POLICIES, "exact": exact}
 )
-"""What makes the policy of each name: `POLICIES`, and `exact`, which searches long."""
+"""Factories of all policies by name: `POLICIES`, and `exact`, whose search is slow."""

@@ -1,4 +1,4 @@
-"""Two intervals of residence a value at most, in the manner of Bartan et al. 2023."""
+"""At most two retention intervals per value, after Bartan et al. 2023."""
 
 from __future__ import annotations
 
@@ -12,28 +12,27 @@ if TYPE_CHECKING:
     from memcfg.plan.search._policy import Policy
     from memcfg.plan.search._request import Request
 
-_INTERVALS = 2  # of a value, as published
+_INTERVALS = 2  # per value, as published
 
 
 def retention_intervals() -> Policy:
-    """Keep each value over two intervals at most, by integer programming.
+    """Keep each value during at most two intervals, by integer programming.
 
     Returns
     -------
     Policy
-        The policy. Without a limit it plans for the least peak; with one, for the
-        least recomputation within it. It raises MissingDependencyError without HiGHS
-        (``pip install highspy``), and PlanError for a graph of more than 48
-        ops.
+        The policy. Without a limit it minimizes the peak; with a limit, recomputation
+        within it. Calls raise MissingDependencyError without HiGHS (``pip install
+        highspy``), and PlanError for a graph of more than 48 ops.
 
     Notes
     -----
-    A value is in memory from its computation to the last read before the next one, and
-    no op runs more than twice; the sizes of the intervals that cover a moment add up to
-    the limit at most, as in MOCCASIN [1]_. There the ends of intervals are integers of
-    a constraint program, 2 n of each; here, on HiGHS, an interval begins where a column
-    of `checkmate` says so, n for each value, so the method is for smaller graphs. The
-    grid of moments is the same.
+    A value is in memory from each computation to its last read before the next
+    computation, and no op runs more than twice. At any time the sizes of the current
+    intervals must not exceed the limit, as in MOCCASIN [1]_. MOCCASIN is a constraint
+    program with 2 n integer variables for the ends of intervals. Here HiGHS solves the
+    program of `checkmate`, with n binary variables per value for the starts of
+    intervals, so the method is for smaller graphs. The grid of times is the same.
 
     References
     ----------

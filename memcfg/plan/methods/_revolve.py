@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from memcfg.plan.search._request import Request
     from memcfg.plan.search.recompute._chain import Move
 
-_MOST = 16  # forward passes that a plan may amount to
+_MOST = 16  # max. forward passes of a plan, recomputation included
 
 
 def repetitions(count: int, slots: int) -> int:
-    """Return the least r with binomial(slots + r, slots) >= count."""
+    """Return the smallest r with binomial(slots + r, slots) >= count."""
     r = 0
     while math.comb(slots + r, slots) < count:
         r += 1
@@ -29,22 +29,22 @@ def repetitions(count: int, slots: int) -> int:
 
 
 def revolve_forwards(count: int, slots: int) -> int:
-    """Return the least forward steps of a chain, by the closed form.
+    """Return the fewest forward steps of a uniform chain, by the closed form.
 
-    A slot holds a checkpoint, the start of the chain among them; each stage goes
-    forward once more just before it goes backward.
+    The chain's input occupies one of the checkpoints. Each stage runs forward once more
+    just before it runs backward.
 
     Parameters
     ----------
     count : int
-        How many stages the chain has.
+        The number of stages of the chain.
     slots : int
-        How many checkpoints, at least 1.
+        The number of checkpoints, at least 1.
 
     Returns
     -------
     int
-        Steps.
+        The number of forward steps.
     """
     r = repetitions(count, slots)
     saved = math.comb(slots + r, r - 1) if r else 0
@@ -59,19 +59,19 @@ def _split(count: int, slots: int) -> int:
 
 
 def revolve_moves(count: int, slots: int) -> list[Move]:
-    """Return the schedule of the least forward steps with so many checkpoints.
+    """Return the schedule with the fewest forward steps of a uniform chain.
 
     Parameters
     ----------
     count : int
-        How many stages the chain has.
+        The number of stages of the chain.
     slots : int
-        How many checkpoints, at least 1.
+        The number of checkpoints, at least 1.
 
     Returns
     -------
     list of Move
-        Moves, for `memcfg.plan.search.Chain.sequence`.
+        The moves, for `memcfg.plan.search.Chain.sequence`.
     """
     moves: list[Move] = []
     parts = [(0, count, slots)]
@@ -102,23 +102,22 @@ def _schedules(request: Request) -> Iterator[list[int]]:
 
 
 def revolve() -> Policy:
-    """Keep checkpoints where the binomial schedule of a uniform chain has them.
+    """Keep the checkpoints of the optimal (binomial) schedule of a uniform chain.
 
     Returns
     -------
     Policy
-        The policy: treeverse [1]_, as revolve [2]_ does it. Without a limit it takes
-        the plan of the least peak; with one, of the least recomputation. Memory is
-        shared as by `share`.
+        The policy: treeverse [1]_ in the form of revolve [2]_. Without a limit it takes
+        the plan with the lowest peak; with a limit, the one with the least
+        recomputation. Memory is shared as by `share`.
 
     Notes
     -----
-    With s checkpoints, of which the input of the chain is one, and r the least number
-    for which binomial(s + r, s) >= n, a chain of n stages takes
-    (r + 1) n - binomial(s + r, r - 1) forward steps, and no schedule takes fewer
-    where all stages are alike. Up to 32 numbers of checkpoints are tried, with at
-    most 16 forward passes in all. Cuts are at articulation points, or anywhere, as
-    for `chen_sqrt`.
+    Let s be the number of checkpoints, including the chain's input, and r the smallest
+    number with binomial(s + r, s) >= n. A chain of n stages takes
+    (r + 1) n - binomial(s + r, r - 1) forward steps, which is optimal if all stages
+    are alike. Up to 32 numbers of checkpoints are tried, with at most 16 forward passes
+    in total. Cuts are at articulation points, or anywhere, as in `chen_sqrt`.
 
     References
     ----------

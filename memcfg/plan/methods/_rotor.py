@@ -1,4 +1,4 @@
-"""The optimum of chains whose stages differ: rotor."""
+"""Optimal checkpointing of heterogeneous chains: rotor."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
     from memcfg.plan.search._request import Request
     from memcfg.plan.search.recompute._chain import Move
 
-_SLOTS = 500  # that the memory of a chain is divided into
-_TRIES = 100  # numbers of slots that are tried, of those that differ
-_STAGES = 128  # of a chain, whose table has 42 MB; longer ones are joined
+_SLOTS = 500  # the memory of a chain is divided into so many slots
+_TRIES = 100  # max. numbers of slots that are tried, of those that differ in cost
+_STAGES = 128  # max. stages, a table of 42 MB; of longer chains, stages are merged
 
 
 class Stage(NamedTuple):
-    """What a stage costs forward, and its sizes in bytes or in slots."""
+    """Forward cost of a stage, and its sizes in bytes or slots."""
 
     cost: float
-    crossing: int  # to the next
+    crossing: int  # tensors that cross to the next stage
     kept: int  # all that its backward or a later stage reads
-    gradient: int  # what its backward and earlier ones read of later ones
-    forward: int  # beside what stays, while it goes forward
-    backward: int  # beside what is kept, while it goes backward
+    gradient: int  # gradients of later stages that this and earlier backwards read
+    forward: int  # working memory while it runs forward, without what stays
+    backward: int  # working memory while it runs backward, without what is kept
 
 
 def in_slots(stages: Sequence[Stage], slots: int) -> list[Stage]:
-    """Round sizes up to slots, so many for a chain that keeps everything."""
+    """Convert sizes to slots, rounded up; `slots` is a chain that keeps everything."""
     most = sum(stage.kept for stage in stages)
     most += max(max(s.forward + s.gradient, s.backward) for s in stages)
     size = max(1, most) / slots
@@ -48,7 +48,7 @@ def in_slots(stages: Sequence[Stage], slots: int) -> list[Stage]:
 def chain_moves(
     table: search.ChainTable, stages: Sequence[Stage], slots: int
 ) -> list[Move]:
-    """Return the schedule of the least cost within a number of slots."""
+    """Return the schedule of least cost within a number of slots."""
     moves: list[Move] = []
     todo: list[tuple[int, int, int]] = [(0, len(stages) - 1, slots)]
     while todo:
@@ -81,7 +81,7 @@ def _schedules(request: Request) -> Iterator[list[int]]:
         chain = Chain(request, merged(parts, begins))
         count = len(chain.stages)
         stages = in_slots(_stages(request, chain), _SLOTS)
-        # Rounding up takes a few slots more, one a size at most.
+        # Rounding up adds at most one slot per size.
         slots = _SLOTS + 4 * count
         table = search.ChainTable(stages, slots)
         steps = _steps([table.cost(0, count - 1, m) for m in range(slots + 1)])
@@ -91,7 +91,7 @@ def _schedules(request: Request) -> Iterator[list[int]]:
 
 
 def _steps(costs: Sequence[float]) -> list[int]:
-    """List the numbers of slots with which it takes less than with one less."""
+    """Return the numbers of slots with a lower cost than one slot less."""
     before = [math.inf, *costs]
     return [m for m, cost in enumerate(costs) if cost < before[m]]
 
@@ -123,24 +123,24 @@ def _stages(request: Request, chain: Chain) -> list[Stage]:
 
 
 def rotor() -> Policy:
-    """Take the optimal schedule of a chain of stages that differ.
+    """Use the optimal schedule of a heterogeneous chain.
 
     Returns
     -------
     Policy
         The policy: the dynamic program of [1]_ over the first stage, the last stage
         and the free memory in 500 slots, for up to a hundred numbers of free slots.
-        Without a limit it takes the plan of the least peak; with one, of the least
-        recomputation. Memory is shared as by `share`.
+        Without a limit it takes the plan with the lowest peak; with a limit, the one
+        with the least recomputation. Memory is shared as by `share`.
 
     Notes
     -----
-    A stage keeps nothing, what crosses its end, or all that its backward reads, and
-    what is kept stays until it is read backward. Among such schedules of a chain the
-    optimum is exact for sizes in slots. Cuts are at articulation points, or anywhere,
-    as for `chen_sqrt`; of more than 128 stages neighbours are joined. Where tensors
-    skip stages each checkpoint counts all that crosses, so there the schedules are
-    legal, and need not be optimal.
+    A stage keeps nothing, the tensors that cross its end, or all that its backward
+    reads; kept tensors stay until the backward pass reads them. Among such schedules
+    of a chain the result is optimal for sizes in slots. Cuts are at articulation
+    points, or anywhere, as in `chen_sqrt`. If there are more than 128 stages,
+    neighbours are merged. If tensors skip stages, each checkpoint includes all tensors
+    that cross it; such schedules are valid but not necessarily optimal.
 
     References
     ----------

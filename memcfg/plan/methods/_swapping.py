@@ -1,7 +1,4 @@
-"""Tensors that leave the device once and come back once, and whether tiers hold them.
-
-A method says of each between which ops it does what.
-"""
+"""Schedules in which tensors are swapped out and in once, between given ops."""
 
 from __future__ import annotations
 
@@ -30,35 +27,39 @@ if TYPE_CHECKING:
 
 
 class Away(NamedTuple):
-    """A tensor's time on a tier, by places in a schedule.
+    """A tensor's time on a tier, by positions in a schedule.
 
-    Nothing reads it from `leave` on and before `back`.
+    No op in [leave, back) reads the tensor.
     """
 
     tensor: int
-    begin: int  # the copy out starts before this op, which may read it
-    leave: int  # and has ended before this one: from here on its bytes are free
+    begin: int  # the copy out starts before this op, which may read the tensor
+    leave: int  # the copy out has ended before this op: the bytes are free
     arrive: int  # the copy in starts before this op
-    back: int  # and has ended before this one
+    back: int  # the copy in has ended before this op
 
 
 def plan_swaps(request: Request, sequence: Sequence[int], away: Iterable[Away]) -> Plan:
-    """Make the plan of a schedule that computes each op once, and these copies.
+    """Return the plan of a schedule that computes each op once, with these copies.
 
     Parameters
     ----------
     request : Request
-        What was asked.
+        The request.
     sequence : sequence of int
-        All ops of its graph, in order.
+        All ops of the graph, in order.
     away : iterable of Away
-        What leaves; a tensor at most once.
+        The swapped tensors, each at most once.
     """
     return plan_events(request, events_of(sequence, away))
 
 
 def events_of(sequence: Sequence[int], away: Iterable[Away]) -> list[Event]:
-    """List what happens: of what is before the same op first what has left."""
+    """Return the events of a schedule with copies.
+
+    Before an op, copies out end first, then copies in start and end, then copies out
+    start.
+    """
     before: dict[int, list[list[Event]]] = defaultdict(lambda: [[], [], [], []])
     for tensor, begin, leave, arrive, back in away:
         before[leave][0].append(EndSwapOut(tensor))
@@ -73,7 +74,7 @@ def events_of(sequence: Sequence[int], away: Iterable[Away]) -> list[Event]:
 
 
 def away_tiers(graph: Graph, away: Sequence[Away]) -> dict[int, str]:
-    """Tell to which tier each tensor will go, if each has its time there."""
+    """Return the tier of each swapped tensor."""
     lives = []
     for tensor, begin, _, _, back in away:
         lives.append(life_of(graph, StartSwapOut(tensor), begin, back))

@@ -1,4 +1,4 @@
-"""In the manner of vDNN++: vDNN without the barriers at the ends of layers.
+"""After vDNN++: vDNN without barriers at the ends of layers.
 
 Shriram, Garg and Kulkarni, "Dynamic Memory Management for GPU-Based Training of Deep
 Neural Networks", IPDPS 2019.
@@ -24,7 +24,7 @@ _WHICH = ("all", "conv")
 
 @dataclass(frozen=True)
 class _Swapper:
-    """What plans for one choice of layers: equal policies are equal."""
+    """Planning function for one choice of layers; a value, for comparison."""
 
     which: str
 
@@ -34,24 +34,24 @@ class _Swapper:
             raise ValueError(f"which is {known}, not {self.which!r}")
 
     def __call__(self, request: Request) -> Plan:
-        """Plan with no more waiting than the limit asks for."""
+        """Plan with as few waits as the limit allows."""
         swaps = TimedSwaps(request, *layers_away(request, self.which))
         return within_tier(request, swaps.plan())
 
 
 def vdnn_pp(which: str = "all") -> Policy:
-    """Swap out what vDNN does, without its barrier at the end of each layer.
+    """Swap out the same tensors as vDNN, without a barrier at the end of each layer.
 
-    The bytes of what leaves are free when its copy has ended, and an op waits for what
-    it reads, for nothing else. Where a limit would not hold so, ops wait for the copies
-    that left first, and copies in start later. What is still on its way out when it
-    may come back stays.
+    A tensor's bytes are free when its copy out has ended, and an op waits only for
+    tensors that it reads. If that exceeds the limit, ops wait for the oldest copies
+    out, and copies in start later. A tensor whose copy out has not ended when its copy
+    in may start stays on the device.
 
     Parameters
     ----------
     which : {"all", "conv"}, default "all"
-        Whether the inputs of all layers leave, as of `vdnn_all`, or those of
-        convolutions, as of `vdnn_conv`.
+        Swap the inputs of all layers, as `vdnn_all`, or of convolutions, as
+        `vdnn_conv`.
 
     Returns
     -------
@@ -66,9 +66,9 @@ def vdnn_pp(which: str = "all") -> Policy:
 
     Notes
     -----
-    In the manner of Shriram et al., IPDPS 2019, whose compression on the host and
-    allocator are not part of it. Ops have their default algorithms. Without a limit no
-    op waits longer than by vDNN's schedule of the same copies: each wait is one of its
-    waits, put off or left out.
+    After Shriram et al., IPDPS 2019, without their compression on the host and their
+    allocator. Ops use their default algorithms. Without a limit, no op waits longer
+    than in vDNN's schedule of the same copies: each wait of that schedule is delayed or
+    omitted.
     """
     return Method("vdnn_pp", _Swapper(which), "auto()", swaps=True)
