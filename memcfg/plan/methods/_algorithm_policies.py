@@ -1,8 +1,8 @@
-"""Which algorithm each op takes, beside the plan of another policy.
+"""Choice of each op's algorithm on top of the plan of another policy.
 
-M. Rhu et al., "vDNN", MICRO 2016, for all ops alike; L. Wang et al., "SuperNeurons",
-PPoPP 2018, by the bytes that are free when an op runs; and, of our own, bytes that all
-ops have together, divided by what they save.
+One rule for all ops: M. Rhu et al., "vDNN", MICRO 2016. By the free bytes when an op
+runs: L. Wang et al., "SuperNeurons", PPoPP 2018. The policies that divide a budget of
+scratch between all ops are memcfg's own.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ if TYPE_CHECKING:
 
 
 def workspace_performance(base: Policy | None = None) -> Policy:
-    """Take the fastest algorithm of each op, vDNN's (p).
+    """Use the fastest algorithm of each op, as vDNN (p).
 
     Parameters
     ----------
     base : Policy or None, default None
-        Plans everything else, with the scratch of these algorithms; None: `share`.
+        The policy that plans everything else, with the scratch of these algorithms;
+        None is `share`.
 
     Returns
     -------
     Policy
         A value that can be compared; calling it with a graph and a limit returns a
-        plan. Which algorithm is the fastest is known of a model that is compiled with
-        ``times="measured"``; by nominal times it is the device's default.
+        plan. The fastest algorithms are known if the model is compiled with
+        ``times="measured"``; by nominal times they are the device's defaults.
 
     Raises
     ------
@@ -50,20 +51,21 @@ def workspace_performance(base: Policy | None = None) -> Policy:
 
     Notes
     -----
-    Rhu et al., "vDNN", MICRO 2016: performance-optimal algorithms. Algorithms may round
-    differently.
+    Rhu et al., "vDNN", MICRO 2016: performance-optimal algorithms. Different algorithms
+    may round differently.
     """
     static = Uniform(base_policy(base), memory=False)
     return over_base("workspace_performance", static, _OTHER)
 
 
 def workspace_memory(base: Policy | None = None) -> Policy:
-    """Take the algorithm of least scratch of each op, vDNN's (m).
+    """Use the algorithm with the least scratch of each op, as vDNN (m).
 
     Parameters
     ----------
     base : Policy or None, default None
-        Plans everything else, with the scratch of these algorithms; None: `share`.
+        The policy that plans everything else, with the scratch of these algorithms;
+        None is `share`.
 
     Returns
     -------
@@ -78,27 +80,28 @@ def workspace_memory(base: Policy | None = None) -> Policy:
 
     Notes
     -----
-    Rhu et al., "vDNN", MICRO 2016: memory-optimal algorithms. Algorithms may round
-    differently.
+    Rhu et al., "vDNN", MICRO 2016: memory-optimal algorithms. Different algorithms may
+    round differently.
     """
     static = Uniform(base_policy(base), memory=True)
     return over_base("workspace_memory", static)
 
 
 def workspace_dynamic(base: Policy | None = None) -> Policy:
-    """Take the fastest algorithm that the bytes hold which are free as an op runs.
+    """Use the fastest algorithm whose scratch fits in the free bytes when an op runs.
 
     Parameters
     ----------
     base : Policy or None, default None
-        Plans everything else, with the least scratch for each op; None: `share`.
+        The policy that plans everything else, with the least scratch for each op; None
+        is `share`.
 
     Returns
     -------
     Policy
         A value that can be compared; calling it with a graph and a limit returns a
-        plan. Free is what nothing else has at that moment, in one piece, below the
-        limit; without one, all algorithms fit.
+        plan. Free bytes are contiguous, unused while the op runs, and below the limit;
+        without a limit, all algorithms fit.
 
     Raises
     ------
@@ -108,8 +111,8 @@ def workspace_dynamic(base: Policy | None = None) -> Policy:
     Notes
     -----
     Wang et al., "SuperNeurons", PPoPP 2018: dynamic workspace allocation. An op that is
-    computed again has the algorithm that fits each time, so what it makes has the same
-    bits. Other algorithms may round differently.
+    recomputed uses an algorithm that fits every time, so its results have the same
+    bits. Different algorithms may round differently.
     """
     return over_base("workspace_dynamic", Fitting(base_policy(base)))
 
@@ -118,7 +121,7 @@ _OTHER = "workspace_dynamic(), which chooses algorithms of less scratch"
 
 
 def most_bytes(workspace_bytes: int | None) -> int | None:
-    """Check a number of bytes, or None; TypeError, ValueError."""
+    """Return the argument; TypeError or ValueError unless None or a count of bytes."""
     if workspace_bytes is None:
         return None
     return count(workspace_bytes, "workspace_bytes", 0)
@@ -129,18 +132,18 @@ _Options = dict[int, list["Algorithm"]]  # by op
 
 @dataclass(frozen=True)
 class ScratchBudget:
-    """Bytes that ops have together beside the plan of least scratch.
+    """A budget of scratch for all ops together, on top of the plan with least scratch.
 
-    An op that keeps its algorithm of least scratch has none of them; any other has all
-    of its scratch from them.
+    An op that keeps its algorithm with the least scratch uses none of it; other
+    algorithms take all of their scratch from the budget.
     """
 
     scratch: Scratch
-    nbytes: int | None  # None: no bound
+    nbytes: int | None  # None: unlimited
 
     @staticmethod
     def of(request: Request, base: Policy, nbytes: int | None) -> ScratchBudget:
-        """Plan with the least scratch; what the limit leaves then is the most."""
+        """Plan with the least scratch; the rest of the limit bounds the budget."""
         scratch = Scratch.of(request, base, divided=True)
         limit = request.limit_bytes
         if limit is not None:
@@ -149,11 +152,11 @@ class ScratchBudget:
         return ScratchBudget(scratch, nbytes)
 
     def cost(self, op: int, algorithm: Algorithm) -> int:
-        """Return the bytes that an op takes with an algorithm."""
+        """Return the bytes of the budget that an op uses with an algorithm."""
         return 0 if algorithm == self.scratch.now(op) else algorithm.scratch_bytes
 
     def options(self) -> _Options:
-        """List what each op may take: what it has, and what is faster."""
+        """Map each op to its current algorithm and the faster ones that fit."""
         return {
             op: [
                 each
@@ -170,7 +173,7 @@ class ScratchBudget:
 
 @dataclass(frozen=True)
 class _Divided:
-    """The plan of a rule that divides."""
+    """Planning function that divides a scratch budget by a rule."""
 
     rule: Callable[[ScratchBudget], dict[int, Algorithm]]
     base: Policy
@@ -182,7 +185,7 @@ class _Divided:
 
 
 def _by_priority(budget: ScratchBudget) -> dict[int, Algorithm]:
-    """Give the fastest that is left to one op after the other, longest ones first."""
+    """Choose the fastest algorithm that fits for each op, longest ops first."""
     options, left = budget.options(), budget.nbytes
     chosen = {}
     for op in sorted(options, key=lambda op: (-budget.scratch.now(op).seconds, op)):
@@ -197,7 +200,7 @@ def _by_priority(budget: ScratchBudget) -> dict[int, Algorithm]:
 
 
 def _by_rate(budget: ScratchBudget) -> dict[int, Algorithm]:
-    """Give bytes to whatever saves the most seconds with each, time after time."""
+    """Repeatedly make the change that saves the most seconds per byte."""
     options, left = budget.options(), budget.nbytes
     chosen = {op: budget.scratch.now(op) for op in options}
     while True:
@@ -223,18 +226,19 @@ def _by_rate(budget: ScratchBudget) -> dict[int, Algorithm]:
 def workspace_priority(
     workspace_bytes: int | None = None, base: Policy | None = None
 ) -> Policy:
-    """Divide bytes of scratch, to the ops that take longest first.
+    """Divide a scratch budget between ops, the longest op first.
 
-    Each has the fastest algorithm, whole or on parts of the batch, that the bytes left
-    by those before it hold.
+    Each op gets the fastest algorithm, on the whole batch or on parts of it, whose
+    scratch fits in the bytes that the ops before it have left.
 
     Parameters
     ----------
     workspace_bytes : int or None, default None
-        What all ops have together; None: what the limit leaves beside the plan of least
-        scratch, or all that they want where there is no limit.
+        The budget of all ops together. None is what the limit leaves after the plan
+        with the least scratch; without a limit it is unlimited.
     base : Policy or None, default None
-        Plans everything else, with the least scratch for each op; None: `share`.
+        The policy that plans everything else, with the least scratch for each op; None
+        is `share`.
 
     Returns
     -------
@@ -251,8 +255,8 @@ def workspace_priority(
 
     Notes
     -----
-    An op that keeps its algorithm of least scratch takes none of the bytes. Other
-    algorithms may round differently.
+    An op that keeps its algorithm with the least scratch uses none of the budget.
+    Different algorithms may round differently.
     """
     rule = _Divided(_by_priority, base_policy(base), most_bytes(workspace_bytes))
     return over_base("workspace_priority", rule)
@@ -261,17 +265,17 @@ def workspace_priority(
 def workspace_balanced(
     workspace_bytes: int | None = None, base: Policy | None = None
 ) -> Policy:
-    """Divide bytes of scratch by the seconds that each saves.
+    """Divide a scratch budget between ops by the seconds saved per byte.
 
-    Time after time the op and the algorithm, whole or on parts of the batch, that save
-    the most seconds a byte get what they take.
+    The policy repeatedly chooses the op and algorithm, on the whole batch or on parts
+    of it, that save the most seconds per byte.
 
     Parameters
     ----------
     workspace_bytes : int or None, default None
-        As of `workspace_priority`.
+        See `workspace_priority`.
     base : Policy or None, default None
-        As of `workspace_priority`.
+        See `workspace_priority`.
 
     Returns
     -------
@@ -288,8 +292,8 @@ def workspace_balanced(
 
     Notes
     -----
-    `ucudnn_wd` divides the same bytes for the least time of all. Other algorithms may
-    round differently.
+    `ucudnn_wd` divides the same budget for the least total time. Different algorithms
+    may round differently.
     """
     rule = _Divided(_by_rate, base_policy(base), most_bytes(workspace_bytes))
     return over_base("workspace_balanced", rule)

@@ -1,8 +1,8 @@
-"""Capuchin: what leaves or is computed again, by accesses of tensors alone.
+"""Capuchin: swapping and recomputation guided by tensor accesses.
 
 Peng et al., "Capuchin: Tensor-based GPU Memory Management for Deep Learning", ASPLOS
-2020. Its choices are those of `memcfg.plan.search.swaps._evict`; here are its first
-step, which knows nothing of the ops to come, and its feedback.
+2020. `memcfg.plan.search.swaps._evict` implements the guided choices. This module adds
+the passive first step, which does not know future accesses, and the feedback.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
     from memcfg.plan.search.swaps._accesses import Trace
 
 
-_ROUNDS = 12  # goals of a first step, each lower by what the placement exceeds
-_SOONER = 0.05  # of the seconds of a copy
+_ROUNDS = 12  # goals of a first step, each lower by what the placement exceeded
+_SOONER = 0.05  # fraction of a copy's seconds by which feedback shifts it
 
 
 @dataclass(frozen=True)
 class _Passive:
-    """What plans the first step, which has no trace yet."""
+    """Planning function of the first step, in which no accesses are known."""
 
     def __call__(self, request: Request) -> Plan:
-        """Evict where bytes are missing, and fetch what is accessed."""
+        """Plan with evictions when bytes are missing and swap-ins on access."""
         nothing = unevicted(request)
         limit = request.limit_bytes
         if limit is None or fits(nothing):
@@ -56,7 +56,7 @@ class _Passive:
             plan = plan_events(request, passive.events())
             if fits(plan):
                 return within_tier(request, plan)
-            if passive.most > goal or request.is_over():  # nothing more may leave
+            if passive.most > goal or request.is_over():  # nothing more can be evicted
                 break
             goal -= plan.peak_bytes - limit
         least = Passive(trace, 0)
@@ -68,20 +68,21 @@ class _Passive:
 def capuchin(
     *, passive: bool = False, early: Mapping[str, float] | None = None
 ) -> Policy:
-    """Evict tensors between accesses: swap what can be hidden, else what is cheaper.
+    """Evict tensors between accesses by hidden swaps, or by the cheaper alternative.
 
-    Nothing but accesses of tensors counts, no types of ops. A copy in starts as late
-    as it ends in time and the limit has room; ops wait for a copy out only where the
-    limit would not hold otherwise. What is cheaper to compute again than to wait for is
-    computed again, from the nearest tensors that are there.
+    Only the accesses of tensors matter, not the types of ops. A copy in starts as late
+    as possible to end in time, if the limit has room. Ops wait for a copy out only if
+    the limit would be exceeded otherwise. A tensor is recomputed, from the nearest
+    resident tensors, if that takes less time than waiting for its copy.
 
     Parameters
     ----------
     passive : bool, default False
-        Plan the first step, of which no accesses are known before: where bytes are
-        missing, what was accessed first leaves, and comes back while its access waits.
+        Plan the first step, in which future accesses are unknown: when bytes are
+        missing, the oldest tensors are evicted, and an access of an evicted tensor
+        waits for its copy in.
     early : mapping of str to float, optional
-        By how many seconds copies in start earlier, by tensor; see
+        Seconds by which copies in start earlier, by tensor name; see
         `capuchin_feedback`.
 
     Returns
@@ -93,20 +94,19 @@ def capuchin(
     Raises
     ------
     ValueError
-        If a passive policy is told what starts earlier, which it does not plan.
+        If both `passive` and `early` are given.
 
     Notes
     -----
-    Peng et al., ASPLOS 2020. The order of ops is that of the lowest load. Several
-    goals below the limit are planned for, which leave more room to copies in, and the
-    fastest schedule is taken that fits once it is placed. What ops would wait longer
-    for than computing it again takes is computed again.
+    Peng et al., ASPLOS 2020. Ops run in the order with the lowest load. The policy
+    plans for several goals below the limit, which leave more room for copies in, and
+    takes the fastest schedule whose plan fits.
 
-    That is a plan of one graph by the seconds that it states. A model that is compiled
-    with ``times="measured"`` does all that the paper does: its first step is the
-    passive one, which is measured; the next ones are planned by that; and as long as
-    ops wait for copies in, `capuchin_feedback` starts these earlier. The plan of the
-    fastest steps stays. One that is compiled with a passive policy stays passive.
+    A policy plans one graph by its times. A model compiled with ``times="measured"``
+    follows the whole paper: the first step is passive and measured, the next ones are
+    planned from the measurement, and while ops wait for copies in, `capuchin_feedback`
+    starts them earlier. The plan with the fastest steps is kept. A model compiled with
+    a passive policy stays passive.
     """
     if passive and early:
         raise ValueError("a passive capuchin() starts no copy early")
@@ -121,31 +121,31 @@ def capuchin(
 def capuchin_feedback(
     policy: Policy, graph: Graph, plan: Plan, measured: Simulation
 ) -> Policy:
-    """Return a policy whose copies in start earlier where ops had to wait for them.
+    """Return a policy that starts copies in earlier if ops had to wait for them.
 
-    Each that was still coming starts 5 percent of its time earlier than by `policy`.
+    Each late copy starts 5 % of its duration earlier than under `policy`.
 
     Parameters
     ----------
     policy : Policy
-        What `capuchin` returned, or this.
+        A policy that `capuchin` or this function returned.
     graph : Graph
-        The graph that was planned.
+        The planned graph.
     plan : Plan
-        The plan that it made.
+        The plan of `policy`.
     measured : Simulation
-        What happened, such as ``simulate(graph, plan, bandwidth)`` with the bandwidths
-        that were measured.
+        The schedule of a step, such as ``simulate(graph, plan, bandwidth)`` with
+        measured bandwidths.
 
     Returns
     -------
     Policy
-        It, or the same if nothing was late.
+        The new policy, equal to `policy` if no copy was late.
 
     Raises
     ------
     TypeError
-        If the policy is not a `capuchin` that is not passive.
+        If `policy` is not from `capuchin`, or is passive.
 
     Notes
     -----
@@ -168,12 +168,12 @@ def capuchin_feedback(
 
 
 class Passive:
-    """The bytes of a device while the ops of a trace run, each once."""
+    """Passive eviction while the ops of a trace run, each once."""
 
     def __init__(self, trace: Trace, goal: int) -> None:
         self.trace = trace
         self.goal = goal
-        self.most = 0  # bytes in use at a time; above the goal where nothing may leave
+        self.most = 0  # peak of bytes in use; above the goal if nothing can be evicted
         self._sizes = [trace.sizes[value.tensor] for value in trace.values]
         self._there = {
             number
@@ -185,7 +185,7 @@ class Passive:
         self._used = trace.state_bytes + sum(self._sizes[n] for n in self._there)
 
     def events(self) -> list[Event]:
-        """Run them."""
+        """Run the ops and return the events."""
         result: list[Event] = []
         for place, (_, op) in enumerate(self.trace.entries):
             read = self.trace.read(place)
@@ -208,7 +208,7 @@ class Passive:
         return sum(self._sizes[number] for number in numbers)
 
     def _leaving(self, need: int, place: int, read: Collection[int]) -> list[int]:
-        """List what leaves: the first that is large enough, else from the first on."""
+        """Return the values to evict: the oldest large enough, else the oldest few."""
         over = self._used + need - self.goal
         if over <= 0:
             return []
@@ -229,7 +229,7 @@ class Passive:
     def _evict(self, number: int) -> list[Event]:
         self._there.remove(number)
         self._used -= self._sizes[number]
-        if number in self._copied:  # its copy is still there
+        if number in self._copied:  # the tier still has its copy
             return []
         self._copied.add(number)
         tensor = self.trace.values[number].tensor
@@ -240,7 +240,7 @@ class Passive:
         self._used += self._sizes[number]
 
     def _end(self, place: int) -> None:
-        """End what nothing reads any more, and begin what was made."""
+        """Add the values that an op produced, and drop those without later reads."""
         for number in self.trace.made(place):
             self._come(number)
         for number in {*self.trace.read(place), *self.trace.made(place)}:

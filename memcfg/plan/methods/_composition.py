@@ -1,4 +1,4 @@
-"""Techniques one after another: order, in place, recomputation, placement."""
+"""Composition of techniques: order, in place, recomputation, placement."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 _STAGES = ("order", "in_place", "recompute", "place")
 _SWITCHES = {"order": "orders", "in_place": "in_place", "place": "searches"}
 _ALL = "order(), in_place(), recompute(...), place()"
-_ROUNDS = 8  # tighter goals for a policy whose schedule exceeds the limit in the chain
+_ROUNDS = 8  # tighter goals for the policy while the whole chain exceeds the limit
 
 
 @dataclass(frozen=True, repr=False)
 class Composition:
-    """The policy that `chain` makes."""
+    """The policy that `chain` returns."""
 
     lossless: ClassVar = True
     stages: tuple[Stage, ...]
 
     @property
     def name(self) -> str:
-        """The line that makes it."""
+        """The expression that creates the policy."""
         return f"chain({', '.join(map(repr, self.stages))})"
 
     def __repr__(self) -> str:
@@ -49,7 +49,7 @@ class Composition:
         return with_gap(graph, refuse_unless_it_fits(self._plan(graph, request)))
 
     def _plan(self, graph: Graph, request: Request) -> Plan:
-        """Make the plan of the whole chain, which may exceed the limit."""
+        """Return the plan of the whole chain, which may exceed the limit."""
         start = replace(
             request, limit_bytes=None, orders=False, in_place=False, searches=False
         )
@@ -62,7 +62,7 @@ class Composition:
         return replace(run.plan, limit_bytes=request.limit_bytes)
 
     def _replayed(self, run: _Progress, number: int, limit: int | None) -> Plan:
-        """Go on from the stage that computes ops again, with goals for its policy."""
+        """Run the stages from `recompute` on, with goals for its policy."""
         if limit is None:
             return self._finished(run, number, None)
         goal = limit
@@ -75,11 +75,11 @@ class Composition:
             plan = replace(plan, limit_bytes=limit)
             if fits(plan):
                 return plan
-            # The last time for the refusal, which says what the policy needs.
+            # A goal of 1 in the last round raises the error with the smallest limit.
             goal = max(1, goal - (plan.peak_bytes - limit)) if left > 1 else 1
         try:
             plan = self._finished(run, number, goal)
-        except InfeasiblePlanError:  # it was ended, or said too little
+        except InfeasiblePlanError:  # it named a limit that it does not reach
             plan = self._finished(run, number, None)
         return replace(plan, limit_bytes=limit)
 
@@ -93,7 +93,7 @@ class Composition:
 
 
 class _Progress:
-    """A chain in the making: what is to be laid out, and its plan so far."""
+    """State of a chain while its stages run: the request, sequence and current plan."""
 
     plan: Plan
 
@@ -104,13 +104,13 @@ class _Progress:
         self.unproven = False
 
     def apply(self, stage: Stage) -> None:
-        """Have a stage that decides one thing for good."""
+        """Apply a stage other than `recompute`; it also holds for later stages."""
         decided: dict[str, Any] = {_SWITCHES[stage.name]: True}
         self.request = replace(self.request, **decided)
         self.lay_out(repr(stage))
 
     def lay_out(self, after: str) -> None:
-        """Make the whole plan, and have it judged."""
+        """Make and validate the whole plan."""
         plan = self.request.ordered(self.sequence)
         try:
             validate(self.graph, plan)
@@ -124,11 +124,10 @@ class _Progress:
     def recomputing(
         self, stage: Stage, goal: int | None, *, searches: bool
     ) -> _Progress:
-        """Return a run with the computations of a stage's policy.
+        """Return the progress with the sequence of computations of a stage's policy.
 
-        The policy plans the graph in the order that it has by now, and without the
-        pairs that are not to be taken. InfeasiblePlanError if it has no plan within
-        the goal.
+        The policy plans the graph in the current order, without in-place pairs unless
+        `in_place` was applied. InfeasiblePlanError if it has no plan within the goal.
         """
         number = {given: own for own, given in enumerate(self.request.order)}
         now = [number[a.op] for a in self.plan.actions if isinstance(a, Compute)]
@@ -153,7 +152,7 @@ class _Progress:
 
 
 def _computations(plan: Plan, stage: Stage) -> list[int]:
-    """Return the ops of a plan in its order; ValueError if it does not only compute."""
+    """Return the ops of a plan in order; ValueError if it does more than compute."""
     for action in plan.actions:
         named = isinstance(action, Compute) and action.algorithm is not None
         if named or not isinstance(action, Alloc | Alias | Free | Compute):
@@ -163,7 +162,7 @@ def _computations(plan: Plan, stage: Stage) -> list[int]:
 
 
 def chain(*stages: Stage) -> Policy:
-    """Make a policy of stages, each of which gives the next one a whole plan.
+    """Compose stages to a policy; each passes a whole plan to the next one.
 
     Parameters
     ----------
@@ -174,27 +173,26 @@ def chain(*stages: Stage) -> Policy:
     Returns
     -------
     Policy
-        The policy. It prints, and is named, as the line that makes it; chains of equal
-        stages are equal.
+        The policy. Its name and ``repr`` are the expression that creates it. Chains of
+        equal stages are equal.
 
     Raises
     ------
     TypeError
-        If something is not a stage.
+        If an argument is not a stage.
     ValueError
-        If stages stand in another order, or one stands twice.
+        If the stages are in another order, or one is duplicated.
 
     Notes
     -----
-    The plan that the first stage gets computes each op once in the order of the graph;
-    outputs take no place of inputs, but for updates of the state, as in every plan; and
-    each buffer lies in the lowest gap that there is when its life begins. A stage
-    decides one of these things, for the stages behind it, too: with `order()` the ops
-    that `recompute` adds are put in order as well. Every stage's plan is validated.
-    Without a limit there is one plan; with one, the policy of `recompute` is asked for
-    plans within it, and within less where the rest of the chain takes more. A refusal
-    says what the chain takes with that policy's least peak. ``chain(order(),
-    in_place(), place())`` plans what `share` does.
+    The initial plan computes each op once in the graph's order, only updates of state
+    are in place, and each buffer lies at the lowest free offset when its lifetime
+    begins. A stage changes one of these properties, also for later stages: with
+    `order()`, the ops that `recompute` adds are put in order as well. The plan of each
+    stage is validated. Without a limit there is one plan. With a limit, the policy of
+    `recompute` plans within it, or within less if the rest of the chain needs more; the
+    error of a limit that is too low states what the chain needs with that policy's
+    lowest peak. ``chain(order(), in_place(), place())`` is equivalent to `share`.
 
     Examples
     --------
@@ -217,65 +215,63 @@ def chain(*stages: Stage) -> Policy:
 
 
 def _named(value: object) -> str:
-    """Print a value; of a function the line that would have called it."""
+    """Return a value's ``repr``; for a stage function, a hint to call it."""
     name = getattr(value, "__name__", "")
     return f"the function {name}: call it" if name in _STAGES else repr(value)
 
 
 def order() -> Stage:
-    """Run the ops in the order of the lowest peak that is found.
+    """Run the ops in the order with the lowest peak found.
 
     Returns
     -------
     Stage
-        A stage of `chain`. Ops are put in order by minimum cuts, as by `share`.
-        Without it they run in the graph's order, or as `recompute` has them.
+        A stage of `chain`. Ops are ordered by minimum cuts, as by `share`. Without this
+        stage, they run in the graph's order or in that of `recompute`.
     """
     return Stage("order")
 
 
 def in_place() -> Stage:
-    """Let outputs take the place of inputs where the ops declare it.
+    """Let outputs overwrite inputs where ops declare in-place pairs.
 
     Returns
     -------
     Stage
-        A stage of `chain`. The pair's input must have no later reader. Without it only
-        updates of the state work in place.
+        A stage of `chain`. The input of a pair must have no later reader. Without this
+        stage, only updates of state are in place.
     """
     return Stage("in_place")
 
 
 def recompute(policy: Policy | str) -> Stage:
-    """Compute again what a policy computes again.
+    """Recompute the ops that a policy recomputes.
 
     Parameters
     ----------
     policy : Policy or str
-        A method, or its name. Its sequence of computations is taken, and nothing else:
-        what lies where, and what takes whose place, the chain decides.
+        A method or its name. Only its sequence of computations is used; the chain
+        decides placement and in-place outputs.
 
     Returns
     -------
     Stage
-        A stage of `chain`. Without it nothing is computed twice.
+        A stage of `chain`. Without this stage, no op is computed twice.
 
     Raises
     ------
     TypeError
-        If it is not a policy, or has no argument `limit_bytes`.
+        If `policy` is not a policy, or has no argument `limit_bytes`.
     ValueError
-        If there is no policy of that name, or it is a method that swaps or chooses
-        algorithms.
+        If there is no policy of that name, or the method swaps or chooses algorithms.
 
     Notes
     -----
-    The policy plans the graph as it is by then: in the order of `order`, and without
-    pairs unless `in_place` is there. The methods of `memcfg.plan` choose among their
-    schedules as the chain would place them, and where they would put ops in order
-    themselves, they do so only with `order`. `auto`, `exact` and a user's own policies
-    have the order that they like. A plan that copies, encodes or names algorithms is a
-    ValueError when the chain plans.
+    The policy plans the graph in the order of the `order` stage, and without in-place
+    pairs unless there is an `in_place` stage. The methods of `memcfg.plan` choose among
+    their schedules by the chain's placement, and reorder ops only with `order`. `auto`,
+    `exact` and users' policies may use any order. If the policy's plan copies, encodes
+    or names algorithms, calling the chain raises ValueError.
     """
     if isinstance(policy, str):
         if policy not in NAMED_POLICIES:
@@ -294,7 +290,7 @@ def recompute(policy: Policy | str) -> Stage:
 
 
 def _computing(policy: Policy) -> Policy:
-    """Return a policy; ValueError if it is a method that does more than compute."""
+    """Return the policy; ValueError if the method swaps or chooses algorithms."""
     swaps = getattr(policy, "swaps", False)
     if swaps or (isinstance(policy, Method) and policy.chooses):
         does = "swaps" if swaps else "chooses algorithms: give it the chain"

@@ -1,4 +1,4 @@
-"""Activations that wait for the backward phase encoded: Gist, and ActNN.
+"""Encoded activations between the forward and the backward phase: Gist and ActNN.
 
 Jain et al., "Gist: Efficient Data Encoding for Deep Neural Network Training", ISCA
 2018; Chen et al., "ActNN: Reducing Training Memory Footprint via 2-Bit Activation
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from memcfg.plan.search._policy import Policy
     from memcfg.plan.search._request import Request
 
-_MAP = 2  # dimensions that a feature map has at least; statistics have fewer
+_MAP = 2  # min. rank of a feature map; statistics have a lower rank
 _OTHER = "share(), which encodes nothing, or auto()"
 
 
 class _Stash(NamedTuple):
-    """A tensor of the forward phase that waits for the backward phase."""
+    """A tensor of the forward phase that the backward phase reads."""
 
     tensor: int
-    last: int  # the op of the forward phase that reads or makes it last
-    first: int  # the op that reads it first behind that phase
+    last: int  # the last op of the forward phase that reads or produces it
+    first: int  # the first op after the forward phase that reads it
 
 
 def _stashes(graph: Graph) -> Iterator[_Stash]:
-    """Find the feature maps that nothing reads while some op runs."""
+    """Yield the float32 feature maps that are unused during at least one op."""
     fixed = {*graph.keep, *graph.losses, *graph.persistent}
     for tensor, maker in enumerate(graph.producer):
         own = graph.tensors[tensor]
@@ -59,10 +59,10 @@ def _stashes(graph: Graph) -> Iterator[_Stash]:
 
 @dataclass(frozen=True)
 class _Encoder:
-    """Which codecs a method takes: a value, so that equal policies are equal."""
+    """Planning function with the codecs of a method; a value, for comparison."""
 
-    sparse: tuple[str, ...]  # of maps with zeros
-    rest: str | None  # of all; None: those that no other makes smaller are kept
+    sparse: tuple[str, ...]  # codecs for maps with zeros
+    rest: str | None  # codec for any map; None: other maps are kept unencoded
     densities: Densities
 
     def __call__(self, request: Request) -> Plan:
@@ -76,7 +76,7 @@ class _Encoder:
         return within_tier(request, replace(plan, lossy=lossy))
 
     def packs(self, graph: Graph) -> list[tuple[Pack, _Stash]]:
-        """Choose a codec for each map that gets smaller by one."""
+        """Choose a codec for each map that a codec makes smaller."""
         sparse = self.densities.in_graph(graph)
         result = []
         for stash in _stashes(graph):
@@ -86,7 +86,7 @@ class _Encoder:
         return result
 
     def _pack(self, graph: Graph, stash: _Stash, density: float) -> Pack | None:
-        """Choose what takes the fewest bytes, of codecs alike what loses nothing."""
+        """Return the encoding with the fewest bytes, or None; ties go to lossless."""
         tensor, nbytes = stash.tensor, graph.tensors[stash.tensor].nbytes
         readers = [op for op in graph.consumers[tensor] if op >= stash.first]
         codecs = [*self.sparse, self.rest]
@@ -101,7 +101,7 @@ class _Encoder:
 
 
 def _events(graph: Graph, packs: list[tuple[Pack, _Stash]]) -> list[Event]:
-    """List what happens: maps are encoded behind their last use, decoded before one."""
+    """Return the events: ops, each followed by encodings and preceded by decodings."""
     behind: dict[int, list[Event]] = defaultdict(list)
     before: dict[int, list[Event]] = defaultdict(list)
     for pack, stash in packs:
@@ -121,44 +121,47 @@ def gist(
     density: float | Mapping[str, float] = RECTIFIED,
     sparse: str | None = None,
 ) -> Policy:
-    """Encode what waits for the backward phase, as Gist.
+    """Encode activations between the forward and the backward phase, as Gist.
 
-    A feature map is encoded behind its last use in the forward phase and decoded before
-    its first one in the backward phase: one of which that asks only the sign as a bit a
-    number (Gist's binarize), which is what gradients of ReLUs ask; one with zeros, of a
-    ReLU or behind it, as rows of those that are not 0 (its sparse storage); all others,
-    if `dpr` says so, in fewer bits (its delayed precision reduction).
+    A feature map is encoded after its last use in the forward phase and decoded before
+    its first use in the backward phase. If the backward phase only reads signs, as the
+    gradient of a ReLU does, one bit per element is kept (Gist's binarize). Maps with
+    zeros, of a ReLU or after one, are stored as sparse rows. Other maps are stored in
+    fewer bits if `dpr` is given (delayed precision reduction).
 
     Parameters
     ----------
     dpr : {"fp16", "fp10", "fp8"}, optional
-        The format of maps that no lossless code makes smaller than it would; None keeps
-        them, and all gradients have the same bits. The forward phase has in any case.
+        The format of maps that no lossless codec makes smaller than it does. None keeps
+        these maps unencoded, and gradients have the original bits. The forward phase is
+        exact in any case.
     density : float or mapping of str to float, default 0.6
-        What part of a ReLU's results is planned not to be 0; or that of tensors by
-        name, and 0.6 of others. A map that turns out denser is not encoded in that
-        step: it stays as it is, in part on the first tier that has room.
+        The expected fraction of nonzero elements of a ReLU's result; or a mapping from
+        tensor names to fractions, with 0.6 for other tensors. A map that is denser is
+        not encoded in that step; the bytes that do not fit go to the first tier that
+        has room.
     sparse : {"csr", "zvc"}, optional
-        The sparse code: Gist's, or the zero-value code of cDMA. None is what is
-        smaller: Gist's where less than a ninth is not 0.
+        The sparse codec: Gist's, or the zero-value compression of cDMA. None uses the
+        smaller one, which is Gist's if less than a ninth of the elements is nonzero.
 
     Returns
     -------
     Policy
         A value that can be compared; calling it with a graph and a limit returns a
-        plan, whose `lossy` lists `mask`, too, where only signs are read. It is named
-        ``gist``, or ``gist_fp8`` and so on with `dpr`, and then is not `lossless`.
+        plan. The plan's `lossy` includes ``"mask"`` if only signs of a map are read.
+        The policy's name is ``gist``, or ``gist_fp8`` and so on with `dpr`, in which
+        case it is not `lossless`.
 
     Raises
     ------
     ValueError
-        If `dpr` or `sparse` is none of these, or a density is not between 0 and 1.
+        If `dpr` or `sparse` is not in its set, or a density is not between 0 and 1.
 
     Notes
     -----
-    Jain et al., ISCA 2018. Graphs of this library do part of it for every policy: a
-    ReLU's result before max pooling is not kept at all, since its gradient asks the
-    maxima, pooling keeps a byte a window, and ReLUs work in place.
+    Jain et al., ISCA 2018. memcfg's graphs do part of it under every policy: a ReLU's
+    result before max pooling is not kept, since its gradient reads the maxima; pooling
+    keeps one byte per window; and ReLUs are in place.
     """
     if dpr is not None and dpr not in _REDUCED:
         raise ValueError(f"dpr is None or one of {_REDUCED}, not {dpr!r}")
@@ -175,32 +178,32 @@ _GROUPED = (2, 4, 8)
 
 
 def actnn(bits: int = 2) -> Policy:
-    """Encode what waits for the backward phase in a few bits a number, as ActNN.
+    """Quantize activations between the forward and the backward phase, as ActNN.
 
-    Groups of 256 numbers are rounded at random to levels between their least and their
-    largest, so that gradients are right on average; maps of which only the sign is read
-    take a bit. Maps are encoded and decoded where `gist` does.
+    Groups of 256 elements are stochastically rounded to levels between their minimum
+    and maximum, so gradients are unbiased. Maps whose sign alone is read take one bit
+    per element. Maps are encoded and decoded at the same positions as by `gist`.
 
     Parameters
     ----------
     bits : {2, 4, 8}, default 2
-        Bits a number.
+        Bits per element.
 
     Returns
     -------
     Policy
         A value that can be compared; calling it with a graph and a limit returns a
-        plan, whose `lossy` lists the codec.
+        plan, whose `lossy` lists the codecs.
 
     Raises
     ------
     ValueError
-        If `bits` is none of these.
+        If `bits` is not one of these.
 
     Notes
     -----
-    Chen et al., ICML 2021: its groups, without its per-sample and per-layer choice of
-    bits.
+    Chen et al., ICML 2021: quantization per group, without adapting the bits to samples
+    and layers.
     """
     if bits not in _GROUPED:
         raise ValueError(f"bits are one of {_GROUPED}, not {bits!r}")

@@ -1,7 +1,4 @@
-"""Layrub: buffers are reused within a layer and between layers, or data migrates.
-
-Data that migrates leaves behind its last layer, and returns to slots.
-"""
+"""Layrub: reuse of buffers within and between layers, and data migration."""
 
 from __future__ import annotations
 
@@ -26,11 +23,11 @@ if TYPE_CHECKING:
     from memcfg.plan.search._request import Layout, Request
 
 
-_SAME_SIZE = 1  # the rule for outputs in place
+_SAME_SIZE = 1  # `layout` rule: in-place pairs need equal sizes
 
 
 class Layers:
-    """Which data the gradients of a graph may be of."""
+    """Relation between gradients and the layer inputs (data) of the same size."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -38,10 +35,10 @@ class Layers:
         self._state = set(graph.persistent)
 
     def data_of(self, op: int) -> dict[int, list[int]]:
-        """Return the outputs of a backward op, each with the data that it may be of.
+        """Map each output of a backward op to the data that it may be the gradient of.
 
-        An op is of the layer with which it has most in common: weights, what the layer
-        reads, what it makes. Its output is the gradient of an input of as many bytes.
+        The op belongs to the layers with which it shares most operands. Candidates are
+        the inputs of these layers with as many bytes as the output.
         """
         graph, sizes = self.graph, self.sizes
         shared: Counter[int] = Counter()
@@ -63,11 +60,11 @@ class Layers:
 
 
 def readers_first(graph: Graph) -> list[int]:
-    """Return an order in which what reads data runs before its gradient is made.
+    """Return an order in which readers of data run before its gradient's op.
 
-    The gradient of a weight comes before that of the layer's input, where nothing
-    stands against it: a weight that is updated by its own gradient's op was read before
-    by that of the input's gradient.
+    So the gradient of a weight is computed before that of the layer's input, unless a
+    dependence forbids it: if one op computes a weight's gradient and updates it, the op
+    of the input's gradient reads the weight before.
     """
     after = _waiting(graph)
     layers = Layers(graph)
@@ -83,7 +80,7 @@ def readers_first(graph: Graph) -> list[int]:
 
 
 def _waiting(graph: Graph) -> list[list[int]]:
-    """List by op those that have to wait for it."""
+    """Return, for each op, the ops that must run after it."""
     after: list[list[int]] = [[] for _ in graph.ops]
     updates = state_updates(graph)
     for index, op in enumerate(graph.ops):
@@ -99,7 +96,7 @@ def _waiting(graph: Graph) -> list[list[int]]:
 
 
 def _reaches(after: Sequence[Sequence[int]], start: int, goal: int) -> bool:
-    """Return whether an op has to wait for another one."""
+    """Return whether op `goal` must run after op `start`."""
     seen, stack = {start}, [start]
     while stack:
         for other in after[stack.pop()]:
@@ -112,7 +109,7 @@ def _reaches(after: Sequence[Sequence[int]], start: int, goal: int) -> bool:
 
 
 def _sorted(graph: Graph, after: Sequence[Sequence[int]]) -> list[int]:
-    """Put ops in order, of those that may run the first; updates behind forward ops."""
+    """Return the smallest topological order with updates after the forward phase."""
     waits = [0] * len(graph.ops)
     for others in after:
         for other in others:
@@ -139,14 +136,14 @@ def _sorted(graph: Graph, after: Sequence[Sequence[int]]) -> list[int]:
 
 
 class _Slots:
-    """Bytes in slots of one size, each used by one life at a time."""
+    """Slots of one size, each used by one life at a time."""
 
     def __init__(self) -> None:
         self.size = 0
-        self.ends: list[int] = []  # by slot: the last step of what has it
+        self.ends: list[int] = []  # by slot: the last step of its current life
 
     def take(self, life: Life) -> int:
-        """Give a life the first slot that is free; lives come in order of time."""
+        """Return the first free slot for a life; calls must be in order of time."""
         self.size = max(self.size, life.size)
         for slot, end in enumerate(self.ends):
             if end < life.begin:
@@ -157,14 +154,14 @@ class _Slots:
 
 
 class Reuse:
-    """Where the bytes of each life are, in an order of the ops.
+    """Layrub's placement of lives for an order of the ops.
 
     Attributes
     ----------
     offsets : list of int
-        By life, from the end of the state.
+        Offset of each life, relative to the end of the state.
     within : dict of int to int
-        Gradients that take the bytes of their layer's data: life to life.
+        Maps the life of a gradient to that of the data whose bytes it takes.
     slot_bytes : int
         Bytes of all slots.
     height : int
@@ -183,7 +180,7 @@ class Reuse:
         self.offsets = [0] * len(lives)
         self.height = 0
         self.within: dict[int, int] = {}
-        busy: dict[int, int] = {}  # by life with bytes of its own: when they are free
+        busy: dict[int, int] = {}  # life with its own bytes -> last step of their use
         slots: dict[str, _Slots] = {}  # by role
         place: dict[int, int] = {}
         for number in order:
@@ -213,7 +210,7 @@ class Reuse:
         return self.graph.tensors[life.tensor].role
 
     def _is_kept(self, life: Life) -> bool:
-        """Return whether it lives from the start, to the end, or into backward."""
+        """Return whether a life spans the start, the end, or forward to backward."""
         if life.begin < 0 or life.end >= len(self.sequence):
             return True
         phases = [
@@ -222,7 +219,7 @@ class Reuse:
         return phases[0] == "forward" != phases[1]
 
     def _data(self, life: Life, of: dict[int, int], busy: dict[int, int]) -> int | None:
-        """Return the life of the layer's data whose bytes a gradient may take."""
+        """Return the life of the data whose bytes a gradient may take, or None."""
         if life.begin < 0 or life.end >= len(self.sequence):
             return None
         maker = self.sequence[life.begin]
@@ -239,7 +236,7 @@ class Reuse:
 
 
 def lay_out(request: Request) -> tuple[list[int], Layout, Reuse]:
-    """Return the order of the ops, where everything lies in it, and why."""
+    """Return the order of the ops, the layout, and the placement behind it."""
     graph = request.graph
     sequence = readers_first(graph)
     if request.step.fault(sequence):
@@ -257,31 +254,30 @@ def _plan(request: Request) -> Plan:
 
 
 def layrub() -> Policy:
-    """Let gradients take the bytes of their layer's data, and layers take turns.
+    """Reuse the bytes of a layer's data for its gradient, and buffers between layers.
 
     Returns
     -------
     Policy
         The policy: the two kinds of reuse of [1]_, without its migration to the host.
-        There is one plan for a graph, whatever the limit; nothing is computed twice.
+        A graph has one plan, whatever the limit; no op is computed twice.
 
     Notes
     -----
-    Within a layer, the gradient of its input takes the bytes of the input itself.
-    That takes an op that does not read the input while it makes its gradient, and no
-    other reader later: so the gradient of the layer's weight, which reads it, runs
-    before. Where it cannot (the op that makes the gradient reads the data, or the
-    weight is updated by the op that makes its gradient) the gradient has bytes
-    elsewhere. Pairs that ops declare are taken besides.
+    Within a layer, the gradient of the input takes the bytes of the input. The op that
+    computes it must not read the input, and the input must have no later reader; so the
+    gradient of the layer's weight, which reads the input, runs before. If that is
+    impossible (the op reads the input, or one op computes the weight's gradient and
+    updates the weight), the gradient has other bytes. In addition, in-place pairs that
+    ops declare are used.
 
-    Between layers, what does not have to wait for the backward phase takes turns in
-    slots as large as the largest: one set of slots for gradients of activations, one
-    for activations, one for gradients of weights. Their bytes do not depend on how deep
-    a network is. What waits for the backward phase has bytes of its own, which the
-    paper moves to the host and back.
+    Between layers, tensors that are not kept for the backward phase take turns in slots
+    of the size of the largest: one set of slots for gradients of activations, one for
+    activations, one for gradients of weights. Their bytes do not depend on the depth of
+    the network. Tensors that are kept for the backward phase have their own bytes; the
+    paper moves these to the host and back.
 
-    A backward op is of the layer with which it has most in common: weights, what the
-    layer reads, and what it makes.
+    A backward op belongs to the layer with which it shares most operands.
 
     References
     ----------
@@ -294,7 +290,7 @@ def layrub() -> Policy:
 
 @dataclass(frozen=True)
 class _Migrator:
-    """What plans with one look-ahead: a value, so that equal policies are equal."""
+    """Planning function with a look-ahead; a value, for comparison."""
 
     look_ahead: int
 
@@ -303,7 +299,7 @@ class _Migrator:
             raise ValueError(f"look_ahead is at least 1, not {self.look_ahead}")
 
     def __call__(self, request: Request) -> Plan:
-        """Plan in the order of Layrub's reuse, or the graph's if that takes less."""
+        """Plan in the order of Layrub's reuse, or in the graph's if that needs less."""
         graph = request.graph
         orders = [readers_first(graph), [*range(len(graph.ops))]]
         if request.step.fault(orders[0]) or orders[0] == orders[1]:
@@ -323,11 +319,12 @@ class _Migrator:
 
 
 def migrations(graph: Graph, sequence: Sequence[int], look_ahead: int) -> list[Away]:
-    """Return what may migrate when, by places in a schedule that computes each op once.
+    """Return the data that may migrate, by positions in a schedule without repeats.
 
-    Data leaves behind its last reader of the forward phase. When the backward phase
-    comes to what one op misses, what the next `look_ahead` ops do may be on its way;
-    what the first of them do may come back as soon as it has left.
+    Data is copied out after its last reader of the forward phase. When the backward
+    phase reaches an op that misses data, the copies in for the next `look_ahead` such
+    ops may start. Those for the first `look_ahead` ops may start as soon as the copies
+    out have ended.
     """
     phases = [graph.ops[op].phase for op in sequence]
     turn = phases.index("backward") if "backward" in phases else len(phases)
@@ -353,17 +350,17 @@ def migrations(graph: Graph, sequence: Sequence[int], look_ahead: int) -> list[A
 
 
 def layrub_migration(look_ahead: int = 2) -> Policy:
-    """Let data migrate to the host behind its last layer, and back to slots in time.
+    """Migrate data to the host after its last forward use, and back in time.
 
-    Data leaves when its last reader of the forward phase has read it, and its slot is
-    free when the copy has ended. What the next ops of the backward phase miss comes
-    back as soon as there are slots, in the order of its uses. An op waits for what it
-    reads; within a limit also for a slot.
+    Data is copied out after its last reader of the forward phase, and its slot is free
+    when the copy has ended. Data that the next ops of the backward phase miss is copied
+    in, in the order of use, as soon as there are free slots. An op waits for the data
+    that it reads and, if there is a limit, for a free slot.
 
     Parameters
     ----------
     look_ahead : int, default 2
-        For how many of the next ops that miss something it may be on its way.
+        How many ops with missing data a copy in may start ahead of its use.
 
     Returns
     -------
@@ -378,11 +375,11 @@ def layrub_migration(look_ahead: int = 2) -> Policy:
 
     Notes
     -----
-    The migration of [1]_, together with the order of its reuse (see `layrub`): readers
-    of a layer's data run before its gradient takes the bytes. A slot is bytes that a
-    limit leaves, of any size; without a limit there is always one. All that the forward
-    phase makes or reads and the backward phase reads migrates, whatever its layer; what
-    is still leaving when it may come back stays.
+    The migration of [1]_, in the order of its reuse (see `layrub`): readers of a
+    layer's data run before its gradient's op. A slot is any free bytes below the limit;
+    without a limit there is always one. All tensors that the forward phase writes or
+    reads and the backward phase reads migrate, whatever their layer. A tensor whose
+    copy out has not ended when its copy in may start stays on the device.
 
     References
     ----------

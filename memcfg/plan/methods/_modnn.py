@@ -1,4 +1,4 @@
-"""moDNN: swapping and choice of algorithms together, for any budget.
+"""The method moDNN: swaps and algorithms chosen together, for any budget.
 
 After Chen, Chen and Hu, "moDNN: Memory Optimal DNN Training on GPUs", DATE 2018; a
 greedy method with the properties that its abstract states.

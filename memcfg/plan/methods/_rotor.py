@@ -35,7 +35,7 @@ class Stage(NamedTuple):
 
 
 def in_slots(stages: Sequence[Stage], slots: int) -> list[Stage]:
-    """Convert sizes to slots, rounded up; `slots` is a chain that keeps everything."""
+    """Round sizes up to slots; a chain that keeps everything has `slots` of them."""
     most = sum(stage.kept for stage in stages)
     most += max(max(s.forward + s.gradient, s.backward) for s in stages)
     size = max(1, most) / slots

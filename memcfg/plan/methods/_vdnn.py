@@ -1,4 +1,4 @@
-"""Virtualised DNN: inputs of layers leave in the forward phase, and come back in time.
+"""Virtualized DNN: layer inputs are swapped out in the forward phase and prefetched.
 
 Rhu et al., "vDNN: Virtualized Deep Neural Networks for Scalable, Memory-Efficient
 Neural Network Design", MICRO 2016.
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class _Layers:
-    """Forward ops as layers, with the backward ops of each, and what they read."""
+    """The forward ops as layers, with their backward ops and inputs."""
 
     def __init__(self, request: Request) -> None:
         graph = request.graph
@@ -49,12 +49,12 @@ class _Layers:
         later = [op for _, ops in backward for op in ops]
         self.sequence = chain.finished([*self.ops, *later])
         self.place = {op: place for place, op in enumerate(self.sequence)}
-        # Layers in the order of their backward, and where that begins.
+        # Layers in the order of their backward, and the position where it begins.
         self.backward = [(n, min(self.place[op] for op in ops)) for n, ops in backward]
         self.inputs = self._inputs()
 
     def _inputs(self) -> dict[int, list[int]]:
-        """For each layer what it reads last of the layers, and backward reads again."""
+        """For each layer, the tensors that it reads last and backward reads again."""
         graph, number = self.graph, {op: n for n, op in enumerate(self.ops)}
         fixed = {*graph.persistent, *graph.keep, *graph.losses}
         result: dict[int, list[int]] = defaultdict(list)
@@ -65,18 +65,18 @@ class _Layers:
         return result
 
     def first_use(self, tensor: int) -> int:
-        """Return the place of the first op that is not a layer and reads a tensor."""
+        """Return the position of the first op after the layers that reads a tensor."""
         layers = set(self.ops)
         readers = self.graph.consumers[tensor]
         return min(self.place[reader] for reader in readers if reader not in layers)
 
     def has(self, layer: int, kind: str) -> bool:
-        """Return whether a layer is of an op type, perhaps with others."""
+        """Return whether a layer is of an op type, or fused with others from it."""
         return self.graph.ops[self.ops[layer]].type in self._kinds[kind]
 
 
 def _composites_of(kind: str) -> frozenset[str]:
-    """Return an op type, and those of which it is a part."""
+    """Return an op type and the composite types that contain it."""
     composites = {
         result.name
         for result in op_types()
@@ -90,7 +90,7 @@ def _composites_of(kind: str) -> frozenset[str]:
 
 
 def _leaving(layers: _Layers, *, convolutions: bool) -> set[int]:
-    """Choose the layers whose inputs leave: no classifier's, and not the last one's."""
+    """Return the layers whose inputs are swapped: not dense, and not the last one."""
     return {
         layer
         for layer in layers.inputs
@@ -101,13 +101,13 @@ def _leaving(layers: _Layers, *, convolutions: bool) -> set[int]:
 
 
 def _swaps(layers: _Layers, leaving: set[int]) -> Iterator[Away]:
-    """Tell when inputs leave and come back, with a barrier at the end of each layer.
+    """Yield when inputs are away, with a barrier at the end of each layer.
 
-    While a layer's backward runs, the inputs come back of the next layer that misses
-    its own, but none beyond the next convolution; what is still away when it is needed
-    is waited for.
+    While a layer's backward runs, the inputs of the next layer that misses them are
+    prefetched, but not beyond the next convolution. An input that was not prefetched is
+    copied in when it is needed.
     """
-    comes: dict[int, tuple[int, int]] = {}  # layer -> where its copy in starts, ends
+    comes: dict[int, tuple[int, int]] = {}  # layer -> start and end of its copy in
     starts = [place for _, place in layers.backward]
     for index, (layer, begin) in enumerate(layers.backward):
         if layer in leaving and layer not in comes:
@@ -127,7 +127,7 @@ def _swaps(layers: _Layers, leaving: set[int]) -> Iterator[Away]:
 
 
 def layers_away(request: Request, which: str) -> tuple[list[int], list[Away]]:
-    """Return the ops in vDNN's order, and away inputs of "all", "conv" or "none"."""
+    """Return vDNN's order of ops, and the swapped inputs of "all", "conv" or "none"."""
     layers = _Layers(request)
     leaving: set[int] = set()
     if which != "none":
@@ -148,7 +148,7 @@ def _next_missing(layers: _Layers, missing: set[int], layer: int) -> int | None:
 
 
 def _plan(request: Request, which: str, choice: Choice) -> Plan:
-    """Plan with the inputs of all layers, of convolutions or of none away."""
+    """Plan with the inputs of all layers, of convolutions or of none swapped out."""
     own = request
     if choice:
         own = replace(request, graph=with_choice(request.graph, choice), known={})
@@ -161,7 +161,10 @@ def _plan(request: Request, which: str, choice: Choice) -> Plan:
 
 
 def _downgraded(request: Request, which: str) -> Plan:
-    """Start with the fastest algorithms; where it overflows, take less scratch."""
+    """Plan with the fastest algorithms, and less scratch where the limit is exceeded.
+
+    Each round gives the op at the peak the next smaller scratch.
+    """
     graph = request.graph
     choice = choose(graph, fastest)
     while True:
@@ -183,7 +186,7 @@ def _downgraded(request: Request, which: str) -> Plan:
 
 
 def _dynamic(request: Request) -> Plan:
-    """Go down the ladder to the first rung that fits, on the device and its tier."""
+    """Return the first plan of the ladder that fits on the device and its tiers."""
     graph = request.graph
     fast, thrifty = choose(graph, fastest), choose(graph, thriftiest)
     lowest = _plan(request, "all", thrifty)
@@ -212,7 +215,7 @@ _PICKS = {"performance": fastest, "memory": thriftiest}
 
 @dataclass(frozen=True)
 class _Static:
-    """One rung of the ladder: a value, so that equal policies are equal."""
+    """Planning function of one rung of the ladder; a value, for comparison."""
 
     which: str
     algorithms: str
@@ -232,17 +235,17 @@ _OTHER = "vdnn_dyn(), which may choose algorithms of less scratch"
 
 
 def vdnn_all(algorithms: str = "performance") -> Policy:
-    """Swap out the inputs of all layers but a classifier's, as vDNN-all.
+    """Swap out the inputs of all layers except the classifier's, as vDNN-all.
 
-    Each layer's input leaves while its last reader in the forward phase computes, and
-    comes back while the backward of a later layer does; at the end of each layer both
-    are waited for. It goes to the first tier that has room.
+    Each layer's input is copied out while its last reader in the forward phase runs,
+    and prefetched while the backward of a later layer runs. Copies are waited for at
+    the end of each layer. An input goes to the first tier that has room.
 
     Parameters
     ----------
     algorithms : {"performance", "memory"}, default "performance"
-        Whether each op has its fastest algorithm, vDNN's (p), or that of least scratch,
-        its (m), which may round differently.
+        Use the fastest algorithm of each op, as vDNN (p), or the one with the least
+        scratch, as vDNN (m). Different algorithms may round differently.
 
     Returns
     -------
@@ -257,19 +260,19 @@ def vdnn_all(algorithms: str = "performance") -> Policy:
 
     Notes
     -----
-    Rhu et al., MICRO 2016. A layer is an op of the forward phase; in a DAG its input
-    leaves with the last that reads it.
+    Rhu et al., MICRO 2016. A layer is an op of the forward phase. If several layers
+    read a tensor, it is copied out during the last of them.
     """
     return Method("vdnn_all", _Static("all", algorithms), _OTHER, swaps=True)
 
 
 def vdnn_conv(algorithms: str = "performance") -> Policy:
-    """Swap out the inputs of convolutions alone, as vDNN-conv; see `vdnn_all`.
+    """Swap out the inputs of convolutions only, as vDNN-conv; see `vdnn_all`.
 
     Parameters
     ----------
     algorithms : {"performance", "memory"}, default "performance"
-        As of `vdnn_all`.
+        See `vdnn_all`.
 
     Returns
     -------
@@ -290,11 +293,11 @@ def vdnn_conv(algorithms: str = "performance") -> Policy:
 
 
 def vdnn_dyn() -> Policy:
-    """Choose what leaves and the algorithms for a limit, as vDNN-dyn.
+    """Choose swapped inputs and algorithms for a limit, as vDNN-dyn.
 
-    The first that fits: nothing leaves, the inputs of convolutions do, or of all
-    layers, each with the fastest algorithms; then with less scratch for one op after
-    another that does not fit; then with the least.
+    The policy returns the first plan that fits: with the fastest algorithms, it swaps
+    nothing, the inputs of convolutions, or those of all layers; then it reduces the
+    scratch of ops that do not fit one after another; last, it uses the least scratch.
 
     Returns
     -------
@@ -304,6 +307,6 @@ def vdnn_dyn() -> Policy:
 
     Notes
     -----
-    Rhu et al., MICRO 2016; the order of the ladder is that of its authors' programs.
+    Rhu et al., MICRO 2016; the order of candidates is that of the authors' program.
     """
     return Method("vdnn_dyn", _dynamic, swaps=True)
