@@ -249,7 +249,7 @@ def workspace_priority(
     Raises
     ------
     TypeError
-        If `base` is not a policy, or `workspace_bytes` no whole number.
+        If `base` is not a policy, or `workspace_bytes` is not an integer.
     ValueError
         If `workspace_bytes` is negative.
 
@@ -286,7 +286,7 @@ def workspace_balanced(
     Raises
     ------
     TypeError
-        If `base` is not a policy, or `workspace_bytes` no whole number.
+        If `base` is not a policy, or `workspace_bytes` is not an integer.
     ValueError
         If `workspace_bytes` is negative.
 

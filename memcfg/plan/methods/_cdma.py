@@ -1,4 +1,4 @@
-"""Copies that are encoded on their way: compressing DMA, over any method that swaps.
+"""Compressing DMA: encoded copies, on top of any method that swaps.
 
 Rhu et al., "Compressing DMA Engine: Leveraging Activation Sparsity for Training Deep
 Neural Networks", HPCA 2018.
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from memcfg.plan.format._plan import Plan
     from memcfg.plan.search._policy import Policy
 
-_LEAST = 1.05  # ratio below which bytes are copied as they are
+_LEAST = 1.05  # min. compression ratio of encoded copies
 
 
 @dataclass(frozen=True)
 class _Compressing:
-    """A policy of others' copies: a value, so that equal ones are equal."""
+    """Policy that adds codecs to the copies of another policy."""
 
     base: Policy
     codec: str
     densities: Densities
-    swaps = True  # not ops alone
+    swaps = True  # plans copy
 
     @property
     def name(self) -> str:
@@ -46,7 +46,7 @@ class _Compressing:
 
     @property
     def lossless(self) -> bool:
-        """Whether the method whose copies it encodes is."""
+        """Whether the base policy is lossless."""
         return is_lossless(self.base)
 
     def __call__(self, graph: Graph, limit_bytes: int | None = None) -> Plan:
@@ -80,7 +80,7 @@ class _Compressing:
         return replace(placed, method=self.name, predicted=predicted, summary=summary)
 
     def _coded(self, graph: Graph, plan: Plan) -> tuple[Action, ...]:
-        """Return the actions with a codec for copies that it makes smaller."""
+        """Return the actions with the codec on copies that it makes smaller."""
         sparse = self.densities.in_graph(graph)
         dense = {
             action.tensor
@@ -103,23 +103,23 @@ def cdma(
     codec: str = "zvc",
     density: float | Mapping[str, float] = RECTIFIED,
 ) -> Policy:
-    """Have lanes encode what a swapping method copies, as cDMA.
+    """Compress the copies of a swapping method on their way, as cDMA.
 
-    The plan is that of the method, with codecs on the copies of tensors that are
-    expected to have zeros: those of ReLUs, and what is made of them. They move fewer
-    bytes, so that fewer ops wait; on the host each keeps the bytes that it may need at
-    worst. A copy that turns out denser is moved as it is.
+    The plan is that of the method, with a codec on the copies of tensors that are
+    expected to contain zeros: results of ReLUs and tensors computed from them. These
+    copies move fewer bytes, so ops wait less; on the host each reserves its worst-case
+    size. A tensor that is denser than expected is copied unencoded.
 
     Parameters
     ----------
     base : Policy, optional
         The method; None is `vdnn_all`.
     codec : {"zvc", "csr"}, default "zvc"
-        The code.
+        The codec.
     density : float or mapping of str to float, default 0.6
-        What part of a ReLU's results is expected not to be 0; or that of tensors by
-        name, and 0.6 of others. It decides times that are predicted, and which copies
-        have a codec.
+        The expected fraction of nonzero elements of a ReLU's result; or a mapping from
+        tensor names to fractions, with 0.6 for other tensors. It determines predicted
+        times and which copies get the codec.
 
     Returns
     -------
@@ -134,8 +134,8 @@ def cdma(
 
     Notes
     -----
-    Rhu et al., HPCA 2018. Where backward reads a tensor encoded by a lossy codec, its
-    copies have none: they are dense.
+    Rhu et al., HPCA 2018. Tensors that the plan encodes by a lossy codec are dense, so
+    their copies get no codec.
     """
     if codec not in SPARSE:
         raise ValueError(f"codec is one of {SPARSE}, not {codec!r}")

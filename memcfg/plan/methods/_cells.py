@@ -1,4 +1,4 @@
-"""The repeated cells of an unrolled recurrent net, found in its graph."""
+"""Detection of the repeated cells of an unrolled recurrent network in its graph."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
     from memcfg.graph import Graph
 
-_LEAST = 3  # cells of a net that counts as unrolled
+_LEAST = 3  # min. cells of an unrolled network
 _WHOLE = ("simple_rnn", "gru", "lstm")  # ops that compute all steps of a sequence
 
 
 class Unrolled(NamedTuple):
-    """The forward phase in stages: what is before the cells, the cells, the rest."""
+    """The forward phase in stages: ops before the cells, the cells, the rest."""
 
     before: list[int]
     cells: list[list[int]]
@@ -26,12 +26,12 @@ class Unrolled(NamedTuple):
 
 
 def find_cells(graph: Graph) -> Unrolled:
-    """Find the cells of an unrolled net: ops that read the same weights, in a row.
+    """Return the cells of an unrolled network: a row of ops that read one parameter.
 
     Raises
     ------
     GraphError
-        If there are none.
+        If there are no repeated cells.
     """
     forward = forward_ops(graph)
     anchors = max(_rows(graph, forward), key=len, default=[])
@@ -48,7 +48,7 @@ def find_cells(graph: Graph) -> Unrolled:
     for index in forward:
         before = (level.get(m, 0) for m in _makers(graph, index))
         level[index] = number.get(index, max(before, default=0))
-    for index in reversed(forward):  # what a single cell reads belongs to it
+    for index in reversed(forward):  # ops that only one cell reads belong to it
         readers = {
             level[r]
             for t in graph.ops[index].outputs
@@ -65,9 +65,9 @@ def find_cells(graph: Graph) -> Unrolled:
 
 
 def _rows(graph: Graph, forward: Sequence[int]) -> list[list[int]]:
-    """For each parameter its readers, where each depends on the one before.
+    """Return the readers of each parameter whose readers depend on one another in turn.
 
-    What is made of parameters alone, such as a part of one or a cast, counts as one.
+    Tensors computed from parameters alone (slices, casts) count as parameters.
     """
     inside = set(forward)
     weights = dict.fromkeys(graph.persistent)
@@ -85,7 +85,7 @@ def _rows(graph: Graph, forward: Sequence[int]) -> list[list[int]]:
 
 
 def _is_row(graph: Graph, readers: Sequence[int]) -> bool:
-    behind: dict[int, int] = {}  # op -> the last reader that it depends on, from 1
+    behind: dict[int, int] = {}  # op -> last reader that it depends on, counted from 1
     for place, reader in enumerate(readers, 1):
         for index in range(readers[0], reader + 1):
             if index not in behind:
@@ -106,9 +106,10 @@ def _makers(graph: Graph, index: int) -> list[int]:
 def _divided(
     graph: Graph, cell: Sequence[int], rest: Sequence[int]
 ) -> tuple[list[int], list[int]]:
-    """Divide the ops behind the last anchor: a cell like the one before, and others.
+    """Divide the ops after the last anchor into the last cell and the others.
 
-    What reads one of the others is one: the last cell of a net may be fused otherwise.
+    An op belongs to the cell if the cell before has one like it, and it reads no output
+    of the others. The last cell may lack ops, since it may be fused differently.
     """
     wanted = Counter(_kind(graph, index) for index in cell)
     last: list[int] = []

@@ -1,4 +1,4 @@
-"""The methods of Jain et al. 2020: optimal recomputation for the order of the graph."""
+"""Checkmate (Jain et al. 2020): optimal recomputation in the order of the graph."""
 
 from __future__ import annotations
 
@@ -19,37 +19,36 @@ if TYPE_CHECKING:
     from memcfg.plan.search._policy import Policy
     from memcfg.plan.search._request import Request
 
-Again = frozenset[tuple[int, int]]  # (stage, op) of what is computed again
+Again = frozenset[tuple[int, int]]  # (stage, op) of each recomputation
 
-_OPS = 48  # of a graph that the mixed-integer program is solved for
-_LP_OPS = 96
+_OPS = 48  # max. ops of a graph for the mixed-integer program
+_LP_OPS = 96  # max. ops of a graph for the linear relaxation
 _ROUNDS = 4  # searches with a tighter goal when placement exceeds the limit
 _BUDGETS = 6
 _THRESHOLDS = [tenth / 10 for tenth in range(1, 10)]
 
 
 def checkmate() -> Policy:
-    """Compute again what is optimal in the graph's order, by integer programming.
+    """Recompute optimally in the graph's order, by integer programming.
 
     Returns
     -------
     Policy
-        The policy. Without a limit it plans for the least peak; with one, for the
-        least recomputation within it. It raises MissingDependencyError without HiGHS
-        (``pip install highspy``), and PlanError for a graph of more than 48
-        ops, for which `checkmate_lp` or `auto` is meant.
+        The policy. Without a limit it minimizes the peak; with a limit, recomputation
+        within it. Calls raise MissingDependencyError without HiGHS (``pip install
+        highspy``), and PlanError for a graph of more than 48 ops; use `checkmate_lp` or
+        `auto` for these.
 
     Notes
     -----
-    Stage t computes op t for the first time, and before it whatever is to be computed
-    again, in the graph's order: the partitioned formulation of [1]_, by tensor, with
-    in-place pairs and scratch, and with the condition that only an op that runs frees
-    memory, which the published program lacks in its linear form. What a graph starts
-    with counts throughout. Only ops that a plan may compute again are, gradients
-    among them. HiGHS solves the program; it is ended after a fixed amount of work, and
-    then the best schedule that it has is taken; the plan's summary is `unproven` then,
-    and where no schedule could be placed that the program takes for the best. The least
-    peak is a program of its own.
+    Stage t first recomputes ops in the graph's order and then computes op t for the
+    first time. This is the partitioned formulation of [1]_ per tensor, with in-place
+    pairs and scratch, and with the condition that only an op that runs frees memory,
+    which the published program lacks in its linear form. Inputs and state count
+    throughout. All replayable ops, gradients included, may be recomputed. HiGHS is
+    stopped after a fixed amount of work, and the best schedule found is taken. The
+    plan's summary is `unproven` in this case, and if no schedule that is optimal for
+    the program could be placed. Minimizing the peak is a separate program.
 
     References
     ----------
@@ -60,23 +59,22 @@ def checkmate() -> Policy:
 
 
 def checkmate_lp() -> Policy:
-    """Round the linear relaxation of `checkmate`, and improve what comes out.
+    """Round the linear relaxation of `checkmate`, and improve the result.
 
     Returns
     -------
     Policy
-        The policy. Without a limit it plans for the least peak; with one, for the
-        least recomputation within it. It raises MissingDependencyError without HiGHS
-        (``pip install highspy``), and PlanError for a graph of more than 96
-        ops.
+        The policy. Without a limit it looks for the lowest peak; with a limit, for the
+        least recomputation within it. Calls raise MissingDependencyError without HiGHS
+        (``pip install highspy``), and PlanError for a graph of more than 96 ops.
 
     Notes
     -----
-    The relaxation is solved for six budgets between the least that it has a solution
-    for and the peak without recomputation. Of each solution, tensors that are there to
-    more than a threshold, 0.1 to 0.9, are kept, and the ops that then have to run again
-    do: the two-phase rounding of [1]_. Within a limit, repetitions are then taken out
-    one at a time, the dearest first, for as long as the plan fits.
+    The relaxation is solved for six budgets between its smallest feasible budget and
+    the peak without recomputation. From each solution, tensors whose residency exceeds
+    a threshold (0.1 to 0.9) are kept, and the ops that must then run again are added:
+    the two-phase rounding of [1]_. With a limit, recomputations are then removed one at
+    a time, the most expensive first, as long as the plan fits.
 
     References
     ----------
@@ -100,7 +98,7 @@ def _checkmate(request: Request) -> Plan:
 
 
 def plan_stages(request: Request, *, times: int | None = None) -> Plan:
-    """Plan the best schedule of stages; `times` bounds how often an op may run."""
+    """Plan the optimal schedule of stages; an op runs at most `times` times."""
     larger = len(request.graph.ops) > _LP_OPS
     other = "auto()" if larger else "checkmate_lp() or auto()"
     _refuse_large(request, _OPS, other)
@@ -111,7 +109,7 @@ def plan_stages(request: Request, *, times: int | None = None) -> Plan:
 
 
 def _solved(request: Request, stages: Stages, nothing: Plan) -> Plan:
-    """Solve for the least peak and, if that is within the limit, for the least cost."""
+    """Solve for the lowest peak and, if it is within the limit, for the least cost."""
     answer = solve(stages, None, start=stages.values(frozenset()))
     is_least = answer.optimal
     lowest = _again(stages, answer.columns)
@@ -123,7 +121,7 @@ def _solved(request: Request, stages: Stages, nothing: Plan) -> Plan:
     limit = request.limit_bytes or least.peak_bytes
     counted = stages.base + round(answer.value * stages.unit)
     measured = request.step.measure(stages.sequence(lowest))[0]
-    goal = limit + max(0, counted - measured)  # what the program counts too much
+    goal = limit + max(0, counted - measured)  # the program overestimates the peak
     start = stages.values(lowest)
     proven = is_least or request.limit_bytes is not None
     for _ in range(_ROUNDS):
@@ -135,7 +133,7 @@ def _solved(request: Request, stages: Stages, nothing: Plan) -> Plan:
         proven = proven and answer.optimal
         if plan.peak_bytes <= limit:
             return plan if proven else _unproven(plan)
-        proven = False  # a schedule above the next goal might be placed lower
+        proven = False  # schedules above the next goal might fit when placed
         goal -= plan.peak_bytes - limit
     again = _polished(request, stages, lowest, limit)
     plan = request.scheduled(stages.sequence(again))
@@ -148,7 +146,7 @@ def _unproven(plan: Plan) -> Plan:
 
 
 def _again(stages: Stages, columns: list[float]) -> Again:
-    """Return the repetitions of a solution; none if there is none."""
+    """Return the recomputations of a solution; empty without a solution."""
     if not columns:
         return frozenset()
     return frozenset(key for key, c in stages.again.items() if columns[c] > 1 / 2)
@@ -179,7 +177,7 @@ def _again_seconds(plan: Plan) -> tuple[float, int]:
 
 
 def _rounded(request: Request, stages: Stages) -> Iterator[Again]:
-    """Round the relaxation for some budgets at each threshold."""
+    """Yield roundings of the relaxation, for several budgets and thresholds."""
     relaxed = solve(stages, None, whole=False)
     if not relaxed.columns:  # its time was over
         return
@@ -196,10 +194,10 @@ def _rounded(request: Request, stages: Stages) -> Iterator[Again]:
 
 
 def _repaired(stages: Stages, kept: Collection[tuple[int, int]]) -> Again:
-    """Compute again what is needed where it is not kept; the least for these tensors.
+    """Return the minimal recomputations for a choice of kept tensors.
 
-    A kept tensor is there from a computation in the stage before, or was kept until
-    then: what starts to be kept later is computed again in the stage before.
+    A tensor that is kept in a stage was kept or computed in the stage before; if it was
+    neither, it is recomputed there.
     """
     graph = stages.graph
     made = graph.producer
@@ -211,7 +209,7 @@ def _repaired(stages: Stages, kept: Collection[tuple[int, int]]) -> Again:
         if maker < before and (before, tensor) not in kept:
             again.add((before, maker))
     ends = {(stages.last, tensor) for tensor in graph.keep} - {*kept}
-    for stage, tensor in ends:  # what is kept is there then, or computed again
+    for stage, tensor in ends:  # tensors of `keep` that are not resident at the end
         maker = made[tensor]
         if maker is not None and (stage, maker) in stages.again:
             again.add((stage, maker))
@@ -229,7 +227,7 @@ def _repaired(stages: Stages, kept: Collection[tuple[int, int]]) -> Again:
 
 
 def _polished(request: Request, stages: Stages, again: Again, limit: int) -> Again:
-    """Take repetitions out, the dearest first, while the bytes in use allow it."""
+    """Remove recomputations, the most expensive first, within the limit."""
     current = again
     for key in sorted(again, key=lambda k: (-stages.costs[k[1]], k)):
         trial = current - {key}

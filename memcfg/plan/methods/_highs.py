@@ -1,8 +1,8 @@
-"""HiGHS, an open solver of linear and mixed-integer programs, for a staged schedule.
+"""Solver of a staged schedule's program with HiGHS (linear and mixed-integer).
 
-It runs with one thread and a fixed seed, and is ended after so many of its own checks
-for an interruption: the same program gives the same answer. A clock ends it only where
-`planning_until` bounds the time.
+HiGHS runs with one thread and a fixed seed, and is stopped after a number of its own
+interrupt checks, so the same program gives the same answer. A clock stops it only
+within `planning_until`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
     from memcfg.plan.methods._stages import Stages
 
-_WORK = 2_000_000  # checks times coefficients
+_WORK = 2_000_000  # interrupt checks times nonzero coefficients
 
 
 class Answer(NamedTuple):
-    """What a solver found: columns (empty: nothing), and whether that is optimal."""
+    """A solver's result: columns (empty without a solution), and if it is optimal."""
 
     columns: list[float]
     value: float
@@ -42,7 +42,7 @@ def _highspy() -> Any:
 
 
 def _silent(highspy: Any) -> Any:
-    """Make a solver that prints nothing; highspy's says who it is as it is made."""
+    """Return a silent solver; highspy prints a banner in the constructor otherwise."""
 
     def enable_callbacks(solver: Any) -> None:
         solver.setOptionValue("output_flag", False)
@@ -66,13 +66,13 @@ def solve(
     stages : Stages
         The program.
     limit : int or None
-        Bytes; the cost is least within them. None: the load is least.
+        Limit in bytes within which the cost is minimized; None minimizes the load.
     whole : bool, default True
-        Whether columns are whole that should be; else the linear relaxation is solved.
+        Solve the mixed-integer program; False solves the linear relaxation.
     start : mapping of int to float, optional
-        The whole columns of a solution to start from.
+        The integer columns of a solution to start from.
     checks : int, optional
-        Ends the search after so many checks for an interruption.
+        The number of interrupt checks after which the search stops.
     """
     highspy = _highspy()
     left_seconds = seconds_left()
@@ -107,7 +107,7 @@ def solve(
     try:
         with waiting():
             done.wait()
-    except BaseException:  # Ctrl-C, which HiGHS would take for an error of its own
+    except BaseException:  # KeyboardInterrupt must not be raised inside of HiGHS
         left = True
         done.wait()
         raise
@@ -122,7 +122,7 @@ def solve(
 
 
 def _program(highspy: Any, stages: Stages, limit: int | None, *, whole: bool) -> Any:
-    """Write the program as HiGHS reads it; the load is the last column."""
+    """Return the program as a HighsLp; the load is the last column."""
     columns, rows = stages.columns, stages.rows
     load = len(columns)
     program = highspy.HighsLp()

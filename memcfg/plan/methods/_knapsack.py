@@ -1,4 +1,4 @@
-"""One option of each group, within so many bytes, for the least seconds: exactly."""
+"""Exact solution of the multiple-choice knapsack problem (bytes against seconds)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_STATES = 100_000  # after a group; more are cut, and what is found is not proven
-_NOISE = 1e-12  # of all seconds; bounds are sums in another order
+_STATES = 100_000  # max. states after a group; if some are cut, nothing is proven
+_NOISE = 1e-12  # relative rounding error of bounds, which are summed in another order
 
 
 class Option(NamedTuple):
-    """What one choice of a group takes."""
+    """Bytes and seconds of one choice of a group."""
 
     nbytes: int
     seconds: float
@@ -23,14 +23,14 @@ class Option(NamedTuple):
 
 @dataclass(frozen=True)
 class Division:
-    """The option of each group, by number, and whether no other is better."""
+    """The chosen option of each group, and whether the choice is proven optimal."""
 
     chosen: tuple[int, ...]
     proven: bool
 
 
 class _State(NamedTuple):
-    """Options of the groups so far; `last` of the last one, the others in `before`."""
+    """A choice for the first groups: `last` of the last one, the rest in `before`."""
 
     nbytes: int
     seconds: float
@@ -39,7 +39,7 @@ class _State(NamedTuple):
 
 
 def front(options: Sequence[Option]) -> list[int]:
-    """List the numbers of the options that no other beats, by rising bytes."""
+    """Return the indices of the Pareto-optimal options, by increasing bytes."""
     result: list[int] = []
     for number in sorted(range(len(options)), key=lambda n: (*options[n], n)):
         if not result or options[number].seconds < options[result[-1]].seconds:
@@ -48,13 +48,12 @@ def front(options: Sequence[Option]) -> list[int]:
 
 
 def divide(groups: Sequence[Sequence[Option]], total: int) -> Division:
-    """Choose an option of each group; the bytes of all are at most `total`.
+    """Choose an option of each group for the least seconds within `total` bytes.
 
-    Each group has an option of 0 bytes. A dynamic program over groups keeps the states
-    that no other beats in bytes and seconds, and that a bound does not exclude: the
-    linear relaxation of the groups that follow (D. Pisinger, "A minimal algorithm for
-    the multiple-choice knapsack problem", European Journal of Operational Research 83,
-    1995).
+    Each group must have an option of 0 bytes. A dynamic program over groups keeps the
+    Pareto-optimal states that the linear relaxation of the remaining groups does not
+    exclude (D. Pisinger, "A minimal algorithm for the multiple-choice knapsack
+    problem", European Journal of Operational Research 83, 1995).
     """
     fronts = [front(group) for group in groups]
     rows = [
@@ -104,7 +103,7 @@ def divide(groups: Sequence[Sequence[Option]], total: int) -> Division:
 
 
 class _Relaxations:
-    """The least seconds of the last groups where parts of options can be chosen."""
+    """Optima of the linear relaxation (fractions of options) for the last groups."""
 
     def __init__(self, rows: Sequence[Sequence[Option]]) -> None:
         self.least_bytes: list[list[int]] = [[0]]  # from the last group to the first
@@ -122,7 +121,7 @@ class _Relaxations:
             self.saved.append([*accumulate((s for *_, s in steps), initial=0.0)])
 
     def least(self, first: int, room: int) -> float:
-        """Return that of the groups from one on, within so many bytes."""
+        """Return the optimum of the groups from `first` on, within `room` bytes."""
         k = len(self.base) - 1 - first
         ends, saved = self.least_bytes[k], self.saved[k]
         at = bisect_right(ends, room) - 1
@@ -152,7 +151,7 @@ def _rate(near: Option, far: Option) -> float:
 def _rounded(
     rows: Sequence[Sequence[Option]], bounds: _Relaxations, total: int
 ) -> float:
-    """Return the seconds of a choice: each group takes what the bounds like best."""
+    """Return the seconds of a greedy choice: each group takes the lowest bound."""
     seconds, left = 0.0, total
     for k, row in enumerate(rows):
         option = min(

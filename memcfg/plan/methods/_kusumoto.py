@@ -17,33 +17,33 @@ if TYPE_CHECKING:
     from memcfg.plan.search._policy import Policy
     from memcfg.plan.search._request import Request
 
-_SETS = 2048  # lower sets of an exact search
-_NODES = 8192  # forward ops of a pruned search
-_WORK = 40_000_000  # pairs of lower sets times units of time, of one strategy
-_UNITS = 5  # of time for a node, as published
-_BUDGETS = 24  # of the method's model, from the smallest that has a strategy
+_SETS = 2048  # max. lower sets of an exact search
+_NODES = 8192  # max. forward ops of a pruned search
+_WORK = 40_000_000  # max. pairs of lower sets times units of time, per strategy
+_UNITS = 5  # mean units of time per op, as published
+_BUDGETS = 24  # budgets of the method's model, from the smallest feasible one
 
 
 def kusumoto_exact_time() -> Policy:
-    """Cut the forward phase anywhere in its graph, for the least recomputation.
+    """Cut the forward phase into any chain of lower sets, for the least recomputation.
 
     Returns
     -------
     Policy
-        The policy. Without a limit it plans for the least peak; with one, for the
-        least recomputation within it. Memory is shared as by `share`. It raises
-        PlanError for a graph of more than 2048 lower sets.
+        The policy. Without a limit it takes the plan with the lowest peak; with a
+        limit, the one with the least recomputation. Memory is shared as by `share`.
+        Calls raise PlanError for a graph of more than 2048 lower sets.
 
     Notes
     -----
-    A lower set of forward ops holds with an op all that it depends on. A chain of lower
-    sets cuts the phase into segments; what a later segment reads is kept, the rest of
-    every segment but the last is computed once more before the segment is run
+    A lower set of forward ops contains with each op all ops that it depends on. A chain
+    of lower sets cuts the phase into segments. Tensors that a later segment reads are
+    kept; the rest of each segment except the last is recomputed before the segment runs
     backward. A dynamic program over all lower sets finds the strategy of the least
-    recomputation under a budget [1]_. Its model of memory counts a segment twice, for
-    values and gradients, and all of the last segment as recomputed; here the strategies
-    of 24 budgets are made, and their plans simulated. Times are rounded to whole units,
-    five for an op in the mean, fewer in large graphs; those that are small multiples
+    recomputation under a budget [1]_. Its memory model counts a segment twice, for
+    values and gradients, and counts all of the last segment as recomputed. Here the
+    strategies of 24 budgets are planned and simulated. Times are rounded to integer
+    units, five per op on average, fewer in large graphs; times that are small multiples
     of the shortest are exact.
 
     References
@@ -56,14 +56,14 @@ def kusumoto_exact_time() -> Policy:
 
 
 def kusumoto_exact_memory() -> Policy:
-    """Cut the forward phase anywhere in its graph, for the most recomputation.
+    """Cut the forward phase into any chain of lower sets, for the most recomputation.
 
     Returns
     -------
     Policy
-        The policy, like `kusumoto_exact_time` but for the strategies that it chooses
-        among: under each budget of the model the one that recomputes most. Values then
-        die earlier than the model counts, so the peak is often lower.
+        The policy. It is like `kusumoto_exact_time`, but under each budget of the model
+        it uses the strategy with the most recomputation. Values then end earlier than
+        the model assumes, so the peak is often lower.
 
     References
     ----------
@@ -74,13 +74,13 @@ def kusumoto_exact_memory() -> Policy:
 
 
 def kusumoto_pruned_time() -> Policy:
-    """Cut the forward phase behind the ancestors of an op, for the least recomputation.
+    """Cut the forward phase at the ancestors of ops, for the least recomputation.
 
     Returns
     -------
     Policy
-        The policy, like `kusumoto_exact_time` but for the lower sets: the published
-        approximation has one for each op, the op with all that it depends on. It may
+        The policy. It is like `kusumoto_exact_time` with the published approximation of
+        the family of lower sets: one per op, the op and all that it depends on. It may
         miss the best strategy and the smallest budget.
 
     References
@@ -92,12 +92,12 @@ def kusumoto_pruned_time() -> Policy:
 
 
 def kusumoto_pruned_memory() -> Policy:
-    """Cut the forward phase behind the ancestors of an op, for the most recomputation.
+    """Cut the forward phase at the ancestors of ops, for the most recomputation.
 
     Returns
     -------
     Policy
-        The policy, like `kusumoto_exact_memory` with the lower sets of
+        The policy. It is like `kusumoto_exact_memory` with the lower sets of
         `kusumoto_pruned_time`.
 
     References
@@ -139,7 +139,7 @@ def _plan(request: Request, *, exact: bool, longest: bool) -> Plan:
 def _strategies(
     request: Request, *, exact: bool, longest: bool
 ) -> Iterator[list[list[int]]]:
-    """Give the segments of the best strategy under each of a range of budgets."""
+    """Yield the segments of the best strategy under each budget."""
     graph = request.graph
     ops = forward_ops(graph)
     number = {op: node for node, op in enumerate(ops)}
@@ -173,7 +173,7 @@ def _strategies(
 
 
 def _budgets(family: search.LowerSets) -> list[int]:
-    """Return budgets in geometric steps, from the smallest that has a strategy."""
+    """Return budgets in geometric steps, from the smallest feasible one."""
     low, high = 0, family.whole
     while low < high:
         middle = (low + high) // 2
@@ -187,9 +187,9 @@ def _budgets(family: search.LowerSets) -> list[int]:
 
 
 def _whole_times(seconds: list[float], units: int) -> list[int]:
-    """Round times to whole units, `units` of them together at most.
+    """Round times to integers whose sum is at most `units`.
 
-    Without times every op takes one. Small multiples of the shortest are exact.
+    Ops without times take one unit each. Small multiples of the shortest are exact.
     """
     if not any(seconds):
         seconds = [1.0] * len(seconds)

@@ -1,4 +1,4 @@
-"""Swapping by triggers: what is far from the loss leaves, and comes back just in time.
+"""Swapping of the feature maps farthest from the loss, with triggered copies in.
 
 Meng, Sun, Yang, Qiu and Gu, "Training Deeper Models by GPU Memory Optimization on
 TensorFlow", ML Systems Workshop at NIPS 2017.
@@ -32,22 +32,22 @@ if TYPE_CHECKING:
     from memcfg.plan.search._request import Request
 
 _TRIGGERS = ("in_time", "at_once", "on_demand")
-# Without waits for copies in, a slow lane starts these right behind the copies out,
+# Unless ops wait for copies in, these start right after the copies out on a slow lane,
 # and the smallest limit depends on the bandwidth.
-_WAITS = ("no", "leaving", "both")  # what ops wait for, as far as a limit asks for it
+_WAITS = ("no", "leaving", "both")  # copies that ops wait for, as the limit requires
 
 
 class _Map(NamedTuple):
-    """A feature map, by places in the order of the ops."""
+    """A feature map with positions in the order of the ops."""
 
     tensor: int
     nbytes: int
-    begin: int  # of the last forward op that reads it, or behind its maker
-    first: int  # of the first later op that does
+    begin: int  # the last forward op that reads it, else the op after its producer
+    first: int  # the first later op that reads it
 
 
 class _Lane(NamedTuple):
-    """A map's way to a tier, and the seconds of a copy there."""
+    """The tier of a map, and the seconds of a copy to it."""
 
     tier: str
     seconds: float
@@ -55,7 +55,7 @@ class _Lane(NamedTuple):
 
 @dataclass(frozen=True)
 class _Swapper:
-    """What plans by one kind of trigger: a value, so that equal policies are equal."""
+    """Planning function for one kind of trigger; a value, for comparison."""
 
     trigger: str
 
@@ -65,7 +65,7 @@ class _Swapper:
             raise ValueError(f"trigger is one of {known}, not {self.trigger!r}")
 
     def __call__(self, request: Request) -> Plan:
-        """Swap out as few maps as fit, those that are made first before all others."""
+        """Swap as few maps as possible, the earliest ones, by bisection."""
         nothing = self.planned(request, [])
         if fits(nothing):
             return nothing
@@ -76,7 +76,7 @@ class _Swapper:
         lowest = nothing
         for waits in _WAITS:
             result = None
-            low, high = 0, len(maps) + 1  # whether `high` maps fit is not known first
+            low, high = 0, len(maps) + 1  # `low` maps do not fit; `high` may
             while high - low > 1 and not request.is_over():
                 middle = (low + high) // 2
                 events = self.events(request, maps[:middle], waits=waits)
@@ -105,18 +105,18 @@ class _Swapper:
     def planned(
         self, request: Request, maps: Sequence[_Map], *, waits: str = _WAITS[0]
     ) -> Plan:
-        """Plan with these maps away between their uses; see `events`."""
+        """Return the plan in which these maps are swapped; see `events`."""
         return plan_events(request, self.events(request, maps, waits=waits))
 
     def events(
         self, request: Request, maps: Sequence[_Map], *, waits: str = _WAITS[0]
     ) -> list[Event]:
-        """List what happens with these maps away between their uses.
+        """Return the events of a step in which these maps are swapped between uses.
 
-        Their bytes are free when a copy out has ended, or the next op waits for that.
-        On a slow lane a copy in would start as early, so that nothing were free: at
-        last each starts when it is needed, and what a limit can be is not a lane's
-        matter.
+        With waits "no", bytes are free when the estimated copy out has ended; with
+        "leaving", the next op waits for it. On a slow lane, copies in may start so
+        early that no bytes become free; with "both", each starts only when needed, so
+        the smallest limit does not depend on bandwidth.
         """
         graph = request.graph
         ends = [*accumulate(op.seconds for op in graph.ops)]
@@ -150,9 +150,9 @@ class _Swapper:
         lanes: Mapping[int, _Lane],
         backward: int,
     ) -> dict[int, int]:
-        """Tell before which op each copy in starts."""
+        """Map each tensor to the op before which its copy in starts."""
         result: dict[int, int] = {}
-        # When each tier's lane must be free for what is used later.
+        # By tier: the time at which the lane must be free for later copies.
         frees: dict[str, float] = defaultdict(lambda: math.inf)
         for each in sorted(maps, key=lambda each: -each.first):
             if self.trigger == "on_demand":
@@ -171,7 +171,7 @@ class _Swapper:
 
 
 def _feature_maps(request: Request) -> list[_Map]:
-    """List what the forward phase makes and the backward phase reads, in order."""
+    """Return the tensors that forward produces and backward reads, in order."""
     graph = request.graph
     phases = [op.phase for op in graph.ops]
     fixed = {*graph.persistent, *graph.keep, *graph.losses}
@@ -195,7 +195,7 @@ def _first_backward(request: Request) -> int:
 
 
 def _lanes(graph: Graph, maps: Sequence[_Map]) -> dict[int, _Lane]:
-    """Tell to which tier each map goes."""
+    """Map each tensor to its tier and the seconds of a copy."""
     away = [
         Away(each.tensor, each.begin, each.begin + 1, each.first, each.first)
         for each in maps
@@ -210,7 +210,10 @@ def _lanes(graph: Graph, maps: Sequence[_Map]) -> dict[int, _Lane]:
 def _leaves(
     maps: Sequence[_Map], starts: list[float], lanes: Mapping[int, _Lane]
 ) -> dict[int, int]:
-    """Tell before which op each copy out has ended, on lanes that do one by one."""
+    """Map each tensor to the op before which its copy out has ended.
+
+    Copies of a lane run in sequence.
+    """
     result: dict[int, int] = {}
     frees: dict[str, float] = defaultdict(float)
     for each in sorted(maps, key=lambda each: each.begin):
@@ -224,17 +227,17 @@ def _leaves(
 
 
 def meng_swap(trigger: str = "in_time") -> Policy:
-    """Swap out the feature maps that were made first, as few as a limit asks for.
+    """Swap out the earliest feature maps, as few as the limit requires.
 
-    Maps near the loss stay. A map leaves with its last use in the forward phase, and
-    its bytes are free when the copy has ended. Ops wait for that only where the limit
-    would not hold otherwise, as on a slow lane.
+    Maps near the loss stay on the device. A map is copied out at its last use in the
+    forward phase, and its bytes are free when the copy has ended. Ops wait for that
+    only if the limit would be exceeded otherwise, as on a slow lane.
 
     Parameters
     ----------
     trigger : {"in_time", "at_once", "on_demand"}, default "in_time"
-        When a copy in starts: as late as it still ends before its use, by estimated
-        completion times; with the backward phase; or when it is needed.
+        When a copy in starts: as late as possible to end before the use, by estimated
+        times; at the start of the backward phase; or at the use.
 
     Returns
     -------
@@ -249,7 +252,7 @@ def meng_swap(trigger: str = "in_time") -> Policy:
 
     Notes
     -----
-    Meng et al., ML Systems Workshop at NIPS 2017. Completion times are those of the ops
-    in the graph's order, and of copies one after another on each lane.
+    Meng et al., ML Systems Workshop at NIPS 2017. Times are estimated for ops in the
+    graph's order, and for copies in sequence on each lane.
     """
     return Method("meng_swap", _Swapper(trigger), swaps=True)

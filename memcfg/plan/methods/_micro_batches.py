@@ -1,4 +1,4 @@
-"""How a convolution's batch is divided: WR's dynamic program, and its front.
+"""Division of a convolution's batch: the dynamic program of WR, and Pareto fronts.
 
 Y. Oyama, T. Ben-Nun, T. Hoefler, S. Matsuoka, "Accelerating Deep Learning Frameworks
 with Micro-Batches", IEEE CLUSTER 2018, arXiv:1804.04806.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class MicroKernel(NamedTuple):
-    """What an algorithm takes for so many images at a time."""
+    """Time and scratch of an algorithm for a part of the batch."""
 
     algorithm: Algorithm  # for the whole batch, in equal parts
     images: int
@@ -26,24 +26,24 @@ class MicroKernel(NamedTuple):
 
 
 class Divided(NamedTuple):
-    """A batch in parts: one after the other, in the scratch of the largest."""
+    """A batch in parts, which run in sequence and share scratch."""
 
     parts: tuple[MicroKernel, ...]
     seconds: float
 
     @property
     def scratch_bytes(self) -> int:
-        """The most that a part needs."""
+        """The largest scratch of a part."""
         return max(part.scratch_bytes for part in self.parts)
 
 
 def divide_batch(
     images: int, kernels: Iterable[MicroKernel], scratch_bytes: int
 ) -> Divided | None:
-    """Divide a batch for the least time; None: no kernels are within the scratch.
+    """Return the fastest division within the scratch, or None if there is none.
 
-    T(0) = 0 and T(n) = the least of T(n - b) + t(b), over kernels that take b images
-    and no more than the scratch.
+    T(0) = 0 and T(n) = min(T(n - b) + t(b)) over the kernels for b images that need at
+    most `scratch_bytes`.
     """
     fitting = [each for each in kernels if each.scratch_bytes <= scratch_bytes]
     times: list[tuple[float, MicroKernel | None] | None] = [(0.0, None)]
@@ -70,7 +70,7 @@ def divide_batch(
 
 
 def desirable(images: int, kernels: Sequence[MicroKernel]) -> list[Divided]:
-    """List WD's desirable divisions: no other has as little scratch and less time."""
+    """Return WD's desirable divisions: the Pareto front of scratch and time."""
     result: list[Divided] = []
     for size in sorted({kernel.scratch_bytes for kernel in kernels}):
         best = divide_batch(images, kernels, size)
@@ -80,9 +80,9 @@ def desirable(images: int, kernels: Sequence[MicroKernel]) -> list[Divided]:
 
 
 def micro_kernels(graph: Graph, op: Op) -> tuple[int, list[MicroKernel]]:
-    """Return the images of an op's batch, and its kernels for parts of it.
+    """Return the number of images of an op's batch, and the kernels for parts of it.
 
-    They are counted in batches where no shape says how many images there are.
+    If shapes do not tell the number of images, the batch counts as one.
     """
     rows = algorithms(op, divided=True)
     sizes = {size for each in rows if (size := micro_batch(each)) is not None}
@@ -101,10 +101,10 @@ def micro_kernels(graph: Graph, op: Op) -> tuple[int, list[MicroKernel]]:
 
 
 def algorithm_of(found: Divided, kernels: Sequence[MicroKernel]) -> Algorithm:
-    """Return the algorithm that divides a batch so.
+    """Return the algorithm with equal parts that is as fast as a division.
 
-    All sizes of parts divide the batch. So no mix is faster than equal parts by the
-    kernel of the least time an image; those of a tie are replaced by equal ones.
+    All part sizes divide the batch, so no mixed division is faster than equal parts
+    with the kernel of the least time per image.
     """
     size = found.scratch_bytes
     equal = [each.algorithm for each in kernels if each.scratch_bytes <= size]
@@ -112,7 +112,7 @@ def algorithm_of(found: Divided, kernels: Sequence[MicroKernel]) -> Algorithm:
 
 
 def _images(graph: Graph, op: Op, sizes: set[int]) -> int | None:
-    """Return the first axis of the first operand that has the batch as one."""
+    """Return the batch size: the first axis of the first operand that parts divide."""
     for tensor in (*op.inputs, *op.outputs):
         each = graph.tensors[tensor]
         if each.shape and each.role not in ("parameter", "optimizer_state", "gradient"):

@@ -1,4 +1,4 @@
-"""MXNet's static sharing: in place, and buffers that are used again one by one."""
+"""MXNet's static memory planning: in-place outputs and sharing of whole buffers."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from memcfg.plan.search._policy import Policy
     from memcfg.plan.search._request import Request
 
-_RANGES = (1, 2, 4, 8, 16)  # how much larger or smaller a buffer may be
-_SAME_SIZE = 1  # the rule for outputs in place
+_RANGES = (1, 2, 4, 8, 16)  # max. ratio between the sizes of a buffer and a tensor
+_SAME_SIZE = 1  # `layout` rule: in-place pairs need equal sizes
 
 
 @dataclass(frozen=True)
@@ -31,22 +31,22 @@ class Sharing:
 
     @property
     def total(self) -> int:
-        """Return the bytes of all buffers."""
+        """The bytes of all buffers."""
         return sum(self.sizes)
 
 
 def color_paths(before: Sequence[Sequence[int]], colors: int | None) -> list[int]:
-    """Give the nodes of a graph one color a path, the longest path first.
+    """Color the nodes of a graph by paths, the longest path first.
 
-    Nodes stand in topological order, each with those that it waits for. A path counts
-    the nodes without a color; those that have one may lie between them. The last color
-    is that of all nodes left, None: there are as many as paths. Nodes of one path never
-    run at the same time.
+    `before` has the predecessors of each node, in topological order. The length of a
+    path counts uncolored nodes only, though it may pass colored ones. The last color is
+    for all remaining nodes; None uses one color per path. Nodes of one path never run
+    concurrently.
     """
     color = [-1] * len(before)
     number = 0
     while colors is None or number + 1 < colors:
-        length: list[int] = []  # of the longest path that ends at a node
+        length: list[int] = []  # length of the longest path that ends at a node
         behind: list[int] = []
         for node, others in enumerate(before):
             last = max(others, key=lambda other: (length[other], -other), default=-1)
@@ -69,16 +69,16 @@ def color_paths(before: Sequence[Sequence[int]], colors: int | None) -> list[int
 def co_share(
     lives: Sequence[Life], match: int, color: Sequence[int] | None = None
 ) -> Sharing:
-    """Give each life a free buffer of about its size, or one of its own.
+    """Assign each life a free buffer of similar size, or a new one.
 
-    Step by step, the largest first: the smallest free buffer from its size to `match`
-    times that, else the largest from a `match`-th of it on, which grows. What is there
-    from the start has a buffer of its own. With colors of the steps, a buffer is free
-    for steps of the color of that which has released it.
+    Lives are processed in order of time, the largest first. A life takes the smallest
+    free buffer of 1 to `match` times its size, else the largest of at least 1 / `match`
+    of it, which grows. Lives from the start get new buffers. With colors, only steps of
+    the color that released a buffer may take it.
     """
     free: list[int] = []
     sizes: list[int] = []
-    owner: list[int] = []  # by buffer: the color of the step that has released it
+    owner: list[int] = []  # by buffer: the color of the step that released it
     buffer = [-1] * len(lives)
     order = sorted(range(len(lives)), key=lambda i: (lives[i].begin, -lives[i].size, i))
     ends = sorted(range(len(lives)), key=lambda i: (lives[i].end, i))
@@ -111,13 +111,13 @@ def co_share(
 
 @dataclass(frozen=True)
 class Sharer:
-    """What plans as MXNet does: a value, so that equal policies are equal."""
+    """Planning function of MXNet's method; a value, for comparison."""
 
     colors: int | None = 1
     ranges: tuple[int, ...] = _RANGES
 
     def __call__(self, request: Request) -> Plan:
-        """Make the plan that there is for a graph."""
+        """Return the plan of a graph; the limit is not used."""
         graph = request.graph
         sequence = range(len(graph.ops))
         color = [0] * len(graph.ops)
@@ -139,7 +139,7 @@ class Sharer:
 
 
 def _scratch(graph: Graph, color: Sequence[int], base: int) -> list[int]:
-    """Give the ops of each color one scratch buffer, as large as the largest."""
+    """Return the scratch offset of each op; ops of a color share a buffer."""
     sizes = [0] * (max(color, default=-1) + 1)
     for op, number in zip(graph.ops, color, strict=True):
         sizes[number] = max(sizes[number], align_up(op.scratch_bytes))
@@ -151,42 +151,43 @@ def _scratch(graph: Graph, color: Sequence[int], base: int) -> list[int]:
 
 
 def mxnet(*, colors: int | None = 1) -> Policy:
-    """Work in place, and use buffers again, one tensor after another.
+    """Use in-place outputs, and reuse whole buffers, as MXNet.
 
     Parameters
     ----------
     colors : int or None, default 1
-        How many colors the ops have; what has released a buffer and what takes it next
-        are of one color. None: one for each path, which keeps apart whatever could run
-        at the same time.
+        The number of colors of ops. The op that releases a buffer and the op that takes
+        it must have one color. None uses one color per path, so ops that could run
+        concurrently share no buffers.
 
     Returns
     -------
     Policy
-        The policy: the static plan of [1]_ as MXNet's executor makes it. There is one
-        for a graph, whatever the limit; nothing is computed twice.
+        The policy: the static plan of [1]_ as MXNet's executor makes it. A graph has
+        one plan, whatever the limit; no op is computed twice.
 
     Raises
     ------
     TypeError
-        If `colors` is not a whole number.
+        If `colors` is neither an integer nor None.
     ValueError
-        If it is not positive.
+        If `colors` is not positive.
 
     Notes
     -----
-    An output takes over the buffer of an input of the same size when the op declares
-    the pair and is the input's last reader. Other outputs take a free buffer whole, the
-    largest output first: the smallest that is large enough and at most r times as
-    large, else the largest that is at least an r-th, which grows. Of r = 1, 2, 4, 8 and
-    16 the least sum of buffers counts. All ops of a color share the scratch of the
-    largest. `share` divides and joins free memory instead, and needs less.
+    An output takes over the buffer of an input of the same size if the op declares the
+    pair and is the input's last reader. Other outputs take a whole free buffer, the
+    largest output first: the smallest one that is large enough and at most r times as
+    large, else the largest one of at least 1/r of the size, which grows. Of r = 1, 2,
+    4, 8 and 16, the one with the smallest sum of buffers is used. All ops of a color
+    share one scratch buffer. `share` splits and coalesces free memory instead, and
+    needs less.
 
-    The ops of the longest path have the first color, those of the longest one among the
-    others the second, and so on; what is left when colors run out has the last. It is
-    MXNet's option ``MXNET_EXEC_NUM_TEMP``, for executors that run branches side by
-    side: memcfg's devices run one op after another, so that here colors only cost
-    bytes.
+    The ops of the longest path have the first color, those of the longest path among
+    the remaining ops the second, and so on; when colors run out, the rest has the last
+    color. This is MXNet's option ``MXNET_EXEC_NUM_TEMP`` for executors that run
+    branches concurrently. memcfg's devices run one op after another, so more colors
+    only cost bytes.
 
     References
     ----------

@@ -1,15 +1,15 @@
-"""Checkmate's formulation: which op runs in which stage, as a linear program.
+"""Checkmate's formulation as a mixed-integer program: which op runs in which stage.
 
-Stage t computes op t for the first time, and before it whatever is to be computed
-again, in the graph's order. Where something that is kept can be computed again, one
-more stage does that behind the last op. Columns, all within 0 and 1 but the load:
+Stage t first recomputes ops in the graph's order and then computes op t for the first
+time. If a tensor of `keep` can be recomputed, there is one more stage after the last
+op. Columns, all in [0, 1] except the load:
 
 * R[t, i]: stage t computes op i; R[t, t] is 1;
-* S[t, v]: tensor v is there when stage t begins;
-* F[t, v, k]: v is given up behind op k of stage t, its last reader there;
-* U[t, k]: bytes in use when stage t has done with op k.
+* S[t, v]: tensor v is resident when stage t begins;
+* F[t, v, k]: v is freed after op k of stage t, its last reader there;
+* U[t, k]: bytes in use after op k of stage t.
 
-R and S are whole; then the largest F that the rows allow is whole, too.
+R and S are integer; the largest F that the rows allow is then integer as well.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Column:
 
 @dataclass
 class Row:
-    """A condition: the sum of coefficients times columns is within two bounds."""
+    """A constraint: the sum of factors times columns is within two bounds."""
 
     lower: float
     upper: float
@@ -50,20 +50,20 @@ class Row:
 
 
 class Stages:
-    """The program of one request, without the limit: the load's bound is set last.
+    """The program of one request without the limit, which the solver adds.
 
     Attributes
     ----------
     columns, rows : list
         The program.
     again : dict of (int, int) to int
-        For (stage, op) the column of computing the op again there.
+        Maps (stage, op) to the column R of recomputing the op in the stage.
     resident : dict of (int, int) to int
-        For (stage, tensor) the column of its being there when the stage begins.
+        Maps (stage, tensor) to the column S of the tensor's residency.
     loads : list of int
         The columns that the limit bounds, in units of `unit` bytes.
     base : int
-        Bytes in use throughout, which are in no load.
+        Bytes in use throughout, which loads do not include.
     unit : int
         Bytes of the largest tensor.
     """
@@ -114,7 +114,7 @@ class Stages:
 
     @cached_property
     def _late(self) -> list[int]:
-        """For each op the last stage that may compute it: none behind an update."""
+        """For each op, the last stage that may compute it, before state is updated."""
         ends = dict[int, int]()
         for output, source in state_updates(self.graph).items():
             maker = self.graph.producer[output]
@@ -136,7 +136,7 @@ class Stages:
 
     @cached_property
     def _wanted(self) -> list[int]:
-        """For each tensor the last stage that may read it; kept ones: beyond that."""
+        """For each tensor, the last stage that may read it; for `keep`, one more."""
         ops = self.graph.ops
         wanted = [-1] * len(self.graph.tensors)
         for tensor in self.graph.keep:
@@ -173,7 +173,7 @@ class Stages:
         self._row(-INFINITE, upper, dict(terms))
 
     def _ran(self, stage: int, op: int) -> tuple[dict[int, float], float]:
-        """R as terms and a constant."""
+        """Return R[stage, op] as terms and a constant."""
         if op == stage:
             return {}, 1.0
         column = self.again.get((stage, op))
@@ -191,7 +191,7 @@ class Stages:
         self._add_memory(stage, runs)
 
     def _add_needs(self, stage: int, runs: Sequence[int]) -> None:
-        """R[t, j] <= R[t, i] + S[t, v] for what j reads."""
+        """Add R[t, j] <= R[t, i] + S[t, v] for each input v of op j, computed by i."""
         for op in runs:
             for tensor in dict.fromkeys(self.graph.ops[op].inputs):
                 maker = self.graph.producer[tensor]
@@ -205,7 +205,7 @@ class Stages:
                 self._at_most(-one, terms.items())
 
     def _add_residence(self, stage: int) -> None:
-        """S[t, v] <= R[t - 1, i] + S[t - 1, v]; what is kept is there at the end."""
+        """Add S[t, v] <= R[t - 1, i] + S[t - 1, v], and that `keep` is resident."""
         for tensor, maker in enumerate(self.graph.producer):
             there = self._there(stage, tensor)
             if maker is None or not there or stage == 0:
@@ -242,7 +242,7 @@ class Stages:
             use = self._run(stage, op, use, freed)
 
     def _freed(self, stage: int, tensor: int, op: int, readers: Sequence[int]) -> int:
-        """F, which needs that the op runs and that nobody reads the tensor later."""
+        """Add F, which requires that the op runs and that there is no later reader."""
         column = self._column()
         ran, one = self._ran(stage, op)
         if not one:
@@ -265,7 +265,7 @@ class Stages:
         use: dict[int, float],
         freed: Mapping[tuple[int, int], int],
     ) -> dict[int, float]:
-        """Bound the bytes while an op runs; return those in use behind it."""
+        """Add the load while an op runs; return the terms of the bytes after it."""
         made = [
             t
             for t in self.graph.ops[op].outputs
@@ -301,7 +301,7 @@ class Stages:
         return {after: 1.0}
 
     def _in_place(self, op: int) -> list[int]:
-        """List inputs whose buffers outputs of the same size may take over."""
+        """Return the inputs whose buffers outputs of the same size may take over."""
         taken: dict[int, int] = {}
         for source, output in self.graph.ops[op].in_place:
             same = self._sizes[source] == self._sizes[output] > 0
@@ -310,7 +310,7 @@ class Stages:
         return [*taken]
 
     def _bound_times(self, times: int) -> None:
-        """No op runs more often than that."""
+        """Add that no op runs more than `times` times."""
         columns: dict[int, list[int]] = {}
         for (_, op), column in self.again.items():
             columns.setdefault(op, []).append(column)
@@ -320,11 +320,11 @@ class Stages:
     # -- schedules ---------------------------------------------------------------
 
     def values(self, again: Collection[tuple[int, int]]) -> dict[int, float]:
-        """Return the whole columns of a schedule: R, and the least S for it."""
+        """Return the integer columns of a schedule: R, and the smallest S for it."""
         chosen = set(again)
         values = {column: float(key in chosen) for key, column in self.again.items()}
         values |= dict.fromkeys(self.resident.values(), 0.0)
-        read: set[int] = set(self.graph.keep)  # by what comes later in the order
+        read: set[int] = set(self.graph.keep)  # tensors with a later reader
         for stage in reversed(range(self.last + 1)):
             repeated = sorted((o for s, o in chosen if s == stage), reverse=True)
             for op in (*self.first_runs(stage), *repeated):
@@ -336,7 +336,7 @@ class Stages:
         return values
 
     def sequence(self, again: Iterable[tuple[int, int]]) -> list[int]:
-        """Return the schedule that computes ops again in these stages."""
+        """Return the schedule that recomputes ops in these stages."""
         rows: list[list[int]] = [[] for _ in range(self.last + 1)]
         for stage, op in sorted(again):
             rows[stage].append(op)
@@ -347,5 +347,5 @@ class Stages:
         ]
 
     def first_runs(self, stage: int) -> tuple[int, ...]:
-        """Return the op that a stage computes for the first time, if it has one."""
+        """Return the op that a stage computes for the first time, or nothing."""
         return (stage,) if stage < len(self.graph.ops) else ()

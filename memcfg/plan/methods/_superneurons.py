@@ -1,4 +1,4 @@
-"""SuperNeurons: what is cheap is made again, what is dear leaves, or a cache decides.
+"""SuperNeurons: recomputation of cheap ops, offloading of others, and a tensor cache.
 
 Wang et al., "SuperNeurons: Dynamic GPU Memory Management for Training Deep Neural
 Networks", PPoPP 2018, arXiv:1801.04380.
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class Layer(NamedTuple):
-    """A layer of the chain that the method is written for."""
+    """A layer of the paper's chain model."""
 
     output: int  # bytes
     working: int  # bytes that its backward needs
@@ -47,17 +47,17 @@ class Layer(NamedTuple):
 
 
 class Model(NamedTuple):
-    """What the chain's formulas say of a mode."""
+    """Recomputation and peak of a mode, by the formulas for chains."""
 
-    again: int  # layers computed again
-    peak: int  # bytes: what a backward needs, or a segment that is there for it
+    again: int  # recomputed layers
+    peak: int  # bytes: the busiest backward, or the largest segment that is kept
 
 
 def chain_model(layers: Sequence[Layer], *, segment_bytes: int | None) -> Model:
-    """Count what is computed again, and the bytes of the busiest backward.
+    """Return the recomputed layers and the peak of a chain.
 
-    Segments up to so many bytes are computed once and kept until they are used, larger
-    ones for each layer from the checkpoint on; None: all are computed once.
+    Segments of up to `segment_bytes` (None: all) are recomputed once and kept until
+    they are used; larger ones are recomputed from the checkpoint on for each layer.
     """
     again, peak = 0, max((layer.working for layer in layers), default=0)
     for segment in _segments(layers):
@@ -71,7 +71,7 @@ def chain_model(layers: Sequence[Layer], *, segment_bytes: int | None) -> Model:
 
 
 def _segments(layers: Sequence[Layer]) -> Iterable[list[Layer]]:
-    """List the runs of layers between checkpoints."""
+    """Yield the layers between checkpoints."""
     segment: list[Layer] = []
     for layer in layers:
         if not layer.checkpoint:
@@ -84,7 +84,7 @@ def _segments(layers: Sequence[Layer]) -> Iterable[list[Layer]]:
 
 
 class Replay:
-    """The backward phase of a graph, with what it needs computed again before each."""
+    """Schedules that recompute the cheap ops of segments in the backward phase."""
 
     def __init__(self, request: Request) -> None:
         graph = request.graph
@@ -107,7 +107,10 @@ class Replay:
             self._sums[segment] = self._sums.get(segment, 0) + sum(nbytes)
 
     def _crosses(self, op: int) -> bool:
-        """Return whether a later segment reads an inner output, not the checkpoint."""
+        """Return whether an op's output must be kept for a later segment.
+
+        That is not so if only the checkpoint of the next segment reads it.
+        """
         return any(
             self.segment[reader] > self.segment[op] + 1
             or (self.segment[reader] > self.segment[op] and not self._begins(reader))
@@ -120,7 +123,7 @@ class Replay:
         return self.segment.get(op - 1) != self.segment[op]
 
     def working(self) -> int:
-        """Return the most bytes that a backward op reads and makes."""
+        """Return the largest total bytes of a backward op's operands, without state."""
         sizes = self.graph.aligned_bytes
         state = set(self.graph.persistent)
         return max(
@@ -133,7 +136,7 @@ class Replay:
         )
 
     def sequence(self, segment_bytes: float) -> list[int]:
-        """Return the schedule where larger segments are computed for each layer."""
+        """Return the schedule; larger segments are recomputed for each layer."""
         whole = self._whole(segment_bytes)
         there: set[int] = set()
         result = [*self.order]
@@ -144,10 +147,11 @@ class Replay:
         return self.chain.finished(result)
 
     def in_order(self, segment_bytes: float) -> list[int]:
-        """Return the same with backward ops in the graph's order, not layer by layer.
+        """Return the schedule with backward ops in the graph's order.
 
-        A layer's gradients of weights are then made before that of its input, and what
-        both read is gone sooner. A large segment is computed for each of these ops.
+        Gradients of a layer's weights are then computed before that of its input, so
+        the tensors that both read end earlier. Larger segments are recomputed for each
+        backward op instead of each layer.
         """
         whole = self._whole(segment_bytes)
         there: set[int] = set()
@@ -161,14 +165,14 @@ class Replay:
         return self.chain.finished(result)
 
     def thresholds(self) -> list[int]:
-        """List the sizes of segments, and -1, below which all of them are large."""
+        """Return -1, for which all segments are large, and the sizes of segments."""
         return [-1, *sorted({*self._sums.values()})]
 
     def _whole(self, segment_bytes: float) -> set[int]:
         return {each for each, nbytes in self._sums.items() if nbytes <= segment_bytes}
 
     def _needed(self, ops: Iterable[int], there: set[int]) -> list[int]:
-        """List the dropped ops whose values some ops need, in order."""
+        """Return the dropped ops that must be recomputed for some ops, in order."""
         result: set[int] = set()
         stack = [*ops]
         while stack:
@@ -185,17 +189,17 @@ def _speed(request: Request) -> Plan:
 
 
 class _Lowest(NamedTuple):
-    """A plan of the lowest peak."""
+    """A plan with the lowest peak."""
 
-    cost: float  # of what is computed again
+    cost: float  # time of recomputation
     again: int  # computations beyond the first of each op
     plan: Plan
 
 
 def _lowest(request: Request) -> list[_Lowest]:
-    """Make the plans of the lowest peak of all thresholds, and of dropping nothing.
+    """Return the plans with the lowest peak, in the order of thresholds.
 
-    They are in the order of their thresholds; the plan of `share` is the last.
+    The candidates are all thresholds and, last, the plan of `share`.
     """
     replay = Replay(request)
     rows = dict.fromkeys(
@@ -227,7 +231,7 @@ _OTHER = "auto(), which takes the best of several methods"
 
 
 def superneurons_speed() -> Policy:
-    """Compute each segment of cheap ops once more and keep it until it is used.
+    """Recompute each segment of cheap ops once and keep it until it is used.
 
     Returns
     -------
@@ -237,11 +241,11 @@ def superneurons_speed() -> Policy:
 
     Notes
     -----
-    The checkpoints of the paper are convolutions; here they are the ops that
-    `replay_elementwise` does not take for cheap. A segment is the cheap ops between
-    two of them. What a later segment reads is kept, but for what only the checkpoint
-    at its beginning reads. There is one plan for a graph, whatever the limit. The
-    paper's offloading is not part of it.
+    The checkpoints of the paper are convolutions; here they are the ops that are not
+    cheap by the rule of `replay_elementwise`. A segment is the cheap ops between two
+    checkpoints. Tensors that a later segment reads are kept, except those that only the
+    checkpoint at its beginning reads. A graph has one plan, whatever the limit. The
+    paper's offloading is not included.
 
     References
     ----------
@@ -252,23 +256,23 @@ def superneurons_speed() -> Policy:
 
 
 def superneurons_memory() -> Policy:
-    """Compute cheap ops again for each backward op, where that lowers the peak.
+    """Recompute cheap ops for each backward op where that lowers the peak.
 
     Returns
     -------
     Policy
         The policy: the memory-centric recomputation of [1]_, with the checkpoints of
-        `superneurons_speed`. There is one plan for a graph, whatever the limit. Its
-        peak is no higher than that of `superneurons_speed` or `share`.
+        `superneurons_speed`. A graph has one plan, whatever the limit. Its peak is not
+        higher than that of `superneurons_speed` or `share`.
 
     Notes
     -----
-    A segment of s layers is computed in s (s + 1) / 2 steps, and nothing of it stays.
-    In a chain whose layers write no output over their input, that has the lowest peak.
-    Where they do, as ReLUs here, a checkpoint that is kept cannot be overwritten, and
-    what is computed again may take more than it frees. So segments up to some size are
-    computed once, as for speed, or nothing is dropped, as by `share`, where the peak is
-    lower then; of several such sizes the smallest is taken.
+    A segment of s layers is recomputed in s (s + 1) / 2 steps, and none of it stays.
+    That has the lowest peak in a chain without in-place layers. With in-place layers,
+    such as ReLUs here, a kept checkpoint cannot be overwritten, and recomputation may
+    need more memory than it frees. So if the peak is lower then, segments up to some
+    size are recomputed once, as by `superneurons_speed`, or nothing is dropped, as by
+    `share`. Of several such sizes the smallest is taken.
 
     References
     ----------
@@ -279,20 +283,20 @@ def superneurons_memory() -> Policy:
 
 
 def superneurons_cost() -> Policy:
-    """Compute small segments once, as for speed, and large ones as for memory.
+    """Recompute small segments once, for speed, and large ones per layer, for memory.
 
     Returns
     -------
     Policy
         The policy: the cost-aware recomputation of [1]_, with the checkpoints of
-        `superneurons_speed` and the peak of `superneurons_memory`. Of the schedules
-        with that peak, by the size up to which a segment is small and where nothing is
-        dropped, it is the one that computes the least again.
+        `superneurons_speed` and the peak of `superneurons_memory`. Candidates differ in
+        the size up to which a segment is small; one drops nothing. Of those with that
+        peak, the policy takes the one with the least recomputation.
 
     Notes
     -----
-    In the paper a segment is small if its bytes are no more than the busiest backward
-    op needs, which does not raise the peak of a chain without in-place layers.
+    In the paper, a segment is small if it has at most the bytes that the busiest
+    backward op needs, which does not raise the peak of a chain without in-place layers.
 
     References
     ----------
@@ -303,10 +307,10 @@ def superneurons_cost() -> Policy:
 
 
 def offloads(replay: Replay, sequence: Sequence[int]) -> Iterator[Away]:
-    """Tell when outputs of checkpoints are away, by places in a schedule.
+    """Yield when outputs of checkpoints are away, by positions in a schedule.
 
-    One leaves as it is made, and comes back while the backward of a checkpoint runs
-    behind which it is read, at the earliest.
+    An output is copied out when it has been computed. It may be copied in from the
+    start of the backward of the checkpoint before its use.
     """
     graph, makers = replay.graph, replay.checkpoints
     turn = next(
@@ -337,15 +341,15 @@ def offloads(replay: Replay, sequence: Sequence[int]) -> Iterator[Away]:
 
 
 def _asked(spans: Sequence[tuple[int, int]], use: int, turn: int) -> int:
-    """Return where the backward begins of the checkpoint behind which a use is."""
+    """Return where the backward of the checkpoint before a use begins."""
     at = bisect_right(spans, (use, use)) - 1
-    if at >= 0 and use <= spans[at][1]:  # it is its own backward's
+    if at >= 0 and use <= spans[at][1]:  # the use is in its own backward
         at -= 1
     return spans[at][0] if at >= 0 else turn
 
 
 def _plans(request: Request) -> Iterator[Plan]:
-    """Make the plans of the ladder: nothing, offloads, and with more computed again."""
+    """Yield the candidates: no change, offloading, and more and more recomputation."""
     count = len(request.graph.ops)
     yield request.ordered(range(count))
     replay = Replay(request)
@@ -360,9 +364,9 @@ def _plans(request: Request) -> Iterator[Plan]:
 
 
 def _pool(request: Request) -> Plan:
-    """Take the first plan of the ladder that fits, on the device and its tier."""
+    """Return the first candidate that fits on the device and its tiers."""
     lowest: Plan | None = None
-    over: Plan | None = None  # fits the device, not the tier
+    over: Plan | None = None  # fits on the device, but not on the tiers
     for plan in _plans(request):
         if fits(plan):
             if not tier_excess(request, plan):
@@ -377,28 +381,30 @@ def _pool(request: Request) -> Plan:
 
 
 def superneurons() -> Policy:
-    """Offload what is dear to make, compute again what is cheap, as a limit asks for.
+    """Offload expensive tensors and recompute cheap ones, as far as a limit requires.
 
-    The first that fits: nothing leaves; outputs of checkpoints do, as they are made;
-    cheap ops between them are computed again besides, small segments once and large
-    ones for each layer; all of them for each layer. At the backward of a checkpoint
-    comes back what the one before it needs, where the limit leaves room, else when it
-    is read.
+    The policy returns the first plan that fits: without changes; with outputs of
+    checkpoints offloaded when they have been computed; with cheap ops between them
+    recomputed as well, small segments once and large ones for each layer; and with all
+    of these recomputed for each layer. During the backward of a checkpoint, the tensors
+    that the checkpoint before it needs are prefetched if the limit has room; otherwise
+    they are copied in when they are read.
 
     Returns
     -------
     Policy
         A value that can be compared; calling it with a graph and a limit returns a
-        plan. Without a limit nothing is moved or computed again.
+        plan. Without a limit nothing is offloaded or recomputed.
 
     Notes
     -----
     The unified tensor pool of [1]_, with its cost-aware and then its memory-centric
-    recomputation, in the graph's order: a segment is small if its bytes are no more
-    than the busiest backward op needs. Checkpoints are convolutions there; here they
-    are the ops that `replay_elementwise` does not take for cheap, and those that
-    `superneurons_speed` keeps as several segments read what they make. Bytes
-    are free when a copy has ended; ops wait for that where the limit would not hold.
+    recomputation, in the graph's order. A segment is small if it has at most the bytes
+    that the busiest backward op needs. The checkpoints of the paper are convolutions;
+    here they are the ops that are not cheap by the rule of `replay_elementwise`, and
+    those that `superneurons_speed` keeps because several segments read their outputs.
+    Bytes are free when a copy out has ended; ops wait for it only if the limit would be
+    exceeded otherwise.
 
     References
     ----------
@@ -408,23 +414,22 @@ def superneurons() -> Policy:
     return Method("superneurons", _pool, swaps=True)
 
 
-# Sizes do not follow the limit, so that no more is moved where there is more memory.
-_SIZES = 48  # of caches whose schedules are compared
+# Cache sizes do not depend on the limit, so a larger limit never moves more bytes.
+_SIZES = 48  # number of cache sizes whose schedules are compared
 
 
 class Cache:
-    """A step in the graph's order, with the device as a cache of its tensors.
+    """A step in the graph's order with the device as an LRU cache of tensors.
 
-    An op locks what it reads and makes. Where bytes are missing, others that are still
-    to be read leave, first what was used longest ago. What was copied out once is
-    not copied out again.
+    An op locks its operands. When bytes are missing, other tensors that will be read
+    again are evicted, least recently used first. A tensor is copied out at most once.
 
     Attributes
     ----------
     moved : int
         Bytes copied out and in.
     load : int
-        The most bytes in use.
+        Peak of the bytes in use.
     """
 
     def __init__(self, graph: Graph, goal: float) -> None:
@@ -433,15 +438,15 @@ class Cache:
         self.goal = goal
         self.sizes = graph.aligned_bytes
         self._fixed = {*graph.persistent, *graph.keep, *graph.losses}
-        self._apart = {*graph.persistent, *state_updates(graph)}  # the state's bytes
+        self._apart = {*graph.persistent, *state_updates(graph)}  # in the state's bytes
         self._last = [max(readers, default=-1) for readers in graph.consumers]
         for tensor in graph.keep:
             self._last[tensor] = len(graph.ops)
-        self._there: OrderedDict[int, None] = OrderedDict()  # by last use
-        self._behind: dict[int, int] = {}  # the place behind that
+        self._there: OrderedDict[int, None] = OrderedDict()  # resident, by last use
+        self._behind: dict[int, int] = {}  # tensor -> position after its last use
         self._copied: set[int] = set()
         self._away: set[int] = set()
-        self._leaves: dict[int, list[Event]] = defaultdict(list)  # by place
+        self._leaves: dict[int, list[Event]] = defaultdict(list)  # by position
         self._rows: list[list[Event]] = []
         self.moved = 0
         self._live = sum(self.sizes[t] for t in graph.persistent)
@@ -452,7 +457,7 @@ class Cache:
             self._run(place)
 
     def events(self) -> list[Event]:
-        """List what happens; copies out start behind the last use of what leaves."""
+        """Return the events; copies out start after the last use before eviction."""
         return [
             event
             for place, row in enumerate(self._rows)
@@ -478,7 +483,7 @@ class Cache:
         self._end(dict.fromkeys((*op.inputs, *op.outputs)), place)
 
     def _taken(self, place: int) -> dict[int, int]:
-        """Return the inputs whose bytes outputs take over, and these outputs."""
+        """Map inputs to the outputs that take over their bytes."""
         result: dict[int, int] = {}
         for source, output in self.graph.ops[place].in_place:
             if source in self._apart or self._last[source] != place:
@@ -507,7 +512,7 @@ class Cache:
                 return
 
     def _take(self, behind: int, tensors: Iterable[int]) -> None:
-        """Note a use of tensors, and the bytes of those that are new or come back."""
+        """Record a use of tensors, and add the bytes of those that become resident."""
         for tensor in tensors:
             if tensor in self._apart:
                 continue
@@ -518,7 +523,7 @@ class Cache:
             self._behind[tensor] = behind
 
     def _end(self, tensors: Iterable[int], place: int) -> None:
-        """Strike what is not read any more; what is taken over was counted twice."""
+        """Drop tensors without later readers, such as inputs of in-place pairs."""
         for tensor in tensors:
             if tensor in self._there and self._last[tensor] <= place:
                 del self._there[tensor]
@@ -526,10 +531,7 @@ class Cache:
 
 
 def _plan(request: Request) -> Plan:
-    """Take the schedule that moves least of all cache sizes whose plan fits.
-
-    The sizes do not depend on the limit, so that more of it never moves more.
-    """
+    """Return the plan that moves the fewest bytes, over all cache sizes that fit."""
     nothing = request.ordered(range(len(request.graph.ops)))
     limit = request.limit_bytes
     if limit is None or fits(nothing):
@@ -537,7 +539,7 @@ def _plan(request: Request) -> Plan:
     low = Cache(request.graph, 0)
     fitting = sorted(_fitting(request, low), key=lambda each: (each.moved, each.load))
     plan = nothing
-    over: Plan | None = None  # fits the device, not the tier
+    over: Plan | None = None  # fits on the device, but not on the tiers
     for number, each in enumerate((*fitting, low)):
         if number and each is not low and request.is_over():
             continue
@@ -553,7 +555,7 @@ def _plan(request: Request) -> Plan:
 
 
 def _fitting(request: Request, low: Cache) -> Iterator[Cache]:
-    """Run caches from the lowest up that are within the limit."""
+    """Yield simulated caches of increasing size whose load is within the limit."""
     graph, limit = request.graph, request.limit_bytes or 0
     spread = (Cache(graph, float("inf")).load - low.load) / _SIZES
     for number in range(_SIZES):
@@ -562,12 +564,12 @@ def _fitting(request: Request, low: Cache) -> Iterator[Cache]:
         cache = Cache(graph, low.load + spread * number)
         if cache.load <= limit:
             yield cache
-        if cache.goal > limit:  # larger ones do the same, or have more in use
+        if cache.goal > limit:  # larger caches behave the same or exceed the limit
             return
 
 
 def superneurons_cache() -> Policy:
-    """Swap out what was used longest ago, and only when a tensor has no room.
+    """Swap out the least recently used tensors, and only when bytes are missing.
 
     Returns
     -------
@@ -577,12 +579,13 @@ def superneurons_cache() -> Policy:
 
     Notes
     -----
-    The tensor cache of [1]_: least recently used first, but what the running op reads
-    and makes, which is locked. What came back has its copy outside and leaves without
-    another one. It comes back when it is read. As each step is the same, the cache is
-    run when it is planned: a copy out starts behind the last use of what will leave,
-    and is waited for when its bytes are needed. Of caches of several sizes the one
-    that moves least is taken, whose plan is within the limit once placed.
+    The tensor cache of [1]_: least recently used tensors are evicted first, except the
+    locked operands of the running op. An evicted tensor is copied in when it is read;
+    its copy remains on the tier, so it can be evicted again without another copy out.
+    Since all steps are alike, the cache is simulated when planning: a copy out starts
+    after the tensor's last use before its eviction, and is waited for when the bytes
+    are needed. Of several cache sizes, the policy takes the one that moves the fewest
+    bytes and whose plan fits.
 
     References
     ----------

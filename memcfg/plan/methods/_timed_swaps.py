@@ -1,7 +1,7 @@
-"""Swaps by the clock: bytes are free when their copy has ended, and come back in time.
+"""Swaps timed by the simulated clock: bytes are free when their copy out has ended.
 
-Ops wait for a copy out only where a limit would not hold otherwise, and for a copy in
-only if they read what it brings.
+Ops wait for a copy out only if the limit would be exceeded otherwise, and for a copy in
+only if they read the tensor.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ if TYPE_CHECKING:
     from memcfg.plan.search._request import Request
 
 _ROUNDS = 5  # plans with a tighter goal when placement exceeds the limit
-# With a goal that is out of reach the walk waits earlier: resnet18 at 10 MB/s waits
-# 19 s instead of 28 in the bytes of `vdnn_all`.
-_PARTS = (1.0, 0.8, 0.6, 0.4, 0.0)  # of the least bytes, as goals out of reach
+# With an unreachable goal the walk waits earlier: resnet18 at 10 MB/s stalls 19 s
+# instead of 28 s within the bytes of `vdnn_all`.
+_PARTS = (1.0, 0.8, 0.6, 0.4, 0.0)  # goals as fractions of the lowest reachable bytes
 
 
 class TimedSwaps:
-    """A schedule, and what may be away when; the clock and a goal say when it is.
+    """A schedule with tensors that may be swapped; the clock and a goal decide when.
 
-    Of an `Away`, `leave` is the first place where bytes may be free, `arrive` the first
-    where the copy in may start, and `back` that of the first op that reads it then.
-    What has not left when it may come back stays, and is not copied.
+    In an `Away`, `leave` is the first position where the bytes may be free, `arrive`
+    the first where the copy in may start, and `back` that of the next reader. A tensor
+    whose copy out has not ended when its copy in may start is not swapped.
 
     Parameters
     ----------
     request : Request
-        What was asked.
+        The request.
     sequence : sequence of int
-        Ops of its graph, in order, some maybe more than once.
+        Ops of the graph in order; an op may occur more than once.
     away : iterable of Away
-        What may be away; a tensor at most once.
+        The tensors that may be swapped, each at most once.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class TimedSwaps:
         self._tiers = away_tiers(request.graph, self.away)
 
     def plan(self) -> Plan:
-        """Plan within the limit, or for the lowest peak; that, too, once it is over."""
+        """Return a plan within the limit if one is found, else one with a low peak."""
         limit = self.request.limit_bytes
         if limit is None:
             return self.planned(float("inf"))
@@ -92,17 +92,17 @@ class TimedSwaps:
         return plan
 
     def planned(self, goal: float) -> Plan:
-        """Plan for a goal; 0: whatever may be away is, and all ops wait for that."""
+        """Return the plan for a goal in bytes; 0 swaps all tensors and waits for it."""
         return plan_events(self.request, self._walked(goal)[0])
 
     @property
     def least(self) -> int:
-        """Bytes that are in use at the busiest place whatever the goal is."""
+        """The peak of the bytes in use if all tensors are swapped."""
         return max(self._usage, default=0)
 
     @cached_property
     def _usage(self) -> tuple[int, ...]:
-        """Bytes in use at each place if all is away from `leave` to `back`."""
+        """The bytes in use at each position if tensors are away in [leave, back)."""
         graph = self.request.graph
         trace = Trace(graph, [Entry(n, op) for n, op in enumerate(self.sequence)])
         scratch = [graph.aligned_scratch[op] for op in self.sequence]
@@ -113,13 +113,13 @@ class TimedSwaps:
         return tuple(result)
 
     def _walked(self, goal: float) -> tuple[list[Event], int]:
-        """List what happens, and the bytes in use: within a goal if that can be."""
+        """Return the events and the peak of bytes in use, within a goal if possible."""
         walk = _EagerWalk(self.request, self._usage, goal, self._tiers)
         return walk.of(self.sequence, self.away), max(walk.usage, default=0)
 
 
 class _EagerWalk:
-    """One run over a schedule; copies in start as soon as there is room."""
+    """Simulation of a schedule in which copies in start as soon as there is room."""
 
     def __init__(
         self,
@@ -134,10 +134,10 @@ class _EagerWalk:
         self.goal = goal
         self.clock = Clock()
         self.events: list[Event] = []
-        self.stays: set[int] = set()  # tensors whose copy out is called off
-        self.flight: deque[tuple[Away, float]] = deque()  # copies out, and their ends
-        self.gone: list[Away] = []  # by `back`
-        self.coming: dict[int, float] = {}
+        self.stays: set[int] = set()  # tensors whose copy out is canceled
+        self.flight: deque[tuple[Away, float]] = deque()  # copies out and their ends
+        self.gone: list[Away] = []  # swapped tensors, sorted by `back`
+        self.coming: dict[int, float] = {}  # tensor -> end of its copy in
 
     def of(self, sequence: Sequence[int], away: Iterable[Away]) -> list[Event]:
         begins: dict[int, list[Away]] = defaultdict(list)
@@ -166,7 +166,7 @@ class _EagerWalk:
         self.flight.append((each, end))
 
     def _free(self, place: int) -> None:
-        """End copies out: those that are done, and the first if bytes are missing."""
+        """End finished copies out, and wait for the oldest if bytes are missing."""
         held = 0
         waiting: deque[tuple[Away, float]] = deque()
         for each, end in self.flight:
@@ -196,7 +196,7 @@ class _EagerWalk:
         insort(self.gone, each, key=lambda away: away.back)
 
     def _bring(self, place: int) -> None:
-        """Start copies in, in the order of their uses, while there is room."""
+        """Start copies in, in the order of use, while there is room."""
         later: list[Away] = []
         room = True
         for each in self.gone:
@@ -215,7 +215,7 @@ class _EagerWalk:
         self.gone = later
 
     def _fits(self, each: Away, place: int) -> bool:
-        """Return whether there is room for a tensor until it is read."""
+        """Return whether the goal has room for a tensor until it is read."""
         most = max(self.usage[place : each.back], default=None)
         return most is None or most + self._size(each) <= self.goal
 

@@ -1,4 +1,4 @@
-"""Micro-batches for convolutions whose scratch is bounded, each or all together."""
+"""Micro-batches of convolutions whose scratch is limited per op or in total."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Reuse:
-    """One workspace, which one op after the other has."""
+    """Planning function of WR: ops share one workspace."""
 
     base: Policy
     workspace_bytes: int | None
@@ -46,7 +46,7 @@ class _Reuse:
 
 @dataclass(frozen=True)
 class _Division:
-    """A workspace of which each op has a part of its own."""
+    """Planning function of WD: each op has its own part of the workspace."""
 
     base: Policy
     workspace_bytes: int | None
@@ -81,18 +81,19 @@ class _Division:
 
 
 def ucudnn_wr(workspace_bytes: int | None = None, base: Policy | None = None) -> Policy:
-    """Divide the batch of each convolution for the least time in a workspace.
+    """Divide the batch of each convolution for the least time within a workspace.
 
-    As µ-cuDNN's WR policy, workspace reuse: an op takes parts of the batch one after
-    the other, so that faster algorithms fit.
+    This is µ-cuDNN's WR policy, workspace reuse: an op processes parts of the batch in
+    sequence, so that faster algorithms fit.
 
     Parameters
     ----------
     workspace_bytes : int or None, default None
-        The most scratch that an op may have; beside that it has what is free as it
-        runs, as of `workspace_dynamic`.
+        The largest scratch of an op. It is also limited by the free bytes when the op
+        runs, as in `workspace_dynamic`.
     base : Policy or None, default None
-        Plans everything else, with the least scratch for each op; None: `share`.
+        The policy that plans everything else, with the least scratch for each op; None
+        is `share`.
 
     Returns
     -------
@@ -103,17 +104,17 @@ def ucudnn_wr(workspace_bytes: int | None = None, base: Policy | None = None) ->
     Raises
     ------
     TypeError
-        If `base` is not a policy, or `workspace_bytes` no whole number.
+        If `base` is not a policy, or `workspace_bytes` is not an integer.
     ValueError
         If `workspace_bytes` is negative.
 
     Notes
     -----
-    Oyama et al. [1]_. The dynamic program is T(n) = min(T(n - b) + t(b)), over the
-    sizes of parts that the device lists, which divide the batch. A weight's gradient is
-    the sum of those of parts, and is rounded differently; all else has the bits of the
-    same algorithm on the whole batch. An op whose least scratch is more than
-    `workspace_bytes` keeps that.
+    Oyama et al. [1]_. The dynamic program is T(n) = min(T(n - b) + t(b)) over the part
+    sizes that the device lists, which divide the batch. A weight's gradient is the sum
+    over parts and is rounded differently; other results have the bits of the same
+    algorithm on the whole batch. An op whose least scratch exceeds `workspace_bytes`
+    keeps it.
 
     References
     ----------
@@ -125,19 +126,20 @@ def ucudnn_wr(workspace_bytes: int | None = None, base: Policy | None = None) ->
 
 
 def ucudnn_wd(workspace_bytes: int | None = None, base: Policy | None = None) -> Policy:
-    """Divide a workspace, and the batches of convolutions, for the least time of all.
+    """Divide a workspace and the batches of convolutions for the least total time.
 
-    As µ-cuDNN's WD policy, workspace division: of each op's desirable divisions, which
-    no other beats in scratch and time, one is chosen; their scratch together is within
-    the workspace.
+    This is µ-cuDNN's WD policy, workspace division: it chooses one of each op's
+    desirable (Pareto-optimal) divisions, such that the total scratch fits in the
+    workspace.
 
     Parameters
     ----------
     workspace_bytes : int or None, default None
-        What all ops have together; None: what the limit leaves beside the plan of least
-        scratch, or all that they want where there is no limit.
+        The budget of all ops together. None is what the limit leaves after the plan
+        with the least scratch; without a limit it is unlimited.
     base : Policy or None, default None
-        Plans everything else, with the least scratch for each op; None: `share`.
+        The policy that plans everything else, with the least scratch for each op; None
+        is `share`.
 
     Returns
     -------
@@ -148,16 +150,16 @@ def ucudnn_wd(workspace_bytes: int | None = None, base: Policy | None = None) ->
     Raises
     ------
     TypeError
-        If `base` is not a policy, or `workspace_bytes` no whole number.
+        If `base` is not a policy, or `workspace_bytes` is not an integer.
     ValueError
         If `workspace_bytes` is negative.
 
     Notes
     -----
-    Oyama et al. [1]_, who solve an integer program; here it is a dynamic program with
-    bounds, which needs no solver and has the same optimum. An op that keeps its
-    algorithm of least scratch takes none of the bytes. Plans lay scratch where it fits,
-    so in one arena `ucudnn_wr` needs less memory for the same time.
+    Oyama et al. [1]_, who solve an integer program; here a dynamic program with bounds
+    finds the same optimum without a solver. An op that keeps its algorithm with the
+    least scratch uses none of the budget. Since plans place scratch in any free bytes
+    of the arena, `ucudnn_wr` needs less memory for the same time.
 
     References
     ----------
