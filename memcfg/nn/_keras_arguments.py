@@ -161,17 +161,18 @@ def _nearest(name: str, known: Iterable[str]) -> str | None:
 
 def takes_arguments(function: Callable[P, R]) -> Callable[P, R]:
     """Make a function or constructor explain unsupported arguments of Keras."""
-    parameters = inspect.signature(function).parameters
+    signature = inspect.signature(function)
+    parameters = signature.parameters
     if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
         return function
     known = frozenset(parameters)
     owner = function.__qualname__.removesuffix(".__init__")
+    is_private = owner.startswith("_")  # a base: messages name the constructed class
 
     @wraps(function)
     def call(*args: P.args, **options: P.kwargs) -> R:
+        what = type(args[0]).__name__ if is_private else owner
         if not known.issuperset(options):
-            # For a private base's constructor, the message names the constructed class.
-            what = type(args[0]).__name__ if owner.startswith("_") else owner
             left = taken(what, known, options)
             for name in left:
                 if name not in known:
@@ -181,6 +182,11 @@ def takes_arguments(function: Callable[P, R]) -> Callable[P, R]:
                         + (f": did you mean {near!r}?" if near else "")
                     )
             return function(*args, **left)
+        if is_private:
+            try:
+                signature.bind(*args, **options)
+            except TypeError as error:
+                raise TypeError(f"{what}(): {error}") from None
         return function(*args, **options)
 
     return call

@@ -142,6 +142,19 @@ def test_the_argument_that_was_meant_is_told(call, told):
         call()
 
 
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        *(("losses", name) for name in ("MeanSquaredError", "Hinge", "KLDivergence")),
+        *(("metrics", name) for name in ("MeanSquaredError", "Recall")),
+        ("metrics", "FalsePositives"),
+    ],
+)
+def test_too_many_arguments_are_told_of_the_class_that_was_called(module, name):
+    with pytest.raises(TypeError, match=rf"^{name}\(\): too many positional"):
+        getattr(getattr(mc.nn, module), name)(*range(20))
+
+
 def test_a_layer_of_a_users_hands_arguments_on():
     class Own(mc.nn.Layer):
         def __init__(self, units, **options):
