@@ -91,6 +91,30 @@ def test_what_the_user_holds_is_not_made_again_with_what_is_saved_beside_it(last
     assert allocated_peak(whole) + state_bytes(module, x) <= limit
 
 
+class Refusing:
+    """A policy that has no plan, whatever the limit."""
+
+    name = "refusing"
+
+    def __call__(self, graph, limit_bytes=None):
+        raise InfeasiblePlanError(
+            "no plan today", smallest_limit_bytes=2**30, lower_bound_bytes=2**10
+        )
+
+
+def test_a_policy_that_refuses_every_limit_is_told_of_with_the_steps_overhead():
+    module, x, _ = problem(ResNet)
+    with pytest.raises(InfeasiblePlanError, match="no plan today") as caught:
+        mt.budget(module, 2**20, example=(x,), policy=Refusing(), times="nominal")
+    error = caught.value
+    assert "training step does not fit 1048576 B" in str(error)
+    assert "are taken: loss and its gradient" in str(error)
+    assert error.smallest_limit_bytes == 2**30 + 2 * 64  # the scalars of the loss
+    assert error.lower_bound_bytes == 2**10 + 2 * 64
+    assert error.limit_bytes == 2**20
+    assert not error.is_smallest
+
+
 def test_each_op_of_an_lstm_is_measured():
     module, x, _ = problem(LSTM)
     with warnings.catch_warnings(action="error", category=RuntimeWarning):

@@ -309,10 +309,11 @@ class Planner:
             try:
                 plan = fitting_plan(self.settings.policy, traced, limit)
             except _TooTightError as error:
-                refused.append(self._refusal(error, traced, overhead))
+                refusal = self._refusal(error.refusal, error.peak, traced, overhead)
+                refused.append(refusal)
                 continue
-            except InfeasiblePlanError as error:
-                refused.append(error)
+            except InfeasiblePlanError as error:  # of every limit
+                refused.append(self._refusal(error, None, traced, overhead))
                 continue
             _check_actions(plan, store)
             plan = with_copies_placed(traced.graph, plan)
@@ -322,19 +323,26 @@ class Planner:
         raise min(refused, key=lambda each: each.smallest_limit_bytes or 0) from None
 
     def _refusal(
-        self, error: _TooTightError, traced: Traced, overhead: Mapping[str, int]
+        self,
+        refused: InfeasiblePlanError,
+        peak: Peak | None,
+        traced: Traced,
+        overhead: Mapping[str, int],
     ) -> InfeasiblePlanError:
-        """Raise an error with the smallest limit and the op and module that set it."""
-        graph, refused = traced.graph, error.refusal
-        op = None if error.peak.op is None else graph.ops[error.peak.op]
-        where = ""
+        """Return an error with the smallest limit and the op and module that set it.
+
+        The peak is that of the plan that needs the least; None if there is none.
+        """
+        graph = traced.graph
+        op = None if peak is None or peak.op is None else graph.ops[peak.op]
+        where = f"\n{refused.message}" if peak is None else ""
         if op is not None and op.type == UPDATE:
             where = f"\nWhat needs most is the {op.name}."
         elif op is not None:
             where = f" of module {op.group!r}" if op.group else ""
             where = f"\nWhat needs most is {op.name} ({op.type}){where}."
         added = sum(overhead.values())
-        floor = error.peak.nbytes + added
+        floor = added + (refused.smallest_limit_bytes if peak is None else peak.nbytes)
         limit = self.settings.limit_bytes or 0
         names = ", ".join(name for name, nbytes in overhead.items() if nbytes)
         taken = f", of which {format_bytes(added)} are taken: {names}" if added else ""
@@ -343,19 +351,21 @@ class Planner:
             f"{where}",
             smallest_limit_bytes=floor,
             lower_bound_bytes=min(floor, refused.lower_bound_bytes + added),
-            is_smallest=refused.is_smallest,
+            is_smallest=refused.is_smallest and peak is not None,
             requested_bytes=floor,
             limit_bytes=self.settings.limit_bytes,
-            hint=self._way_out(error, op, traced),
+            hint=self._way_out(refused, op, traced),
         )
 
-    def _way_out(self, error: _TooTightError, op: Op | None, traced: Traced) -> str:
+    def _way_out(
+        self, refused: InfeasiblePlanError, op: Op | None, traced: Traced
+    ) -> str:
         """Return advice on what else to do about a limit that is too low."""
         room = self.overhead.room
         if room.others or room.stale:
             return NoRoomError.WAYS
-        if not error.refusal.is_smallest:
-            return error.refusal.hint
+        if not refused.is_smallest:
+            return refused.hint
         if op is not None and op.type == UPDATE:
             return (
                 "Raise the limit, or make the optimizer with fused=True if it can be."
