@@ -1,10 +1,10 @@
-"""How plans are found: requests, schedules, clocks, swaps, and what `auto` tries.
+"""The search for plans: requests, schedules, swaps, and the methods of `auto`.
 
-Stands on `memcfg.plan.format`, and knows nothing of `memcfg.plan.methods`. The names
-here are those that a policy is written with: a `Method` is a name and a function of a
-`Request`, which makes the plan of a schedule. A `Chain` turns moves of stages into a
-schedule, `plan_events` one in which tensors leave and come back into a plan; `Trace`,
-`Covering` and `Swaps` choose what leaves, and when.
+Depends on `memcfg.plan.format`, not on `memcfg.plan.methods`. The exported names are
+for writing policies. A `Method` is a name and a function that plans a `Request`; the
+request turns a schedule into a plan. A `Chain` turns moves of stages into a schedule.
+`plan_events` turns a schedule with swaps into a plan; `Trace`, `Covering` and `Swaps`
+choose which tensors are swapped, and when.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A bound below which no plan can go: cheap and true, not always reached."""
+"""Lower bound of the peak of any plan; fast to compute, not always attained."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def lower_bound(graph: Graph) -> int:
-    """Return bytes that every plan of the interchange format needs at least.
+    """Return a lower bound of the peak of any plan of the interchange format.
 
     Parameters
     ----------
@@ -24,21 +24,20 @@ def lower_bound(graph: Graph) -> int:
     Returns
     -------
     int
-        Bytes, for buffers rounded up to 64.
+        The bound in bytes, with buffers rounded up to 64.
 
     Raises
     ------
     TypeError
-        If it is not a graph.
+        If `graph` is not a graph.
 
     Notes
     -----
-    The state is resident throughout. On top of it every plan holds, at some time,
-    all that is there from the start; all that is to be kept, at the end; and, for
-    each op, its other inputs, the outputs that cannot take over an input's buffer, and
-    the scratch of its most frugal algorithm. The bound is the largest of these.
-    Recomputation and copies can empty the arena of everything else, so a stronger
-    bound would have to forbid them.
+    State is resident throughout. In addition, every plan holds all inputs at the start;
+    all kept tensors at the end; and, for each op, its other inputs, the outputs that
+    cannot take over an input's buffer, and the smallest scratch of its algorithms. The
+    bound is the largest of these sums. Since recomputation and copies can remove
+    everything else, a stronger bound would have to exclude them.
     """
     check_graph(graph)
     sizes = graph.aligned_bytes
@@ -51,7 +50,7 @@ def lower_bound(graph: Graph) -> int:
 
 
 def check_graph(graph: object) -> None:
-    """Say what gives a graph where something else is to be planned; TypeError."""
+    """Raise TypeError unless the argument is a graph."""
     if not isinstance(graph, Graph):
         raise TypeError(
             f"a memcfg.graph.Graph is planned, not {type(graph).__name__}: "
@@ -61,7 +60,7 @@ def check_graph(graph: object) -> None:
 
 
 def _inside_state(graph: Graph) -> set[int]:
-    """List the tensors that can live in the buffers of the state."""
+    """Return the tensors that can be in the buffers of the state."""
     inside = set(graph.persistent)
     for op in graph.ops:
         inside |= {output for source, output in op.in_place if source in inside}
@@ -78,10 +77,10 @@ def _working_set(op: Op, sizes: Sequence[int], inside: set[int]) -> int:
 
 
 def _in_place_bytes(op: Op, sizes: Sequence[int]) -> int:
-    """Sum the most bytes of outputs that fit buffers of inputs, each buffer once.
+    """Return the largest total bytes of outputs that can take over input buffers.
 
-    Sets of outputs that can be matched with inputs form a matroid, so taking the
-    largest output first, with augmenting paths, is optimal.
+    Sets of outputs that can be matched with inputs form a matroid, so the greedy choice
+    of the largest output first, with augmenting paths, is optimal.
     """
     buffers: dict[int, list[int]] = {}
     for source, output in op.in_place:

@@ -1,4 +1,4 @@
-"""What else `auto` might have taken, for real steps to judge."""
+"""Alternatives to a plan of `auto`, to be compared in real steps."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from memcfg.plan.format._plan import Plan
     from memcfg.plan.search._policy import Policy
 
-# Steps that recomputed cheap ops took 0.91 to 0.98 of those that kept everything, where
-# 1.01 to 1.03 was predicted; steps that copied took 1.02 to 1.07 where 1.00 was.
-_SPREAD = 0.15  # of the time: how far real steps were from what ops take alone
-_MOST = 6  # plans that real steps judge
-_SMALL = 2_000  # ops of a graph for which several methods are tried
+# Measured relative to keeping everything: steps that recomputed cheap ops took 0.91 to
+# 0.98 (predicted 1.01 to 1.03), steps that copied 1.02 to 1.07 (predicted 1.00).
+_SPREAD = 0.15  # relative error of predicted step times
+_MOST = 6  # max. plans to compare
+_SMALL = 2_000  # max. ops of a graph for which several methods are tried
 
 
 def contenders(
@@ -39,34 +39,34 @@ def contenders(
     plan: Plan,
     limit_bytes: int | None = None,
 ) -> tuple[Plan, ...]:
-    """List plans of other methods that may be faster in real steps than one of `auto`.
+    """Return plans of other methods that may be faster in real steps than `auto`'s.
 
     Parameters
     ----------
     policy : Policy
-        What made the plan.
+        The policy that made the plan.
     graph : Graph
         The graph of the plan.
     plan : Plan
         A plan for the graph.
     limit_bytes : int or None, default None
-        What a plan may use, in bytes; None: there is no limit.
+        The limit of other plans in bytes; None is no limit.
 
     Returns
     -------
     tuple of Plan
-        At most six that take no more than 1.15 of the plan's predicted time, by
-        default algorithms and without loss: first the fastest that only computes
-        again, the fastest that only moves, and the fastest that does both; then the
-        others by their time. None, if the policy is not `auto`, may take any algorithm,
-        or the graph has more than 2,000 ops.
+        At most six lossless plans with default algorithms and at most 1.15 of the
+        plan's predicted time. First come the fastest plan that only recomputes, the
+        fastest that only copies, and the fastest that does both; then the others by
+        time. Empty if the policy is not `auto` with default algorithms, or the graph
+        has more than 2,000 ops.
 
     Notes
     -----
-    The time of an op depends on what the caches hold, which no sum of op times knows:
-    what was computed again a moment ago is read from them, and copies take some of the
-    memory's bandwidth. `Model.compile` with ``times="measured"`` trains some steps
-    under each, and keeps the one of the fastest steps.
+    A sum of op times ignores caches and bandwidth: recomputed tensors are read from
+    the cache, and copies use some of the memory bandwidth. `Model.compile` with
+    ``times="measured"`` trains some steps under each plan, and keeps the plan with the
+    fastest steps.
     """
     if not isinstance(policy, Auto) or policy.algorithms != "default":
         return ()
@@ -88,13 +88,13 @@ def contenders(
 
 
 def _levers(plan: Plan) -> tuple[bool, bool]:
-    """Return whether a plan computes again, and whether it moves."""
+    """Return whether a plan recomputes, and whether it copies."""
     predicted = plan.predicted
     return predicted.recompute_seconds > 0, predicted.moved_bytes > 0
 
 
 def _proposed(policy: Auto, graph: Graph, limit_bytes: int | None) -> Iterator[Plan]:
-    """Plan by methods that are soon done."""
+    """Yield the plans of the fast methods that `auto` tries."""
     request = Request.of(graph, policy.name, limit_bytes, policy.watch())
     methods = [look_ahead(), sqrt_checkpoint(), replay_elementwise()]
     if repeats(request):
@@ -104,7 +104,7 @@ def _proposed(policy: Auto, graph: Graph, limit_bytes: int | None) -> Iterator[P
     for method in methods:
         if request.watch is not None and request.watch.is_over():
             return
-        with suppress(InfeasiblePlanError, PlanError):  # such as a tier that is full
+        with suppress(InfeasiblePlanError, PlanError):  # a tier may be full
             made = propose(method, request)
             if made.summary is not None:
                 summary = replace(made.summary, chosen_by=policy.name)

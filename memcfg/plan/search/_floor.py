@@ -1,4 +1,4 @@
-"""The smallest limit that a policy has a plan for."""
+"""Search for the smallest limit for which a policy has a plan."""
 
 from __future__ import annotations
 
@@ -13,33 +13,32 @@ if TYPE_CHECKING:
     from memcfg.graph import Graph
     from memcfg.plan.format._plan import Plan
 
-_TRIES = 8  # of limits, where the first refusal did not name the smallest
+_TRIES = 8  # max. limits to try if the first error did not name the smallest
 
 
 class Floor:
-    """What a policy says at each limit that it is asked.
+    """Results of a policy at several limits, to find the smallest limit with a plan.
 
-    Idea: a refusal names the smallest limit that it knows of, and a plan's peak may lie
-    below its limit, so both are asked next, and then halves of what lies between. What
-    a refusal names is tried and not relied on: where a place to swap to has a limit of
-    its own, a method may plan within less, or refuse just that. Invariant: each limit
-    in `planned` has a plan, and each in `refused` has none.
+    Idea: an error names the smallest limit that the policy knows, and a plan's peak may
+    be below its limit, so both are tried next, and then a bisection. The named limit is
+    not relied on: with limited tiers, a method may plan within less, or fail there.
+    Invariant: each limit in `planned` has a plan, and each in `refused` has none.
 
     Parameters
     ----------
     plan : callable
-        Plans a graph within a limit, or raises.
+        ``plan(graph, limit)`` returns a plan or raises.
     graph : Graph
         The graph.
     refusals : tuple of type, default (MemcfgError,)
-        What it raises where there is no plan.
+        The exceptions that mean that there is no plan.
 
     Attributes
     ----------
     planned : dict of int to Plan
-        By limit, in bytes.
+        Plans by limit, in bytes.
     refused : dict of int to MemcfgError
-        By limit, in bytes.
+        Exceptions by limit, in bytes.
     """
 
     def __init__(
@@ -53,7 +52,7 @@ class Floor:
         self._plan, self._graph, self._refusals = plan, graph, refusals
 
     def ask(self, limit: int) -> Plan | None:
-        """Return the plan within a limit; None: it is refused."""
+        """Plan within a limit; return the plan, or None if there is none."""
         try:
             plan = self.planned[limit] = self._plan(self._graph, limit)
         except self._refusals as error:
@@ -63,15 +62,18 @@ class Floor:
 
     @property
     def limit(self) -> int:
-        """The smallest limit with a plan so far."""
+        """The smallest tried limit with a plan."""
         return min(self.planned)
 
     def refused_below(self) -> int:
-        """Return the largest refused limit below the smallest with a plan; 0: none."""
+        """Return the largest refused limit below `limit`, or 0."""
         return max((each for each in self.refused if each < self.limit), default=0)
 
     def named(self) -> int | None:
-        """Return the least that was told of, has no plan above it, and is untried."""
+        """Return the smallest untried limit below `limit` that results name, or None.
+
+        Results name the peaks of plans and the smallest limits of errors.
+        """
         told = [plan.peak_bytes for plan in self.planned.values()]
         told += [
             error.smallest_limit_bytes
@@ -84,16 +86,19 @@ class Floor:
         return min(untried - tried, default=None)
 
     def first_of(self, limits: Iterable[int]) -> Plan | None:
-        """Ask rising limits above the refused ones until one has a plan."""
+        """Try limits, in increasing order and above the refused ones, until one fits.
+
+        Return the plan at the smallest limit, or None.
+        """
         for limit in limits:
             if limit > max(self.refused, default=0) and self.ask(limit) is not None:
                 break
         return self.planned[self.limit] if self.planned else None
 
     def narrow(self, halvings: int, bound: int) -> Plan:
-        """Ask for the peak of the plan, then halve what lies above the refused.
+        """Try the peak of the best plan, then bisect down to the refused limits.
 
-        No limit below a bound has a plan.
+        `bound` is a lower bound of any limit. Return the plan at the smallest limit.
         """
         for attempt in range(1 + halvings):
             limit, bad = self.limit, max(self.refused_below(), bound - 1)
@@ -104,10 +109,10 @@ class Floor:
         return self.planned[self.limit]
 
     def descend(self, bound: int) -> None:
-        """Ask until a byte less than the floor is refused, or many limits were asked.
+        """Try limits until one byte less is refused, or `_TRIES` limits were tried.
 
-        What was told of comes first, then a byte less; where that has a plan, halves.
-        No limit below a bound has a plan.
+        Named limits come first, then one byte less; if that has a plan, a bisection.
+        `bound` is a lower bound of any limit.
         """
         halve = False
         for _ in range(_TRIES):
@@ -128,15 +133,14 @@ class Floor:
 
 
 def lowest_plan(policy: Callable[..., Plan], graph: Graph) -> Plan:
-    """Return the plan of the lowest peak that a policy finds.
+    """Return the plan with the lowest peak that a policy finds.
 
-    Where tensors may leave, a method may find none within the limit that it has named,
-    so that larger ones are asked until one has a plan; what refuses the last of them is
-    raised.
+    With limited tiers, a method may have no plan within the limit that its error names,
+    so larger limits are tried until one has a plan; otherwise the last error is raised.
     """
 
     def plan(graph: Graph, limit: int) -> Plan:
-        return policy(graph, limit_bytes=limit)  # by name, as policies are called
+        return policy(graph, limit_bytes=limit)  # policies take the limit by keyword
 
     floor = Floor(plan, graph, (InfeasiblePlanError,))
     limit = 1

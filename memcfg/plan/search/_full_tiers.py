@@ -1,7 +1,8 @@
-"""Refusals where what tensors leave for has limits of its own.
+"""Errors of plans that exceed the limits of tiers.
 
-What a method needs of the device then depends on what it may have elsewhere, and more
-for the device is not a proof of a plan: only what was planned is told.
+With limited tiers, the device bytes that a method needs depend on the bytes it may use
+on tiers, and a larger limit does not guarantee a plan. So errors name only limits for
+which a plan was made.
 """
 
 from __future__ import annotations
@@ -25,21 +26,21 @@ if TYPE_CHECKING:
     from memcfg.plan.format._simulate import Simulation
     from memcfg.plan.search._request import Request
 
-_HALVINGS = 2  # of what lies between a limit without a plan and one with
+_HALVINGS = 2  # bisection steps between a limit without a plan and one with a plan
 
 
 class TierFullError(PlanError):
-    """A plan has more elsewhere than there may be."""
+    """A plan exceeds the limit of a tier."""
 
 
 def limits_of(graph: Graph) -> dict[str, int]:
-    """Return the limits of tiers that have one."""
+    """Map the tiers that have a limit to the limit in bytes."""
     tiers = tiers_of(graph)
     return {t.name: t.limit_bytes for t in tiers if t.limit_bytes is not None}
 
 
 def beyond_limits(method: str, graph: Graph, found: Simulation) -> str:
-    """Say what a plan has on tiers that have not so much room; empty: they have."""
+    """Return a message about bytes beyond limits of tiers; empty if there are none."""
     excess, parts = 0, list[str]()
     for name, limit in limits_of(graph).items():
         there = found.tier_peak_bytes.get(name, 0)
@@ -51,7 +52,7 @@ def beyond_limits(method: str, graph: Graph, found: Simulation) -> str:
 
 
 def tier_excess(request: Request, plan: Plan) -> int:
-    """Return the bytes that a plan has on tiers beyond their limits; 0: it fits."""
+    """Return the bytes by which a plan exceeds the limits of tiers."""
     if not plan.predicted.host_peak_bytes or not limits_of(request.graph):
         return 0
     found = simulate(request.graph, in_own_numbers(request, plan))
@@ -61,7 +62,7 @@ def tier_excess(request: Request, plan: Plan) -> int:
 
 
 def within_tier(request: Request, plan: Plan) -> Plan:
-    """Return a plan whose tiers have room for it, or raise TierFullError."""
+    """Return the plan, or raise TierFullError if it exceeds the limit of a tier."""
     if not tier_excess(request, plan):
         return plan
     found = simulate(request.graph, in_own_numbers(request, plan))
@@ -70,7 +71,7 @@ def within_tier(request: Request, plan: Plan) -> Plan:
 
 
 def in_own_numbers(request: Request, plan: Plan) -> Plan:
-    """Return a plan with ops in the numbers of the request's graph."""
+    """Return a plan with op indices of the request's graph instead of the original."""
     number = {given: index for index, given in enumerate(request.order)}
     actions = tuple(
         replace(action, op=number[action.op]) if isinstance(action, Compute) else action
@@ -86,20 +87,21 @@ def within_tiers(
     plan: Callable[[Graph, int | None], Plan],
     tried: Callable[[Graph, int], Plan] | None = None,
 ) -> Plan:
-    """Plan, and have a refusal name a limit that has a plan beside those of tiers.
+    """Plan; if that fails, raise an error that names a limit for which a plan exists.
 
     Parameters
     ----------
     name : str
-        The method's.
+        The method's name.
     graph : Graph
-        What is planned.
+        The graph.
     limit_bytes : int or None
-        The limit.
+        The limit in bytes.
     plan : callable
-        Plans a graph within a limit, or raises InfeasiblePlanError or TierFullError.
+        ``plan(graph, limit)`` returns a plan, or raises InfeasiblePlanError or
+        TierFullError.
     tried : callable or None, default None
-        The same, but that it need not look for the lowest peak; None: `plan`.
+        Like `plan`, but it need not look for the lowest peak; None uses `plan`.
 
     Returns
     -------
@@ -109,9 +111,9 @@ def within_tiers(
     Raises
     ------
     InfeasiblePlanError
-        If there is none, and there are larger limits with which there is one.
+        If there is no plan within the limit, but one within a larger limit.
     TierFullError
-        If no limit of the device would do.
+        If no limit of the device was found to suffice.
     """
     try:
         return plan(graph, limit_bytes)
@@ -137,13 +139,13 @@ def _refused(
     found: Plan,
     plan: Callable[[Graph, int], Plan],
 ) -> InfeasiblePlanError:
-    """Say which limit would do, and by how much tiers are too small for less."""
+    """Return an error that names a sufficient limit, and what tiers lack for less."""
     enough = found.limit_bytes or 0
     advice = "Raise spill_limit, or the limit, or lower the batch size."
     try:
         wanted = plan(_with_room(graph), limit_bytes)
     except (InfeasiblePlanError, TierFullError):
-        pass  # more room elsewhere is not enough
+        pass  # larger tiers would not suffice
     else:
         needs = simulate(_with_room(graph), wanted)
         if told := beyond_limits(name, graph, needs):
@@ -161,7 +163,7 @@ def _refused(
 
 
 def _with_room(graph: Graph) -> Graph:
-    """Return the graph with a last tier that has no limit."""
+    """Return the graph with the last tier's limit removed."""
     *tiers, last = tiers_of(graph)
     return replace(graph, tiers=(*tiers, replace(last, limit_bytes=None)))
 

@@ -1,4 +1,4 @@
-"""The contract of every planning method, and the one mechanism that most of them are.
+"""The protocol of policies, and `Method`, the class of most of them.
 
 A policy is a value: a frozen object that can be compared, printed and stored in a
 model's configuration.
@@ -29,19 +29,19 @@ class Policy(Protocol):
     """A method that plans a graph within a limit.
 
     It is called as ``policy(graph, limit_bytes=limit)``, with a `memcfg.graph.Graph`
-    and a number of bytes, or None for no limit, and returns a `Plan`. Those of
-    `memcfg.plan` raise `InfeasiblePlanError` where they have none within the limit,
-    `GraphError` for a graph that they do not plan, TypeError for what is not a graph or
-    no limit, and ValueError for a limit that is not positive. When `seconds_left` runs
+    and a number of bytes, or None for no limit, and returns a `Plan`. The policies of
+    `memcfg.plan` raise `InfeasiblePlanError` if they have no plan within the limit,
+    `GraphError` for a graph that they cannot plan, TypeError for arguments of other
+    types, and ValueError for a limit that is not positive. When `seconds_left` runs
     out, a policy returns the best plan that fits so far, or raises TimeoutError.
 
     Attributes
     ----------
     name : str
-        Its name, as ``memcfg plan --method`` takes it.
+        The policy's name, as ``memcfg plan --method`` takes it.
     lossless : bool, optional
-        Whether what its plans encode comes back as it was, so far as anything reads it.
-        Those of `memcfg.plan` say it; others need not.
+        Whether encoded tensors are restored exactly, as far as ops read them. The
+        policies of `memcfg.plan` have it; for others it is True by default.
     """
 
     @property
@@ -58,10 +58,10 @@ class Lessons(NamedTuple):
     Parameters
     ----------
     first : Policy
-        Plans the first step, of which nothing has been measured.
+        The policy of the first step, before anything is measured.
     feedback : callable
-        Returns the next policy for a policy, a graph, its plan and what happened; the
-        same one if it has learnt enough.
+        ``feedback(policy, graph, plan, measured)`` returns the next policy, equal to
+        `policy` if there is nothing more to learn; `measured` is a `Simulation`.
     """
 
     first: Policy
@@ -70,24 +70,25 @@ class Lessons(NamedTuple):
 
 @dataclass(frozen=True)
 class Method:
-    """The policy of a function, whose plan is refused if it exceeds the limit.
+    """A policy made of a planning function; it raises if the plan exceeds the limit.
 
     Parameters
     ----------
     name : str
         The policy's name.
     make : callable
-        Makes a plan of a `Request`: within its limit, or else the lowest it can.
+        ``make(request)`` returns a plan within the limit of a `Request`, or else the
+        plan with the lowest peak that it finds.
     other : str, default ""
-        What else might plan within a limit that this one cannot, for the refusal.
+        Another policy for the error message, which may fit where this one does not.
     swaps : bool, default False
-        Whether tensors may leave the device, or are encoded.
+        Whether plans swap or encode tensors.
     chooses : bool, default False
         Whether plans name algorithms.
     learns : Lessons, optional
-        How it learns from real steps.
+        How the method learns from real steps.
     lossless : bool, default True
-        Whether what its plans encode comes back as it was.
+        Whether encoded tensors are restored exactly, as far as ops read them.
     """
 
     name: str
@@ -108,7 +109,7 @@ class Method:
         Parameters
         ----------
         request : Request
-            Perhaps of another method.
+            The request, possibly of another method.
 
         Returns
         -------
@@ -118,26 +119,26 @@ class Method:
         return self.make(request.of_method(self.name))
 
     def draft(self, graph: Graph, limit_bytes: int | None) -> Plan:
-        """Plan a graph, without saying how good the plan is.
+        """Plan a graph without computing the plan's gap.
 
         Parameters
         ----------
         graph : memcfg.graph.Graph
-            What to plan.
+            The graph.
         limit_bytes : int or None
-            The limit; None is no limit.
+            The limit in bytes; None is no limit.
 
         Returns
         -------
         memcfg.plan.Plan
-            A plan without a gap.
+            The plan, without a gap unless the method has proven one.
 
         Raises
         ------
         InfeasiblePlanError
             If the method has no plan within the limit.
         """
-        if not (self.swaps or self.chooses):  # which a base may do
+        if not (self.swaps or self.chooses):  # the base of a choosing method may swap
             return self._within(graph, limit_bytes)
         return within_tiers(self.name, graph, limit_bytes, self._within, self._tried)
 
@@ -152,14 +153,14 @@ class Method:
 
 
 def draft(policy: Policy, graph: Graph, limit_bytes: int | None) -> Plan:
-    """Plan a graph, without saying how good the plan is where that takes time."""
+    """Plan a graph, without computing the gap if the policy is a `Method`."""
     if isinstance(policy, Method):
         return policy.draft(graph, limit_bytes)
     return policy(graph, limit_bytes)
 
 
 def propose(policy: Policy, request: Request) -> Plan:
-    """Plan by a method; see `Method.propose`. Others raise where nothing fits."""
+    """Plan by a policy; see `Method.propose`. Other policies raise if nothing fits."""
     if isinstance(policy, Method):
         return policy.propose(request)
     plan = policy(request.graph, limit_bytes=request.limit_bytes)
@@ -167,17 +168,17 @@ def propose(policy: Policy, request: Request) -> Plan:
 
 
 def is_lossless(policy: Policy) -> bool:
-    """Return whether a method encodes without loss, so far as it says; see `Policy`."""
+    """Return the policy's attribute `lossless`, by default True; see `Policy`."""
     return bool(getattr(policy, "lossless", True))
 
 
 def fits(plan: Plan) -> bool:
-    """Return whether a plan's peak is within the limit that it was made for."""
+    """Return whether a plan's peak is within its own limit."""
     return plan.limit_bytes is None or plan.peak_bytes <= plan.limit_bytes
 
 
 def algorithms_of(plan: Plan) -> dict[int, str]:
-    """Return the algorithms that a plan names, by op."""
+    """Map ops to the algorithms that a plan names."""
     return {
         action.op: action.algorithm
         for action in plan.actions
@@ -186,12 +187,15 @@ def algorithms_of(plan: Plan) -> dict[int, str]:
 
 
 def names_algorithms(plan: Plan) -> bool:
-    """Return whether a plan names algorithms, which may round otherwise."""
+    """Return whether a plan names algorithms, which may round differently."""
     return bool(algorithms_of(plan))
 
 
 def refuse_unless_it_fits(plan: Plan, other: str = "") -> Plan:
-    """Return the plan of least peak of a method, or raise what it says of the limit."""
+    """Return a method's plan, or raise InfeasiblePlanError if it exceeds its limit.
+
+    The plan must have the lowest peak of the method then. `other` is named in the hint.
+    """
     if fits(plan):
         return plan
     steps = "Raise the limit or lower the batch size."

@@ -1,4 +1,4 @@
-"""A plan judged again by seconds that its steps took, and replaced if it is slower."""
+"""Plans judged again by the measured times of ops, and replaced by faster ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from memcfg.plan.format._plan import Plan
     from memcfg.plan.search._policy import Policy
 
-_MARGIN = 0.02  # of the time: less is within the noise of measured seconds
+_MARGIN = 0.02  # relative; smaller differences are measurement noise
 
 
 def reconsidered(
@@ -28,35 +28,35 @@ def reconsidered(
     plan: Plan,
     limit_bytes: int | None = None,
 ) -> Plan:
-    """Cost a plan by a graph's seconds, and replace it if another is faster by them.
+    """Predict a plan's time from new op times, and replace the plan if one is faster.
 
     Parameters
     ----------
     policy : Policy
-        What made the plan.
+        The policy that made the plan.
     graph : Graph
-        The graph of the plan, with other seconds than the plan was made by.
+        The graph of the plan, with new op times.
     plan : Plan
         A plan for the graph.
     limit_bytes : int or None, default None
-        What another plan may use, in bytes; None: there is no limit.
+        The limit of another plan in bytes; None is no limit.
 
     Returns
     -------
     Plan
-        The same actions with what they cost by these seconds; or the plan that the
-        policy makes of them, if the policy chose the method of the first, and the new
-        one takes at least 2 percent less time, with what ops wait for copies, by the
-        same algorithms. The summary says which.
+        The same actions with new predictions; or a new plan of the policy, if the
+        policy chooses between methods (as `auto`), and the new plan takes at least 2 %
+        less time, including waits for copies, with the same algorithms. The summary
+        says which of them it is.
 
     Raises
     ------
     PlanError
-        If the plan is not one for the graph.
+        If the plan does not fit the graph.
 
     Notes
     -----
-    Nothing is planned where `time_lower_bound` proves that no plan gains as much.
+    The policy is not called if `time_lower_bound` proves that no plan gains 2 %.
     """
     stays = recosted(graph, plan)
     assert stays.summary is not None
@@ -65,46 +65,46 @@ def reconsidered(
         return stays
     try:
         other = policy(graph, limit_bytes)
-    except InfeasiblePlanError:  # the limit is lower by now
+    except InfeasiblePlanError:  # the limit has been lowered since
         return stays
     seconds = stays.elapsed_seconds
     if other.elapsed_seconds > (1 - _MARGIN) * seconds or other.summary is None:
         return stays
-    if algorithms_of(other) != algorithms_of(plan):  # bits are not to change
+    if algorithms_of(other) != algorithms_of(plan):  # results must keep their bits
         return stays
     told = Recosted(plan.elapsed_seconds, plan.method, seconds)
     return replace(other, summary=replace(other.summary, recosted=told))
 
 
 def recosted(graph: Graph, plan: Plan) -> Plan:
-    """Cost a plan by a graph's seconds.
+    """Predict a plan's time from new op times.
 
     Parameters
     ----------
     graph : Graph
-        The graph of the plan, with other seconds than the plan was made by.
+        The graph of the plan, with new op times.
     plan : Plan
         A plan for the graph.
 
     Returns
     -------
     Plan
-        The same actions with what they cost by these seconds, which the summary says.
+        The same actions with new predictions; the summary has the old time.
 
     Raises
     ------
     PlanError
-        If the plan is not one for the graph.
+        If the plan does not fit the graph.
     """
     cost = simulate(graph, plan, tier_rates(graph))
-    assert plan.summary is not None  # whoever chose the plan said why
+    assert plan.summary is not None
     told = Recosted(plan.elapsed_seconds)
     predicted = replace(
         plan.predicted,
         seconds=cost.seconds,
         recompute_seconds=cost.recompute_seconds,
         stall_seconds=stall(cost),
-        optimality_gap=None,  # what was proven was so by other seconds
+        optimality_gap=None,  # proven for the old times only
     )
     rate = measured_rate(graph, plan.actions)
     summary = replace(plan.summary, recosted=told, copies_per_second=rate)

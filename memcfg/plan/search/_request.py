@@ -1,7 +1,7 @@
-"""From a graph to numbers for the search, and from the layouts that it finds to plans.
+"""Conversion of graphs to numbers for the native search, and of layouts to plans.
 
-Every policy goes through here, so they agree on where the state lies, on which value
-takes over which buffer, and on when a buffer ends.
+All policies use this module, so they agree on the offsets of state, on in-place
+outputs, and on the lifetimes of buffers.
 """
 
 from __future__ import annotations
@@ -32,84 +32,80 @@ if TYPE_CHECKING:
 
 _Made = TypeVar("_Made")
 
-_TRIES = 1000  # orders that the climb tries in a small graph
-_ROUNDING = 1e-9  # of a sum of seconds
-_ORDER_EFFORT = 20_000_000  # numbers that a search for an order looks at: about 0.1 s
+_TRIES = 1000  # placement orders that the hill climb tries in a small graph
+_ROUNDING = 1e-9  # relative rounding error of a sum of seconds
+_ORDER_EFFORT = 20_000_000  # numbers visited by a search for an order: about 0.1 s
 _EQUAL, _SMALLER_TOO = 1, 2  # in-place rules
-_LARGEST = 2**62  # bytes; sums of sizes stay below it, so 64 bits hold them
-_NO_SIZE = 2**63  # bytes; no file states a size that large
-FEW = 3  # names that a group of a summary shows
+_LARGEST = 2**62  # bytes; exclusive bound of sums of sizes, to fit 64 bits
+_NO_SIZE = 2**63  # bytes; exclusive bound of a limit
+FEW = 3  # names shown per group of a summary
 _PHASES = {"forward": 0, "backward": 1, "update": 2}
 
 
 class Layout(Protocol):
-    """A place for every instance and each step's scratch, as of `search.Layout`."""
+    """Offsets of buffers and scratch for a schedule; `search.Layout` is one."""
 
     @property
     def instances(self) -> list[tuple[int, int, int, int, bool, int]]:
-        """Tensor, first and last step, source, in the state's bytes, offset."""
+        """Tensor, first and last step, in-place source or -1, is state, offset."""
 
     @property
     def scratch(self) -> list[int]:
-        """Offsets by step; -1: none."""
+        """The scratch offset of each step; -1 if it needs none."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a policy was asked, and what is known of its graph.
+    """A request to plan a graph within a limit, with shared results about the graph.
 
-    A policy makes a schedule, a sequence of ops in which an op may stand more than
-    once. `ordered` or `scheduled` makes its plan. `Request.of` makes a request.
+    A policy finds a schedule: a sequence of ops in which an op may occur more than
+    once. `ordered` or `scheduled` turns it into a plan. `Request.of` makes a request.
 
     Parameters
     ----------
     graph : memcfg.graph.Graph
-        The graph, with its updates where a plan may have them.
+        The graph, with updates in positions that plans allow.
     order : tuple of int
-        Its ops, in the numbers of the graph that was given.
+        The index of each op of `graph` in the original graph.
     method : str
         Name of the policy.
     limit_bytes : int or None
-        The limit; None is no limit.
+        The limit in bytes; None is no limit.
     began : float
-        When planning began, in seconds of `time.perf_counter`.
+        Start of planning, in seconds of `time.perf_counter`.
     replayed : frozenset of int, optional
-        The only ops that may be computed again. Any by default.
+        The ops that may be recomputed; all ops by default.
     orders : bool, optional
-        Whether to look for orders. By default the method decides.
+        Whether to reorder ops; by default the method decides.
     in_place : bool, default True
-        Whether outputs take the place of inputs.
+        Whether outputs may be in place.
     searches : bool, default True
-        Whether offsets are searched for. Else each buffer takes the lowest gap.
+        Whether to search for offsets; False places each buffer by first fit.
     places : bool, default True
-        Whether buffers have places. Else an allocator finds them, and peaks are bytes
-        in use.
+        Whether plans have offsets. If False, an allocator chooses addresses at run
+        time, peaks are bytes in use, and only pairs of equal size are in place.
     watch : Watch, optional
-        What ends the search. Nothing does by default.
+        Ends the search early.
     below : float, default inf
-        Seconds; instead of a plan that takes longer, one may be given that fits
-        nothing.
+        Time in seconds. For a slower schedule, a method may return a plan that does not
+        fit instead.
     known : dict
-        What was found out about the graph, which methods share.
+        Results about the graph that methods share, so that several methods of `auto`
+        need not place the same schedules again.
     """
 
-    graph: Graph  # its updates in time
-    order: tuple[int, ...]  # its ops in the numbers of the graph that was given
+    graph: Graph
+    order: tuple[int, ...]
     method: str
     limit_bytes: int | None
     began: float
-    replayed: frozenset[int] | None = None  # ops, the others are kept; None: any
-    orders: bool | None = None  # whether to look for orders; None: as the method does
-    in_place: bool = True  # whether outputs take the place of inputs
-    searches: bool = True  # for offsets; else each buffer has the lowest gap there is
-    # Whether buffers have places; else an allocator finds them, and peaks are bytes in
-    # use. A plan's offsets then say nothing, and no output takes a larger one's place.
+    replayed: frozenset[int] | None = None
+    orders: bool | None = None
+    in_place: bool = True
+    searches: bool = True
     places: bool = True
-    watch: Watch | None = None  # None: nobody ends it
-    # Seconds: instead of a plan that takes longer, one may be given that fits nothing.
+    watch: Watch | None = None
     below: float = math.inf
-    # What was found out about the graph, whoever asked: `auto` has several methods plan
-    # one graph, and each would place the same schedules again.
     known: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @staticmethod
@@ -121,27 +117,27 @@ class Request:
         Parameters
         ----------
         graph : memcfg.graph.Graph
-            What to plan. Its updates are moved if no plan may have them where they are.
+            The graph. Updates are moved if plans do not allow their positions.
         method : str
             Name of the policy.
         limit_bytes : int or None
-            The limit; None is no limit.
+            The limit in bytes; None is no limit.
         watch : Watch, optional
-            What ends the search.
+            Ends the search early.
 
         Returns
         -------
         Request
-            The question.
+            The request.
 
         Raises
         ------
         TypeError
-            If that is no graph, or no number of bytes.
+            If `graph` is not a graph, or the limit is not an integer.
         ValueError
             If the limit is not positive, or not below 2**63 bytes.
         GraphError
-            If a state cannot be overwritten by its update, or sizes are too large.
+            If an update cannot overwrite its state, or sizes are too large.
         """
         check(graph, limit_bytes)
         began = time.perf_counter()
@@ -150,75 +146,75 @@ class Request:
 
     @property
     def is_over(self) -> Callable[[], bool]:
-        """Asks whether whoever waits wants no more searching.
+        """A callable that returns whether the search should end.
 
-        It does not refer to the request: what keeps it may itself be `known`, and
-        would otherwise stay until garbage is collected.
+        It does not refer to the request: objects in `known` keep it, so a reference
+        would form a cycle.
         """
         return _never if self.watch is None else self.watch.is_over
 
     def is_slow(self, seconds: float) -> bool:
-        """Return whether a plan that takes so long, or longer, is of no use.
+        """Return whether a plan's time exceeds `below`.
 
         Parameters
         ----------
         seconds : float
-            What the plan takes.
+            The time of the plan in seconds.
 
         Returns
         -------
         bool
-            Whether that is more than `below`.
+            Whether it exceeds `below`, beyond rounding.
         """
         return seconds > self.below * (1 + _ROUNDING)
 
     def replaying(self, ops: frozenset[int]) -> Request:
-        """Ask the same of plans that compute none but these ops again.
+        """Return the request with other ops that may be recomputed.
 
         Parameters
         ----------
         ops : frozenset of int
-            What may be computed again.
+            The ops that may be recomputed.
 
         Returns
         -------
         Request
-            The other question.
+            The new request.
         """
         return replace(self, replayed=ops)
 
     def of_method(self, method: str) -> Request:
-        """Ask the same of another method, which may use what is known.
+        """Return the request for another method, with a new start time.
 
         Parameters
         ----------
         method : str
-            Its name.
+            Name of the method.
 
         Returns
         -------
         Request
-            The other question.
+            The new request, which shares `known`.
         """
         return replace(self, method=method, began=time.perf_counter())
 
     def once(self, key: Hashable, make: Callable[[], _Made]) -> _Made:
-        """Make what depends on the graph and a key alone, if no method has.
+        """Return a shared result, and compute it if no method has before.
 
         Parameters
         ----------
         key : hashable
-            Its name.
+            The key, which must determine the result for this graph.
         make : callable
-            Makes it, without arguments.
+            Called without arguments to compute the result.
 
         Returns
         -------
         object
-            What was made, now or before.
+            The result.
         """
         if key not in self.known:
-            if self.watch is None:  # else its searches end by themselves
+            if self.watch is None:  # with a watch, searches end early instead
                 check_planning_time()
             self.known[key] = make()
         made: _Made = self.known[key]
@@ -226,7 +222,7 @@ class Request:
 
     @cached_property
     def droppable(self) -> tuple[int, ...]:
-        """The ops of the forward phase that a plan may compute again."""
+        """The ops of the forward phase that a plan may recompute."""
         graph, keep = self.graph, set(self.graph.keep)
         forward = _needed_forward(graph)
         return tuple(
@@ -242,8 +238,8 @@ class Request:
     def repeatable(self) -> frozenset[int]:
         """The ops that a schedule may compute more than once.
 
-        A loss that is kept stays where it was first computed, and what was overwritten
-        with a new state cannot be read again.
+        A kept loss must stay where it was first computed, and a state that was
+        overwritten cannot be read again.
         """
         graph = self.graph
         fixed = {*graph.losses} & {*graph.keep} | {*state_updates(graph)}
@@ -257,7 +253,7 @@ class Request:
 
     @property
     def step(self) -> search.Step:
-        """The graph as numbers; its searches ask whether it is over."""
+        """The graph as numbers for the native search, which polls `is_over`."""
         return self.once(("step", self.replayed, self.in_place), self._step)
 
     def _step(self) -> search.Step:
@@ -266,28 +262,28 @@ class Request:
         return make_step(graph, frozenset(self.droppable), self.repeatable, asked)
 
     def sequence_of(self, plan: Plan) -> list[int]:
-        """Return the schedule of a plan that was made for it.
+        """Return the schedule of a plan of the original graph.
 
         Parameters
         ----------
         plan : memcfg.plan.Plan
-            Such a plan.
+            A plan.
 
         Returns
         -------
         list of int
-            The ops that it computes, in the numbers of `graph`.
+            The ops that the plan computes, as indices of `graph`.
         """
         numbers = {given: index for index, given in enumerate(self.order)}
         return [numbers[a.op] for a in plan.actions if isinstance(a, Compute)]
 
     def placed(self, dropped: bytes) -> Plan:
-        """Make the plan that computes dropped ops again, as `scheduled`.
+        """Return the plan that recomputes dropped ops; see `scheduled`.
 
         Parameters
         ----------
         dropped : bytes
-            By op, 1 if it is computed again for the backward phase, else 0.
+            One byte per op: 1 if it is recomputed for the backward phase, else 0.
 
         Returns
         -------
@@ -297,12 +293,12 @@ class Request:
         return self.scheduled(self.step.sequence(dropped))
 
     def placed_in_order(self, dropped: bytes) -> Plan:
-        """Make the plan that computes dropped ops again, as `ordered`.
+        """Return the plan that recomputes dropped ops; see `ordered`.
 
         Parameters
         ----------
         dropped : bytes
-            By op, 1 if it is computed again for the backward phase, else 0.
+            One byte per op: 1 if it is recomputed for the backward phase, else 0.
 
         Returns
         -------
@@ -312,14 +308,14 @@ class Request:
         return self.ordered(self.step.sequence(dropped))
 
     def arranged(self, sequence: Sequence[int]) -> Sequence[int]:
-        """Return these ops in the order of the lowest load, where orders are asked for.
+        """Return these ops in the order of the lowest load if `orders` is True.
 
-        For methods that run their schedules in the order that they make them in.
+        Methods call it that otherwise keep the order of their schedules.
 
         Parameters
         ----------
         sequence : sequence of int
-            Ops; one may stand more than once.
+            Ops; an op may occur more than once.
 
         Returns
         -------
@@ -329,35 +325,35 @@ class Request:
         return self.reordered(sequence) if self.orders else sequence
 
     def ordered(self, sequence: Sequence[int]) -> Plan:
-        """Make the plan that runs these ops, as often, in the order of the lowest peak.
+        """Return the plan of a schedule, reordered for the lowest peak.
 
-        The given order stays where no other is found that is placed lower, or orders
-        are not to be looked for.
+        The given order is kept if no order with a lower peak is found, or `orders` is
+        False.
 
         Parameters
         ----------
         sequence : sequence of int
-            Ops; one may stand more than once.
+            Ops; an op may occur more than once.
 
         Returns
         -------
         memcfg.plan.Plan
-            The plan, simulated and not yet judged.
+            The plan, simulated but not validated.
 
         Raises
         ------
         ValueError
-            If the ops cannot be run in that order.
+            If the ops cannot run in this order.
         """
         return self.laid_out(*self._in_order(sequence))
 
     def in_order(self, sequence: Sequence[int]) -> Sequence[int]:
-        """Return these ops in the order of the plan that `ordered` makes.
+        """Return these ops in the order of the plan that `ordered` returns.
 
         Parameters
         ----------
         sequence : sequence of int
-            Ops; one may stand more than once.
+            Ops; an op may occur more than once.
 
         Returns
         -------
@@ -367,17 +363,17 @@ class Request:
         Raises
         ------
         ValueError
-            If the ops cannot be run in that order.
+            If the ops cannot run in this order.
         """
         return self._in_order(sequence)[0]
 
     def peak_in_order(self, sequence: Sequence[int]) -> int:
-        """Return the peak of the plan that `ordered` makes, without making it.
+        """Return the peak of the plan that `ordered` returns, without making it.
 
         Parameters
         ----------
         sequence : sequence of int
-            Ops; one may stand more than once.
+            Ops; an op may occur more than once.
 
         Returns
         -------
@@ -387,7 +383,7 @@ class Request:
         Raises
         ------
         ValueError
-            If the ops cannot be run in that order.
+            If the ops cannot run in this order.
         """
         order, layout = self._in_order(sequence)
         if not self.places:
@@ -395,12 +391,12 @@ class Request:
         return self._state_bytes + layout.height
 
     def least_load(self, sequence: Sequence[int]) -> int:
-        """Return the bytes that are in use at the peak in the order of `ordered`.
+        """Return the peak of bytes in use, without fragmentation, after reordering.
 
         Parameters
         ----------
         sequence : sequence of int
-            Ops; one may stand more than once.
+            Ops; an op may occur more than once.
 
         Returns
         -------
@@ -410,7 +406,7 @@ class Request:
         Raises
         ------
         ValueError
-            If the ops cannot be run in that order.
+            If the ops cannot run in this order.
         """
         other = sequence if self.orders is False else self.reordered(sequence)
         return self.step.measure(other)[0]
@@ -421,12 +417,13 @@ class Request:
         return self.once(("in order", ops, how), lambda: self._lower(ops))
 
     def _lower(self, ops: Sequence[int]) -> tuple[Sequence[int], search.Layout]:
-        """Return these ops in the order that is placed lower, and its layout."""
+        """Return the given or the reordered ops, whichever is placed lower; its layout.
+
+        Once the search is over, a given order that fits is not improved.
+        """
         self._check(ops)
         limit = self.limit_bytes
-        if (
-            limit is not None and self.places and self.is_over()
-        ):  # what fits is not improved any more
+        if limit is not None and self.places and self.is_over():
             result = ops, self._lowest(ops, effort=1)
             if self._state_bytes + result[1].height <= limit:
                 return result
@@ -440,12 +437,12 @@ class Request:
         return min(result, (ops, self._lowest(ops)), key=lambda each: each[1].height)
 
     def reordered(self, sequence: Sequence[int]) -> Sequence[int]:
-        """Return the order of the lowest load; the given one itself if that is it.
+        """Return the order of the lowest load; the given object if there is no better.
 
         Parameters
         ----------
         sequence : sequence of int
-            Ops; one may stand more than once.
+            Ops; an op may occur more than once.
 
         Returns
         -------
@@ -455,7 +452,7 @@ class Request:
         Raises
         ------
         ValueError
-            If the ops cannot be run in that order.
+            If the ops cannot run in this order.
         """
         self._check(sequence)
         load, _, _ = self.step.measure(sequence)
@@ -467,22 +464,22 @@ class Request:
             raise ValueError(f"graph {self.graph.name!r}: {fault}")
 
     def scheduled(self, sequence: Sequence[int]) -> Plan:
-        """Make the plan that runs these ops in this order, with the lowest layout.
+        """Return the plan of a schedule in the given order, with the lowest layout.
 
         Parameters
         ----------
         sequence : sequence of int
-            Ops; one may stand more than once.
+            Ops; an op may occur more than once.
 
         Returns
         -------
         memcfg.plan.Plan
-            The plan, simulated and not yet judged.
+            The plan, simulated but not validated.
 
         Raises
         ------
         ValueError
-            If the ops cannot be run in that order.
+            If the ops cannot run in this order.
         """
         self._check(sequence)
         return self.laid_out(sequence, self._lowest(sequence))
@@ -490,10 +487,7 @@ class Request:
     def _lowest(
         self, sequence: Sequence[int], *, effort: int = PLAN_EFFORT
     ) -> search.Layout:
-        """Return the lowest layout.
-
-        Where smaller outputs could go in place, both ways are tried.
-        """
+        """Return the lowest layout, with and without smaller outputs in place."""
         graph = self.graph
         smaller = (
             self.in_place
@@ -518,12 +512,12 @@ class Request:
         return self.step.layout(sequence, rule=rule, effort=effort)
 
     def written_in_order(self, sequence: Sequence[int]) -> list[Action]:
-        """Write these ops in the order of the lowest peak, as `ordered`.
+        """Return the actions of the plan that `ordered` returns.
 
         Parameters
         ----------
         sequence : sequence of int
-            Ops; one may stand more than once.
+            Ops; an op may occur more than once.
 
         Returns
         -------
@@ -533,17 +527,17 @@ class Request:
         Raises
         ------
         ValueError
-            If the ops cannot be run in that order.
+            If the ops cannot run in this order.
         """
         return _actions(self.graph, *self._in_order(sequence))
 
     def written(self, sequence: Sequence[int]) -> list[Action]:
-        """Write these ops in this order as actions, with the lowest layout.
+        """Return the actions of a schedule in the given order, with the lowest layout.
 
         Parameters
         ----------
         sequence : sequence of int
-            Ops; one may stand more than once.
+            Ops; an op may occur more than once.
 
         Returns
         -------
@@ -553,40 +547,41 @@ class Request:
         Raises
         ------
         ValueError
-            If the ops cannot be run in that order.
+            If the ops cannot run in this order.
         """
         self._check(sequence)
         return _actions(self.graph, sequence, self._lowest(sequence))
 
     def laid_out(self, sequence: Sequence[int], layout: Layout) -> Plan:
-        """Make the plan that runs these ops with everything where a layout has it.
+        """Return the plan of a schedule with a layout.
 
         Parameters
         ----------
         sequence : sequence of int
-            Ops; one may stand more than once.
+            Ops; an op may occur more than once.
         layout : Layout
-            Such as those of ``step.layout(sequence)`` and ``step.first_fit(sequence)``.
+            Offsets, such as those of ``step.layout(sequence)`` or
+            ``step.first_fit(sequence)``.
 
         Returns
         -------
         memcfg.plan.Plan
-            The plan, simulated and not yet judged.
+            The plan, simulated but not validated.
         """
         return self.plan(_actions(self.graph, sequence, layout))
 
     def plan(self, actions: Sequence[Action]) -> Plan:
-        """Make the plan of these actions: simulated, summarised, not yet judged.
+        """Return the plan of these actions, simulated but not validated.
 
         Parameters
         ----------
         actions : sequence of memcfg.plan.Action
-            In the numbers of `graph`.
+            The actions, with op indices of `graph`.
 
         Returns
         -------
         memcfg.plan.Plan
-            The plan, in the numbers of the graph that was given.
+            The plan, with op indices of the original graph and a summary.
         """
         blank = self.unpriced(actions)
         result = simulate(self.graph, blank, tier_rates(self.graph))
@@ -612,21 +607,21 @@ class Request:
 
     @cached_property
     def _keeps_numbers(self) -> bool:
-        """Whether ops have the numbers that they had in the graph that was given."""
+        """Whether the ops have the same indices as in the original graph."""
         return self.order == tuple(range(len(self.order)))
 
     def unpriced(self, actions: Sequence[Action]) -> Plan:
-        """Return the plan of these actions, of which nobody knows what it takes.
+        """Return a plan of these actions without predictions.
 
         Parameters
         ----------
         actions : sequence of memcfg.plan.Action
-            In the numbers of `graph`.
+            The actions, with op indices of `graph`.
 
         Returns
         -------
         memcfg.plan.Plan
-            A plan that predicts nothing.
+            A plan with a predicted peak of 0 and the same op indices.
         """
         return Plan(
             graph=self.graph.name,
@@ -639,25 +634,24 @@ class Request:
         )
 
     def renumbered(self, action: Action) -> Action:
-        """Return an action of its graph with ops in the numbers of the given one.
+        """Return an action with the op index of the original graph.
 
         Parameters
         ----------
         action : memcfg.plan.Action
-            In the numbers of `graph`.
+            An action, with the op index of `graph`.
 
         Returns
         -------
         memcfg.plan.Action
-            In the numbers of the graph that was given.
+            The action, with the op index of the original graph.
         """
         if isinstance(action, Compute) and self.order[action.op] != action.op:
             return replace(action, op=self.order[action.op])
         return action
 
 
-# Answers searches that nobody ends: bool() is False, and no call of Python, of which
-# searches make one for each schedule that they look at.
+# `bool()` returns False without a Python frame; searches call it for each schedule.
 _never = bool
 
 
@@ -675,7 +669,7 @@ def check(graph: Graph, limit_bytes: int | None) -> None:
 
 
 def _summary(graph: Graph, plan: Plan, found: Simulation) -> Summary:
-    """Return what a plan did, in the names of its graph."""
+    """Return the summary of a plan, in the names of its graph."""
     seen: set[int] = set()
     again: dict[int, None] = {}
     for action in plan.actions:
@@ -707,9 +701,9 @@ def _summary(graph: Graph, plan: Plan, found: Simulation) -> Summary:
 
 
 def by_tier(graph: Graph, found: Simulation) -> dict[str, int]:
-    """Return the bytes of the tiers that a plan has something on, in their order.
+    """Map tiers to the bytes that a plan uses there, in the order of tiers.
 
-    Of a plan that has something on one of several stated tiers, the others are 0.
+    Unused tiers are omitted, except stated tiers if there are several and one is used.
     """
     there = dict.fromkeys((tier.name for tier in graph.tiers), 0)
     there.update(found.tier_peak_bytes)
@@ -725,7 +719,7 @@ def stall(found: Simulation) -> float:
 
 
 def measured_rate(graph: Graph, actions: Sequence[Action]) -> float:
-    """Return the measured bytes a second of the tier that is swapped to; 0: of none."""
+    """Return the lowest measured bytes per second of the tiers swapped to, or 0."""
     used = {action.tier for action in actions if isinstance(action, SwapOut)}
     rates = (
         tier.bytes_per_second
@@ -736,13 +730,13 @@ def measured_rate(graph: Graph, actions: Sequence[Action]) -> float:
 
 
 def tier_rates(graph: Graph) -> dict[str, float]:
-    """Return bytes a second of the tiers: the device's, or nominal ones."""
+    """Map tiers to bytes per second: the device's, or nominal ones."""
     stated = {tier.name: tier.bytes_per_second for tier in graph.tiers}
     return {**NOMINAL_COPY, **stated}
 
 
 def _group(graph: Graph, items: Iterable[tuple[str, Sequence[int]]]) -> Group:
-    """Sum the tensors of named things; the largest are shown, of equals the first."""
+    """Return the group of named items with their tensors; `names` are the largest."""
     own = graph.aligned_bytes
     sizes = [(name, sum([own[tensor] for tensor in each])) for name, each in items]
     largest = sorted(sizes, key=itemgetter(1), reverse=True)[:FEW]
@@ -773,7 +767,7 @@ def _shrinks_in_place(graph: Graph) -> bool:
 
 
 def without_pairs(graph: Graph) -> Graph:
-    """Return a graph in which nothing goes in place but updates of the state."""
+    """Return the graph without in-place pairs, except updates of state."""
     updates = state_updates(graph)
     ops = (
         replace(
@@ -790,11 +784,10 @@ def make_step(
     repeatable: frozenset[int],
     is_over: Callable[[], bool] | None = None,
 ) -> search.Step:
-    """Turn a graph into numbers, whose searches end when ``is_over()`` says so.
+    """Convert a graph to numbers for the native search, which polls ``is_over()``.
 
-    Costs are seconds; in a graph that states none, each op costs 1. Of the pairs of an
-    op, those that update the state come first: an output that could go in the place of
-    another input, too, has to overwrite the state.
+    Costs are seconds; in a graph without times each op costs 1. In-place pairs that
+    update state come first: an output with several pairs must overwrite the state.
     """
     updates = state_updates(graph)
     keep = set(graph.keep)
@@ -832,9 +825,9 @@ def make_step(
 
 
 def _needed_forward(graph: Graph) -> set[int]:
-    """Find the forward ops that are surely computed before the first update.
+    """Return the forward ops that must run before the first update.
 
-    One whose outputs only the backward phase reads could be put off beyond it.
+    An op whose outputs only the backward phase reads could be delayed beyond it.
     """
     forward = {i for i, op in enumerate(graph.ops) if op.phase == "forward"}
     if all(op.phase != "update" for op in graph.ops):
@@ -847,10 +840,10 @@ def _needed_forward(graph: Graph) -> set[int]:
 
 
 def _actions(graph: Graph, sequence: Sequence[int], layout: Layout) -> list[Action]:
-    """Write a schedule as actions: the state first, then whatever its layout says."""
+    """Return the actions of a schedule: state first, then the buffers of the layout."""
     offsets: dict[int, int] = {}
-    base = 0  # of what is no state
-    for tensor in graph.persistent:  # from 0 in id order: all programs agree on it
+    base = 0  # end of the state
+    for tensor in graph.persistent:  # from 0 in id order, the same in all programs
         offsets[tensor] = base
         base += graph.aligned_bytes[tensor]
     begins: dict[int, list[Action]] = defaultdict(list)
@@ -866,7 +859,7 @@ def _actions(graph: Graph, sequence: Sequence[int], layout: Layout) -> list[Acti
                 Alloc(tensor, offsets[tensor] if state else base + offset)
             )
         if not state:
-            ends[end].append((number not in taken, tensor))  # taken buffers end first
+            ends[end].append((number not in taken, tensor))  # taken over: free first
     actions: list[Action] = []
     for step in range(-1, len(sequence)):
         actions += begins[step]
@@ -879,10 +872,10 @@ def _actions(graph: Graph, sequence: Sequence[int], layout: Layout) -> list[Acti
 
 
 def state_updates(graph: Graph) -> dict[int, int]:
-    """Return the outputs that live on in a buffer of the state, and what they update.
+    """Return the in-place updates of state.
 
-    A pair counts when its input is in the state's buffers, its op is of the update
-    phase and the input's last reader, and the input is not to be kept.
+    A pair is included if its input is in a buffer of the state and not kept, and its op
+    is an update and the input's last reader.
 
     Parameters
     ----------
@@ -892,8 +885,8 @@ def state_updates(graph: Graph) -> dict[int, int]:
     Returns
     -------
     dict of int to int
-        Ids of outputs, to the ids of the tensors whose buffers they take over; such a
-        tensor may itself be such an output.
+        Maps the id of each output to the id of the tensor whose buffer it takes over,
+        which may itself be such an output.
     """
     state = set(graph.persistent)
     keep, taken = set(graph.keep), set[int]()
@@ -913,7 +906,7 @@ def state_updates(graph: Graph) -> dict[int, int]:
 
 
 def with_updates_in_time(graph: Graph) -> tuple[Graph, tuple[int, ...]]:
-    """Return a graph with its updates where a plan may have them, and their order.
+    """Return a graph with updates in positions that plans allow.
 
     Parameters
     ----------
@@ -923,14 +916,15 @@ def with_updates_in_time(graph: Graph) -> tuple[Graph, tuple[int, ...]]:
     Returns
     -------
     Graph
-        The graph itself if its updates stand so, else with them moved.
+        The graph itself if its updates are in such positions, else one with updates
+        moved.
     tuple of int
-        The ops of the first in the numbers of the given graph.
+        The index of each of its ops in the given graph.
 
     Raises
     ------
     GraphError
-        If there is no such order, or a state cannot be overwritten by its update.
+        If there is no such order, or an update cannot overwrite its state.
     """
     order = tuple(range(len(graph.ops)))
     phases = [op.phase for op in graph.ops]
@@ -945,11 +939,11 @@ def with_updates_in_time(graph: Graph) -> tuple[Graph, tuple[int, ...]]:
 
 
 def _misfit(graph: Graph) -> str:
-    """Name an update that cannot overwrite its state; empty if there is none."""
+    """Return a message about an update that cannot overwrite its state, or ''."""
     updates = state_updates(graph)
     state = set(graph.persistent)
     for op in graph.ops:
-        pairs: dict[int, int] = {}  # each state that it updates, and its new value
+        pairs: dict[int, int] = {}  # state -> its new value
         made: set[int] = set()
         for source, output in op.in_place if op.phase == "update" else ():
             if source in state and source not in pairs and output not in made:

@@ -1,4 +1,4 @@
-"""Memory that is free again is used again, and outputs take the place of inputs."""
+"""Reuse of free memory and in-place outputs, without recomputation or swaps."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ def share() -> Policy:
     Returns
     -------
     Policy
-        The policy. A tensor has a buffer from the op that makes it to its last reader;
-        an output takes over the buffer of an input of the same size when the op
-        declares the pair and is the input's last reader; offsets come from a search.
-        Ops run in another order than the graph's where one is found that takes less.
+        The policy. A tensor has a buffer from the op that computes it to its last
+        reader. An output takes over the buffer of an input of the same size, or of a
+        larger one if that lowers the peak, if the op declares the pair and is the
+        input's last reader. Offsets come from a search. Ops are reordered if an order
+        with a lower peak than the graph's is found.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""A time that no plan is below within a limit, and how far plans are from it."""
+"""Lower bound of the time of any plan within a limit, and the gap of a plan."""
 
 from __future__ import annotations
 
@@ -17,51 +17,51 @@ if TYPE_CHECKING:
     from memcfg.plan.format._plan import Plan
     from memcfg.plan.search._request import Request
 
-# Work by op keeps the bound useful for large graphs: with a fixed effort the bound of
-# resnet(1001), 11,687 ops, was 0.
-# Of the search, in numbers looked at: of any graph, or by op if more; a second or two.
+# Effort of the search in numbers visited: for any graph, or per op if that is more.
+# It takes one or two seconds. With a fixed effort, the bound of resnet(1001), 11,687
+# ops, was 0.
 _EFFORT = 150_000_000, 50_000
-_QUICK = 15_000_000, 5_000  # where it decides what is searched for
-_ROUNDING = 1e-9  # of a sum of seconds
+_QUICK = 15_000_000, 5_000  # if the bound only decides what to search for
+_ROUNDING = 1e-9  # relative rounding error of a sum of seconds
 
 
 def time_lower_bound(graph: Graph, limit_bytes: int | None) -> float:
-    """Return a time that no plan within a limit is below.
+    """Return a lower bound of the time of any plan within a limit.
 
     Parameters
     ----------
     graph : Graph
         The graph.
     limit_bytes : int or None
-        The limit in bytes; None: no limit.
+        The limit in bytes; None is no limit.
 
     Returns
     -------
     float
-        Seconds; in a graph that states no times each op counts 1. Infinite if it is
-        proven that no plan fits, whatever time it takes.
+        The bound in seconds; in a graph without times each op counts as 1. Infinite if
+        it is proven that no plan fits.
 
     Raises
     ------
     TypeError
-        If it is not a graph, or the limit no whole number.
+        If `graph` is not a graph, or the limit is not an integer.
     ValueError
-        If the limit is not positive, or beyond 64 bits.
+        If the limit is not positive, or not below 2**63.
     GraphError
-        If the sizes of the graph sum to more than 2**62 bytes.
+        If the sizes of the graph sum to 2**61 bytes or more.
 
     Notes
     -----
-    It holds for plans that neither copy nor encode and run each op by its default
-    algorithm: in any order, each op as often as they like, wherever the bytes lie. When
-    an op is first computed, its ancestors were and its descendants were not. What these
-    read is in memory at that moment, or computed again later, and so is, in turn, what
-    that reads. What does not fit has to be computed again; how much time that takes at
-    least, over all such moments together, is a linear program, in which parts of ops
-    can be computed again. Its rows are maximal flows, the duals of minimal cuts between
-    what is computed again and what is kept, and are added while its solution violates
-    them. Work is limited, so the bound may be lower than the program's optimum. The
-    same arguments give the same bound.
+    The bound holds for plans that neither copy nor encode and use default algorithms,
+    with any order, recomputation and placement. When an op is first computed, all its
+    ancestors and none of its descendants have been computed. Each tensor that the
+    descendants read is then in memory or recomputed later, and, if it is recomputed,
+    so is each tensor that its op reads. Tensors that do not fit must be recomputed. The
+    least time of that, over all such moments together, is a linear program in which
+    fractions of ops can be recomputed. Its rows are maximum flows, the duals of minimum
+    cuts between recomputed and kept tensors; they are added while the solution violates
+    them. Work is limited, so the bound may be below the program's optimum. The same
+    arguments give the same bound.
 
     References
     ----------
@@ -69,7 +69,7 @@ def time_lower_bound(graph: Graph, limit_bytes: int | None) -> float:
        Rematerialization", MLSys 2020, arXiv:1910.02653, whose linear relaxation is for
        a fixed order.
     .. [2] W. Ben-Ameur, J. Neto, "Acceleration of cutting-plane and column generation
-       algorithms", Networks 49, 2007: where rows are looked for.
+       algorithms", Networks 49, 2007: the separation points of the cutting planes.
     """
     return _bound(graph, limit_bytes, None)
 
@@ -91,9 +91,9 @@ def _bound(
 
 
 def beats_recomputation(request: Request, limit_bytes: int, seconds: float) -> bool:
-    """Return whether no plan within a limit takes as few seconds without copies.
+    """Return whether `seconds` is proven faster than any plan without copies.
 
-    False, too, where that is not known: that no plan fits, or how long ops take.
+    False if no plan without copies fits, or the graph has no times.
     """
     graph = request.graph
     if seconds == math.inf or not any(op.seconds for op in graph.ops):
@@ -108,10 +108,10 @@ def beats_recomputation(request: Request, limit_bytes: int, seconds: float) -> b
 def with_gap(
     graph: Graph, plan: Plan, is_over: Callable[[], bool] | None = None
 ) -> Plan:
-    """Say how far a plan is from the least time of its limit, if that can be known.
+    """Return the plan with its gap from the time lower bound, if it can be computed.
 
-    What was proven of it stays; ``is_over()`` ends the search for a bound. Where
-    tensors may leave the device, no bound is known but each op once.
+    A smaller gap that is already proven stays. ``is_over()`` ends the search for a
+    bound. If tensors may be swapped, the only bound is the time of each op once.
     """
     leaves = may_leave(graph)
     proven = None if leaves else plan.gap
@@ -131,7 +131,7 @@ def with_gap(
             leaves = True
     if leaves and not any(op.seconds for op in graph.ops):
         predicted = replace(plan.predicted, optimality_gap=None)
-        return replace(plan, predicted=predicted)  # waits are seconds; ops have none
+        return replace(plan, predicted=predicted)  # waits and ops have different units
     gap = 0.0
     if computed > len(each) or leaves:
         taken += plan.elapsed_seconds - plan.predicted.seconds
@@ -145,11 +145,11 @@ def with_gap(
 
 
 def may_leave(graph: Graph) -> bool:
-    """Return whether `auto` may have tensors leave the device."""
+    """Return whether `auto` may swap: a tier is configured by the user."""
     return any(tier.is_stated for tier in graph.tiers)
 
 
 def costs(graph: Graph) -> list[float]:
-    """Return the seconds of each op; 1 in a graph that states none."""
+    """Return the seconds of each op, or 1 for each op in a graph without times."""
     timed = any(op.seconds for op in graph.ops)
     return [op.seconds if timed else 1.0 for op in graph.ops]
