@@ -1,4 +1,4 @@
-"""The fastest method that fits.
+"""The policy `auto`: the fastest plan of several methods that fits.
 
 See docs/decisions/0023-auto-swaps-only-where-told.md.
 """
@@ -43,24 +43,25 @@ if TYPE_CHECKING:
     from memcfg.plan.format._plan import Plan
     from memcfg.plan.search._policy import Policy
 
-_SMALL = 2_000  # ops of a graph for which every method is tried
-_SURE = 8, 20_000_000  # ops of a graph, for which the exact search always ends; effort
-_FEW = 24, 100_000  # that it is tried for beside other methods: about 0.05 s
-_LAST = 48, 400_000  # that it is tried for where they have no plan: about 0.3 s
-_SWAPPING = (  # tried where tensors may leave
+_SMALL = 2_000  # max. ops of a graph for which every method is tried
+# Max. ops of a graph for the exact search, and its effort:
+_SURE = 8, 20_000_000  # the search always completes
+_FEW = 24, 100_000  # tried in addition to other methods: about 0.05 s
+_LAST = 48, 400_000  # tried if other methods have no plan: about 0.3 s
+_SWAPPING = (  # tried if `auto` may swap
     out_of_core,
     partial(out_of_core, "zvc"),
     evict,
     trade,
 )
 _ALGORITHMS = "default", "any"
-_ROUNDING = 1e-9  # of a sum of seconds
-_SEARCHING = 0.8  # part of a time limit; the rest is for the bound
+_ROUNDING = 1e-9  # relative rounding error of a sum of seconds
+_SEARCHING = 0.8  # fraction of a time limit; the rest is for the bound
 
 
 @dataclass(frozen=True)
 class Auto:
-    """The policy that `auto` makes."""
+    """The policy that `auto` returns."""
 
     lossless: ClassVar = True
     name: str = "auto"
@@ -70,7 +71,7 @@ class Auto:
     progress: Callable[[str, float | None], None] | None = field(
         default=None, kw_only=True, repr=False
     )
-    places: bool = field(default=True, kw_only=True, repr=False)  # as of a Request
+    places: bool = field(default=True, kw_only=True, repr=False)  # see `Request`
 
     def __call__(self, graph: Graph, limit_bytes: int | None = None) -> Plan:
         """Plan a graph; see `Policy`."""
@@ -105,14 +106,14 @@ class Auto:
         )
 
     def watch(self, part: float = 1.0) -> Watch | None:
-        """Start the clock of a part of the time limit; None: nobody asks or is told."""
+        """Start a watch for a fraction of the time limit; None without any callable."""
         if self.time_limit is None and self.cancel is None and self.progress is None:
             return None
         limit = math.inf if self.time_limit is None else self.time_limit
         return Watch(time.perf_counter() + part * limit, self.cancel, self.progress)
 
     def _take(self, plans: _Plans, request: Request) -> Plan:
-        """Take the fastest plan that fits; refuse with the smallest limit."""
+        """Return the fastest plan that fits, or raise with the smallest limit."""
         if plans.best is not None:
             return plans.best
         lowest = plans.lowest
@@ -134,21 +135,21 @@ class Auto:
 
 
 class _Plans:
-    """The plans that methods made for a request."""
+    """The plans of several methods for one request."""
 
     def __init__(
         self, request: Request, made: Iterable[Plan] = (), *, may_round: bool = False
     ) -> None:
         self._request = request
         self._all = list(made)
-        self._may_round = may_round  # whether algorithms count for their time alone
+        self._may_round = may_round  # whether plans with named algorithms are equal
 
     def with_algorithms(self) -> _Plans:
-        """Return the same plans, of which named algorithms are not the last choice."""
+        """Return the same plans, without preference for default algorithms."""
         return _Plans(self._request, self._all, may_round=True)
 
     def begin(self, method: str) -> bool:
-        """Say which method comes next, or that there is no time for it."""
+        """Report the next method; return False if there is no time for it."""
         watch = self._request.watch
         if watch is None:
             return True
@@ -157,13 +158,16 @@ class _Plans:
         return not watch.is_over()
 
     def add(self, plan: Plan | None) -> None:
-        """Take one more, if there is one."""
+        """Add a plan; None is ignored."""
         if plan is not None:
             self._all.append(plan)
 
     @property
     def best(self) -> Plan | None:
-        """The fastest that fits; if any is proven to be that, it is as fast."""
+        """The fastest plan that fits, or None.
+
+        It is proven optimal if any plan that fits is.
+        """
         fitting = [plan for plan in self._all if fits(plan)]
         best = min(fitting, key=self._order, default=None)
         if best is None or may_leave(self._request.graph) or names_algorithms(best):
@@ -174,13 +178,13 @@ class _Plans:
         return best
 
     def _order(self, plan: Plan) -> tuple[bool, float, int, int]:
-        """Order plans: those that round otherwise are the last, unless they may."""
+        """Return the sort key; without `_may_round`, default algorithms come first."""
         named = not self._may_round and names_algorithms(plan)
         return named, plan.elapsed_seconds, _computed(plan), plan.peak_bytes
 
     @property
     def below(self) -> float:
-        """The seconds of the fastest that fits, unless it may round otherwise."""
+        """The time in seconds that another plan must beat."""
         best = self.best
         if best is None or (names_algorithms(best) and not self._may_round):
             return self._request.below
@@ -188,7 +192,7 @@ class _Plans:
 
     @property
     def has_least(self) -> bool:
-        """Whether one that fits takes no longer than each op once."""
+        """Whether the best plan takes no longer than computing each op once."""
         best, first = self.best, self._all[0]
         if best is None or names_algorithms(best):
             return False
@@ -201,22 +205,22 @@ class _Plans:
 
     @property
     def computing(self) -> Plan | None:
-        """The fastest that fits of those that only compute."""
+        """The fastest plan that fits and only computes, or None."""
         return fastest(self._all)
 
     @property
     def lowest(self) -> Plan:
-        """The one of the smallest peak; of equal ones the first."""
+        """The first plan with the lowest peak."""
         return min(self._all, key=lambda plan: plan.peak_bytes)
 
 
 def _plan(request: Request) -> _Plans:
-    """Plan by one search after the other, until the rest cannot be better.
+    """Run one method after another until no other can be better.
 
-    Idea: cheap searches first, each told the time of the best plan so far, which it
-    need not place anything slower than. Invariant: the best plan that fits only gets
-    faster; the first plan runs each op once, so nothing that computes alone is faster.
-    The order is ours.
+    Idea: fast searches first; each gets the time of the best plan so far and need not
+    place slower schedules. Invariant: the best plan that fits never gets slower. The
+    first plan runs each op once, so no plan without swaps is faster. The order of
+    methods is memcfg's own.
     """
     plans = _Plans(request)
     plans.begin("share")
@@ -241,7 +245,7 @@ def _plan(request: Request) -> _Plans:
 
 
 def _swap(request: Request, plans: _Plans) -> None:
-    """Plan by the methods that swap, until nothing can be faster."""
+    """Run the methods that swap, until none can be faster."""
     for make in _SWAPPING:
         policy = make()
         large = len(request.graph.ops) > _SMALL
@@ -249,15 +253,16 @@ def _swap(request: Request, plans: _Plans) -> None:
             return
         if not plans.begin(policy.name):
             return
-        with suppress(InfeasiblePlanError, PlanError):  # the tier is full
+        with suppress(InfeasiblePlanError, PlanError):  # a tier may be full
             plans.add(propose(policy, replace(request, below=plans.below)))
 
 
 def _choose(request: Request, plans: _Plans) -> _Plans:
-    """Plan with other algorithms, too, unless each op once has none that is faster.
+    """Plan with other algorithms as well, unless no plan can be faster.
 
-    With the fastest of all, by every other lever; with the least scratch, beside which
-    each op takes the fastest that fits as it runs; and by methods that swap and choose.
+    Candidates are the fastest algorithms, planned by all methods; the least scratch,
+    where each op then gets the fastest algorithm that fits; and methods that swap and
+    choose algorithms.
     """
     rows = [(op, listed(op, divided=True)) for op in request.graph.ops]
     once = sum(
@@ -279,7 +284,7 @@ def _choose(request: Request, plans: _Plans) -> _Plans:
 
 
 def _search(request: Request, plans: _Plans) -> None:
-    """Search all schedules of a small graph, as far as the effort goes."""
+    """Search all schedules of a small graph, within a fixed effort."""
     ops, limit = len(request.graph.ops), request.limit_bytes or 0
     effort = next((each for most, each in (_SURE, _FEW) if ops <= most), None)
     if effort is not None and plans.begin("exact"):
@@ -294,7 +299,7 @@ def _search(request: Request, plans: _Plans) -> None:
 
 
 def _is_ended(request: Request) -> bool:
-    """Return whether the time limit, or whoever waits, ended a search."""
+    """Return whether the time limit or the caller has ended a search."""
     return request.watch is not None and request.watch.is_ended
 
 
@@ -309,69 +314,67 @@ def auto(
     cancel: Callable[[], bool] | None = None,
     progress: Callable[[str, float | None], None] | None = None,
 ) -> Policy:
-    """Take the fastest plan that fits, of methods that give the same bits.
+    """Use the fastest plan that fits, of methods that give the same bits.
 
     Parameters
     ----------
     algorithms : {"default", "any"}, default "default"
-        Whether ops keep their default algorithms where that fits, so that bits do not
-        depend on the limit, or may take a faster one, which may round otherwise. Which
-        is faster is known of a model that is compiled with ``times="measured"``. The
-        policy of "any" is named ``auto_algorithms``.
+        With "default", ops keep their default algorithms if such a plan fits, so
+        results do not depend on the limit. With "any", ops may use faster algorithms,
+        which may round differently; the policy is then named ``auto_algorithms``. The
+        times of algorithms are known if the model is compiled with
+        ``times="measured"``.
     time_limit : float or None, default None
-        Seconds after which the best plan so far is taken, that of `share` in any case.
-        Which that is depends on the machine. A method that is at work ends its search
-        and places what it has, in the order that it has where that fits, which takes
-        about a second for ten thousand ops. None: the work
-        is counted, so the same graph and limit give the same plan on every machine.
+        Seconds after which the best plan so far is returned, at least that of `share`;
+        the result then depends on the machine. The running method stops its search and
+        places its current schedule, which takes about a second for ten thousand ops.
+        None limits the work instead of the time, so the same graph and limit give the
+        same plan on every machine.
     cancel : callable or None, default None
-        Asked now and then, such as ``threading.Event().is_set``; where it gives true,
-        planning ends as by the time limit. What it raises ends planning, too.
+        Polled during planning, such as ``threading.Event().is_set``. When it returns
+        true, planning ends as by the time limit. Exceptions that it raises propagate.
     progress : callable or None, default None
-        Called now and then as ``progress(method, seconds)``: the method that is at
-        work, and the predicted seconds of the fastest plan that fits so far, or None.
+        Called periodically as ``progress(method, seconds)`` with the running method and
+        the predicted seconds of the fastest plan that fits so far, or None.
 
     Returns
     -------
     Policy
-        The policy. It prefers plans of default algorithms, then the least predicted
-        time, then the fewest computed ops (which decides where a graph states no
-        times), then the smaller peak. A plan whose search was ended says so
-        (`Summary.unproven`). Where there was none yet that fits, the
-        `InfeasiblePlanError` says that the limit that it names is not proven the
-        smallest (`is_smallest`).
+        The policy. It prefers plans with default algorithms, then the least predicted
+        time, then the fewest computed ops (decisive if the graph has no times), then
+        the lowest peak. If the search was ended early, the plan's `Summary.unproven` is
+        True. If no plan fits by then, the attribute `is_smallest` of the
+        `InfeasiblePlanError` is False.
 
     Raises
     ------
     TypeError
-        If the time limit is not a number, or the others cannot be called.
+        If the time limit is not a number, or `cancel` or `progress` is not callable.
     ValueError
-        If the time limit is not positive, or `algorithms` neither.
+        If the time limit is not positive, or `algorithms` is neither.
 
     Notes
     -----
-    `keep_all` and `share` compute every op once, so nothing is faster, and the peak
-    of `share` is the smaller one: it is taken when it fits. When it does not, and the
-    device has a place where tensors go (``spill_to``), three searches swap:
-    `out_of_core`, with and without codes on the way; one that evicts between accesses,
-    by a copy or by computing again; and one that trades swaps against algorithms of
-    less scratch. What ops wait for copies counts like what is computed again, and a
-    plan that names algorithms, which may round otherwise, is taken where no other fits.
-    Plans that are slower than the best so far are not placed. Then, unless that is
-    below `time_lower_bound`, `look_ahead`, `sqrt_checkpoint`, `replay_elementwise` and
-    `repeated_blocks` plan for the least recomputation that fits, and the fastest plan
-    is taken. In graphs of up to
-    24 ops `exact` plans, too: with at most 8 ops nothing is faster unless the gap says
-    so. Up to 48 ops it looks for lower peaks where no other method fits. For a
-    graph of more than 2,000 ops, whose planning takes long, the plan of the first of
-    them that has one is taken, which is `repeated_blocks` where blocks repeat.
+    `share` computes every op once, so no plan is faster: if it fits, it is taken.
+    Otherwise, if the device has a tier to swap to (``spill_to``), three searches swap:
+    `out_of_core`, with and without encoded copies; one that evicts tensors between
+    accesses, by a copy or by recomputation; and one that trades swaps against
+    algorithms with less scratch. Waits for copies count like recomputation. A plan that
+    names algorithms is taken only if no other fits. Schedules slower than the best plan
+    so far are not placed. Then, unless that plan is faster than `time_lower_bound`,
+    `look_ahead`, `sqrt_checkpoint`, `replay_elementwise` and `repeated_blocks` look for
+    the least recomputation that fits, and the fastest plan is taken. In graphs of up to
+    24 ops, `exact` is tried as well; with at most 8 ops, no plan is faster unless the
+    gap says so. Up to 48 ops, it looks for lower peaks if no other method fits. For
+    graphs of more than 2,000 ops, whose planning takes long, the first plan that fits
+    is taken, which is that of `repeated_blocks` if blocks repeat.
 
-    With any algorithms all of this is done for the default ones, then for the fastest
-    of each op, and for those of least scratch, beside which each op then has the
-    fastest that fits as it runs. The fastest of these plans is taken.
+    With ``algorithms="any"``, all of this is done for the default algorithms, then for
+    the fastest of each op, and for those with the least scratch, where each op then
+    gets the fastest algorithm that fits. The fastest of these plans is taken.
 
-    Methods of the literature are not tried. In the golden plans of the tests, which
-    have fast, slow and small tiers, none is faster; beside small tiers, one can be by a
+    Methods of the literature are not tried. On the golden plans of the tests, with
+    fast, slow and small tiers, none is faster; with small tiers, one can be faster by a
     fraction of a percent.
     """
     if algorithms not in _ALGORITHMS:

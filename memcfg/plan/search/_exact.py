@@ -1,4 +1,4 @@
-"""All schedules of a small graph: the one that takes the least time, proven."""
+"""Exhaustive search over all schedules of a small graph, with a proof of optimality."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
     from memcfg.plan.format._plan import Plan
     from memcfg.plan.search._policy import Policy
 
-_EFFORT = 20_000_000  # states that are compared for one limit: about 10 s
-_ROUNDS = 8  # searches with a tighter goal where placement exceeds the limit
-_FOUND, _NONE = 0, 1  # verdicts of a search
-_PARTS = 4  # of the effort: all searches for the lowest peak take so many each
-_SEARCHING = 0.8  # part of a time limit; the rest is for the bound
+_EFFORT = 20_000_000  # max. states for one limit: about 10 s
+_ROUNDS = 8  # searches with a tighter goal when placement exceeds the limit
+_FOUND, _NONE = 0, 1  # verdicts of the native search
+_PARTS = 4  # each search for the lowest peak gets 1 / _PARTS of the effort
+_SEARCHING = 0.8  # fraction of a time limit; the rest is for the bound
 _STARTS = look_ahead(), sqrt_checkpoint(), replay_elementwise()
-_ROUNDING = 1e-9  # of a sum of seconds
+_ROUNDING = 1e-9  # relative rounding error of a sum of seconds
 
 
 @dataclass(frozen=True)
 class Exact:
-    """The policy that `exact` makes."""
+    """The policy that `exact` returns."""
 
     lossless: ClassVar = True
     name: str = "exact"
@@ -92,14 +92,14 @@ class Exact:
     def within(
         self, request: Request, limit: int, known: Plan | None = None
     ) -> tuple[Plan | None, str]:
-        """Find the plan of least time within a limit, or say why there is none.
+        """Return the fastest plan within a limit, or None and the reason.
 
-        The search starts from a plan that fits and only computes, which stays if none
-        is better. The plan's gap is what was proven; if that is not 0, it is unproven.
+        `known` is a plan that fits and only computes; it is returned if none is better.
+        The plan's gap is the proven one; the plan is unproven unless the gap is 0.
 
-        Idea: best-first over sets of what is computed and there (A*), then again with
-        goals lowered by what placement needed more. Invariant: of the first round,
-        which grants any pair in place, the bound holds for every plan. Source: Hart et
+        Idea: A* over states (computed ops, resident values), repeated with goals that
+        are lower by the excess of the placement. Invariant: the bound of the first
+        round, which allows all in-place pairs, holds for every plan. Source: Hart et
         al., 1968.
         """
         request = request.of_method(self.name)
@@ -109,7 +109,7 @@ class Exact:
             _, cost, repeated = step.measure(request.sequence_of(known))
             below = cost, repeated
         least, why = 0.0, ""
-        # What any choice of pairs allows proves; not all of it can be placed.
+        # Allowing any choice of pairs gives a bound, but not all can be placed.
         for free in (True, *[False] * _ROUNDS):
             verdict, sequence, _, bound, work = step.least_cost(
                 goal, effort=left, below=below, any=free
@@ -134,10 +134,9 @@ class Exact:
         return None if known is None else _proven(request, known, least), why
 
     def lowest(self, request: Request, known: Plan) -> tuple[Plan, bool]:
-        """Find the plan of the lowest peak, and of those the one of least time.
+        """Return the fastest plan with the lowest peak, and whether it is the lowest.
 
-        The search starts from a known plan, which stays if no peak is lower. Tells
-        whether no plan has a lower one.
+        The search starts from a known plan, which is returned if no peak is lower.
         """
         request = request.of_method(self.name)
         step, effort = request.step, self.effort // _PARTS
@@ -153,11 +152,11 @@ class Exact:
                 plan = min(plans, key=lambda each: each.peak_bytes)
         assert plan is not None
         lower = None if _grants_all(request.graph) else plan
-        while lower is not None:  # smaller outputs in place may be placed lower
+        while lower is not None:  # smaller in-place outputs may give a lower peak
             plan = lower
             lower, _ = self.within(request, plan.peak_bytes - 1)
         is_lowest = plan.peak_bytes <= floor
-        # What was proven of its time was so for its peak, not for the limit.
+        # The time is proven optimal for the plan's peak, not for the limit.
         return _told(plan, None, unproven=not is_lowest), is_lowest
 
     def _refusal(
@@ -177,7 +176,7 @@ class Exact:
 
 
 def fastest(plans: Iterable[Plan]) -> Plan | None:
-    """Return the fastest of the plans that fit and only compute, by default."""
+    """Return the fastest plan that fits and only computes by default algorithms."""
     own = (plan for plan in plans if fits(plan) and _computes(plan))
     return min(own, key=lambda plan: plan.predicted.seconds, default=None)
 
@@ -189,10 +188,10 @@ def _computes(plan: Plan) -> bool:
 
 
 def _grants_all(graph: Graph) -> bool:
-    """Return whether the graph's in-place pairs are all that a plan may take.
+    """Return whether the search's rule for in-place pairs covers all that plans allow.
 
-    Those are of one size, and the first ones first; it may take smaller outputs, and
-    choose, which matters where inputs and outputs both are in several pairs.
+    The rule takes pairs of equal size in order. Plans also allow smaller outputs, and
+    other choices if both inputs and outputs are in several pairs.
     """
     sizes = graph.aligned_bytes
     updates = state_updates(graph)
@@ -207,7 +206,7 @@ def _grants_all(graph: Graph) -> bool:
 
 
 def _proven(request: Request, plan: Plan, least: float) -> Plan:
-    """Say of a plan how far it is from what no schedule costs less than."""
+    """Return the plan with its gap from a lower bound of the recomputation cost."""
     once = sum(costs(request.graph))
     _, cost, _ = request.step.measure(request.sequence_of(plan))
     gap = (once + cost) / (once + least) - 1 if once + least > 0 else 0.0
@@ -225,21 +224,21 @@ def _told(plan: Plan, gap: float | None, *, unproven: bool) -> Plan:
 
 
 def exact(*, time_limit: float | None = None) -> Policy:
-    """Search all schedules of a small graph, of any order and with any repetitions.
+    """Search all schedules of a small graph, with any order and recomputation.
 
     Parameters
     ----------
     time_limit : float or None, default None
-        Seconds after which the best plan so far is taken, which depends on the machine.
-        None: the work is counted, so the same graph and limit give the same plan,
-        unless `seconds_left` runs out, which ends the search in the same way.
+        Seconds after which the best plan so far is returned, which depends on the
+        machine. None limits the work instead of the time, so the same graph and limit
+        give the same plan, unless `seconds_left` runs out and ends the search.
 
     Returns
     -------
     Policy
-        The policy, for graphs of up to 64 ops and 128 tensors; larger ones are a
-        `memcfg.errors.GraphError`. Without a limit it plans for the lowest peak;
-        with one, for the least time within it, and then for the fewest computations.
+        The policy, for graphs of up to 64 ops and 128 tensors; calls raise
+        `memcfg.errors.GraphError` for larger ones. Without a limit it minimizes the
+        peak; with a limit, the time within it, and then the number of computations.
 
     Raises
     ------
@@ -251,18 +250,19 @@ def exact(*, time_limit: float | None = None) -> Policy:
     Notes
     -----
     The search starts from the best plan of `share`, `look_ahead`, `sqrt_checkpoint` and
-    `replay_elementwise`, so it is never slower than these. It goes from state to state:
-    which ops have run, and which values are resident [1]_. Whatever can be computed
-    again may be dropped, what is kept to the end as well. If the search completes, the
-    plan is the best, and its `optimality_gap` is 0. If the search stops early, `gap` is
+    `replay_elementwise`, so it is never slower than these. A state of the search is the
+    set of computed ops and the set of resident values [1]_. Any value that can be
+    recomputed may be dropped, including values of `keep`. If the search completes, the
+    plan is optimal, and its `optimality_gap` is 0. If the search stops early, `gap` is
     the bound proven so far and the plan is marked `unproven`.
 
-    Bytes are those in use at the busiest moment, for the best choice of outputs in the
-    buffers of inputs. Placement may need more; then schedules that need less are
-    placed, and the gap tells how much faster one might be. A refusal says whether there
-    is no such schedule, none was found, or none could be placed, and whether the limit
-    that it names is the smallest of all plans (`is_smallest`). Plans that copy, encode
-    or take other algorithms than the defaults are not compared.
+    The search limits the peak of bytes in use, with the best choice of in-place
+    outputs. If the placement of a schedule exceeds the limit, schedules with lower
+    peaks are tried, and the gap bounds how much faster one might be. The error of a
+    limit that is too low says whether there is no such schedule, none was found, or
+    none could be placed, and whether the limit that it names is the smallest of all
+    plans (`is_smallest`). Plans that copy, encode or use other than the default
+    algorithms are not considered.
 
     References
     ----------

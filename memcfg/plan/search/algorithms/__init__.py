@@ -1,4 +1,4 @@
-"""Which algorithm each op takes, and the scratch that it needs."""
+"""Choice of each op's algorithm and scratch."""
 
 from __future__ import annotations
 

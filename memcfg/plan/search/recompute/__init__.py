@@ -1,4 +1,4 @@
-"""Schedules that compute ops of the forward phase again."""
+"""Methods that recompute ops of the forward phase."""
 
 from __future__ import annotations
 

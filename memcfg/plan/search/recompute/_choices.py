@@ -1,7 +1,7 @@
-"""Which forward ops to drop and compute again: proposals, and their improvement.
+"""Choice of the forward ops to recompute: proposals and their improvement.
 
-A choice has one byte an op and is scored by the bytes in use at its peak, which the
-simulated peak after placement rarely exceeds; the policy checks.
+A choice has one byte per op and is scored by its peak of bytes in use, which the peak
+after placement rarely exceeds; the policy checks that.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
     from memcfg.plan.search._request import Request
 
-_BUDGETS = 24  # of each kind of segments
-_STARTS = 4  # choices from which an improvement starts
-_WORK = 3_000_000  # ops walked by one improvement: a score walks all of them
+_BUDGETS = 24  # budgets per kind of segments
+_STARTS = 4  # number of choices that are improved
+_WORK = 3_000_000  # ops visited by one improvement; a score visits all ops
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A set of dropped ops with its score."""
+    """A set of dropped (recomputed) ops with its score."""
 
     load: int
     cost: float
@@ -33,22 +33,22 @@ class Choice:
 
     @property
     def by_load(self) -> tuple[int, float, int]:
-        """Order by memory, then by work."""
+        """Sort key: memory, then work."""
         return self.load, self.cost, self.replayed
 
     @property
     def by_cost(self) -> tuple[float, int, int]:
-        """Order by work, then by memory."""
+        """Sort key: work, then memory."""
         return self.cost, self.replayed, self.load
 
 
 class Search:
-    """The choices of one graph; once it is over, the best so far are taken.
+    """Search over the choices of one graph; returns the best so far once it is over.
 
-    Idea: many proposals (segments of even and of uneven size, what is cheap a byte),
-    the best of which are improved one op at a time. Invariant: an op is dropped or not,
-    so it is computed at most twice. Source: Chen et al., arXiv:1604.06174, for even
-    segments and the rule of cost a byte; the minimax over segmentations is ours.
+    Idea: many proposals (segments of even and of uneven size, the least cost per byte),
+    the best of which are improved one op at a time. Invariant: an op is computed at
+    most twice. Source: Chen et al., arXiv:1604.06174, for even segments and the rule of
+    cost per byte; the minimax over segmentations is memcfg's own.
     """
 
     def __init__(self, request: Request) -> None:
@@ -61,7 +61,7 @@ class Search:
 
     @staticmethod
     def of(request: Request) -> Search:
-        """Return the search of a request, which other methods may have begun."""
+        """Return the search of a request, shared with other methods."""
         return request.once(
             ("choices", request.replayed, request.in_place), lambda: Search(request)
         )
@@ -71,7 +71,7 @@ class Search:
         return self.step.sequence(choice.dropped)
 
     def score(self, dropped: bytes) -> Choice:
-        """Score a choice; what cannot be dropped is struck from it."""
+        """Score a choice, without the ops that cannot be dropped."""
         known = self._scores.get(dropped)
         if known is None:
             known = self._scores[dropped] = Choice(*self.step.score(dropped))
@@ -81,7 +81,7 @@ class Search:
 
     @cached_property
     def seeds(self) -> list[Choice]:
-        """Proposals of every kind, scored."""
+        """The scored proposals of all kinds."""
         unique = {}
         for dropped in chain(self._uneven(), self._even(), self._cheap()):
             if self.is_over():
@@ -92,7 +92,7 @@ class Search:
         return list(unique.values())
 
     def _uneven(self) -> Iterator[bytes]:
-        """Segments of uneven size: the least kept bytes under a budget each."""
+        """Yield segments of uneven size that keep the fewest bytes under a budget."""
         low, high = 0, self.nothing.load  # no budget of `high` needs a cut
         while high - low > max(1, high // 1000):
             middle = (low + high) // 2
@@ -106,7 +106,7 @@ class Search:
                 yield choice
 
     def _even(self) -> Iterator[bytes]:
-        """Algorithm 3 of Chen et al. 2016, over a range of budgets."""
+        """Yield the segments of Algorithm 3 of Chen et al. 2016 for several budgets."""
         outputs = [
             sum(self.graph.aligned_bytes[t] for t in op.outputs)
             for op in self.graph.ops
@@ -117,7 +117,7 @@ class Search:
             yield self.step.budget_segments(budget)
 
     def _cheap(self) -> Iterator[bytes]:
-        """Drop what costs least a byte (the mirror rule of Chen et al. 2016)."""
+        """Yield the ops of least cost per byte (mirror rule of Chen et al. 2016)."""
         ordered = sorted(self.droppable, key=lambda op: (self._density(op), op))
         for k in range(1, _BUDGETS + 1):
             yield self._with(
@@ -125,7 +125,7 @@ class Search:
             )
 
     def _density(self, index: int) -> float:
-        """Seconds a byte; what gives no bytes comes last."""
+        """Return the seconds per byte of an op's outputs; infinity without bytes."""
         op = self.graph.ops[index]
         nbytes = sum(self.graph.tensors[t].nbytes for t in op.outputs)
         return op.seconds / nbytes if nbytes else float("inf")
@@ -140,7 +140,7 @@ class Search:
     # -- improvement -----------------------------------------------------------
 
     def least_load(self) -> Choice:
-        """Return the choice of least memory that the search finds."""
+        """Return the choice with the lowest load that the search finds."""
         return self._least
 
     @cached_property
@@ -151,14 +151,14 @@ class Search:
         return self.least_cost_from(best, best.load)
 
     def least_cost(self, limit: int, also: Choice) -> Choice:
-        """Return the cheapest choice found within a limit; `also` is within it."""
+        """Return the cheapest choice found within a limit; `also` must be within it."""
         starts = [choice for choice in self.seeds if choice.load <= limit]
         starts = [also, *sorted(starts, key=lambda choice: choice.by_cost)[:_STARTS]]
         result = [self.least_cost_from(start, limit) for start in starts]
         return min(result, key=lambda choice: choice.by_cost)
 
     def least_cost_from(self, start: Choice, limit: int) -> Choice:
-        """Keep ops again, the most expensive first, as long as the limit allows."""
+        """Stop dropping ops, the most expensive first, as far as the limit allows."""
         best = start
         for key in (self._cost, self._density):
             current = start
@@ -176,7 +176,7 @@ class Search:
         return self.graph.ops[index].seconds
 
     def _flip(self, start: Choice) -> Choice:
-        """Change one op at a time for less memory, for as long as that helps."""
+        """Flip one op at a time for a lower load, until no flip helps."""
         current = start
         left = _WORK // max(1, len(self.graph.ops))
         stride = max(1, -(-len(self.droppable) // max(1, left)))

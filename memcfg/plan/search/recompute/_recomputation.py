@@ -1,4 +1,4 @@
-"""Plans that compute ops of the forward phase twice, where that is worth it.
+"""Recomputation of a set of forward ops, each once.
 
 No op is computed more than twice, and every candidate is simulated after placement.
 """
@@ -22,13 +22,13 @@ _ROUNDS = 8  # searches with a tighter goal when placement exceeds the limit
 
 
 def plan_recomputation(request: Request) -> Plan:
-    """Plan for the least peak; within a limit, for the least recomputation."""
+    """Plan for the lowest peak or, with a limit, for the least recomputation."""
     search = Search.of(request)
     nothing = search.sequence(search.nothing)
     limit = request.limit_bytes
     if limit is not None and request.peak_in_order(nothing) <= limit:
         return request.ordered(nothing)
-    # The choice of least load, or none dropped if that is placed lower.
+    # The choice with the lowest load, or no recomputation if that is placed lower.
     least = search.least_load()
     choice, peak = min(
         (
@@ -53,11 +53,11 @@ def plan_recomputation(request: Request) -> Plan:
 def first_fitting(
     request: Request, find: Callable[[int], tuple[int, Sequence[int]] | None]
 ) -> Sequence[int] | None:
-    """Take the first schedule that fits once put in order, of ever tighter goals.
+    """Return the first schedule whose plan fits, for decreasing goals, or None.
 
-    Placement may need more than the bytes in use: by what it needs more, the next goal
-    is lower. Invariant: goals fall, so the loop ends without `_ROUNDS`, too.
-    `find` gives the load of a schedule within a goal, in bytes, and it; None: no more.
+    Placement may need more than the bytes in use; the next goal is lower by the excess.
+    Invariant: goals decrease, so the loop would end without `_ROUNDS`. ``find(goal)``
+    returns the load in bytes and a schedule within a goal, or None.
     """
     limit = request.limit_bytes or 0
     goal = limit
@@ -81,20 +81,20 @@ def sqrt_checkpoint() -> Policy:
     Returns
     -------
     Policy
-        The policy. Without a limit it plans for the least peak; with one, for the
+        The policy. Without a limit it looks for the lowest peak; with a limit, for the
         least recomputation within it. Memory is shared as by `share`.
 
     Notes
     -----
-    The forward phase is cut into segments; what crosses a cut is kept, the rest of
-    every segment but the last is computed again just before the first backward op
-    that needs it. On a chain of n uniform ops k even segments need k + n/k tensors,
-    at best 2 sqrt(n). While the j-th segment is run backward, only j checkpoints are
-    left, so earlier segments may be longer: lengths m, m - 1, ..., 1 make
-    n = m (m + 1) / 2 and need about sqrt(2 n). Cuts are searched exactly in a model
-    of the memory (a minimax over all segmentations, skip connections counted once),
-    under a range of budgets; Algorithm 3 of [1]_ and its rule to drop what is cheap
-    make further candidates; the best are improved one op at a time.
+    The forward phase is cut into segments. Tensors that cross a cut are kept; the rest
+    of each segment except the last is recomputed just before the first backward op that
+    needs it. On a chain of n uniform ops, k equal segments need k + n/k tensors, at
+    best 2 sqrt(n). While the j-th segment runs backward, only j checkpoints are left,
+    so earlier segments may be longer: lengths m, m - 1, ..., 1 give n = m (m + 1) / 2
+    and need about sqrt(2 n). The cuts are optimal in a memory model (a minimax over all
+    segmentations, skip connections counted once), for a range of budgets. Algorithm 3
+    of [1]_ and its rule to drop cheap ops give further candidates. The best are
+    improved one op at a time.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""Ops that memory bounds are computed twice: less memory for little time."""
+"""Recomputation of memory-bound ops: less memory for little time."""
 
 from __future__ import annotations
 
@@ -17,26 +17,25 @@ if TYPE_CHECKING:
 
 
 def replay_elementwise() -> Policy:
-    """Keep what convolutions and matrix products give; recompute what is cheap.
+    """Keep the results of convolutions and matrix products; recompute cheap ops.
 
     Returns
     -------
     Policy
-        The policy. Without a limit it plans for the least peak; with one, for the
+        The policy. Without a limit it looks for the lowest peak; with a limit, for the
         least recomputation within it. Memory is shared as by `share`.
 
     Notes
     -----
-    Batch normalisation, activations, sums, pooling, concatenation and the like take
-    little time for the memory of their outputs, which die after their last reader in
-    the forward phase and are computed once more just before the first backward op
-    that needs them: the rule of [1]_ for what is cheap, as in [2]_. What is cheap
-    follows from the op's type and time: it sums no products (`OpType.contraction`),
-    no part of it does, and its nominal time is that of moving its operands' bytes, also
-    where the graph's times are measured. So
-    matrix products, convolutions and recurrent cells are never computed twice, and
-    neither is an op of a type that is not registered. The choice among the cheap ops
-    is that of `sqrt_checkpoint`: a search, whose result may be above the optimum.
+    Batch normalization, activations, sums, pooling, concatenation and similar ops take
+    little time relative to the memory of their outputs. These are dropped after their
+    last reader in the forward phase and recomputed just before the first backward op
+    that needs them: the rule of [1]_ for cheap ops, as in [2]_. An op is cheap if
+    neither it nor a part of it sums products (`OpType.contraction`), and its nominal
+    time is that of moving its operands' bytes, even if the graph's times are measured.
+    So matrix products, convolutions, recurrent cells and ops of unregistered types are
+    never recomputed. The choice among the cheap ops is that of `sqrt_checkpoint`, a
+    search whose result may not be optimal.
 
     References
     ----------
@@ -55,12 +54,12 @@ def _replay(request: Request) -> Plan:
 
 
 def known_cheap_ops(request: Request) -> frozenset[int]:
-    """Find them once for all methods that plan a graph."""
+    """Return `cheap_ops` of the request's graph, computed once."""
     return request.once("cheap ops", lambda: cheap_ops(request.graph))
 
 
 def cheap_ops(graph: Graph) -> frozenset[int]:
-    """Find the ops that memory bounds: their bytes take all of their time."""
+    """Return the memory-bound ops: moving their operands takes all of their time."""
     known = _types_without_products()
     return frozenset(
         index
@@ -71,7 +70,7 @@ def cheap_ops(graph: Graph) -> frozenset[int]:
 
 
 def _nominal(graph: Graph, op: Op) -> float:
-    """Return the nominal seconds of an op; those that are stated, unless measured."""
+    """Return the nominal seconds of an op, computed if the graph's are measured."""
     if graph.times == "nominal":
         return op.seconds
     return nominal_seconds_of(

@@ -1,4 +1,4 @@
-"""Schedules in which tensors leave the device: events, their time, and searches."""
+"""Methods that swap tensors: events, their simulated times, and searches."""
 
 from __future__ import annotations
 
