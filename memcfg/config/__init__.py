@@ -1,11 +1,11 @@
-"""Devices and their memory limits, by the names that users of tf.config know.
+"""Devices and their memory limits, with the names of tf.config.
 
 A limit is on bytes in use, each piece rounded up to 64. In `LogicalDeviceConfiguration`
-a number is MiB; everywhere else a number is bytes. A string carries its unit in both,
-and ``"50%"`` is a part of the hardware's memory. Devices are made at first use, which
-raises what `list_logical_devices` raises. From then on their configuration is fixed,
-except for `set_memory_limit`; `reset` starts over. The environment is read when it is
-first needed, and a variable that cannot be read is a FormatError of that call:
+a number is MiB; everywhere else a number is bytes. A string has a unit in both, and
+``"50%"`` is a fraction of the hardware's memory. Devices are created at the first use,
+which can raise the errors of `list_logical_devices`. From then on their configuration
+is fixed, except for `set_memory_limit`; `reset` starts over. The environment is read
+when it is first needed; a variable that cannot be parsed raises FormatError then:
 
 ``MEMCFG_SIMULATED_DEVICES``
     ``GPU:2:16GiB``: hardware of addresses only.
@@ -149,8 +149,8 @@ def reset() -> None:
     That includes simulated devices, limits on host memory that were set here, the
     number of threads, the dtype policy, the time for alternatives and the settings of
     workspaces; the environment is read again. A compiled model keeps the name of its
-    device: it allocates memory again on the device that bears this name then, inside
-    that device's limit, or raises RuntimeError when there is none.
+    device: it allocates memory again on the device that has this name then, inside
+    that device's limit, or raises RuntimeError if there is none.
 
     Raises
     ------

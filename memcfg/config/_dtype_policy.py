@@ -26,12 +26,12 @@ class DTypePolicy:
     Parameters
     ----------
     name : {"float32", "mixed_bfloat16"}
-        Which.
+        The name of the policy.
 
     Raises
     ------
     ValueError
-        If it is another name.
+        If the name is unknown.
 
     Examples
     --------
@@ -72,13 +72,13 @@ class DTypePolicy:
         Returns
         -------
         dict
-            By name.
+            The arguments by name.
         """
         return {"name": self.name}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> DTypePolicy:
-        """Make a policy from what `get_config` returned.
+        """Make a policy from the result of `get_config`.
 
         Parameters
         ----------
@@ -118,22 +118,22 @@ def as_policy(value: Any) -> DTypePolicy:
 
 
 def reset() -> None:
-    """Go back to float32."""
+    """Reset the policy to float32."""
     set_dtype_policy(_FLOAT32)
 
 
 def set_dtype_policy(policy: str | DTypePolicy) -> None:
-    """Set the policy of layers that are made from now on without one of their own.
+    """Set the default policy of new layers.
 
     Parameters
     ----------
     policy : {"float32", "mixed_bfloat16"} or DTypePolicy
-        Which.
+        The policy or its name.
 
     Raises
     ------
     ValueError
-        If it is another name.
+        If the name is unknown.
 
     See Also
     --------
@@ -152,11 +152,11 @@ def set_dtype_policy(policy: str | DTypePolicy) -> None:
 
 
 def dtype_policy() -> DTypePolicy:
-    """Return the policy of layers that are made now.
+    """Return the default policy of new layers.
 
     Returns
     -------
     DTypePolicy
-        The one that `set_dtype_policy` has set; ``"float32"`` by default.
+        The policy that `set_dtype_policy` has set; ``"float32"`` initially.
     """
     return _current

@@ -49,11 +49,11 @@ def set_host_memory_limit(
     tracked : int, str or None, optional
         The maximum of bytes in use in all pools of host memory together, and of each
         GPU: a number, a string with its unit, or a percentage of the machine's memory
-        (``"50%"``). None is no limit; left out, it stays as it is.
+        (``"50%"``). None is no limit; if omitted, the limit is unchanged.
     rss : int, str or None, optional
-        The maximum of bytes that the process has resident, other libraries' included.
-        It is compared when a pool takes memory, so others can still exceed it. The
-        pages of mapped files count; before a request is refused they are evicted.
+        The maximum resident bytes of the process, including other libraries. It is
+        checked when a pool allocates memory, so other libraries can still exceed it.
+        The pages of mapped files count; they are evicted before a request is refused.
 
     Returns
     -------
@@ -63,12 +63,12 @@ def set_host_memory_limit(
     Raises
     ------
     TypeError
-        If a limit is of no such type, or a bool.
+        If a limit has another type, or is a bool.
     ValueError
-        If a limit is not positive or no size, or logical devices that share a GPU may
-        take more together; before devices are used, the first use of one raises it.
+        If a limit is not positive or not a size, or logical devices that share a GPU
+        have larger limits together; before devices are used, their first use raises it.
     FormatError
-        If a variable of the environment cannot be read.
+        If a variable of the environment cannot be parsed.
     ResourceExhaustedError
         If more is in use, or resident, now than a limit or the environment's allows.
 

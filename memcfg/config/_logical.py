@@ -83,12 +83,12 @@ def logical_device(name: str | None = None) -> Device:
     ----------
     name : str or None, default None
         A device's name. None is the device of the innermost `device` block, or the
-        first logical device outside all of them.
+        first logical device outside of all blocks.
 
     Raises
     ------
     TypeError
-        If it is neither a name nor a device.
+        If `name` is neither a name nor a device.
     ValueError
         If the name cannot be read, or no device or several devices match.
     ValueError, ResourceExhaustedError
@@ -210,7 +210,7 @@ def get_memory_usage(device: AnyDevice) -> int:
 
 
 def reset_memory_stats(device: AnyDevice) -> None:
-    """Reset a device's peak to what is in use now; this is a first use.
+    """Reset a device's peak to the bytes in use now; this is a first use.
 
     Parameters
     ----------
@@ -257,9 +257,9 @@ def set_memory_limit(device: AnyDevice, limit: int | str | None) -> int | None:
     Raises
     ------
     TypeError
-        If `limit` is of no such type, or a bool.
+        If `limit` has another type, or is a bool.
     ValueError
-        If `limit` is not positive or no size, or is more than the hardware has or
+        If `limit` is not positive or not a size, or is more than the hardware has or
         ``MEMCFG_MEMORY_LIMIT`` allows.
     ResourceExhaustedError
         If more than `limit` is in use now. The limit stays as it was.
@@ -343,7 +343,7 @@ def trim(device: AnyDevice, keep: int | str = 0) -> int:
     Raises
     ------
     TypeError, ValueError
-        If `keep` is neither an int nor a string, is negative or no size.
+        If `keep` is neither an int nor a string, is negative or not a size.
     TypeError, ValueError, ResourceExhaustedError
         What `logical_device` raises.
     """
@@ -386,7 +386,7 @@ def _place(name: AnyDevice) -> Made:
 
 
 def _find(device: AnyDevice) -> Made:
-    """Find the one logical device that is meant."""
+    """Return the logical device of a name; ValueError unless exactly one matches."""
     result = _matching(device)
     if result is None:
         raise _missing("No matching devices found for", device)
@@ -401,7 +401,7 @@ def _missing(what: str, device: AnyDevice) -> ValueError:
 
 
 def _matching(device: AnyDevice) -> Made | None:
-    """Find the one logical device that is meant, if it exists."""
+    """Return the logical device of a name, or None; ValueError if several match."""
     kind = device_type_of(device)
     made = registry.made(kind)
     if isinstance(device, str):

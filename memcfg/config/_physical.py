@@ -1,7 +1,7 @@
-"""Physical devices: listing them, and what may be set before their first use.
+"""Physical devices: lists of them, and their settings before the first use.
 
-A call that raises changes nothing. What needs all settings at once is checked when the
-devices are made.
+A call that raises changes nothing. Conditions on several settings are checked when the
+devices are created.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ T = TypeVar("T")
 def list_physical_devices(device_type: str | None = None) -> list[PhysicalDevice]:
     """List the hardware of this machine, simulated hardware included.
 
-    No device is made by asking. GPUs are looked for unless the type is ``"CPU"``; that
-    initializes CUDA, which does not work in processes that are forked later.
+    This creates no logical device. Unless the type is ``"CPU"``, GPUs are detected;
+    that initializes CUDA, which does not work in processes that are forked later.
 
     Parameters
     ----------
     device_type : str or None, default None
-        Such as ``"CPU"`` or ``"cpu"``; None lists every type. Of a type that this
-        machine does not have the list is empty; of one that there is nowhere it is,
-        too, with a warning.
+        Such as ``"CPU"`` or ``"cpu"``; None lists every type. For a type that this
+        machine does not have the list is empty; for an unknown type it is empty, too,
+        with a warning.
 
     Returns
     -------
@@ -62,7 +62,7 @@ def list_physical_devices(device_type: str | None = None) -> list[PhysicalDevice
 
 
 def listed_type(device_type: str | None) -> str | None:
-    """Return a type to list, in capital letters; warn of one that there is nowhere."""
+    """Return a type to list, in capital letters; warn of an unknown type."""
     if device_type is None:
         return None
     known = dict.fromkeys((*TYPES, *(d.device_type for d in registry.machine("CPU"))))
@@ -103,7 +103,7 @@ def get_device_details(device: PhysicalDevice) -> dict[str, Any]:
     Raises
     ------
     ValueError
-        If `device` is no `PhysicalDevice`, or not one of this machine.
+        If `device` is not a `PhysicalDevice` of this machine.
     FormatError
         If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
     """
@@ -152,29 +152,29 @@ def set_visible_devices(
     ----------
     devices : PhysicalDevice, str, iterable of them, or None
         Hardware or its names; copied. None is all hardware (of the type). An empty
-        list hides a type, so it needs one.
+        list hides all hardware of a type and requires `device_type`.
     device_type : str or None, default None
-        The type that `devices` are of: only this type is replaced. None replaces the
+        The type of `devices`: only hardware of this type is replaced. None replaces the
         whole list, so that all other types become invisible.
 
     Raises
     ------
     TypeError
-        If `devices` holds anything but hardware and names, or `device_type` is no
+        If `devices` contains anything but hardware and names, or `device_type` is not a
         string.
     ValueError
         If a device is not of this machine or not of the type, is a duplicate, no
         device would be left, or `device_type` is not a word in capital letters.
     RuntimeError
-        If a device was used already and the list is not the present one.
+        If a device was used already and the list differs from the current one.
     FormatError
         If ``MEMCFG_SIMULATED_DEVICES`` cannot be read.
 
     Notes
     -----
     A call that raises changes nothing. Logical devices are numbered in the order of
-    `list_physical_devices`, whatever the order here. GPUs that are hidden before the
-    first use are not looked for: CUDA is not initialized.
+    `list_physical_devices`, regardless of the order here. If GPUs are hidden before the
+    first use, they are not detected and CUDA is not initialized.
     """
     if device_type is not None:
         require_type(device_type)
@@ -219,7 +219,7 @@ def _chosen(
 
 
 def get_memory_growth(device: str | PhysicalDevice) -> bool | None:
-    """Return what was set for a piece of hardware.
+    """Return the growth that was set for a physical device.
 
     Parameters
     ----------
@@ -229,7 +229,7 @@ def get_memory_growth(device: str | PhysicalDevice) -> bool | None:
     Returns
     -------
     bool or None
-        None when nothing was set: hardware then grows, unless it is simulated.
+        None if nothing was set: memory then grows, unless the device is simulated.
 
     Raises
     ------
@@ -244,33 +244,33 @@ def get_memory_growth(device: str | PhysicalDevice) -> bool | None:
 
 
 def set_memory_growth(device: str | PhysicalDevice, enable: bool | None) -> None:
-    """Say whether the devices of a piece of hardware grow.
+    """Set whether the memory of a physical device is allocated as needed.
 
     Parameters
     ----------
     device : PhysicalDevice or str
         One of `list_physical_devices`, or its name.
     enable : bool or None
-        True takes memory as it is needed. False takes the whole limit at once, at
-        the first use; a CPU then needs a limit. None is the default: hardware grows,
-        unless it is simulated.
+        True allocates memory as needed. False allocates the whole limit at the first
+        use; a CPU then needs a limit. None is the default: True, unless the device is
+        simulated.
 
     Raises
     ------
     TypeError
         If `enable` is not a bool.
     ValueError
-        If one of its virtual devices was configured to do the opposite.
+        If one of its virtual devices is configured with the opposite value.
     RuntimeError
-        If a device was used already and the value is not the present one.
+        If a device was used already and the value differs from the current one.
     TypeError, ValueError, FormatError
         What `get_memory_growth` raises.
 
     Notes
     -----
-    A call that raises changes nothing. Growth goes with limits, in either order of
-    the calls. That it is the same for all visible GPUs, and that a CPU which does
-    not grow has a limit, is checked at the first use.
+    A call that raises changes nothing. Growth and limits may be set in either order.
+    The first use checks that growth is the same for all visible GPUs, and that a CPU
+    without growth has a limit.
     """
     if not isinstance(enable, bool | None):
         raise TypeError(f"growth is True, False or None, not {enable!r}")
@@ -295,7 +295,7 @@ def set_memory_growth(device: str | PhysicalDevice, enable: bool | None) -> None
 def get_logical_device_configuration(
     device: str | PhysicalDevice,
 ) -> list[LogicalDeviceConfiguration] | None:
-    """Return how a physical device was configured.
+    """Return the configuration of a physical device.
 
     Parameters
     ----------
@@ -305,8 +305,8 @@ def get_logical_device_configuration(
     Returns
     -------
     list of LogicalDeviceConfiguration or None
-        What `set_logical_device_configuration` was given; None when it was not
-        called. A limit that `set_memory_limit` changed later is not shown here.
+        The argument of `set_logical_device_configuration`; None if it was not called.
+        Later changes by `set_memory_limit` are not included.
 
     Raises
     ------
@@ -321,38 +321,38 @@ def set_logical_device_configuration(
     device: str | PhysicalDevice,
     logical_devices: Iterable[LogicalDeviceConfiguration] | None,
 ) -> None:
-    """Split a physical device into logical devices with limits of their own.
+    """Split a physical device into logical devices with their own limits.
 
     Parameters
     ----------
     device : PhysicalDevice or str
         One of `list_physical_devices`, or its name.
     logical_devices : iterable of LogicalDeviceConfiguration or None
-        One entry a logical device; it is copied. None is the default: one device,
-        on a CPU without a limit, elsewhere with all of the memory.
+        One entry for each logical device; copied. None is the default: one device,
+        without a limit on a CPU, with all of the memory on other hardware.
 
     Raises
     ------
     TypeError
-        If `logical_devices` holds anything but `LogicalDeviceConfiguration`.
+        If `logical_devices` contains anything but `LogicalDeviceConfiguration`.
     ValueError
         If `device` cannot be split, `logical_devices` is empty, a priority or an
         ordinal is given for a CPU, a device has no memory limit and needs one, or
-        growth is the opposite of what `set_memory_growth` was given.
+        growth contradicts `set_memory_growth`.
     RuntimeError
-        If a device was used already and the configuration differs from the present one
-        in more than where tensors spill to, or in that while memory of a device that
-        it is about is in use.
+        If a device was used already and the configuration differs from the current one
+        in other settings than those of the tiers, or in these while memory of the
+        device is in use.
     TypeError, ValueError, FormatError
         What `get_memory_growth` raises.
 
     Notes
     -----
-    A call that raises changes nothing. Until the first use of a device a later call
-    replaces an earlier one; after it, `spill_to`, `spill_limit`, `lane_bandwidth` and
-    `lane_timeout` may still be changed of devices that hold nothing. The other
-    settings are to be as they were given before; limits that `set_memory_limit` changed
-    meanwhile stay. The limits are real on a CPU.
+    A call that raises changes nothing. Before the first use of a device, a call
+    replaces the configuration. After it, only `spill_to`, `spill_limit`,
+    `lane_bandwidth` and `lane_timeout` may be changed, on devices without memory in
+    use; all other settings must equal the earlier ones, and limits changed by
+    `set_memory_limit` are kept. Limits are enforced on a CPU, too.
     """
     with registry.lock:
         found = physical_device(device)
@@ -387,14 +387,14 @@ def set_logical_device_configuration(
 def _same(
     hardware: Hardware, first: Configurations | None, second: Configurations | None
 ) -> bool:
-    """Compare by effect: 48 and "48MiB" are one limit."""
+    """Return whether configurations have the same effect: 48 equals "48MiB"."""
     return _spills_alone(hardware, first, second) and (
         _spills(hardware, first) == _spills(hardware, second)
     )
 
 
 def _spills(hardware: Hardware, configurations: Configurations | None) -> list[Spill]:
-    """Return where each logical device spills to, in the order in which they stand."""
+    """Return the tiers of each logical device, in the order of their ordinals."""
     items = sorted(
         configurations or DEFAULT,
         key=lambda item: item.experimental_device_ordinal or 0,
@@ -405,7 +405,7 @@ def _spills(hardware: Hardware, configurations: Configurations | None) -> list[S
 def _spills_alone(
     hardware: Hardware, first: Configurations | None, second: Configurations | None
 ) -> bool:
-    """Return whether configurations differ at most in where tensors spill to."""
+    """Return whether configurations differ at most in the settings of tiers."""
 
     def values(configurations: Configurations | None) -> list[tuple[object, ...]]:
         return [
@@ -530,7 +530,7 @@ def add_simulated_device(
 
 
 def physical_device(device: str | PhysicalDevice) -> PhysicalDevice:
-    """Find the hardware that is meant; this is not a first use."""
+    """Return the physical device of a name; this is not a first use."""
     if not isinstance(device, str | PhysicalDevice):
         raise TypeError(f"expected a PhysicalDevice or its name, got {device!r}")
     kind = device_type_of(device)
@@ -552,14 +552,14 @@ def physical_device(device: str | PhysicalDevice) -> PhysicalDevice:
 
 
 def why_missing(name: str, device_type: str) -> str:
-    """Say how a name is written here, and why there is no such hardware, if known."""
+    """Return a hint on the right name, and why there is no such hardware, if known."""
     right = spelling(name)
     hint = f". Write {right}" if right else ""
     return hint + registry.why_missing("GPU" if right else device_type)
 
 
 def only(found: Sequence[T], name: str, names: Sequence[str]) -> T | None:
-    """Return the one that was found; ValueError if there are several of these names."""
+    """Return the only match or None; ValueError if there are several."""
     if len(found) > 1:
         words = ", ".join(names)
         raise ValueError(f"Multiple devices match {name!r}; say which: {words}")

@@ -1,10 +1,10 @@
-"""What was configured, and the devices made from it: the one registry of a process.
+"""The registry of a process: its configuration, and the devices created from it.
 
-Before first use it holds settings only. The first question that needs a device makes
-all of them, and from then on only limits may change, and where devices spill to that
-hold nothing. GPUs are looked for when more than a CPU is asked for, since that
-initializes CUDA, which a process that forks may not want. One re-entrant lock guards it
-all; a setter holds it from its check to its change.
+Before the first use it holds only settings. The first call that needs a device creates
+all of them; from then on only limits may change, and the tiers of devices without
+memory in use. GPUs are detected only when more than a CPU is requested, since that
+initializes CUDA, which processes that fork may want to avoid. One re-entrant lock
+guards the registry; a setter holds it from its check to its change.
 
 See docs/decisions/0011-config-follows-tensorflow.md.
 """
@@ -56,13 +56,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class Options:
-    """What may be changed at any time."""
+    """Settings that may be changed at any time."""
 
     soft_placement: bool = True  # whether a missing device falls back to the CPU
     warned: set[DeviceName] = field(default_factory=set)  # of missing devices
     workspace_config: WorkspaceConfig = field(default_factory=WorkspaceConfig)
     scope_checks: str = "error"
-    debug_mode: DebugMode | None = None  # None: what the environment says
+    debug_mode: DebugMode | None = None  # None: the environment decides
     alternatives_seconds: float | None = None  # None: by what planning took
     # Stored only, for TensorFlow's names:
     jit: bool = False
@@ -71,10 +71,10 @@ class Options:
 
 
 class Made:
-    """A logical device, and what it is made from.
+    """A logical device and its specification.
 
-    One that grows in memory of its own is made when it is first needed, so that a
-    program that never uses a GPU takes nothing of it.
+    A device with growth and its own memory is created when it is first needed, so that
+    a program that never uses a GPU allocates nothing there.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Made:
 
     @property
     def limit_bytes(self) -> int | None:
-        """Its limit now."""
+        """Its current limit in bytes."""
         if "device" not in vars(self):
             return self.specification.memory.limit_bytes
         return self.device.pool.limit
@@ -114,8 +114,8 @@ class Made:
 class Registry:
     """Settings, hardware and devices of one process.
 
-    Invariant: there is a `Made` for every specification of the hardware that was found,
-    or none at all.
+    Invariant: there is a `Made` for each specification of the detected hardware, or
+    none at all.
     """
 
     def __init__(self) -> None:
@@ -125,16 +125,16 @@ class Registry:
         self.host = process_memory
         self._default_threads: int | None = None  # of kernels; None: not changed
         self._machine: dict[PhysicalDevice, Hardware] | None = None
-        self._looked = False  # for GPUs
-        self._told_unknown = False  # variables of the environment, once a process
+        self._looked = False  # whether GPUs were detected
+        self._told_unknown = False  # whether unknown variables were warned of
         self.missing: dict[str, str] = {}  # why there is no hardware of a type
         self._overrides = EnvironmentOverrides()
         self._made: tuple[Made, ...] | None = None
 
     def machine(self, device_type: str | None) -> Machine:
-        """Return the hardware that was found, with all of a type; None is every type.
+        """Return the known hardware, including all of a type; None is every type.
 
-        The simulated is included. GPUs are looked for unless the type is ``"CPU"``.
+        Simulated hardware is included. GPUs are detected unless the type is ``"CPU"``.
         """
         with self.lock:
             if not self._told_unknown:
@@ -163,7 +163,7 @@ class Registry:
         return result
 
     def _add_gpus(self, machine: dict[PhysicalDevice, Hardware]) -> None:
-        """Look for GPUs, behind the CPU, and make what is to be made by now."""
+        """Detect GPUs, list them after the CPU, and create devices if in use."""
         gpus = self._find_gpus()
         made = self._made
         if made is not None:
@@ -175,7 +175,7 @@ class Registry:
         self._made, self._looked = made, True
 
     def why_missing(self, device_type: str) -> str:
-        """Say why there is no hardware of a type, if there is none and it is known."""
+        """Return why there is no hardware of a type; empty if there is or not known."""
         machine = self.machine(device_type)
         if any(device.device_type == device_type for device in machine):
             return ""
@@ -208,10 +208,9 @@ class Registry:
                 )
 
     def made(self, device_type: str | None) -> tuple[Made, ...]:
-        """Return the logical devices, with all of a type; None is every type.
+        """Return the logical devices, including all of a type; None is every type.
 
-        They are made when this is the first use. GPUs that are hidden are not looked
-        for.
+        The first use creates them. Hidden GPUs are not detected.
         """
         with self.lock:
             wanted = device_type if self.settings.visible is None else "CPU"
@@ -229,7 +228,7 @@ class Registry:
 
     @property
     def host_bytes(self) -> int:
-        """The memory of this machine."""
+        """The memory of this machine in bytes."""
         return next(iter(self.machine("CPU").values())).memory_bytes
 
     def set_limit(self, made: Made, limit_bytes: int | None) -> int | None:
@@ -249,9 +248,9 @@ class Registry:
             return made.device.pool.set_limit(limit_bytes)
 
     def lower_limits(self, most: int) -> None:
-        """Let no device whose memory is not the host's take more, or change nothing.
+        """Limit all devices with their own memory to `most` bytes, or change nothing.
 
-        ValueError if its hardware is divided, and the parts come to more;
+        ValueError if the hardware is split and the sum of limits is larger;
         ResourceExhaustedError if more is in use.
         """
         parts: dict[PhysicalDevice, list[Made]] = {}
@@ -270,7 +269,7 @@ class Registry:
                         f"more than {most} B: lower their limits with set_memory_limit "
                         "first"
                     )
-                if "device" in vars(group[0]):  # else it is made with this limit
+                if "device" in vars(group[0]):  # otherwise created with this limit
                     pool = group[0].device.pool
                     lowered.append((group[0], pool.set_limit(most)))
         except BaseException:
@@ -279,9 +278,9 @@ class Registry:
             raise
 
     def respill(self, physical: PhysicalDevice, spills: Sequence[Spill]) -> None:
-        """Have used logical devices spill elsewhere, in the order of their settings.
+        """Change the tiers of used logical devices, in the order of their settings.
 
-        RuntimeError if one of those that change holds memory.
+        RuntimeError if memory of a changed device is in use.
         """
         with self.lock:
             drop_ended()
@@ -290,7 +289,7 @@ class Registry:
                 for made in self._made or ()
                 if made.specification.physical == physical
             ]
-            known = zip(own, spills, strict=False)  # there are none of what is hidden
+            known = zip(own, spills, strict=False)  # hidden hardware has no devices
             pairs = [
                 (made, spill)
                 for made, spill in known
@@ -298,7 +297,7 @@ class Registry:
             ]
             changed = [made for made, _ in pairs]
             if self._live(changed):
-                gc.collect()  # a model that is only kept by a reference cycle
+                gc.collect()  # frees models in reference cycles
             live = self._live(changed)
             if live:
                 raise RuntimeError(
@@ -311,7 +310,7 @@ class Registry:
                     made.device.use_spill(spill)
 
     def use_threads(self, count: int) -> None:
-        """Let a kernel use so many threads; 0 is the number before the first call."""
+        """Set the threads of a kernel; 0 restores the number before the first call."""
         if count > 0:
             before = get_num_threads()
             set_num_threads(count)
@@ -326,7 +325,7 @@ class Registry:
         with self.lock:
             drop_ended()
             if self._live(self._made or ()):
-                gc.collect()  # a model that is only kept by a reference cycle
+                gc.collect()  # frees models in reference cycles
             live = self._live(self._made or ())
             if live:
                 raise RuntimeError(
@@ -344,7 +343,7 @@ class Registry:
         ]
 
     def drop(self) -> None:
-        """Drop everything without asking; what is live stays with its holders."""
+        """Drop everything unconditionally; live memory stays with its holders."""
         with self.lock:
             self.settings = Settings()
             self.options = Options()
@@ -358,7 +357,7 @@ class Registry:
             self._made = None
 
     def renew_lock(self) -> None:
-        """In the child of a fork: no other thread lives that could release it."""
+        """Replace the lock in a forked child, where no thread could release it."""
         self.lock = threading.RLock()
 
 

@@ -1,7 +1,7 @@
-"""From settings to the list of logical devices that will be made.
+"""From settings to specifications of the logical devices.
 
-Here are the rules that need all settings at once; hardware and settings in,
-specifications out, so every rule can be tried without a device.
+Rules on several settings are checked here. Functions take hardware and settings and
+return specifications, so every rule can be tested without a device.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DEFAULT: Configurations = (LogicalDeviceConfiguration(),)
 
 @dataclass
 class Settings:
-    """What was set in code; fixed at the first use of a device."""
+    """Settings made in code; fixed at the first use of a device."""
 
     visible: tuple[PhysicalDevice, ...] | None = None  # None: all
     growth: dict[PhysicalDevice, bool] = field(default_factory=dict)
@@ -40,29 +40,29 @@ class Settings:
 
 
 class MemorySpec(NamedTuple):
-    """What one logical device has of its hardware's memory."""
+    """The memory of one logical device."""
 
     limit_bytes: int | None  # None: no limit
-    growth: bool  # whether it allocates as needed, else its whole limit at once
+    growth: bool  # whether to allocate as needed, or the whole limit at once
 
 
 def process_limit(hardware: Hardware) -> int | None:
-    """Return what the process may take of hardware whose memory is not the host's.
+    """Return the process's limit in bytes on hardware with its own memory, or None.
 
-    As ND4J's ``maxbytes`` does, the limit on the pools of the host bounds each GPU.
+    The limit on host pools also bounds each GPU, as ND4J's ``maxbytes`` does.
     """
     return None if hardware.space == "host" else get_host_limits()[0]
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What bounds the logical devices of one piece of hardware."""
+    """Bounds on the logical devices of one piece of hardware."""
 
     name: str
     memory_bytes: int | None  # the hardware's own; None for a CPU
-    machine_bytes: int | None  # a CPU's memory, which bounds nothing; else None
-    ceiling_bytes: int | None  # the environment's, on all together; None: none
-    process_bytes: int | None  # that of the process, on all together; None: none
+    machine_bytes: int | None  # a CPU's memory, which is not a bound; otherwise None
+    ceiling_bytes: int | None  # the environment's, on the sum; or None
+    process_bytes: int | None  # the process's, on the sum; or None
 
     @classmethod
     def of(
@@ -76,7 +76,7 @@ class Bounds:
         return cls(device.name, None, nbytes, ceiling, process)
 
     def max_limit(self, growth: bool, others: Sequence[MemorySpec]) -> int | None:
-        """Return the largest limit beside what others have; None without a bound."""
+        """Return the largest limit given those of others; None without a bound."""
         bounds: list[int] = []
         if self.memory_bytes is not None:
             used = 0 if growth else _total(spec for spec in others if not spec.growth)

@@ -1,7 +1,7 @@
-"""The values that configuration is written in: devices, their names, memory limits.
+"""The values of configurations: devices, their names, memory limits.
 
 In a `LogicalDeviceConfiguration` a number is MiB; everywhere else it is bytes. Strings
-carry their unit in both, and ``"50%"`` is of the device's memory.
+have a unit in both, and ``"50%"`` is a fraction of the device's memory.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     _Value = TypeVar("_Value")
     _Several: TypeAlias = _Value | Sequence[_Value]
 
-MAX_BYTES = 2**63 - 1  # what a signed 64-bit size can hold
+MAX_BYTES = 2**63 - 1  # maximum of a signed 64-bit size
 _MIB = 2**20  # bytes
-_ENDLESS = 10**9  # seconds, some 30 years, from which on nobody waits for an end
+_ENDLESS = 10**9  # seconds (30 years) from which on a timeout is infinite
 
 # The grammar of names is TensorFlow's.
 _PROCESS = (
@@ -46,7 +46,7 @@ _NAME = re.compile(
 )
 _TYPE = re.compile(r"[A-Z][A-Z0-9_]*")
 _OTHERS = re.compile(r"/?(?:device:)?cuda(?::([0-9]+))?", re.IGNORECASE)
-TYPES = ("CPU", "GPU", "TPU")  # that TensorFlow has, here or not
+TYPES = ("CPU", "GPU", "TPU")  # TensorFlow's types, supported here or not
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class PhysicalDevice:
 
 @dataclass(frozen=True)
 class LogicalDevice:
-    """A device that models are placed on, with a memory limit of its own.
+    """A device on which models are placed, with its own memory limit.
 
     Attributes
     ----------
@@ -83,7 +83,7 @@ class LogicalDevice:
 
 @dataclass(frozen=True)
 class LogicalDeviceConfiguration:
-    """What one logical device is to be.
+    """The configuration of one logical device.
 
     Parameters
     ----------
@@ -95,27 +95,27 @@ class LogicalDeviceConfiguration:
         The priority of the device's streams: of all logical devices of a GPU or of
         none; refused for a CPU.
     experimental_device_ordinal : int or None, default None
-        Where the device stands among all of its type: by ordinal first, then by
-        hardware. For all logical devices of a GPU or for none; refused for a CPU.
+        The position of the device among those of its type: they are sorted by ordinal,
+        then by hardware. For all logical devices of a GPU or for none; refused for a
+        CPU.
     growth : bool or None, default None
-        Whether memory is allocated as it is needed (True) or the whole limit at once.
-        None is what `set_memory_growth` says of the hardware.
+        Whether memory is allocated as needed (True) or the whole limit at once. None
+        uses the setting of `set_memory_growth`.
     spill_to : str, path, sequence of these or None, default None
-        Where tensors go that a plan swaps out: ``"host"``, memory of the host beside
-        the limit, or a folder, for a file without a name that is there as long as it
-        is needed. Of several places, the fastest first, a tensor goes to the first
-        that has room for it until it is back. None: where each plan says.
+        The tiers for swapped tensors: ``"host"`` for host memory outside of the limit,
+        or a folder for an unnamed temporary file. With several tiers, fastest first, a
+        tensor is swapped to the first one with room for it. None: the plan decides.
     spill_limit : int, float, str, sequence of these or None, default None
-        The most bytes there at a time, as `memory_limit`; a percentage is of the
-        hardware's memory. None is no limit. Of several places each has its own.
+        The maximum of swapped bytes at a time, as for `memory_limit`; a percentage is
+        of the hardware's memory. None is no limit. One for each tier.
     lane_bandwidth : int, float, str, sequence of these or None, default None
-        What a second of copying moves at most, each way: a number is MiB, a string is
-        exact (``"2GB"``). None is as fast as it can. Of several places each has its
-        own. Refused for a GPU that is there.
+        The maximum of bytes copied per second in each direction: a number is MiB, a
+        string is exact (``"2GB"``). None is no limit. One for each tier. Refused for a
+        real GPU.
     lane_timeout : float or None, default None
-        Seconds after which a step fails whose copy to or from a file does not get on,
-        as on a disk that hangs; from 1e9 on: never. None is 300. Refused for a GPU that
-        is there.
+        Seconds after which a step fails if a copy to or from a file makes no progress,
+        such as on a disk that hangs; 1e9 or more is never. None is 300. Refused for a
+        real GPU.
 
     Raises
     ------
@@ -126,9 +126,9 @@ class LogicalDeviceConfiguration:
     ValueError
         If `memory_limit`, `spill_limit` or `lane_bandwidth` is not positive and finite,
         is not a whole number of bytes, or is a string that is not a size; the ordinal
-        is negative; `spill_to` is empty or names a place twice; `lane_timeout` is not
-        positive; there is a limit, a bandwidth or a timeout and no `spill_to`; or there
-        are not as many limits or bandwidths as places.
+        is negative; `spill_to` is empty or names a tier twice; `lane_timeout` is not
+        positive; a limit, a bandwidth or a timeout is given without `spill_to`; or the
+        number of limits or bandwidths differs from that of tiers.
 
     Examples
     --------
@@ -153,7 +153,7 @@ class LogicalDeviceConfiguration:
 
     def __post_init__(self) -> None:
         for name in ("spill_to", "spill_limit", "lane_bandwidth"):
-            if isinstance(getattr(self, name), list):  # so that it can be hashed
+            if isinstance(getattr(self, name), list):  # make it hashable
                 object.__setattr__(self, name, tuple(getattr(self, name)))
         self.limit_on(MAX_BYTES)
         self.spill_on(MAX_BYTES)
@@ -180,7 +180,7 @@ class LogicalDeviceConfiguration:
         return _from_mib(self.memory_limit, total_bytes, "memory_limit")
 
     def spill_on(self, total_bytes: int) -> Spill:
-        """Return where tensors go that leave the device.
+        """Return the tiers of the device for swapped tensors.
 
         Parameters
         ----------
@@ -232,7 +232,7 @@ class LogicalDeviceConfiguration:
         return float(seconds) if seconds < _ENDLESS else math.inf
 
     def _by_place(self, name: str, count: int) -> Sequence[float | str | None]:
-        """Return what was given for each of so many places."""
+        """Return the value of a field for each of `count` tiers."""
         given = getattr(self, name)
         if given is None:
             return [None] * count
@@ -247,12 +247,12 @@ class LogicalDeviceConfiguration:
 
 
 def _several(given: Any) -> Sequence[Any]:
-    """Return what was given as one or as several."""
+    """Return a tuple or list unchanged, and wrap any other value in a tuple."""
     return given if isinstance(given, tuple | list) else (given,)
 
 
 def _folder(given: object) -> str | None:
-    """Read a place that tensors go to; None is the host's memory."""
+    """Return the folder of a tier; None for host memory."""
     try:
         target = os.fspath(given)  # type: ignore[call-overload]
     except TypeError:
@@ -265,7 +265,7 @@ def _folder(given: object) -> str | None:
 
 
 def _tiers_of(folders: Sequence[str | None]) -> list[str]:
-    """Name tiers; files from the second on have a number."""
+    """Return the names of tiers; files are numbered from the second on."""
     result: list[str] = []
     files = 0
     for folder in folders:
@@ -278,7 +278,7 @@ def _tiers_of(folders: Sequence[str | None]) -> list[str]:
 def _from_mib(
     limit: float | str | None, total_bytes: int | None, name: str
 ) -> int | None:
-    """Read a limit in which a number is MiB; None is no limit."""
+    """Return a limit, of which a number is MiB, in bytes; None is no limit."""
     if limit is None or isinstance(limit, str):
         return limit_from_bytes(limit, total_bytes=total_bytes, name=name)
     number: object = limit
@@ -302,11 +302,11 @@ def _from_mib(
 def limit_from_bytes(
     limit: int | str | None,
     *,
-    total_bytes: int | None,  # what a percentage is of; None refuses one
+    total_bytes: int | None,  # 100 % of percentages; None refuses these
     name: str = "memory_limit",
-    stacklevel: int | None = None,  # of a warning of few bytes, from the caller
+    stacklevel: int | None = None,  # relative to the caller; None for no warning
 ) -> int | None:
-    """Read a limit in which a number is bytes; None is no limit."""
+    """Return a limit, of which a number is bytes, in bytes; None is no limit."""
     if limit is None:
         return None
     if hasattr(limit, "__index__") and not isinstance(limit, bool):
@@ -337,15 +337,15 @@ def _positive(nbytes: int, limit: object, name: str) -> int:
 
 
 class DeviceName(NamedTuple):
-    """A name that was read."""
+    """A parsed name of a device."""
 
     device_type: str  # in capital letters
-    number: int | None  # None: the only device of the type is meant
-    physical: bool = False  # whether it says that it names hardware
+    number: int | None  # None: the only device of the type
+    physical: bool = False  # whether it names a physical device
 
 
 def require_type(device_type: str) -> str:
-    """Return a type of devices, or say what is wrong with it."""
+    """Return a valid type of devices; TypeError or ValueError for others."""
     if not isinstance(device_type, str):
         raise TypeError(f"a device type is a word like 'GPU', not {device_type!r}")
     if not _TYPE.fullmatch(device_type):
@@ -363,13 +363,13 @@ def device_type_of(device: object) -> str:
 
 
 def spelling(name: str) -> str:
-    """Return how a name of other libraries is written here; empty if it is none."""
+    """Return our name for another library's name of a device; empty if unknown."""
     match = _OTHERS.fullmatch(name)
     return f"'/GPU:{match[1] or 0}'" if match else ""
 
 
 def parse_name(name: str) -> DeviceName:
-    """Read a device's name, such as ``"GPU:0"``, ``"/gpu:0"``, ``"/device:GPU:0"``."""
+    """Parse a device's name, such as ``"GPU:0"``, ``"/gpu:0"``, ``"/device:GPU:0"``."""
     match = _NAME.fullmatch(name)
     if match is None:
         right = spelling(name) or "it like 'CPU:0'"

@@ -1,7 +1,7 @@
-"""What the environment says about devices, read when it is first needed.
+"""Environment variables about devices, read when they are first needed.
 
-A value that cannot be read is an error which names the variable and the form it takes.
-What the environment says about the whole process is read by the core.
+A value that cannot be parsed raises an error that names the variable and its format.
+Variables about the whole process are read by the core.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _READ = (  # here and in other rooms, behind the prefix; docs/settings.md has th
     *("MEMORY_LIMIT", "ONEDNN_LIBRARY", "SIMULATED_DEVICES", "TORCH_CACHE"),
     *("TORCH_COSTS", "WORKSPACE_DEBUG"),
 )
-# Of the project's own tests and reports.
+# Prefixes of the project's own tests and reports.
 _TESTS = ("GPU_REPORT", "PARITY", "PLUGIN_", "STRESS_")
 
 _FORMS = {
@@ -50,7 +50,7 @@ _FORMS = {
     FORCE_GROWTH: "'true' or 'false'",
     LIMITS: "DEVICE=SIZE, such as 'CPU:0=2GiB' or 'CPU:0=50%', separated by commas",
 }
-MAX_DEVICES = 1024  # of one entry: more is a slip
+MAX_DEVICES = 1024  # max. count of an entry; more is probably a typo
 MAX_DEVICE_BYTES = 2**62  # simulated addresses end there
 
 Machine = Mapping[PhysicalDevice, "Hardware"]  # in the order of the listings
@@ -58,18 +58,18 @@ Machine = Mapping[PhysicalDevice, "Hardware"]  # in the order of the listings
 
 @dataclass(frozen=True)
 class EnvironmentOverrides:
-    """What the environment says of devices, whatever was set in code."""
+    """Settings of the environment, which override those in code."""
 
-    growth: bool | None = None  # of every device but a CPU; None: as set in code
+    growth: bool | None = None  # of all devices but CPUs; None: as set in code
     ceilings: Mapping[PhysicalDevice, int] = field(default_factory=dict)  # bytes in use
 
     @classmethod
     def read(
         cls, machine: Machine, limits: Mapping[tuple[str, int], str]
     ) -> EnvironmentOverrides:
-        """Hold `physical_limits` against the hardware, and read what else there is.
+        """Check `physical_limits` against the hardware, and read other variables.
 
-        FormatError if one of the variables cannot be honoured.
+        FormatError if the value of a variable is invalid.
         """
         ceilings: dict[PhysicalDevice, int] = {}
         for (device_type, index), size in limits.items():
@@ -85,7 +85,7 @@ class EnvironmentOverrides:
 
 
 def warn_of_unknown() -> None:
-    """Warn of variables that nobody reads, with the name that was probably meant."""
+    """Warn of unknown variables, with the most similar known name."""
     unknown = [
         name
         for name in sorted(os.environ)
@@ -107,12 +107,12 @@ def warn_of_unknown() -> None:
 
 
 def simulated_devices() -> list[tuple[str, int, int]]:
-    """Read ``MEMCFG_SIMULATED_DEVICES``: types, how many of each, and their bytes."""
+    """Return type, count and bytes of each entry of ``MEMCFG_SIMULATED_DEVICES``."""
     return [_simulated(entry) for entry in _entries(SIMULATED)]
 
 
 def check_simulated_type(device_type: str) -> str:
-    """Return the type of simulated hardware, or say what is wrong with it."""
+    """Return a valid type of simulated hardware; TypeError or ValueError for others."""
     require_type(device_type)
     if device_type == "CPU":
         raise ValueError("the CPU is real and cannot be simulated")
@@ -120,7 +120,7 @@ def check_simulated_type(device_type: str) -> str:
 
 
 def _forced_growth() -> bool | None:
-    """Read ``MEMCFG_FORCE_GPU_ALLOW_GROWTH``; None when it is not set."""
+    """Return the value of ``MEMCFG_FORCE_GPU_ALLOW_GROWTH``; None if not set."""
     text = process.value_of(FORCE_GROWTH)
     if not text:
         return None
@@ -130,7 +130,7 @@ def _forced_growth() -> bool | None:
 
 
 def physical_limits() -> dict[tuple[str, int], str]:
-    """Read ``MEMCFG_MEMORY_LIMIT``: sizes by type and index of the hardware."""
+    """Return the sizes in ``MEMCFG_MEMORY_LIMIT`` by type and index of hardware."""
     limits: dict[tuple[str, int], str] = {}
     for entry in _entries(LIMITS):
         name, _, text = entry.partition("=")
@@ -172,5 +172,5 @@ def _entries(variable: str) -> Iterator[str]:
 
 
 def _unreadable(variable: str, why: str = "") -> FormatError:
-    """Make the error for a variable that cannot be read or honoured."""
+    """Return the error for a variable with an invalid value."""
     return process.unreadable(variable, _FORMS[variable], why)

@@ -36,7 +36,7 @@ class Word(StrEnum):
 
 
 class AllocationPolicy(Word):
-    """How large a page is, relative to the size that was learned."""
+    """The size of a page relative to the learned size."""
 
     STRICT = "strict"
     """Exactly that size."""
@@ -94,7 +94,7 @@ class MirroringPolicy(Word):
 
 
 class LocationPolicy(Word):
-    """Where a page lies."""
+    """The location of a page."""
 
     RAM = "ram"
     """In the memory of a pool."""
@@ -158,15 +158,15 @@ class WorkspaceConfig:
         "host_only", or "full" for a page on the device too. They are the same on a CPU.
         No workspace has a page on a GPU, so `Workspace` refuses "full" there.
     location : LocationPolicy or str, default "ram"
-        "ram", or "mmap" for a page that is the whole of a mapped file, and exactly as
-        long as `initial_size` says.
+        "ram", or "mmap" for a page that is a whole mapped file, of exactly
+        `initial_size` bytes.
     path : str, path-like or None, default None
         The file of an "mmap" workspace. None is a temporary one, which is removed.
     overwrite : bool, default False
         Whether an existing file is replaced. By default its bytes are kept.
     learning_cycles : int, default 0
-        After how many cycles "over_time" learns. 0 waits for `Workspace.initialize`.
-        Other policies do not read it.
+        Number of cycles after which "over_time" learns. 0 waits for
+        `Workspace.initialize`. Ignored by other policies.
     on_escape : EscapePolicy or str, default "retire"
         What happens to arrays that outlive their cycle: "retire", "warn", "error" or
         "invalidate".
@@ -282,12 +282,12 @@ class WorkspaceConfig:
         return self.from_dict({**vars(self), **changes})
 
     def to_dict(self) -> dict[str, int | float | str | bool | None]:
-        """Return the fields as plain data, such as JSON takes.
+        """Return the fields as plain data, for example for JSON.
 
         Returns
         -------
         dict
-            By name; policies as their words, sizes in bytes.
+            The fields by name; policies as words, sizes in bytes.
         """
         return {
             name: value.value if isinstance(value, StrEnum) else value
@@ -306,7 +306,7 @@ class WorkspaceConfig:
         Raises
         ------
         WorkspaceConfigError
-            If a name is not a field, or a value not of its kind.
+            If a name is not a field, or a value is invalid.
         """
         unknown = [name for name in data if name not in _CHECKS]
         if unknown:
@@ -323,7 +323,7 @@ def _size(value: Any, name: str) -> int | None:
     if hasattr(value, "__index__") and not isinstance(value, bool):
         value = index(value)  # NumPy's integers too
     try:
-        # The operating system is asked only what a share is of.
+        # The size of the machine's memory is needed only for percentages.
         total_bytes = machine_bytes() if isinstance(value, str) else None
         nbytes = parse_bytes(value, total_bytes=total_bytes)
     except (TypeError, ValueError) as error:

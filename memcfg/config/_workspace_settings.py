@@ -12,27 +12,27 @@ _CHECKS = ("error", "warn", "off")
 
 
 def get_scope_checks() -> str:
-    """Return what `set_scope_checks` was given; ``"error"`` by default."""
+    """Return the setting of `set_scope_checks`; ``"error"`` initially."""
     return registry.options.scope_checks
 
 
 def set_scope_checks(checks: str) -> str:
-    """Choose what happens when an array is used whose bytes may be another's by now.
+    """Set the reaction to the use of arrays whose bytes may have been overwritten.
 
-    That can only be an array of a workspace with ``on_escape="invalidate"``. `detach`,
-    `leverage`, `migrate` and their like look at the arrays that they are given, and so
-    do models that run in workspaces.
+    Only arrays of workspaces with ``on_escape="invalidate"`` can be overwritten.
+    Functions such as `detach`, `leverage` and `migrate`, and models that run in
+    workspaces, check their arguments.
 
     Parameters
     ----------
     checks : str
         ``"error"`` raises WorkspaceLeakError or WorkspaceStaleError, ``"warn"`` gives a
-        WorkspaceLeakWarning and goes on, ``"off"`` does not look.
+        WorkspaceLeakWarning and continues, ``"off"`` does not check.
 
     Returns
     -------
     str
-        What was set before.
+        The previous setting.
 
     Raises
     ------
@@ -53,13 +53,13 @@ def get_debug_mode() -> DebugMode:
     Returns
     -------
     DebugMode
-        What `set_debug_mode` was given, else what ``MEMCFG_WORKSPACE_DEBUG`` says, else
-        DISABLED.
+        The mode of `set_debug_mode` if it was called, else that of
+        ``MEMCFG_WORKSPACE_DEBUG``, else DISABLED.
 
     Raises
     ------
     FormatError
-        If the variable counts and cannot be read.
+        If the variable applies and cannot be parsed.
     """
     mode = registry.options.debug_mode
     if mode is None:
@@ -81,8 +81,8 @@ def set_debug_mode(mode: DebugMode | str) -> DebugMode:
     Parameters
     ----------
     mode : DebugMode or str
-        "disabled"; "spill_everything": every array in a workspace gets a block of its
-        own, and nothing is learned; "bypass_everything": arrays are made outside of
+        "disabled"; "spill_everything": each array in a workspace gets its own block,
+        and no size is learned; "bypass_everything": arrays are created outside of
         workspaces, as if there were none.
 
     Returns
@@ -95,7 +95,7 @@ def set_debug_mode(mode: DebugMode | str) -> DebugMode:
     ValueError
         If it is none of these.
     FormatError
-        If ``MEMCFG_WORKSPACE_DEBUG`` counted so far and cannot be read.
+        If ``MEMCFG_WORKSPACE_DEBUG`` has applied so far and cannot be parsed.
     """
     try:
         wanted = DebugMode(mode)
@@ -107,22 +107,22 @@ def set_debug_mode(mode: DebugMode | str) -> DebugMode:
 
 
 def get_default_workspace_config() -> WorkspaceConfig:
-    """Return the configuration of workspaces that are made without one."""
+    """Return the default configuration of new workspaces."""
     return registry.options.workspace_config
 
 
 def set_default_workspace_config(config: WorkspaceConfig) -> WorkspaceConfig:
-    """Set the default configuration of new workspaces, and return the one before.
+    """Set the default configuration of new workspaces, and return the previous one.
 
     Parameters
     ----------
     config : WorkspaceConfig
-        The configuration. Workspaces that exist keep theirs.
+        The configuration. Existing workspaces keep theirs.
 
     Raises
     ------
     TypeError
-        If it is no WorkspaceConfig.
+        If `config` is not a WorkspaceConfig.
     """
     if not isinstance(config, WorkspaceConfig):
         raise TypeError(f"a WorkspaceConfig is needed, not {config!r}")

@@ -1,6 +1,6 @@
 """TensorFlow's graph optimizer settings, stored only.
 
-What happens to a graph is decided by the plan's policy (``memcfg.plan``).
+Graphs are planned by policies (``memcfg.plan``) instead.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def get_jit() -> str:
 
 
 def set_jit(enabled: bool | str) -> None:
-    """Ask for just-in-time compilation. Stored only: memcfg has none.
+    """Enable just-in-time compilation. Stored only: memcfg has none.
 
     Parameters
     ----------
@@ -81,8 +81,8 @@ def set_experimental_options(options: Mapping[str, bool | int | None]) -> None:
     ----------
     options : mapping of str to bool, int or None
         TensorFlow's keys, such as ``"constant_folding"``; bools, for
-        ``"min_graph_nodes"`` an int. Joined with what was set before; None takes an
-        option back. It can be changed at any time.
+        ``"min_graph_nodes"`` an int. Merged with earlier options; None removes an
+        option. It can be changed at any time.
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""How many threads compute: within one kernel, and programs at the same time.
+"""Numbers of threads: of one kernel (intra-op), and of programs (inter-op).
 
-The first is the number of the kernels' OpenMP threads, the second bounds how many
-programs of the process run at once.
+The first is the number of OpenMP threads of a kernel, the second limits the programs of
+the process that run at the same time.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ _MAX = 2**16 - 1
 
 
 def get_intra_op_parallelism_threads() -> int:
-    """Return how many threads a kernel uses.
+    """Return the number of threads of a kernel.
 
     Returns
     -------
     int
-        What was set; 0, the default, is automatic: ``OMP_NUM_THREADS``, or all cores
+        The setting; 0, the default, is automatic: ``OMP_NUM_THREADS``, or all cores
         that the process may use.
     """
     return registry.settings.intra_threads
 
 
 def set_intra_op_parallelism_threads(num_threads: int) -> None:
-    """Set how many threads a kernel uses.
+    """Set the number of threads of a kernel.
 
     The kernels are oneDNN's and memcfg's own; NumPy's reference kernels follow
     NumPy's rules.
@@ -55,20 +55,20 @@ def set_intra_op_parallelism_threads(num_threads: int) -> None:
     ValueError
         If it is negative or beyond 65,535.
     RuntimeError
-        If a device was used already and the number is not the present one, or it is
-        more than 1 and memcfg was built without OpenMP.
+        If a device was used already and the number differs from the current one, or it
+        is more than 1 and memcfg was built without OpenMP.
     """
     what = "The threads of a kernel"
     _set("intra_threads", num_threads, what, registry.use_threads)
 
 
 def get_inter_op_parallelism_threads() -> int:
-    """Return how many programs may run at the same time; 0 (default) is any number."""
+    """Return the max. number of programs that run at once; 0 (default): no limit."""
     return registry.settings.inter_threads
 
 
 def set_inter_op_parallelism_threads(num_threads: int) -> None:
-    """Set how many programs may run at the same time in this process.
+    """Set the max. number of programs that run at the same time in this process.
 
     A program is one run of a training, evaluation or prediction step. When that many
     are running, the next one waits until one of them ends.
@@ -76,7 +76,7 @@ def set_inter_op_parallelism_threads(num_threads: int) -> None:
     Parameters
     ----------
     num_threads : int
-        0 is automatic: without a bound.
+        0 is automatic: no limit.
 
     Raises
     ------
