@@ -39,7 +39,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 def integer(value: Any, what: str, least: int | None = 1) -> int:
     """Return an int that is at least `least` (0 or 1); None allows any int."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise TypeError(f"{what} is an integer, not {value!r}")
+        raise TypeError(f"{what} must be an integer, got {value!r}")
     if least is not None and value < least:
         wanted = "positive" if least else "zero or more"
         raise ValueError(f"{what} must be {wanted}, got {value}")
@@ -52,7 +52,7 @@ def pair(value: Any, what: str) -> Pair:
         number = integer(value, what)
         return number, number
     if len(value) != 2:
-        raise ValueError(f"{what} is one integer or two, got {value!r}")
+        raise ValueError(f"{what} must be one integer or two, got {value!r}")
     return integer(value[0], what), integer(value[1], what)
 
 
@@ -72,12 +72,12 @@ def sides(value: Any, axes: int, what: str) -> Sides:
     elif axes == 1 and len(value) == 2 and not isinstance(value[0], list | tuple):
         value = (value,)
     if len(value) != axes:
-        raise ValueError(f"{what} has {axes} entries, got {value!r}")
+        raise ValueError(f"{what} must have {axes} entries, got {value!r}")
     result = []
     for each in value:
         both = tuple(each) if isinstance(each, list | tuple) else (each, each)
         if len(both) != 2:
-            raise ValueError(f"{what} is one number or two an axis, got {each!r}")
+            raise ValueError(f"{what} must be one number or two per axis, got {each!r}")
         result.append((integer(both[0], what, 0), integer(both[1], what, 0)))
     return tuple(result)
 
@@ -97,7 +97,7 @@ def real(value: Any, what: str) -> float:
     if isinstance(value, bool | str) or not isinstance(
         value, int | float | np.integer | np.floating
     ):
-        raise TypeError(f"{what} is a number, not {value!r}")
+        raise TypeError(f"{what} must be a number, got {value!r}")
     number = int(value) if isinstance(value, int | np.integer) else float(value)
     if not -_LARGEST <= number <= _LARGEST:  # False for NaN, too
         raise ValueError(f"{what} must be finite in float32, got {value!r}")
@@ -123,7 +123,7 @@ def check_channels_last(data_format: str | None, layer: str) -> None:
     """Raise ValueError for any data format except channels-last."""
     if data_format not in (None, "channels_last"):
         raise ValueError(
-            f"{layer} works on data_format='channels_last' only, got {data_format!r}"
+            f"{layer} supports data_format='channels_last' only, got {data_format!r}"
         )
 
 
@@ -144,8 +144,8 @@ def activation_name(activation: Any, layer: str) -> str | None:
         return activation
     if not isinstance(activation, str):
         raise ValueError(
-            f"{layer}: an activation is a name such as 'relu', or a function of "
-            f"memcfg.nn.activations, not {activation!r}"
+            f"{layer}: activation must be a name such as 'relu' or a function of "
+            f"memcfg.nn.activations, got {activation!r}"
         )
     raise unknown("activation", activation, ["linear", *known], f"{layer}: ")
 
@@ -158,7 +158,7 @@ def padding_name(
     if name not in known:
         *first, last = map(repr, known)
         raise ValueError(
-            f"{layer}: padding is {', '.join(first)} or {last}, not {padding!r}"
+            f"{layer}: padding must be {', '.join(first)} or {last}, got {padding!r}"
         )
     return str(name)
 

@@ -52,7 +52,7 @@ class FixedAttributes:
         elif not hasattr(known, "__set__") and hasattr(self, "__dict__"):
             pass  # a user's own attribute of a user's class
         elif known is self:
-            self._refuse(f"{kind} has no attribute {name!r}, nobody reads it", name)
+            self._refuse(f"{kind} has no attribute {name!r} and would ignore it", name)
         elif not getattr(known, "fset", hasattr(known, "__set__")):
             self._refuse(f"{name!r} of {kind} cannot be set", name)
         super().__setattr__(name, value)
@@ -63,13 +63,13 @@ class FixedAttributes:
             """Explain a missing attribute: unset, or one that only Keras has."""
             kind = type(self)
             if isinstance(getattr(kind, name, None), MemberDescriptorType):
-                text = f"{kind.__name__}.__init__ calls super().__init__() first"
+                text = f"{kind.__name__}.__init__ must call super().__init__() first"
                 raise AttributeError(text, name=name, obj=self)
             why = None if hasattr(kind, name) else reason(ATTRIBUTES, kind, name)
             if why is None:
                 return object.__getattribute__(self, name)  # raises
-            text = f"{kind.__name__!r} object has no attribute {name!r}, which Keras's "
-            raise AttributeError(f"{text}has: {why}", name=name, obj=self)
+            text = f"{kind.__name__!r} object has no attribute {name!r}, unlike Keras's"
+            raise AttributeError(f"{text}: {why}", name=name, obj=self)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes by name, for copies and pickles."""
@@ -133,7 +133,7 @@ def constructor_arguments(value: Any, *, complete: bool = False) -> dict[str, An
         elif complete:
             kind = type(value).__name__
             raise TypeError(
-                f"{kind} cannot be saved whole: its argument {name!r} is no attribute. "
+                f"{kind} cannot be saved: its argument {name!r} is not an attribute. "
                 f"Set self.{name} in {kind}.__init__, or write a get_config that "
                 "returns all arguments"
             )
@@ -158,7 +158,7 @@ def automatic_name(kind: str) -> str:
 def check_name(name: object) -> str:
     """Return a name; raise if it is not a valid one."""
     if not isinstance(name, str):
-        raise TypeError(f"a name is a string, not {name!r}")
+        raise TypeError(f"a name must be a string, got {name!r}")
     if not name or "/" in name:
-        raise ValueError(f"a name is not empty and has no '/': {name!r}")
+        raise ValueError(f"a name must not be empty or contain '/', got {name!r}")
     return name

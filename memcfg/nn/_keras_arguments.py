@@ -131,9 +131,10 @@ def argument(name: str) -> Reason | None:
 
 def refusal(what: str, name: str) -> str:
     """Return the message for an argument that is not supported."""
-    text = f"{what} takes no argument {name!r}"
     reason = argument(name)
-    return text if reason is None else f"{text}, which Keras has: {reason.words}"
+    if reason is None:
+        return f"{what} takes no argument {name!r}"
+    return f"{what} does not support the Keras argument {name!r}: {reason.words}"
 
 
 def taken(what: str, known: Container[str], options: dict[str, Any]) -> dict[str, Any]:
@@ -146,8 +147,8 @@ def taken(what: str, known: Container[str], options: dict[str, Any]) -> dict[str
         elif value is not None and not (
             isinstance(value, bool | int | float | str) and value in reason.same
         ):
-            same = ", ".join(map(repr, (*reason.same, None)))
-            raise TypeError(f"{refusal(what, name)}. It can be {same}")
+            same = " or ".join(map(repr, (*reason.same, None)))
+            raise TypeError(f"{refusal(what, name)}. It must be {same}")
     return left
 
 

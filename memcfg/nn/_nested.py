@@ -46,7 +46,7 @@ class Nested(Layer):
         for operand, start in zip(operands, network.inputs, strict=True):
             if operand.sample_shape != start.sample_shape:
                 raise ValueError(
-                    f"model {self.name!r} reads {start.shape}, and is called on "
+                    f"model {self.name!r} expects inputs of shape {start.shape}, got "
                     f"{operand.shape}"
                 )
         results = [(each.sample_shape, each.sample_dtype) for each in network.outputs]
@@ -101,8 +101,8 @@ def symbolic(tensors: Symbolic, what: str) -> tuple[list[SymbolicTensor], Struct
     several = list(given.values()) if kind is dict else given if kind else [given]
     if not several or not all(isinstance(each, SymbolicTensor) for each in several):
         raise TypeError(
-            f"{what} is a symbolic tensor, which starts from Input(shape), or a list "
-            f"of them, not {tensors!r}"
+            f"{what} must be a symbolic tensor, which starts from Input(shape), or a "
+            f"list of them, got {tensors!r}"
         )
     if kind is dict:
         return several, Structure(dict, tuple(given))

@@ -38,12 +38,12 @@ class Structure:
                 return list(given)
         if not isinstance(given, list | tuple):
             raise TypeError(
-                f"the model has {self._counted(of)}: {what} is a list of as many, or "
-                f"a dict by name, not {type(given).__name__}"
+                f"the model has {self._counted(of)}: {what} must be a list of as many "
+                f"arrays or a dict by name, got {type(given).__name__}"
             )
         if len(given) != len(self.names):
             raise ValueError(
-                f"the model has {self._counted(of)}, and {what} is {len(given)} "
+                f"the model has {self._counted(of)}, but {what} has {len(given)} "
                 f"array{'s' * (len(given) != 1)}"
             )
         return list(given)
@@ -58,7 +58,7 @@ class Structure:
         extra = [name for name in given if name not in self.names]
         if missing or extra:
             raise ValueError(
-                f"the model has the {of} {_shown(self.names)}, and {what} has "
+                f"the model has the {of} {_shown(self.names)}, but {what} has "
                 f"{_shown(tuple(map(str, given)))}"
             )
         return [given[name] for name in self.names]

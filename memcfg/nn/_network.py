@@ -113,13 +113,13 @@ class Network:
         ]
         if shapes[0] != shapes[1] or self.gives != other.gives:
             raise ValueError(
-                "a model's call returns tensors of the same shapes and dtypes in "
-                f"training and in prediction, not {shapes[0]} and {shapes[1]}"
+                "a model's call must return tensors of the same shapes and dtypes in "
+                f"training and in prediction, got {shapes[0]} and {shapes[1]}"
             )
         for layer, name in other.names.keys() - self.names.keys():
             raise ValueError(
-                f"layer {layer.name!r} has a weight, {name!r}, and call reads it in "
-                "prediction only: call it in training, too"
+                f"layer {layer.name!r} has a weight {name!r} that call uses in "
+                "prediction only: use it in training, too"
             )
 
     @property
@@ -167,22 +167,22 @@ class Network:
         for tensor in self.inputs:
             if not isinstance(tensor.node.layer, InputLayer):
                 raise ValueError(
-                    f"a model starts from Input(shape), not from the output of layer "
-                    f"{tensor.name!r}"
+                    "a model must start from Input(shape), not from the output of "
+                    f"layer {tensor.name!r}"
                 )
             if tensor.node not in self.nodes:
                 raise ValueError(
-                    f"the output, of layer {self.outputs[0].name!r}, does not depend "
-                    f"on the input {tensor.name!r}"
+                    f"the output of layer {self.outputs[0].name!r} does not depend on "
+                    f"the input {tensor.name!r}"
                 )
         starts = {tensor.node for tensor in self.inputs}
         if len(starts) != len(self.inputs):
-            raise ValueError("an Input is among the model's inputs twice")
+            raise ValueError("the same Input is passed to the model twice")
         for node in self.nodes:
             if isinstance(node.layer, InputLayer) and node not in starts:
                 raise ValueError(
                     f"the output depends on the input {node.layer.name!r}, which is "
-                    "not among the model's inputs"
+                    "not one of the model's inputs"
                 )
 
     def _check_names(self) -> None:

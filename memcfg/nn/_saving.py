@@ -69,8 +69,8 @@ def save(model: Any, filepath: str | os.PathLike[str], overwrite: bool) -> None:
     path = os.fspath(filepath)
     if not path.endswith(".memcfg"):
         raise ValueError(
-            f"models are written to files that end in '.memcfg', got {path!r}; weights "
-            "alone: save_weights('x.weights.safetensors')"
+            f"a model's file name must end in '.memcfg', got {path!r}. To save weights "
+            "alone, use save_weights('x.weights.safetensors')"
         )
     with model._lock.turn():
         model._gather()
@@ -121,8 +121,8 @@ class _Writer:
             return None
         if any(result.modes[2:]):
             warnings.warn(
-                "layer_workspaces are not saved, since they belong to this process: "
-                "compile the loaded model again to have them",
+                "layer_workspaces are not saved: to have them, compile the loaded "
+                "model again",
                 RuntimeWarning,
                 stacklevel=outside(),
             )
@@ -251,8 +251,8 @@ class _Writer:
         if inspect.isfunction(value):
             return {"function": self._function(value)}
         raise TypeError(
-            f"{value!r} cannot be saved: it is no number, string, list, function or "
-            "object of memcfg.nn. save_weights writes weights alone"
+            f"{value!r} cannot be saved: it is not a number, string, list, function or "
+            "object of memcfg.nn. save_weights saves the weights alone"
         )
 
     def _function(self, value: Any) -> str:
@@ -260,11 +260,14 @@ class _Writer:
         name: str = value.__name__
         if name == "<lambda>":
             raise TypeError(
-                f"{value!r} cannot be saved: it has no name to be loaded by. Write it "
-                "with def; save_weights writes weights alone"
+                f"{value!r} cannot be saved: a lambda has no name to load it by. Write "
+                "it with def, or save the weights alone with save_weights"
             )
         if self._functions.setdefault(name, value) is not value:
-            raise TypeError(f"two functions {name!r} cannot be saved: rename one")
+            raise TypeError(
+                f"two different functions are named {name!r} and cannot be saved: "
+                "rename one"
+            )
         return name
 
 
@@ -297,8 +300,8 @@ def _policy_name(policy: Any) -> str | None:
         if make() == policy:
             return name
     warnings.warn(
-        f"the memory policy {policy!r} is not saved: the loaded model has 'auto'; "
-        "compile it again",
+        f"the memory policy {policy!r} is not saved, and the loaded model will have "
+        "'auto': compile it again to set the policy",
         RuntimeWarning,
         stacklevel=outside(),
     )
@@ -331,7 +334,7 @@ def read_backup(path: str) -> Backup:
                 raise FormatError("unknown format")
             file.verify()
     except FormatError as error:
-        raise FormatError(f"{path} is no backup of training: {error}") from None
+        raise FormatError(f"{path} is not a training backup: {error}") from None
     epoch, steps = (
         read_count(read_json(str(file.metadata.get(key)), key), f"{path}: {key}")
         for key in ("epoch", "iterations")

@@ -71,14 +71,14 @@ class Sequential(Model):
         dtype: str | DTypePolicy | None = None,
     ) -> None:
         if isinstance(layers, Layer | SymbolicTensor):
-            raise TypeError("Sequential takes its layers in a list: Sequential([a, b])")
+            raise TypeError("Sequential expects a list of layers: Sequential([a, b])")
         self._begin(name, "sequential", dtype)
         self._stack: dict[str, Layer] = {}  # by name
         self._ends: tuple[SymbolicTensor, SymbolicTensor] | None = None
         # the shape comes from an `Input`, not from `build` or data
         self._extensible = True
         if layers is not None and not isinstance(layers, list | tuple):
-            raise TypeError(f"Sequential takes a list of layers, not {layers!r}")
+            raise TypeError(f"Sequential expects a list of layers, got {layers!r}")
         for layer in layers or ():
             self.add(layer)
         if not trainable:
@@ -117,7 +117,7 @@ class Sequential(Model):
         """
         if self._config is not None or not self._extensible:
             raise RuntimeError(
-                f"{self.name!r} is compiled or built: add all layers before that"
+                f"{self.name!r} is already compiled or built: add all layers before"
             )
         if isinstance(layer, SymbolicTensor):
             self._start(layer)
@@ -130,16 +130,16 @@ class Sequential(Model):
             return
         if not isinstance(layer, Layer) or isinstance(layer, InputLayer):
             raise TypeError(
-                "Sequential takes layers and models, and an Input as the first of them."
-                f" Got {layer!r}"
+                "Sequential accepts layers, models and, in first place, an Input; got "
+                f"{layer!r}"
             )
         first = None if self._stack or self._ends else layer._first_input()
         if first is not None:
             self._start(first)
         if self._stack.get(layer.name) is layer:
             raise ValueError(
-                f"layer {layer.name!r} is in {self.name!r} already; to call a layer "
-                "twice, write Model(inputs, outputs)"
+                f"layer {layer.name!r} is already in {self.name!r}: to call a layer "
+                "twice, use Model(inputs, outputs)"
             )
         if layer.name in self._stack:
             raise ValueError(
@@ -154,10 +154,10 @@ class Sequential(Model):
     def _start(self, tensor: SymbolicTensor) -> None:
         if not isinstance(tensor.node.layer, InputLayer):
             raise TypeError(
-                f"Sequential takes layers, not the result of one: {tensor!r}"
+                f"Sequential expects layers, got the result of a layer: {tensor!r}"
             )
         if self._stack or self._ends is not None:
-            raise ValueError("an Input can only be the first of a Sequential")
+            raise ValueError("an Input must be the first layer of a Sequential")
         self._ends = (tensor, tensor)
 
     def _build(self, shapes: Sequence[Shape], given: Any = None) -> None:
@@ -165,8 +165,8 @@ class Sequential(Model):
             raise ValueError(f"{self.name!r} has no layers")
         if len(shapes) != 1:
             raise ValueError(
-                f"{self.name!r} is a chain with one input, and {len(shapes)} arrays "
-                "were given: write Model(inputs, outputs)"
+                f"{self.name!r} has one input, but {len(shapes)} arrays were given: "
+                "for several inputs, use Model(inputs, outputs)"
             )
         tensor = Input(shapes[0])
         self._extend(tensor, tensor, self._stacked())
@@ -211,8 +211,8 @@ class Sequential(Model):
             for layer in layers:
                 if layer.name == start.name:
                     raise ValueError(
-                        f"layer names must be unique in a model; {layer.name!r} is "
-                        "the input's"
+                        f"layer names must be unique in a model; {layer.name!r} is the "
+                        "name of the input"
                     )
                 end = layer(end)
         except BaseException:

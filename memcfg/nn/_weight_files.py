@@ -102,10 +102,12 @@ class Entry(NamedTuple):
 def check_list(weights: Sequence[Weight], values: Any) -> list[Floats]:
     """Return values as arrays for a model's weights; WeightsError if they differ."""
     if not isinstance(values, list | tuple):
-        raise WeightsError(f"weights are a list of arrays, not {type(values).__name__}")
+        raise WeightsError(
+            f"weights must be a list of arrays, got {type(values).__name__}"
+        )
     if len(values) != len(weights):
         raise WeightsError(
-            f"the model has {len(weights)} weights, the list has {len(values)}"
+            f"the model has {len(weights)} weights, but the list has {len(values)}"
         )
     try:
         arrays = [np.asarray(value) for value in values]
@@ -113,7 +115,7 @@ def check_list(weights: Sequence[Weight], values: Any) -> list[Floats]:
         raise WeightsError(f"a weight is not an array: {error}") from error
     for weight, array in zip(weights, arrays, strict=True):
         if array.dtype.kind not in "fiu":
-            raise WeightsError(f"{weight.name!r} is {weight.dtype}, not {array.dtype}")
+            raise WeightsError(f"{weight.name!r} is {weight.dtype}, got {array.dtype}")
         _check_shape(weight, weight.name, array.shape)
     return [
         array.astype(weight.dtype)
@@ -127,8 +129,8 @@ def check_file_name(path: str | os.PathLike[str]) -> None:
     other = _SUFFIXES.get(suffix.lower())
     if other is not None:
         raise ValueError(
-            f"weights are written as safetensors, and {suffix!r} says {other}: "
-            f"save them as {stem + '.safetensors'!r}"
+            f"weights are saved as safetensors, but {suffix!r} means {other}: save "
+            f"them as {stem + '.safetensors'!r}"
         )
 
 
@@ -300,7 +302,7 @@ class WeightFile:
         values = np.empty(end - begin, np.uint8)
         self._file.seek(self._start + begin)
         if values.size and self._file.readinto(values.data) < values.nbytes:
-            raise FormatError("it became shorter while it was read")
+            raise FormatError("it was truncated while it was read")
         return values
 
 
@@ -337,13 +339,15 @@ def _read_header(file: BufferedReader, expected: int) -> tuple[int, dict[str, An
         for magic, kind in _MAGICS.items():
             if first.startswith(magic):
                 raise FormatError(f"it is {kind}")
-        raise FormatError("it is truncated, or has no header")
+        raise FormatError("it is truncated or has no header")
     if length > _FOREIGN * expected + _METADATA:
-        raise FormatError(f"its header of {length} bytes is of a far larger model")
+        raise FormatError(
+            f"its header of {length} bytes belongs to a much larger model"
+        )
     file.seek(8)
     entries = read_json(file.read(length), "header")
     if not isinstance(entries, dict):
-        raise FormatError("its header is no object")
+        raise FormatError("its header is not a JSON object")
     return 8 + length, entries
 
 
@@ -361,13 +365,13 @@ def _check_names(
     missing, extra = sorted(wanted - met), sorted(extra)
     if extra and not missing and extra[0].startswith(("optimizer/", "state/")):
         raise WeightsError(
-            f"{where} holds a whole model with its optimizer: nn.models.load_model "
-            "reads it"
+            f"{where} holds a whole model with its optimizer: read it with "
+            "nn.models.load_model"
         )
     if missing or extra:
         raise WeightsError(
-            f"{where} holds the weights of another architecture: missing "
-            f"{_some(missing)}; not in the model {_some(extra)}"
+            f"{where} holds the weights of another architecture. Missing: "
+            f"{_some(missing)}; unexpected: {_some(extra)}"
         )
 
 
@@ -376,10 +380,10 @@ def _check_offsets(found: Mapping[str, Any], size: int) -> None:
     end = 0
     for begin, stop in sorted(entry["data_offsets"] for entry in found.values()):
         if begin != end or stop < begin:
-            raise FormatError(f"no value begins at byte {end} behind its header")
+            raise FormatError(f"no tensor starts at byte {end} after its header")
         end = stop
     if end != size:
-        raise FormatError(f"it has {size} bytes of values, its header says {end}")
+        raise FormatError(f"it has {size} bytes of data, but its header says {end}")
 
 
 def _check_entry(weight: Weight | Entry, entry: Mapping[str, Any], where: str) -> None:
@@ -387,25 +391,27 @@ def _check_entry(weight: Weight | Entry, entry: Mapping[str, Any], where: str) -
     dtype = entry["dtype"]
     if dtype != _CODES[weight.dtype]:
         raise WeightsError(
-            f"{where}: {weight.key!r} is {_DTYPES.get(dtype, dtype)}, the model's is "
-            f"{weight.dtype}"
+            f"{where}: {weight.key!r} is {_DTYPES.get(dtype, dtype)}, but "
+            f"{weight.dtype} in the model"
         )
     begin, end = entry["data_offsets"]
     if end - begin != weight.nbytes:
-        raise FormatError(f"{weight.key!r} has not as many bytes as its shape says")
+        raise FormatError(
+            f"{weight.key!r} does not have as many bytes as its shape requires"
+        )
 
 
 def _read_span(value: Any, where: str) -> tuple[int, ...]:
     span: tuple[int, ...] = _COUNTS(value, where)
     if len(span) != 2:
-        raise FormatError(f"{where} should be a pair [begin, end]")
+        raise FormatError(f"{where} must be a pair [begin, end]")
     return span
 
 
 def _check_shape(weight: Weight | Entry, name: str, shape: tuple[int, ...]) -> None:
     if shape != weight.shape:
         raise WeightsError(
-            f"{name!r} has shape {weight.shape} in the model, not {shape}"
+            f"{name!r} has shape {weight.shape} in the model, got {shape}"
         )
 
 

@@ -329,8 +329,8 @@ def check_callbacks(given: Any) -> list[Callback]:
         if not isinstance(each, Callback):
             hint = ": call it" if isinstance(each, type) else ""
             raise TypeError(
-                f"callbacks are instances of memcfg.nn.callbacks.Callback, not {each!r}"
-                + hint
+                "callbacks must be instances of memcfg.nn.callbacks.Callback, got "
+                f"{each!r}{hint}"
             )
     return result
 
@@ -387,9 +387,11 @@ class _Monitor(Callback):
     ) -> None:
         super().__init__()
         if mode not in ("auto", "min", "max"):
-            raise ValueError(f'mode is "auto", "min" or "max", not {mode!r}')
+            raise ValueError(f'mode must be "auto", "min" or "max", got {mode!r}')
         if not isinstance(monitor, str):
-            raise TypeError(f"monitor is the name of a number, not {monitor!r}")
+            raise TypeError(
+                f"monitor must be the name of a number in the logs, got {monitor!r}"
+            )
         self.monitor = monitor
         self.mode = mode
         self.min_delta = abs(real(min_delta, "min_delta"))
@@ -404,7 +406,7 @@ class _Monitor(Callback):
         direction = self.model._built_session().objectives.direction(name)
         if direction is None:
             raise ValueError(
-                f"{type(self).__name__} follows {self.monitor!r}, and the model does "
+                f"{type(self).__name__} monitors {self.monitor!r}, but the model does "
                 'not say whether larger is better: pass mode="max" or mode="min"'
             )
         self._upward = direction == "up"
@@ -417,13 +419,13 @@ class _Monitor(Callback):
             return value - self.min_delta > reference
         return value + self.min_delta < reference
 
-    def current(self, logs: Mapping[str, Any], what: str) -> float | None:
+    def current(self, logs: Mapping[str, Any]) -> float | None:
         """Return the number; None and a warning if the logs lack it."""
         result: float | None = logs.get(self.monitor)
         if result is None:
             warnings.warn(
-                f"{type(self).__name__} {what} {self.monitor!r}, which is not "
-                f"available; available are {', '.join(logs) or 'none'}",
+                f"{type(self).__name__} monitors {self.monitor!r}, which is not in the "
+                f"logs; they have {', '.join(logs) or 'nothing'}",
                 RuntimeWarning,
                 stacklevel=outside(),
             )
@@ -493,7 +495,7 @@ class EarlyStopping(_Monitor):
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         """Compare the number with the best; stop training if the patience is over."""
-        value = self.current(logs or {}, "stops by")
+        value = self.current(logs or {})
         if value is None or epoch < self.start_from_epoch:
             return
         self.wait += 1
@@ -592,8 +594,8 @@ class ModelCheckpoint(_Monitor):
         suffix = ".weights.safetensors" if save_weights_only else ".memcfg"
         if not self.filepath.endswith(suffix):
             raise ValueError(
-                f"ModelCheckpoint writes {'weights' if save_weights_only else 'models'}"
-                f" to files that end in {suffix!r}, got {self.filepath!r}"
+                f"ModelCheckpoint saves {'weights' if save_weights_only else 'models'} "
+                f"to files whose names end in {suffix!r}, got {self.filepath!r}"
             )
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
@@ -622,8 +624,8 @@ class ModelCheckpoint(_Monitor):
             path = self.filepath.format(epoch=self._epoch + 1, **logs)
         except KeyError as error:
             raise KeyError(
-                f"ModelCheckpoint: no {error} for the name {self.filepath!r}; there "
-                f"are epoch, {', '.join(logs)}"
+                f"ModelCheckpoint: {self.filepath!r} has the field {error}, but the "
+                f"available fields are epoch, {', '.join(logs)}"
             ) from None
         if not self._is_due(logs, path):
             return
@@ -638,7 +640,7 @@ class ModelCheckpoint(_Monitor):
         message = f"saving to {path}"
         due = True
         if self.save_best_only:
-            value = self.current(logs, "saves the best by")
+            value = self.current(logs)
             if value is None:
                 return True
             before = "None" if self.best is None else f"{self.best:.5f}"
@@ -691,7 +693,7 @@ class BackupAndRestore(Callback):
     ) -> None:
         super().__init__()
         if not os.fspath(backup_dir):
-            raise ValueError("backup_dir is empty")
+            raise ValueError("backup_dir must not be empty")
         self.backup_dir = os.fspath(backup_dir)
         self.save_freq = save_freq
         self.double_checkpoint = double_checkpoint
@@ -778,7 +780,7 @@ class LearningRateScheduler(Callback):
     def __init__(self, schedule: Callable[..., float], verbose: int = 0) -> None:
         super().__init__()
         if not callable(schedule):
-            raise TypeError(f"schedule is a function of the epoch, not {schedule!r}")
+            raise TypeError(f"schedule must be callable, got {schedule!r}")
         self.schedule = schedule
         self.verbose = verbose
         self._takes_rate = _takes_two(schedule)
@@ -789,7 +791,7 @@ class LearningRateScheduler(Callback):
         rates = [float(optimizer.learning_rate)] if self._takes_rate else []
         rate = self.schedule(epoch, *rates)
         if not isinstance(rate, float | np.floating):
-            raise ValueError(f"schedule returns a float, not {rate!r}")
+            raise ValueError(f"schedule must return a float, got {rate!r}")
         optimizer.learning_rate = float(rate)
         if self.verbose:
             print(f"Epoch {epoch + 1}: learning rate {float(rate)}")
@@ -855,7 +857,7 @@ class ReduceLROnPlateau(_Monitor):
         super().__init__(monitor, mode, None, min_delta)
         self.factor = nonnegative(factor, "factor")
         if self.factor >= 1:
-            raise ValueError(f"factor is below 1, not {factor!r}")
+            raise ValueError(f"factor must be below 1, got {factor!r}")
         self.patience = integer(patience, "patience", 0)
         self.verbose = verbose
         self.cooldown = integer(cooldown, "cooldown", 0)
@@ -876,7 +878,7 @@ class ReduceLROnPlateau(_Monitor):
         logs = {} if logs is None else logs
         optimizer = self.model.optimizer
         rate = logs["learning_rate"] = float(optimizer.learning_rate)
-        value = self.current(logs, "lowers the learning rate by")
+        value = self.current(logs)
         if value is None:
             return
         if self.cooldown_counter:
@@ -923,7 +925,7 @@ class CSVLogger(Callback):
         super().__init__()
         self.filename = os.fspath(filename)
         if not isinstance(separator, str) or len(separator) != 1:
-            raise TypeError(f"separator is one character, not {separator!r}")
+            raise TypeError(f"separator must be a single character, got {separator!r}")
         self.separator = separator
         self.append = append
         self._columns: list[str] = []
@@ -971,7 +973,7 @@ class TerminateOnNaN(Callback):
         """Stop training if the loss is not finite."""
         loss = (logs or {}).get("loss")
         if loss is not None and not isfinite(loss):
-            print(f"Batch {batch}: the loss is {loss}, training ends")
+            print(f"Batch {batch}: the loss is {loss}, stopping training")
             self.model.stop_training = True
 
 
@@ -1017,9 +1019,11 @@ class LambdaCallback(Callback):
         }
         for hook, function in given.items():
             if hook not in _HOOKS:
-                raise TypeError(f"LambdaCallback: there is no hook {hook!r}")
+                raise TypeError(f"LambdaCallback: there is no hook named {hook!r}")
             if function is not None and not callable(function):
-                raise TypeError(f"LambdaCallback: {hook} is a function: {function!r}")
+                raise TypeError(
+                    f"LambdaCallback: {hook} must be callable, got {function!r}"
+                )
             if function is not None:
                 setattr(self, hook, function)
 
@@ -1097,7 +1101,8 @@ def _tensorboard() -> Any:
         from tensorboardX import SummaryWriter
     except ImportError:
         raise ImportError(
-            "TensorBoard writes its files with tensorboardX: pip install tensorboardX"
+            "TensorBoard needs tensorboardX to write its files: pip install "
+            "tensorboardX"
         ) from None
     return SummaryWriter
 

@@ -57,8 +57,8 @@ class Initializer(FixedAttributes):
     def __call__(self, *_arguments: Any, **_options: Any) -> NoReturn:
         """Raise TypeError: layers call `draw`."""
         raise TypeError(
-            f"{type(self).__name__} draws the weights of layers that it is an argument "
-            "of; draw(shape, seed) returns an array"
+            f"{type(self).__name__} is an argument of layers and cannot be called; "
+            "draw(shape, seed) returns an array"
         )
 
     def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
@@ -181,7 +181,8 @@ class RandomUniform(Initializer):
         self.maxval = real(maxval, "RandomUniform: maxval")
         if self.minval > self.maxval:
             raise ValueError(
-                f"RandomUniform: minval is at most maxval, got {minval} and {maxval}"
+                f"RandomUniform: minval must not exceed maxval, got {minval} and "
+                f"{maxval}"
             )
 
     def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
@@ -229,7 +230,9 @@ class Identity(Initializer):
     def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
         """Return the matrix; ValueError if the weight is not one."""
         if len(shape) != 2:
-            raise ValueError(f"Identity makes matrices, not weights of shape {shape}")
+            raise ValueError(
+                f"Identity can only initialize matrices, got a weight of shape {shape}"
+            )
         return self.gain * np.eye(*shape, dtype=np.float32)
 
 
@@ -251,8 +254,8 @@ class Bilinear(Initializer):
         """Return the kernel: a hat function for each channel, 0 between channels."""
         if len(shape) != 4 or shape[0] != shape[1] or shape[2] != shape[3]:
             raise ValueError(
-                "Bilinear makes kernels of square windows between as many channels, "
-                f"not weights of shape {shape}"
+                "Bilinear can only initialize kernels with square windows and as many "
+                f"input as output channels, got a weight of shape {shape}"
             )
         size, _, channels, _ = shape
         places = np.arange(size, dtype=np.float32) - (size - 1) / 2
@@ -291,7 +294,7 @@ class Orthogonal(Initializer):
         """Draw a weight."""
         if len(shape) < 2:
             raise ValueError(
-                f"Orthogonal makes weights of two axes or more, not of shape {shape}"
+                f"Orthogonal needs weights with two or more axes, got shape {shape}"
             )
         rows, columns = math.prod(shape[:-1]), shape[-1]
         wide = max(rows, columns), min(rows, columns)
@@ -332,7 +335,7 @@ class VarianceScaling(Initializer):
         for value, known in ((mode, _MODES), (distribution, _DISTRIBUTIONS)):
             if value not in known:
                 raise ValueError(
-                    f"VarianceScaling knows {', '.join(known)}, not {value!r}"
+                    f"VarianceScaling accepts {', '.join(known)}, got {value!r}"
                 )
         self.mode = mode
         self.distribution = distribution
@@ -577,8 +580,8 @@ def get_initializer(initializer: Any) -> Initializer:
         getattr(initializer, "draw", None)
     ):
         raise TypeError(
-            f"an initializer is a name or an object such as GlorotUniform(), not "
-            f"{initializer!r}"
+            "an initializer must be a name or an instance such as GlorotUniform(), "
+            f"got {initializer!r}"
         )
     result: Initializer = initializer
     return result

@@ -131,9 +131,9 @@ class Terms:
         # Keras would clip the logits like probabilities and silently train on noise.
         if op is not None and op.type in _LINEAR:
             raise ValueError(
-                f"{type(loss).__name__} reads probabilities, and the model's output is "
-                f"that of a layer without activation: pass from_logits=True, or let "
-                f"the model end with activation={kind!r}"
+                f"{type(loss).__name__} expects probabilities, but the model's last "
+                "layer has no activation: pass from_logits=True, or end the model "
+                f"with activation={kind!r}"
             )
         return self.read_by(y_pred, kind)
 
@@ -152,8 +152,8 @@ class Terms:
             weight = self("reshape", (weight,), {"shape": of})
         if shape[: len(of)] != of:
             raise ValueError(
-                f"sample weights of shape {of} do not fit losses of shape {shape}: "
-                "one for each sample, or for each step of each sample"
+                f"sample weights of shape {of} do not match losses of shape {shape}: "
+                "pass one weight for each sample, or for each step of each sample"
             )
         if shape != of:
             values = self.reduce(how, values, range(len(of), len(shape)))
@@ -208,19 +208,19 @@ class Loss(FixedAttributes):
         kind = type(self).__name__
         if reduction not in _REDUCTIONS:
             raise ValueError(
-                f"the reduction of a loss is {', '.join(map(repr, _REDUCTIONS))}, not "
-                f"{reduction!r}: training minimises one number"
+                f"reduction must be one of {', '.join(map(repr, _REDUCTIONS))}, got "
+                f"{reduction!r}: training minimises a single number"
             )
         if dtype not in (None, "float32"):
-            raise ValueError(f"{kind} computes float32, not {dtype!r}")
+            raise ValueError(f"{kind}: dtype must be 'float32' or None, got {dtype!r}")
         self.name = snake_case(kind) if name is None else check_name(name)
         self.reduction = reduction
 
     def __call__(self, *_arguments: Any, **_options: Any) -> NoReturn:
         """Raise TypeError: a training step calls `trace`."""
         raise TypeError(
-            f"{type(self).__name__} is a part of a training step, and computes no "
-            "arrays: compile a model with it, and call model.evaluate(x, y)"
+            f"{type(self).__name__} is a part of a training step and cannot be called: "
+            "compile a model with it, and call model.evaluate(x, y)"
         )
 
     def target(self, output: SymbolicTensor) -> Target:
@@ -262,7 +262,8 @@ class Loss(FixedAttributes):
             If a subclass overrides neither this nor another method.
         """
         raise NotImplementedError(
-            f"{type(self).__name__} says nowhere what it is: write `call`"
+            f"{type(self).__name__} does not define the loss of a sample: override "
+            "`call`"
         )
 
     def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
@@ -343,8 +344,8 @@ class Loss(FixedAttributes):
         if terms.shape(values) == ():
             if weight is not None:
                 raise ValueError(
-                    f"{self.name} is one number of a whole batch, and weighs no "
-                    "samples: say an axis, the axes of a sample"
+                    f"{self.name} is one number for the whole batch and cannot use "
+                    "sample weights: pass axis=..., the axes of a sample"
                 )
             return terms("reshape", (values,), {"shape": ()}, "loss")
         if weight is not None:
@@ -360,7 +361,7 @@ class Loss(FixedAttributes):
         """Raise ValueError if the axis of the classes is not the last one."""
         if integer(axis, "axis", None) != -1:
             raise ValueError(
-                f"{type(self).__name__}: classes are the last axis, axis=-1, not "
+                f"{type(self).__name__}: axis must be -1, the axis of the classes, got "
                 f"{axis}: end the model with Permute"
             )
 
@@ -691,7 +692,7 @@ class CosineSimilarity(Loss):
         super().__init__(name, reduction, dtype)
         self.axis = integer(axis, "CosineSimilarity: axis", None)
         if axis == 0:
-            raise ValueError("CosineSimilarity: axis 0 is the batch")
+            raise ValueError("CosineSimilarity: axis must not be 0, the batch")
 
     def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
         """Append the losses of the samples."""
@@ -1254,9 +1255,9 @@ def _classes_of(output: SymbolicTensor, loss: Loss) -> int:
     classes = output.sample_shape[-1] if output.sample_shape else 1
     if classes == 1:
         raise ValueError(
-            f"{type(loss).__name__} chooses among classes, and the model's output, of "
-            f"layer {output.name!r}, has shape {output.shape}: take "
-            "BinaryCrossentropy, or a unit for each class"
+            f"{type(loss).__name__} needs two or more classes, but the model's output, "
+            f"of layer {output.name!r}, has shape {output.shape}: use "
+            "BinaryCrossentropy, or one unit per class"
         )
     return classes
 
@@ -1290,7 +1291,7 @@ def get_loss(loss: Any) -> Loss:
         return loss
     if not callable(loss):
         raise TypeError(
-            f"a loss is a name such as 'mse', a Loss such as MeanSquaredError(), or a "
-            f"function of y_true and y_pred, not {loss!r}"
+            "a loss must be a name such as 'mse', a Loss such as MeanSquaredError(), "
+            f"or a function of y_true and y_pred, got {loss!r}"
         )
     return _Function(loss)

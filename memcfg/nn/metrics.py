@@ -107,7 +107,8 @@ class _Counts:
         assert place is not None
         if place >= shape[-1]:
             raise ValueError(
-                f"{terms.name}: class_id {place} of an output of {shape[-1]}"
+                f"{terms.name}: class_id must be below the number of outputs, "
+                f"{shape[-1]}, got {place}"
             )
         begin = (*(0 for _ in shape[:-1]), place)
         end = (*shape[:-1], place + 1)
@@ -166,7 +167,7 @@ class Metric(FixedAttributes):
     ) -> None:
         kind = type(self).__name__
         if dtype not in (None, "float32"):
-            raise ValueError(f"{kind} computes float32, not {dtype!r}")
+            raise ValueError(f"{kind}: dtype must be 'float32' or None, got {dtype!r}")
         self.name = snake_case(kind) if name is None else check_name(name)
         self._of = of
 
@@ -183,8 +184,8 @@ class Metric(FixedAttributes):
     def __call__(self, *_arguments: Any, **_options: Any) -> NoReturn:
         """Raise TypeError: an evaluation calls `trace` and `result`."""
         raise TypeError(
-            f"{type(self).__name__} is a part of an evaluation, and computes no "
-            "arrays: compile a model with metrics=[...], and call model.evaluate(x, y)"
+            f"{type(self).__name__} is a part of an evaluation and cannot be called: "
+            "compile a model with metrics=[...], and call model.evaluate(x, y)"
         )
 
     def target(self, output: SymbolicTensor) -> Target | None:
@@ -258,7 +259,10 @@ class Metric(FixedAttributes):
             Id of a tensor whose first axis is the batch.
         """
         if not isinstance(self._of, Loss):
-            raise NotImplementedError(f"{type(self).__name__} has no values")
+            raise NotImplementedError(
+                f"{type(self).__name__} does not define its values: override `values`, "
+                "or `trace` and `result`"
+            )
         elements = self._of.elements(builder, y_true, y_pred)
         if elements is not None:
             return elements
@@ -288,9 +292,9 @@ class Metric(FixedAttributes):
         ):
             wanted = "labels" if labels else "targets of the shape of the output"
             raise ValueError(
-                f"the metric {self.name!r} ({type(self).__name__}) reads {wanted}, and "
-                f"the loss reads {builder.dtype(y_true)} of shape "
-                f"{(None, *shape[1:])} for an output of shape {(None, *of[1:])}"
+                f"the metric {self.name!r} ({type(self).__name__}) needs {wanted}, but "
+                f"the loss reads {builder.dtype(y_true)} of shape {(None, *shape[1:])} "
+                f"for an output of shape {(None, *of[1:])}"
             )
 
 
@@ -789,8 +793,8 @@ class SparseTopKCategoricalAccuracy(Metric):
         self.k = integer(k, "SparseTopKCategoricalAccuracy: k")
         if from_sorted_ids:
             raise ValueError(
-                "SparseTopKCategoricalAccuracy: outputs are numbers of the classes, "
-                "and no sorted ids: from_sorted_ids=False"
+                "SparseTopKCategoricalAccuracy: from_sorted_ids=True is not "
+                "supported; outputs are scores of the classes"
             )
 
     def target(self, output: SymbolicTensor) -> Target | None:
@@ -808,8 +812,8 @@ def _check_classes(metric: Metric, k: int, output: SymbolicTensor) -> None:
     classes = output.sample_shape[-1]
     if k > classes:
         raise ValueError(
-            f"{type(metric).__name__}(k={k}) of {classes} classes: every output is "
-            f"among the {k} largest. Pass a smaller k"
+            f"{type(metric).__name__}: every output is among the k={k} largest of "
+            f"{classes} classes. Pass a smaller k"
         )
 
 
@@ -819,8 +823,8 @@ def _threshold(metric: Metric, thresholds: Any) -> float:
     given = thresholds if isinstance(thresholds, list | tuple) else [thresholds]
     if len(given) != 1:
         raise ValueError(
-            f"{kind}: logs hold one number a metric: one threshold, and a metric for "
-            "each"
+            f"{kind}: a metric is one number in the logs: pass one threshold, and use "
+            "a metric for each threshold"
         )
     return 0.5 if given[0] is None else _unit(given[0], f"{kind}: a threshold")
 
@@ -842,7 +846,7 @@ class _Rate(Metric):
     ) -> None:
         if top_k is not None:
             raise ValueError(
-                f"{type(self).__name__} counts above a threshold, and has no top_k"
+                f"{type(self).__name__}: top_k is not supported; use a threshold"
             )
         self.thresholds = _threshold(self, thresholds)
         self.class_id = class_id
@@ -1230,15 +1234,18 @@ class AUC(Metric):
     ) -> None:
         if multi_label or num_labels is not None or label_weights is not None:
             raise ValueError(
-                "AUC counts all labels together: multi_label=False, num_labels=None, "
-                "label_weights=None; for one of them, give the model an output for each"
+                "AUC: multi_label, num_labels and label_weights are not supported, "
+                "and all labels are counted together: to measure each label, give the "
+                "model an output for each"
             )
         if curve not in ("ROC", "PR", "PRGAIN", "roc", "pr", "prgain"):
-            raise ValueError(f"AUC: curve is 'ROC', 'PR' or 'PRGAIN', not {curve!r}")
+            raise ValueError(
+                f"AUC: curve must be 'ROC', 'PR' or 'PRGAIN', got {curve!r}"
+            )
         methods = ("interpolation", "majoring", "minoring")
         if str(summation_method).lower() not in methods:
             raise ValueError(
-                f"AUC: summation_method is {', '.join(map(repr, methods))}, not "
+                f"AUC: summation_method must be {', '.join(map(repr, methods))}, got "
                 f"{summation_method!r}"
             )
         if thresholds is not None:
@@ -1316,7 +1323,7 @@ class _Score(Metric):
         kind = type(self).__name__
         if average not in (None, "micro", "macro", "weighted"):
             raise ValueError(
-                f"{kind}: average is 'micro', 'macro', 'weighted' or None, not "
+                f"{kind}: average must be 'micro', 'macro', 'weighted' or None, got "
                 f"{average!r}"
             )
         self.average = average
@@ -1329,9 +1336,9 @@ class _Score(Metric):
         shape = output.sample_shape
         if len(shape) != 1 or (self.average is None and shape != (1,)):
             raise ValueError(
-                f"{type(self).__name__} reads (None, classes), and logs hold one "
-                f"number: for an output of shape {output.shape} pass average='macro', "
-                "'micro' or 'weighted'"
+                f"{type(self).__name__} needs outputs of shape (None, classes) and an "
+                "average, since a metric is one number in the logs: for an output of "
+                f"shape {output.shape} pass average='macro', 'micro' or 'weighted'"
             )
         return None
 
@@ -1479,12 +1486,15 @@ class R2Score(Metric):
         super().__init__(dtype, name)
         if class_aggregation not in ("uniform_average", "variance_weighted_average"):
             raise ValueError(
-                "R2Score: class_aggregation is 'uniform_average' or "
-                f"'variance_weighted_average', not {class_aggregation!r}: logs hold "
-                "one number"
+                "R2Score: class_aggregation must be 'uniform_average' or "
+                f"'variance_weighted_average', got {class_aggregation!r}: a metric is "
+                "one number in the logs"
             )
         if num_regressors != 0:
-            raise ValueError("R2Score is not adjusted: num_regressors=0")
+            raise ValueError(
+                f"R2Score: num_regressors must be 0, got {num_regressors!r}: the score "
+                "is not adjusted"
+            )
         self.class_aggregation = class_aggregation
 
     def trace(
@@ -1494,7 +1504,10 @@ class R2Score(Metric):
         self._check(builder, y_true, y_pred, labels=False)
         terms = Terms(builder, self.name)
         if len(terms.shape(y_true)) != 2:
-            raise ValueError(f"R2Score reads (None, units), not {terms.shape(y_true)}")
+            raise ValueError(
+                "R2Score needs targets of shape (None, units), got "
+                f"{terms.shape(y_true)}"
+            )
         square = terms("multiply", (y_true, y_true))
         error = terms("squared_error", (y_true, y_pred))
         sums = (
@@ -1589,8 +1602,8 @@ def get_metric(
         return get_metric(losses.get_loss(metric))
     if not isinstance(metric, str):
         raise TypeError(
-            f"a metric is a name such as 'accuracy', a Metric, or a function of y_true "
-            f"and y_pred, not {metric!r}"
+            "a metric must be a name such as 'accuracy', a Metric, or a function of "
+            f"y_true and y_pred, got {metric!r}"
         )
     if metric.lower() in _BY_OUTPUT:
         kinds = _BY_OUTPUT[metric.lower()]

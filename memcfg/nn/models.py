@@ -134,7 +134,7 @@ def _loaded(file: WeightFile, custom: Mapping[str, Any], *, compiled: bool) -> M
     """Build the model of an open file and load its weights."""
     notes, where = file.metadata, file.where
     if notes.get("format") != FORMAT or not isinstance(notes.get("model"), str):
-        raise FormatError(f"{where} holds weights and no whole model: use load_weights")
+        raise FormatError(f"{where} holds weights but no model: use load_weights")
     document = read_json(notes["model"], "model")
     reader = _Reader(custom, where)
     with allowed_ops(MAX_OPS) as allowance:
@@ -236,7 +236,7 @@ class _Reader:
             return cast("Layer", layer)
         layer = self._object(given)
         if not isinstance(layer, Layer):
-            raise FormatError(f"{self._where}: {given['class']!r} is no layer")
+            raise FormatError(f"{self._where}: {given['class']!r} is not a layer")
         result: Layer = layer
         object.__setattr__(layer, "name", _name(given["name"]))
         object.__setattr__(layer, "named", read_flag(given["named"], "named"))
@@ -299,7 +299,7 @@ class _Reader:
         """Build a model of a user's class, with the saved input shapes."""
         model = self._object(given)
         if not isinstance(model, Model):
-            raise FormatError(f"{self._where}: {given['class']!r} is no model")
+            raise FormatError(f"{self._where}: {given['class']!r} is not a model")
         object.__setattr__(model, "name", _name(given["name"]))
         if not model.built:
             takes = _structure(given["takes"])
@@ -317,7 +317,7 @@ class _Reader:
             )
         if not isinstance(kind, type) or not issubclass(kind, FixedAttributes):
             raise FormatError(
-                f"{self._where}: the class {name!r} is not known: pass it, "
+                f"{self._where}: the class {name!r} is unknown: pass "
                 f"custom_objects={{{name!r}: {name}}}"
             )
         make: Any = getattr(kind, "from_config", None)
@@ -345,7 +345,7 @@ class _Reader:
         result = self._custom.get(name)
         if not callable(result):
             raise FormatError(
-                f"{self._where}: the function {name!r} is not known: pass it, "
+                f"{self._where}: the function {name!r} is unknown: pass "
                 f"custom_objects={{{name!r}: {name}}}"
             )
         return result

@@ -178,8 +178,8 @@ def _axis(x: SymbolicTensor, axis: Any, rank: int | None = None) -> int:
     weight = isinstance(x, WeightTensor)
     if not -rank <= result < rank or (result % rank == 0 and not weight):
         raise ValueError(
-            f"axis {axis} of {x!r}: the axes are 1 to {rank - 1}, and the first is the "
-            "batch, which stays whole"
+            f"axis {axis} is out of range for {x!r}: axes are 1 to {rank - 1}; axis 0 "
+            "is the batch"
         )
     return result % rank
 
@@ -190,7 +190,7 @@ def _binary(kind: str, x1: Any, x2: Any) -> Any:
         made = operators.binary(kind, x1, x2)
     if made is NotImplemented:
         raise TypeError(
-            f"{kind} is of symbolic tensors and numbers, not of {x1!r} and {x2!r}"
+            f"{kind} needs symbolic tensors or numbers, got {x1!r} and {x2!r}"
         )
     return made
 
@@ -200,8 +200,8 @@ def _reduced(how: str, x: SymbolicTensor, axis: Any, keepdims: bool) -> Any:
         return OfBatch(f"reduce_{how}", bool(keepdims))(x)
     if axis is None:
         raise ValueError(
-            f"{x!r} is reduced along axes, and not along all: the batch stays whole "
-            f"except in a loss. Say axis=-1, or the axes of a sample"
+            f"{x!r} cannot be reduced along all axes, which include the batch, except "
+            "in a loss: pass axis=-1, or the axes of a sample"
         )
     several = axis if isinstance(axis, list | tuple) else (axis,)
     axes = tuple(sorted(_axis(x, each) for each in several))
@@ -449,8 +449,8 @@ def reshape(x: Any, newshape: Sequence[int | None]) -> Any:
     first, *rest = newshape
     if first not in (-1, None, x.shape[0]):
         raise ValueError(
-            f"reshape: the first axis of {x!r} is the batch, which stays whole: begin "
-            f"the shape with -1, not {first}"
+            f"reshape: axis 0 of {x!r} is the batch and cannot change: the new shape "
+            f"must start with -1, got {first}"
         )
     return Reshape(tuple(rest))(x)
 
@@ -472,7 +472,7 @@ def squeeze(x: Any, axis: Any = None) -> Any:
     lengths = dict(enumerate(x.sample_shape, 1))
     gone = gone or {place for place, length in lengths.items() if length == 1}
     if any(lengths[place] != 1 for place in gone):
-        raise ValueError(f"squeeze: axis {axis} of {x!r} is not of length 1")
+        raise ValueError(f"squeeze: axis {axis} of {x!r} does not have length 1")
     return Reshape(tuple(n for place, n in lengths.items() if place not in gone))(x)
 
 
@@ -481,8 +481,8 @@ def transpose(x: Any, axes: Sequence[int] | None = None) -> Any:
     """Reorder the axes."""
     if axes is None or axes[0] != 0:
         raise ValueError(
-            f"transpose: the first axis of {x!r} is the batch, which stays first: say "
-            f"axes=(0, ...), not {axes}"
+            f"transpose: axis 0 of {x!r} is the batch and must stay first: pass "
+            f"axes=(0, ...), got {axes}"
         )
     return Permute(tuple(axes[1:]))(x)
 
@@ -534,7 +534,9 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     if not isinstance(ends, list | tuple | np.ndarray):
         count = integer(ends, "split: a number of parts")
         if length % count:
-            raise ValueError(f"split: {count} parts of length {length} are not equal")
+            raise ValueError(
+                f"split: length {length} cannot be split into {count} equal parts"
+            )
         ends = range(length // count, length, length // count)
     whole = [slice(None)] * place
     bounds = [0, *map(int, ends), length]
@@ -546,10 +548,12 @@ def take(x: Any, indices: Any, axis: int | None = None) -> Any:
     """Return one element along an axis, or rows of a weight."""
     if isinstance(x, WeightTensor) and isinstance(indices, SymbolicTensor):
         if axis not in (None, 0) or (axis is None and len(x.shape) > 1):
-            raise ValueError("take: rows of a weight are taken along axis=0")
+            raise ValueError("take: rows of a weight must be taken along axis=0")
         return Gather()([x, indices])
     if isinstance(indices, SymbolicTensor):
-        raise TypeError(f"take: symbolic places are rows of a weight, not of {x!r}")
+        raise TypeError(
+            f"take: symbolic indices can only select rows of a weight, got {x!r}"
+        )
     place = _axis(x, axis)
     return get_item(x, (*[slice(None)] * place, integer(indices, "an index", None)))
 
@@ -558,7 +562,7 @@ def take(x: Any, indices: Any, axis: int | None = None) -> Any:
 def one_hot(x: Any, num_classes: int, axis: int = -1, dtype: str | None = None) -> Any:
     """Return one-hot rows of integers along a new last axis."""
     if axis not in (-1, len(x.shape)):
-        raise ValueError(f"one_hot: classes are the last axis, axis=-1, not {axis}")
+        raise ValueError(f"one_hot: axis must be -1, got {axis}")
     depth = integer(num_classes, "one_hot: num_classes")
     return Function("one_hot", {"depth": depth, "dtype": dtype or "float32"})(x)
 
@@ -567,5 +571,7 @@ def one_hot(x: Any, num_classes: int, axis: int = -1, dtype: str | None = None) 
 def cast(x: Any, dtype: str) -> Any:
     """Convert the elements to another dtype."""
     if dtype not in ("float32", "bfloat16", "int32"):
-        raise ValueError(f"cast: tensors are float32, bfloat16 or int32, not {dtype!r}")
+        raise ValueError(
+            f"cast: dtype must be float32, bfloat16 or int32, got {dtype!r}"
+        )
     return Function("cast", {"dtype": dtype})(x)

@@ -26,8 +26,8 @@ class Regularizer(FixedAttributes):
     def __call__(self, *_arguments: Any, **_options: Any) -> NoReturn:
         """Raise TypeError: a training step calls `trace`."""
         raise TypeError(
-            f"{type(self).__name__} adds a penalty to the loss of a model, and "
-            "computes no arrays: it is an argument of layers, as kernel_regularizer"
+            f"{type(self).__name__} cannot be called: pass it to a layer, as in "
+            "kernel_regularizer="
         )
 
     def trace(self, builder: Builder, tensor: int) -> int:
@@ -154,8 +154,8 @@ class OrthogonalRegularizer(Regularizer):
 
     def __init__(self, factor: float = 0.01, mode: str = "rows") -> NoReturn:
         raise ValueError(
-            f"OrthogonalRegularizer({factor!r}, {mode!r}) is not supported: start from "
-            "the Orthogonal initializer, take L2, or subclass Regularizer"
+            f"OrthogonalRegularizer({factor!r}, {mode!r}) is not supported: use the "
+            "Orthogonal initializer, L2, or a subclass of Regularizer"
         )
 
 
@@ -185,5 +185,6 @@ def get_regularizer(regularizer: Any) -> Regularizer | None:
     if isinstance(regularizer, str):
         raise unknown("regularizer", regularizer, ["l1", "l2", "l1_l2"])
     raise TypeError(
-        f"a regularizer is L1(...), L2(...), L1L2(...) or a name, not {regularizer!r}"
+        "a regularizer must be L1(...), L2(...), L1L2(...) or a name, got "
+        f"{regularizer!r}"
     )

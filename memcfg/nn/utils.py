@@ -46,13 +46,16 @@ def to_categorical(
     """
     labels = np.asarray(x)
     if labels.dtype.kind not in "iu":
-        raise TypeError(f"labels are integers, not {labels.dtype}")
+        raise TypeError(f"labels must be integers, got {labels.dtype}")
     if labels.ndim > 1 and labels.shape[-1] == 1:
         labels = labels.reshape(labels.shape[:-1])
     most = int(labels.max(initial=-1))
     count = most + 1 if num_classes is None else num_classes
     if labels.min(initial=0) < 0 or most >= count:
-        raise ValueError(f"labels are 0 to {count - 1}, and there is one out of range")
+        raise ValueError(
+            f"labels must be in 0 to {count - 1}, got {int(labels.min(initial=0))} to "
+            f"{most}"
+        )
     rows = np.zeros((*labels.shape, count), np.float32)
     np.put_along_axis(rows, labels[..., None].astype(np.intp), 1, axis=-1)
     return rows
@@ -118,7 +121,7 @@ def pad_sequences(
     """
     for name, given in (("padding", padding), ("truncating", truncating)):
         if given not in ("pre", "post"):
-            raise ValueError(f'{name} is "pre" or "post", not {given!r}')
+            raise ValueError(f'{name} must be "pre" or "post", got {given!r}')
     rows = [np.asarray(each, dtype) for each in sequences]
     length = max(map(len, rows), default=0) if maxlen is None else maxlen
     sample = next((row.shape[1:] for row in rows if len(row)), ())
@@ -127,7 +130,10 @@ def pad_sequences(
         if not len(row) or not length:
             continue
         if row.shape[1:] != sample:
-            raise ValueError(f"elements have shapes {sample} and {row.shape[1:]}")
+            raise ValueError(
+                f"elements of all sequences must have the same shape, got {sample} and "
+                f"{row.shape[1:]}"
+            )
         kept = row[-length:] if truncating == "pre" else row[:length]
         if padding == "pre":
             target[length - len(kept) :] = kept

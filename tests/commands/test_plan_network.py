@@ -420,7 +420,7 @@ def test_tuples_and_words_are_set(capsys, shape):
         (["resnet"], "resnet needs an argument: --set depth=20"),
         (["resnet", "--set", "dept=20"], "did you mean 'depth'"),
         (["unet", "--set", "padding=some"], "padding"),
-        (["unet", "--set", "input_shape=wide"], "a shape is a tuple"),
+        (["unet", "--set", "input_shape=wide"], "a shape must be a tuple"),
         (["resnet", "--set", "depth=7"], "depth"),
         (["lenet5", "--limit", "120%"], "at most 100%"),
         (["lenet5", "--limit", "0%"], "'0%' is not a positive size"),

@@ -190,7 +190,7 @@ def test_arguments_are_few_and_checked(name):
     given = {"depth": 20} if name == "resnet" else {}
     with pytest.raises(TypeError, match="include_top"):
         function(**given, include_top=True)
-    with pytest.raises(TypeError, match="a name is a string"):
+    with pytest.raises(TypeError, match="a name must be a string"):
         function(**given, name=3)
 
 
@@ -199,8 +199,8 @@ def test_arguments_are_few_and_checked(name):
     ("options", "message"),
     [
         ({"classes": 0}, "must be positive"),
-        ({"input_shape": (8, 3)}, "reads images"),
-        ({"input_shape": (None, None, 3)}, "every length"),
+        ({"input_shape": (8, 3)}, "expects images"),
+        ({"input_shape": (None, None, 3)}, "must have known lengths"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused(name, options, message):
@@ -219,7 +219,7 @@ def test_what_cannot_be_honoured_is_refused(name, options, message):
         (lambda: models.unet((100, 100, 1)), r"are 16 n \+ 12, 188 or more"),
         (lambda: models.unet((172, 572, 1)), r"188 or more, not \(172, 572\)"),
         (lambda: models.unet((40, 64, 1), padding="same"), "are a multiple of 16"),
-        (lambda: models.unet((64, 64, 1), padding="full"), "padding is 'valid'"),
+        (lambda: models.unet((64, 64, 1), padding="full"), "padding must be 'valid'"),
         (lambda: models.gpt(2, 30, 4), r"hidden \(30\) is not a multiple of heads"),
         (lambda: models.gpt(0, 30, 3), "layers must be positive"),
         (lambda: models.lstm_lm(dropout=1.0), "rate"),

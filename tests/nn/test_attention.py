@@ -242,12 +242,12 @@ def test_weights_have_keras_shapes_and_order():
             "no scores to return",
         ),
         (lambda x: nn.MultiHeadAttention(1, 2)(x), TypeError, r"layer\(query, value\)"),
-        (lambda x: nn.Attention(score_mode="sum"), ValueError, "not 'sum'"),
+        (lambda x: nn.Attention(score_mode="sum"), ValueError, "got 'sum'"),
         (lambda x: nn.Attention()(x), ValueError, "a list"),
         (
             lambda x: nn.MultiHeadAttention(1, 2)(x, x, nn.Input((3, 4))),
             ValueError,
-            "5 values and 3 keys",
+            "5 steps, but key has 3",
         ),
     ],
 )
@@ -260,7 +260,7 @@ def test_calls_of_one_layer_say_the_same():
     layer, x = nn.MultiHeadAttention(1, 2), nn.Input((5, 4))
     layer(x, x)
     layer(x, x)
-    with pytest.raises(ValueError, match="other arguments before"):
+    with pytest.raises(ValueError, match="already called with other arguments"):
         layer(x, x, use_causal_mask=True)
 
 

@@ -52,7 +52,7 @@ def test_an_attribute_that_nobody_reads_is_refused(place):
     thing = things()[place]
     kind = type(thing).__name__
     with pytest.raises(
-        AttributeError, match=f"^{kind} has no attribute 'lrate', nobod"
+        AttributeError, match=f"^{kind} has no attribute 'lrate' and would"
     ):
         thing.lrate = 3
     assert not hasattr(thing, "lrate")
@@ -83,7 +83,7 @@ def test_a_close_name_is_suggested():
         (lambda: nn.SGD(), "kind", "cannot be set"),
         (lambda: nn.Sequential(), "name", "is fixed when it is made"),
         (lambda: nn.Sequential(), "optimizer", "cannot be set: say it to .* compile"),
-        (lambda: nn.Sequential(), "loss", "nobody reads it: say it to .* compile"),
+        (lambda: nn.Sequential(), "loss", "would ignore it: say it to .* compile"),
         (lambda: nn.Sequential(), "predict", "cannot be set"),
         (lambda: nn.Sequential(), "history", "cannot be set"),
     ],

@@ -119,7 +119,7 @@ def test_what_is_no_callback_is_refused_and_nothing_happens(wrong):
     x, y = samples()
     model = made()
     before = model.get_weights()
-    with pytest.raises(TypeError, match="callbacks are instances"):
+    with pytest.raises(TypeError, match="callbacks must be instances"):
         model.fit(x, y, verbose=0, callbacks=wrong)
     assert model.history is None
     assert all(map(np.array_equal, before, model.get_weights()))
@@ -237,7 +237,9 @@ def test_early_stopping_ends_fit_with_the_best_weights():
 
 def test_a_number_that_is_not_there_is_one_warning_an_epoch():
     x, y = samples()
-    with pytest.warns(RuntimeWarning, match="'val_loss', which is not available") as w:
+    with pytest.warns(
+        RuntimeWarning, match="'val_loss', which is not in the logs"
+    ) as w:
         made().fit(x, y, verbose=0, callbacks=cb.EarlyStopping())
     assert len(w) == 1
 
@@ -293,7 +295,7 @@ def test_learning_rate_scheduler(schedule, rates):
 def test_a_schedule_that_gives_no_float_is_refused():
     x, y = samples()
     scheduler = cb.LearningRateScheduler(lambda _: "fast")
-    with pytest.raises(ValueError, match="schedule returns a float"):
+    with pytest.raises(ValueError, match="schedule must return a float"):
         made().fit(x, y, verbose=0, callbacks=scheduler)
 
 
@@ -342,7 +344,7 @@ def test_lambda_callback_calls_what_it_was_given():
     )
     history = made().fit(x, y, epochs=2, verbose=0, callbacks=given)
     assert seen == [*enumerate(history.history["loss"]), "end"]
-    with pytest.raises(TypeError, match="no hook 'on_epoch'"):
+    with pytest.raises(TypeError, match="no hook named 'on_epoch'"):
         cb.LambdaCallback(on_epoch=print)
 
 
@@ -376,7 +378,7 @@ def test_listeners_print_as_nd4js_do(capsys):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: cb.EarlyStopping(mode="up"), 'mode is "auto"'),
+        (lambda: cb.EarlyStopping(mode="up"), 'mode must be "auto"'),
         (lambda: cb.EarlyStopping(patience=-1), "patience"),
         (lambda: cb.ReduceLROnPlateau(factor=1.0), "below 1"),
         (lambda: cb.ModelCheckpoint("x.keras"), "end in '.memcfg'"),
@@ -435,7 +437,9 @@ def test_a_field_that_is_not_in_the_logs_is_said(tmp_path):
     x, y = samples()
     path = tmp_path / "{val_loss}.weights.safetensors"
     checkpoint = cb.ModelCheckpoint(path, save_weights_only=True)
-    with pytest.raises(KeyError, match=r"no 'val_loss'.*there are epoch, loss"):
+    with pytest.raises(
+        KeyError, match=r"field 'val_loss'.*available fields are epoch, loss"
+    ):
         made().fit(x, y, verbose=0, callbacks=checkpoint)
 
 
@@ -641,7 +645,7 @@ def test_a_schedule_that_is_a_function_in_c_is_called_with_the_epoch_alone():
 def test_a_number_that_is_not_there_is_told_and_training_goes_on(make, tmp_path):
     x, y = samples()
     path = tmp_path / "best.memcfg"
-    with pytest.warns(RuntimeWarning, match="by 'val_loss', which is not available"):
+    with pytest.warns(RuntimeWarning, match="monitors 'val_loss', which is not"):
         made().fit(x, y, verbose=0, callbacks=[make(str(path))])
 
 

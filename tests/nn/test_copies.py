@@ -194,7 +194,7 @@ def test_a_shallow_copy_is_refused(dense, rows):
         copy.copy(model)
     x = nn.Input((3,))
     for call in (copy.copy, copy.deepcopy, pickle.dumps):
-        with pytest.raises(TypeError, match="copy models, or call layers again"):
+        with pytest.raises(TypeError, match="copy the model, or call the layers again"):
             call(nn.Dense(3)(x))
 
 

@@ -321,7 +321,7 @@ class TestSymbolicTensors:
         model.compile("sgd", "mse")
         model.train_on_batch(given, given)
         model.close()
-        with pytest.raises(ValueError, match="float32, bfloat16 or int32, not 'float'"):
+        with pytest.raises(ValueError, match="float32, bfloat16 or int32, got 'float'"):
             nn.ops.cast(x, "float")
 
     def test_in_a_loss_numbers_are_float32(self):

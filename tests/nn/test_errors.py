@@ -106,12 +106,12 @@ def test_a_wrong_label_is_named_by_its_place_in_what_was_given(same, place):
     [
         ({"batch_size": 0}, ValueError, "batch_size must be positive, got 0"),
         ({"batch_size": -2}, ValueError, "batch_size must be positive"),
-        ({"batch_size": 2.0}, TypeError, "batch_size is an integer"),
+        ({"batch_size": 2.0}, TypeError, "batch_size must be an integer"),
         ({"epochs": 0}, ValueError, "epochs must be positive"),
-        ({"epochs": None}, TypeError, "epochs is an integer"),
+        ({"epochs": None}, TypeError, "epochs must be an integer"),
         ({"initial_epoch": -1}, ValueError, "initial_epoch must be zero or more"),
-        ({"initial_epoch": False}, TypeError, "initial_epoch is an integer"),
-        ({"initial_epoch": 0.0}, TypeError, "initial_epoch is an integer"),
+        ({"initial_epoch": False}, TypeError, "initial_epoch must be an integer"),
+        ({"initial_epoch": 0.0}, TypeError, "initial_epoch must be an integer"),
         ({"verbose": 3}, ValueError, 'verbose is "auto", 0, 1 or 2'),
         ({"on_nan": "stop"}, ValueError, 'on_nan is "raise" or "ignore"'),
         ({"shuffle": "batch"}, TypeError, "shuffle"),
@@ -177,13 +177,13 @@ def test_nothing_works_before_compile():
     ("options", "kind", "message"),
     [
         ({"optimizer": "rmsprob"}, ValueError, "unknown optimizer"),
-        ({"optimizer": 3}, TypeError, "an optimizer is"),
+        ({"optimizer": 3}, TypeError, "an optimizer must be"),
         ({"optimizer": nn.SGD}, TypeError, r"pass an optimizer, SGD\(\)"),
         ({"loss": "least"}, ValueError, "unknown loss"),
         ({"loss": None}, TypeError, "a loss is"),
         ({"metrics": "accuracy"}, TypeError, "metrics is a list"),
         ({"metrics": ["area"]}, ValueError, "unknown metric 'area'"),
-        ({"metrics": [3]}, TypeError, "a metric is a name"),
+        ({"metrics": [3]}, TypeError, "a metric must be a name"),
         ({"metrics": ["accuracy", "accuracy"]}, ValueError, "duplicate"),
         ({"memory": "magic"}, ValueError, "unknown memory policy"),
         ({"memory": "exactly"}, ValueError, "did you mean 'exact'"),
@@ -213,7 +213,7 @@ def test_wrong_arguments_of_compile(same, loss, options, kind, message):
 def test_a_loss_of_probabilities_of_a_model_without_softmax_is_refused(rows):
     model = nn.Sequential([nn.Dense(4)])
     model.compile("sgd", "sparse_categorical_crossentropy")
-    with pytest.raises(ValueError, match="pass from_logits=True, or let the model end"):
+    with pytest.raises(ValueError, match="pass from_logits=True, or end the model"):
         model.fit(*rows, verbose=0)
 
 

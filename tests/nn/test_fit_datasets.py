@@ -500,12 +500,12 @@ class TestWrongBatches:
             "labels mask": (ValueError, "masks", DataSet(x, y, None, np.ones(len(x)))),
             "two inputs": (
                 ValueError,
-                "the model has 1 input, .*x is 2 arrays",
+                "the model has 1 input, .*x has 2 arrays",
                 MultiDataSet([x, x], [y]),
             ),
             "two outputs": (
                 ValueError,
-                "the model has 1 output.*y is 2 arrays",
+                "the model has 1 output.*y has 2 arrays",
                 MultiDataSet([x], [y, y]),
             ),
             "multi mask": (

@@ -115,7 +115,7 @@ def test_unpooling_needs_the_places_of_its_windows():
         nn.MaxUnpooling2D()([y, places])
     with pytest.raises(ValueError, match="not those of windows over"):
         nn.MaxUnpooling2D(output_size=(11, 8))([pooled, places])
-    with pytest.raises(ValueError, match="output_size is needed"):
+    with pytest.raises(ValueError, match="output_size is required"):
         nn.MaxUnpooling2D(padding="same")
 
 
@@ -123,10 +123,10 @@ def test_unpooling_needs_the_places_of_its_windows():
     ("make", "error", "message"),
     [
         (lambda: nn.Conv2D(2, 3, padding=-1), ValueError, "zero or more"),
-        (lambda: nn.Conv2D(2, 3, padding=(1, 2, 3)), ValueError, "has 2 entries"),
-        (lambda: nn.Conv2D(2, 3, padding=1.5), ValueError, "padding is 'valid'"),
+        (lambda: nn.Conv2D(2, 3, padding=(1, 2, 3)), ValueError, "must have 2 entries"),
+        (lambda: nn.Conv2D(2, 3, padding=1.5), ValueError, "padding must be 'valid'"),
         (lambda: nn.Conv2D(2, 3, padding=True), TypeError, "an integer"),
-        (lambda: nn.Conv2DTranspose(2, 3, padding=1), ValueError, "padding is"),
+        (lambda: nn.Conv2DTranspose(2, 3, padding=1), ValueError, "padding must be"),
         (
             lambda: nn.MaxPooling2D(2, padding=2)(nn.Input((4, 4, 1))),
             ValueError,

@@ -63,7 +63,9 @@ def test_an_argument_is_taken_or_refused_in_words():
     refused = set()
     for function, theirs in callables():
         for name in keras_table.missing(function, theirs):
-            with pytest.raises(TypeError, match="which Keras has: ") as error:
+            with pytest.raises(
+                TypeError, match="does not support the Keras argument"
+            ) as error:
                 function(**{name: object()})
             assert argument(name).words in str(error.value)
             refused.add(name)
@@ -117,11 +119,13 @@ def test_values_of_keras_that_change_nothing_are_taken():
     model.compile("sgd", **given, auto_scale_loss=True, steps_per_execution=1)
     assert model.get_layer(index=0).trainable is False
     assert mc.nn.Dense(3, kernel_constraint=None, autocast=True).units == 3
-    with pytest.raises(TypeError, match=r"Dense takes .*dtype='float32' keeps .* True"):
+    with pytest.raises(
+        TypeError, match=r"Dense does not .*dtype='float32' keeps .* True"
+    ):
         mc.nn.Dense(3, autocast=False)
-    with pytest.raises(TypeError, match=r"Model.compile takes no .*program of its own"):
+    with pytest.raises(TypeError, match=r"Model.compile does not .*program of its own"):
         model.compile("sgd", "mse", steps_per_execution=True + 1)
-    with pytest.raises(TypeError, match=r"Dense takes .*freeze.*\. It can be None"):
+    with pytest.raises(TypeError, match=r"Dense does not .*freeze.*\. It must be None"):
         mc.nn.Dense(3, lora_rank=2)
     with pytest.raises(TypeError, match="unexpected keyword argument 'unit'"):
         mc.nn.Dense(unit=3)
@@ -186,7 +190,7 @@ def test_a_call_takes_arguments_or_refuses_them_in_words(kind):
     more = {"value": x} if kind == "MultiHeadAttention" else {}
     for name in NAMES["calls"][kind]:
         if name.endswith("mask") and name not in ("attention_mask", "use_causal_mask"):
-            with pytest.raises(TypeError, match="which Keras has: masks come with"):
+            with pytest.raises(TypeError, match=r"'.*mask': masks come with"):
                 made(given, **more, **{name: object()})
             made(given, **more, **{name: None})
         if name == "training":

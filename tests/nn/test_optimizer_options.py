@@ -224,7 +224,7 @@ def test_a_schedule_is_asked_before_each_step(dense, rows):
     assert float(model.optimizer.learning_rate) == 0.1 / 5
     model.optimizer.learning_rate = schedules.ExponentialDecay(0.5, 4, 0.5)
     assert model.optimizer.learning_rate == 0.25
-    with pytest.raises(TypeError, match="follows a schedule, which a number would end"):
+    with pytest.raises(TypeError, match="cannot replace the schedule"):
         model.optimizer.learning_rate = 0.1
 
 
@@ -255,7 +255,7 @@ def test_a_schedule_that_returns_no_rate_changes_nothing(dense, rows):
         model.train_on_batch(*rows)
     assert weights(model) == before
     assert model.optimizer.iterations == 0
-    with pytest.raises(NotImplementedError, match="has no __call__"):
+    with pytest.raises(NotImplementedError, match="does not define __call__"):
         schedules.LearningRateSchedule()(1)
 
 
@@ -266,7 +266,7 @@ def test_a_rate_that_is_read_can_be_set():
     assert optimizer.learning_rate == 0.25
     assert rate.numpy() == np.float32(0.5)
     assert type(pickle.loads(pickle.dumps(rate))) is float
-    with pytest.raises(TypeError, match="write a subclass of"):
+    with pytest.raises(TypeError, match="subclass optimizers"):
         optimizer.learning_rate = lambda: 0.5
     with pytest.raises(AttributeError, match="no attribute 'lr'"):
         optimizer.lr = 0.5
@@ -326,7 +326,9 @@ def test_state_of_another_optimizer_is_refused(dense, rows):
     missing = {key: before[key] for key in before if key != "dense/kernel/m"}
     with pytest.raises(WeightsError, match="dense/kernel/m is not in both"):
         model.optimizer.set_state(missing)
-    with pytest.raises(WeightsError, match=r"'dense_1/bias/v' has shape \(2,\)"):
+    with pytest.raises(
+        WeightsError, match=r"'dense_1/bias/v' must have shape \(4,\), got \(2,\)"
+    ):
         model.optimizer.set_state(before | {"dense_1/bias/v": [1, 2]})
     with pytest.raises(ValueError, match="steps must be zero or more"):
         model.optimizer.set_state(before | {"iteration": -1})
@@ -375,7 +377,7 @@ def test_some_weights_do_not_decay(dense, rows):
     first, bias, *_ = model.get_weights()
     np.testing.assert_allclose(first, 0.95, rtol=1e-6)
     assert np.abs(bias - 1).max() < 0.02
-    with pytest.raises(RuntimeError, match="before compile"):
+    with pytest.raises(RuntimeError, match="before the model is compiled"):
         optimizer.exclude_from_weight_decay(var_names=["kernel"])
     with pytest.raises(TypeError, match="names"):
         nn.SGD().exclude_from_weight_decay(var_list=[1])
@@ -410,13 +412,13 @@ def test_names_configurations_and_reprs(kind):
         ({"clipvalue": -1.0}, ValueError, "clipvalue must be above zero"),
         ({"clipnorm": 1, "clipvalue": 1}, ValueError, "one of clipnorm, clipvalue and"),
         ({"weight_decay": -1}, ValueError, "weight_decay must be zero or more"),
-        ({"loss_scale_factor": 2.0}, ValueError, "gradients of 16 bits"),
+        ({"loss_scale_factor": 2.0}, ValueError, "gradients are float32"),
         ({"ema_momentum": 1.5}, ValueError, r"ema_momentum must be in \[0, 1\]"),
         ({"ema_overwrite_frequency": 0}, ValueError, "ema_overwrite_frequency"),
         ({"gradient_accumulation_steps": 1}, ValueError, "must be 2 or more, or None"),
-        ({"gradient_accumulation_steps": 2.5}, TypeError, "is an integer"),
-        ({"learning_rate": "fast"}, TypeError, "learning_rate is a number"),
-        ({"name": ""}, ValueError, "a name is not empty"),
+        ({"gradient_accumulation_steps": 2.5}, TypeError, "must be an integer"),
+        ({"learning_rate": "fast"}, TypeError, "learning_rate must be a number"),
+        ({"name": ""}, ValueError, "a name must not be empty"),
     ],
 )
 def test_options_that_cannot_be_honoured(options, error, words):
@@ -428,20 +430,23 @@ def test_options_that_cannot_be_honoured(options, error, words):
     ("make", "words"),
     [
         (lambda: nn.Lion(beta_1=0.0), "beta_1 must be above 0"),
-        (lambda: nn.AdamW(weight_decay=None), "weight_decay is a number"),
-        (lambda: nn.Adafactor(beta_2_decay=0.5), "beta_2_decay is below 0"),
-        (lambda: nn.Adafactor(clip_threshold=0), "clip_threshold is above 0"),
+        (lambda: nn.AdamW(weight_decay=None), "weight_decay must be a number"),
+        (lambda: nn.Adafactor(beta_2_decay=0.5), "beta_2_decay must be below 0"),
+        (lambda: nn.Adafactor(clip_threshold=0), "clip_threshold must be above 0"),
         (lambda: nn.RMSprop(rho=1.0), "rho must be in"),
         (lambda: nn.Adagrad(initial_accumulator_value=-1), "zero or more"),
         (
             lambda: nn.optimizers.get("adan"),
             "unknown optimizer 'adan': did you mean 'adam'",
         ),
-        (lambda: nn.optimizers.get("ftrl"), "no Ftrl here: .* use Adagrad"),
+        (lambda: nn.optimizers.get("ftrl"), "no Ftrl: .* use Adagrad"),
         (lambda: schedules.deserialize({"class_name": "X"}), "unknown schedule 'X'"),
         (lambda: schedules.CosineDecay(0.1, 0), "decay_steps must be above zero"),
         (lambda: schedules.CosineDecayRestarts(0.1, 5, 0.5), "t_mul must be 1 or more"),
-        (lambda: schedules.PiecewiseConstantDecay([1], [1]), "one more than bound"),
+        (
+            lambda: schedules.PiecewiseConstantDecay([1], [1]),
+            "one value more than bound",
+        ),
         (lambda: schedules.PiecewiseConstantDecay([2, 1], [1] * 3), "ascend"),
     ],
 )

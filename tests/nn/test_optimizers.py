@@ -145,7 +145,7 @@ def test_hyperparameters_are_keras_defaults():
     assert (sgd.learning_rate, sgd.momentum, sgd.nesterov) == (0.01, 0.0, False)
     assert (adam.learning_rate, adam.beta_1, adam.beta_2) == (0.001, 0.9, 0.999)
     assert adam.epsilon == 1e-7
-    with pytest.raises(TypeError, match="learning_rate is a number"):
+    with pytest.raises(TypeError, match="learning_rate must be a number"):
         sgd.learning_rate = "fast"
     with pytest.raises(TypeError, match="decay"):
         nn.SGD(decay=0.1)

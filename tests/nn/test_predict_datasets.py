@@ -107,7 +107,7 @@ def test_into_a_workspace(dense, rows):
         (np.ones((4, 5), "f4"), ValueError, "the model reads"),
         ((), ValueError, "this one has 0 parts"),
         ((1, 2, 3, 4), ValueError, "this one has 4 parts"),
-        ({"x": 1}, ValueError, "and x has 'x'"),
+        ({"x": 1}, ValueError, "but x has 'x'"),
         (DataSet(np.ones((4, 6), "f4"), None, np.ones(4)), ValueError, "masks"),
         ([["a"] * 6], TypeError, "x is an array, or"),
     ],

@@ -47,9 +47,9 @@ def test_what_regularizers_are():
     assert repr(regularizers.L1(0.5)) == "L1(l1=0.5)"
     for make, kind, words in (
         (lambda: get_regularizer("l3"), ValueError, "unknown regularizer 'l3'"),
-        (lambda: get_regularizer(0.1), TypeError, "a regularizer is L1"),
+        (lambda: get_regularizer(0.1), TypeError, "a regularizer must be L1"),
         (lambda: regularizers.L2(-1), ValueError, "l2 must be zero or more"),
-        (regularizers.OrthogonalRegularizer, ValueError, "not supported: start from"),
+        (regularizers.OrthogonalRegularizer, ValueError, "not supported: use"),
     ):
         with pytest.raises(kind, match=words):
             make()

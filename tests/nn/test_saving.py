@@ -143,7 +143,7 @@ def test_a_policy_of_ones_own_is_told_about(tmp_path):
 
     model = trained("late", "momentum", memory=own)
     with pytest.warns(
-        RuntimeWarning, match="is not saved: the loaded model has 'auto'"
+        RuntimeWarning, match="is not saved, and the loaded model will have 'auto'"
     ):
         model.save(tmp_path / "m.memcfg")
     assert bits(models.load_model(tmp_path / "m.memcfg")) == bits(model)
@@ -425,10 +425,14 @@ def test_a_damaged_backup_gives_way_to_the_one_before_it(tmp_path, two_backups, 
     latest.write_bytes(damaged(two_backups[0], how))
     assert backup.resumed_epoch() == 3
     before.unlink()
-    with pytest.raises(FormatError, match=r"latest\.safetensors is no backup"):
+    with pytest.raises(
+        FormatError, match=r"latest\.safetensors is not a training backup"
+    ):
         backup.resumed_epoch()
     before.write_bytes(damaged(two_backups[1], "short"))
-    with pytest.raises(FormatError, match=r"latest\.safetensors is no backup"):
+    with pytest.raises(
+        FormatError, match=r"latest\.safetensors is not a training backup"
+    ):
         backup.resumed_epoch()
 
 
@@ -733,8 +737,8 @@ def test_functions_that_no_name_tells_are_refused_when_fit_begins(tmp_path):
     same_name.__name__ = "off_by"
     x, y = np.ones((8, 3), np.float32), np.zeros((8, 2), np.float32)
     for metric, said in (
-        (lambda y_true, y_pred: off_by(y_true, y_pred), "it has no name"),
-        (same_name, "two functions 'off_by'"),
+        (lambda y_true, y_pred: off_by(y_true, y_pred), "has no name"),
+        (same_name, "functions are named 'off_by'"),
     ):
         model = nn.Sequential([nn.Dense(2)])
         model.compile("sgd", off_by, metrics=[metric])
@@ -774,7 +778,7 @@ def test_a_class_of_ones_own_is_made_by_its_constructor_alone(tmp_path):
     compiled(Net(3, name="mine"), "sgd").save(path)
     with pytest.raises(FormatError, match=r"custom_objects=\{'Net': Net\}"):
         models.load_model(path)
-    with pytest.raises(FormatError, match="is no model"):
+    with pytest.raises(FormatError, match="is not a model"):
         models.load_model(path, {"Net": Told})
     other = models.load_model(path, {"Net": Net})
     assert (other.name, other.units) == ("mine", 3)
@@ -799,7 +803,7 @@ def test_lists_of_numbers_and_what_is_none(tmp_path):
     layer = Doubled(lambda: 3, name="d")
     model = nn.Sequential([nn.Input((4,)), Block(2, wide=None)])
     model.layers[0].wide = print
-    with pytest.raises(TypeError, match="cannot be saved: it is no number"):
+    with pytest.raises(TypeError, match="cannot be saved: it is not a number"):
         model.save(path)
     assert layer.get_config()["name"] == "d"
 

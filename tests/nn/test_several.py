@@ -128,9 +128,9 @@ def test_what_compile_refuses(options, message):
 @pytest.mark.parametrize(
     ("x", "y", "message"),
     [
-        (0, slice(None), "x is a list of as many"),
-        ([0], slice(None), "x is 1 array$"),
-        (slice(None), [0], "y is 1 array$"),
+        (0, slice(None), "x must be a list of as many"),
+        ([0], slice(None), "x has 1 array$"),
+        (slice(None), [0], "y has 1 array$"),
     ],
 )
 def test_what_fit_refuses(x, y, message, data):

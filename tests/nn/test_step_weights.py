@@ -107,7 +107,7 @@ def test_each_output_has_its_own(data):
     np.testing.assert_allclose(found[1], only, 1e-5)
     model.fit(x, [y, z], sample_weight=list(given.values()), verbose=0)
     with pytest.raises(
-        ValueError, match=r"\(10, 4\).* not fit losses of shape \(10,\)"
+        ValueError, match=r"\(10, 4\).* not match losses of shape \(10,\)"
     ):
         model.fit(x, [y, z], sample_weight=weights, verbose=0)
 
@@ -126,7 +126,7 @@ def test_wrong_shapes_are_told(data):
             model.train_on_batch(x, y, wrong)
     dataset = mc.data.Dataset.from_tensor_slices((x, y, weights[:, :3])).batch(4)
     with pytest.raises(
-        ValueError, match=r"\(4, 3\).* not fit losses of shape \(4, 4\)"
+        ValueError, match=r"\(4, 3\).* not match losses of shape \(4, 4\)"
     ):
         model.fit(dataset, verbose=0)
     assert all(map(np.array_equal, before, model.get_weights()))

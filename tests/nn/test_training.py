@@ -465,7 +465,9 @@ def test_a_frequency_of_validation_is_a_count_or_epochs():
     x, y = np.ones((8, 3), np.float32), np.ones((8, 2), np.float32)
     with pytest.raises(ValueError, match="validation_freq must be positive"):
         model.fit(x, y, validation_data=(x, y), validation_freq=0)
-    with pytest.raises(TypeError, match="an epoch of validation_freq is an integer"):
+    with pytest.raises(
+        TypeError, match="an epoch of validation_freq must be an integer"
+    ):
         model.fit(x, y, validation_data=(x, y), validation_freq=["2"])
 
 

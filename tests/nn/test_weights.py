@@ -79,11 +79,11 @@ def test_other_numbers_are_converted(model):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda v: v[:-1], "8 weights, the list has 7"),
+        (lambda v: v[:-1], "8 weights, but the list has 7"),
         (lambda v: [*v, v[0]], "the list has 9"),
         (lambda v: [*v[:-1], v[-1][:3]], r"'dense.*bias' has shape \(5,\)"),
-        (lambda v: [*v[:-1], v[-1].astype(complex)], "not complex128"),
-        (lambda v: [*v[:-1], "weights"], "float32, not"),
+        (lambda v: [*v[:-1], v[-1].astype(complex)], "got complex128"),
+        (lambda v: [*v[:-1], "weights"], "float32, got"),
         (lambda v: [*v[:-1], [[1.0], [1.0, 2.0]]], "not an array"),
         (lambda v: v[0], "a list of arrays"),
     ],
@@ -127,12 +127,12 @@ def spoiled(values, key, value):
     [
         (
             lambda v: {k: x for k, x in v.items() if k != "dense/bias"},
-            "missing 'dense/bi",
+            "Missing: 'dense/bi",
         ),
         (lambda v: spoiled(v, "more/kernel", np.zeros(3, np.float32)), "'more/kernel'"),
         (
             lambda v: spoiled(v, "dense/bias", np.zeros(6, np.float32)),
-            r"'dense/bias' has shape \(5,\) in the model, not \(6,\)",
+            r"'dense/bias' has shape \(5,\) in the model, got \(6,\)",
         ),
         (lambda v: spoiled(v, "dense/bias", np.zeros(5)), "float64"),
         (lambda v: {}, "another architecture"),
@@ -241,7 +241,7 @@ def test_a_file_that_lies_changes_nothing_and_takes_no_memory(tmp_path, data):
         (b"PK\3\4", "a zip archive, as Keras, PyTorch and NumPy"),
         (b"\x80\2}q\0.", "a pickle"),
         (b"\x93NUMPY", "an array of NumPy's"),
-        (b"something else", "truncated, or has no header"),
+        (b"something else", "truncated or has no header"),
     ],
 )
 def test_a_file_of_another_format_is_called_by_its_name(tmp_path, start, kind):

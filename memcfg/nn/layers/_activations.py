@@ -195,8 +195,8 @@ class PReLU(Layer):
         for axis in self.shared_axes:
             if axis > len(shape):
                 raise ValueError(
-                    f"layer {self.name!r} (PReLU) shares axis {axis}, and its input "
-                    f"has shape {show_shape(shapes[0])}"
+                    f"layer {self.name!r} (PReLU): shared axis {axis} is out of range "
+                    f"for an input of shape {show_shape(shapes[0])}"
                 )
             shape[axis - 1] = 1
         return (WeightSpec("alpha", tuple(shape), self.alpha_initializer),)
@@ -235,7 +235,7 @@ class Softmax(Layer):
         rank = len(shapes[0]) + 1
         if not -rank < self.axis < rank or self.axis == 0:
             raise ValueError(
-                f"layer {self.name!r} (Softmax) takes an axis of a sample, got "
+                f"layer {self.name!r} (Softmax): axis must be an axis of a sample, got "
                 f"axis={self.axis} for an input of shape {show_shape(shapes[0])}"
             )
         return ()

@@ -54,7 +54,7 @@ class _Attending:
         """Record the arguments of a call, which all calls of a layer must share."""
         if self._call is not None and self._call != call:
             raise ValueError(
-                f"layer {self.name!r} was called with other arguments before: make "
+                f"layer {self.name!r} was already called with other arguments: use "
                 "another layer"
             )
         self._call = call
@@ -161,7 +161,7 @@ class Attention(_Attending, Layer):
     ) -> None:
         if score_mode not in ("dot", "concat"):
             raise ValueError(
-                f"Attention: score_mode is 'dot' or 'concat', not {score_mode!r}"
+                f"Attention: score_mode must be 'dot' or 'concat', got {score_mode!r}"
             )
         self.use_scale = bool(use_scale)
         self.score_mode = score_mode
@@ -178,7 +178,7 @@ class Attention(_Attending, Layer):
         """Connect the layer to ``[query, value]`` or ``[query, value, key]``."""
         if not isinstance(inputs, list | tuple) or len(inputs) not in (2, 3):
             raise ValueError(
-                f"layer {self.name!r} ({type(self).__name__}) is called on a list "
+                f"layer {self.name!r} ({type(self).__name__}) must be called on a list "
                 "[query, value] or [query, value, key]"
             )
         self._note(
@@ -415,8 +415,8 @@ class MultiHeadAttention(_Attending, Layer):
         for argument, value in absent.items():
             if value is not None:
                 raise ValueError(
-                    f"MultiHeadAttention: {argument} cannot be honoured and must be "
-                    f"left out, got {value!r}; attention is over all steps"
+                    f"MultiHeadAttention: {argument} is not supported and must be left "
+                    f"out, got {value!r}; attention is over all steps"
                 )
         kind = "MultiHeadAttention"
         self.num_heads = integer(num_heads, f"{kind}: num_heads")
@@ -469,10 +469,13 @@ class MultiHeadAttention(_Attending, Layer):
         to a key.
         """
         if value is None:
-            raise TypeError(f"layer {self.name!r} is called as layer(query, value)")
+            raise TypeError(
+                f"layer {self.name!r} must be called as layer(query, value)"
+            )
         if self.flash_attention and return_attention_scores:
             raise ValueError(
-                f"layer {self.name!r}: flash_attention=True keeps no scores to return"
+                f"layer {self.name!r}: with flash_attention=True there are no scores "
+                "to return"
             )
         optional = [each for each in (key, attention_mask) if each is not None]
         self._note(
@@ -500,7 +503,7 @@ class MultiHeadAttention(_Attending, Layer):
             self.require_rank(shape, 2, "sequences (None, steps, features)")
         if key[0] != value[0]:
             raise ValueError(
-                f"layer {self.name!r}: there are {value[0]} values and {key[0]} keys"
+                f"layer {self.name!r}: value has {value[0]} steps, but key has {key[0]}"
             )
         result = []
         for part, features, size in (

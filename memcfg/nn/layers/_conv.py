@@ -234,7 +234,7 @@ class Conv2D(_Convolution, Layer):
         self.kernel_initializer = get_initializer(kernel_initializer)
         if self.filters % self.groups:
             raise ValueError(
-                f"{kind}: filters ({self.filters}) is not a multiple of groups "
+                f"{kind}: filters ({self.filters}) must be a multiple of groups "
                 f"({self.groups})"
             )
         _take(
@@ -255,8 +255,8 @@ class Conv2D(_Convolution, Layer):
         channels = _channels(self, shapes)
         if channels % self.groups:
             raise ValueError(
-                f"layer {self.name!r} ({type(self).__name__}): {channels} channels do "
-                f"not divide into {self.groups} groups"
+                f"layer {self.name!r} ({type(self).__name__}): {channels} channels "
+                f"cannot be divided into {self.groups} groups"
             )
         shape = (*self.kernel_size, channels // self.groups, self.filters)
         kernel = WeightSpec("kernel", shape, self.kernel_initializer)
@@ -783,8 +783,8 @@ class Conv2DTranspose(_Convolution, Layer):
         kind = type(self).__name__
         if output_padding is not None:
             raise ValueError(
-                f"{kind}: output_padding={output_padding!r} is not supported: leave it "
-                "out, and crop or pad the output"
+                f"{kind}: output_padding={output_padding!r} is not supported: crop or "
+                "pad the output instead"
             )
         self.filters = integer(filters, f"{kind}: filters")
         self.kernel_initializer = get_initializer(kernel_initializer)

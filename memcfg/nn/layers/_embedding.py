@@ -74,12 +74,14 @@ class Embedding(Layer):
     ) -> None:
         if options.pop("input_length", None) is not None:
             warnings.warn(
-                "Embedding: input_length is ignored, the input's shape says it",
+                "Embedding: input_length is ignored; the length is that of the input",
                 DeprecationWarning,
                 stacklevel=2,
             )
         if options:
-            raise TypeError(f"Embedding has no argument {', '.join(sorted(options))}")
+            raise TypeError(
+                f"Embedding got unexpected arguments: {', '.join(sorted(options))}"
+            )
         if weights is not None:
             raise ValueError(
                 "Embedding: weights must be None; call set_weights on the model, or "
@@ -301,7 +303,7 @@ class PositionEmbedding(Layer):
         if steps > self.sequence_length:
             raise ValueError(
                 f"layer {self.name!r} (PositionEmbedding) has vectors for "
-                f"{self.sequence_length} steps, got {steps}"
+                f"{self.sequence_length} steps, but its input has {steps}"
             )
         shape = (self.sequence_length, channels)
         return (WeightSpec("position_embeddings", shape, self.initializer),)

@@ -133,12 +133,11 @@ class SymbolicTensor(FixedAttributes):
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise TypeError(
-            f"{self!r} is a call of a layer, and no copy of it could be: copy models, "
-            "or call layers again"
+            f"{self!r} cannot be copied: copy the model, or call the layers again"
         )
 
     def __array__(self, *_args: object, **_options: object) -> None:
-        raise TypeError(f"{self!r} has no values: it stands for data to come")
+        raise TypeError(f"{self!r} has no values: it is a placeholder for data")
 
     # The module `_operators`, which imports this one and sets this attribute.
     operators: ClassVar[Any]
@@ -149,8 +148,8 @@ class SymbolicTensor(FixedAttributes):
         if method == "__call__" and kind in _OPERATORS and len(inputs) == 2:
             return self.operators.binary(kind, *inputs)
         raise TypeError(
-            f"numpy.{ufunc.__name__} computes arrays, and {self!r} stands for data to "
-            "come: use operators, layers or the functions of memcfg.nn.ops"
+            f"numpy.{ufunc.__name__} cannot be applied to {self!r}, which has no "
+            "values: use operators, layers or the functions of memcfg.nn.ops"
         )
 
     __iter__ = None
@@ -158,8 +157,8 @@ class SymbolicTensor(FixedAttributes):
 
     def __bool__(self) -> NoReturn:
         raise TypeError(
-            f"{self!r} is neither true nor false: it stands for data to come. Choose "
-            "elements by ops.where(condition, a, b) of memcfg.nn.ops"
+            f"{self!r} has no truth value, since it is a placeholder for data: choose "
+            "elements with memcfg.nn.ops.where(condition, a, b)"
         )
 
     def __eq__(self, other: object) -> Any:
@@ -661,8 +660,8 @@ class Layer(FixedAttributes, metaclass=_LayerType):
             if (node := each()) is not None:
                 return node
         raise AttributeError(
-            f"layer {self.name!r} has no {what}: it was never called on a symbolic "
-            "tensor, or nothing is left of that"
+            f"layer {self.name!r} has no {what}: it was not called on a symbolic "
+            "tensor, or the result of the call was deleted"
         )
 
     if not TYPE_CHECKING:  # otherwise type checkers would accept any name
@@ -719,14 +718,14 @@ class Layer(FixedAttributes, metaclass=_LayerType):
             arrays = [np.asarray(each, np.float32) for each in weights]
         except (TypeError, ValueError) as error:
             raise ValueError(
-                f"layer {self.name!r}: weights are a list of arrays of numbers, one "
-                f"for each of {[each.name for each in own]}: {error}"
+                f"layer {self.name!r}: weights must be a list of arrays of numbers, "
+                f"one for each of {[each.name for each in own]}: {error}"
             ) from None
         if [each.shape for each in own] != [array.shape for array in arrays]:
             raise ValueError(
                 f"layer {self.name!r} has weights of shapes "
-                f"{[each.shape for each in own]}, and arrays of shapes "
-                f"{[array.shape for array in arrays]} were given"
+                f"{[each.shape for each in own]}, got arrays of shapes "
+                f"{[array.shape for array in arrays]}"
             )
         for variable, array in zip(own, arrays, strict=True):
             variable.assign(array)
@@ -769,13 +768,13 @@ class Layer(FixedAttributes, metaclass=_LayerType):
             If an argument cannot be honoured, or the name is taken.
         """
         if dtype not in (None, "float32"):
-            raise ValueError(f"a weight is float32, not {dtype!r}")
+            raise ValueError(f"a weight must be float32, got {dtype!r}")
         lengths = tuple(integer(each, "a length of a weight's shape") for each in shape)
         taken = [each.spec.name for each in self._own]
         if name is None:
             name = "weight" if not taken else f"weight_{len(taken)}"
         if check_name(name) in taken:
-            raise ValueError(f"layer {self.name!r} has a weight {name!r} already")
+            raise ValueError(f"layer {self.name!r} already has a weight named {name!r}")
         usual = "glorot_uniform" if len(lengths) > 1 else "zeros"
         start = get_initializer(usual if initializer is None else initializer)
         penalty = get_regularizer(regularizer)
@@ -807,7 +806,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
             The result.
         """
         raise NotImplementedError(
-            f"{type(self).__name__} says nowhere what it computes: write `call`"
+            f"{type(self).__name__} does not define what it computes: override `call`"
         )
 
     def __call__(self, inputs: Any, *more: Any, **options: Any) -> Any:
@@ -832,11 +831,12 @@ class Layer(FixedAttributes, metaclass=_LayerType):
 
     def _check_call(self, *more: Any, **options: Any) -> None:
         """Raise TypeError for arguments of a call other than tensors."""
-        what = f"layer {self.name!r} is called on tensors, and"
+        what = f"a call of layer {self.name!r}"
         for name in taken(what, (), options):
             raise TypeError(refusal(what, name))
         if more:
-            raise TypeError(f"{what} not on {', '.join(map(repr, more))}")
+            shown = ", ".join(map(repr, more))
+            raise TypeError(f"{what} accepts only tensors, got {shown}")
 
     def _join(self, *args: Any, **options: Any) -> Any:
         """Connect a layer that is defined by its `call`."""
@@ -846,8 +846,8 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         details = (_pattern(args, operands), _pattern(options, operands) | said)
         if not operands:
             raise TypeError(
-                f"layer {self.name!r} is called on symbolic tensors, which start from "
-                "Input(shape). Data goes to a model's fit, evaluate or predict"
+                f"layer {self.name!r} must be called on symbolic tensors, which start "
+                "from Input(shape). Pass data to a model's fit, evaluate or predict"
             )
         if not self._is_built:
             given = args[0] if args else next(iter(options.values()))
@@ -916,8 +916,8 @@ class Layer(FixedAttributes, metaclass=_LayerType):
             structure = _pattern(made, ends)
             if method == "call" and not ends:
                 raise TypeError(
-                    f"layer {self.name!r}: what {type(self).__name__}.call returns is "
-                    f"a symbolic tensor, or several, not {made!r}"
+                    f"layer {self.name!r}: {type(self).__name__}.call must return one "
+                    f"or several symbolic tensors, got {made!r}"
                 )
             self._inner[key] = _Inner(tuple(starts), _calls(ends), ends, structure)
             self._check_inner(self._inner[key])
@@ -931,8 +931,8 @@ class Layer(FixedAttributes, metaclass=_LayerType):
                 if layer._weight_specs and layer not in known:
                     raise ValueError(
                         f"layer {self.name!r} ({type(self).__name__}) calls the layer "
-                        f"{layer.name!r}, which has weights and is not an attribute of "
-                        "it: make it in the constructor, self.layer = ..."
+                        f"{layer.name!r}, which has weights but is not an attribute: "
+                        "set self.layer = ... in the constructor"
                     )
 
     def _first_input(self) -> SymbolicTensor | None:
@@ -1023,8 +1023,8 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         """
         if type(self).trace is not Layer.trace:
             raise NotImplementedError(
-                f"the mask of {type(self).__name__} goes from layer to layer, and is "
-                "not computed apart"
+                f"{type(self).__name__} computes its mask with its result: "
+                "compute_mask is not available"
             )
         return mask
 
@@ -1040,9 +1040,9 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         for mask, each in zip(masks, several, strict=False):
             if mask is not None and shape(mask) != shape(each)[:2]:
                 raise ValueError(
-                    f"layer {self.name!r} ({type(self).__name__}) gives a result of "
-                    f"shape {show_shape(shape(each)[1:])} and a mask of shape "
-                    f"{show_shape(shape(mask)[1:])}: write a compute_mask that returns "
+                    f"layer {self.name!r} ({type(self).__name__}) returns a result of "
+                    f"shape {show_shape(shape(each)[1:])} with a mask of shape "
+                    f"{show_shape(shape(mask)[1:])}: override compute_mask to return "
                     "the mask of the result's steps, or None"
                 )
 
@@ -1192,8 +1192,8 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         """
         if len(shape) != rank:
             raise ValueError(
-                f"layer {self.name!r} ({type(self).__name__}) reads {wanted}, but its "
-                f"input has shape {show_shape(shape)}"
+                f"layer {self.name!r} ({type(self).__name__}) expects {wanted}, but "
+                f"its input has shape {show_shape(shape)}"
             )
 
     def __repr__(self) -> str:
@@ -1208,18 +1208,18 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         for operand in operands:
             if not isinstance(operand, SymbolicTensor):
                 raise TypeError(
-                    f"layer {self.name!r} is called on symbolic tensors, which start "
-                    f"from Input(shape); got {type(operand).__name__}. Data goes to a "
-                    "model's fit, evaluate or predict"
+                    f"layer {self.name!r} must be called on symbolic tensors, which "
+                    f"start from Input(shape); got {type(operand).__name__}. Pass data "
+                    "to a model's fit, evaluate or predict"
                 )
         if self.arity is None and (not several or len(operands) < 2):
             raise ValueError(
-                f"layer {self.name!r} ({type(self).__name__}) is called on a list of "
-                f"two tensors or more, got {len(operands)}"
+                f"layer {self.name!r} ({type(self).__name__}) expects a list of two or "
+                f"more tensors, got {len(operands)}"
             )
         if self.arity is not None and len(operands) != self.arity:
             raise ValueError(
-                f"layer {self.name!r} ({type(self).__name__}) takes {self.arity} "
+                f"layer {self.name!r} ({type(self).__name__}) expects {self.arity} "
                 f"input{'s' if self.arity > 1 else ''}, got {len(operands)}"
             )
         return operands
@@ -1421,7 +1421,7 @@ class Variable(FixedAttributes):
         array = np.array(value, self.dtype)
         if array.shape != self.shape:
             raise ValueError(
-                f"weight {self.path!r} has shape {self.shape}, not {array.shape}"
+                f"weight {self.path!r} must have shape {self.shape}, got {array.shape}"
             )
         self._layer._write(self._index, array)
 
@@ -1524,8 +1524,8 @@ def change_policy(
     for each in changed:
         if each._policy_used or getattr(each._model, "_config", None) is not None:
             raise RuntimeError(
-                f"layer {each.name!r} is of a model that is compiled or has run: set "
-                "its dtype policy before compile"
+                f"layer {each.name!r} belongs to a model that is compiled or has run: "
+                "set its dtype policy before compile"
             )
 
     def change() -> None:
@@ -1593,8 +1593,8 @@ def trace_call(
         in_loss.reset(before)
     if not isinstance(end, SymbolicTensor):
         raise TypeError(
-            f"{name!r} returns a symbolic tensor, made by operators of those that it "
-            f"is called on, not {end!r}"
+            f"{name!r} must return a symbolic tensor, computed from its arguments with "
+            f"operators, got {end!r}"
         )
     values = dict(zip(starts, inputs, strict=True))
     scope = Scope(builder, name, {}, training=builder.training)
@@ -1616,7 +1616,7 @@ def first_value(
     if value.shape != shape or value.dtype != np.float32:
         raise ValueError(
             f"the initializer of {name!r} returned {value.dtype} of shape "
-            f"{value.shape} instead of float32 of shape {shape}"
+            f"{value.shape}, expected float32 of shape {shape}"
         )
     return value.astype(dtype, copy=False)
 
@@ -1700,10 +1700,12 @@ def Input(  # noqa: N802  (Keras's name)
     (None, 28, 28, 1)
     """
     if dtype not in (None, "float32", "int32"):
-        raise ValueError(f"an Input is 'float32' or 'int32', not {dtype!r}")
+        raise ValueError(f"Input: dtype must be 'float32' or 'int32', got {dtype!r}")
     if batch_shape is not None:
         if shape is not None or batch_size is not None:
-            raise ValueError("Input: batch_shape says shape and batch_size already")
+            raise ValueError(
+                "Input: batch_shape cannot be combined with shape or batch_size"
+            )
         batch_size, *rest = batch_shape
         shape = tuple(length or 0 for length in rest)
     if batch_size is not None:
@@ -1716,11 +1718,12 @@ def sample_shape(shape: Any) -> Shape:
     """Return a sample's shape as a tuple."""
     if not isinstance(shape, list | tuple):
         raise TypeError(
-            f"a shape is a tuple such as (28, 28, 1), without the batch; got {shape!r}"
+            "a shape must be a tuple without the batch, such as (28, 28, 1); got "
+            f"{shape!r}"
         )
     if not shape or None in shape:
         raise ValueError(
-            f"every length of a sample's shape must be known, and the batch is left "
-            f"out: write (28, 28, 1), got {tuple(shape)!r}"
+            "a sample's shape must have known lengths and no batch, such as (28, 28, "
+            f"1); got {tuple(shape)!r}"
         )
     return tuple(integer(length, "a length of a shape") for length in shape)

@@ -116,8 +116,8 @@ def _check(layer: Layer, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
     if common_shape(shapes) is None:
         shown = ", ".join(show_shape(shape) for shape in shapes)
         raise ValueError(
-            f"layer {layer.name!r} ({type(layer).__name__}) joins tensors of one "
-            f"shape, or of lengths that are equal or 1, got {shown}"
+            f"layer {layer.name!r} ({type(layer).__name__}) expects tensors whose "
+            f"shapes can be broadcast, got {shown}"
         )
     return ()
 
@@ -298,7 +298,7 @@ class Concatenate(Layer):
         rank = len(shapes[0]) + 1
         if not -rank < self.axis < rank or self.axis == 0:
             raise ValueError(
-                f"layer {self.name!r} (Concatenate) joins along an axis of a sample, "
+                f"layer {self.name!r} (Concatenate): axis must be an axis of a sample, "
                 f"got axis={self.axis} for an input of shape {show_shape(shapes[0])}"
             )
         place = self.axis - 1 if self.axis > 0 else self.axis
@@ -306,8 +306,8 @@ class Concatenate(Layer):
         if len(others) > 1:
             shown = ", ".join(show_shape(shape) for shape in shapes)
             raise ValueError(
-                f"layer {self.name!r} (Concatenate) joins tensors that agree in all "
-                f"but one axis, got {shown} with axis={self.axis}"
+                f"layer {self.name!r} (Concatenate) expects tensors that agree in all "
+                f"axes but one, got {shown} with axis={self.axis}"
             )
         return ()
 
@@ -356,7 +356,7 @@ class Dot(Layer):
     ) -> None:
         several = isinstance(axes, list | tuple)
         if several and len(axes) != 2:
-            raise ValueError(f"Dot: axes are one integer or two, got {axes!r}")
+            raise ValueError(f"Dot: axes must be one integer or two, got {axes!r}")
         both = axes if several else (axes, axes)
         self.axes = tuple(integer(axis, "Dot: an axis", None) for axis in both)
         self.normalize = bool(normalize)
@@ -369,15 +369,15 @@ class Dot(Layer):
             rank = len(shape) + 1
             if not -rank < axis < rank or axis == 0:
                 raise ValueError(
-                    f"layer {self.name!r} (Dot) sums along an axis of a sample, got "
+                    f"layer {self.name!r} (Dot): axes must be axes of a sample, got "
                     f"axes={self.axes} for an input of shape {show_shape(shape)}"
                 )
             lengths.append(shape[axis - 1 if axis > 0 else axis])
         if len(set(lengths)) > 1:
             shown = " and ".join(show_shape(shape) for shape in shapes)
             raise ValueError(
-                f"layer {self.name!r} (Dot) sums along axes of one length, got {shown} "
-                f"with axes={self.axes}"
+                f"layer {self.name!r} (Dot): axes must have the same length, got "
+                f"{shown} with axes={self.axes}"
             )
         return ()
 

@@ -54,8 +54,9 @@ def _specs(
     (shape,) = shapes
     if layer.axis not in (-1, len(shape)):
         raise ValueError(
-            f"layer {layer.name!r} ({type(layer).__name__}) normalises the last axis "
-            f"only, got axis={layer.axis} for an input of shape {show_shape(shape)}"
+            f"layer {layer.name!r} ({type(layer).__name__}) can only normalise the "
+            f"last axis, got axis={layer.axis} for an input of shape "
+            f"{show_shape(shape)}"
         )
     return tuple(
         WeightSpec(name, shape[-1:], start, trainable=name in ("gamma", "beta"))
@@ -271,8 +272,8 @@ class LayerNormalization(Layer):
         places = {each if each < 0 else each - rank for each in axes}
         if places != set(range(-count, 0)) or not 0 < count < rank:
             raise ValueError(
-                f"layer {self.name!r} (LayerNormalization) normalises the last axis, "
-                f"or the last few, got axis={self.axis} for an input of shape "
+                f"layer {self.name!r} (LayerNormalization) can only normalise the last "
+                f"axis or axes, got axis={self.axis} for an input of shape "
                 f"{show_shape(shape)}"
             )
         return tuple(
@@ -360,8 +361,8 @@ class GroupNormalization(Layer):
         channels = shapes[0][-1]
         if channels % (channels if self.groups == -1 else self.groups):
             raise ValueError(
-                f"layer {self.name!r} (GroupNormalization): {channels} channels do not "
-                f"divide into {self.groups} groups"
+                f"layer {self.name!r} (GroupNormalization): {channels} channels cannot "
+                f"be divided into {self.groups} groups"
             )
         return _specs(self, shapes)
 
@@ -435,7 +436,9 @@ class LocalResponseNormalization(Layer):
         kind = "LocalResponseNormalization"
         self.depth_radius = integer(depth_radius, f"{kind}: depth_radius", 0)
         if not 2 * self.depth_radius < 256:
-            raise ValueError(f"{kind}: depth_radius is at most 127, not {depth_radius}")
+            raise ValueError(
+                f"{kind}: depth_radius must be at most 127, got {depth_radius}"
+            )
         self.bias = real(bias, f"{kind}: bias")
         if self.bias <= 0:
             raise ValueError(f"{kind}: bias must be positive, got {bias!r}")

@@ -345,13 +345,13 @@ def _of_two(kind: str, a: SymbolicTensor, b: SymbolicTensor) -> Any:
         return OfWeight(kind)([a, b])
     if in_loss.get() and a.node.batch_size != b.node.batch_size:
         raise ValueError(
-            "one number of a whole batch is not combined with samples: reduce "
+            "a scalar of the whole batch cannot be combined with samples: reduce "
             "along the axes of a sample, as in ops.mean(x, axis=-1, keepdims=True)"
         )
     if len(a.shape) != len(b.shape):
         raise ValueError(
-            f"an operator reads tensors of one rank, got shapes {a.shape} and "
-            f"{b.shape}: index one with None, as in h[:, None]"
+            f"operands must have the same rank, got shapes {a.shape} and {b.shape}: "
+            "add an axis, as in h[:, None]"
         )
     return _OF_TENSORS[kind]()([a, b])
 
@@ -369,9 +369,9 @@ def binary(kind: str, a: Any, b: Any) -> Any:
         other = other[()]
     if isinstance(other, np.ndarray | list | tuple):
         raise TypeError(
-            f"{tensor!r} is combined with numbers and symbolic tensors, and not with "
-            f"an array of shape {np.shape(other)}: feed it as an input, or write a "
-            "layer with a weight"
+            f"{tensor!r} can be combined with numbers and symbolic tensors, got an "
+            f"array of shape {np.shape(other)}: pass it as an input, or write a layer "
+            "with a weight"
         )
     if kind in COMPARISONS and isinstance(other, bool | np.bool_):
         other = float(other)
@@ -436,7 +436,7 @@ def _expanded(tensor: SymbolicTensor, key: Any, rank: int) -> list[Any]:
             isinstance(each, bool) or not isinstance(each, int | np.integer)
         ):
             raise TypeError(
-                f"{tensor!r} is indexed with integers, slices, None and ..., not with "
+                f"{tensor!r} can be indexed with integers, slices, None and ..., got "
                 f"{each!r}"
             )
     dots = [i for i, each in enumerate(keys) if each is Ellipsis]
@@ -461,12 +461,12 @@ def _places(
     first, last, step = key.indices(length)
     count = len(range(first, last, step))
     if not count:
-        raise ValueError(f"{key} takes nothing of axis {axis} of {tensor!r}")
+        raise ValueError(f"{key} selects nothing of axis {axis} of {tensor!r}")
     return first, count, step
 
 
 def _no_batch(tensor: SymbolicTensor) -> ValueError:
     return ValueError(
-        f"the first axis of {tensor!r} is the batch, which stays whole: begin with a "
-        "colon, as in h[:, 0]"
+        f"axis 0 of {tensor!r} is the batch and cannot be indexed: start with a colon, "
+        "as in h[:, 0]"
     )

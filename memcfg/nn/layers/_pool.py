@@ -260,7 +260,7 @@ class MaxUnpooling2D(_Windowed, Layer):
         what = "MaxUnpooling2D: output_size"
         self.output_size = None if output_size is None else pair(output_size, what)
         if self.output_size is None and self.padding != "valid":
-            raise ValueError(f"{what} is needed with padding={padding!r}")
+            raise ValueError(f"{what} is required with padding={padding!r}")
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the gradient op of the pooling."""

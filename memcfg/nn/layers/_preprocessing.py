@@ -85,13 +85,13 @@ class Normalization(Layer):
         )
         self.axis = tuple(integer(each, "Normalization: axis", None) for each in axes)
         if 0 in self.axis:
-            raise ValueError("Normalization: axis 0 is the batch, of any length")
+            raise ValueError("Normalization: axis must not be 0, the batch")
         if (mean is None) != (variance is None):
-            raise ValueError("Normalization: give both mean and variance, or none")
+            raise ValueError("Normalization: pass both mean and variance, or neither")
         self.mean = None if mean is None else np.asarray(mean, np.float32)
         self.variance = None if variance is None else np.asarray(variance, np.float32)
         if self.variance is not None and not (self.variance >= 0).all():
-            raise ValueError("Normalization: a variance is zero or more")
+            raise ValueError("Normalization: variance must be zero or more")
         self.invert = bool(invert)
         self._statistics: tuple[np.ndarray, np.ndarray] | None = None
         super().__init__(name)
@@ -112,7 +112,10 @@ class Normalization(Layer):
             not match the layer's input, or there are no samples.
         """
         if self.mean is not None:
-            raise ValueError(f"layer {self.name!r} was given mean and variance")
+            raise ValueError(
+                f"layer {self.name!r} was constructed with mean and variance and "
+                "cannot be adapted"
+            )
         count, mean, squares = 0, np.zeros(()), np.zeros(())
         for rows in _blocks(data):
             axes = self._kept(rows.shape[1:])
@@ -126,7 +129,7 @@ class Normalization(Layer):
             spread = rows.var(axis=others) * size
             squares = squares + spread + difference**2 * size * (count - size) / count
         if not count:
-            raise ValueError(f"layer {self.name!r}: adapt was given no samples")
+            raise ValueError(f"layer {self.name!r}: adapt got no samples")
         found = mean, squares / count
         if self.weight_specs is not None:
             self._check(found, self.weight_specs[0].shape)
@@ -137,8 +140,9 @@ class Normalization(Layer):
         """Raise ValueError if statistics do not match the shape of the input."""
         if found[0].shape != shape:
             raise ValueError(
-                f"layer {self.name!r} (Normalization) is adapted to statistics of "
-                f"shape {found[0].shape}, and its input has those of shape {shape}"
+                f"layer {self.name!r} (Normalization) was adapted to data with "
+                f"statistics of shape {found[0].shape}, but its input has statistics "
+                f"of shape {shape}"
             )
 
     def _kept(self, shape: Sequence[int]) -> tuple[int, ...]:
@@ -147,8 +151,8 @@ class Normalization(Layer):
         for axis in self.axis:
             if not -rank < axis < rank:
                 raise ValueError(
-                    f"layer {self.name!r} (Normalization) has axis={self.axis}, and "
-                    f"data of shape {show_shape(tuple(shape))}"
+                    f"layer {self.name!r} (Normalization): axis={self.axis} is out of "
+                    f"range for data of shape {show_shape(tuple(shape))}"
                 )
         return tuple(sorted({axis % rank for axis in self.axis}))
 

@@ -42,7 +42,7 @@ class _ForgetBias(Initializer):
 
 def _flag(value: Any, what: str) -> bool:
     if not isinstance(value, bool):
-        raise TypeError(f"{what} is True or False, not {value!r}")
+        raise TypeError(f"{what} must be True or False, got {value!r}")
     return value
 
 
@@ -102,7 +102,7 @@ class _Recurrent:
         for argument, value in penalties.items():
             if argument.endswith("_constraint") and value is not None:
                 raise ValueError(
-                    f"{kind}: {argument} cannot be honoured and must be None, got "
+                    f"{kind}: {argument} is not supported and must be None, got "
                     f"{value!r}"
                 )
         self.units = integer(units, f"{kind}: units")
@@ -148,7 +148,7 @@ class _Recurrent:
         for shape in shapes[1:]:
             if shape != (self.units,):
                 raise ValueError(
-                    f"layer {self.name!r}: an initial state has shape "
+                    f"layer {self.name!r}: an initial state must have shape "
                     f"{(None, self.units)}, got {(None, *shape)}"
                 )
         width = self._gates * self.units
@@ -168,7 +168,7 @@ class _Recurrent:
         """Return the states kept between batches."""
         if self._batch_size is None:
             raise ValueError(
-                f"layer {self.name!r}: stateful=True needs a batch size: "
+                f"layer {self.name!r}: stateful=True needs a fixed batch size: pass "
                 "Input(shape, batch_size=...)"
             )
         zeros, shape = get_initializer("zeros"), (self._batch_size, self.units)
@@ -218,9 +218,9 @@ class _Recurrent:
             states = [scope.weights[f"state_{i}"] for i in range(self._states)]
             if builder.shape(states[0])[0] != batch:
                 raise ValueError(
-                    f"layer {self.name!r} is stateful, for batches of "
-                    f"{builder.shape(states[0])[0]} samples, got one of {batch}: pass "
-                    "that batch_size, and samples that it divides"
+                    f"layer {self.name!r} is stateful and needs batches of "
+                    f"{builder.shape(states[0])[0]} samples, got {batch}: pass this "
+                    "batch_size and a multiple of as many samples"
                 )
         if not given:
             zeros = _filled(scope, (batch, self.units), 0.0)
@@ -383,7 +383,7 @@ def sequences_and_states(
         several.append(initial_state)
     if len(several) not in (1, 1 + count):
         raise ValueError(
-            f"layer {layer.name!r} ({type(layer).__name__}) takes sequences and "
+            f"layer {layer.name!r} ({type(layer).__name__}) expects sequences and "
             f"{count} initial state{'s' * (count > 1)}, got {len(several)} tensors"
         )
     return several
@@ -886,4 +886,6 @@ Recurrent: TypeAlias = SimpleRNN | LSTM | GRU
 
 def _check_cudnn(use_cudnn: Any, kind: str) -> None:
     if use_cudnn not in ("auto", True, False):
-        raise ValueError(f"{kind}: use_cudnn is 'auto', True or False, got {use_cudnn}")
+        raise ValueError(
+            f"{kind}: use_cudnn must be 'auto', True or False, got {use_cudnn!r}"
+        )

@@ -63,12 +63,14 @@ class Reshape(Layer):
 
     def __init__(self, target_shape: Any, *, name: str | None = None) -> None:
         if not isinstance(target_shape, list | tuple):
-            raise TypeError(f"Reshape: a shape is a tuple, not {target_shape!r}")
+            raise TypeError(
+                f"Reshape: target_shape must be a tuple, got {target_shape!r}"
+            )
         lengths = [integer(n, "Reshape: a length", None) for n in target_shape]
         if any(n < 1 and n != -1 for n in lengths) or lengths.count(-1) > 1:
             raise ValueError(
-                "Reshape: lengths are positive, one of them may be -1, got "
-                f"{tuple(lengths)}"
+                "Reshape: lengths must be positive, except for one that may be -1; "
+                f"got {tuple(lengths)}"
             )
         self.target_shape = tuple(lengths)
         super().__init__(name)
@@ -84,8 +86,8 @@ class Reshape(Layer):
         rest, left = divmod(prod(shape), known)
         if left or (rest != 1 and -1 not in self.target_shape):
             raise ValueError(
-                f"layer {self.name!r} (Reshape) cannot turn {show_shape(shape)} into "
-                f"{show_shape(self.target_shape)}: the number of elements differs"
+                f"layer {self.name!r} (Reshape) cannot reshape {show_shape(shape)} to "
+                f"{show_shape(self.target_shape)}: the numbers of elements differ"
             )
         return tuple(rest if n == -1 else n for n in self.target_shape)
 
@@ -119,7 +121,7 @@ class Permute(Layer):
             range(1, len(dims) + 1)
         ):
             raise ValueError(
-                "Permute: dims are the axes of a sample, from 1, in another order, "
+                "Permute: dims must be a permutation of the axes of a sample, from 1; "
                 f"got {dims!r}"
             )
         self.dims = tuple(map(int, dims))
@@ -185,8 +187,9 @@ def _check_crop(layer: Any, shape: Shape) -> None:
     for length, (before, after) in zip(shape, layer.cropping, strict=False):
         if before + after >= length:
             raise ValueError(
-                f"layer {layer.name!r} ({type(layer).__name__}) leaves nothing of an "
-                f"input of shape {show_shape(shape)} with cropping={layer.cropping}"
+                f"layer {layer.name!r} ({type(layer).__name__}): "
+                f"cropping={layer.cropping} removes all of an input of shape "
+                f"{show_shape(shape)}"
             )
 
 
@@ -417,7 +420,7 @@ class UpSampling2D(Layer):
         check_channels_last(data_format, "UpSampling2D")
         if interpolation not in ("nearest", "bilinear"):
             raise ValueError(
-                "UpSampling2D: interpolation is 'nearest' or 'bilinear', not "
+                "UpSampling2D: interpolation must be 'nearest' or 'bilinear', got "
                 f"{interpolation!r}"
             )
         self.size = pair(size, "UpSampling2D: size")

@@ -71,15 +71,15 @@ class Bidirectional(Layer):
     ) -> None:
         if merge_mode is not None and merge_mode not in _MERGES:
             raise ValueError(
-                f"Bidirectional: merge_mode is one of {', '.join(_MERGES)} or None, "
-                f"not {merge_mode!r}"
+                f"Bidirectional: merge_mode must be one of {', '.join(_MERGES)} or "
+                f"None, got {merge_mode!r}"
             )
         if weights is not None:
             raise ValueError("Bidirectional: weights must be None; use set_weights")
         for each in (layer, backward_layer or layer):
             if not isinstance(each, Recurrent):
                 raise TypeError(
-                    f"Bidirectional goes around a SimpleRNN, LSTM or GRU, not {each!r}"
+                    f"Bidirectional expects a SimpleRNN, LSTM or GRU, got {each!r}"
                 )
         self.forward_layer = layer
         if backward_layer is None:
@@ -91,9 +91,13 @@ class Bidirectional(Layer):
         self.backward_layer = backward_layer
         for flag in ("return_sequences", "return_state", "stateful"):
             if getattr(layer, flag) != getattr(backward_layer, flag):
-                raise ValueError(f"Bidirectional: both layers have the same {flag}")
+                raise ValueError(
+                    f"Bidirectional: both layers must have the same {flag}"
+                )
         if layer.go_backwards == backward_layer.go_backwards:
-            raise ValueError("Bidirectional: one of the layers goes backwards")
+            raise ValueError(
+                "Bidirectional: exactly one of the layers must have go_backwards=True"
+            )
         self.merge_mode = merge_mode
         super().__init__(name)
 
@@ -233,8 +237,8 @@ class TimeDistributed(Layer):
         found = list(members(layer))
         if len(found) != 1:
             name = getattr(layer, "__name__", None)  # only a class has one
-            what = f"on the class {name}" if name else repr(layer)
-            raise TypeError(f"TimeDistributed goes around a layer, not {what}")
+            what = f"the class {name}" if name else repr(layer)
+            raise TypeError(f"TimeDistributed expects a layer, got {what}")
         self.layer = found[0]
         super().__init__(name)
 
@@ -259,8 +263,8 @@ class TimeDistributed(Layer):
         steps, *shape = operands[0].sample_shape
         if not shape:
             raise ValueError(
-                f"layer {self.name!r}: a sequence has steps and features, got an input "
-                f"of shape {(None, steps)}"
+                f"layer {self.name!r}: a sequence must have steps and features, got an "
+                f"input of shape {(None, steps)}"
             )
         (y,) = self._of_step(tuple(shape), operands[0].sample_dtype).outputs
         return None, [((steps, *y.sample_shape), y.sample_dtype)]
@@ -281,6 +285,6 @@ class TimeDistributed(Layer):
 
     def _refused(self, what: str) -> ValueError:
         return ValueError(
-            f"layer {self.name!r}: {self.layer!r} has {what}, and cannot be applied "
+            f"layer {self.name!r}: {self.layer!r} has {what} and cannot be applied "
             "step by step"
         )

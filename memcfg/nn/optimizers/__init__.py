@@ -90,7 +90,7 @@ def deserialize(
     found = (custom_objects or {}).get(name) or _KNOWN.get(name.lower())
     if found is None and name.lower() in _OF_LOWER:
         known = _OF_LOWER[name.lower()]
-        raise ValueError(f"there is no {known} here: {ABSENT['optimizers'][known]}")
+        raise ValueError(f"memcfg has no {known}: {ABSENT['optimizers'][known]}")
     if found is None:
         raise unknown("optimizer", name, _KNOWN)
     made: Optimizer = found.from_config(config.get("config", {}), custom_objects)
@@ -124,10 +124,10 @@ def get(identifier: Any) -> Optimizer:
         return deserialize(identifier)
     if isinstance(identifier, type) and issubclass(identifier, Optimizer):
         name = identifier.__name__
-        raise TypeError(f"pass an optimizer, {name}(), and not its class")
+        raise TypeError(f"pass an optimizer, {name}(), not its class")
     if not isinstance(identifier, Optimizer):
         raise TypeError(
-            f"an optimizer is one of memcfg.nn.optimizers, such as Adam(0.001), or its "
-            f"name, such as 'adam', not {identifier!r}"
+            "an optimizer must be an instance such as Adam(0.001), or a name such as "
+            f"'adam', got {identifier!r}"
         )
     return identifier

@@ -99,11 +99,11 @@ class Adafactor(Optimizer):
         self.relative_step = bool(relative_step)
         if self.beta_2_decay >= 0:
             raise ValueError(
-                f"Adafactor: beta_2_decay is below 0, not {beta_2_decay!r}"
+                f"Adafactor: beta_2_decay must be below 0, got {beta_2_decay!r}"
             )
         if self.clip_threshold <= 0:
             raise ValueError(
-                f"Adafactor: clip_threshold is above 0, not {clip_threshold!r}"
+                f"Adafactor: clip_threshold must be above 0, got {clip_threshold!r}"
             )
 
     _needs_means = True

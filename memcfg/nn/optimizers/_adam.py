@@ -161,7 +161,9 @@ class AdamW(Optimizer):
         _set_moments(self, beta_1, beta_2, epsilon)
         self.amsgrad = bool(amsgrad)
         if self.weight_decay is None:
-            raise ValueError("AdamW: weight_decay is a number; Adam can do without")
+            raise ValueError(
+                "AdamW: weight_decay must be a number; for no decay use Adam"
+            )
 
     slots = Adam.slots
     _op = Adam._op

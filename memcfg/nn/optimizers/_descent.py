@@ -134,7 +134,7 @@ class Lion(Optimizer):
         self.beta_2 = unit_interval(beta_2, "Lion: beta_2")
         if self.beta_1 == 0:
             raise ValueError(
-                "Lion: beta_1 must be above 0: without it this is sign SGD"
+                "Lion: beta_1 must be above 0; with 0 it would be sign SGD"
             )
 
     @property

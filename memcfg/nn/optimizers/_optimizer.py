@@ -218,14 +218,14 @@ class Optimizer(FixedAttributes):
         limits = (self.clipnorm, self.clipvalue, self.global_clipnorm)
         if sum(limit is not None for limit in limits) > 1:
             raise ValueError(
-                "one of clipnorm, clipvalue and global_clipnorm can be set, got "
-                f"clipnorm={clipnorm}, clipvalue={clipvalue}, "
+                "at most one of clipnorm, clipvalue and global_clipnorm can be set, "
+                f"got clipnorm={clipnorm}, clipvalue={clipvalue}, "
                 f"global_clipnorm={global_clipnorm}"
             )
         if loss_scale_factor is not None:
             raise ValueError(
-                f"loss_scale_factor={loss_scale_factor!r} is for gradients of 16 bits, "
-                "and memcfg's are float32: leave it out"
+                f"loss_scale_factor={loss_scale_factor!r} is not supported: gradients "
+                "are float32 and need no scaling"
             )
         self.use_ema = bool(use_ema)
         self.ema_momentum = real(ema_momentum, "ema_momentum")
@@ -271,12 +271,13 @@ class Optimizer(FixedAttributes):
         given: Any = value
         if callable(given):
             raise TypeError(
-                "learning_rate is a number or a schedule: write a subclass of "
-                f"optimizers.schedules.LearningRateSchedule instead of {value!r}"
+                f"learning_rate must be a number or a schedule, got {value!r}: to "
+                "compute it from the step, subclass "
+                "optimizers.schedules.LearningRateSchedule"
             )
         if isinstance(getattr(self, "_learning_rate", None), LearningRateSchedule):
             raise TypeError(
-                "the learning rate follows a schedule, which a number would end: set "
+                "a number cannot replace the schedule of the learning rate: set "
                 "another schedule, or make an optimizer with a number"
             )
         self._learning_rate = nonnegative(value, "learning_rate")
@@ -307,9 +308,9 @@ class Optimizer(FixedAttributes):
             If the optimizer already belongs to a model.
         """
         if var_list is not None or isinstance(var_names, str):
-            raise TypeError("pass the weights' names, as in var_names=['bias']")
+            raise TypeError("pass the names of weights, as in var_names=['bias']")
         if self._owner is not None:
-            raise RuntimeError("exclude weights before compile: steps are planned then")
+            raise RuntimeError("weights must be excluded before the model is compiled")
         self._excluded = tuple(re.compile(each).pattern for each in var_names or ())
 
     # State
@@ -522,7 +523,7 @@ class Optimizer(FixedAttributes):
         model = None if self._owner is None else self._owner()
         if model is None:
             raise RuntimeError(
-                "the optimizer has no state yet: it is a model's. Call compile first"
+                "the optimizer has no state: it belongs to no model. Call compile first"
             )
         return model
 
@@ -571,14 +572,15 @@ class Optimizer(FixedAttributes):
             if state.keys() != {"iteration", *slots}:
                 differ = sorted(state.keys() ^ {"iteration", *slots})
                 raise WeightsError(
-                    f"state of another optimizer or model: {', '.join(differ[:5])} "
-                    "is not in both"
+                    "the state does not match the optimizer and model: "
+                    f"{', '.join(differ[:5])} {'is' if len(differ) == 1 else 'are'} "
+                    "not in both"
                 )
             values = {key: np.array(state[key], slots[key].dtype) for key in slots}
             for key, value in values.items():
                 if value.shape != slots[key].shape:
                     raise WeightsError(
-                        f"{key!r} has shape {value.shape}, not {slots[key].shape}"
+                        f"{key!r} must have shape {slots[key].shape}, got {value.shape}"
                     )
             steps = Counter(integer(np.asarray(state["iteration"]).item(), "steps", 0))
             for key, value in values.items():

@@ -50,7 +50,9 @@ class LearningRateSchedule(FixedAttributes):
         float
             The learning rate.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no __call__(self, step)")
+        raise NotImplementedError(
+            f"{type(self).__name__} does not define __call__(self, step)"
+        )
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor.
@@ -255,11 +257,14 @@ class PiecewiseConstantDecay(LearningRateSchedule):
         self.name = name
         if len(self.values) != len(self.boundaries) + 1 or not self.boundaries:
             raise ValueError(
-                "values are one more than boundaries, of which there is one at least; "
-                f"got {len(self.boundaries)} boundaries and {len(self.values)} values"
+                "there must be at least one boundary, and one value more than "
+                f"boundaries; got {len(self.boundaries)} boundaries and "
+                f"{len(self.values)} values"
             )
         if sorted(set(self.boundaries)) != self.boundaries:
-            raise ValueError(f"boundaries ascend, got {boundaries!r}")
+            raise ValueError(
+                f"boundaries must be in ascending order, got {boundaries!r}"
+            )
 
     def __call__(self, step: int) -> float:
         """Return the learning rate of a step."""
@@ -535,8 +540,7 @@ def deserialize(
     known |= custom_objects or {}
     if name not in known:
         raise ValueError(
-            f"unknown schedule {name!r}; known: {', '.join(sorted(known))}, and what "
-            "custom_objects has"
+            f"unknown schedule {name!r}; known are {', '.join(sorted(known))}"
         )
     result: LearningRateSchedule = known[name].from_config(config.get("config", {}))
     return result
