@@ -1,4 +1,4 @@
-"""Which algorithm an op takes, as choices beside a graph, and as names in plans."""
+"""Choices of algorithms for the ops of a graph, and their names in plans."""
 
 from __future__ import annotations
 
@@ -17,20 +17,23 @@ if TYPE_CHECKING:
     from memcfg.plan.format._plan import Plan
     from memcfg.plan.search._request import Request
 
-Choice = dict[int, "Algorithm"]  # by op, where it is not the default
+Choice = dict[int, "Algorithm"]  # op -> algorithm other than the default
 
-_ORACLE = "reference"  # NumPy's algorithm, which nobody chooses for its scratch
+_ORACLE = "reference"  # NumPy's algorithm, never chosen to save scratch
 _PART = re.compile(r"(.+)/([1-9][0-9]*)")
 
 
 def micro_batch(algorithm: Algorithm) -> int | None:
-    """Return how many images an algorithm takes at a time; None: all of them."""
+    """Return how many images an algorithm processes at a time; None means all."""
     match = _PART.fullmatch(algorithm.name)
     return None if match is None else int(match[2])
 
 
 def algorithms(op: Op, *, divided: bool = False) -> list[Algorithm]:
-    """List what an op may take, the default first; with its parts of the batch, too."""
+    """Return an op's algorithms, the default first.
+
+    `divided` includes those that process parts of the batch.
+    """
     return [
         each
         for each in op.algorithms
@@ -39,17 +42,17 @@ def algorithms(op: Op, *, divided: bool = False) -> list[Algorithm]:
 
 
 def fastest(op: Op) -> Algorithm | None:
-    """Return vDNN's (p): the first of the fastest."""
+    """Return the fastest algorithm of an op, vDNN's (p), or None."""
     return min(algorithms(op), key=lambda each: each.seconds, default=None)
 
 
 def thriftiest(op: Op) -> Algorithm | None:
-    """Return vDNN's (m): the fastest of those of least scratch."""
+    """Return the algorithm of an op with the least scratch, vDNN's (m), or None."""
     return least(algorithms(op))
 
 
 def least(rows: Iterable[Algorithm]) -> Algorithm | None:
-    """Return the fastest of those of least scratch."""
+    """Return the fastest of the algorithms with the least scratch, or None."""
 
     def cost(each: Algorithm) -> tuple[int, float]:
         return each.scratch_bytes, each.seconds
@@ -58,12 +61,12 @@ def least(rows: Iterable[Algorithm]) -> Algorithm | None:
 
 
 def default(op: Op) -> Algorithm | None:
-    """Return the default, if the op has a list."""
+    """Return the default algorithm of an op, or None if it lists none."""
     return op.algorithms[0] if op.algorithms else None
 
 
 def choose(graph: Graph, pick: Callable[[Op], Algorithm | None]) -> Choice:
-    """Choose an algorithm for each op that has several; the default is not a choice."""
+    """Pick an algorithm for each op; the result omits defaults."""
     result: Choice = {}
     for index, op in enumerate(graph.ops):
         chosen = pick(op)
@@ -82,7 +85,7 @@ def with_choice(graph: Graph, choice: Mapping[int, Algorithm]) -> Graph:
 
 
 def named(actions: Iterable[Action], names: Mapping[int, str]) -> tuple[Action, ...]:
-    """Return actions that name algorithms, where they have the default."""
+    """Return the actions with algorithms named where they had the default."""
     return tuple(
         replace(action, algorithm=names[action.op])
         if isinstance(action, Compute)
@@ -94,7 +97,7 @@ def named(actions: Iterable[Action], names: Mapping[int, str]) -> tuple[Action, 
 
 
 def planned(request: Request, actions: Sequence[Action]) -> Plan:
-    """Make a plan of actions in the request's own numbers, and tell of algorithms."""
+    """Return the plan of actions of the request's graph, with a group of algorithms."""
     graph = request.graph
     others = {
         action.op: action.algorithm

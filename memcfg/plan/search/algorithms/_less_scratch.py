@@ -1,4 +1,4 @@
-"""Plans with algorithms of less scratch, where those that devices prefer do not fit."""
+"""Plans with algorithms of less scratch, if the default algorithms do not fit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from memcfg.graph import Algorithm, Graph, Op
     from memcfg.plan.format._plan import Plan
 
-_TRIES = 5  # plans between the one of least scratch and the one that did not fit
+_TRIES = 5  # bisection steps between the least scratch and the default scratch
 
 
 def plan_within(
@@ -25,32 +25,33 @@ def plan_within(
     graph: Graph,
     limit_bytes: int | None = None,
 ) -> Plan:
-    """Plan a graph, with algorithms of less scratch where the defaults do not fit.
+    """Plan a graph, with algorithms of less scratch if the defaults do not fit.
 
     Parameters
     ----------
     policy : Policy
-        What plans it.
+        The policy.
     graph : Graph
-        The graph, whose ops have algorithms.
+        The graph, whose ops list algorithms.
     limit_bytes : int or None, default None
-        The limit in bytes; None: none.
+        The limit in bytes; None is no limit.
 
     Returns
     -------
     Plan
-        The policy's for the default algorithms, if it has one. Else for the most
-        scratch an op, of up to seven amounts tried, with which it has one: an op that
-        needs more takes the fastest of its algorithms that does not, in doubt the one
-        that comes first. The plan names those that are no defaults. Their last digits
-        may differ from the defaults'.
+        The policy's plan for the default algorithms, if there is one. Otherwise the
+        plan with the largest scratch per op, of up to seven amounts tried, that fits:
+        an op that needs more than that amount uses the fastest of its algorithms that
+        does not. The plan names algorithms other than the defaults, whose results may
+        differ in the last digits.
 
     Raises
     ------
     TypeError
         If the policy has no argument `limit_bytes`.
     InfeasiblePlanError
-        If the policy has no plan with the least scratch either, whose limit it tells.
+        If the policy has no plan with the least scratch either. It names the smaller of
+        the two smallest limits.
     """
     check_policy(policy)
     try:
@@ -88,7 +89,7 @@ def _smallest(error: InfeasiblePlanError) -> int:
 
 
 def _choices(op: Op) -> list[Algorithm]:
-    """List the algorithms that need less scratch than the default."""
+    """Return the algorithms of an op with less scratch than the default."""
     return [each for each in op.algorithms if each.scratch_bytes < op.scratch_bytes]
 
 
@@ -99,7 +100,7 @@ def _plan(
     choices: list[list[Algorithm]],
     most: int,
 ) -> Plan:
-    """Plan with at most so many bytes of scratch an op, where it has such a choice."""
+    """Plan with at most `most` bytes of scratch per op, as far as ops have a choice."""
     taken = {
         index: _take(row, most)
         for index, (op, row) in enumerate(zip(graph.ops, choices, strict=True))
@@ -121,7 +122,7 @@ def _plan(
         else action
         for action in plan.actions
     )
-    if taken:  # the gap would be to other plans with these algorithms
+    if taken:  # the gap holds only among plans with these algorithms
         predicted = replace(plan.predicted, optimality_gap=None)
         plan = replace(plan, predicted=predicted)
     summary = plan.summary and replace(plan.summary, less_scratch=_group(graph, taken))
@@ -129,7 +130,7 @@ def _plan(
 
 
 def _take(row: list[Algorithm], most: int) -> Algorithm:
-    """Take the fastest within an amount of scratch; else that of the least."""
+    """Return the fastest algorithm within an amount of scratch, else the least."""
     fitting = [each for each in row if each.scratch_bytes <= most]
     if fitting:
         return min(fitting, key=lambda each: each.seconds)
@@ -137,7 +138,7 @@ def _take(row: list[Algorithm], most: int) -> Algorithm:
 
 
 def _group(graph: Graph, taken: dict[int, Algorithm]) -> Group:
-    """Tell whose scratch is less; those of the largest defaults are shown."""
+    """Return the group of ops with less scratch; names are by the default's scratch."""
     ops = [graph.ops[index] for index in taken]
     ops.sort(key=lambda op: -op.scratch_bytes)
     return Group(len(ops), names=tuple(op.name for op in ops[:FEW]))

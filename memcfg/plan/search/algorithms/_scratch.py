@@ -1,6 +1,6 @@
-"""Algorithms beside the plan of another policy, in the bytes that it leaves free.
+"""Choice of algorithms whose scratch fits in the free bytes of another policy's plan.
 
-An op that is computed again has the same algorithm each time, so what it makes has the
+An op that is recomputed uses the same algorithm every time, so its results have the
 same bits.
 """
 
@@ -43,22 +43,23 @@ _Spans = list[tuple[int, int]]
 
 @dataclass(frozen=True)
 class FreeGaps:
-    """The bytes beside everything that is in use while ops run, below a ceiling."""
+    """The free bytes below a ceiling while ops run."""
 
-    ceiling: int | None  # None: there is always room above
+    ceiling: int | None  # None: no limit
     alignment: int
-    spans: Mapping[int, Mapping[int, _Spans]] = field(repr=False)  # by op, by action
+    # spans in use, by op and by action that computes it
+    spans: Mapping[int, Mapping[int, _Spans]] = field(repr=False)
 
     @staticmethod
     def of(graph: Graph, plan: Plan, ops: Container[int]) -> FreeGaps:
-        """Find those of some ops; the ceiling is the plan's limit."""
+        """Return the free gaps of some ops in a plan; the ceiling is its limit."""
         result: dict[int, dict[int, _Spans]] = defaultdict(dict)
         for action, op, spans in buffers_at_ops(graph, plan, ops):
             result[op][action] = spans
         return FreeGaps(plan.limit_bytes, plan.alignment, result)
 
     def room(self, op: int) -> int | None:
-        """Return the most scratch that fits whenever an op runs; None: any does."""
+        """Return the largest scratch that fits whenever an op runs; None for any."""
         if self.ceiling is None:
             return None
         return min(
@@ -67,9 +68,9 @@ class FreeGaps:
         )
 
     def place(self, plan: Plan, chosen: Mapping[int, Algorithm]) -> list[Action]:
-        """Return a plan's actions with these algorithms, each in the lowest gap.
+        """Return a plan's actions with these algorithms; scratch is in the lowest gap.
 
-        Pre: their scratch is within `room`.
+        Precondition: their scratch is within `room`.
         """
         actions = list(plan.actions)
         for op, algorithm in chosen.items():
@@ -102,7 +103,7 @@ def _lowest(spans: _Spans, size: int) -> int:
 
 
 def base_policy(base: Policy | None) -> Policy:
-    """Return the policy whose plan is taken; TypeError if it is none."""
+    """Return the base policy, by default `share`; TypeError if it is not a policy."""
     if base is None:
         return share()
     if not callable(base) or isinstance(base, type):
@@ -112,25 +113,25 @@ def base_policy(base: Policy | None) -> Policy:
 
 
 class Rule(Protocol):
-    """What chooses algorithms over the plan of a policy."""
+    """Planning function that chooses algorithms on top of a base policy's plan."""
 
     @property
     def base(self) -> Policy:
-        """That policy."""
+        """The base policy."""
 
     def __call__(self, request: Request) -> Plan:
-        """Plan."""
+        """Return the plan of a request."""
 
 
 def over_base(name: str, rule: Rule, other: str = "") -> Method:
-    """Return the policy of a rule, which loses what its base loses."""
+    """Return the policy of a rule; it is lossless if its base is."""
     return Method(name, rule, other, chooses=True, lossless=is_lossless(rule.base))
 
 
 def base_plan(request: Request, base: Policy, choice: Choice) -> Plan:
-    """Plan by another policy, with these algorithms, in the request's own numbers.
+    """Plan by a base policy with these algorithms, with op indices of the request.
 
-    Where it has no plan within the limit, the one of its smallest.
+    If it has no plan within the limit, return that for the limit which its error names.
     """
     graph, limit = with_choice(request.graph, choice), request.limit_bytes
     try:
@@ -143,17 +144,17 @@ def base_plan(request: Request, base: Policy, choice: Choice) -> Plan:
 
 @dataclass(frozen=True)
 class Scratch:
-    """A base's plan with the least scratch, and the room beside it."""
+    """The base policy's plan with the least scratch, and the free bytes in it."""
 
     request: Request
     plan: Plan
-    rows: Mapping[int, list[Algorithm]]  # of ops that have a choice
+    rows: Mapping[int, list[Algorithm]]  # algorithms of ops that have several
     choice: Choice
     gaps: FreeGaps
 
     @staticmethod
     def of(request: Request, base: Policy, *, divided: bool) -> Scratch:
-        """Plan with the least scratch for each op."""
+        """Plan by the base policy with the least scratch for each op."""
         graph = request.graph
         choice = choose(graph, lambda op: least(algorithms(op, divided=divided)))
         plan = base_plan(request, base, choice)
@@ -167,15 +168,15 @@ class Scratch:
 
     @property
     def graph(self) -> Graph:
-        """The request's."""
+        """The request's graph."""
         return self.request.graph
 
     def now(self, op: int) -> Algorithm:
-        """Return what an op has in the plan."""
+        """Return the algorithm of an op in the plan."""
         return self.choice.get(op, self.graph.ops[op].algorithms[0])
 
     def within(self, op: int, most: int | None = None) -> list[Algorithm]:
-        """List what fits whenever an op runs, and within so many bytes."""
+        """Return the algorithms that fit whenever an op runs, and in `most` bytes."""
         bounds = [each for each in (self.gaps.room(op), most) if each is not None]
         return [
             each
@@ -184,7 +185,7 @@ class Scratch:
         ]
 
     def take(self, chosen: Mapping[int, Algorithm]) -> Plan:
-        """Make the plan with these algorithms; others have the least scratch."""
+        """Return the plan with these algorithms; other ops keep the least scratch."""
         if not fits(self.plan):
             return planned(self.request, self.plan.actions)
         other = {op: each for op, each in chosen.items() if each != self.now(op)}
@@ -194,7 +195,7 @@ class Scratch:
 
 @dataclass(frozen=True)
 class Uniform:
-    """The fastest of all ops, or those of least scratch."""
+    """Rule: the fastest algorithms of all ops, or those with the least scratch."""
 
     base: Policy
     memory: bool
@@ -206,7 +207,10 @@ class Uniform:
 
 @dataclass(frozen=True)
 class Fitting:
-    """The fastest that fits when an op runs; `divided`: also on parts of the batch."""
+    """Rule: the fastest algorithm that fits whenever an op runs.
+
+    `divided` includes algorithms that process parts of the batch.
+    """
 
     base: Policy
     divided: bool = False
@@ -225,10 +229,10 @@ class Fitting:
 
 
 def fastest_algorithms(base: Policy) -> Policy:
-    """Take the fastest algorithm of each op, whatever scratch it needs."""
+    """Return the policy that uses the fastest algorithm of each op."""
     return over_base("fastest_algorithms", Uniform(base, memory=False))
 
 
 def fitting_algorithms(base: Policy) -> Policy:
-    """Plan with the least scratch; each op takes the fastest that fits as it runs."""
+    """Return the policy that plans with the least scratch, then fits faster ones."""
     return over_base("fitting_algorithms", Fitting(base, divided=True))

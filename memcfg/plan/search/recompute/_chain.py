@@ -1,8 +1,8 @@
-"""A training graph as a chain of stages, and schedules of it as sequences of ops.
+"""A training graph as a chain of stages, and its schedules as sequences of ops.
 
-Published methods speak of chains: layers one after another, each with its backward
-layer. Here a stage is any part of the forward phase between two cuts of its order, and
-a checkpoint is all that crosses a cut, so the methods hold for any graph.
+Published methods plan chains: a sequence of layers, each with its backward layer. Here
+a stage is any part of the forward phase between two cuts of its order, and a checkpoint
+is the set of tensors that cross a cut, so the methods apply to any graph.
 
 See docs/decisions/0022-published-methods-plan-any-graph.md.
 """
@@ -22,41 +22,42 @@ if TYPE_CHECKING:
 
 
 class Do(IntEnum):
-    """What happens to a stage."""
+    """The kind of a move, for one stage."""
 
-    ADVANCE = 0  # forward; what crosses its end is used, nothing else
-    COMPUTE = 1  # forward; what its backward reads stays, too
+    ADVANCE = 0  # forward; keep only the tensors that cross its end
+    COMPUTE = 1  # forward; also keep what its backward reads
     BACKWARD = 2
 
 
 Move = tuple[Do, int]
-_RERUN, _HELD = 3, 4  # forward for the backward next; what crosses its end is there
+# COMPUTE right before BACKWARD; _HELD if the tensors that cross its end are resident
+_RERUN, _HELD = 3, 4
 
 
 class Chain:
-    """The forward phase in stages, with the backward ops of each.
+    """The forward phase in stages, with the backward ops of each stage.
 
     Parameters
     ----------
     request : Request
-        What is asked.
+        The request.
     stages : iterable of sequence of int
-        Forward ops, stage by stage, as `cuts` lists them.
+        The forward ops of each stage, as returned by `cuts`.
 
     Attributes
     ----------
     stages : list of tuple of int
-        Forward ops, stage by stage.
+        The forward ops of each stage.
     droppable : frozenset of int
-        The ops that may go forward again.
+        The ops that may be recomputed.
     crossing : list of tuple of int
-        For each stage the tensors that it or an earlier one made and a later one
+        For each stage, the tensors that it or an earlier stage computes and a later one
         reads in the forward phase, without those that no plan may drop.
     backward : list of tuple of int
-        For each stage the ops that run when all later stages are done and it is not.
-        What an earlier stage made and a later one reads is there until the later one
-        is done, so an op that reads nothing else runs before. One that reads only what
-        no op makes runs with its first reader.
+        For each stage, the ops that run after the backward of all later stages. A
+        tensor that crosses stages is resident until the backward of its last reading
+        stage, so backward ops that read only such tensors belong to that stage. An op
+        without computed inputs belongs to the stage of its first reader.
     """
 
     def __init__(self, request: Request, stages: Iterable[Sequence[int]]) -> None:
@@ -76,7 +77,7 @@ class Chain:
         self._again: dict[tuple[int, int], list[int]] = {}
 
     def _last_readers(self) -> dict[int, int]:
-        """For each tensor the last stage that makes or reads it."""
+        """For each tensor, the last stage that computes or reads it."""
         last: dict[int, int] = {}
         for stage, ops in enumerate(self.stages):
             for op in ops:
@@ -119,13 +120,13 @@ class Chain:
         return [tuple(row) for row in rows]
 
     def sequence(self, moves: Iterable[Move]) -> list[int]:
-        """Return the ops of a schedule, with updates as early as they may be.
+        """Return the ops of a schedule, with updates as early as possible.
 
         Parameters
         ----------
         moves : iterable of Move
-            Each is a `Do` and a stage. A stage first goes forward after all earlier
-            ones, and once backward.
+            Pairs of a `Do` and a stage. A stage first runs forward after all earlier
+            stages, and runs backward once.
 
         Returns
         -------
@@ -164,7 +165,7 @@ class Chain:
         return self._again[kind, stage]
 
     def kept(self, stage: int) -> list[int]:
-        """List what a stage makes that its backward or a later stage reads.
+        """Return the tensors of a stage that its backward or a later stage reads.
 
         Parameters
         ----------
@@ -174,14 +175,14 @@ class Chain:
         Returns
         -------
         list of int
-            Tensors.
+            Tensors that the stage computes.
         """
         wanted = self._read[stage].union(self.crossing[stage])
         made = [t for op in self.stages[stage] for t in self.graph.ops[op].outputs]
         return [tensor for tensor in made if tensor in wanted]
 
     def read(self, stage: int) -> Collection[int]:
-        """Return what the backward of a stage reads.
+        """Return the tensors that the backward of a stage reads.
 
         Parameters
         ----------
@@ -196,7 +197,7 @@ class Chain:
         return self._read[stage]
 
     def gradients(self) -> list[set[int]]:
-        """For each stage what later backward ops make and its or earlier ones read."""
+        """Return, for each stage, the later gradients that it or earlier ones read."""
         number = {op: s for s, ops in enumerate(self.backward) for op in ops}
         rows: list[set[int]] = [set() for _ in self.stages]
         for op, made in number.items():
@@ -208,19 +209,19 @@ class Chain:
         return rows
 
     def busiest(self, ops: Sequence[int], apart: Collection[int]) -> int:
-        """Return the most bytes of what ops make, without some, and of scratch.
+        """Return the peak of live outputs and scratch while ops run.
 
         Parameters
         ----------
         ops : sequence of int
-            What runs, in order.
+            The ops, in order.
         apart : collection of int
             Tensors that do not count.
 
         Returns
         -------
         int
-            Bytes.
+            The peak in bytes.
         """
         graph = self.graph
         last: dict[int, int] = {}
@@ -243,21 +244,21 @@ class Chain:
     def makers(
         self, wanted: set[int], ops: Sequence[int], there: Collection[int] = ()
     ) -> list[int]:
-        """List those of some ops, in order, that make tensors out of the others'.
+        """Return the subset of ops that is needed to recompute tensors.
 
         Parameters
         ----------
         wanted : set of int
-            The tensors.
+            The tensors to recompute.
         ops : sequence of int
-            The ops, in order.
+            The ops to choose from, in order.
         there : collection of int, optional
-            Tensors that need not be made.
+            Resident tensors, which need not be recomputed as inputs.
 
         Returns
         -------
         list of int
-            The ops that are needed.
+            The needed ops, in order.
         """
         held = set(there)
         needed = set(wanted)
@@ -270,12 +271,12 @@ class Chain:
         return result[::-1]
 
     def finished(self, sequence: Sequence[int]) -> list[int]:
-        """Strike what nothing reads, and put the updates in.
+        """Remove computations that are not read, and insert the updates.
 
         Parameters
         ----------
         sequence : sequence of int
-            Ops without updates; one may stand more than once.
+            Ops without updates; an op may occur more than once.
 
         Returns
         -------
@@ -285,7 +286,7 @@ class Chain:
         return self._with_late_ops(self._without_unread(sequence))
 
     def _without_unread(self, sequence: Sequence[int]) -> list[int]:
-        """Leave out computations that nothing reads before the next of the same op."""
+        """Remove computations that are not read before the next one of the same op."""
         ops = self.graph.ops
         left: dict[int, int] = {}
         for index in sequence:
@@ -306,13 +307,13 @@ class Chain:
         return kept[::-1]
 
     def _with_late_ops(self, sequence: Sequence[int]) -> list[int]:
-        """Put each update behind what it reads and the last reader of what it takes.
+        """Insert each update after its inputs and other readers of the state.
 
-        No update stands before the end of the forward phase.
+        No update comes before the end of the forward phase.
         """
         graph = self.graph
         first: dict[int, int] = {}
-        last: dict[int, int] = {}  # by tensor: the place behind its last reader
+        last: dict[int, int] = {}  # tensor -> position after its last reader
         for place, index in enumerate(sequence, 1):
             first.setdefault(index, place)
             for tensor in graph.ops[index].inputs:
@@ -340,9 +341,9 @@ class Chain:
 
 
 def late_ops(graph: Graph) -> set[int]:
-    """List updates, and whatever depends on them."""
+    """Return the updates and the ops that depend on them."""
     late: set[int] = set()
-    made: set[int] = set()  # by these
+    made: set[int] = set()  # outputs of late ops
     for index, op in enumerate(graph.ops):
         if op.phase == "update" or not made.isdisjoint(op.inputs):
             late.add(index)
@@ -351,7 +352,7 @@ def late_ops(graph: Graph) -> set[int]:
 
 
 def forward_ops(graph: Graph) -> list[int]:
-    """List the ops of the forward phase that depend on nothing else."""
+    """Return the forward ops that depend only on forward ops."""
     head: set[int] = set()
     for index, op in enumerate(graph.ops):
         makers = (graph.producer[t] for t in op.inputs)
@@ -361,10 +362,9 @@ def forward_ops(graph: Graph) -> list[int]:
 
 
 def articulated(request: Request) -> list[list[int]]:
-    """Cut the forward phase wherever a single tensor crosses.
+    """Cut the forward phase after each articulation point, where one tensor crosses.
 
-    Such a cut is behind an articulation point; what is made of nothing (a state of
-    zeros) does not count.
+    Tensors computed without inputs, such as a state of zeros, do not count.
     """
     graph = request.graph
     order = forward_ops(graph)
@@ -386,42 +386,43 @@ def _has_inputs(graph: Graph, tensor: int) -> bool:
 
 
 def cuts(request: Request) -> list[list[list[int]]]:
-    """Cut a graph at its articulation points; and behind each of its ops.
+    """Cut the forward phase at its articulation points, and after each op.
 
     Parameters
     ----------
     request : Request
-        What is asked.
+        The request.
 
     Returns
     -------
     list of list of list of int
-        For each way to cut, stages of forward ops. One way if both are the same.
+        For each of the two divisions, the forward ops of each stage. Only one division
+        if both are the same.
     """
     ways = [articulated(request), [[op] for op in forward_ops(request.graph)]]
     return ways if ways[0] != ways[1] else ways[1:]
 
 
 def even_segments(count: int, parts: int) -> list[int]:
-    """Divide a chain evenly; return where the parts but the first begin.
+    """Divide a chain into equal parts.
 
     Parameters
     ----------
     count : int
-        How many stages there are.
+        The number of stages.
     parts : int
-        How many parts, at least 1.
+        The number of parts, at least 1.
 
     Returns
     -------
     list of int
-        Stages.
+        The first stage of each part except the first part.
     """
     return [count * part // parts for part in range(1, parts)]
 
 
 def merged(stages: Sequence[Sequence[int]], ends: Iterable[int]) -> list[list[int]]:
-    """Join neighbouring stages; a part ends before each of these stages."""
+    """Join neighboring stages to parts; `ends` has the first stage of later parts."""
     parts: list[list[int]] = []
     begin = 0
     for end in (*ends, len(stages)):
@@ -431,7 +432,7 @@ def merged(stages: Sequence[Sequence[int]], ends: Iterable[int]) -> list[list[in
 
 
 def segment_moves(count: int) -> list[Move]:
-    """Keep what crosses, compute each stage but the last once more: two passes."""
+    """Return the moves that keep checkpoints and recompute each stage but the last."""
     moves: list[Move] = [(Do.ADVANCE, stage) for stage in range(count - 1)]
     for stage in reversed(range(count)):
         moves += [(Do.COMPUTE, stage), (Do.BACKWARD, stage)]

@@ -1,4 +1,4 @@
-"""Any op as often as is worth it, decided with the whole step in view."""
+"""Recomputation of any op, any number of times, by a search over the whole step."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ if TYPE_CHECKING:
     from memcfg.plan.search._policy import Policy
     from memcfg.plan.search._request import Request
 
-_DESCENT, _SEARCH = 1, 2  # shares of the work: for the least load, within a limit
-_WORK = 6_000_000, 1_250  # steps measured for a share: of any graph, or by op if more
-_PAIR = 40  # at most so many by pair of ops
+_DESCENT, _SEARCH = 1, 2  # shares of the work of a descent, and of a search in a limit
+_WORK = 6_000_000, 1_250  # steps measured per share: any graph, or per op if more
+_PAIR = 40  # max. work per pair of ops
 _SEEDS = 4  # choices of segments from which a search starts
-_SMALL = 2_000  # ops of a graph whose segments are improved before, too
-_LOWEST = 4  # schedules of least load that are placed for the smallest limit
-_ORDERS = 4  # times that a schedule is put in order and searched from there
-_AGAIN = 4  # searches from a plan that fits, each from what the one before found
-_PLACED = 2  # schedules that are placed after each of them
-_STATES = 200_000, 1_000  # compared for parts anew: of any graph, or by op if more
-_PARTS = 2  # such searches, the second one lower
-_WORTH = 0.001  # of what is computed again: after a smaller gain there is no other one
+_SMALL = 2_000  # max. ops of a graph whose choices of segments are improved first
+_LOWEST = 4  # schedules of lowest load that are placed for the smallest limit
+_ORDERS = 4  # max. times that a schedule is reordered and searched from there
+_AGAIN = 4  # searches from a plan that fits, each from the result of the one before
+_PLACED = 2  # schedules that are placed after each of these searches
+_STATES = 200_000, 1_000  # states for replanning parts: any graph, or per op if more
+_PARTS = 2  # rounds of replanning, the second with a lower goal
+_WORTH = 0.001  # relative gain in recomputation below which searching stops
 # All limits in a cell share a start, so a higher limit seldom costs more time. That it
 # never does is not proven.
-_CELLS = 24  # of the range of limits: within the lower end of one is searched before
+_CELLS = 24  # cells of the range of limits; the lower end of a cell is searched first
 
 
 class _Schedules:
-    """Schedules of one request, with what they need.
+    """Search for schedules of one request.
 
-    Idea: a descent computes again whatever lowers the load most until a goal holds, and
-    a large-neighbourhood search then keeps again what the goal leaves room for.
-    Invariant: what `find` returns is within the goal in bytes in use, in its own order.
-    Source: the descent's scores are those of Kirisame et al., ICLR 2021, seen over the
+    Idea: a greedy descent recomputes what lowers the load most until a goal holds; a
+    large-neighborhood search then keeps again what the goal has room for. Invariant:
+    the load of the schedule that `find` returns is within the goal, in its own order.
+    Source: the descent's scores are those of Kirisame et al., ICLR 2021, applied to the
     whole step; the search is Shaw's, CP 1998.
     """
 
@@ -53,8 +53,8 @@ class _Schedules:
         self.search = Search.of(request)
         self.seeds = self.search.seeds
         self.rungs: list[tuple[int, float, list[int]]] = []
-        self.given_order = 0  # the first of the rungs that are in the graph's own order
-        self.reached: int | None = None  # the goal of the descents to the rungs
+        self.given_order = 0  # number of rungs in the graph's own order; they are first
+        self.reached: int | None = None  # goal of the descents so far
         self.last: list[Sequence[int]] = []
         graph = request.graph
         sizes = [tensor.nbytes for tensor in graph.tensors]
@@ -64,7 +64,7 @@ class _Schedules:
         self.top, _, _ = self.step.measure(self.given)
 
     def _reach(self, goal: int) -> None:
-        """Make the rungs of two descents to a goal; the second time, all there are."""
+        """Make the rungs of two descents to a goal; a second call descends to 0."""
         if self.reached is not None:
             if goal >= self.reached:
                 return
@@ -89,10 +89,9 @@ class _Schedules:
             self.rungs += [(*self.step.measure(each)[:2], each) for each in rungs]
 
     def _in_order(self, sequence: Sequence[int]) -> Sequence[int]:
-        """Return a schedule in the order of the lowest load; itself: there is no time.
+        """Return a schedule in the order of the lowest load, or itself if time is over.
 
-        The searches keep the order that they are given, in which the graph's own may
-        need more than another one.
+        The searches keep the given order, though another one may need less.
         """
         if self.request.orders is False or self.request.is_over():
             return sequence
@@ -103,10 +102,10 @@ class _Schedules:
         return shares * whole
 
     def lowest(self) -> list[Sequence[int]]:
-        """Return schedules of little load, whatever was searched for before.
+        """Return schedules of low load, independent of earlier searches.
 
-        Which is placed lowest is not known of loads. A search within the load of one
-        may end below it, and then goes on from there.
+        Loads do not tell which is placed lowest. If a search within the load of a
+        schedule ends below it, it continues from there.
         """
         self._reach(0)
         self.last = []
@@ -125,11 +124,10 @@ class _Schedules:
         return result
 
     def find(self, goal: int) -> tuple[int, Sequence[int]] | None:
-        """Find the cheapest schedule within a goal.
+        """Return the load and ops of the cheapest schedule found within a goal.
 
-        The first time, what is found within the load that descents to the lower end of
-        the goal's cell reach is a start. All goals in the cell have that one, so higher
-        ones seldom cost more.
+        The first call also starts from the schedule within the lower end of the goal's
+        cell. All goals in the cell share that start, so higher goals seldom cost more.
         """
         goal -= goal % self.unit
         again = bool(self.last)
@@ -150,7 +148,7 @@ class _Schedules:
         return self.step.measure(result)[0], result
 
     def in_better_orders(self, found: Sequence[int], goal: int) -> Sequence[int]:
-        """Put a schedule in order, and compute less again where that leaves room."""
+        """Reorder a schedule, and recompute less where that makes room."""
         for _ in range(_ORDERS):
             if (other := self._in_order(found)) is found:
                 break
@@ -164,11 +162,11 @@ class _Schedules:
         return self.step.within([start], goal, work=self._work(_SEARCH) // 8)
 
     def cheaper(self, start: Sequence[int], goal: int) -> Sequence[Sequence[int]]:
-        """Find schedules within a goal, each cheaper than the one before, from one."""
+        """Return schedules within a goal, searched from one, with decreasing cost."""
         return self.step.cheaper(start, goal, work=self._work(_SEARCH) // 2)
 
     def replanned(self, start: Sequence[int], goal: int) -> Sequence[Sequence[int]]:
-        """Find such schedules by planning parts of one anew, each completely."""
+        """Return such schedules, found by exact replanning of parts of one."""
         effort = min(max(_STATES[0], _STATES[1] * self.ops), _PAIR * self.ops**2)
         return self.step.replanned(start, goal, effort=effort)
 
@@ -177,13 +175,13 @@ class _Schedules:
         return cost, again
 
     def _lower_end(self, goal: int) -> int:
-        """Return the end of a cell below a goal; the graph alone decides the cells."""
+        """Return the lower end of a goal's cell; cells depend on the graph only."""
         width = max(1, (self.top - self.bottom) // _CELLS)
         end = self.bottom + (goal - 1 - self.bottom) // width * width
         return end - end % self.unit
 
     def _search(self, goal: int, parts: int) -> Sequence[int] | None:
-        """Find a schedule within a goal by a part of the work; it is the last then."""
+        """Search within a goal by a fraction of the work; the result becomes `last`."""
         self._reach(goal)
         rungs = [rung for rung in self.rungs if rung[0] <= goal]
         if not rungs:
@@ -204,14 +202,14 @@ class _Schedules:
 
 
 def plan_look_ahead(request: Request) -> Plan:
-    """Plan for the least peak; within a limit, for the least recomputation."""
+    """Plan for the lowest peak or, with a limit, for the least recomputation."""
     how = request.replayed, request.orders, request.in_place, request.searches
     key = "look ahead", request.limit_bytes, how
     return request.ordered(request.once(key, lambda: _sequence(request)))
 
 
 def _sequence(request: Request) -> Sequence[int]:
-    """Return the schedule to be put in order."""
+    """Return the schedule of the plan, before reordering."""
     given = range(len(request.graph.ops))
     limit = request.limit_bytes
     if limit is not None and request.peak_in_order(given) <= limit:
@@ -235,11 +233,10 @@ def _sequence(request: Request) -> Sequence[int]:
 def _searched_again(
     request: Request, schedules: _Schedules, found: Sequence[int], limit: int
 ) -> Sequence[int]:
-    """Search within a limit from a schedule that fits, as long as a cheaper one does.
+    """Search again from a schedule that fits, as long as a cheaper one fits.
 
-    Those before it started from worse ones. They also end at a lower goal, where what
-    was found within the limit is placed above it, or at the lowest schedule, which was
-    made for no limit. Invariant: what is found fits once it is placed.
+    Earlier searches started from worse schedules, and may have ended with a lower goal
+    or with the lowest schedule. Invariant: the plan of the result fits.
     """
     goal = max(limit, request.step.measure(found)[0])
     for _ in range(_AGAIN):
@@ -262,7 +259,7 @@ def _searched_again(
 def _replanned(
     request: Request, schedules: _Schedules, found: Sequence[int], limit: int
 ) -> Sequence[int]:
-    """Plan parts of a schedule that fits anew, and once more where that is too high."""
+    """Replan parts of a schedule that fits; if that is too high, with a lower goal."""
     goal = max(limit, request.step.measure(request.in_order(found))[0])
     for _ in range(_PARTS):
         start = request.in_order(found)
@@ -285,9 +282,9 @@ def _is_too_low(
     found: Sequence[int],
     before: Sequence[int],
 ) -> bool:
-    """Return whether a schedule is placed below the limit that a refusal names.
+    """Return whether a schedule is placed below the limit that errors name.
 
-    A lower limit is refused, so what needs less than that is not taken.
+    Lower limits raise an error that names this limit, so using it would contradict it.
     """
     peak = request.peak_in_order(found)
     if peak >= request.peak_in_order(before):
@@ -303,7 +300,7 @@ def _is_too_low(
 def _last_fitting(
     request: Request, sequences: Sequence[Sequence[int]], limit: int
 ) -> Sequence[int] | None:
-    """Look for the last schedule that fits once placed: the last, else by halves."""
+    """Return the last schedule found whose plan fits: try the last, then bisect."""
     best, begin, end = None, 0, len(sequences)
     middle = end - 1
     for _ in range(_PLACED):
@@ -320,7 +317,7 @@ def _last_fitting(
 def _placed_lowest(
     request: Request, sequences: Iterable[Sequence[int]]
 ) -> Sequence[int]:
-    """Return the schedule of the lowest peak; one of higher load is not placed."""
+    """Return the schedule with the lowest peak; those of higher load are not placed."""
     loads = {each: request.least_load(each) for each in map(tuple, sequences)}
     best, least = None, math.inf
     for each in sorted(loads, key=lambda each: loads[each]):
@@ -334,31 +331,30 @@ def _placed_lowest(
 
 
 def look_ahead() -> Policy:
-    """Compute any op again, as often as that is worth it.
+    """Recompute any op, any number of times, decided with the whole step in view.
 
     Returns
     -------
     Policy
-        The policy. Without a limit it plans for the least peak; with one, for the
+        The policy. Without a limit it looks for the lowest peak; with a limit, for the
         least recomputation within it. Memory is shared as by `share`.
 
     Notes
     -----
-    A tensor that is dropped between two of its readers frees its bytes at every moment
-    between them; to drop it, its op runs once more before the second reader, with
-    whichever of its inputs are not there and cannot be held. A greedy search takes the
-    drop of the least cost for the bytes that it frees above the limit, measured on the
-    whole step, until the limit holds: the offline counterpart of [1]_. A search of
-    large neighbourhoods [2]_ goes on from there, from the segments of
-    `sqrt_checkpoint`, and from the lowest schedules: it leaves some replays out, puts
-    others in with their costs changed at random, and keeps what is cheaper. Ops run in
-    the given order, and what is found is then put in the order of the lowest peak and
-    searched again, as long as that helps; and so is what fits once placed. Then parts
-    of that are planned anew: some ops are open, and the search of `exact` finds their
-    best order and repetitions among the others, which stay. Any op that can be replayed
-    may run again, in the backward phase as well, and also if what it makes is kept: it
-    is dropped until the end. Updates of the state and losses that are kept run once.
-    The work is counted, so the same graph and limit give the same plan.
+    A tensor that is dropped between two of its readers frees its bytes between them.
+    Its op then runs again before the second reader, together with the ops of missing
+    inputs. A greedy search takes the drop of the least cost per byte freed above the
+    limit, measured on the whole step, until the limit holds: the offline counterpart of
+    [1]_. A large-neighborhood search [2]_ continues from there, from the segments of
+    `sqrt_checkpoint`, and from the lowest schedules: it removes some recomputations,
+    adds others with randomly perturbed costs, and keeps improvements. It keeps the
+    order of ops; results, including those that fit when placed, are reordered for the
+    lowest peak and searched again as long as that helps. Last, parts are replanned: for
+    some ops, the search of `exact` finds the best order and repetitions between the
+    others, which stay. Any replayable op may be recomputed, also in the backward phase,
+    and even if its outputs are kept: these are dropped until the end. Updates of state
+    and kept losses run once. The work is limited instead of the time, so the same graph
+    and limit give the same plan.
 
     References
     ----------

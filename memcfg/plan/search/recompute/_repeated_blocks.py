@@ -1,4 +1,4 @@
-"""A dynamic program over the blocks of a chain, planned once for blocks alike."""
+"""Dynamic program over the blocks of a chain, which plans equal blocks only once."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
     from memcfg.plan.search._policy import Policy
     from memcfg.plan.search._request import Request
 
-_BLOCKS = 1024  # of a chain; as many neighbours of longer ones are joined each
-_CANDIDATES = 48  # ops of a block among which it is chosen what to drop
-_WAYS = 12  # to keep a block
+_BLOCKS = 1024  # max. blocks of a chain; neighbors in longer chains are joined
+_CANDIDATES = 48  # max. ops of a block that may be dropped
+_WAYS = 12  # max. ways to keep a block
 # resnet(1001) has 336 blocks of 12 kinds.
-_ALIKE = 4  # blocks of a kind, on average, in a graph of repeated blocks
-_ROUNDS = 8  # limits of the program for one limit of the plan
-_STEPS = 24  # of the search for the smallest limit that the program can plan for
+_ALIKE = 4  # min. mean number of blocks per kind in a graph of repeated blocks
+_ROUNDS = 8  # max. limits of the program for one limit of the plan
+_STEPS = 24  # bisection steps for the smallest limit of the program
 
 
 class _Way(NamedTuple):
-    """A way to keep a block: places of ops in it whose outputs are dropped."""
+    """A way to keep a block: the positions of ops in it whose outputs are dropped."""
 
     dropped: frozenset[int]
     kept: int  # bytes from its forward to its backward
-    need: int  # bytes while it goes backward, and what is kept of it is there
-    cost: float  # of what its backward computes again
-    again: float  # to make what is kept, in a segment
-    again_last: float  # the same, where what crosses its end is there
+    need: int  # peak in bytes of its backward, kept tensors included
+    cost: float  # time of recomputation in its backward
+    again: float  # time to recompute the kept tensors, in a segment
+    again_last: float  # the same if the tensors that cross its end are resident
 
 
 class _Found(NamedTuple):
@@ -46,7 +46,7 @@ class _Found(NamedTuple):
 
 
 class _Blocks:
-    """The blocks of a graph, and schedules of them."""
+    """The blocks of a graph, and its schedules by blocks."""
 
     def __init__(self, request: Request) -> None:
         graph = request.graph
@@ -68,7 +68,7 @@ class _Blocks:
 
     @staticmethod
     def of(request: Request) -> _Blocks:
-        """Return the blocks of a request, which may have been looked for before."""
+        """Return the blocks of a request, computed once."""
         return request.once(("blocks", request.replayed), lambda: _Blocks(request))
 
     # -- kinds -------------------------------------------------------------------
@@ -83,7 +83,7 @@ class _Blocks:
             self.kinds.append(known[signature])
 
     def _signature(self, block: int) -> object:
-        """Describe all that ways of a block and their bytes and costs follow from."""
+        """Return a key that determines a block's ways with their bytes and costs."""
         graph, chain = self.graph, self.chain
         names: dict[int, int] = {}
         crossing, gradients = set(chain.crossing[block]), self.gradients[block]
@@ -91,7 +91,7 @@ class _Blocks:
         persistent = self._persistent
 
         def name(tensor: int) -> tuple[int, int, int]:
-            """Name a tensor by its first use, and say what it is to the block."""
+            """Return the number, bytes and kind of a tensor, numbered by first use."""
             known = len(names)
             place = names.setdefault(tensor, known)
             if place < known:
@@ -125,11 +125,11 @@ class _Blocks:
         return frozenset(self.graph.persistent)
 
     def _wanted_later(self, block: int) -> Collection[int]:
-        """List what the backward of earlier blocks reads of this and later ones."""
+        """Return the gradients of this and later blocks that earlier blocks read."""
         return self.gradients[block - 1] if block else ()
 
     def _ways_of(self, block: int) -> list[_Way]:
-        """Drop one op after the other, the cheapest for its bytes first."""
+        """Return ways to keep a block, by dropping ops in order of cost per byte."""
         chain, graph = self.chain, self.graph
         stage = chain.stages[block]
         kept = set(chain.kept(block))
@@ -188,7 +188,7 @@ class _Blocks:
         return sum(self.bytes[t] for t in tensors)
 
     def _with_replays(self, block: int, dropped: frozenset[int]) -> list[int]:
-        """List a block's backward ops, and before each what it needs once more."""
+        """Return a block's backward ops, each after the ops recomputed for it."""
         graph, chain = self.graph, self.chain
         if not dropped:
             return [*chain.backward[block]]
@@ -216,7 +216,7 @@ class _Blocks:
     def _busiest_backward(
         self, block: int, dropped: frozenset[int], held: set[int]
     ) -> int:
-        """Return the most bytes in use, of the block's own and of gradients."""
+        """Return the peak of a block's tensors and gradients in its backward."""
         graph = self.graph
         ops = self._with_replays(block, dropped)
         last: dict[int, int] = {}
@@ -266,11 +266,11 @@ class _Blocks:
         return search.BlockChain(kinds, self.kinds, is_over=self.is_over)
 
     def _sequence(self, parts: Sequence[tuple[int, int, int, int]]) -> list[int]:
-        """Write a plan of the program as a schedule."""
+        """Return the schedule of a solution of the program."""
         result = [op for stage in self.chain.stages for op in stage]
         place = len(parts)
         stack = [*_children(parts, 0, place, 0)]
-        while stack:  # the last part goes backward first
+        while stack:  # the last part runs backward first
             at, end = stack.pop()
             depth, begin, _, way = parts[at]
             if way >= 0:
@@ -290,7 +290,7 @@ class _Blocks:
         return self._backward[key]
 
     def _again(self, part: tuple[int, int, int, int], last: bool) -> list[int]:
-        """List what makes a part of a segment once more: what is kept of it."""
+        """Return the ops that recompute the kept tensors of a part of a segment."""
         _, begin, length, way = part
         result: list[int] = []
         if way < 0:
@@ -315,7 +315,7 @@ class _Blocks:
         return self._forward[key]
 
     def _plan(self, limit: int) -> _Found | None:
-        """Plan by the program, with a limit in its bytes."""
+        """Return the schedule of the program for a limit in the program's bytes."""
         if limit not in self._found:
             parts = self._planner.plan(limit)
             found = None
@@ -328,10 +328,10 @@ class _Blocks:
         return self._found[limit]
 
     def _known(self, goal: int) -> tuple[int, int, int, _Found | None]:
-        """Say what is known of a goal.
+        """Return what earlier calls tell about a goal.
 
-        Gives limits whose schedules need no more and more than it, the one between that
-        is to be tried next, and the cheapest schedule so far.
+        The result is a limit within the goal, one above it, the limit between them to
+        try next, and the cheapest schedule so far.
         """
         low, high, limit = 0, 2 * goal, max(1, goal - self._state_bytes)
         best: _Found | None = None
@@ -346,13 +346,13 @@ class _Blocks:
         return low, high, limit if low < limit < high else (low + high) // 2, best
 
     def find(self, goal: int) -> tuple[int, Sequence[int]] | None:
-        """Find the cheapest schedule within a goal.
+        """Return the load and ops of the cheapest schedule found within a goal.
 
-        Idea: the dynamic program's bytes are about right, so its limit follows what is
-        measured, also for goals before, and else halves what is left. Invariant: what
-        the program makes of `low` needs no more than the goal, of `high` it needs more.
-        Source: Beaumont et al., arXiv:1911.13214, for the program over one chain; that
-        blocks of a kind share their ways, and the secant step, are ours.
+        Idea: the program's bytes are nearly exact, so its limit is corrected by the
+        measured load (secant step), else bisected. Invariant: the schedule for `low` is
+        within the goal, that for `high` exceeds it. Source: Beaumont et al.,
+        arXiv:1911.13214, for the program over one chain; sharing between blocks of a
+        kind, and the secant step, are memcfg's own.
         """
         low, high, limit, best = self._known(goal)
         step = max(ALIGNMENT, goal // 1000)
@@ -388,7 +388,7 @@ class _Blocks:
 
     @cached_property
     def lowest(self) -> _Found:
-        """The schedule of least load, of those with about the smallest limits."""
+        """The schedule of lowest load for limits near the program's smallest."""
         low, high = 0, self._planner.most
         for _ in range(_STEPS):
             middle = (low + high) // 2
@@ -407,9 +407,9 @@ class _Blocks:
 
 
 def _cut(request: Request) -> list[list[int]]:
-    """Cut a forward phase where a single tensor crosses, behind what takes time.
+    """Cut the forward phase after stages that are not cheap, where one tensor crosses.
 
-    What is cheap is in one block with what reads it, which may keep its input instead.
+    Cheap ops are in one block with their readers, so their inputs can be kept instead.
     """
     cheap = known_cheap_ops(request)
     stages = articulated(request)
@@ -425,13 +425,13 @@ def _cut(request: Request) -> list[list[int]]:
 def _children(
     parts: Sequence[tuple[int, int, int, int]], begin: int, end: int, depth: int
 ) -> list[tuple[int, int]]:
-    """List the parts of a depth between two places, each with its end."""
+    """Return the begin and end of the parts of a depth between two positions."""
     starts = [at for at in range(begin, end) if parts[at][0] == depth]
     return [*zip(starts, [*starts[1:], end], strict=True)]
 
 
 def _few(ways: Sequence[_Way]) -> list[_Way]:
-    """Leave out what is no better than another, and some where there are many."""
+    """Return at most `_WAYS` of the ways that no other way dominates."""
     best: list[_Way] = []
     for way in sorted(ways, key=lambda way: (way.kept, way.cost)):
         if not best or way.cost < best[-1].cost or way.need < best[-1].need:
@@ -443,7 +443,7 @@ def _few(ways: Sequence[_Way]) -> list[_Way]:
 
 
 def repeats(request: Request) -> bool:
-    """Return whether a graph is a chain of blocks most of which are alike."""
+    """Return whether a graph is a chain of repeated blocks."""
     blocks = _Blocks.of(request)
     return len(blocks.kinds) >= _ALIKE * len(blocks.ways)
 
@@ -463,27 +463,27 @@ def _repeated_blocks(request: Request) -> Plan:
 
 
 def repeated_blocks() -> Policy:
-    """Take the best plan of a chain of blocks, worked out once for blocks alike.
+    """Plan a chain of blocks by a dynamic program, with equal blocks planned once.
 
     Returns
     -------
     Policy
-        The policy. Without a limit it plans for the least peak; with one, for the
+        The policy. Without a limit it looks for the lowest peak; with a limit, for the
         least recomputation within it. Memory is shared as by `share`.
 
     Notes
     -----
-    The forward phase is cut wherever a single tensor crosses; what is between two cuts
-    is a block, and blocks are of one kind if their ops, sizes and wiring are the same.
-    A block is kept whole or without some outputs, those dropped first that cost least
-    for their bytes; of a segment of several blocks only what crosses its end is kept.
-    It goes forward again before it goes backward, and is then planned in the same way,
-    so an op may run many times, as in [1]_. A dynamic program over positions finds the
-    plan of the least recomputation, with bytes as it models them; the exact measure of
-    the whole step judges, and the program's limit follows it. The ways of a kind, and
-    the plans of segments of the same kinds in a row, are worked out once, so a net of
-    a thousand layers takes little more than one of ten. A graph of few cuts has few
-    blocks, and is planned badly.
+    The forward phase is cut where a single tensor crosses. The ops between two cuts
+    form a block; blocks are of one kind if their ops, sizes and connections are the
+    same. A block is kept whole or without some outputs, dropped in the order of cost
+    per byte. Of a segment of several blocks, only the tensors that cross its end are
+    kept; the segment runs forward again before its backward and is then planned in the
+    same way, so an op may run many times, as in [1]_. A dynamic program over positions
+    finds the plan with the least recomputation in a memory model; its limit is adjusted
+    by the measured load of the whole step. The ways of a kind, and the plans of
+    segments with the same sequence of kinds, are computed once, so a network of a
+    thousand layers takes little longer than one of ten. A graph with few cuts has few
+    blocks, and its plans are poor.
 
     References
     ----------

@@ -1,7 +1,7 @@
-"""A schedule by its accesses: which values there are, when, and the bytes in use.
+"""Accesses of a schedule: its values, their lifetimes, and the bytes in use.
 
-Methods that look at ops alone, not at layers, choose among gaps: from an access of a
-value to the next one, while it may be elsewhere.
+Methods that swap by tensor instead of by layer choose among gaps: the times between two
+accesses of a value, in which it may be on a tier.
 """
 
 from __future__ import annotations
@@ -19,43 +19,43 @@ if TYPE_CHECKING:
 
 
 class Entry(NamedTuple):
-    """A computation: of an op in a given order, or of another before it.
+    """A computation in a schedule that extends a given order by recomputation.
 
     Parameters
     ----------
     place : int
-        A place in the given order.
+        A position in the given order.
     op : int
-        What is computed there.
+        The op at that position, or one that is recomputed before it.
     """
 
     place: int
     op: int
 
 
-START = Entry(-1, -1)  # what inputs are there from
+START = Entry(-1, -1)  # the start of the step, where inputs begin
 
 
 class Value(NamedTuple):
-    """A tensor from one computation of it to the last read before the next."""
+    """A tensor from one computation to the last read before its next computation."""
 
     tensor: int
-    begin: int  # the place of its computation; -1: there from the start
-    reads: tuple[int, ...]  # places
-    stays: bool  # to the end
+    begin: int  # position of its computation; -1 for the start
+    reads: tuple[int, ...]  # positions
+    stays: bool  # whether it is kept to the end
 
 
 class Gap(NamedTuple):
-    """A value's time between two accesses, by places in a schedule.
+    """The time between two accesses of a value, by positions in a schedule.
 
     Parameters
     ----------
     value : int
-        The value's number in its trace.
+        Index of the value in its trace.
     after : int
-        Place of the access before; -1 is the start.
+        Position of the first access; -1 is the start.
     back : int
-        Place of the access behind.
+        Position of the second access.
     """
 
     value: int
@@ -64,30 +64,30 @@ class Gap(NamedTuple):
 
     @property
     def inside(self) -> slice:
-        """The places between them, in a list of loads, which has the start first."""
+        """The positions between the accesses as a slice of `Trace.loads`."""
         return slice(self.after + 2, self.back + 1)
 
 
 class Trace:
-    """The values of a schedule, none of which is part of the state.
+    """The values of a schedule, without those of the state.
 
     Parameters
     ----------
     graph : memcfg.graph.Graph
         The graph of a request.
     entries : sequence of Entry
-        What is computed, in order.
+        The computations, in order.
 
     Attributes
     ----------
     entries : sequence of Entry
-        What is computed, in order.
+        The computations, in order.
     values : list of Value
-        In the order in which they begin.
+        The values, in the order in which they begin.
     sizes : list of int
-        Bytes by tensor, rounded up.
+        Bytes of each tensor, rounded up.
     state_bytes : int
-        What the state takes beside them.
+        Bytes of the state.
     """
 
     def __init__(self, graph: Graph, entries: Sequence[Entry]) -> None:
@@ -131,7 +131,7 @@ class Trace:
         ]
 
     def gaps(self) -> list[Gap]:
-        """List the times between accesses of all values that may be elsewhere."""
+        """Return all gaps of at least one op of the values that may be swapped."""
         result = []
         for number, (tensor, begin, reads, _) in enumerate(self.values):
             if not self.may_leave(number) or not self.sizes[tensor]:
@@ -142,32 +142,32 @@ class Trace:
         return result
 
     def size(self, gap: Gap) -> int:
-        """Return the bytes of a value, rounded up.
+        """Return the bytes of a gap's value, rounded up.
 
         Parameters
         ----------
         gap : Gap
-            One of its gaps.
+            A gap of the value.
 
         Returns
         -------
         int
-            Bytes.
+            The size in bytes.
         """
         return self.sizes[self.tensor(gap)]
 
     def tensor(self, gap: Gap) -> int:
-        """Return the tensor that a value is one of.
+        """Return the tensor of a gap's value.
 
         Parameters
         ----------
         gap : Gap
-            One of its gaps.
+            A gap of the value.
 
         Returns
         -------
         int
-            The tensor.
+            The tensor's id.
         """
         return self.values[gap.value].tensor
 
@@ -177,62 +177,62 @@ class Trace:
         Parameters
         ----------
         gap : Gap
-            One of its gaps.
+            A gap.
 
         Returns
         -------
         bool
-            Else it makes the value, or is the start.
+            False if it computes the value, or is the start.
         """
         return gap.after > self.values[gap.value].begin
 
     def read(self, place: int) -> Collection[int]:
-        """Return the values that are read at a place.
+        """Return the values that are read at a position.
 
         Parameters
         ----------
         place : int
-            A place in the schedule.
+            A position in the schedule.
 
         Returns
         -------
         collection of int
-            Numbers of values.
+            Indices of values.
         """
         return self._read[place].values()
 
     def made(self, place: int) -> Collection[int]:
-        """Return the values that are made at a place.
+        """Return the values that are computed at a position.
 
         Parameters
         ----------
         place : int
-            A place in the schedule.
+            A position in the schedule.
 
         Returns
         -------
         collection of int
-            Numbers of values.
+            Indices of values.
         """
         return self._made[place].values()
 
     def may_leave(self, number: int) -> bool:
-        """Return whether a value may be elsewhere between its accesses.
+        """Return whether a value may be swapped between its accesses.
 
         Parameters
         ----------
         number : int
-            Number of a value.
+            Index of a value.
 
         Returns
         -------
         bool
-            False for what is kept, and for losses.
+            False for kept tensors and losses.
         """
         return self.values[number].tensor not in self._fixed
 
     def taken(self) -> set[int]:
-        """Return the values that take over an input's bytes if nothing is away."""
+        """Return the values that take over an input's bytes if nothing is swapped."""
         rows = self._parts(())
         return self._in_place({(n, row[-1][1]) for n, row in enumerate(rows)})
 
@@ -242,21 +242,22 @@ class Trace:
         away: Collection[Gap] = (),
         copied: Iterable[Gap] = (),
     ) -> list[int]:
-        """Return the bytes in use at the start, at each place and at the end.
+        """Return the bytes in use at the start, at each position and at the end.
 
         Parameters
         ----------
         scratch : sequence of int
-            By place, rounded up.
+            Scratch bytes at each position, rounded up.
         away : iterable of Gap
-            When values are not there.
+            Gaps in which values are away.
         copied : iterable of Gap
-            Those of `away` before which a copy ends the value's bytes, and no read.
+            The gaps of `away` that begin with a copy out. Before these, no output takes
+            over the value's bytes.
 
         Returns
         -------
         list of int
-            Bytes, two more than there are places.
+            Bytes; the list has two more elements than there are positions.
         """
         places = len(self.entries)
         copies = set(copied)
@@ -280,7 +281,7 @@ class Trace:
         return result
 
     def _parts(self, away: Collection[Gap]) -> list[list[tuple[int, int]]]:
-        """List from where to where each value is there, by places."""
+        """Return the intervals of positions in which each value is resident."""
         split: dict[int, list[Gap]] = defaultdict(list)
         for gap in away:
             split[gap.value].append(gap)
@@ -297,7 +298,7 @@ class Trace:
         return result
 
     def _in_place(self, ends: Container[tuple[int, int]]) -> set[int]:
-        """Return the values that take over the bytes of an input, of the same size."""
+        """Return the values that take over the bytes of an input that ends."""
         taken: set[int] = set()
         gave: set[tuple[int, int]] = set()
         for end, taker in self._pairs:
@@ -308,7 +309,7 @@ class Trace:
 
     @cached_property
     def _pairs(self) -> list[tuple[tuple[int, int], int]]:
-        """Values, the places where others of their size may take over, and these."""
+        """The in-place pairs of equal size: ((input value, position), output value)."""
         return [
             ((read[source], place), made[output])
             for place, (read, made, (_, index)) in enumerate(

@@ -1,4 +1,4 @@
-"""What leaves so that a limit holds, gap by gap in a given order."""
+"""Greedy choice of gaps in which values are swapped, so that a limit holds."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
 
 
 class Covering:
-    """A schedule under a limit, with gaps in which values are away.
+    """A schedule under a limit, with gaps in which values are swapped.
 
-    An op that does not fit however much is away takes the fastest of its algorithms
-    that does.
+    An op that does not fit even if all values are swapped uses the fastest of its
+    algorithms that fits.
 
     Parameters
     ----------
     trace : Trace
         The schedule.
     limit : int
-        The most bytes in use.
+        The limit of bytes in use.
     codes : mapping of int to StartSwapOut, optional
-        How tensors leave that a lane encodes.
+        The copies out of tensors that a lane encodes.
 
     Attributes
     ----------
     gaps : list of Gap
         All gaps of the trace.
     loads : numpy.ndarray
-        Bytes in use at the start, at each place and at the end, with nothing away.
+        Bytes in use at the start, at each position and at the end, without swaps.
     """
 
     def __init__(
@@ -52,7 +52,6 @@ class Covering:
         self._runs = [Run(op) for _, op in trace.entries]
         self._seconds = [graph.ops[op].seconds for _, op in trace.entries]
         self._scratch = [graph.aligned_scratch[op] for _, op in trace.entries]
-        # Bytes in use at the start, at each place and at the end.
         self.loads = np.array(trace.loads(self._scratch), np.int64)
         self._choose_algorithms()
         self.everything = self.swaps(self.gaps)
@@ -77,12 +76,12 @@ class Covering:
                 self.loads[place + 1] += self._scratch[place] - now
 
     def swaps(self, gaps: Collection[Gap]) -> Swaps:
-        """Return the schedule with values away in gaps, whatever the limit is.
+        """Return the schedule with values swapped in gaps, regardless of the limit.
 
         Parameters
         ----------
         gaps : collection of Gap
-            When values are away.
+            The gaps in which values are swapped.
 
         Returns
         -------
@@ -101,39 +100,38 @@ class Covering:
         )
 
     def idle(self, gap: Gap) -> float:
-        """Return the seconds of a gap that no copy takes: Capuchin's free time.
+        """Return a gap's duration minus its copies: Capuchin's free time.
 
         Parameters
         ----------
         gap : Gap
-            One of its gaps.
+            A gap of the trace.
 
         Returns
         -------
         float
-            Seconds; negative where copies take longer.
+            Seconds; negative if the copies take longer than the gap.
         """
         all_ = self.everything
         copies = all_.swap_out_seconds[gap] + all_.swap_in_seconds[gap]
         return all_.starts[gap.back] - all_.starts[all_.begin(gap)] - copies
 
     def cover(self, order: Iterable[Gap]) -> list[Gap] | None:
-        """Choose gaps, in this order, until the limit holds; None: it never does.
+        """Choose gaps, in a given order, until the limit holds.
 
-        Idea: a greedy cover. One that frees nothing where too much is in use is left
-        out, and what others have made needless is taken back. Invariant: `left` is the
-        bytes in use with the chosen ones away. The order of
-        choice is given; the greedy cover and its second pass are ours.
+        Idea: a greedy cover. A gap is skipped if it frees no bytes where the limit is
+        exceeded; a second pass removes gaps that became redundant. Invariant: `left`
+        are the bytes in use with the chosen gaps. Both passes are memcfg's own.
 
         Parameters
         ----------
         order : iterable of Gap
-            The order.
+            The gaps in the order of preference.
 
         Returns
         -------
         list of Gap or None
-            What leaves.
+            The chosen gaps; None if all of them do not suffice.
         """
         left = self.loads.copy()
         chosen: list[Gap] = []

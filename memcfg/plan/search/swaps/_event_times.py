@@ -1,6 +1,6 @@
-"""When the events of a schedule take place, and how long copies are on their tiers.
+"""Times of the events of a schedule, and lifetimes of copies on tiers.
 
-The clock is that of `simulate`.
+The clock is the one of `simulate`.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
 
 
 def clock(graph: Graph, events: Iterable[Event]) -> Clock:
-    """Tell the time of the plan of a schedule, whose copies are where it has them.
+    """Simulate the time of a schedule's plan, with copies on the plan's tiers.
 
     Parameters
     ----------
     graph : memcfg.graph.Graph
         The graph of a request.
     events : iterable of Event
-        What happens, as for `plan_events`.
+        The events, as for `plan_events`.
 
     Returns
     -------
@@ -58,9 +58,9 @@ def clock(graph: Graph, events: Iterable[Event]) -> Clock:
     """
     result = Clock()
     events = with_tiers_told(graph, events)
-    sent: dict[int, tuple[StartSwapOut, float]] = {}  # and when the copies end
-    coming: dict[int, float] = {}
-    codecs: dict[int, str] = {}  # of what is encoded
+    sent: dict[int, tuple[StartSwapOut, float]] = {}  # copy out and its end
+    coming: dict[int, float] = {}  # tensor -> end of its copy in
+    codecs: dict[int, str] = {}  # encoded tensor -> codec
     for event in events:
         match event:
             case Run(index, algorithm):
@@ -96,7 +96,7 @@ def swap_out_seconds(graph: Graph, leave: StartSwapOut) -> float:
 
 
 def swap_in_seconds(graph: Graph, leave: StartSwapOut) -> float:
-    """Return the seconds of a copy in of what left so."""
+    """Return the seconds of a copy in after a copy out."""
     coding = decode_seconds(leave.codec, graph.tensors[leave.tensor].nbytes)
     return _seconds(graph, leave, coding)
 
@@ -108,7 +108,7 @@ def _seconds(graph: Graph, leave: StartSwapOut, coding: float) -> float:
 
 
 def rate_of(graph: Graph, tier: str | None) -> float:
-    """Return the bytes a second that a tier's lanes copy; None: the first tier's."""
+    """Return the bytes per second of a tier's lanes; None is the first tier."""
     for each in tiers_of(graph):
         if tier is None or each.name == tier:
             return each.bytes_per_second
@@ -116,19 +116,20 @@ def rate_of(graph: Graph, tier: str | None) -> float:
 
 
 def with_tiers_told(graph: Graph, events: Iterable[Event]) -> Sequence[Event]:
-    """Say of each copy out of a schedule to which tier it goes in its plan.
+    """Set the tier of each copy out to the one that the plan will use.
 
     Parameters
     ----------
     graph : memcfg.graph.Graph
         The graph of a request.
     events : iterable of Event
-        What happens, as for `plan_events`.
+        The events, as for `plan_events`.
 
     Returns
     -------
     sequence of Event
-        The same events.
+        The events with tiers. With one tier, or one without a limit, they are
+        unchanged.
     """
     tiers, result = tiers_of(graph), [*events]
     if is_one(tiers):
@@ -143,7 +144,7 @@ def with_tiers_told(graph: Graph, events: Iterable[Event]) -> Sequence[Event]:
 
 
 def has_room(graph: Graph, events: Sequence[Event], most: int) -> bool:
-    """Return whether tiers have room for what leaves, which is so many bytes in all."""
+    """Return whether the tiers have room for all copies, `most` bytes in total."""
     tiers = tiers_of(graph)
     if any(t.limit_bytes is None or most <= t.limit_bytes for t in tiers):
         return True
@@ -151,23 +152,23 @@ def has_room(graph: Graph, events: Sequence[Event], most: int) -> bool:
 
 
 def on_tier(leave: StartSwapOut, tier: str) -> StartSwapOut:
-    """Return a copy out to a tier; it is encoded where lanes encode."""
+    """Return a copy out to a tier, without a codec if its lanes do not encode."""
     if tier != ENCODES:
         leave = StartSwapOut(leave.tensor)
     return leave._replace(tier=tier)
 
 
 def life_of(graph: Graph, leave: StartSwapOut, begin: int, end: int) -> Life:
-    """Return the life of a copy: that of its bytes, and those of its code at worst."""
+    """Return the lifetime of a copy, with its plain and its largest encoded size."""
     own = graph.tensors[leave.tensor].nbytes
     coded = own + HEADER if leave.codec else own
     return Life(begin, end, align_up(own), align_up(coded))
 
 
 def copy_lives(graph: Graph, events: Sequence[Event]) -> list[Life]:
-    """List lives on tiers in the order in which they begin, by numbers of events."""
-    begun: dict[int, int] = {}  # tensors -> their copies, or encodings
-    ends: dict[int, int] = {}  # by copy
+    """Return the lifetimes of copies on tiers, in event indices, in order of begin."""
+    begun: dict[int, int] = {}  # tensor -> event of its copy or encoding
+    ends: dict[int, int] = {}  # that event -> event that ends it
     coming: set[int] = set()
     for at, event in enumerate(events):
         for tensor in coming.intersection(_waited_for(graph, event)):
@@ -176,7 +177,7 @@ def copy_lives(graph: Graph, events: Sequence[Event]) -> list[Life]:
         match event:
             case StartSwapOut(tensor) | Pack(tensor):
                 begun[tensor] = at
-            case EndSwapOut(tensor) | Unpack(tensor):  # it may come back later
+            case EndSwapOut(tensor) | Unpack(tensor):  # a copy in may extend it
                 ends[begun[tensor]] = at
             case StartSwapIn(tensor):
                 coming.add(tensor)
@@ -184,7 +185,7 @@ def copy_lives(graph: Graph, events: Sequence[Event]) -> list[Life]:
 
 
 def _waited_for(graph: Graph, event: Event) -> Sequence[int]:
-    """Return the tensors whose copies in an event waits for, if they are coming."""
+    """Return the tensors whose pending copies in an event waits for."""
     match event:
         case Run(index):
             return graph.ops[index].inputs

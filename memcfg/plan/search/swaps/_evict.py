@@ -1,10 +1,10 @@
-"""Tensors leave between two accesses, or are computed again, whichever costs less.
+"""Eviction of tensors between two accesses, by swaps or recomputation.
 
-Idea: nothing counts but when tensors are accessed. What copies can be hidden of is
-swapped; of the rest the most bytes for a second go first, by a copy that ops wait for
-or by replays. Invariant: a goal in bytes holds at every place before a schedule is
-placed. Source: the choices of Peng et al., "Capuchin", ASPLOS 2020, for several goals
-below a limit, the fastest of which is taken once it is placed.
+Idea: choices depend only on when tensors are accessed. Values whose copies can be
+hidden are swapped; of the others, those with the most bytes per second are evicted
+first, by a copy that ops wait for or by recomputation. Invariant: the load is within a
+goal at every position. Source: the choices of Peng et al., "Capuchin", ASPLOS 2020, for
+several goals below a limit; the fastest schedule whose plan fits is taken.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
     from memcfg.plan.search._request import Request
     from memcfg.plan.search.swaps._walk import Walked
 
-# A lower goal leaves room for copies in, so its schedule may be faster once placed.
-_GOALS = 8  # within a limit, of which the fastest schedule is taken
-_STEP = 0.05  # of what is no state, from one goal to the next
-_PLACED = 3  # times that a schedule is placed, with fewer bytes in use
+# A lower goal leaves room for copies in, so its schedule may be faster.
+_GOALS = 8  # goals within a limit
+_STEP = 0.05  # step between goals, as a fraction of the limit without state
+_PLACED = 3  # max. times that a schedule is placed, with decreasing goals
 
 
 @dataclass(frozen=True)
 class Evicting:
-    """What plans by accesses: a value, so that equal policies are equal.
+    """Planning function of guided eviction; a value, for comparison.
 
-    Some copies in start `early`, by tensor's name, in seconds.
+    `early` has the seconds by which copies in start earlier, by tensor name.
     """
 
     early: tuple[tuple[str, float], ...] = ()
 
     def __call__(self, request: Request) -> Plan:
-        """Evict what is least missed, as little as a limit asks for."""
+        """Plan with as few evictions as the limit requires."""
         nothing = unevicted(request)
         limit = request.limit_bytes
         if limit is None or fits(nothing):
@@ -70,7 +70,7 @@ class Evicting:
 
 
 def _lowest_if_soon(request: Request, start: Evictions, limit: int) -> Plan | None:
-    """Plan with as few bytes in use as may be, if that is of use to who asks."""
+    """Return the plan with the lowest load, or None if it is of no use."""
     if start.everything.least > limit or request.is_over():
         return None
     least = start.lowest()
@@ -81,12 +81,12 @@ def _lowest_if_soon(request: Request, start: Evictions, limit: int) -> Plan | No
 
 
 def unevicted(request: Request) -> Plan:
-    """Plan without evictions."""
+    """Return the plan without evictions."""
     return request.ordered(range(len(request.graph.ops)))
 
 
 def start_of(request: Request, early: tuple[tuple[str, float], ...] = ()) -> Evictions:
-    """Return the schedule in which nothing is evicted, in the order of least load."""
+    """Return the schedule without evictions, in the order of the lowest load."""
     graph = request.graph
     order: Sequence[int] = range(len(graph.ops))
     if request.orders is not False:
@@ -103,14 +103,14 @@ def start_of(request: Request, early: tuple[tuple[str, float], ...] = ()) -> Evi
 
 
 class _Found(NamedTuple):
-    """A schedule within a limit, if it is placed as low as its bytes in use are."""
+    """A schedule whose load is within a limit."""
 
     evictions: Evictions
     walked: Walked
 
 
 def _fastest(request: Request, start: Evictions, limit: int) -> Plan | None:
-    """Place the fastest schedules first, until one fits."""
+    """Return the plan of the fastest schedule whose plan fits, or None."""
     state = start.trace.state_bytes
     if start.everything.least > limit:
         return None
@@ -140,5 +140,5 @@ def _fastest(request: Request, start: Evictions, limit: int) -> Plan | None:
 
 
 def evict() -> Policy:
-    """Swap what lies idle between accesses, or compute it again, for `auto`."""
+    """Return the policy that swaps or recomputes idle tensors, for `auto`."""
     return Method("evict", Evicting(), swaps=True)

@@ -1,4 +1,4 @@
-"""Evictions of tensors between accesses, by swapping or by computing again.
+"""Choice of tensors to evict between accesses, by swapping or recomputation.
 
 The choices are those of Capuchin: Peng et al., ASPLOS 2020.
 """
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
     from memcfg.plan.search.swaps._replays import Drop, Lineage, Replays
     from memcfg.plan.search.swaps._walk import Walked
 
-_ROUNDS = 12  # of choices, each by the schedule that those before it make
-_MENDS = 3  # times that choices are corrected by what ops wait for
-_LONGEST = 4  # times as many computations as ops
+_ROUNDS = 12  # rounds of choices, each based on the schedule of the earlier ones
+_MENDS = 3  # corrections of choices by measured stalls
+_LONGEST = 4  # max. computations in a schedule, as a multiple of the ops
 
 
 @dataclass
 class Eviction:
-    """A tensor that may be evicted after an access, until the next one.
+    """A tensor that may be evicted between two accesses.
 
     Attributes
     ----------
     free_time : float
-        Seconds between the end of a copy out and the start of one back: the longer,
+        Seconds between the end of a copy out and the start of a copy in; the longer,
         the better they are hidden.
     replay_seconds : float
-        What computing it again takes; infinite: it cannot be.
+        Time of recomputation; infinite if it is impossible.
     sources : set of int
-        The tensors from which that begins.
+        The resident tensors from which recomputation starts.
     """
 
     tensor: int
@@ -53,16 +53,16 @@ class Eviction:
 
     @property
     def saving(self) -> float:
-        """Bytes for a second of computing again: MSPS of the paper."""
+        """Bytes per second of recomputation, the paper's MSPS."""
         if not self.replay_seconds:
             return float("inf")
         return self.nbytes / self.replay_seconds
 
 
 def recomputed(chosen: Eviction, others: Iterable[Eviction]) -> None:
-    """Correct the others' costs when one is chosen to be computed again.
+    """Update the other costs after one tensor is chosen for recomputation.
 
-    Who would begin from it begins from what it begins from, and computes it, too.
+    Tensors with it as a source recompute it as well, from its sources.
     """
     for other in others:
         if chosen.tensor in other.sources:
@@ -72,7 +72,7 @@ def recomputed(chosen: Eviction, others: Iterable[Eviction]) -> None:
 
 
 class Evictions:
-    """A schedule in which some tensors are swapped out, and some computed again."""
+    """A schedule in which some tensors are swapped and some recomputed."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Evictions:
     ) -> None:
         graph = replays.graph
         self.replays = replays
-        self.early = early  # seconds by tensor
+        self.early = early  # tensor -> seconds by which its copies in start earlier
         self.swapped = swapped
         self.dropped = dropped
         self.entries = entries
@@ -102,18 +102,18 @@ class Evictions:
         self._first = {gap.value: gap for gap in reversed(self.swaps.gaps)}
 
     def key(self, gap: Gap) -> Drop:
-        """Name a gap in any schedule of the same order."""
+        """Return a key of a gap that is valid in all schedules of the same order."""
         entry = START if gap.after < 0 else self.entries[gap.after]
         return self.trace.tensor(gap), entry
 
     @cached_property
     def loads(self) -> list[int]:
-        """The bytes in use where nothing is there that need not be."""
+        """The bytes in use without early copies in."""
         return self.swaps.lowest
 
     @property
     def least(self) -> int:
-        """The least goal that holds."""
+        """The smallest goal that holds."""
         return max(self.loads)
 
     @cached_property
@@ -123,9 +123,9 @@ class Evictions:
     def copy(
         self, gap: Gap, rooms: Rooms | None = None, *, take: bool = False
     ) -> RoundTrip:
-        """Return a gap's copies out and in; one out may be there already.
+        """Return the copies of a gap; the copy out takes 0 s if there is one already.
 
-        It goes to the tier that has room, of which it may take it.
+        `take` adds the copy to the bytes in use on its tier.
         """
         leave = self.swaps.leave(gap, rooms or self._rooms, take=take)
         seconds = swap_out_seconds(self.trace.graph, leave)
@@ -137,7 +137,7 @@ class Evictions:
         return RoundTrip(starts[gap.back], starts[gap.after + 1], *way)
 
     def lanes(self) -> Lanes:
-        """Return the lanes with what is swapped already."""
+        """Return the lanes with the copies chosen so far."""
         busiest = max(range(len(self.entries)), key=lambda n: self.loads[n + 1])
         lanes = Lanes(self.swaps.starts[busiest])
         for gap in self.swaps.gaps:
@@ -145,7 +145,7 @@ class Evictions:
         return lanes
 
     def candidates(self, goal: int) -> dict[Gap, Eviction]:
-        """List what may be evicted and is there while a goal does not hold."""
+        """Map gaps that may be evicted, and where the load exceeds a goal, to costs."""
         over = [0, *accumulate(load > goal for load in self.loads[1:])]
         gaps = [
             gap
@@ -170,7 +170,7 @@ class Evictions:
         return result
 
     def _is_later(self, gap: Gap) -> bool:
-        """Return whether a replay comes before another op than its reader."""
+        """Return whether the gap ends at a later op of the order than it begins."""
         return gap.after < 0 or self.entries[gap.after].place < (
             self.entries[gap.back].place
         )
@@ -183,12 +183,15 @@ class Evictions:
         return self.replays.lineages(self.dropped, wanted)
 
     def swapping(self, keys: Iterable[Drop]) -> Evictions:
-        """Swap more."""
+        """Return the schedule with more swaps."""
         swapped = self.swapped.union(keys)
         return Evictions(self.replays, self.early, swapped, self.dropped, self.entries)
 
     def dropping(self, keys: Iterable[Drop]) -> Evictions | None:
-        """Compute more again, of which none is swapped; None: that is impossible."""
+        """Return the schedule with more recomputation, or None if it is impossible.
+
+        These tensors are not swapped any more.
+        """
         more = frozenset(keys)
         dropped = self.dropped | more
         entries = self.replays.entries(dropped)
@@ -201,7 +204,7 @@ class Evictions:
     # -- choices -----------------------------------------------------------------
 
     def lowered(self, goal: int, *, swaps_only: bool = False) -> Evictions:
-        """Evict more, so that a goal holds if what replays hold is left out."""
+        """Evict more until a goal holds, not counting the memory of recomputation."""
         choices = _Choices(self, goal)
         choices.swap_for_nothing(everything=swaps_only)
         choices.take_the_cheapest()
@@ -211,11 +214,11 @@ class Evictions:
     # -- schedules ---------------------------------------------------------------
 
     def walked(self, goal: int) -> Walked:
-        """Run it within a goal, with copies in as late as they are in time."""
+        """Time the schedule within a goal, with copies in as late as possible."""
         return self.swaps.fastest(goal, self.replays.is_over)
 
     def mended(self, goal: int) -> tuple[Evictions, Walked]:
-        """Compute again what ops wait longer for than that takes."""
+        """Recompute tensors for which ops wait longer than recomputation takes."""
         best, walked = self, self.walked(goal)
         for _ in range(_MENDS):
             waits = {gap: s for gap, s in walked.stalls.items() if s}
@@ -241,7 +244,7 @@ class Evictions:
         return best, walked
 
     def within(self, goal: int) -> Evictions | None:
-        """Evict until a goal holds; None: not enough may be, or it is over before."""
+        """Evict until a goal holds; None if that is impossible or time is over."""
         result = self
         for number in range(_ROUNDS):
             if result.least <= goal:
@@ -257,11 +260,11 @@ class Evictions:
 
     @cached_property
     def everything(self) -> Evictions:
-        """Swap between any two accesses: the least bytes in use that there are."""
+        """The schedule with the lowest load: swaps in all gaps."""
         return self.swapping(map(self.key, self.gaps))
 
     def lowest(self) -> Evictions:
-        """Swap as little as reaches that, or everything; that, too, if it is over."""
+        """Return a schedule with the load of `everything` and fewer swaps, if found."""
         goal, result = self.everything.least, self
         while result.least > goal:
             other = result.lowered(goal, swaps_only=True)
@@ -272,7 +275,7 @@ class Evictions:
 
 
 class _Choices:
-    """What is evicted in one round, by a schedule in which it is not."""
+    """The evictions of one round, based on the schedule before it."""
 
     def __init__(self, evictions: Evictions, goal: int) -> None:
         self.evictions = evictions
@@ -286,7 +289,10 @@ class _Choices:
         self._is_over = evictions.replays.is_over
 
     def swap_for_nothing(self, *, everything: bool) -> None:
-        """Swap those that copies can be hidden of, the longest free time first."""
+        """Swap values whose copies can be hidden, the longest free time first.
+
+        `everything` swaps the others as well.
+        """
         rows = sorted(self._left.items(), key=lambda row: -row[1].free_time)
         for gap, each in rows:
             if self._is_over():
@@ -297,7 +303,7 @@ class _Choices:
                 self._swap(gap)
 
     def take_the_cheapest(self) -> None:
-        """Swap the rest or compute it again, most bytes for a second first."""
+        """Swap or recompute the remaining values, most bytes per second first."""
         queue = [(-self._worth(gap), gap) for gap in self._left]
         heapify(queue)
         while queue and not self._is_over():
@@ -306,7 +312,7 @@ class _Choices:
                 continue
             now = -self._worth(gap)
             if queue and now > queue[0][0] and now > worth:
-                heappush(queue, (now, gap))  # dearer than it was
+                heappush(queue, (now, gap))  # its cost has increased
             elif self._left[gap].replay_seconds < self._cost(gap):
                 self._drop(gap)
             else:
@@ -335,14 +341,14 @@ class _Choices:
         return self._lanes.more(self.evictions.copy(gap, self._rooms))
 
     def _cost(self, gap: Gap) -> float:
-        """Return the seconds that swapping adds, or more than computing again does."""
+        """Return the seconds that swapping adds; infinity if recomputing is faster."""
         each = self._left[gap]
         if each.replay_seconds < -each.free_time:
             return float("inf")
         return max(self._more(gap), -each.free_time)
 
     def _worth(self, gap: Gap) -> float:
-        """Return bytes for a second of the cheaper way."""
+        """Return the bytes per second of the cheaper of swapping and recomputation."""
         each = self._left[gap]
         cost = min(each.replay_seconds, self._cost(gap))
         return each.nbytes / cost if cost > 0 else float("inf")

@@ -7,19 +7,19 @@ from typing import NamedTuple
 
 
 class RoundTrip(NamedTuple):
-    """A value's copies out and in, by seconds of a schedule in which nothing waits."""
+    """A value's copies out and in, on the clock of a schedule without waits."""
 
-    need: float  # when it is accessed again
-    ready: float  # when the copy out may start
-    out: float  # how long it takes; 0: there is a copy already
-    back: float
+    need: float  # time of the next access
+    ready: float  # time at which the copy out may start
+    out: float  # seconds of the copy out; 0 if the tier has a copy already
+    back: float  # seconds of the copy in
     tier: str = ""
 
 
 class Lanes:
-    """Copies that have been chosen, one after another on each tier and in each way.
+    """The chosen copies, in sequence on each lane (tier and direction).
 
-    What leaves before the busiest moment does not come back before it.
+    A value that is copied out before the busiest time is not copied in before it.
     """
 
     def __init__(self, busiest: float) -> None:
@@ -29,7 +29,7 @@ class Lanes:
 
     @property
     def stall(self) -> float:
-        """Seconds that ops wait for all of them."""
+        """Seconds that ops wait for the chosen copies."""
         return max(self._stalls.values(), default=0.0)
 
     def more(self, copy: RoundTrip) -> float:
@@ -52,7 +52,7 @@ class Lanes:
                 free = ends[number] = max(free, ends[number]) + copies[number].out
         free = stall = 0.0
         for (need, ready, _, back, _), end in zip(copies, ends, strict=True):
-            begin = end if end > free else free  # by when they are needed
+            begin = end if end > free else free  # copies in run in the order of need
             if ready <= self._busiest < need and begin < self._busiest:
                 begin = self._busiest
             free = begin + back

@@ -1,4 +1,4 @@
-"""Swapping and recomputation together: what costs the least on one clock."""
+"""Swapping and recomputation together, by the least time of one simulated clock."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
     from memcfg.plan.search._request import Request
     from memcfg.plan.search.swaps._accesses import Gap
 
-_PARTS = 0.5, 0.0  # of what is too much that recomputation leaves to copies
-_ROUNDS = 8  # of tighter goals when placement exceeds the limit
-_ROUNDING = 1e-9  # of a sum of seconds
-_FEW = 3  # schedules that are placed, of which one may be placed well
-_TRIALS = 100  # ops that are computed again, of which one is left out
+_PARTS = 0.5, 0.0  # fractions of the excess over the limit that are left to copies
+_ROUNDS = 8  # tighter goals when placement exceeds the limit
+_ROUNDING = 1e-9  # relative rounding error of a sum of seconds
+_FEW = 3  # schedules that are placed per goal
+_TRIALS = 100  # max. recomputations that the search tries to remove
 
 
 _ORDERS: tuple[Callable[[Covering, Gap], float], ...] = (
-    lambda covering, gap: -covering.idle(gap),  # Capuchin's
-    lambda _, gap: gap.after,  # Meng's: what was made first
+    lambda covering, gap: -covering.idle(gap),  # Capuchin's: longest free time
+    lambda _, gap: gap.after,  # Meng's: earliest
     lambda covering, gap: -covering.trace.size(gap),
     lambda covering, gap: -covering.idle(gap) / covering.trace.size(gap),
 )
@@ -54,15 +54,15 @@ _ALL = range(len(_ORDERS))
 
 class _Candidate(NamedTuple):
     seconds: float
-    moved: int  # bytes, each way
+    moved: int  # bytes in each direction
     events: list[Event]
     sequence: Sequence[int]
-    order: int  # of those in which gaps are chosen
+    order: int  # index in `_ORDERS`
 
 
 @dataclass(frozen=True)
 class _Planner:
-    """What plans, with or without a codec: a value, so that equal ones are equal."""
+    """Planning function, with or without a codec; a value, for comparison."""
 
     codec: str | None
     densities: Densities
@@ -73,7 +73,7 @@ class _Planner:
         return request.once(key, lambda: _plan(request, codes))
 
     def _codes(self, graph: Graph) -> dict[int, StartSwapOut]:
-        """Choose the tensors that are copied faster with the codec."""
+        """Return encoded copies out of the tensors that are copied faster with it."""
         tiers = tiers_of(graph)
         reached = tiers[:1] if is_one(tiers) else tiers
         names = [each.name for each in reached if each.bytes_per_second]
@@ -91,7 +91,7 @@ class _Planner:
 
 
 def _plan(request: Request, codes: Mapping[int, StartSwapOut]) -> Plan:
-    """Plan for the least time within a limit; without one as `share`."""
+    """Plan for the least time within a limit; without a limit as `share`."""
     nothing = propose(share(), request)
     limit = request.limit_bytes
     if limit is None or fits(nothing):
@@ -114,7 +114,8 @@ def _plan(request: Request, codes: Mapping[int, StartSwapOut]) -> Plan:
         tried += found
         if not found or fits(found[0]) or request.is_over():
             break
-        goal -= -(-(found[0].peak_bytes - limit) // 2)  # the next may be placed better
+        # Lower the goal by half the excess: the next schedule may be placed better.
+        goal -= -(-(found[0].peak_bytes - limit) // 2)
     fitting = [*filter(fits, [*tried, *schedules.plans])]
     if not fitting and request.below < math.inf:
         return nothing
@@ -127,13 +128,13 @@ def _plan(request: Request, codes: Mapping[int, StartSwapOut]) -> Plan:
 
 
 class _Schedules:
-    """The schedules of ops that copies are added to.
+    """Search for schedules with copies.
 
-    Idea: a few schedules, from each op once to much recomputation, each with the copies
-    that a limit asks for, in several orders of choice; the best one then leaves replays
-    out, the dearest first. Invariant: what `best` returns is within the goal in bytes
-    in use, and on its tiers. Source: the orders are Capuchin's and Meng's (see
-    `out_of_core`); the joint search is ours.
+    Idea: a few schedules, from each op once to much recomputation, get the copies that
+    a goal requires, in several orders of choice; then recomputations are removed from
+    the best, the most expensive first. Invariant: the loads of the results of `best`
+    are within the goal, and their copies within the limits of tiers. Source: the orders
+    are Capuchin's and Meng's (see `out_of_core`); the joint search is memcfg's own.
     """
 
     def __init__(
@@ -145,12 +146,12 @@ class _Schedules:
         self.plans: list[Plan] = []  # that fit without copies
         self._found: list[Sequence[int]] = []
         self._more = self._made()
-        self._fastest = math.inf  # seconds of what is found for a goal
+        self._fastest = math.inf  # seconds of the fastest schedule for a goal
 
     def best(self, goal: int) -> list[_Candidate]:
-        """Return the fastest within a goal, of equals those that move least."""
+        """Return the fastest schedules within a goal; ties go to fewer moved bytes."""
         result: list[_Candidate] = []
-        longer: list[_Candidate] = []  # of ops some of which are computed again
+        longer: list[_Candidate] = []  # schedules with recomputation
         self._fastest = math.inf
         for sequence in self._sequences():
             swapped = [*self._swapped(sequence, goal)]
@@ -166,7 +167,7 @@ class _Schedules:
         return [best, *result] if _cost(best) < _cost(result[0]) else result
 
     def lowest(self) -> list[Plan]:
-        """Return the plans of the least peak, with copies and without."""
+        """Return the plans with the lowest peaks, with and without copies."""
         plans = [self.nothing]
         self._fastest = math.inf
         for sequence in self._sequences():
@@ -181,14 +182,14 @@ class _Schedules:
         return plans
 
     def _is_enough(self, best: _Candidate) -> bool:
-        """Return whether nothing is faster, or nobody waits any more."""
+        """Return whether no schedule can be faster, or time is over."""
         least = self.nothing.predicted.seconds * (1 + _ROUNDING)
         return best.seconds <= least or self.request.is_over()
 
     def _swapped(
         self, sequence: Sequence[int], goal: int, orders: Iterable[int] = _ALL
     ) -> Iterator[_Candidate]:
-        """Yield schedules of these ops with copies, if any fits."""
+        """Yield schedules of these ops with copies whose loads are within the goal."""
         covering = self._covering(sequence, goal)
         trace = covering.trace
         for number in orders:
@@ -213,13 +214,13 @@ class _Schedules:
         return Covering(Trace(self.request.graph, entries), goal, self.codes)
 
     def _away_bytes(self, trace: Trace, gap: Gap) -> int:
-        """Return what a copy has on its tier; a code, what it may need at worst."""
+        """Return the bytes of a copy on its tier, in the worst case if encoded."""
         return trace.size(gap) + (ALIGNMENT if trace.tensor(gap) in self.codes else 0)
 
     def _with_less_again(self, best: _Candidate, goal: int) -> _Candidate:
-        """Leave out what is computed again, one after another, where copies are faster.
+        """Remove recomputations one at a time where copies are faster.
 
-        What it made is then the value that was there before.
+        Readers then use the value of the computation before.
         """
         graph = self.request.graph
         seen: set[int] = set()
@@ -252,7 +253,7 @@ class _Schedules:
             yield each
 
     def _made(self) -> Iterator[Sequence[int] | None]:
-        """Make schedules; None instead of one, as long as it cannot be the fastest."""
+        """Yield schedules, or None while the next one cannot be the fastest."""
         request = self.request
         yield request.sequence_of(self.nothing)
         yield range(len(request.graph.ops))
@@ -270,7 +271,7 @@ class _Schedules:
                 if fits(plan):
                     self.plans.append(plan)
                 yield request.sequence_of(plan)
-                if plan.peak_bytes > limit:  # it is the lowest of the method
+                if plan.peak_bytes > limit:  # the method's lowest peak
                     break
 
     def _is_beaten(self, limit: int) -> bool:
@@ -288,39 +289,39 @@ def _cost(candidate: _Candidate) -> tuple[float, int]:
 def out_of_core(
     codec: str | None = None, density: float | Mapping[str, float] = RECTIFIED
 ) -> Policy:
-    """Swap what lies idle and compute again what is cheap, whichever costs less.
+    """Swap idle tensors and recompute cheap ops, whichever takes less time.
 
     Parameters
     ----------
     codec : {None, "zvc", "csr"}, default None
-        What lanes encode tensors with that are expected to have zeros, where that is
-        faster than to copy them as they are, as `cdma` does; None: nothing.
+        The codec by which lanes encode tensors that are expected to contain zeros, if
+        that is faster than copying them unencoded; see `cdma`. None encodes nothing.
     density : float or mapping of str to float, default 0.6
-        As of `cdma`.
+        See `cdma`.
 
     Returns
     -------
     Policy
         A value that can be compared; calling it with a graph and a limit returns a
-        plan. Within a limit it plans for the least time on one clock of ops and copies;
-        where `share` fits, and without a limit, nothing is swapped.
+        plan. Within a limit it minimizes the time of ops and copies on one clock. If
+        `share` fits, or without a limit, nothing is swapped.
 
     Raises
     ------
     ValueError
-        If `codec` is none of these, or a density is not between 0 and 1.
+        If `codec` is not one of these, or a density is not between 0 and 1.
 
     Notes
     -----
-    Copies are added to schedules that compute nothing again, and to those of
-    `replay_elementwise` and `look_ahead` for this limit and for one above it. A value
-    leaves between two uses, chosen by its free time as in [1]_, by when it was made as
-    in [2]_, by its size, or by free time a byte, whichever ends first; it is copied out
-    once, and comes back as late as it still arrives in time, as far as the limit leaves
-    room. What is computed again is then left out, one op after another, where copies
-    take less time. `look_ahead` is not asked where `time_lower_bound` proves of all its
-    plans that one with copies is faster. An op that does not fit however much is away
-    takes an algorithm of less scratch, which may round otherwise.
+    Copies are added to a schedule without recomputation, and to those of
+    `replay_elementwise` and `look_ahead` for this limit and for a larger one. Values
+    are swapped between two uses, chosen by free time as in [1]_, by age as in [2]_, by
+    size, or by free time per byte; the fastest of the four results is taken. A value is
+    copied out once, and copied in as late as possible to be in time, if the limit has
+    room. Then recomputations are removed one at a time where copies take less time.
+    `look_ahead` is skipped if `time_lower_bound` proves that a plan with copies is
+    faster than all of its plans. An op that does not fit even if all idle values are
+    swapped uses an algorithm of less scratch, which may round differently.
 
     References
     ----------

@@ -1,7 +1,7 @@
-"""Schedules in which tensors are computed again right before they are needed.
+"""Schedules in which tensors are recomputed right before they are needed.
 
-What replays read is there, or computed again, too. What they make and is still to be
-read stays, which is collective recomputation.
+Inputs of recomputed ops are resident or recomputed as well. Outputs with later readers
+stay, which the Capuchin paper calls collective recomputation.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ if TYPE_CHECKING:
 
     from memcfg.plan.search._request import Request
 
-Drop = tuple[int, Entry]  # a tensor, and the last access before it is computed again
+Drop = tuple[int, Entry]  # a tensor, and the last access before it is recomputed
 
 
 class Lineage(NamedTuple):
-    """What computing a tensor again takes: ops that must run, and what they read."""
+    """The ops that recompute a tensor, their time, and the tensors they start from."""
 
     seconds: float
     ops: frozenset[int]
-    sources: frozenset[int]  # tensors that are there
+    sources: frozenset[int]  # resident tensors
 
     def beside(self, other: Lineage) -> Lineage:
-        """Return what it takes where another runs in any case."""
+        """Return the additional ops and time if another lineage runs in any case."""
         seconds = self.seconds - other.seconds
         return Lineage(seconds, self.ops - other.ops, self.sources)
 
 
 class Replays:
-    """Makes schedules of an order of ops, by what is dropped where.
+    """Schedules of an order of ops in which dropped tensors are recomputed.
 
     Parameters
     ----------
     request : Request
-        What was asked.
+        The request.
     order : sequence of int
-        All ops of its graph, in order.
+        All ops of the graph, in order.
     """
 
     def __init__(self, request: Request, order: Sequence[int]) -> None:
@@ -56,7 +56,7 @@ class Replays:
             source: place[graph.producer[output] or 0]
             for output, source in state_updates(graph).items()
         }
-        self._last = [  # of the order, that accesses a tensor
+        self._last = [  # last position of the order that accesses a tensor
             len(order)
             if tensor in graph.keep
             else max(
@@ -69,10 +69,10 @@ class Replays:
             self._last[tensor] = self._updated.get(tensor, len(order))
 
     def entries(self, drops: Collection[Drop]) -> list[Entry] | None:
-        """Return the schedule; None if something cannot be computed again in it.
+        """Return the schedule; None if recomputation is impossible or time is over.
 
-        None, too, if it is over before. What cannot at an access may have been dropped
-        for one before, of a replay that is not there any more.
+        A tensor that was dropped before a recomputation may become impossible to
+        recompute if other drops remove that recomputation.
         """
         result = self._run(drops, {})
         return None if result is None else result[0]
@@ -80,19 +80,20 @@ class Replays:
     def lineages(
         self, drops: Collection[Drop], wanted: Mapping[int, Iterable[int]]
     ) -> dict[tuple[int, int], Lineage]:
-        """Return what computing tensors again would take, beside what is dropped.
+        """Return what recomputing more tensors would take in a schedule with drops.
 
         Parameters
         ----------
         drops : collection of Drop
-            What is dropped in the schedule.
+            The tensors that are dropped in the schedule.
         wanted : mapping of int to iterable of int
-            Tensors by the place in the order before which they are needed.
+            Maps a position in the order to the tensors that are needed there.
 
         Returns
         -------
         dict of (int, int) to Lineage
-            By place and tensor, of those that can be computed again.
+            Maps position and tensor to the lineage, without tensors that cannot be
+            recomputed.
         """
         result = self._run(drops, wanted)
         return {} if result is None else result[1]
@@ -136,7 +137,7 @@ class Replays:
     def _lineage(
         self, place: int, missing: Iterable[int], there: Sequence[bool]
     ) -> Lineage | None:
-        """Return what makes tensors again before a place; None: nothing can."""
+        """Return what recomputes tensors before a position; None if impossible."""
         graph, ops, sources = self.graph, set[int](), set[int]()
         stack, seen = [*missing], set(missing)
         while stack:

@@ -1,4 +1,4 @@
-"""Which activations of a graph are sparse, and of which backward reads signs alone."""
+"""Sparsity of activations, and ops that read only the signs of a tensor."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ from memcfg.ops import op_type
 if TYPE_CHECKING:
     from memcfg.graph import Graph, Op
 
-_RECTIFIERS = ("relu", "relu6")  # whose results are 0 where they are not positive
-_SAME_VALUES = ("flatten", "reshape", "dropout")  # no fewer zeros than they read
+_RECTIFIERS = ("relu", "relu6")  # ops whose results are 0 unless positive
+_SAME_VALUES = ("flatten", "reshape", "dropout")  # output has at least as many zeros
+# op type -> position of the input of which only signs are read
 _OF_SIGNS = {"relu_gradient": 0, "relu_gradient_at": 0, "bias_relu_gradient_at": 0}
-# Planned at 0.5, 125 of 240 codes of a small VGG did not fit in the first 48 steps; at
-# 0.6 it was 15.
-RECTIFIED = 0.6  # of a ReLU's results: half of sums of either sign are 0, or nearly so
+# Density of a ReLU's results. About half of them are 0, but planned at 0.5, 125 of 240
+# encodings of a small VGG did not fit in the first 48 steps; at 0.6, 15 did not.
+RECTIFIED = 0.6
 _DENSE = 1.0
 
 
 @dataclass(frozen=True)
 class Densities:
-    """What part of a tensor's words is not 0: of rectified ones, and by name.
+    """Expected densities (fractions of nonzero words) of tensors.
 
     Parameters
     ----------
     rectified : float
-        That of the results of ReLUs.
+        The density of results of ReLUs.
     named : tuple of (str, float), default ()
-        Those of tensors that are known, by name.
+        Known densities by tensor name.
     """
 
     rectified: float
@@ -39,9 +40,9 @@ class Densities:
 
     @staticmethod
     def of(given: float | Mapping[str, float], default: float) -> Densities:
-        """Read the argument of a policy: one density, or some by tensor's name.
+        """Convert a policy's argument: one density, or densities by tensor name.
 
-        ValueError if one is not between 0 and 1.
+        ValueError if a density is not between 0 and 1.
         """
         if isinstance(given, Mapping):
             made = Densities(default, tuple(sorted(given.items())))
@@ -53,9 +54,9 @@ class Densities:
         return made
 
     def in_graph(self, graph: Graph) -> dict[int, float]:
-        """Return the densities of the tensors of the forward phase that are sparse.
+        """Return the densities of the sparse tensors of the forward phase.
 
-        A pooled element is 0 where all of its window are, as if each were by chance.
+        A pooled element is 0 if its whole window is; zeros are taken as independent.
         """
         named = dict(self.named)
         result: dict[int, float] = {}
@@ -84,7 +85,7 @@ class Densities:
 
 
 def _composite_of(kind: str) -> Any:
-    """Return what an op type stands for; None: for itself, or nobody registered it."""
+    """Return the composite of an op type; None if it has none or is not registered."""
     try:
         return op_type(kind).composite
     except GraphError:
@@ -92,7 +93,7 @@ def _composite_of(kind: str) -> Any:
 
 
 def _ends_in_rectifier(kind: str) -> bool:
-    """Return whether what an op type makes is rectified last."""
+    """Return whether an op type is a ReLU or a composite that ends in one."""
     if kind in _RECTIFIERS:
         return True
     composite = _composite_of(kind)
@@ -100,7 +101,7 @@ def _ends_in_rectifier(kind: str) -> bool:
 
 
 def reads_sign(op: Op, tensor: int) -> bool:
-    """Return whether an op asks of a tensor's values only whether they are above 0."""
+    """Return whether an op only reads whether a tensor's elements are positive."""
     return all(
         _asks_sign(op.type, place)
         for place, source in enumerate(op.inputs)

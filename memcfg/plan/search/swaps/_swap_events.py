@@ -1,7 +1,7 @@
-"""Schedules in which tensors are computed again, leave the device, or are encoded.
+"""Plans of schedules in which tensors are recomputed, swapped or encoded.
 
-A method lists what happens, in order; places, buffers that outputs take over and the
-bytes of tiers come from here.
+A method lists the events in order; this module adds offsets, in-place outputs and
+places on tiers.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 
 class Run(NamedTuple):
-    """An op is computed, once more if it was before.
+    """Compute an op, for the first time or again.
 
     Parameters
     ----------
     op : int
-        The op.
+        Index of the op.
     algorithm : str, optional
-        Its algorithm; the default one by default.
+        Name of an algorithm; by default the op's default algorithm.
     """
 
     op: int
@@ -50,18 +50,18 @@ class Run(NamedTuple):
 
 
 class StartSwapOut(NamedTuple):
-    """A copy out to the tier starts; with a codec, its lane encodes it.
+    """Start a copy out to a tier; with a codec, the lane encodes it.
 
     Parameters
     ----------
     tensor : int
-        What leaves.
+        Tensor id.
     codec : str, optional
-        How the lane encodes it.
+        The codec.
     nbytes : int, optional
-        Bytes that are planned for what is encoded.
+        The planned encoded size in bytes.
     tier : str, optional
-        Where it is thought to go; to the first by default.
+        The expected tier; by default the first. `plan_events` may choose another.
     """
 
     tensor: int
@@ -71,54 +71,54 @@ class StartSwapOut(NamedTuple):
 
 
 class EndSwapOut(NamedTuple):
-    """A copy out is waited for, and the tensor's bytes end.
+    """Wait for a copy out, and free the tensor's bytes.
 
     Parameters
     ----------
     tensor : int
-        What has left.
+        Tensor id.
     """
 
     tensor: int
 
 
 class StartSwapIn(NamedTuple):
-    """A copy in starts, into new bytes; there may be several of one copy out.
+    """Start a copy in, into a new buffer; one copy out may have several copies in.
 
     Parameters
     ----------
     tensor : int
-        What comes back.
+        Tensor id.
     """
 
     tensor: int
 
 
 class EndSwapIn(NamedTuple):
-    """A copy in is waited for; if nobody says so, by the first that reads the tensor.
+    """Wait for a copy in; by default the tensor's next reader waits for it.
 
     Parameters
     ----------
     tensor : int
-        What is back.
+        Tensor id.
     """
 
     tensor: int
 
 
 class Pack(NamedTuple):
-    """A tensor is encoded, and its own bytes end.
+    """Encode a tensor, and free its own buffer.
 
     Parameters
     ----------
     tensor : int
-        What is encoded.
+        Tensor id.
     codec : str
-        How.
+        The codec.
     nbytes : int
-        Bytes that the encoding is given.
+        The planned encoded size in bytes.
     overflows : bool, default False
-        Whether what does not fit goes to the tier.
+        Whether bytes that do not fit go to a tier.
     """
 
     tensor: int
@@ -128,12 +128,12 @@ class Pack(NamedTuple):
 
 
 class Unpack(NamedTuple):
-    """A tensor is decoded, into new bytes.
+    """Decode a tensor into a new buffer.
 
     Parameters
     ----------
     tensor : int
-        What was encoded.
+        Tensor id.
     """
 
     tensor: int
@@ -145,30 +145,30 @@ Event = Run | StartSwapOut | EndSwapOut | StartSwapIn | EndSwapIn | Pack | Unpac
 def plan_events(
     request: Request, events: Iterable[Event], *, reorders: bool = False
 ) -> Plan:
-    """Make the plan of a schedule, with the lowest layout of its order.
+    """Return the plan of a schedule of events, with the lowest layout.
 
-    Copies go to the first tier that has room, wherever they were thought to go.
+    Each copy goes to the first tier that has room, regardless of its expected tier.
 
     Parameters
     ----------
     request : Request
-        What is asked.
+        The request.
     events : iterable of Event
-        What happens, in order: `Run`, `StartSwapOut`, `EndSwapOut`, `StartSwapIn`,
+        The events in order: `Run`, `StartSwapOut`, `EndSwapOut`, `StartSwapIn`,
         `EndSwapIn`, `Pack` and `Unpack`.
     reorders : bool, default False
-        Whether to take the order with the lowest peak, as `Request.ordered`. Not for
-        schedules with copies, whose order is their time.
+        Whether to reorder for the lowest peak, as `Request.ordered`. Not for schedules
+        with copies, whose order determines their times.
 
     Returns
     -------
     memcfg.plan.Plan
-        The plan, simulated and not yet judged.
+        The plan, simulated but not validated.
 
     Raises
     ------
     ValueError
-        If the schedule reads what is not there, or has a tensor twice at a time.
+        If the schedule reads a tensor that is not resident, or has a tensor twice.
     """
     schedule = Schedule(request.graph, events)
     made = schedule.asked(request)
@@ -180,24 +180,24 @@ def plan_events(
 
 
 def least_load(request: Request, events: Iterable[Event]) -> int:
-    """Return the bytes in use at the peak of a schedule: no layout is lower.
+    """Return the peak of bytes in use of a schedule, a lower bound of any layout.
 
     Parameters
     ----------
     request : Request
-        What is asked.
+        The request.
     events : iterable of Event
-        What happens, as for `plan_events`.
+        The events, as for `plan_events`.
 
     Returns
     -------
     int
-        Bytes.
+        The peak in bytes.
 
     Raises
     ------
     ValueError
-        If the schedule reads what is not there, or has a tensor twice at a time.
+        If the schedule reads a tensor that is not resident, or has a tensor twice.
     """
     made = Schedule(request.graph, events).asked(request)
     load: int = made.step.measure(range(len(made.graph.ops)))[0]
@@ -205,23 +205,25 @@ def least_load(request: Request, events: Iterable[Event]) -> int:
 
 
 class Schedule:
-    """A graph in which whatever happens is an op, and what its plan means.
+    """Auxiliary graph in which each event that changes buffers is an op.
 
-    What is computed again or comes back is another tensor there. So buffers are shared,
-    and outputs put in the place of inputs, as in any other plan.
+    A recomputed, swapped-in or decoded tensor is a new tensor there, so buffers are
+    shared and outputs are in place as in any plan. `translated` maps actions back.
     """
 
     def __init__(self, graph: Graph, events: Iterable[Event]) -> None:
         self.source = graph
-        self._tier = tiers_of(graph)[0].name  # until copies are placed
+        self._tier = tiers_of(graph)[0].name  # preliminary; `with_tiers` sets it
         self._tensors = list(graph.tensors)
         self._ops: list[Op] = []
-        self._before: list[list[Event]] = []  # what each op is, behind what is no op
-        self._behind: list[Event] = []  # and is not yet before one
-        self._own: dict[int, int] = {}  # a tensor -> which of the source it is
+        # By op: preceding events that are not ops, and its own event.
+        self._before: list[list[Event]] = []
+        self._behind: list[Event] = []  # events since the last op
+        self._own: dict[int, int] = {}  # new tensor -> tensor of the source
         self._codes: set[int] = set()  # encodings
-        self._coded: set[int] = set()  # they, and what is decoded
-        self._now: dict[int, int | None] = {}  # of the source -> what it is; None: away
+        self._coded: set[int] = set()  # encodings and decoded tensors
+        # tensor of the source -> its current tensor, or None if it is away
+        self._now: dict[int, int | None] = {}
         self._leaving: dict[int, int] = {}
         self._coming: set[int] = set()
         self._packed: dict[int, int] = {}
@@ -237,11 +239,11 @@ class Schedule:
             graph,
             tensors=tuple(self._tensors),
             ops=tuple(self._ops),
-            keep=tuple(map(self._current, graph.keep)),  # what was computed last
+            keep=tuple(map(self._current, graph.keep)),
         )
 
     def asked(self, request: Request) -> Request:
-        """Ask the same of this graph."""
+        """Return the request for the auxiliary graph."""
         return replace(request, graph=self.graph, known={})
 
     # -- the graph -------------------------------------------------------------
@@ -280,7 +282,7 @@ class Schedule:
         if algorithm is not None:
             chosen = {each.name: each for each in op.algorithms}[algorithm]
             op = replace(op, seconds=chosen.seconds, scratch_bytes=chosen.scratch_bytes)
-        again = not made.isdisjoint(op.outputs)  # perhaps behind the first updates
+        again = not made.isdisjoint(op.outputs)  # may come after the first updates
         phase = "backward" if again and op.phase == "forward" else op.phase
         self._phase = max(self._phase, phase, key=PHASES.index)
         made.update(op.outputs)
@@ -296,7 +298,7 @@ class Schedule:
         )
 
     def _current(self, tensor: int) -> int:
-        """Return what a tensor is now, which is waited for if it is on its way."""
+        """Return the current tensor of a source tensor; wait for its copy in."""
         now = self._now.get(tensor, tensor)
         if now is None:
             raise ValueError(f"{self.source.tensors[tensor].name!r} is not there")
@@ -343,10 +345,10 @@ class Schedule:
     # -- its plan --------------------------------------------------------------
 
     def translated(self, actions: Iterable[Action]) -> list[Action]:
-        """Return the actions of the source itself."""
+        """Translate actions of the auxiliary graph to actions of the source."""
         result: list[Action] = []
-        starts: dict[tuple[type[Event], int], int] = {}  # copies -> their actions
-        offsets: dict[int, int] = {}  # of encodings, and of what is decoded
+        starts: dict[tuple[type[Event], int], int] = {}  # copy -> index of its action
+        offsets: dict[int, int] = {}  # encoding or decoded tensor -> offset
         for action in actions:
             match action:
                 case Alloc(tensor, offset) if tensor in self._coded:
@@ -392,5 +394,5 @@ class Schedule:
         return Decode(event.tensor, offset)
 
     def _which(self, tensor: int) -> int:
-        """Return which tensor of the source one is."""
+        """Return the source tensor of a tensor."""
         return self._own.get(tensor, tensor)

@@ -1,10 +1,10 @@
-"""Swaps and algorithms together: goal after goal, the cheapest move that helps.
+"""Swaps and algorithms chosen together, by the cheapest move for decreasing goals.
 
-Idea: where the bytes in use exceed a goal first, the move is taken that costs the least
-time for its bytes, a swap around that op or an algorithm of less scratch for it.
-Invariant: goals do not depend on the limit, so a larger limit has every schedule of a
-smaller one and takes no more time. Source: X. Chen et al., "moDNN", DATE 2018, promise
-this of a joint choice; the greedy method is ours.
+Idea: at the first op where the load exceeds a goal, take the move of least time per
+byte: a swap around the op, or an algorithm of less scratch for it. Invariant: goals do
+not depend on the limit, so a larger limit has all schedules of a smaller one and its
+plan is not slower. Source: X. Chen et al., "moDNN", DATE 2018, state this property of a
+joint choice; the greedy method is memcfg's own.
 """
 
 from __future__ import annotations
@@ -31,26 +31,24 @@ if TYPE_CHECKING:
     from memcfg.plan.search.swaps._accesses import Gap
     from memcfg.plan.search.swaps._swap_events import Event
 
-# Goals do not depend on the limit, so a larger limit has every schedule of a smaller
-# one, and more memory never costs time.
-_LEVELS = 48  # goals between all that is needed at once and the least that is
-_TRIED = 32  # values that may leave, of which the cheapest is looked for
-_ROUNDS = 8  # times that what outputs in place free or take is counted anew
-_DIGITS = 1e-12  # of a sum of times
+_LEVELS = 48  # goals between the peak without moves and the lowest one
+_TRIED = 32  # max. values to compare for the cheapest swap
+_ROUNDS = 8  # max. recounts of loads, as swaps change which outputs are in place
+_DIGITS = 1e-12  # relative rounding error of a sum of times
 
 
 class Way(NamedTuple):
-    """A way to compute an op."""
+    """An algorithm of an op."""
 
-    scratch: int  # rounded up
+    scratch: int  # bytes, rounded up
     seconds: float
     algorithm: str | None  # None: the default
 
 
 def ways_of(op: Op) -> list[Way]:
-    """List the ways to compute an op, of rising scratch and falling time.
+    """Return the Pareto-optimal algorithms of an op, by increasing scratch.
 
-    The default is among them if no other is faster with less.
+    The default is preferred to equal ones.
     """
     ways = [Way(align_up(op.scratch_bytes), op.seconds, None)]
     ways += [
@@ -58,7 +56,7 @@ def ways_of(op: Op) -> list[Way]:
         for each in algorithms(op, divided=True)
     ]
     result: list[Way] = []
-    for way in sorted(ways, key=lambda way: way[:2]):  # of equals the default
+    for way in sorted(ways, key=lambda way: way[:2]):
         least = result[-1].seconds if result else float("inf")
         if way.seconds < least or (way.seconds == least and not way.algorithm):
             result.append(way)
@@ -74,10 +72,9 @@ class _Level(NamedTuple):
 
 
 class _Trajectory:
-    """What is done for one goal after another, from the highest on.
+    """The moves for one goal after another, from the highest down.
 
-    It is the same whatever the budget is. So a larger budget has all the schedules of a
-    smaller one, and takes no more time.
+    They do not depend on the limit.
     """
 
     def __init__(self, request: Request) -> None:
@@ -99,14 +96,15 @@ class _Trajectory:
         self.highest = max(self.trace.loads(fastest))
         everything = Swaps(self.trace, (), (), thriftiest, self.gaps)
         self.alone = everything.lowest
-        self.rooms = everything.rooms()  # of tiers
+        self.rooms = everything.rooms()  # bytes in use on tiers
         self.lowest = min(self.highest, max(self.alone))
         self.loads = self._loads()
 
     def goals(self) -> list[int]:
-        """List the goals, in a geometric row of what is above the state.
+        """Return the goals, in geometric steps of the bytes above the state.
 
-        Among them are those for which all ops have their fastest way, or their second.
+        They include those in which all ops have their fastest algorithm, their second
+        fastest, and so on.
         """
         state = self.trace.state_bytes
         high, low = self.highest - state, self.lowest - state
@@ -120,9 +118,9 @@ class _Trajectory:
         return sorted({*row, self.lowest}, reverse=True)
 
     def levels(self, limit: int | None) -> Iterator[_Level]:
-        """Make the schedules of all goals within a limit, two of them of the lowest.
+        """Yield the schedules of all goals within a limit, two for the lowest goal.
 
-        Once it is over, only the last.
+        Once time is over, only the last is yielded.
         """
         for goal in self.goals():
             self._lower(goal)
@@ -154,7 +152,7 @@ class _Trajectory:
         return [*self._swaps(self._now()).lowest]
 
     def _lower(self, goal: int) -> None:
-        """Take the cheapest move where a goal does not hold first, until it does."""
+        """Take the cheapest move at the first op above a goal, until the goal holds."""
         for _ in range(_ROUNDS):
             place = self._first_over(goal, 0)
             if place is None or self.is_over():
@@ -187,7 +185,7 @@ class _Trajectory:
         return RoundTrip(swaps.starts[gap.back], ready, out, seconds, leave.tier or "")
 
     def _move(self, place: int, swaps: Swaps, lanes: Lanes) -> bool:
-        """Take the move of least time for its bytes; False: there is none."""
+        """Take the move of least time per byte at an op; return False without one."""
         best: Gap | Way | None = None
         least = float("inf")
         now = self._now()[place]
@@ -223,7 +221,10 @@ class _Trajectory:
     # -- schedules ----------------------------------------------------------------
 
     def _level(self, goal: int, *, on_demand: bool = False) -> _Level:
-        """Take the fastest ways that there is room for; copies as late as in time."""
+        """Return the schedule with the fastest algorithms that the goal has room for.
+
+        Copies in are as late as possible, or at their use if `on_demand`.
+        """
         ways = []
         for choices, now, load in zip(
             self.ways, self._now(), self.loads[1:], strict=False
@@ -237,19 +238,20 @@ class _Trajectory:
 
 
 def _free(copy: RoundTrip) -> float:
-    """Return the seconds between its ends, if nothing else is copied."""
+    """Return the free time between the copies, if nothing else is copied."""
     return copy.need - copy.back - (copy.ready + copy.out)
 
 
 def plan_trade(request: Request) -> Plan:
-    """Take the fastest schedule that fits once it is placed."""
+    """Return the plan of the fastest schedule whose plan fits."""
     trajectory = _Trajectory(request)
     levels: list[_Level] = []
     for level in trajectory.levels(request.limit_bytes):
         if level.seconds > trajectory.fastest:
             levels.append(level)
             continue
-        plan = plan_events(request, level.events)  # no other is faster
+        # Its time is that of all fastest algorithms: no other level is faster.
+        plan = plan_events(request, level.events)
         if fits(plan):
             return within_tier(request, plan)
     least: Plan | None = None
@@ -268,5 +270,5 @@ def plan_trade(request: Request) -> Plan:
 
 
 def trade() -> Policy:
-    """Swap and choose algorithms by what they cost for their bytes, for `auto`."""
+    """Return the policy that swaps and chooses algorithms by cost, for `auto`."""
     return Method("trade", plan_trade, swaps=True)

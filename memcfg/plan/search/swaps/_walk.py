@@ -1,12 +1,13 @@
-"""Copies beside a schedule, as a clock says: what waits for what, and why.
+"""Timing of a schedule's copies by a simulated clock.
 
-Idea: copies out start right after the access before a gap, copies in as late as they
-end in time. Invariant: at each place the bytes in use are within the goal if `lowest`
-is. Source: the just-in-time copies in of Peng et al., "Capuchin", ASPLOS 2020.
+Idea: copies out start right after the access before a gap, copies in as late as
+possible to end in time. Invariant: the bytes in use are within the goal at each
+position if `lowest` is. Source: the just-in-time copies in of Peng et al., "Capuchin",
+ASPLOS 2020.
 
-An op waits for the earliest copy out that is on its way only where a limit would not
-hold otherwise. Elsewhere its bytes end when it would have ended on a lane on which each
-takes its slack, too, so that a copy that takes longer than was thought has nobody wait.
+An op waits for the earliest pending copy out only if the limit would be exceeded
+otherwise. Elsewhere bytes are freed later than predicted, by a slack on each copy, so
+that no op waits if a copy takes longer than predicted.
 """
 
 from __future__ import annotations
@@ -39,25 +40,25 @@ if TYPE_CHECKING:
 
     from memcfg.plan.search.swaps._accesses import Gap, Trace
 
-_SLACK = 2.0  # times the seconds of a copy out, after which its bytes end unasked
-_WALKS = 2  # each with copies in as late as the one before has time for
+_SLACK = 2.0  # bytes are freed after so many times the seconds of a copy out
+_WALKS = 2  # walks in which copies in are timed by the walk before
 
 
 @dataclass(frozen=True)
 class Walked:
-    """What happens in a schedule with copies, and when.
+    """A schedule with timed copies.
 
     Attributes
     ----------
     events : list of Event
-        In order.
+        The events, in order.
     seconds : float
-        When the last op ends.
+        The end of the last op.
     stalls : dict of Gap to float
-        Seconds that ops waited for each copy, out and in.
+        Seconds that ops waited for the copies of each gap, out and in.
     loads : list of int
-        Bytes in use at the start and at each place, if those of copies out are free
-        when they end.
+        Bytes in use at the start and at each position, if bytes are free as soon as
+        copies out end.
     """
 
     events: list[Event]
@@ -67,39 +68,38 @@ class Walked:
 
 
 class Swaps:
-    """Gaps of a trace in which values are on a tier.
+    """A trace with gaps in which values are on a tier.
 
-    A value is copied out in the first of its gaps; in later ones its copy is still
-    there. Copies out start behind the access before a gap, or `beside` it if that reads
-    alone; those in of some tensors take `longer`, in seconds. Tensors with a code are
-    encoded by the lane that copies them. Bytes end after `slack` times the seconds of a
-    copy out where nobody needs them earlier.
+    A value is copied out in the first of its gaps; in later gaps the tier still has its
+    copy.
 
     Parameters
     ----------
     trace : Trace
         The schedule.
     runs : sequence of Run
-        Its ops, by place.
+        The op at each position.
     seconds : sequence of float
-        What they take, by place.
+        The time of each op.
     scratch : sequence of int
-        Their scratch in bytes, rounded up, by place.
+        The scratch of each op in bytes, rounded up.
     gaps : collection of Gap
-        When values are away.
+        The gaps in which values are away.
     beside : bool, default False
-        Whether copies out start beside the access before a gap if that reads alone.
+        Whether copies out start in parallel with the access before a gap, if it only
+        reads, instead of after it.
     slack : float, default 2.0
-        Times the seconds of a copy out, after which its bytes end unasked.
+        Bytes that are not needed earlier are freed after `slack` times the seconds of
+        the copy out.
     longer : mapping of int to float, optional
-        Seconds by tensor that copies in take longer.
+        Additional seconds of copies in, by tensor.
     codes : mapping of int to StartSwapOut, optional
-        How tensors leave that a lane encodes.
+        The copies out of tensors that a lane encodes.
 
     Attributes
     ----------
     lowest : list of int
-        The bytes in use if each copy out is waited for, and none in is early.
+        The bytes in use if each copy out is waited for, and no copy in is early.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Swaps:
         self._scratch = scratch
         self.gaps = sorted(gaps)
         self.slack = slack
-        self._beside = beside  # reads that come before them
+        self._beside = beside
         self._copies = {gap.value: gap for gap in reversed(self.gaps)}
         self._last = {gap.value: gap for gap in self.gaps}
         self.leaves: dict[Gap, StartSwapOut] = {}
@@ -135,10 +135,10 @@ class Swaps:
             self.swap_out_seconds[gap] = swap_out_seconds(trace.graph, leave)
             later = (longer or {}).get(tensor, 0.0)
             self.swap_in_seconds[gap] = swap_in_seconds(trace.graph, leave) + later
-        self.starts = [0.0, *accumulate(seconds)]  # by place, if nothing waits
+        self.starts = [0.0, *accumulate(seconds)]  # by position, without waits
 
     def _leaves(self, codes: Mapping[int, StartSwapOut]) -> dict[int, StartSwapOut]:
-        """Return the copy out of each value; it goes to the tier that has room."""
+        """Return the copy out of each value, with its likely tier."""
         trace = self.trace
         tensors = {value: trace.tensor(gap) for value, gap in self._copies.items()}
         leaves = {
@@ -159,7 +159,7 @@ class Swaps:
         return life_of(self.trace.graph, leave, self.begin(gap), end)
 
     def rooms(self) -> Rooms:
-        """Return what its copies leave of tiers, by places."""
+        """Return the bytes in use on tiers over time, by positions."""
         tiers = tiers_of(self.trace.graph)
         rooms = Rooms(tiers, len(self.trace.entries) + 1)
         for value, life in self._lives.items():
@@ -167,16 +167,16 @@ class Swaps:
         return rooms
 
     def leave(self, gap: Gap, rooms: Rooms, *, take: bool = False) -> StartSwapOut:
-        """Return how a value leaves in a gap, which may be another one.
+        """Return the copy out of a value for any gap of the trace.
 
         Parameters
         ----------
         gap : Gap
             A gap of the trace.
         rooms : Rooms
-            What is left of tiers.
+            The bytes in use on tiers.
         take : bool, default False
-            Whether the copy takes its room.
+            Whether to add a new copy to `rooms`.
 
         Returns
         -------
@@ -195,47 +195,48 @@ class Swaps:
         return on_tier(leave, tier)
 
     def is_copied(self, gap: Gap) -> bool:
-        """Return whether a copy out begins a gap.
+        """Return whether a gap begins with a copy out.
 
         Parameters
         ----------
         gap : Gap
-            One of its gaps.
+            A gap in which a value is away.
 
         Returns
         -------
         bool
-            False for a later gap of a value.
+            False for later gaps of a value.
         """
         return self._copies[gap.value] == gap
 
     def is_only(self, gap: Gap) -> bool:
-        """Return whether its value has no other gap.
+        """Return whether a gap is the only one of its value.
 
         Parameters
         ----------
         gap : Gap
-            One of its gaps.
+            A gap in which a value is away.
 
         Returns
         -------
         bool
-            Whether there is one gap.
+            Whether the value has no other gap.
         """
         return self._copies[gap.value] == self._last[gap.value]
 
     def begin(self, gap: Gap) -> int:
-        """Return the place that a copy out starts before: of a read, or behind it.
+        """Return the position before which the copy out of a gap starts.
 
         Parameters
         ----------
         gap : Gap
-            One of its gaps.
+            A gap of the trace.
 
         Returns
         -------
         int
-            The place.
+            The position of the access before the gap, or the next one; see
+            `is_beside`.
         """
         return gap.after + (not self.is_beside(gap))
 
@@ -245,37 +246,37 @@ class Swaps:
         Parameters
         ----------
         gap : Gap
-            One of its gaps.
+            A gap of the trace.
 
         Returns
         -------
         bool
-            Whether it does.
+            True if `beside` was given and the access before the gap only reads.
         """
         return self._beside and self.trace.is_read(gap)
 
     @cached_property
     def lowest(self) -> list[int]:
-        """The bytes in use if each copy out is waited for, and none in is early."""
+        """The bytes in use if each copy out is waited for, and no copy in is early."""
         return self.trace.loads(self._scratch, self.gaps, self._copies.values())
 
     def on_time(self, goal: int, held: Sequence[int]) -> dict[Gap, int]:
-        """Tell before which place each copy in starts.
+        """Return the position before which each copy in starts.
 
-        That is the last from which it ends before its access, one after another on
-        their lane, but none from which on a goal in bytes would not hold.
+        It is the last one from which the copy ends before its access, with copies in
+        sequence on their lane, or a later one if the goal has no room until then.
 
         Parameters
         ----------
         goal : int
-            The most bytes in use.
+            The limit of bytes in use.
         held : sequence of int
-            Bytes in use if all come back when they are needed.
+            Bytes in use if each copy in starts when it is needed.
 
         Returns
         -------
         dict of Gap to int
-            Places.
+            Positions.
         """
         wanted: dict[Gap, float] = {}
         free = float("inf")
@@ -287,7 +288,7 @@ class Swaps:
         for gap in sorted(self.gaps, key=lambda gap: gap.back):
             size, place = self.trace.size(gap), gap.back
             while place - 1 > gap.after and self.starts[place] > wanted[gap]:
-                if loads[place] + size > goal:  # of the place before
+                if loads[place] + size > goal:  # load of position `place - 1`
                     break
                 place -= 1
             for each in range(place, gap.back):
@@ -296,14 +297,14 @@ class Swaps:
         return result
 
     def fastest(self, goal: int, is_over: Callable[[], bool]) -> Walked:
-        """Walk within a goal, with copies in as late as they are in time.
+        """Walk within a goal, with copies in as late as possible to be in time.
 
         Parameters
         ----------
         goal : int
-            The most bytes in use.
+            The limit of bytes in use.
         is_over : callable
-            Called without arguments; returns whether to take the best so far.
+            Called without arguments; returns whether to stop with the best so far.
 
         Returns
         -------
@@ -321,31 +322,30 @@ class Swaps:
         return best
 
     def walk(self, goal: int, arrives: Mapping[Gap, int] | None = None) -> Walked:
-        """List what happens within a goal, which holds if `lowest` is within it.
+        """Time the copies within a goal, which holds if `lowest` is within it.
 
         Parameters
         ----------
         goal : int
-            The most bytes in use.
+            The limit of bytes in use.
         arrives : mapping of Gap to int, optional
-            Before which place copies in start. By default they start when they are
-            needed.
+            The positions before which copies in start; by default when they are needed.
 
         Returns
         -------
         Walked
-            What happens, and when.
+            The events and their times.
         """
         walk = _Walk(self, goal, arrives or {})
         return walk.run(self._runs, self._seconds)
 
 
 class _Pending(NamedTuple):
-    """A copy out, whose bytes have not ended."""
+    """A copy out whose bytes are not freed yet."""
 
     gap: Gap
     end: float
-    sure: float  # when it has ended at half the bandwidth
+    sure: float  # end of the copy with slack
 
 
 class _Walk:
@@ -362,24 +362,25 @@ class _Walk:
         self.events: list[Event | None] = []
         self.stalls: dict[Gap, float] = defaultdict(float)
         self.clock = Clock()
-        # By tier, a lane out on which each copy has its slack.
+        # By tier: end of the last copy out with slack.
         self.slow: dict[str | None, float] = defaultdict(float)
-        self.pending: list[_Pending] = []  # by their ends
-        self.held = 0  # the bytes of these
-        self.begun: dict[Gap, int] = {}  # copies out -> their events
-        self.coming: dict[int, tuple[Gap, float]] = {}
+        self.pending: list[_Pending] = []  # sorted by their ends
+        self.held = 0  # bytes of `pending`
+        self.begun: dict[Gap, int] = {}  # gap -> index of its copy out in `events`
+        self.coming: dict[int, tuple[Gap, float]] = {}  # value -> gap and end
+        # By position: copies out before it, in parallel with it, and copies in.
         self.leaves: dict[int, list[Gap]] = defaultdict(list)
-        self.beside: dict[int, list[Gap]] = defaultdict(list)  # what is read meanwhile
+        self.beside: dict[int, list[Gap]] = defaultdict(list)
         self.returns: dict[int, list[Gap]] = defaultdict(list)
         for gap in swaps.gaps:
             if swaps.is_copied(gap):
                 rows = self.beside if swaps.is_beside(gap) else self.leaves
                 rows[swaps.begin(gap)].append(gap)
-        for gap in sorted(swaps.gaps, key=lambda gap: gap.back):  # as they are needed
+        for gap in sorted(swaps.gaps, key=lambda gap: gap.back):  # in order of use
             self.returns[arrives.get(gap, gap.back)].append(gap)
 
     def run(self, runs: Sequence[Run], seconds: Sequence[float]) -> Walked:
-        """Run it all."""
+        """Run all ops and return the result."""
         for place, run in enumerate(runs):
             returns = self.returns.get(place, ())
             for gap in self.leaves.get(place, ()):
@@ -412,7 +413,7 @@ class _Walk:
         self.events.append(self.swaps.leaves[gap])
 
     def make_room(self, place: int) -> None:
-        """End copies out that have ended, or whose bytes a goal needs."""
+        """Free the bytes of copies out that are surely done or that the goal needs."""
         lowest = self.lowest[place + 1]
         if not self.pending:
             self.loads.append(lowest)
@@ -425,7 +426,7 @@ class _Walk:
                     break
                 ended = sure.index(True)
             self.end(ended)
-        coming = 0  # those behind the last that has ended
+        coming = 0  # bytes of copies out that have not ended
         for each in reversed(self.pending):
             if each.end <= self.clock.now:
                 break
@@ -433,14 +434,14 @@ class _Walk:
         self.loads.append(lowest + coming)
 
     def end(self, number: int) -> None:
-        """End a copy out; the first of them ends earliest."""
+        """Wait for a pending copy out and free its bytes; the first ends earliest."""
         gap, end, _ = self.pending.pop(number)
         self.wait(gap, end)
         self.events.append(EndSwapOut(self.swaps.trace.tensor(gap)))
         self.held -= self.swaps.trace.size(gap)
 
     def stay(self, gap: Gap) -> None:
-        """Undo a copy out that is on its way when it is to be back."""
+        """Cancel a value's only copy out if it is pending when the value is needed."""
         only = self.pending and self.swaps.is_only(gap)
         if only and any(each.gap == gap for each in self.pending):
             self.events[self.begun[gap]] = None
@@ -449,7 +450,7 @@ class _Walk:
             del self.begun[gap]
 
     def come(self, gap: Gap) -> None:
-        """Start a copy in, of what has left."""
+        """Start a copy in, unless the copy out was canceled."""
         if self.swaps.is_copied(gap) and gap not in self.begun:
             return
         while any(each.gap == gap for each in self.pending):
@@ -460,6 +461,6 @@ class _Walk:
         self.events.append(StartSwapIn(self.swaps.trace.tensor(gap)))
 
     def wait(self, gap: Gap, end: float) -> None:
-        """Have ops wait for a copy."""
+        """Wait for a copy, and record the stall."""
         if waited := self.clock.wait(end):
             self.stalls[gap] += waited
