@@ -70,7 +70,9 @@ cdef void* resize_array(
     while True:
         try:
             return resize_once(resource, data, size, tag)
-        except ResourceExhaustedError:
+        except ResourceExhaustedError as error:
+            if make_room(resource, error):
+                continue
             if monotonic() >= deadline:
                 raise
         sleep(0.001)

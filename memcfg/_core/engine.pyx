@@ -83,6 +83,7 @@ from typing import NamedTuple
 from warnings import warn
 from weakref import ref
 
+from memcfg._core._holders import Holders, make_room
 from memcfg._core._live import live_arenas, live_resources
 from memcfg._core._stats import PoolStats, RegionStats
 from memcfg._core._words import describe, fill_bar, occupancy_bar

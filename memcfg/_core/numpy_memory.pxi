@@ -14,12 +14,6 @@ cdef extern from "Python.h":
     PyFrameObject* PyEval_GetFrame()
     unsigned long PyThread_get_thread_ident()
 
-cdef extern from *:
-    """
-    static int raise_it(void) { return -1; }
-    """
-    int raise_it() except -1  # the exception that is set
-
 cdef extern from "numpy/arrayobject.h":
     PyObject* PyArray_HANDLER(cnp.ndarray array)
 
@@ -131,14 +125,25 @@ cdef void* wait_or_fail(ArrayMemory memory, size_t size, bint zeroed) noexcept:
     try:
         raise_it()
     except ResourceExhaustedError as error:
-        if timeout_of(memory.resource) == 0:
+        if timeout_of(memory.resource) == 0 and not may_make_room(memory, error):
             return memory.fail(error)
     except BaseException as error:
         return memory.fail(error)
     try:
+        if memory.workspace != NULL:
+            return await_scoped(memory.resource, size, zeroed, memory.generation)
         return await_array(memory.resource, size, zeroed, memory.tag)
     except BaseException as error:
         return memory.fail(error)
+
+
+# A holder's own failure is told, and the request is refused.
+cdef bint may_make_room(ArrayMemory memory, error) noexcept:
+    try:
+        return make_room(memory.resource, error)
+    except BaseException as failure:
+        memory.fail(failure)
+        return False
 
 
 # Whoever frees memory may run any code, which must not resize the same array meanwhile.
@@ -155,7 +160,9 @@ cdef void* move(void* context, void* data, size_t size) noexcept with gil:
         memory.moving.add(key)
         try:
             if memory.workspace != NULL:
-                return resize_scoped(memory.resource, data, size, memory.generation)
+                return resize_scoped_again(
+                    memory.resource, data, size, memory.generation
+                )
             return resize_array(memory.resource, data, size, memory.tag)
         finally:
             memory.moving.discard(key)

@@ -189,7 +189,7 @@ cdef class Scope:
         cdef bint warm
         self.opening = True
         try:
-            warm = self.made().workspace.open()
+            warm = self.open_cycle()
         finally:
             self.opening = False
         try:
@@ -204,6 +204,27 @@ cdef class Scope:
             self.memory.workspace.cancel()
             raise
         return 0
+
+    # A cycle without its page is begun again when others have given memory back.
+    cdef bint open_cycle(self) except -1:
+        cdef bint warm = False
+        workspace = self.made()
+        while True:
+            opened = False
+            try:
+                warm = workspace.workspace.open()
+                opened = True
+                if not (warm or self.cold):
+                    workspace.workspace.rethrow_out_of_memory()
+                return warm
+            except ResourceExhaustedError as error:
+                if make_room(workspace, error):
+                    if opened:
+                        workspace.workspace.cancel()
+                elif opened:
+                    return warm
+                else:
+                    raise
 
     cdef int put_in_place(self) except -1:
         capsule = self.make_capsule(self.capture)
@@ -331,7 +352,13 @@ cdef class Scope:
         ResourceExhaustedError
             If there is no memory for a page of that size; nothing is learned then.
         """
-        self.made().workspace.initialize()
+        while True:
+            try:
+                self.made().workspace.initialize()
+                return
+            except ResourceExhaustedError as error:
+                if not make_room(self.memory, error):
+                    raise
 
     def destroy(self):
         """Give the memory back, or leave it to the arrays that are alive."""

@@ -25,6 +25,12 @@ cdef class Pool(Resource):
     name : str, default ""
         The device's name, for messages; empty is upstream's.
 
+    Attributes
+    ----------
+    holders : Holders
+        Who can do without memory of this pool; they are asked, in their order, before
+        a request or a lower limit is refused.
+
     Raises
     ------
     ResourceExhaustedError
@@ -39,6 +45,7 @@ cdef class Pool(Resource):
 
     cdef native.Pool* pool
     cdef double timeout
+    cdef readonly object holders
 
     def __cinit__(
         self,
@@ -52,6 +59,7 @@ cdef class Pool(Resource):
         if not 0 <= retry_seconds < INFINITY:
             raise ValueError(f"retry_seconds is a wait, not {retry_seconds!r}")
         self.timeout = retry_seconds
+        self.holders = Holders()
         cdef size_t nbytes = as_limit(limit)
         cdef native.bool grows = as_flag(growth, "growth")
         cdef shared_ptr[native.Resource] below
@@ -131,9 +139,16 @@ cdef class Pool(Resource):
             If `limit` is no size, or not positive.
         """
         cdef size_t nbytes = as_limit(limit)
-        with nogil:
-            nbytes = self.pool.set_limit(nbytes)
-        return limit_or_none(nbytes)
+        cdef size_t before
+        while True:
+            try:
+                with nogil:
+                    before = self.pool.set_limit(nbytes)
+                return limit_or_none(before)
+            except ResourceExhaustedError as error:
+                short = error.in_use_bytes - <object>nbytes
+                if not self.holders.give_back(max(short, 4096)):
+                    raise
 
     def arena(self, reserve_bytes=None, *, str tag not None=""):
         """Reserve addresses that can be filled with memory from the front.
@@ -325,8 +340,14 @@ cdef class Arena:
             If `nbytes` is no int, is negative, or the arena has been freed.
         """
         cdef size_t size = as_size(nbytes, "a size")
-        with nogil:
-            self.core.get().grow(size)
+        while True:
+            try:
+                with nogil:
+                    self.core.get().grow(size)
+                return
+            except ResourceExhaustedError as error:
+                if not make_room(self.pool, error):
+                    raise
 
     def shrink(self, nbytes):
         """Make the arena at most so large, rounded up to 64, in place.

@@ -26,6 +26,15 @@ cdef inline str as_tag(str tag):
     return tag if tag else <str>get_value(TAG)
 
 
+ctypedef void* (*Once)(Resource, const native.Request&) noexcept
+
+cdef extern from *:
+    """
+    static int raise_it(void) { return -1; }
+    """
+    int raise_it() except -1  # the exception that is set
+
+
 # The environment's limits hold from the first resource on. The import stands inside
 # because that module needs this one.
 cdef int apply_environment() except -1:
@@ -66,11 +75,10 @@ cdef class Resource:
         with nogil:
             self.core.reset()
 
+    # A try would cost as much as a block: the exception is looked at if there is none.
     cdef void* take(self, const native.Request& request) except NULL:
-        cdef void* place
-        with nogil:
-            place = self.core.get().allocate(request)
-        return place
+        cdef void* place = (<Once>take_once)(self, request)
+        return place if place != NULL else take_again(self, request)
 
     @property
     def name(self):
@@ -347,6 +355,28 @@ cdef class Block:
 
     def __releasebuffer__(self, Py_buffer* buffer):
         self.exports -= 1
+
+
+cdef void* take_once(Resource resource, const native.Request& request) except NULL:
+    cdef void* place
+    with nogil:
+        place = resource.core.get().allocate(request)
+    return place
+
+
+# Pre: an exception is set. Others give memory back before a request is refused.
+cdef void* take_again(Resource resource, const native.Request& request) except NULL:
+    try:
+        raise_it()
+    except ResourceExhaustedError as error:
+        if not make_room(resource, error):
+            raise
+    while True:
+        try:
+            return take_once(resource, request)
+        except ResourceExhaustedError as error:
+            if not make_room(resource, error):
+                raise
 
 
 cdef bint stands_on(Resource resource, Resource below) noexcept:

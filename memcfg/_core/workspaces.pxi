@@ -71,7 +71,15 @@ cdef class WorkspaceMemory(Resource):
         rules.spill = SPILL[spill]
         rules.overwrites = on_escape == "invalidate"
         rules.reclaims = as_flag(reclaim, "reclaim")
-        self.workspace = new native.Workspace(upstream.core, self.pages.core, rules)
+        while True:
+            try:
+                self.workspace = new native.Workspace(
+                    upstream.core, self.pages.core, rules
+                )
+                break
+            except ResourceExhaustedError as error:
+                if not make_room(self, error):
+                    raise
         self.core.reset(<native.Resource*>self.workspace)
 
     def numbers(self):
@@ -105,6 +113,29 @@ cdef void* take_scoped(
     request.size = size if size > 0 else 1
     request.zeroed = zeroed
     return memory.workspace.allocate_of(request, generation)
+
+
+# The same after a failure: as often as others give memory back.
+cdef void* await_scoped(
+    WorkspaceMemory memory, size_t size, bint zeroed, uint64_t generation
+) except NULL:
+    while True:
+        try:
+            return take_scoped(memory, size, zeroed, generation)
+        except ResourceExhaustedError as error:
+            if not make_room(memory, error):
+                raise
+
+
+cdef void* resize_scoped_again(
+    WorkspaceMemory memory, void* data, size_t size, uint64_t generation
+) except NULL:
+    while True:
+        try:
+            return resize_scoped(memory, data, size, generation)
+        except ResourceExhaustedError as error:
+            if not make_room(memory, error):
+                raise
 
 
 # The same array with another size: elsewhere, with the bytes that both sizes have. On

@@ -35,15 +35,18 @@ _UNPLANNED_HINT = (
 class Budget:
     """Memory budget of one model: the device's limit minus the bytes of others.
 
-    `elsewhere` are the bytes that others hold, `promised` those reserved for them, and
-    `aside` those of the model's own buffers outside of the arena. `margin` covers page
-    fragmentation of these buffers.
+    `elsewhere` are the bytes that others hold, of which they give `spare` back if the
+    model needs them. `promised` are those reserved for others, `arrays` those left to
+    arrays of the program, and `aside` those of the model's own buffers outside of the
+    arena. `margin` covers page fragmentation of these buffers.
     """
 
     device: Device
     owner: str
     elsewhere: int
     promised: int = 0
+    spare: int = 0
+    arrays: int = 0
     aside: int = 0
     margin: int = 0
     times: str = "nominal"  # source of the op times that policies receive
@@ -68,7 +71,7 @@ class Budget:
 
     @property
     def _others(self) -> int:
-        return self.elsewhere + self.promised
+        return max(0, self.elsewhere - self.spare) + self.promised + self.arrays
 
     def beside(self, needed: int, enough: int) -> Budget:
         """Return a budget that sets bytes aside for buffers outside of the arena.

@@ -191,9 +191,11 @@ class Executor:
 
     @property
     def left_bytes(self) -> int | None:
-        """Bytes that the device has left; None without a limit."""
-        limit = self.device.pool.limit
-        return None if limit is None else limit - self.device.pool.stats().current_bytes
+        """Bytes that the device has left or can get back; None without a limit."""
+        pool = self.device.pool
+        if pool.limit is None:
+            return None
+        return pool.limit - pool.stats().current_bytes + pool.holders.spare_bytes
 
     def annotate(self, graph: Graph) -> Graph:
         """Return a graph as policies are given it: with the scratch of its kernels.
@@ -368,8 +370,10 @@ class Executor:
                 self._replace(make(self._budget(promised)), initial)
             except ResourceExhaustedError as error:
                 ends = ends_of_pages(error)
-                if not ends:
+                refused = isinstance(error, InfeasiblePlanError)
+                if not ends and (refused or not len(self.device.pool.holders)):
                     raise
+                # Holders have given back what they can, which may be less than spare.
                 self._replace(make(self._budget(promised + ends)), initial)
             trim_heap()
 
@@ -716,12 +720,15 @@ class Executor:
         self._settled = None
 
     def _budget(self, promised: int = 0) -> Budget:
-        elsewhere = self.device.pool.stats().current_bytes - self.nbytes
+        pool = self.device.pool
+        elsewhere = pool.stats().current_bytes - self.nbytes
         return Budget(
             self.device,
             self.name,
             elsewhere,
             promised,
+            spare=pool.holders.spare_bytes,
+            arrays=pool.holders.margin_bytes,
             times=self.times,
             took=self._took,
         )

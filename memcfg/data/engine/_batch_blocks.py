@@ -9,6 +9,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from memcfg._core import fork_count
+from memcfg._core._holders import GivingOrder, list_holder, undemanding
 from memcfg.config import WorkspaceConfig
 from memcfg.data.engine._run import free_bytes
 from memcfg.errors import ResourceExhaustedError
@@ -26,6 +28,8 @@ SPARE = 2  # blocks added to the buffer: the consumer's, and the one that it tak
 _RESERVE = 1.3  # block size over the largest batch, once sizes differ; as in ND4J
 _PERIOD = 64  # calls of `borrow` between two releases of unneeded blocks
 _SLACK = 2  # blocks that are kept in addition to those needed
+_LEAST = SPARE + 1  # blocks that a ring keeps: one batch waits
+_PATIENCE, _MAX_PATIENCE = 16, 4096  # batches until a ring tries to grow again
 
 
 class Ring:
@@ -34,21 +38,41 @@ class Ring:
     After `fit`, a ``with`` block is a cycle: the arrays made inside are one batch. The
     first batch sets the size of a block. A larger batch lies outside of the blocks, and
     each block is replaced by one of 1.3 times its size at the next use.
+
+    Where memory is short, empty blocks are given back, but for `_LEAST`. The ring grows
+    again block by block, where memory is free. Other threads remove blocks from
+    `_blocks`, one operation each, so a block that is about to be opened is not there.
     """
 
-    def __init__(self, name: str, resource: Resource) -> None:
+    def __init__(self, name: str, resource: Resource, most: int | None = None) -> None:
         self._name = name
         self._resource = resource
+        self._most = None if most is None else most + SPARE  # blocks; None: no bound
+        self._cycles, self._patience = 0, _PATIENCE
+        self._forks = fork_count()
+        self._chosen: OwnedWorkspace | None = None  # for the next cycle
+        self._fitting = False  # it would give what it takes
         self.block_bytes = 0  # of a block; 0: not known yet
         self.fits = 0  # waiting batches that fit, after a failed allocation
         self.max_bytes = 0  # of all blocks, so far
         self._blocks: list[OwnedWorkspace] = []
         self._open = self._learning = self._workspace(0)
+        list_holder(resource, self, GivingOrder.READ_AHEAD)
 
     @property
     def nbytes(self) -> int:
         """Bytes of all blocks."""
-        return sum(block.config.initial_size for block in self._blocks)
+        return sum(block.config.initial_size for block in self._all)
+
+    @property
+    def _all(self) -> list[OwnedWorkspace]:
+        chosen = self._chosen
+        return [*self._blocks, *(() if chosen is None else (chosen,))]
+
+    @property
+    def max_waiting(self) -> float:
+        """The number of waiting batches that the allowed blocks can hold."""
+        return float("inf") if self._most is None else max(1, self._most - SPARE)
 
     def fit(self, buffer_size: int) -> None:
         """Allocate blocks for `buffer_size` waiting batches, once their size is known.
@@ -57,9 +81,15 @@ class Ring:
         """
         if not self.block_bytes:
             return
-        slots = buffer_size + SPARE
+        chosen, self._chosen = self._chosen, None
+        if chosen is not None:
+            self._blocks.append(chosen)
+        slots = self._slots(buffer_size + SPARE)
         while len(self._blocks) > slots:
-            self._blocks.pop().destroy()
+            block = self._taken()
+            if block is not None:
+                block.destroy()
+        self._fitting = True
         try:
             while len(self._blocks) < slots:
                 self._blocks.append(self._workspace(self.block_bytes))
@@ -67,16 +97,72 @@ class Ring:
             self.max_bytes = max(self.max_bytes, self.nbytes)
         except ResourceExhaustedError as error:
             raise self._explained(error, buffer_size) from error
+        finally:
+            self._fitting = False
 
     def destroy(self) -> None:
         """Release the blocks; a live array keeps its block."""
-        for block in (*self._blocks, self._learning):
+        blocks, self._blocks, self._chosen = self._all, [], None
+        for block in (*blocks, self._learning):
             block.destroy()
-        self._blocks = []
+
+    @property
+    def spare_bytes(self) -> int:
+        """Bytes of the blocks that can be given back."""
+        if self._gives_nothing:
+            return 0
+        free = [
+            each.config.initial_size for each in self._blocks.copy() if _is_idle(each)
+        ]
+        return sum(free[: max(0, len(self._all) - _LEAST)])
+
+    def give_back(self, nbytes: int) -> int:
+        """Release empty blocks now, and others once their batches are consumed."""
+        given = 0
+        if self._gives_nothing:
+            return given
+        for block in self._blocks.copy():
+            if given >= nbytes or len(self._all) <= _LEAST:
+                break
+            with suppress(ValueError):  # another thread has taken it
+                if _is_idle(block):
+                    self._blocks.remove(block)
+                    given += block.config.initial_size
+                    block.destroy()
+        if self.block_bytes:
+            missing = -(-max(0, nbytes - given) // self.block_bytes)
+            self._most = max(_LEAST, len(self._all) - missing)
+            self._cycles, self._patience = 0, min(2 * self._patience, _MAX_PATIENCE)
+        return given
+
+    @property
+    def _gives_nothing(self) -> bool:
+        """Whether it is allocating blocks, or belongs to the parent of a fork."""
+        return self._fitting or fork_count() != self._forks
+
+    def _slots(self, wanted: int) -> int:
+        """Return how many blocks there may be, one more from time to time."""
+        if self._most is None or self._most >= wanted:
+            self._most = None
+            return wanted
+        self._cycles += 1
+        if self._cycles >= self._patience:
+            self._cycles = 0
+            try:
+                with undemanding():
+                    self._blocks.append(self._workspace(self.block_bytes))
+                self._most += 1
+            except ResourceExhaustedError:
+                self._patience = min(2 * self._patience, _MAX_PATIENCE)
+        return self._most
 
     def __enter__(self) -> Self:
-        self._open = self._blocks[-1] if self._blocks else self._learning
+        chosen = self._chosen
+        self._open = self._learning if chosen is None else chosen
         self._open.open()
+        if chosen is not None:
+            self._blocks.append(chosen)
+            self._chosen = None
         return self
 
     def __exit__(
@@ -92,18 +178,26 @@ class Ring:
             self.block_bytes = align_up(larger)
 
     def _choose(self) -> None:
-        """Move the next block to the end of the list: the last used empty one.
+        """Choose the next block: the last used empty one.
 
         It may still be in the processor's caches. If no block is empty, the least
         recently used is taken: its live arrays keep its memory.
         """
-        blocks = self._blocks
-        free = (n for n in range(len(blocks) - 1, -1, -1) if _is_empty(blocks[n]))
-        block = blocks.pop(next(free, 0))
-        if block.config.initial_size < self.block_bytes:
+        block = self._taken()
+        if block is not None and block.config.initial_size < self.block_bytes:
             block.destroy()
-            block = self._workspace(self.block_bytes)
-        blocks.append(block)
+            block = None
+        self._chosen = self._workspace(self.block_bytes) if block is None else block
+
+    def _taken(self) -> OwnedWorkspace | None:
+        """Remove the next block from the list; return None if there is none."""
+        blocks = self._blocks
+        for block in reversed(blocks.copy()):
+            if _is_empty(block):
+                with suppress(ValueError):
+                    blocks.remove(block)
+                    return block
+        return blocks.pop(0) if blocks else None
 
     def _workspace(self, nbytes: int) -> OwnedWorkspace:
         return _block(nbytes, self._name, self._resource)
@@ -255,6 +349,10 @@ def scratch(run: Run, size: int = 0) -> OwnedWorkspace:
         initial_size=size, allocation="strict", spill="reallocate", reclaim=True
     )
     return OwnedWorkspace(config, "data scratch", resource=run.resource)
+
+
+def _is_idle(block: OwnedWorkspace) -> bool:
+    return not block.is_open and _is_empty(block)
 
 
 def _is_empty(block: OwnedWorkspace) -> bool:

@@ -94,9 +94,14 @@ class BoundedQueue(Shared):
         """Wait until it is empty and a consumer waits; return False if stopped."""
         return self._wait_until(lambda: self._consumers and not self._items)
 
-    def wait_until_not_full(self) -> bool:
+    def capacity(self, ring: Ring | None) -> float:
+        """Return how many items may wait, given the blocks that a ring may have."""
+        most = float("inf") if ring is None else ring.max_waiting
+        return min(self.depth.capacity, most)
+
+    def wait_until_not_full(self, ring: Ring | None = None) -> bool:
         """Wait until there is room for an item; return False if stopped."""
-        return self._wait_until(lambda: len(self._items) < self.depth.capacity)
+        return self._wait_until(lambda: len(self._items) < self.capacity(ring))
 
     def _wait_until(self, is_so: Callable[[], object]) -> bool:
         self.notice_fork()
@@ -266,7 +271,7 @@ class _Work:
 
     def _work(self) -> None:
         queue, ring = self._queue, self._ring
-        while queue.wait_until_not_full() and (ring is None or self._fit(ring)):
+        while queue.wait_until_not_full(ring) and (ring is None or self._fit(ring)):
             with ring or nullcontext():
                 item = next(self._source, _END)
             if ring is not None:

@@ -55,6 +55,10 @@ class Batch(UnaryNode):
             self.source, self.batch_size, drop_remainder=self.drop_remainder
         )
 
+    @property
+    def repeats(self) -> bool:
+        return self.deterministic is not False and self.source.repeats
+
     def elements(self, run: Run) -> Iterator[Any]:
         """Begin a pass, in the threads of the preceding map if that is parallel."""
         source, function = self._unmapped()

@@ -1,8 +1,13 @@
-"""`Dataset.cache`, in memory or in a file."""
+"""`Dataset.cache`, in memory or in a file.
+
+In memory, elements that do not fit the limit are not kept. Each pass reads them again,
+if the steps before repeat their elements.
+"""
 
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from warnings import warn
@@ -11,17 +16,24 @@ import numpy as np
 
 from memcfg._caller import outside
 from memcfg._core import scope_out
+from memcfg._core._holders import GivingOrder, list_holder, undemanding
+from memcfg.data._pipeline_report import StageReport
 from memcfg.data.elements._convert import read_only
-from memcfg.data.elements._structure import map_structure
+from memcfg.data.elements._structure import flatten, map_structure
 from memcfg.data.engine._run import closing
+from memcfg.data.ops._batch import Batch
 from memcfg.data.ops._cache_file import CacheWriter, read_cache
+from memcfg.data.ops._map import Map
 from memcfg.data.ops._node import UnaryNode
+from memcfg.data.ops._order import Select
+from memcfg.units import align_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Self
 
     from memcfg.data.engine._run import Run
+    from memcfg.data.ops._node import Node
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +46,7 @@ class Cache(UnaryNode):
 
     filename: str = ""
     name: str = "cache"
-    _memory: list[list[Any]] = field(init=False, repr=False, default_factory=list)
+    _memory: list[_Kept] = field(init=False, repr=False, default_factory=list)
     _warned: bool = field(init=False, repr=False, default=False)
 
     def __post_init__(self) -> None:
@@ -48,7 +60,7 @@ class Cache(UnaryNode):
     def elements(self, run: Run) -> Iterator[Any]:
         """Begin a pass over the cache, or over the source if there is none."""
         if self._memory:
-            return (map_structure(_given, element) for element in self._memory[0])
+            return self._again(self._memory[0], run)
         if self.filename and os.path.exists(self.filename):
             source = self.source
             spec = None if source.is_probed else source.element_spec
@@ -58,7 +70,10 @@ class Cache(UnaryNode):
 
     def _recorded(self, elements: Iterator[Any], run: Run) -> Iterator[Any]:
         path = self.filename
-        writer = CacheWriter(path) if path else _MemoryRecord(self._memory)
+        repeats = self.source.repeats and run.options.deterministic is not False
+        writer = (
+            CacheWriter(path) if path else _MemoryRecord(self._memory, run, repeats)
+        )
         with closing(elements), writer as record:
             for element in elements:
                 record.add(element)
@@ -68,6 +83,26 @@ class Cache(UnaryNode):
                     self._warn(record.count)
                     raise
             record.finish()
+
+    def _again(self, kept: _Kept, run: Run) -> Iterator[Any]:
+        """Hand out what is kept, and read the rest again."""
+        number = 0
+        while (element := kept.get(number)) is not None:
+            yield map_structure(_given, element)
+            del element
+            number += 1
+        if number >= kept.count:
+            return
+        run.stages.append(lambda: kept.report(self.name))
+        may_add = kept.is_of(run)
+        elements = _beginning_at(self.source, number).elements(run)
+        with closing(elements):
+            for element in elements:
+                if may_add:
+                    may_add = kept.add(number, element)
+                number += 1
+                yield element
+                del element
 
     def _warn(self, count: int) -> None:
         if not count or self._warned:
@@ -80,29 +115,116 @@ class Cache(UnaryNode):
         )
 
 
+class _Kept:
+    """Elements in memory, by their number; those that were added last may go.
+
+    Nothing here waits: it may be called amid an allocation, in any thread. Each change
+    is one operation of a dictionary.
+    """
+
+    def __init__(self, run: Run, *, may_drop: bool) -> None:
+        self.count = 0  # elements of a whole pass
+        self._resource = run.resource
+        self._may_drop = may_drop
+        self._elements: dict[int, tuple[int, Any]] = {}  # bytes, and what takes them
+        if may_drop:
+            list_holder(run.resource, self, GivingOrder.CACHE)
+
+    def get(self, number: int) -> Any | None:
+        """Return an element, or None if it is not kept."""
+        return self._elements.get(number, (0, None))[1]
+
+    def is_of(self, run: Run) -> bool:
+        """Return whether a pass has its arrays where these are."""
+        return run.resource is self._resource
+
+    def add(self, number: int, element: Any) -> bool:
+        """Keep a copy; False: there is no memory for it, and none is asked for.
+
+        ResourceExhaustedError if all have to be kept.
+        """
+        asking = undemanding() if self._may_drop else nullcontext()
+        try:
+            with scope_out(), asking:
+                copy = map_structure(_copied, element)
+        except MemoryError:
+            if not self._may_drop:
+                raise
+            return False
+        self._elements[number] = _bytes_of(copy), copy
+        return True
+
+    @property
+    def spare_bytes(self) -> int:
+        """The bytes of all elements."""
+        return sum(nbytes for nbytes, _ in self._elements.copy().values())
+
+    def give_back(self, nbytes: int) -> int:
+        """Drop elements, the last ones first."""
+        given = 0
+        while given < nbytes:
+            try:
+                given += self._elements.popitem()[1][0]
+            except KeyError:
+                break
+        return given
+
+    def report(self, name: str) -> StageReport:
+        """Tell how many elements are kept."""
+        return StageReport(
+            name=name,
+            autotuned=False,
+            buffer_size=len(self._elements),
+            items=self.count,
+            waited_seconds=0.0,
+            nbytes=self.spare_bytes,
+        )
+
+
 class _MemoryRecord:
     """The elements of a pass in memory, with the interface of `CacheWriter`."""
 
-    def __init__(self, memory: list[list[Any]]) -> None:
+    def __init__(self, memory: list[_Kept], run: Run, repeats: bool) -> None:
         self._memory = memory
-        self._elements: list[Any] = []
+        self._kept = _Kept(run, may_drop=repeats)
+        self._adds = True
 
     @property
     def count(self) -> int:
-        return len(self._elements)
+        return self._kept.count
 
     def add(self, element: Any) -> None:
-        with scope_out():
-            self._elements.append(map_structure(_copied, element))
+        if self._adds:
+            self._adds = self._kept.add(self._kept.count, element)
+        self._kept.count += 1
 
     def finish(self) -> None:
-        self._memory.append(self._elements)
+        self._memory.append(self._kept)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         pass
+
+
+def _beginning_at(node: Node, number: int) -> Node:
+    """Return a step without its first elements; functions are not called for them."""
+    if number == 0:
+        return node
+    if isinstance(node, Map | Batch):
+        size = node.batch_size if isinstance(node, Batch) else 1
+        result = object.__new__(type(node))
+        vars(result).update(
+            vars(node), source=_beginning_at(node.source, size * number)
+        )
+        return result
+    return Select(node, number, None, 1, "skip")
+
+
+def _bytes_of(element: Any) -> int:
+    arrays = (leaf for leaf in flatten(element) if isinstance(leaf, np.ndarray))
+    return sum(align_up(max(1, array.nbytes)) for array in arrays)
 
 
 def _copied(leaf: Any) -> Any:

@@ -75,6 +75,7 @@ class Interleave(UnaryNode):
         raise ValueError("there is no element to tell the element_spec from")
 
     is_probed = True
+    repeats = False  # it is not known of the datasets that elements become
 
     @property
     def cardinality(self) -> int:

@@ -52,6 +52,10 @@ class Map(UnaryNode):
     def element_spec(self) -> Any:
         return probe(self)
 
+    @property
+    def repeats(self) -> bool:
+        return self.deterministic is not False and self.source.repeats
+
     def elements(self, run: Run) -> Iterator[Any]:
         """Begin a pass; without threads it keeps no elements and no results."""
         elements = self.source.elements(run)

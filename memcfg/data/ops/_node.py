@@ -55,6 +55,14 @@ class Node(ABC):
         return any(node.is_probed for node in self.inputs)
 
     @property
+    def repeats(self) -> bool:
+        """Whether each pass gives the same elements in the same order.
+
+        Users' functions and generators are taken to.
+        """
+        return all(node.repeats for node in self.inputs)
+
+    @property
     def cardinality(self) -> int:
         """Number of elements of a pass, `INFINITE` or `UNKNOWN`."""
         return UNKNOWN

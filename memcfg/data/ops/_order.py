@@ -234,6 +234,10 @@ class Shuffle(UnaryNode):
         return type(self), (self.source, self.buffer_size, self.seed, switch, self.name)
 
     @property
+    def repeats(self) -> bool:
+        return not self.reshuffle_each_iteration and self.source.repeats
+
+    @property
     def has_rows(self) -> bool:
         """Whether the source has rows and contains no shuffle."""
         return self.source.has_rows and not _holds_shuffle(self.source)

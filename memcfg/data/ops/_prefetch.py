@@ -34,7 +34,7 @@ class Prefetch(UnaryNode):
             if tuned
             else FixedDepth(self.buffer_size)
         )
-        ring = Ring(f"data {self.name}", run.resource)
+        ring = Ring(f"data {self.name}", run.resource, run.max_ahead)
         elements = self.source.elements(run)
         producer = Producer(
             elements, depth, self.name, ring=ring, allocator=run.allocator
@@ -51,7 +51,7 @@ def _report_of(
     return lambda: StageReport(
         name=name,
         autotuned=tuned,
-        buffer_size=queue.depth.capacity,
+        buffer_size=int(queue.capacity(ring)),
         items=queue.delivered,
         waited_seconds=queue.waited,
         nbytes=ring.max_bytes,

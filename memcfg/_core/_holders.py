@@ -1,0 +1,149 @@
+"""Who can do without memory of a pool, and is asked before a request is refused.
+
+Owns the list of holders of each pool, and the order in which they are asked. It takes
+no lock: holders may be asked in any thread, amid any allocation.
+
+See docs/decisions/0036-memory-is-asked-back.md.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from contextvars import ContextVar
+from enum import IntEnum
+from itertools import count
+from typing import TYPE_CHECKING, Protocol
+from weakref import ref
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from memcfg.errors import ResourceExhaustedError
+
+__all__ = [
+    "GivingOrder",
+    "Holder",
+    "Holders",
+    "list_holder",
+    "make_room",
+    "pools_below",
+    "undemanding",
+]
+
+_PAGE = 4096
+
+# Whether a request that does not fit asks for memory. Not while memory is given back.
+_asks: ContextVar[bool] = ContextVar("memcfg_asks_for_memory", default=True)
+
+
+class GivingOrder(IntEnum):
+    """Who gives first: what costs least to do without."""
+
+    READ_AHEAD = 0  # batches that would wait for a model
+    CACHE = 1  # elements that can be read again
+
+
+class Holder(Protocol):
+    """Something that can do without memory of a pool.
+
+    Both are called in any thread, amid an allocation, and wait for nothing.
+    """
+
+    @property
+    def spare_bytes(self) -> int:
+        """How many bytes it could give back."""
+
+    def give_back(self, nbytes: int) -> int:
+        """Free at least so many bytes, or all that can be; return how many."""
+
+
+class Holders:
+    """The holders of a pool that can do without some of its memory.
+
+    None is kept alive by being listed. Each update is one operation of a dictionary, so
+    a thread or a fork may come at any time.
+    """
+
+    def __init__(self) -> None:
+        self.margin_bytes = 0  # that plans leave free, for arrays of the program
+        self._holders: dict[tuple[int, int], ref[Holder]] = {}
+        self._numbers = count()
+
+    def add(self, holder: Holder, order: GivingOrder) -> None:
+        """List a holder; of those of one order, the first is asked first."""
+        key = int(order), next(self._numbers)
+        drop = self._holders.pop  # bound here: it may be called at exit
+        self._holders[key] = ref(holder, lambda _: drop(key, None))
+
+    @property
+    def spare_bytes(self) -> int:
+        """How many bytes all holders could give back."""
+        return sum(holder.spare_bytes for holder in self._in_order())
+
+    def give_back(self, nbytes: int) -> int:
+        """Have holders free so many bytes, in their order; return how many."""
+        given = 0
+        with undemanding():
+            for holder in self._in_order():
+                if given >= nbytes:
+                    break
+                given += holder.give_back(nbytes - given)
+        return given
+
+    def _in_order(self) -> list[Holder]:
+        found = (refers() for _, refers in sorted(self._holders.copy().items()))
+        return [holder for holder in found if holder is not None]
+
+    def __len__(self) -> int:
+        return len(self._holders)
+
+
+@contextmanager
+def undemanding() -> Iterator[None]:
+    """Have requests that do not fit fail, in a ``with`` block; nobody is asked."""
+    token = _asks.set(False)
+    try:
+        yield
+    finally:
+        _asks.reset(token)
+
+
+def list_holder(resource: Any, holder: Holder, order: GivingOrder) -> None:
+    """List a holder of memory of a resource with the pools that this is of."""
+    for pool in pools_below(resource):
+        pool.holders.add(holder, order)
+
+
+def make_room(resource: Any, error: ResourceExhaustedError) -> bool:
+    """Have memory given back for a request that failed; return whether any was."""
+    if not _asks.get():
+        return False
+    seen = {id(pool): pool for pool in pools_below(resource)}
+    given = [_ask(pool, error) for pool in seen.values()]
+    return any(given)
+
+
+def pools_below(resource: Any) -> Iterator[Any]:
+    """Yield the pools that a resource takes memory from, itself included."""
+    while resource is not None:
+        if isinstance(getattr(resource, "holders", None), Holders):
+            yield resource
+        pages = getattr(resource, "pages", None)  # of a workspace
+        if pages is not None and pages is not resource.upstream:
+            yield from pools_below(pages)
+        resource = resource.upstream
+
+
+def _ask(pool: Any, error: ResourceExhaustedError) -> bool:
+    holders, wanted = pool.holders, error.rounded_bytes
+    if not len(holders):
+        return False
+    limit = pool.limit
+    if limit is not None:
+        wanted -= limit - pool.stats().current_bytes
+        if wanted <= 0 and error.limit_bytes != limit:
+            return False  # it is another resource's limit
+        if wanted <= 0:  # pages are missing: how many blocks lie on them is not known
+            wanted = max(_PAGE, error.rounded_bytes // 16)
+    return bool(holders.give_back(wanted) > 0)

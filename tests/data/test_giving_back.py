@@ -1,0 +1,222 @@
+"""What passes do without when memory is short, and take again when it is not."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from steps import passing
+
+from memcfg import memory
+from memcfg.data import Dataset, Options
+from memcfg.errors import ResourceExhaustedError
+
+KIB = 1024
+
+
+def rows(count, size=KIB):
+    return (np.arange(count) % 256).astype(np.uint8)[:, None].repeat(size, axis=1)
+
+
+class Counted:
+    """A dataset of rows of 1 KiB, whose function counts its calls."""
+
+    def __init__(self, count, step=lambda dataset: dataset):
+        self.calls = 0
+        dataset = Dataset.from_tensor_slices(rows(count)).map(self.function)
+        self.dataset = step(dataset).cache()
+
+    def function(self, row):
+        self.calls += 1
+        return row + 1
+
+    def read(self, pool):
+        """Return the first bytes of a pass, and how often the function was called."""
+        self.calls = 0
+        with passing(self.dataset, pool) as elements:
+            return [int(each.flat[0]) for each in elements], self.calls
+
+
+@pytest.fixture
+def pool():
+    pool = memory.Pool(limit=64 * KIB, name="short")
+    yield pool
+    pool.check()
+
+
+def test_a_cache_keeps_what_fits_and_reads_the_rest_again(pool):
+    counted = Counted(100)
+    wanted = list(range(1, 101))
+    assert counted.read(pool) == (wanted, 100)
+    for _ in range(3):
+        found, calls = counted.read(pool)
+        assert found == wanted
+        assert 36 <= calls <= 50
+    assert pool.stats().peak_bytes <= 64 * KIB
+
+
+def test_a_cache_that_fits_reads_nothing_again(pool):
+    counted = Counted(40)
+    counted.read(pool)
+    assert counted.read(pool)[1] == 0
+
+
+def test_dropped_elements_are_kept_again_when_memory_is_free(pool):
+    counted = Counted(50)
+    counted.read(pool)
+    held = pool.stats().current_bytes
+    with pool.allocate(40 * KIB):
+        assert pool.stats().current_bytes <= 64 * KIB
+        found, calls = counted.read(pool)
+        assert found == list(range(1, 51))
+        assert 25 <= calls <= 40
+    counted.read(pool)
+    assert counted.read(pool) == (list(range(1, 51)), 0)
+    assert pool.stats().current_bytes == held
+
+
+def test_memory_may_be_taken_and_freed_amid_a_pass(pool):
+    counted = Counted(50)
+    for number in range(6):
+        with passing(counted.dataset, pool) as elements:
+            found, blocks = [], []
+            for element in elements:
+                found.append(int(element[0]))
+                if len(found) == 7 * number:
+                    blocks.append(pool.allocate(45 * KIB))
+                if len(found) == 7 * number + 10:
+                    blocks.clear()
+                del element
+            blocks.clear()
+        assert found == list(range(1, 51))
+
+
+def test_a_report_names_a_cache_that_is_not_whole(pool):
+    counted = Counted(100)
+    with passing(counted.dataset, pool) as elements:
+        list(map(len, elements))
+        assert elements.report().stages == ()
+    with passing(counted.dataset, pool) as elements:
+        list(map(len, elements))
+        (stage,) = elements.report().stages
+    assert (stage.name, stage.items) == ("cache", 100)
+    assert 0 < stage.buffer_size < 64
+    assert stage.nbytes == stage.buffer_size * KIB
+
+
+def test_behind_maps_and_batches_only_what_is_missing_is_computed(pool):
+    counted = Counted(100, lambda dataset: dataset.batch(4))
+    found, _ = counted.read(pool)
+    again, calls = counted.read(pool)
+    assert again == found
+    assert calls < 60
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda dataset: dataset.shuffle(10, seed=1),
+        lambda dataset: dataset.flat_map(lambda row: Dataset.from_tensors(row)),
+        lambda dataset: dataset.map(abs, num_parallel_calls=2, deterministic=False),
+    ],
+)
+def test_a_cache_of_what_does_not_repeat_has_to_fit(pool, step):
+    counted = Counted(100, step)
+    with pytest.raises(ResourceExhaustedError):
+        counted.read(pool)
+    smaller = Counted(20, step)
+    found = sorted(smaller.read(pool)[0])
+    with pytest.raises(ResourceExhaustedError):
+        pool.allocate(50 * KIB)
+    assert sorted(smaller.read(pool)[0]) == found
+
+
+def test_without_determinism_a_cache_has_to_fit(pool):
+    options = Options()
+    options.deterministic = False
+    counted = Counted(100)
+    counted.dataset = counted.dataset.with_options(options)
+    with pytest.raises(ResourceExhaustedError):
+        counted.read(pool)
+
+
+def test_a_shuffle_that_stays_may_be_cached_in_part(pool):
+    def step(dataset):
+        return dataset.shuffle(10, seed=1, reshuffle_each_iteration=False)
+
+    counted = Counted(100, step)
+    found, _ = counted.read(pool)
+    again, calls = counted.read(pool)
+    assert again == found
+    assert calls == 100  # a shuffled row has no number to begin at
+    assert sorted(found) == list(range(1, 101))
+
+
+def test_passes_in_threads_share_a_cache_that_is_not_whole(pool):
+    counted = Counted(100)
+    counted.read(pool)
+    found = []
+    threads = [
+        threading.Thread(target=lambda: found.append(counted.read(pool)[0]))
+        for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert found == [list(range(1, 101))] * 3
+
+
+@given(st.data())
+def test_any_demands_leave_the_elements_as_they_are(data):
+    pool = memory.Pool(limit=64 * KIB, name="short")
+    count = data.draw(st.integers(1, 120))
+    counted = Counted(count)
+    for _ in range(data.draw(st.integers(1, 4))):
+        size = data.draw(st.integers(1, 40))
+        with pool.allocate(size * KIB):
+            assert counted.read(pool)[0] == list(range(1, count + 1))
+    assert pool.stats().peak_bytes <= 64 * KIB
+
+
+def test_a_ring_gives_its_empty_blocks_and_grows_again():
+    pool = memory.Pool(limit=64 * KIB, name="short")
+    dataset = Dataset.from_tensor_slices(rows(900)).batch(1).prefetch(20)
+    with passing(dataset, pool) as elements:
+
+        def read(count):
+            return [int(next(elements)[0, 0]) for _ in range(count)]
+
+        def buffer_size():
+            (stage,) = elements.report().stages
+            return stage.buffer_size
+
+        found = read(4)
+        assert buffer_size() == 20
+        with pytest.raises(ResourceExhaustedError):
+            pool.allocate(61 * KIB)  # too much beside three blocks
+        assert 1 <= buffer_size() < 20  # but the ring shrinks
+        found += read(30)
+        with pool.allocate(50 * KIB):
+            found += read(50)
+            assert 1 <= (least := buffer_size()) < 10
+        found += read(900 - len(found))
+        assert buffer_size() > least
+    assert found == [number % 256 for number in range(900)]
+    assert pool.stats().peak_bytes <= 64 * KIB
+
+
+def test_a_ring_takes_memory_of_a_cache_but_not_the_other_way_round(pool):
+    counted = Counted(100)
+    counted.read(pool)
+    dataset = counted.dataset.batch(2).prefetch(4)
+    for _ in range(3):
+        with passing(dataset, pool) as elements:
+            found = [int(x) for each in elements for x in each[:, 0]]
+            (stage, *_) = elements.report().stages
+        assert found == list(range(1, 101))
+        assert 1 < stage.buffer_size <= 4  # temporaries take a block of it
+    assert pool.stats().peak_bytes <= 64 * KIB
