@@ -73,8 +73,8 @@ class FixedAttributes:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes by name, for copies and pickles."""
-        found: Any = super().__getstate__()
-        own, slots = found if isinstance(found, tuple) else (found, None)
+        state: Any = super().__getstate__()
+        own, slots = state if isinstance(state, tuple) else (state, None)
         return (slots or {}) | (own or {})
 
     def __setstate__(self, state: dict[str, Any]) -> None:

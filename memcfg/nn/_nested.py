@@ -35,7 +35,7 @@ class Nested(Layer):
 
     def __call__(self, inputs: Any, *more: Any, **options: Any) -> Any:
         """Connect the model's layers to symbolic tensors."""
-        said = self._said_mode(options)
+        mode = self._given_mode(options)
         self._check_call(*more, **options)
         model = self.model
         if model._network is None:
@@ -51,7 +51,7 @@ class Nested(Layer):
                 )
         results = [(each.sample_shape, each.sample_dtype) for each in network.outputs]
         self._weight_specs = ()
-        node = Node(self, tuple(operands), results, ((), said) if said else None)
+        node = Node(self, tuple(operands), results, ((), mode) if mode else None)
         return network.gives.pack(node.outputs)
 
     def __repr__(self) -> str:

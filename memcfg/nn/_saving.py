@@ -204,8 +204,8 @@ class _Writer:
             "trainable": bool(layer.trainable),
             "dtype": [layer.dtype_policy.name, layer._policy_said],
         }
-        said = getattr(layer, "_call", None)  # the call arguments of an attention layer
-        result["call"] = None if said is None else list(said)
+        call = getattr(layer, "_call", None)  # the call arguments of an attention layer
+        result["call"] = None if call is None else list(call)
         penalties = layer._penalties().items()
         result["penalties"] = {name: self._value(each) for name, each in penalties}
         if isinstance(layer, InputLayer):
@@ -344,11 +344,11 @@ def read_backup(path: str) -> Backup:
 
 def restore(model: Any, saved: str | Backup) -> None:
     """Restore a model from a backup or its path, atomically."""
-    found = saved if isinstance(saved, Backup) else read_backup(saved)
+    source = saved if isinstance(saved, Backup) else read_backup(saved)
     with model._lock.turn():
         wanted = entries(model)
-        values = found.file.read(wanted)
-        set_values(model, zip(wanted, values, strict=True), found.iterations)
+        values = source.file.read(wanted)
+        set_values(model, zip(wanted, values, strict=True), source.iterations)
 
 
 def entries(model: Any) -> Sequence[Entry]:

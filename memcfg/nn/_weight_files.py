@@ -280,8 +280,8 @@ class WeightFile:
             self._held[key] = self._bytes(key, *spans[key])
             if key != _CHECKSUM:
                 check = zlib.crc32(self._held[key].data, check)
-        found = self._held.pop(_CHECKSUM, None)
-        if found is None or found.tobytes() != _checksum(check):
+        stored = self._held.pop(_CHECKSUM, None)
+        if stored is None or stored.tobytes() != _checksum(check):
             raise FormatError("its checksum is missing or does not match")
         del self._entries[_CHECKSUM], self._tensors[_CHECKSUM]
 
@@ -375,10 +375,10 @@ def _check_names(
         )
 
 
-def _check_offsets(found: Mapping[str, Any], size: int) -> None:
+def _check_offsets(tensors: Mapping[str, Any], size: int) -> None:
     """Raise FormatError for tensors that overlap, leave gaps or exceed the file."""
     end = 0
-    for begin, stop in sorted(entry["data_offsets"] for entry in found.values()):
+    for begin, stop in sorted(entry["data_offsets"] for entry in tensors.values()):
         if begin != end or stop < begin:
             raise FormatError(f"no tensor starts at byte {end} after its header")
         end = stop

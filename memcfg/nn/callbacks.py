@@ -700,34 +700,34 @@ class BackupAndRestore(Callback):
         self.delete_checkpoint = delete_checkpoint
         self._saving = _Saving(save_freq)
         self._epoch = 0
-        self._found: Backup | None = None  # the backup to restore
+        self._pending: Backup | None = None  # the backup to restore
         names = ("latest.safetensors", "before.safetensors")
         self._paths = [os.path.join(self.backup_dir, name) for name in names]
         self._has_latest = False  # whether the latest file is known to be intact
 
     def resumed_epoch(self) -> int:
         """Read the backup and return its epoch; 0 if there is no backup."""
-        self._found, self._has_latest = None, False
+        self._pending, self._has_latest = None, False
         damage: FormatError | None = None
         for path in self._paths:
             try:
-                self._found = read_backup(path)
+                self._pending = read_backup(path)
             except FileNotFoundError:
                 continue
             except FormatError as error:
                 damage = damage or error
                 continue
             self._has_latest = path == self._paths[0]
-            return self._found.epoch
+            return self._pending.epoch
         if damage is not None:
             raise damage
         return 0
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
         """Restore weights and optimizer state from the backup."""
-        found, self._found = self._found, None
-        if found is not None:
-            restore(self.model, found)
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            restore(self.model, pending)
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
         """Store the number of the epoch."""

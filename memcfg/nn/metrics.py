@@ -1292,12 +1292,12 @@ def _interpolated(tp: Any, fp: Any) -> Any:
 
     Between two thresholds true positives are linear in the number of positives.
     """
-    found = tp + fp
-    dtp, dp = tp[:-1] - tp[1:], found[:-1] - found[1:]
+    positives = tp + fp
+    dtp, dp = tp[:-1] - tp[1:], positives[:-1] - positives[1:]
     slope = _divide(dtp, np.maximum(dp, 0))
-    intercept = tp[1:] - slope * found[1:]
-    both = (found[:-1] > 0) & (found[1:] > 0)
-    ratio = np.where(both, _divide(found[:-1], found[1:]), 1)
+    intercept = tp[1:] - slope * positives[1:]
+    both = (positives[:-1] > 0) & (positives[1:] > 0)
+    ratio = np.where(both, _divide(positives[:-1], positives[1:]), 1)
     return _divide(slope * (dtp + intercept * np.log(ratio)), tp[0]).sum()
 
 

@@ -36,7 +36,7 @@ from memcfg.nn._saving import (
 )
 from memcfg.nn._sequential import Sequential
 from memcfg.nn._weight_files import Entry, WeightFile
-from memcfg.nn.layers._attention import ATTENTION, Said
+from memcfg.nn.layers._attention import ATTENTION, CallOptions
 from memcfg.nn.layers._layer import (
     InputLayer,
     Layer,
@@ -241,7 +241,7 @@ class _Reader:
         object.__setattr__(layer, "name", _name(given["name"]))
         object.__setattr__(layer, "named", read_flag(given["named"], "named"))
         if given["call"] is not None and isinstance(layer, ATTENTION):
-            object.__setattr__(layer, "_call", Said(*map(bool, given["call"])))
+            object.__setattr__(layer, "_call", CallOptions(*map(bool, given["call"])))
         for name, each in given["penalties"].items():
             layer._take(name, self._value(each))
         object.__setattr__(layer, "_seed", integer(given["seed"], "a seed", 0))
@@ -361,9 +361,9 @@ def _name(given: Any) -> str:
 
 def _set_policy(layer: Layer, given: Any) -> None:
     """Set a layer's dtype policy and whether the user chose it."""
-    name, said = given
+    name, explicit = given
     object.__setattr__(layer, "_policy", DTypePolicy(name))
-    object.__setattr__(layer, "_policy_said", bool(said))
+    object.__setattr__(layer, "_policy_said", bool(explicit))
 
 
 def _mark(layers: Sequence[Layer], marks: Any) -> None:

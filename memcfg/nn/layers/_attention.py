@@ -22,7 +22,7 @@ __all__ = ["AdditiveAttention", "Attention", "MultiHeadAttention"]
 _MASKED = 1e9  # subtracted from the scores of masked keys, as in Keras
 
 
-class Said(NamedTuple):
+class CallOptions(NamedTuple):
     """The optional operands and modes of a call."""
 
     key: bool = False
@@ -37,7 +37,7 @@ class _Attending:
     __slots__ = ()
 
     dropout: float
-    _call: Said | None
+    _call: CallOptions | None
 
     arity: ClassVar[int | None] = None
     supports_masking: ClassVar[bool] = True  # passes on the query's mask
@@ -50,7 +50,7 @@ class _Attending:
         if fixed is not None:
             self._seed = fixed
 
-    def _note(self: Any, call: Said) -> None:
+    def _note(self: Any, call: CallOptions) -> None:
         """Record the arguments of a call, which all calls of a layer must share."""
         if self._call is not None and self._call != call:
             raise ValueError(
@@ -60,8 +60,8 @@ class _Attending:
         self._call = call
 
     @property
-    def _said(self: Any) -> Said:
-        return Said() if self._call is None else self._call
+    def _options(self: Any) -> CallOptions:
+        return CallOptions() if self._call is None else self._call
 
     def _drops(self: Any, scope: Scope) -> bool:
         """Return whether dropout is applied to the scores."""
@@ -77,7 +77,7 @@ class _Attending:
         """Append the op that does not store the scores; axis 1 is the steps."""
         attributes = {"scale": scale}
         operands = [*heads, *masks]
-        if self._said.causal:
+        if self._options.causal:
             attributes["causal"] = True
         if scope.step is not None and self._drops(scope):
             attributes |= self._dropout(scope)
@@ -96,7 +96,7 @@ class _Attending:
             wide = _broadcast(scope, mask, scope.builder.shape(scores))
             bias = _apply(scope, "affine", wide, factor=_MASKED, term=-_MASKED)
             (scores,) = scope.apply("add", (scores, bias))
-        causal = {"causal": True} if self._said.causal else {}
+        causal = {"causal": True} if self._options.causal else {}
         (weights,) = scope.apply("softmax", (scores,), {"axis": -1, **causal})
         dropped = weights
         if scope.step is not None and self._drops(scope):
@@ -182,7 +182,7 @@ class Attention(_Attending, Layer):
                 "[query, value] or [query, value, key]"
             )
         self._note(
-            Said(
+            CallOptions(
                 len(inputs) == 3,
                 scores=bool(return_attention_scores),
                 causal=bool(use_causal_mask),
@@ -224,14 +224,14 @@ class Attention(_Attending, Layer):
     def trace(self: Any, scope: Scope, inputs: Sequence[int]) -> Any:
         """Append the attention; outputs of masked queries become zeros."""
         query, value = inputs[:2]
-        key = inputs[2] if self._said.key else value
+        key = inputs[2] if self._options.key else value
         builder = scope.builder
         own, mask, *_ = scope.masks or (None, None)
         if mask is not None:
             batch, steps = builder.shape(mask)
             mask = _reshape(scope, mask, batch, 1, steps)
         weights = None
-        if self._has_products and not self._said.scores:
+        if self._has_products and not self._options.scores:
             if self.use_scale:
                 (query,) = scope.apply("scale", (query, scope.weights["scale"]))
             masks = () if mask is None else (mask,)
@@ -242,7 +242,7 @@ class Attention(_Attending, Layer):
         if own is not None:
             wide = spread(scope, own, builder.shape(y))
             (y,) = scope.apply("masked", (wide, y))
-        return (y, weights) if self._said.scores else y
+        return (y, weights) if self._options.scores else y
 
 
 def _pairs(scope: Scope, query: int, key: int) -> int:
@@ -479,7 +479,7 @@ class MultiHeadAttention(_Attending, Layer):
             )
         optional = [each for each in (key, attention_mask) if each is not None]
         self._note(
-            Said(
+            CallOptions(
                 key is not None,
                 attention_mask is not None,
                 bool(return_attention_scores),
@@ -498,7 +498,7 @@ class MultiHeadAttention(_Attending, Layer):
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
         """Return kernel and bias of query, key, value and output."""
         query, value = shapes[:2]
-        key = shapes[2] if self._said.key else value
+        key = shapes[2] if self._options.key else value
         for shape in (query, value, key):
             self.require_rank(shape, 2, "sequences (None, steps, features)")
         if key[0] != value[0]:
@@ -536,9 +536,9 @@ class MultiHeadAttention(_Attending, Layer):
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> Any:
         """Append the projections, the attention and the output projection."""
-        said, builder = self._said, scope.builder
+        options, builder = self._options, scope.builder
         query, value = inputs[:2]
-        key = inputs[2] if said.key else value
+        key = inputs[2] if options.key else value
         batch, steps, features = builder.shape(query)
         masks = self._masks(scope, inputs)
         heads = (
@@ -547,7 +547,7 @@ class MultiHeadAttention(_Attending, Layer):
             self._project(scope, "value", value, self.value_dim),
         )
         weights = None
-        if said.scores or self.flash_attention is False:
+        if options.scores or self.flash_attention is False:
             y, weights = self._attend_to_all(scope, heads, masks)
         else:
             scale = 1 / math.sqrt(self.key_dim)
@@ -560,7 +560,7 @@ class MultiHeadAttention(_Attending, Layer):
         (y,) = scope.apply("dense", (rows, kernel))
         if self.use_bias:
             (y,) = scope.apply("bias", (y, scope.weights["attention_output_bias"]))
-        return (y, weights) if said.scores else y
+        return (y, weights) if options.scores else y
 
     def _attend_to_all(
         self, scope: Scope, heads: Sequence[int], masks: Sequence[int]
@@ -576,7 +576,7 @@ class MultiHeadAttention(_Attending, Layer):
     def _masks(self, scope: Scope, inputs: Sequence[int]) -> list[int]:
         """Append all masks, of shapes [batch, queries or 1, keys or 1]."""
         builder = scope.builder
-        own, *others = scope.masks[: 3 if self._said.key else 2] or [None]
+        own, *others = scope.masks[: 3 if self._options.key else 2] or [None]
         result = []
         if own is not None:
             result.append(_reshape(scope, own, *builder.shape(own), 1))
@@ -584,7 +584,7 @@ class MultiHeadAttention(_Attending, Layer):
             if mask is not None:
                 batch, keys = builder.shape(mask)
                 result.append(_reshape(scope, mask, batch, 1, keys))
-        if self._said.mask:
+        if self._options.mask:
             given = inputs[-1]
             if builder.dtype(given) != "float32":
                 given = _apply(scope, "cast", given, dtype="float32")

@@ -262,8 +262,8 @@ class Node(FixedAttributes):
     @property
     def training(self) -> bool | None:
         """The mode of the call, or None for the mode of the model."""
-        said: dict[str, Any] = {} if self.details is None else self.details[1]
-        return said.get("training")
+        options: dict[str, Any] = {} if self.details is None else self.details[1]
+        return options.get("training")
 
 
 def show_shape(sample_shape: Shape) -> str:
@@ -336,8 +336,8 @@ class Scope:
                 made = inner.run(node.layer, [values[each] for each in node.inputs])
                 several = [made] if isinstance(made, int) else made
                 values |= zip(node.outputs, several, strict=True)
-                found = inner.mask if isinstance(inner.mask, list) else [inner.mask]
-                masks |= zip(node.outputs, found, strict=False)
+                ends = inner.mask if isinstance(inner.mask, list) else [inner.mask]
+                masks |= zip(node.outputs, ends, strict=False)
 
     def run(self, layer: Layer, inputs: Sequence[int]) -> int | Sequence[int]:
         """Append a layer's ops and set the mask of its result."""
@@ -551,9 +551,9 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         elif name == "activity_regularizer":
             self._activity = get_regularizer(value)
         elif name.endswith("_regularizer"):
-            found = get_regularizer(value)
-            if found is not None:
-                self._regularizers[name.removesuffix("_regularizer")] = found
+            penalty = get_regularizer(value)
+            if penalty is not None:
+                self._regularizers[name.removesuffix("_regularizer")] = penalty
 
     def _called(self) -> str:
         """Return the base of automatic names."""
@@ -813,21 +813,21 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         """Connect the layer to symbolic tensors."""
         if type(self).trace is Layer.trace:
             return self._join(inputs, *more, **options)
-        said = self._said_mode(options)
+        mode = self._given_mode(options)
         self._check_call(*more, **options)
         operands = self._operands(inputs)
         specs = self._specs_for([operand.sample_shape for operand in operands])
         structure, results = self._infer(specs, operands)
         self._weight_specs = specs
-        outputs = Node(self, operands, results, ((), said) if said else None).outputs
+        outputs = Node(self, operands, results, ((), mode) if mode else None).outputs
         return outputs[0] if structure is None else structure(outputs)
 
-    def _said_mode(self, options: dict[str, Any]) -> dict[str, Any]:
+    def _given_mode(self, options: dict[str, Any]) -> dict[str, Any]:
         """Return the mode given to a call, if it differs from the outer `call`'s."""
-        said = options.pop("training", None)
-        if said is None or said is call_mode.get():
+        mode = options.pop("training", None)
+        if mode is None or mode is call_mode.get():
             return {}
-        return {"training": bool(said)}
+        return {"training": bool(mode)}
 
     def _check_call(self, *more: Any, **options: Any) -> None:
         """Raise TypeError for arguments of a call other than tensors."""
@@ -840,10 +840,10 @@ class Layer(FixedAttributes, metaclass=_LayerType):
 
     def _join(self, *args: Any, **options: Any) -> Any:
         """Connect a layer that is defined by its `call`."""
-        said = self._said_mode(options)
-        training = said.get("training", call_mode.get())
+        mode = self._given_mode(options)
+        training = mode.get("training", call_mode.get())
         operands: list[SymbolicTensor] = []
-        details = (_pattern(args, operands), _pattern(options, operands) | said)
+        details = (_pattern(args, operands), _pattern(options, operands) | mode)
         if not operands:
             raise TypeError(
                 f"layer {self.name!r} must be called on symbolic tensors, which start "
@@ -1033,8 +1033,8 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         shape = scope.builder.shape
         if type(self).compute_mask is not Layer.compute_mask:
             inner, masks, _ = self._trace_method(scope, inputs, "compute_mask")
-            found = filled_in(inner.structure, masks)
-            scope.mask = list(found) if isinstance(found, list | tuple) else [found]
+            mask = filled_in(inner.structure, masks)
+            scope.mask = list(mask) if isinstance(mask, list | tuple) else [mask]
         masks = scope.mask if isinstance(scope.mask, list) else [scope.mask]
         several = [made] if isinstance(made, int) else made
         for mask, each in zip(masks, several, strict=False):

@@ -68,8 +68,8 @@ class Function(Layer):
 
     def _float_dtype(self, tensor: SymbolicTensor) -> str:
         """Return the target dtype of a cast, else the compute dtype."""
-        said = self.attributes.get("dtype") if self.op == "cast" else None
-        return super()._float_dtype(tensor) if said is None else str(said)
+        dtype = self.attributes.get("dtype") if self.op == "cast" else None
+        return super()._float_dtype(tensor) if dtype is None else str(dtype)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op."""

@@ -130,19 +130,19 @@ class Normalization(Layer):
             squares = squares + spread + difference**2 * size * (count - size) / count
         if not count:
             raise ValueError(f"layer {self.name!r}: adapt got no samples")
-        found = mean, squares / count
+        statistics = mean, squares / count
         if self.weight_specs is not None:
-            self._check(found, self.weight_specs[0].shape)
-            self.set_weights([*found, 0])
-        self._statistics = found
+            self._check(statistics, self.weight_specs[0].shape)
+            self.set_weights([*statistics, 0])
+        self._statistics = statistics
 
-    def _check(self, found: tuple[np.ndarray, np.ndarray], shape: Shape) -> None:
+    def _check(self, statistics: tuple[np.ndarray, np.ndarray], shape: Shape) -> None:
         """Raise ValueError if statistics do not match the shape of the input."""
-        if found[0].shape != shape:
+        if statistics[0].shape != shape:
             raise ValueError(
                 f"layer {self.name!r} (Normalization) was adapted to data with "
-                f"statistics of shape {found[0].shape}, but its input has statistics "
-                f"of shape {shape}"
+                f"statistics of shape {statistics[0].shape}, but its input has "
+                f"statistics of shape {shape}"
             )
 
     def _kept(self, shape: Sequence[int]) -> tuple[int, ...]:

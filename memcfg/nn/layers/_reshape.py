@@ -130,7 +130,7 @@ class Permute(Layer):
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
         """Check the rank and return no weights."""
         rank = len(self.dims)
-        self.require_rank(shapes[0], rank, f"{rank} axes beside the batch")
+        self.require_rank(shapes[0], rank, f"{rank} axes besides the batch")
         return ()
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:

@@ -234,12 +234,12 @@ class TimeDistributed(Layer):
     supports_masking: ClassVar[bool] = True
 
     def __init__(self, layer: Layer, *, name: str | None = None) -> None:
-        found = list(members(layer))
-        if len(found) != 1:
+        layers = list(members(layer))
+        if len(layers) != 1:
             name = getattr(layer, "__name__", None)  # only a class has one
             what = f"the class {name}" if name else repr(layer)
             raise TypeError(f"TimeDistributed expects a layer, got {what}")
-        self.layer = found[0]
+        self.layer = layers[0]
         super().__init__(name)
 
     def _sublayers(self) -> list[Layer]:

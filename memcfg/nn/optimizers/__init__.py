@@ -87,13 +87,13 @@ def deserialize(
         If there is no optimizer of this name.
     """
     name = str(config.get("class_name"))
-    found = (custom_objects or {}).get(name) or _KNOWN.get(name.lower())
-    if found is None and name.lower() in _OF_LOWER:
+    kind = (custom_objects or {}).get(name) or _KNOWN.get(name.lower())
+    if kind is None and name.lower() in _OF_LOWER:
         known = _OF_LOWER[name.lower()]
         raise ValueError(f"memcfg has no {known}: {ABSENT['optimizers'][known]}")
-    if found is None:
+    if kind is None:
         raise unknown("optimizer", name, _KNOWN)
-    made: Optimizer = found.from_config(config.get("config", {}), custom_objects)
+    made: Optimizer = kind.from_config(config.get("config", {}), custom_objects)
     return made
 
 

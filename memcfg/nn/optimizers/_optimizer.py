@@ -399,26 +399,26 @@ class Optimizer(FixedAttributes):
             Ids of the new values of weights and state.
         """
         new: list[int] = []
-        found = dict(gradients)
+        applied = dict(gradients)
         steps = self.gradient_accumulation_steps
         # Ops decide by the step number whether to accumulate or to update, so that all
         # steps run the same program.
         for name in weights if steps is not None else ():
             place = state[f"{self.kind}/{name}/gradient_accumulator"]
-            (found[name],) = builder.apply(
+            (applied[name],) = builder.apply(
                 "accumulate",
-                (place, found[name], step()),
+                (place, applied[name], step()),
                 {"steps": steps},
                 name=f"{self.kind}/{name}/accumulate",
                 phase="update",
             )
-            new.append(found[name])
+            new.append(applied[name])
         updates = Updates(builder, self, state, rate, step, steps or 1)
-        updates, found = self._clip(updates, found)
+        updates, applied = self._clip(updates, applied)
         shared = self._update_shared(updates)
         new += shared.values()
         for name, weight in weights.items():
-            operands = (weight, found[name])
+            operands = (weight, applied[name])
             made = self._update(updates, name, operands, shared)
             new += self._averaged(updates, name, made) if self.use_ema else made
         return new
