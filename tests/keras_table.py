@@ -48,7 +48,7 @@ VALUES = (
     ("top_k", {"Precision", "Recall"}, 2, "no `top_k`"),
     ("thresholds", {"Precision", "Recall"}, [0.1, 0.5], "one threshold"),
     ("multi_label", {"AUC"}, True, "all labels counted together"),
-    ("shape", {"Input"}, (None, 3), "every length of a sample known"),
+    ("shape", {"Input"}, (None, 3), "known lengths of a sample"),
     ("factor", {"OrthogonalRegularizer"}, 0.01, "not supported: take `L2`"),
 )
 

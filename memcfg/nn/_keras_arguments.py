@@ -28,33 +28,35 @@ class Reason(NamedTuple):
 
 
 _FLAGS = (False, True)
-_LORA = Reason("freeze the layer, and add Dense(rank) and Dense(units) beside it")
+_LORA = Reason("freeze the layer, and add Dense(rank) and Dense(units) in parallel")
 _STEP = Reason("a step is one planned program: leave it out", ("auto", False))
-_RENORM = Reason("renorm is not built: use GroupNormalization for small batches")
-_DRAWN = Reason("model.summary() and model.graph() show what a model is", (False,))
-_SCALES = Reason("use VarianceScaling for a scale of your own, or a subclass of it")
-_SAVED = Reason("a model is one file, which only a complete one replaces", (True,))
-_PARALLEL = Reason("memcfg.data reads ahead: Dataset.map(f, num_parallel_calls)")
-_RATE = Reason("use learning_rate, and optimizers.schedules for what changes it")
+_RENORM = Reason("renorm is not implemented: for small batches use GroupNormalization")
+_DRAWN = Reason("use model.summary() and model.graph()", (False,))
+_SCALES = Reason("use VarianceScaling with your own scale, or a subclass of it")
+_SAVED = Reason("a model is one file, which is replaced atomically", (True,))
+_PARALLEL = Reason("use Dataset.map(f, num_parallel_calls), which works in parallel")
+_RATE = Reason("use learning_rate, with a schedule of optimizers.schedules if needed")
 _MASK = Reason(
     "masks come with the sequences, from Masking or Embedding(mask_zero=True)"
 )
-_LINES = Reason("summary fits the terminal; model.layers and model.weights have all")
+_LINES = Reason(
+    "summary fits the terminal; see model.layers and model.weights for more"
+)
 
 ARGUMENTS: dict[str, Reason] = {
     # compile and fit
     "run_eagerly": Reason(
-        "a step is one planned program; Model(inputs, tensor).predict(x) shows what a "
-        "layer gives",
+        "a step is one planned program; to see the output of a layer, use "
+        "Model(inputs, tensor).predict(x)",
         (False,),
     ),
     "steps_per_execution": Reason("a step is a program of its own", (1,)),
     "jit_compile": _STEP,
-    "auto_scale_loss": Reason("gradients are float32, and need no scaling", _FLAGS),
+    "auto_scale_loss": Reason("gradients are float32 and need no scaling", _FLAGS),
     "sample_weight_mode": Reason(
-        "sample_weight of shape (n,) weighs samples, of shape (n, t) their steps"
+        "pass sample_weight of shape (n,) for samples, or (n, t) for their steps"
     ),
-    "target_tensors": Reason("y is given to fit"),
+    "target_tensors": Reason("pass y to fit"),
     "nb_epoch": Reason("use epochs"),
     "max_queue_size": Reason("use Dataset.prefetch(buffer_size)"),
     "workers": _PARALLEL._replace(same=(0, 1)),
@@ -65,7 +67,7 @@ ARGUMENTS: dict[str, Reason] = {
         "calls layer.set_weights"
     ),
     "autocast": Reason(
-        "what an op reads is cast; dtype='float32' keeps a layer in float32", (True,)
+        "inputs of ops are cast; dtype='float32' keeps a layer in float32", (True,)
     ),
     "renorm": _RENORM._replace(same=(False,)),
     "renorm_clipping": _RENORM,
@@ -74,7 +76,7 @@ ARGUMENTS: dict[str, Reason] = {
     "lora_rank": _LORA,
     "lora_alpha": _LORA,
     "quantization_config": Reason("weights are float32"),
-    "noise_shape": Reason("SpatialDropout1D and 2D drop whole channels"),
+    "noise_shape": Reason("to drop whole channels, use SpatialDropout1D or 2D"),
     "batch_input_shape": Reason("use Input(shape, batch_size)"),
     "weights": Reason("use layer.set_weights once shapes are known"),
     # calls of layers
@@ -82,8 +84,8 @@ ARGUMENTS: dict[str, Reason] = {
     # Input and add_weight
     "sparse": Reason("arrays are dense", (False,)),
     "ragged": Reason("arrays are dense: pad_sequences and Masking", (False,)),
-    "tensor": Reason("an Input is what a model starts from: call the model on it"),
-    "optional": Reason("all inputs are given", (False,)),
+    "tensor": Reason("call the model on the tensor"),
+    "optional": Reason("all inputs are required", (False,)),
     "aggregation": Reason("a weight is on one device", ("none",)),
     "overwrite_with_gradient": Reason("weights are float32", (False,)),
     "constraint": Reason("weights are not projected after a step: use a regularizer"),
@@ -93,17 +95,15 @@ ARGUMENTS: dict[str, Reason] = {
     "lr": _RATE,
     "decay": _RATE,
     # callbacks
-    "histogram_freq": Reason("scalars are written, no histograms", (0,)),
+    "histogram_freq": Reason("only scalars are written", (0,)),
     "write_graph": _DRAWN,
-    "write_images": Reason("scalars are written, no images", (False,)),
-    "write_steps_per_second": Reason(
-        "use PerformanceListener, which prints it", (False,)
-    ),
-    "profile_batch": Reason("model.memory_report() measures a step", (0,)),
-    "embeddings_freq": Reason("scalars are written, no embeddings", (0,)),
-    "embeddings_metadata": Reason("scalars are written, no embeddings"),
+    "write_images": Reason("only scalars are written", (False,)),
+    "write_steps_per_second": Reason("use PerformanceListener", (False,)),
+    "profile_batch": Reason("use model.memory_report(), which measures a step", (0,)),
+    "embeddings_freq": Reason("only scalars are written", (0,)),
+    "embeddings_metadata": Reason("only scalars are written"),
     "raise_error": Reason(
-        "fit raises NonFiniteLossError by itself: leave the callback out", (False,)
+        "leave the callback out: fit raises NonFiniteLossError by default", (False,)
     ),
     # initializers
     "input_axes": _SCALES,
@@ -114,7 +114,7 @@ ARGUMENTS: dict[str, Reason] = {
     "overwrite": _SAVED,
     "safe_mode": Reason("nothing in a file is executed", _FLAGS),
     "skip_mismatch": Reason(
-        "use layer.set_weights for those that fit: all are read or none", (False,)
+        "either all weights are loaded or none: use layer.set_weights", (False,)
     ),
     "line_length": _LINES,
     "positions": _LINES,

@@ -22,7 +22,7 @@ _TEXT = "turn text and categories into integers before training, with Dataset.ma
 _FUNCTION = "use the class, or its name as a string"
 _CONFIG = "objects are made by their constructors; copy.deepcopy copies models"
 _GET = "{} are made by their constructors or named by strings"
-_LATER = "not built yet"
+_LATER = "not implemented yet"
 
 ABSENT: Mapping[str, Mapping[str, str]] = {
     room: by_name(rows)
@@ -32,14 +32,14 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "mixed_precision": ("use memcfg.config.set_dtype_policy('mixed_bfloat16')"),
             "quantizers Quantizer": "weights are float32",
             "Function Operation StatelessScope SymbolicScope backend": (
-                "models are traced by symbolic tensors: see Layer.call and Model.call"
+                "models are traced with symbolic tensors: see Layer.call and Model.call"
             ),
             "RematScope remat": (
-                "compile's memory policies recompute: memory=memcfg.plan.auto()"
+                "pass a policy that recomputes to compile: memory=memcfg.plan.auto()"
             ),
             "distribution distillation": "a model is on one device",
             "applications": (
-                "memcfg.models has known networks by their papers' names, as in "
+                "memcfg.models has well-known networks, such as "
                 "memcfg.models.resnet50()"
             ),
             "wrappers": "write a class that calls fit and predict",
@@ -60,11 +60,11 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "name_scope": "layers have names, name=...",
             "random": "use NumPy for arrays, and Dropout and GaussianNoise in models",
             "version": "use memcfg.__version__",
-            "visualization": "model.summary() and model.graph() show what a model is",
+            "visualization": "use model.summary() and model.graph()",
         },
         "layers": {
             "*3D *3DTranspose": (
-                "windows move over sequences and images, not over volumes"
+                "windows are over sequences and images, not over volumes"
             ),
             "Random* RandAugment AugMix AutoContrast CenterCrop CutMix MixUp "
             "Equalization *HistogramEqualization MaxNumBoundingBoxes *Spectrogram "
@@ -72,18 +72,13 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "CategoryEncoding Discretization HashedCrossing Hashing *Lookup "
             "TextVectorization": _TEXT,
             "FlaxLayer JaxLayer TFSMLayer TorchModuleWrapper": (
-                "memcfg traces its own layers, not those of other frameworks"
+                "memcfg cannot trace layers of other frameworks"
             ),
             "RNN *Cell StackedRNNCells": (
-                "SimpleRNN, LSTM and GRU are whole layers; a cell of your own is not "
-                "supported"
+                "use SimpleRNN, LSTM or GRU; custom cells are not supported"
             ),
-            "AdaptiveAveragePooling?D": (
-                "use AveragePooling, whose window does not depend on the input's size"
-            ),
-            "AdaptiveMaxPooling?D": (
-                "use MaxPooling, whose window does not depend on the input's size"
-            ),
+            "AdaptiveAveragePooling?D": ("use AveragePooling, with a fixed window"),
+            "AdaptiveMaxPooling?D": ("use MaxPooling, with a fixed window"),
             "ConvLSTM?D SpectralNormalization": _LATER,
             "ActivityRegularization": (
                 "pass activity_regularizer to the layer before it"
@@ -94,7 +89,7 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "Identity": "use Activation(None)",
             "InputLayer": "use Input(shape)",
             "InputSpec": "a layer checks its inputs when it is called",
-            "Lambda": "write a Layer with call, or an op of your own (docs/ops.md)",
+            "Lambda": "write a Layer with call, or your own op (docs/ops.md)",
             "RMSNormalization": "use LayerNormalization",
             "UnitNormalization": (
                 "use LayerNormalization, or divide by a root of nn.ops"
@@ -118,7 +113,7 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "get": _GET.format("metrics"),
             "deserialize serialize": _CONFIG,
             "*_focal_crossentropy huber": (
-                "pass the loss of this name, which can be a metric: metrics=[...]"
+                "pass the loss of this name as a metric: metrics=[...]"
             ),
             "*_accuracy *_crossentropy *_error *hinge kl_divergence log_cosh "
             "poisson": _FUNCTION,
@@ -143,7 +138,7 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "OrbaxCheckpoint": "use ModelCheckpoint",
             "ProgbarLogger": "fit's verbose draws a bar (1) or prints lines (2)",
             "RemoteMonitor": "send the logs from a LambdaCallback",
-            "SwapEMAWeights": "the optimizer's use_ema leaves averages in the weights",
+            "SwapEMAWeights": "use the optimizer's use_ema; fit ends with the averages",
         },
         "initializers": {
             "IdentityInitializer": "use Identity",
@@ -162,7 +157,7 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
         },
         "activations": {
             "glu sparse* squareplus threshold": (
-                "write it as an op of your own, one line (docs/ops.md)"
+                "write it as your own op, in one line (docs/ops.md)"
             ),
             "deserialize serialize": _CONFIG,
         },
@@ -186,13 +181,11 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "PyDataset Sequence": "use memcfg.data.Dataset",
             "CustomObjectScope custom_object_scope get_custom_objects *_keras_object "
             "get_registered_* register_keras_serializable": _CONFIG,
-            "*_interactive_logging* Progbar": "fit's verbose says what is printed",
-            "model_to_dot plot_model": (
-                "model.summary() and model.graph() show what a model is"
-            ),
+            "*_interactive_logging* Progbar": "use fit's verbose",
+            "model_to_dot plot_model": "use model.summary() and model.graph()",
             "Config": "use a dict",
             "clear_session": "model.close() frees a model's memory",
-            "get_source_inputs": "a model knows its inputs",
+            "get_source_inputs": "use model.inputs",
             "is_keras_tensor": "use isinstance(tensor, memcfg.nn.SymbolicTensor)",
             "legacy": "use the functions of this module",
             "*pack_x_y_sample_weight": "a batch is x, (x, y) or (x, y, sample_weight)",
@@ -205,8 +198,8 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             ),
             "associative_scan cond fori_loop map scan switch vectorize* while_loop "
             "select": (
-                "Python's if and for run while a layer is traced; ops.where chooses "
-                "elements"
+                "use Python's if and for, which run while a layer is traced, and "
+                "ops.where for elements"
             ),
             "cross dot einsum inner kron outer tensordot vdot": (
                 "use ops.matmul (@) with ops.reshape and ops.transpose"
@@ -217,9 +210,7 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             ),
             "cholesky* det diag* eig* inv logdet lstsq lu_factor matrix_rank pinv qr "
             "slogdet solve* svd trace tri[lu] *fft fft2 ifft2 *stft extract_sequences "
-            "*fold ctc_*": (
-                "there is no op for it: compute it with NumPy before or after training"
-            ),
+            "*fold ctc_*": ("compute it with NumPy before or after training"),
             "append array_split broadcast_to *_to_space space_to_depth ?split ?stack "
             "flip?? pad rearrange repeat roll rot90 scatter* slice* take_along_axis "
             "tile unravel_index unstack view": (
@@ -229,31 +220,31 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "arange array bartlett blackman empty* eye full* geomspace hamming hanning "
             "identity kaiser linspace logspace meshgrid multi_hot ones* tri vander "
             "zeros* convert_to_tensor copy dtype is_tensor size": (
-                "make the array with NumPy, and feed it as an input or let a layer "
-                "have it as a weight"
+                "make the array with NumPy, and pass it as an input or store it as a "
+                "weight of a layer"
             ),
             "all* any arg[mps]* average bincount cdist corrcoef correlate "
             "count_nonzero cum* diff digitize histogram in_top_k isin logsumexp median "
             "moments nan[acmpqsv]* nonzero norm percentile prod psnr ptp quantile "
             "ravel searchsorted segment_* sort top_k trapezoid unique "
             "convert_to_numpy": (
-                "compute it with NumPy from what predict returns, or write an op "
+                "compute it with NumPy from the result of predict, or write an op "
                 "(docs/ops.md)"
             ),
             "angle arc* bitwise_* cbrt ceil conj* cos* deg2rad divide_no_nan erf* exp* "
             "fabs floor* fm* gcd glu heaviside hypot i0 imag is* lcm ldexp "
             "left_shift log* mod nan_to_num nextafter polar rad2deg real right_shift "
             "round sign* sin* sparse_* squareplus tan threshold trunc view_as_*": (
-                "write it as an op of your own, one line: memcfg.ops.elementwise "
+                "write it as your own op, in one line: memcfg.ops.elementwise "
                 "(docs/ops.md)"
             ),
         },
     }.items()
 }
 
-_WHOLE = "Model.save and models.load_model keep models, and copy.deepcopy copies them"
+_WHOLE = "use Model.save and models.load_model, or copy.deepcopy"
 _PENALTY = "pass activity_regularizer to a layer, or compute it in the loss"
-_ON_ARRAYS = "it is a part of the step: give it to compile, and call evaluate"
+_ON_ARRAYS = "a metric is a part of the step: pass it to compile, and call evaluate"
 _METRIC = "a metric is traced: write `values`, or `trace` and `result`"
 
 ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
@@ -263,7 +254,7 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
             "get_config to_json export": _WHOLE,
             "add_loss losses": _PENALTY,
             "metrics metrics_names get_metrics_result": (
-                "fit's history and evaluate(return_dict=True) have the numbers by name"
+                "use fit's history or evaluate(return_dict=True)"
             ),
             "train_step test_step predict_step compute_loss": (
                 "a step is one planned program: write a Loss, a Layer, or loop over "
@@ -286,9 +277,9 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
             "add_metric": "pass metrics to compile",
             "add_variable": "use add_weight",
             "cell": "layer.weights has the weights",
-            "compute_output_shape": "call the layer on Input(shape), and see the shape",
-            "get_input_at": "keep what the layer was called on",
-            "get_output_at": "keep what the layer's calls return",
+            "compute_output_shape": "use layer(Input(shape)).shape",
+            "get_input_at": "keep the inputs of the layer's calls",
+            "get_output_at": "keep the results of the layer's calls",
             "input_shape": "use layer.input.shape",
             "output_shape": "use layer.output.shape",
         },
@@ -305,7 +296,7 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
 }
 NEVER_CALLED: Mapping[str, Mapping[str, str]] = {
     "Metric": {"update_state": _METRIC},
-    "Optimizer": {"update_step": "use the optimizer that is nearest"},
+    "Optimizer": {"update_step": "use the most similar optimizer"},
 }
 
 

@@ -137,29 +137,30 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
     __getattr__ = absent(__name__)
 
 _PARAMETERS = {
-    "x": "SymbolicTensor\n    What it is computed of.",
+    "x": "SymbolicTensor\n    The input.",
     "x1": "SymbolicTensor or float\n    The first operand.",
-    "x2": "SymbolicTensor or float\n    The second; lengths of 1 are broadcast.",
-    "key": "object\n    Integers, slices, None and ``...``, the batch first.",
+    "x2": "SymbolicTensor or float\n    The second; axes of length 1 are broadcast.",
+    "key": "object\n    Integers, slices, None and ``...``; the batch comes first.",
     "xs": "sequence of SymbolicTensor\n    The tensors.",
-    "axis": "int or tuple of int\n    The axis; 0 is the batch, which cannot be one. "
-    "In a loss None stands\n    for all, the batch too: one number, which weighs no "
-    "samples.",
-    "axes": "tuple of int\n    For each axis of the result that of x; the first is 0.",
-    "keepdims": "bool, default False\n    Whether reduced axes stay, of length 1.",
-    "condition": "SymbolicTensor\n    Not 0 where x1 is taken.",
-    "newshape": "tuple of int\n    The shape; the first is -1 or None, the batch.",
+    "axis": "int or tuple of int\n    The axis; axis 0, the batch, is not allowed. In "
+    "a loss None reduces all\n    axes including the batch, and sample weights cannot "
+    "be used.",
+    "axes": "tuple of int\n    The axis of x for each axis of the result, 0 first.",
+    "keepdims": "bool, default False\n    Whether to keep reduced axes, with length 1.",
+    "condition": "SymbolicTensor\n    Not 0 where to take x1.",
+    "newshape": "tuple of int\n    The new shape; the first length is -1 or None.",
     "dtype": 'str\n    ``"float32"`` or ``"int32"``.',
-    "num_classes": "int\n    Length of the last axis.",
-    "indices": "SymbolicTensor or int\n    Places; symbolic ones are rows of a weight.",
-    "indices_or_sections": "int or sequence of int\n    How many parts, or where to.",
-    "x_min": "float\n    The least value.",
-    "x_max": "float\n    The greatest value.",
+    "num_classes": "int\n    The length of the last axis.",
+    "indices": "SymbolicTensor or int\n    An index, or symbolic rows of a weight.",
+    "indices_or_sections": "int or sequence of int\n    The number of parts, or the "
+    "indices where to split.",
+    "x_min": "float\n    The minimum.",
+    "x_max": "float\n    The maximum.",
     "source": "int\n    The axis to move.",
-    "destination": "int\n    Where it goes.",
-    "axis1": "int\n    An axis.",
-    "axis2": "int\n    The axis that takes its place.",
-    "approximate": "bool, default True\n    Whether to take the formula with tanh.",
+    "destination": "int\n    Its new position.",
+    "axis1": "int\n    The first axis.",
+    "axis2": "int\n    The second axis.",
+    "approximate": "bool, default True\n    Whether to approximate with tanh.",
 }
 
 
