@@ -405,7 +405,7 @@ class TestWhatKerasUsersAskLayersFor:
 
         for base, name, words in (
             (nn.Metric, "update_state", "write `values`"),
-            (nn.Optimizer, "update_step", "nearest"),
+            (nn.Optimizer, "update_step", "most similar"),
         ):
             with pytest.raises(TypeError, match=f"{name} would not be .*{words}"):
                 type("Mine", (base,), {name: ignored})
