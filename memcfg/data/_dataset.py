@@ -104,8 +104,8 @@ class Dataset(metaclass=_SaysWhy):
     def __init__(self, node: Node, options: Options | None = None) -> None:
         if not isinstance(node, Node):
             raise TypeError(
-                "a Dataset is made by from_tensor_slices, from_generator or one of "
-                f"their like, not of {type(node).__name__}"
+                "a Dataset is made by from_tensor_slices, from_generator or another "
+                f"class method, not from {type(node).__name__}"
             )
         self._node = node
         self._options = Options() if options is None else options
@@ -243,7 +243,7 @@ class Dataset(metaclass=_SaysWhy):
         """
         if not callable(generator):
             raise TypeError(
-                "generator is a callable that returns an iterable, not "
+                "generator must be a callable that returns an iterable, not "
                 f"{type(generator).__name__}"
             )
         signature = signature_of(output_types, output_shapes, output_signature)
@@ -392,7 +392,7 @@ class Dataset(metaclass=_SaysWhy):
         del name
         if not isinstance(options, Options):
             raise TypeError(
-                f"options is memcfg.data.Options, not {type(options).__name__}"
+                f"options must be memcfg.data.Options, not {type(options).__name__}"
             )
         return type(self)(self._node, self._options.merge(options))
 
@@ -506,9 +506,9 @@ class Dataset(metaclass=_SaysWhy):
         shards = _integer(num_shards, "num_shards")
         first = _integer(index, "index")
         if shards < 1:
-            raise ValueError(f"num_shards is at least 1, got {shards}")
+            raise ValueError(f"num_shards must be at least 1, got {shards}")
         if not 0 <= first < shards:
-            raise ValueError(f"index is from 0 to {shards - 1}, got {first}")
+            raise ValueError(f"index must be from 0 to {shards - 1}, got {first}")
         return self._then(Select, first, None, shards, name or "shard")
 
     def filter(self, predicate: Callable[..., Any], name: str | None = None) -> Self:
@@ -540,7 +540,9 @@ class Dataset(metaclass=_SaysWhy):
         [0, 4, 8]
         """
         if not callable(predicate):
-            raise TypeError(f"predicate is callable, not {type(predicate).__name__}")
+            raise TypeError(
+                f"predicate must be callable, not {type(predicate).__name__}"
+            )
         return self._then(Filter, predicate, name or "filter")
 
     def shuffle(
@@ -865,7 +867,9 @@ class Dataset(metaclass=_SaysWhy):
         """
         size = AUTOTUNE if buffer_size is None else _integer(buffer_size, "buffer_size")
         if size < AUTOTUNE:
-            raise ValueError(f"buffer_size is 0 or more, or AUTOTUNE (-1), got {size}")
+            raise ValueError(
+                f"buffer_size must be 0 or more, or AUTOTUNE (-1), got {size}"
+            )
         return self._then(Prefetch, size, name or "prefetch")
 
     def batch(
@@ -1085,7 +1089,7 @@ class Dataset(metaclass=_SaysWhy):
         result = transformation_func(self)
         if not isinstance(result, Dataset):
             raise TypeError(
-                "transformation_func is to return a memcfg.data.Dataset, and returned "
+                "transformation_func must return a memcfg.data.Dataset, but returned "
                 f"{type(result).__name__}"
             )
         return result
@@ -1123,25 +1127,25 @@ class Dataset(metaclass=_SaysWhy):
 
 def _arguments(args: Any) -> tuple[Any, ...]:
     if not isinstance(args, tuple | list):
-        raise TypeError(f"args is a tuple of arguments, not {type(args).__name__}")
+        raise TypeError(f"args must be a tuple, not {type(args).__name__}")
     return tuple(args)
 
 
 def _range(args: tuple[Any, ...]) -> range:
     if not 1 <= len(args) <= 3:
-        raise ValueError(f"a range takes one to three integers, got {len(args)}")
+        raise ValueError(f"range takes one to three integers, got {len(args)}")
     numbers = [_integer(arg, "an argument of a range") for arg in args]
     if len(numbers) == 3 and numbers[2] == 0:
-        raise ValueError("the step of a range is not 0")
+        raise ValueError("the step of a range must not be 0")
     result = range(*numbers)
     if result and (result[-1] - result[0]) // result.step >= _MAX:
-        raise ValueError(f"a range has fewer than 2**63 numbers, got {args!r}")
+        raise ValueError(f"a range must have fewer than 2**63 numbers, got {args!r}")
     return result
 
 
 def _one_nest(args: tuple[Any, ...], datasets: Any) -> Any:
     if bool(args) == (datasets is not None):
-        raise TypeError("zip takes datasets, or one nest of them, and not both")
+        raise TypeError("zip takes either datasets or one nest of them")
     nest = datasets if not args else args[0] if len(args) == 1 else args
     if not flatten(nest):
         raise TypeError("zip takes at least one dataset")
@@ -1150,13 +1154,13 @@ def _one_nest(args: tuple[Any, ...], datasets: Any) -> Any:
 
 def _nodes_of(map_func: Callable[..., Any]) -> Callable[[Any], Node]:
     if not callable(map_func):
-        raise TypeError(f"map_func is callable, not {type(map_func).__name__}")
+        raise TypeError(f"map_func must be callable, not {type(map_func).__name__}")
 
     def node_of(element: Any) -> Node:
         result = call(map_func, element)
         if not isinstance(result, Dataset):
             raise TypeError(
-                f"map_func is to return a dataset, and returned {type(result).__name__}"
+                f"map_func must return a dataset, but returned {type(result).__name__}"
             )
         return result._node
 
@@ -1166,13 +1170,13 @@ def _nodes_of(map_func: Callable[..., Any]) -> Callable[[Any], Node]:
 def _check_state(state: Any, first: Any) -> None:
     if not same_structure(state, first):
         raise TypeError(
-            f"the state changed its structure from {first!r} to {spec_of(state)!r}"
+            f"the structure of the state changed from {first!r} to {spec_of(state)!r}"
         )
     for leaf, spec in zip(flatten(state), flatten(first), strict=True):
         if not TensorSpec(None, spec.dtype).is_compatible_with(leaf):
             raise TypeError(
-                f"the state changed its dtype from {spec.dtype} to {leaf.dtype}: begin "
-                f"with an initial_state of {leaf.dtype}"
+                f"the dtype of the state changed from {spec.dtype} to {leaf.dtype}: "
+                f"use an initial_state of {leaf.dtype}"
             )
 
 
@@ -1180,7 +1184,7 @@ def _integer(value: Any, what: str) -> int:
     try:
         result = operator.index(value)
     except TypeError as error:
-        raise TypeError(f"{what} is an integer, not {value!r}") from error
+        raise TypeError(f"{what} must be an integer, not {value!r}") from error
     if not -(2**63) <= result < 2**63:
-        raise ValueError(f"{what} is an int64, got {result}")
+        raise ValueError(f"{what} must fit int64, got {result}")
     return result

@@ -25,8 +25,8 @@ class _Settings:
         """Return these settings, overridden by those that `other` sets."""
         if type(other) is not type(self):
             raise TypeError(
-                f"{type(self).__name__} merges with its like, not with "
-                f"{type(other).__name__}"
+                f"{type(self).__name__} merges only with {type(self).__name__}, not "
+                f"with {type(other).__name__}"
             )
         result = type(self)()
         for name in self.__slots__:
@@ -133,20 +133,22 @@ class Options(_Settings):
 
 def _flag(value: Any, name: str) -> bool:
     if not isinstance(value, bool):
-        raise TypeError(f"{name} is True, False or None, not {value!r}")
+        raise TypeError(f"{name} must be True, False or None, not {value!r}")
     return value
 
 
 def _bytes(value: Any, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise TypeError(f"{name} is bytes, or a string with a unit, not {value!r}")
+        raise TypeError(
+            f"{name} must be a number of bytes or a string with a unit, not {value!r}"
+        )
     return parse_bytes(value)
 
 
 def _settings(value: Any, name: str) -> _Settings:
     kind = {"autotune": AutotuneOptions, "threading": ThreadingOptions}[name]
     if type(value) is not kind:
-        raise TypeError(f"{name} is {kind.__name__}, not {type(value).__name__}")
+        raise TypeError(f"{name} must be {kind.__name__}, not {type(value).__name__}")
     return value
 
 

@@ -62,8 +62,8 @@ def network(make: Callable[P, nn.Model]) -> Callable[P, nn.Model]:
             if least is None or min(shape[:2]) >= least:
                 raise
             raise ValueError(
-                f"{name} reads images of {least} x {least} or more, not of {shape[0]} "
-                f"x {shape[1]}: {error}"
+                f"{name} needs images of at least {least} x {least}, not {shape[0]} x "
+                f"{shape[1]}: {error}"
             ) from None
 
     return call
@@ -74,7 +74,7 @@ def _check_names(name: str, known: Collection[str], options: Collection[str]) ->
     for option in options:
         if option not in known:
             near = get_close_matches(option, known, 1)
-            words = f"there are {', '.join(known)}"
+            words = f"it has {', '.join(known)}"
             if near:
                 words = f"did you mean {near[0]!r}?"
             words = _INSTEAD.get(option, words)
@@ -95,9 +95,9 @@ def _check_order(name: str, shape: tuple[int, int, int]) -> None:
     most = max(_CHANNELS) + 1  # with an alpha channel
     if first in _CHANNELS and min(second, last) > most:
         warnings.warn(
-            f"{name}: input_shape {tuple(shape)} is an image {first} high, {second} "
-            f"wide and of {last} channels; if the channels came first, it is "
-            f"{(second, last, first)} here",
+            f"{name}: input_shape {tuple(shape)} is an image of height {first}, width "
+            f"{second} and {last} channels; if the channels are first, write "
+            f"{(second, last, first)}",
             UserWarning,
             stacklevel=outside(),
         )

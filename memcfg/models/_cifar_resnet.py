@@ -75,13 +75,14 @@ def resnet(
     if version is None:
         version = 1 if layers % 6 == 0 else 2
     if version not in (1, 2):
-        raise ValueError(f"resnet: version is 1 or 2, not {version!r}")
+        raise ValueError(f"resnet: version must be 1 or 2, not {version!r}")
     a_block = 6 if version == 1 else 9
     if layers < a_block or layers % a_block:
         other = f": resnet{depth}() has it" if depth in _OF_IMAGENET else ""
         raise ValueError(
-            "resnet: a depth is 6 n + 2 (8, 14, 20, ... of version 1) or 9 n + 2 (11, "
-            f"20, 29, ... of 2), and {depth} is none of version {version}{other}"
+            "resnet: the depth must be 6 n + 2 (8, 14, 20, ...) for version 1 or 9 n + "
+            f"2 (11, 20, 29, ...) for version 2; version {version} has no depth "
+            f"{depth}{other}"
         )
     count = layers // a_block
     name = f"cifar_resnet{depth}" if name is None else name

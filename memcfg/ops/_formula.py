@@ -295,7 +295,7 @@ def _read_formula(
         _check_size(name, outputs, operands)
         if state and len(outputs) != len(state):
             raise TypeError(
-                f"op type {name!r} has another number of outputs and states"
+                f"op type {name!r} has different numbers of outputs and states"
             )
     return made
 
@@ -327,7 +327,9 @@ def _checked(name: str, value: Any) -> Expression:
     if isinstance(value, int | float):
         value = number(value)
     if not isinstance(value, Expression) or value.condition:
-        raise TypeError(f"op type {name!r} returns {value!r}, which is no expression")
+        raise TypeError(
+            f"op type {name!r} returns {value!r}, which is not an expression"
+        )
     return value
 
 

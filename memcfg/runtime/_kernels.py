@@ -214,7 +214,7 @@ def _spec(tensor: Tensor) -> OperandSpec:
     spec = OperandSpec(tensor.shape, tensor.dtype)
     if spec.nbytes > tensor.nbytes:
         raise GraphError(
-            f"tensor {tensor.name!r} has {tensor.nbytes} B, and its {tensor.dtype} of "
-            f"shape {tensor.shape} take {spec.nbytes} B"
+            f"tensor {tensor.name!r} has {tensor.nbytes} B, but {tensor.dtype} of "
+            f"shape {tensor.shape} needs {spec.nbytes} B"
         )
     return spec

@@ -149,8 +149,8 @@ def _tell_less_scratch(plans: Sequence[planning.Plan], budget: Budget) -> None:
         names = f"{group.count} ops ({names}, ...)"
     warnings.warn(
         f"{budget.owner}: the limit of {budget.device.name} has no room for the "
-        f"scratch of the algorithms that it prefers, so {names} take others, which may "
-        f"be slower and round differently. {missing} more would do",
+        f"scratch of its default algorithms, so {names} use others, which may be "
+        f"slower and round differently. Raise the limit by {missing} to avoid this",
         RuntimeWarning,
         stacklevel=outside(),
     )
@@ -197,7 +197,7 @@ def planned_spec(source: Graph, policy: PolicyLike, budget: Budget) -> ProgramSp
         else:
             plan = policy(graph, limit_bytes=budget.nbytes)
         if not isinstance(plan, planning.Plan):
-            raise TypeError(f"a policy returns a Plan, not {type(plan).__name__}")
+            raise TypeError(f"a policy must return a Plan, not {type(plan).__name__}")
         return plan
 
     result = plan_packed(source, kernels, planned, budget.nbytes)
@@ -344,8 +344,8 @@ def _check_actions(plan: planning.Plan, device: Device) -> None:
                 _check_codec(codec, device)
                 if tier is not None and not device.takes_overflow:
                     raise PlanError(
-                        f"{device.name} cannot keep what encodings leave over: give "
-                        f"{codec!r} the bytes that it may need"
+                        f"{device.name} cannot move tensors that exceed their encoded "
+                        f"size to a tier: plan the maximum size of {codec!r}"
                     )
                 if tier is not None:
                     _check_tier(tier, device)
@@ -369,8 +369,7 @@ def _check_coded(tier: str, device: Device) -> None:
     if tier not in device.coded_tiers:
         known = ", ".join(device.coded_tiers) or "none"
         raise PlanError(
-            f"{device.name} cannot encode what it copies to tier {tier!r}; to which it "
-            f"can: {known}"
+            f"{device.name} cannot encode copies to tier {tier!r}; it can to {known}"
         )
 
 

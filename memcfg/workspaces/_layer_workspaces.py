@@ -45,23 +45,23 @@ class ArrayType(Word):
     """
 
     INPUT = "input"
-    """What a layer reads."""
+    """Inputs of layers."""
     ACTIVATIONS = "activations"
-    """What a layer gives to others."""
+    """Outputs of layers, which other layers read."""
     ACTIVATION_GRAD = "activation_grad"
-    """The gradient of what a layer read, for the layers before it."""
+    """Gradients of a layer's inputs, for the layers before it."""
     FF_WORKING_MEM = "ff_working_mem"
-    """What a layer needs while it runs forward, and nobody after."""
+    """Temporaries of a layer's forward pass."""
     BP_WORKING_MEM = "bp_working_mem"
-    """What a layer needs while it runs backward, and nobody after."""
+    """Temporaries of a layer's backward pass."""
     RNN_FF_LOOP_WORKING_MEM = "rnn_ff_loop_working_mem"
-    """What one time step of a recurrent layer needs, forward."""
+    """Temporaries of one time step of a recurrent layer's forward pass."""
     RNN_BP_LOOP_WORKING_MEM = "rnn_bp_loop_working_mem"
-    """What one time step of a recurrent layer needs, backward."""
+    """Temporaries of one time step of a recurrent layer's backward pass."""
     UPDATER_WORKING_MEM = "updater_working_mem"
-    """What an optimizer needs while it updates."""
+    """Temporaries of an optimizer's update."""
     FF_CACHE = "ff_cache"
-    """What a layer keeps from its forward pass for its backward pass."""
+    """Values that a layer's forward pass keeps for its backward pass."""
 
 
 class WorkspaceMode(Word):
@@ -74,13 +74,13 @@ class WorkspaceMode(Word):
     """
 
     NONE = "none"
-    """Each tensor is an allocation of its own, freed when its last reader is done."""
+    """Each tensor is a separate allocation, freed after its last reader."""
     ENABLED = "enabled"
-    """The step is planned and compiled: every tensor has its offset beforehand."""
+    """The step is planned and compiled: every tensor has a planned offset."""
     SINGLE = "single"
-    """One workspace for the iteration; nothing in it is freed before its end."""
+    """One workspace for a step; nothing in it is freed before the end of the step."""
     SEPARATE = "separate"
-    """Workspaces by kind of array, in each of which bytes are used again."""
+    """Workspaces by kind of array, each of which reuses its bytes."""
 
 
 class WorkspaceSource(Protocol):
@@ -689,8 +689,8 @@ class LayerWorkspaceMgr:
     def _check_mutable(self) -> None:
         if self._frozen:
             raise WorkspaceError(
-                "this LayerWorkspaceMgr is shared by everybody and cannot be changed: "
-                "make one with LayerWorkspaceMgr.no_workspaces() and change that"
+                "this LayerWorkspaceMgr is shared and cannot be changed: make a new "
+                "one with LayerWorkspaceMgr.no_workspaces() and change that"
             )
 
     def _target(self, kind: ArrayType | str) -> _Target | None:

@@ -125,7 +125,8 @@ class PingPong:
     ) -> None:
         if config is not None and (config.circular or config.path is not None):
             raise WorkspaceConfigError(
-                "each of the two workspaces needs memory of its own: no ring, no path"
+                "each of the two workspaces needs its own memory: the configuration "
+                "must not be a ring or have a path"
             )
         first = Workspace(config, f"{name}_1", resource=resource)
         try:
@@ -178,7 +179,7 @@ class PingPong:
 
     def __enter__(self) -> Self:
         if self._entered:
-            raise WorkspaceError("the pair is entered already")
+            raise WorkspaceError("the pair is already entered")
         self._entered = True
         self._turns = 0
         return self

@@ -219,7 +219,7 @@ class Workspace(Scope):
         self._name = name
         if self._listed and name in names_here():
             raise WorkspaceConfigError(
-                f"this thread has a workspace {name!r} already: use memcfg.workspace("
+                f"this thread already has a workspace {name!r}: use memcfg.workspace("
                 f"{name!r}), destroy it, or choose another name"
             )
         get_debug_mode()  # reads and validates MEMCFG_WORKSPACE_DEBUG
@@ -511,9 +511,8 @@ class Workspace(Scope):
         """Warn that the page of this cycle cannot be allocated; called by the core."""
         warnings.warn(
             f"workspace {self.name!r} cannot have its page of "
-            f"{format_bytes(self.stats().size)}, so each array of this cycle gets a "
-            f"block of its own ({error}). Free memory, raise the limit, or lower "
-            "max_size.",
+            f"{format_bytes(self.stats().size)}, so each array of this cycle gets its "
+            f"own block ({error}). Free memory, raise the limit, or lower max_size.",
             WorkspaceSpillWarning,
             stacklevel=outside(),
         )

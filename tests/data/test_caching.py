@@ -522,7 +522,7 @@ def test_a_form_that_is_none_is_refused_whatever_its_checksum_says(form, tmp_pat
     path.write_bytes(cache_of(form, bytes(12)))
     tracemalloc.start()
     try:
-        with pytest.raises(FormatError, match="no cache of this dataset"):
+        with pytest.raises(FormatError, match="not a cache of this dataset"):
             read(path)
         assert tracemalloc.get_traced_memory()[1] < 2**25
     finally:

@@ -125,7 +125,7 @@ def test_an_error_while_it_restarts_or_ends_is_raised_and_nothing_is_left(method
     with pytest.raises(OSError, match="told"):
         getattr(iterator, method)()
     if method == "reset":
-        with pytest.raises(RuntimeError, match="last reset has failed"):
+        with pytest.raises(RuntimeError, match="last reset failed"):
             iterator.next()
         iterator.close()
     assert eventually(lambda: not data_threads())

@@ -78,7 +78,7 @@ def test_datasets_in_a_list_are_given_one_by_one():
 
 
 def test_a_zip_is_given_in_one_way():
-    with pytest.raises(TypeError, match="both"):
+    with pytest.raises(TypeError, match="either datasets or one nest"):
         Dataset.zip(Dataset.range(1), datasets=Dataset.range(1))
 
 

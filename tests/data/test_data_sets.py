@@ -82,13 +82,13 @@ def test_what_is_no_array_becomes_one():
     [
         ((3.0,), ValueError, "features needs a first axis"),
         (([[1], [2, 3]],), ValueError, "inhomogeneous"),
-        ((np.array([{}, {}]),), TypeError, "not of objects"),
+        ((np.array([{}, {}]),), TypeError, "not be an array of objects"),
         ((np.ma.masked_array([1, 2], [0, 1]),), TypeError, "masked array"),
-        (([1, 2], [1]), ValueError, "labels has 1 examples, and the features have 2"),
+        (([1, 2], [1]), ValueError, "labels has 1 examples, but the features have 2"),
         (([1, 2], None, [1]), ValueError, "features_mask has 1 examples"),
         (([1, 2], [1, 2], None, [1]), ValueError, "labels_mask has 1 examples"),
-        (([1, 2], None, None, [1, 1]), ValueError, "masks no labels"),
-        ((None,), TypeError, "not of objects"),
+        (([1, 2], None, None, [1, 1]), ValueError, "labels_mask needs labels"),
+        ((None,), TypeError, "not be an array of objects"),
     ],
 )
 def test_wrong_arrays_are_refused(arguments, error, words):
@@ -104,8 +104,8 @@ def test_wrong_arrays_are_refused(arguments, error, words):
         (([[1, 2]], [[1]]), ValueError, r"labels\[0\] has 1 examples"),
         (([[1, 2]], [], [None, None]), ValueError, "2 masks for 1 arrays"),
         (([[1, 2]], [], [[1]]), ValueError, r"features_masks\[0\] has 1 examples"),
-        (([[1, 2]], [[1, 2]], None, 5), TypeError, "list of masks"),
-        (([None],), TypeError, "not of objects"),
+        (([[1, 2]], [[1, 2]], None, 5), TypeError, "a list with a mask"),
+        (([None],), TypeError, "not be an array of objects"),
     ],
 )
 def test_wrong_lists_are_refused(arguments, error, words):
@@ -313,7 +313,7 @@ def test_files_that_are_no_data_sets_are_refused(tmp_path):
     path = tmp_path / "wrong.npz"
     for wrong in ({"x": [1]}, {"labels": [1]}, {"features": [1], "labels": [1, 2]}):
         np.savez(path, **wrong)
-        with pytest.raises(FormatError, match="no saved DataSet"):
+        with pytest.raises(FormatError, match="not a saved DataSet"):
             DataSet.load(path)
     for wrong in (
         {"features[1]": [1]},
@@ -322,7 +322,7 @@ def test_files_that_are_no_data_sets_are_refused(tmp_path):
         {"features": [1]},
     ):
         np.savez(path, **wrong)
-        with pytest.raises(FormatError, match="no saved MultiDataSet"):
+        with pytest.raises(FormatError, match="not a saved MultiDataSet"):
             MultiDataSet.load(path)
     path.write_bytes(b"nothing")
     with pytest.raises(FormatError, match=r"no \.npz archive"):

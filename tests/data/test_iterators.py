@@ -483,7 +483,7 @@ def test_a12_shares_and_numbers():
             assert together == list(range(sum(lengths)))
             for part in parts:
                 part.reset()
-    with pytest.raises(ValueError, match="3 parts are not one"):
+    with pytest.raises(ValueError, match="there are 3 parts"):
         DataSetIteratorSplitter(range(10), [1, 2, 3]).test_iterator  # noqa: B018
 
 

@@ -162,7 +162,7 @@ def test_cardinalities_that_are_not_known_or_have_no_end():
 def test_counts(name):
     dataset = Dataset.range(5)
     for wrong in (1.5, "a", [1]):
-        with pytest.raises(TypeError, match="count is an integer"):
+        with pytest.raises(TypeError, match="count must be an integer"):
             getattr(dataset, name)(wrong)
     assert first(getattr(dataset, name)(np.int64(2))) == first(
         getattr(dataset, name)(2)

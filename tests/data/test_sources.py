@@ -167,7 +167,7 @@ def test_what_is_no_range(args, error):
 
 @pytest.mark.parametrize("dtype", ["bool", "U3", "M8[D]", object])
 def test_a_range_is_of_numbers(dtype):
-    with pytest.raises(TypeError, match="numbers"):
+    with pytest.raises(TypeError, match="numeric dtype"):
         Dataset.range(3, output_type=dtype)
 
 

@@ -291,8 +291,8 @@ def test_what_a_device_cannot_do_with_codes_is_refused(device):
         "coded_tiers": Swapping(("host",), lane="zvc"),
     }
     told = {
-        "takes_overflow": "cannot keep what encodings leave over: give 'zvc' the bytes",
-        "coded_tiers": "cannot encode what it copies to tier 'host'; .* none",
+        "takes_overflow": "cannot move tensors that exceed .* maximum size of 'zvc'",
+        "coded_tiers": "cannot encode copies to tier 'host'; .* none",
     }
     for ability, policy in plans.items():
         if getattr(device, ability):

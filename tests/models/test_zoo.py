@@ -212,10 +212,10 @@ def test_what_cannot_be_honoured_is_refused(name, options, message):
     ("make", "message"),
     [
         (lambda: models.resnet(21), "6 n . 2"),
-        (lambda: models.resnet(2), "none of version 1"),
-        (lambda: models.resnet(20, version=3), "version is 1 or 2"),
-        (lambda: models.resnet(32, version=2), "none of version 2"),
-        (lambda: models.resnet(18), r"none of version 2: resnet18\(\) has it"),
+        (lambda: models.resnet(2), "version 1 has no depth 2"),
+        (lambda: models.resnet(20, version=3), "version must be 1 or 2"),
+        (lambda: models.resnet(32, version=2), "version 2 has no depth 32"),
+        (lambda: models.resnet(18), r"version 2 has no depth 18: resnet18\(\) has it"),
         (lambda: models.unet((100, 100, 1)), r"are 16 n \+ 12, 188 or more"),
         (lambda: models.unet((172, 572, 1)), r"188 or more, not \(172, 572\)"),
         (lambda: models.unet((40, 64, 1), padding="same"), "are a multiple of 16"),
@@ -247,7 +247,7 @@ def test_what_a_network_cannot_be_is_said(make, message):
         ("weights", "load_torchvision_weights"),
         ("pretrained", "load_torchvision_weights"),
         ("classes_", "did you mean 'classes'"),
-        ("zzz", "there are input_shape, classes, name"),
+        ("zzz", "it has input_shape, classes, name"),
     ],
 )
 def test_arguments_of_other_libraries_are_told_apart(option, message):
@@ -268,8 +268,8 @@ def test_a_network_says_the_smallest_image_that_it_reads(name):
     try:
         function((1, 1, 3))
     except ValueError as error:
-        least = int(re.search(r" reads images of (\d+) x \1 or more", str(error))[1])
-        with pytest.raises(ValueError, match=f"{least} x {least} or more"):
+        least = int(re.search(r" needs images of at least (\d+) x \1", str(error))[1])
+        with pytest.raises(ValueError, match=f"at least {least} x {least}"):
             function((least - 1, least, 3))
     else:
         least = 1
@@ -279,7 +279,7 @@ def test_a_network_says_the_smallest_image_that_it_reads(name):
 @pytest.mark.parametrize("shape", [(3, 224, 224), (3, 480, 640), (1, 28, 28)])
 def test_channels_in_the_first_place_are_warned_of(shape):
     last = (*shape[1:], shape[0])
-    with pytest.warns(UserWarning, match=re.escape(f"it is {last} here")) as found:
+    with pytest.warns(UserWarning, match=re.escape(f"write {last}")) as found:
         models.mobilenet_v2(shape)
     assert found[0].filename == __file__
     models.mobilenet_v2(last)

@@ -252,7 +252,7 @@ def test_a_name_is_given_once_and_types_travel_by_name(new_op):
 @pytest.mark.parametrize(
     ("formula", "options", "error", "words"),
     [
-        (lambda x: x < 1, {}, TypeError, "no expression"),
+        (lambda x: x < 1, {}, TypeError, "not an expression"),
         (lambda x: (x < 1) + 1, {}, TypeError, "true or false"),
         (lambda x: 1 if x < 1 else 0, {}, TypeError, "use memcfg.ops.select"),
         (lambda x: ops.select(x, 1, 0), {}, TypeError, "takes a comparison"),
@@ -262,12 +262,12 @@ def test_a_name_is_given_once_and_types_travel_by_name(new_op):
         (lambda x: sum(x * i for i in range(2, 200)), {}, ValueError, "nodes, of 256"),
         (lambda x: ops.rounded(x), {}, TypeError, "dtype of their arrays"),
         (lambda x: floor(x), {}, TypeError, "only uniform numbers"),
-        (lambda x: "x", {}, TypeError, "no expression"),
+        (lambda x: "x", {}, TypeError, "not an expression"),
         (lambda x: x + "x", {}, TypeError, "made of numbers"),
         (lambda x: x, {"scalars": ("z",)}, ValueError, "no operand 'z'"),
         (lambda x: x, {"scalars": ("x",)}, ValueError, "no operand that is an array"),
         (lambda y: y, {}, ValueError, "names of an output"),
-        (lambda x: x, {"state": ("x", "x")}, TypeError, "number of outputs"),
+        (lambda x: x, {"state": ("x", "x")}, TypeError, "numbers of outputs"),
     ],
 )
 def test_formulas_that_are_none(formula, options, error, words):

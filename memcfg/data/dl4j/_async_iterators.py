@@ -123,7 +123,7 @@ class InterleavedDataSetCallback(DataSetCallback):
         ]
         self._pools = [_host_memory(config.logical_device(n).host_pool) for n in names]
         if not self._pools:
-            raise ValueError("there is no device to deal batches out to")
+            raise ValueError("devices is empty: there is no device for batches")
         self._rings: list[Ring] = []
         self._next = 0
 
@@ -193,7 +193,9 @@ def _as_callback(
     if isinstance(given, DataSetCallback):
         return given
     if not callable(given):
-        raise TypeError(f"callback is a DataSetCallback or callable, not {given!r}")
+        raise TypeError(
+            f"callback must be a DataSetCallback or callable, not {given!r}"
+        )
     return _Plain(given)
 
 
@@ -265,7 +267,7 @@ class AsyncDataSetIterator(DataSetIterator):
         if not below.async_supported:
             raise ValueError(
                 f"{base!r} must not be read ahead (async_supported is False): iterate "
-                "over it as it is"
+                "over it directly"
             )
         self._closes = below is not base
         self._buffer_size = count(buffer_size, "buffer_size")
@@ -420,10 +422,10 @@ class AsyncDataSetIterator(DataSetIterator):
 
     def _warn_of_useless_ring(self) -> None:
         warnings.warn(
-            f"so many batches of this {self._name} are alive that its ring is of no "
-            "use; new ones lie outside of it. If the iterator below keeps them, pass "
-            "workspace=False or have it give copies; if they are kept here, keep "
-            "memcfg.detach(batch).",
+            f"so many batches of this {self._name} are alive that no block of its ring "
+            "can be reused; new batches are allocated outside of it. If the underlying "
+            "iterator keeps its batches, pass workspace=False or let it return copies; "
+            "if you keep them, keep memcfg.detach(batch) instead.",
             RuntimeWarning,
             stacklevel=outside(),
         )
@@ -440,19 +442,19 @@ class AsyncDataSetIterator(DataSetIterator):
             with self._lock:  # wait for a reset in another thread
                 self._opened()
                 if not self._running:
-                    raise RuntimeError("the last reset has failed: call reset() again")
+                    raise RuntimeError("the last reset failed: call reset() again")
         return self._producer
 
     def _require_process(self) -> None:
         if fork_count() != self._forks:
             raise RuntimeError(
-                f"this {self._name} has its thread in the process that was "
-                "forked: make another one in this one"
+                f"the thread of this {self._name} is in the process that was forked: "
+                "make a new iterator in this process"
             )
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            f"{type(self).__name__} has a thread, and cannot be copied or pickled: "
+            f"{type(self).__name__} has a thread and cannot be copied or pickled: "
             "make another one"
         )
 
@@ -500,7 +502,7 @@ class _Batches:
     def __next__(self) -> Any:
         batch = next(self._base)
         if batch is None:
-            raise TypeError(f"batch {self._number} is None, which is no batch")
+            raise TypeError(f"batch {self._number} is None, which is not a batch")
         self._number += 1
         try:
             result = self._callback.call(batch)

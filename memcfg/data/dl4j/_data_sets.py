@@ -341,7 +341,8 @@ class Examples(ABC):
             return cls._restored(arrays)
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(
-                f"{path} is no saved {cls.__name__}, it has {sorted(arrays)}: {error}"
+                f"{path} is not a saved {cls.__name__}; it has {sorted(arrays)}: "
+                f"{error}"
             ) from None
 
     def _moved(self, arrays: Arrays) -> Self:
@@ -415,7 +416,7 @@ class DataSet(Examples):
         first = _checked(features, "features")
         given = (labels, features_mask, labels_mask)
         if labels is None and labels_mask is not None:
-            raise ValueError("labels_mask masks no labels")
+            raise ValueError("labels_mask needs labels")
         self._arrays = (
             first,
             *(
@@ -450,7 +451,7 @@ class DataSet(Examples):
     @classmethod
     def _restored(cls, arrays: Mapping[str, Array]) -> Self:
         if not set(arrays) <= set(_ROLES):
-            raise ValueError("there are other names")
+            raise ValueError("it has unknown arrays")
         return cls(**arrays)
 
 
@@ -552,7 +553,7 @@ class MultiDataSet(Examples):
             for name, of in zip(_GROUPS[2:], (features, labels), strict=True)
         ]
         if groups[_GROUPS[2]] or groups[_GROUPS[3]]:
-            raise ValueError("it has masks of nothing")
+            raise ValueError("it has masks without arrays")
         return cls(features, labels, *masks)
 
 
@@ -609,7 +610,9 @@ def _masks(value: Any, wanted: int, name: str) -> list[Any]:
     if value is None:
         return [None] * wanted
     if not isinstance(value, list | tuple):
-        raise TypeError(f"{name} is a list of masks, one of each array, not {value!r}")
+        raise TypeError(
+            f"{name} must be a list with a mask for each array, not {value!r}"
+        )
     if len(value) != wanted:
         raise ValueError(f"{name} has {len(value)} masks for {wanted} arrays")
     return list(value)
@@ -618,15 +621,17 @@ def _masks(value: Any, wanted: int, name: str) -> list[Any]:
 def _checked(value: Any, what: str, examples: int | None = None) -> Array:
     """Return the value as an array of examples; TypeError, ValueError if it is not."""
     if isinstance(value, MaskedArray):
-        raise TypeError(f"{what} is a masked array: fill it, and pass its mask apart")
+        raise TypeError(
+            f"{what} is a masked array: fill it, and pass its mask separately"
+        )
     array = np.asarray(value)
     if array.dtype.hasobject:
-        raise TypeError(f"{what} is an array of numbers, not of objects: {value!r:.80}")
+        raise TypeError(f"{what} must not be an array of objects: {value!r:.80}")
     if array.ndim == 0:
         raise ValueError(f"{what} needs a first axis that counts examples")
     if examples is not None and len(array) != examples:
         raise ValueError(
-            f"{what} has {len(array)} examples, and the features have {examples}"
+            f"{what} has {len(array)} examples, but the features have {examples}"
         )
     return array
 

@@ -321,7 +321,7 @@ class MultipleEpochsIterator(WrappingIterator):
         self._epochs = count(num_epochs, "num_epochs")
         self.epoch = 0
         if self._epochs > 1 and not self.reset_supported:
-            raise ValueError(f"{base!r} can be passed over only once")
+            raise ValueError(f"{base!r} can be iterated only once")
 
     def has_next(self) -> bool:
         while not super().has_next():
@@ -594,8 +594,8 @@ def attribute_below(iterator: DataSetIterator, below: str, name: str) -> Any:
         return getattr(result, name)
     except AttributeError as error:
         raise AttributeError(
-            f"{name!r} is no attribute of the iterator, nor of what it is over "
-            f"({error})"
+            f"neither the iterator nor the underlying iterable has an attribute "
+            f"{name!r} ({error})"
         ) from error
 
 
@@ -672,7 +672,9 @@ class DataSetIteratorSplitter:
     def test_iterator(self) -> DataSetIterator:
         """The second part."""
         if len(self.iterators) != 2:
-            raise ValueError(f"{len(self.iterators)} parts are not one to test on")
+            raise ValueError(
+                f"there are {len(self.iterators)} parts: test_iterator needs two"
+            )
         return self.iterators[1]
 
 
@@ -701,7 +703,7 @@ class _SharedBatches:
         except StopIteration:
             raise RuntimeError(
                 f"the iterator that is split ended after {self._index} of "
-                f"{self._total} batches: it has fewer, or was read by somebody else"
+                f"{self._total} batches: it has fewer, or other code has read it"
             ) from None
         if self._index == 0:
             self._compare(item)
@@ -716,8 +718,8 @@ class _SharedBatches:
         found = digest.digest()
         if self._first not in (None, found):
             raise RuntimeError(
-                "the first batch is another than in the first pass, so the parts would "
-                "overlap: split before shuffling, and read the parts only"
+                "the first batch differs from that of the first pass, so the parts "
+                "would overlap: split before shuffling, and read only the parts"
             )
         self._first = found
 
@@ -764,7 +766,7 @@ def _ends(
     """Return the number of the batch at which each part ends."""
     if isinstance(total, list | tuple):
         if ratio is not None:
-            raise TypeError("either numbers of batches or fractions, not both")
+            raise TypeError("give either numbers of batches or fractions, not both")
         ends = list(accumulate(count(each, "total_batches") for each in total))
     else:
         ends = _divided(count(total, "total_batches"), ratio)
@@ -775,10 +777,12 @@ def _ends(
 
 def _divided(total: int, ratio: float | Sequence[float] | None) -> list[int]:
     if isinstance(ratio, bool) or not isinstance(ratio, float | int | list | tuple):
-        raise TypeError(f"ratio is a fraction or a list of fractions, not {ratio!r}")
+        raise TypeError(
+            f"ratio must be a fraction or a list of fractions, not {ratio!r}"
+        )
     fractions = list(ratio) if isinstance(ratio, list | tuple) else [ratio, 1 - ratio]
     if not all(0 < each <= 1 for each in fractions) or abs(sum(fractions) - 1) > 1e-6:
-        raise ValueError(f"fractions are positive and 1 in sum, not {ratio!r}")
+        raise ValueError(f"fractions must be positive and sum to 1, not {ratio!r}")
     *ends, _ = (int(round(each * total, 6)) for each in accumulate(fractions))
     return [*ends, total]
 

@@ -117,8 +117,7 @@ def as_array(value: Any) -> npt.NDArray[Any]:
         arrays = listed and any(isinstance(row, np.ndarray) for row in value)
         hint = "; arrays side by side are a tuple: (x, y)" if arrays else ""
         raise ValueError(
-            f"a list is to be rectangular, with rows of one length{hint}: "
-            f"{value!r:.120}"
+            f"a list must be rectangular, with rows of one length{hint}: {value!r:.120}"
         ) from error
     _check_dtype(result, value)
     return result
@@ -148,7 +147,7 @@ def _as_number(value: Any) -> np.generic | None:
         if _INT32.min <= value <= _INT32.max:
             return np.int32(value)
         if not _INT64.min <= value <= _INT64.max:
-            raise ValueError(f"an integer is beyond int64: {value!r:.80}")
+            raise ValueError(f"an integer does not fit int64: {value!r:.80}")
         return np.int64(value)
     if kind is float:
         if _FLOAT32 <= abs(value) < math.inf:
@@ -164,7 +163,7 @@ def _check_dtype(array: npt.NDArray[Any], value: Any) -> None:
     else:
         what = f"{value!r:.80}"
         if array.dtype.kind in "Ouf" and array.size and _is_integers(value):
-            raise ValueError(f"an integer is beyond int64: {what}")
+            raise ValueError(f"an integer does not fit int64: {what}")
     if array.dtype.hasobject or array.dtype.kind == "V":
         raise TypeError(
             f"a dataset holds numbers, text and dates, in arrays or lists, not {what}"
@@ -222,6 +221,6 @@ def _floats(found: npt.NDArray[Any], value: Any) -> npt.NDArray[Any]:
 
 def _too_large(value: Any) -> ValueError:
     return ValueError(
-        "a Python float becomes float32, and this is beyond its range: "
+        "a Python float becomes float32, but this one is out of its range: "
         f"{value!r:.80}; use np.float64"
     )

@@ -178,7 +178,7 @@ def _as_shape(shape: Any) -> Shape | None:
         return tuple(_as_size(size) for size in sizes)
     except TypeError as error:
         raise TypeError(
-            f"a shape is a sequence of int and None, or None, got {shape!r}"
+            f"a shape must be a sequence of int and None, or None, got {shape!r}"
         ) from error
 
 
@@ -186,10 +186,10 @@ def _as_size(size: Any) -> int | None:
     if size is None:
         return None
     if isinstance(size, bool):
-        raise TypeError("a bool is no size")
+        raise TypeError("a size must be an int, not a bool")
     result = operator.index(size)
     if result < 0:
-        raise ValueError(f"a size is not negative, got {result}; None is any size")
+        raise ValueError(f"a size must not be negative, got {result}; None is any size")
     return result
 
 

@@ -36,7 +36,7 @@ def pack(like: Any, leaves: Sequence[Any]) -> Any:
     """Return a nest of the structure of `like` with the given leaves."""
     count = len(flatten(like))
     if count != len(leaves):
-        raise ValueError(f"a nest of {count} leaves can't be made of {len(leaves)}")
+        raise ValueError(f"a nest of {count} leaves can't be made from {len(leaves)}")
     return _packed(like, iter(leaves))
 
 
@@ -60,7 +60,7 @@ def map_structure(function: Callable[..., Any], *nests: Any) -> Any:
     first = nests[0]
     for other in nests[1:]:
         if not same_structure(first, other):
-            raise ValueError(f"the nests differ in form: {first!r} and {other!r}")
+            raise ValueError(f"nests differ in structure: {first!r} and {other!r}")
     columns = [flatten(nest) for nest in nests]
     leaves = [function(*row) for row in zip(*columns, strict=True)]
     return _packed(first, iter(leaves))

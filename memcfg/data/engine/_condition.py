@@ -37,8 +37,8 @@ class Shared:
         self.notice_fork()
         if self.in_child:
             raise RuntimeError(
-                f"{self.name} has its threads in the process that was forked: make a "
-                "new iterator in this one"
+                f"the threads of {self.name} are in the process that was forked: make "
+                "a new iterator in this process"
             )
 
 

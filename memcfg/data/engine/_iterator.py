@@ -107,7 +107,7 @@ class DatasetIterator:
         if fork_count() != self._forks:
             raise RuntimeError(
                 "the pass over this dataset was begun in the process that was forked: "
-                "call iter(dataset) in this one"
+                "call iter(dataset) in this process"
             )
         with self._lock:
             self._run.wait_timer.begin()
@@ -123,8 +123,8 @@ class DatasetIterator:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            "a pass over a dataset cannot be copied or pickled: copy the dataset, and "
-            "begin a pass of the copy with iter()"
+            "a pass over a dataset cannot be copied or pickled: copy the dataset and "
+            "call iter() on the copy"
         )
 
     def __enter__(self) -> Self:
@@ -140,6 +140,6 @@ def probe(node: Node) -> Any:
         for element in elements:
             return vague(spec_of(element))
     raise ValueError(
-        "there is no element to tell the element_spec from; from_generator takes an "
-        "output_signature that says it"
+        "the dataset has no element from which to infer element_spec; pass an "
+        "output_signature to from_generator"
     )

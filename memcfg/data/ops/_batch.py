@@ -181,5 +181,5 @@ def _row_spec(spec: TensorSpec) -> TensorSpec:
     if spec.shape is None:
         return TensorSpec(None, spec.dtype)
     if not spec.shape:
-        raise ValueError("unbatch needs arrays with a first axis, and this has none")
+        raise ValueError("unbatch needs arrays with a first axis, but one has none")
     return TensorSpec(spec.shape[1:], spec.dtype)

@@ -85,7 +85,7 @@ class Form:
             return flatten(element)
         found = map_structure(lambda leaf: type(leaf).__name__, element)
         raise TypeError(
-            "the elements of a batch must be of one structure: the first is "
+            "the elements of a batch must have the same structure: the first is "
             f"{self}, another is {found}"
         )
 
@@ -163,7 +163,7 @@ class BatchArrays:
             raise ValueError(
                 f"cannot batch arrays of different shapes in component {index}: "
                 f"element 0 has shape {list(shape)}, element {row} has shape "
-                f"{list(leaf.shape)}; padded_batch makes them alike"
+                f"{list(leaf.shape)}; use padded_batch"
             )
         if leaf.dtype != dtype and not (
             leaf.dtype.kind == dtype.kind and dtype.kind in TEXT

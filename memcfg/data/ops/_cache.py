@@ -109,8 +109,8 @@ class Cache(UnaryNode):
             return
         object.__setattr__(self, "_warned", True)
         warn(
-            f"a pass over {self.name!r} ended before its data did, and nothing was "
-            "kept: put take() before cache(), or read to the end",
+            f"a pass over {self.name!r} ended before its data did, so nothing was "
+            "cached: call take() before cache(), or read to the end",
             stacklevel=outside(),
         )
 

@@ -129,8 +129,8 @@ def read_cache(
             struct.error,
         ) as error:
             raise FormatError(
-                f"{path!r} is no cache of this dataset, or damaged ({error}): remove "
-                "it to have it written again"
+                f"{path!r} is not a cache of this dataset, or is damaged ({error}): "
+                "remove it to write it again"
             ) from error
 
 
@@ -155,9 +155,9 @@ class _Reader:
             elif letter == b"F":
                 self._forms.append(self._form())
             else:
-                raise ValueError(f"there is no record {letter!r}")
+                raise ValueError(f"it has an unknown record {letter!r}")
         if self._take(8) != _UINT64.pack(count) or self._left():
-            raise ValueError(f"it does not end behind {count} elements")
+            raise ValueError(f"it does not end after {count} elements")
 
     def _form(self) -> _Form:
         text = self._take(*_UINT32.unpack(self._take(4)))
@@ -201,7 +201,7 @@ class _Reader:
 
     def _check(self, check: int) -> None:
         if self._take(4) != _UINT32.pack(check):
-            raise ValueError("it is not what was written")
+            raise ValueError("a checksum differs")
 
     def _take(self, count: int) -> bytes:
         if count > self._left():
@@ -267,7 +267,7 @@ def _read_form(text: bytes, template: Callable[[], Any]) -> _Form:
     named = '["named"' in text.decode()
     nest = _nest(words, template() if named else None)
     if not all(_DTYPE.fullmatch(name) for name, _ in kinds):
-        raise ValueError("a form has a dtype that no cache has")
+        raise ValueError("a form has a dtype that is not allowed in a cache")
     dtypes = [np.dtype(name) for name, _ in kinds]
     ranks = [read_count(number, "a number of axes") for _, number in kinds]
     if max(ranks, default=0) > _AXES:
@@ -289,7 +289,7 @@ def _words(nest: Any) -> Any:
         for key in nest:
             if not isinstance(key, str | int):
                 raise TypeError(
-                    f"a file keeps dicts with keys of str or int, not {key!r}"
+                    f"a cache file stores dicts with keys of str or int, not {key!r}"
                 )
         return ["dict", list(nest), *map(_words, nest.values())]
     if not isinstance(nest, tuple):
@@ -314,7 +314,7 @@ def _nest(words: Any, template: Any) -> Any:
     if kind == "tuple":
         return tuple(_nest(*pair) for pair in _paired(rest, template))
     if kind != "named":
-        raise ValueError(f"a nest is no {kind!r}")
+        raise ValueError(f"it has an unknown kind of nest {kind!r}")
     name, fields, *children = rest
     if list(getattr(template, "_fields", ())) != fields:
         raise TypeError(f"its elements are {name}, with the fields {fields}")

@@ -63,7 +63,8 @@ class Interleave(UnaryNode):
         cycle = self.cycle_length
         if calls is not None and cycle not in (None, AUTOTUNE) and calls > cycle:
             raise ValueError(
-                f"num_parallel_calls is at most cycle_length ({cycle}), not {calls}"
+                f"num_parallel_calls must be at most cycle_length ({cycle}), not "
+                f"{calls}"
             )
 
     @cached_property
@@ -72,7 +73,7 @@ class Interleave(UnaryNode):
         with DatasetIterator(self.source, Options(), probing=True) as elements:
             for element in elements:
                 return vague(self.map_func(element).element_spec)
-        raise ValueError("there is no element to tell the element_spec from")
+        raise ValueError("the dataset has no element from which to infer element_spec")
 
     is_probed = True
     repeats = False  # it is not known of the datasets that elements become

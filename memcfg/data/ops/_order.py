@@ -320,4 +320,4 @@ def _truth(answer: Any) -> bool:
     dtype, shape = getattr(answer, "dtype", None), getattr(answer, "shape", None)
     if dtype == np.bool_ and shape == ():
         return bool(answer)
-    raise ValueError(f"a predicate returns one bool, not {answer!r:.80}")
+    raise ValueError(f"a predicate must return one bool, not {answer!r:.80}")

@@ -89,8 +89,8 @@ class _PaddingMaker(BatchMaker):
         for number, element in enumerate(found):
             if not same_structure(first, element):
                 raise TypeError(
-                    "the elements of a batch must be of one structure, and element "
-                    f"{number} is not like element 0"
+                    "the elements of a batch must have the same structure, but that of "
+                    f"element {number} differs from that of element 0"
                 )
         columns = list(zip(*map(flatten, found), strict=True))
         paddings = self.paddings(first)
@@ -125,7 +125,7 @@ class _Padding:
         for axis, (size, needed) in enumerate(zip(self.shape, longest, strict=True)):
             if size is not None and size < needed:
                 raise ValueError(
-                    f"component {self.component} is to be padded to {self}, and an "
+                    f"component {self.component} cannot be padded to {self}: an "
                     f"element has {needed} along axis {axis}"
                 )
         pairs = zip(self.shape, longest, strict=True)
@@ -163,8 +163,8 @@ def _paddings_of(shapes: Any, values: Any, like: Any) -> list[_Padding]:
         if size is None:
             if leaf.shape is None:
                 raise ValueError(
-                    f"padded_shapes is needed: nobody knows how many axes component "
-                    f"{number} has"
+                    f"padded_shapes is needed: the number of axes of component "
+                    f"{number} is unknown"
                 )
             size = (None,) * len(leaf.shape)
         elif not _holds(size, leaf):
@@ -207,8 +207,8 @@ def _up_to(like: Any, nest: Any, what: str) -> list[Any]:
     kind = Mapping if isinstance(like, Mapping) else tuple
     if not isinstance(nest, kind):
         raise TypeError(
-            f"{what} is to be a {'dict' if kind is Mapping else 'tuple'} as the "
-            f"elements are, not {nest!r}"
+            f"{what} must be a {'dict' if kind is Mapping else 'tuple'} like the "
+            f"elements, not {nest!r}"
         )
     if isinstance(like, Mapping):
         if set(like) != set(nest):
@@ -227,10 +227,12 @@ def _as_padded_shape(shape: Any) -> tuple[int | None, ...]:
         result = [-1 if size is None else index(size) for size in sizes]
     except TypeError as error:
         raise TypeError(
-            f"a padded shape is a sequence of int and None, not {shape!r}"
+            f"a padded shape must be a sequence of int and None, not {shape!r}"
         ) from error
     if min(result, default=0) < -1:
-        raise ValueError(f"the sizes of a padded shape are -1 or more, not {shape!r}")
+        raise ValueError(
+            f"the sizes of a padded shape must be -1 or more, not {shape!r}"
+        )
     return tuple(None if size == -1 else size for size in result)
 
 
@@ -239,7 +241,7 @@ def _scalar(value: Any, dtype: np.dtype[Any]) -> Any:
     if value is None:
         return np.zeros((), dtype)[()]
     if np.ndim(value):
-        raise ValueError(f"padding_values are scalars, not {value!r}")
+        raise ValueError(f"padding_values must be scalars, not {value!r}")
     if isinstance(value, np.generic | np.ndarray):
         result: Any = np.asarray(value)[()]
         fits = result.dtype.kind == dtype.kind and (
@@ -250,7 +252,7 @@ def _scalar(value: Any, dtype: np.dtype[Any]) -> Any:
         result = _of_python(value, dtype) if fits else None
     if not fits:
         raise TypeError(
-            f"padding value {value!r} is not of the component's dtype, {dtype}"
+            f"padding value {value!r} does not have the component's dtype, {dtype}"
         )
     return result
 

@@ -83,8 +83,8 @@ def sliced(value: Any, name: str) -> Slices:
     for leaf in leaves:
         if leaf.ndim == 0:
             raise ValueError(
-                f"slices are taken along the first axis, and {leaf[()]!r} has none; "
-                "from_tensors takes it whole"
+                f"slices are taken along the first axis, but {leaf[()]!r} has none; "
+                "use from_tensors"
             )
     lengths = {len(leaf) for leaf in leaves}
     if len(lengths) > 1:
@@ -110,7 +110,9 @@ def _arrays(value: Any, *, swap: bool = True) -> Any:
     with scope_out():
         arrays = map_structure(lambda leaf: as_leaf(leaf, swap=swap), value)
     if not flatten(arrays):
-        raise ValueError(f"an element has at least one leaf, and {value!r} has none")
+        raise ValueError(
+            f"an element must have at least one leaf, but {value!r} has none"
+        )
     return arrays
 
 
@@ -166,13 +168,13 @@ def signature_of(types: Any, shapes: Any, signature: Any) -> Any:
         return _from_types(types, shapes)
     if types is not None or shapes is not None:
         raise TypeError(
-            "output_signature says what output_types and output_shapes say: give one"
+            "give either output_signature, or output_types and output_shapes"
         )
     for leaf in flatten(signature):
         if not isinstance(leaf, TensorSpec):
             raise TypeError(
-                f"output_signature is a nest of memcfg.data.TensorSpec, with {leaf!r} "
-                "in it"
+                f"output_signature must be a nest of memcfg.data.TensorSpec, but has "
+                f"a leaf {leaf!r}"
             )
     return signature
 
@@ -199,15 +201,16 @@ def _shapes_like(types: Any, shapes: Any) -> list[Any]:
         return [leaf for key in keys for leaf in _shapes_like(types[key], shapes[key])]
     except (TypeError, KeyError, IndexError) as error:
         raise TypeError(
-            f"output_shapes is to be like output_types: {shapes!r} and {types!r}"
+            f"output_shapes and output_types differ in structure: {shapes!r} and "
+            f"{types!r}"
         ) from error
 
 
 def _leaves(value: Any, signature: Any) -> list[Any]:
     if is_nest(signature) and not same_structure(value, signature):
         raise TypeError(
-            "the generator yielded an element of another structure than its "
-            f"output_signature: {value!r:.120} is not like {signature!r}"
+            "the generator yielded an element whose structure differs from its "
+            f"output_signature: {value!r:.120} and {signature!r}"
         )
     return flatten(value) if is_nest(signature) else [value]
 
@@ -217,8 +220,8 @@ def _fitted(leaf: Any, spec: TensorSpec) -> Any:
     found = TensorSpec(made.shape, made.dtype)
     if not spec.is_compatible_with(found):
         raise ValueError(
-            f"the generator yielded an array of shape {made.shape}, where its "
-            f"output_signature says {spec.shape}"
+            f"the generator yielded an array of shape {made.shape}, but its "
+            f"output_signature has {spec.shape}"
         )
     return as_scalars(made)
 
@@ -230,7 +233,7 @@ def _typed(leaf: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         return np.empty(raw.shape, dtype)
     if raw.dtype.kind not in _TAKEN[dtype.kind]:
         raise TypeError(
-            f"the generator yielded {raw.dtype}, where its output_signature says "
+            f"the generator yielded {raw.dtype}, but its output_signature has "
             f"{dtype}: {leaf!r:.80}"
         )
     if dtype.kind in "iu" and not _in_range(raw, dtype):

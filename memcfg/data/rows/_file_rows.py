@@ -78,7 +78,7 @@ class FileColumn:
         size = os.fstat(self._file).st_size
         if size < layout.end:
             raise FormatError(
-                f"{layout.path} has {size} bytes, and the rows of the dataset end at "
+                f"{layout.path} has {size} bytes, but the rows of the dataset end at "
                 f"byte {layout.end}"
             )
 
@@ -137,7 +137,7 @@ def mapped_column(array: npt.NDArray[Any]) -> tuple[FileColumn | None, str]:
         return None, (
             f"a mapped array of {format_bytes(array.nbytes)} is read through its map, "
             f"and its pages will count as the process's memory: {reason}. Open it with "
-            'np.load(path, mmap_mode="r"), and leave rows whole'
+            'np.load(path, mmap_mode="r"), and do not slice rows'
         )
 
 
@@ -163,7 +163,7 @@ def file_column(array: npt.NDArray[Any]) -> FileColumn:
     except OSError as error:
         raise Unreadable(f"its file can't be opened ({error})") from error
     if column is None or os.fstat(column.file).st_ino != inode:
-        raise Unreadable(f"{path} is another file by now")
+        raise Unreadable(f"{path} has been replaced by another file")
     return column
 
 
@@ -172,7 +172,7 @@ def _step(array: npt.NDArray[Any]) -> int:
     row = array[0, ...]  # a view, also of a number: the map is not touched
     step, rest = divmod(array.strides[0], row.nbytes)
     if not row.flags.c_contiguous or rest or (step == 0 and len(array) > 1):
-        raise Unreadable("the bytes of a row do not lie together in the file")
+        raise Unreadable("the bytes of a row are not contiguous in the file")
     return step if len(array) > 1 else 1
 
 
@@ -190,7 +190,7 @@ def _mapped(address: int) -> tuple[str, int, int]:
                 if start <= address < end:
                     break
             else:
-                raise Unreadable("it is no map any more")
+                raise Unreadable("it is no longer mapped")
     except OSError as error:
         raise Unreadable(f"{_MAPS} can't be read here") from error
     if access[3] != "s":

@@ -175,7 +175,7 @@ class RowStream:
 def range_rows(numbers: range, dtype: npt.DTypeLike) -> Rows:
     result = np.dtype(dtype)
     if result.kind not in "iufc":
-        raise TypeError(f"a range is of numbers, not of {result}")
+        raise TypeError(f"a range must have a numeric dtype, not {result}")
     return Rows(RangeColumn(numbers, result), len(numbers))
 
 

@@ -317,8 +317,8 @@ class CublasLt:
             return None
         if choice.workspace_bytes > workspace:
             raise KernelError(
-                f"cuBLASLt wants {choice.workspace_bytes} bytes of scratch, and may "
-                f"have {workspace}"
+                f"cuBLASLt wants {choice.workspace_bytes} bytes of scratch, more than "
+                f"{workspace}"
             )
         return choice
 

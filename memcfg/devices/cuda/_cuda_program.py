@@ -655,7 +655,7 @@ class _Run:
             program._restore()
         except KernelError as lost:
             raise KernelError(
-                f"the GPU failed, and what it has in memory is lost: {lost}"
+                f"the GPU failed, and its memory is lost: {lost}"
             ) from error
         if isinstance(error, KernelError) and index is not None:
             if program.queue_of(index) == 0:

@@ -81,7 +81,7 @@ def test_a_limit_that_the_defaults_exceed_trains(module, monkeypatch, name):
     floor = caught.value.smallest_limit_bytes
     assert floor < peak
     module.executed.clear()
-    with pytest.warns(RuntimeWarning, match=r"no room .* more would do") as told:
+    with pytest.warns(RuntimeWarning, match=r"no room .* Raise the limit by") as told:
         losses, plan, used = train(module, monkeypatch, policy, floor)
     assert len({str(each.message) for each in told}) == 1
     assert {each.filename for each in told} == {__file__}
