@@ -23,9 +23,13 @@ elementwise("twice_plus_one", lambda x: 2 * x + 1)
 
 FAMILY = '''"""The elements in reverse."""
 
-from memcfg.ops._op_type import OpType, like, register
+from memcfg.ops import OpType, Spec, register
 
 __all__ = []
+
+
+def _infer(inputs, _):
+    return [Spec(inputs[0].shape, inputs[0].dtype)]
 
 
 def _reverse(_, inputs, outputs):
@@ -36,7 +40,7 @@ def _gradient(adjoint):
     return adjoint.emit("mirror", (adjoint.dy,))
 
 
-register(OpType("mirror", 1, like(), _reverse, gradient=_gradient))
+register(OpType("mirror", 1, _infer, _reverse, gradient=_gradient))
 '''
 
 KERNEL = """// mirror: the elements from the last to the first.

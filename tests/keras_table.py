@@ -11,15 +11,16 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import sys
 import textwrap
 from pathlib import Path
 
 import memcfg as mc
-from memcfg._missing import instead
-from memcfg.nn._keras_arguments import ARGUMENTS
-from memcfg.nn._keras_names import ABSENT
 
 HERE = Path(__file__).parent
+sys.path.append(str(HERE / "support"))
+from internals import ABSENT, ARGUMENTS, instead  # noqa: E402
+
 PAGE = HERE.parent / "docs" / "keras.md"
 NAMES = json.loads((HERE / "support" / "keras_names.json").read_text())
 METHODS = ("version", "Model", "Sequential", "calls", "defaults")  # no modules

@@ -1,4 +1,4 @@
-"""Properties computed once, of which a fork finds no lock taken, and cut text."""
+"""What is computed once, whatever forks meanwhile; text that is cut; older files."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ import sys
 import threading
 import time
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from terminal_columns import LETTERS, columns
 
-from memcfg import _cached
+from memcfg import _cached, nn
 from memcfg import _terminal as terminal  # every table and report is cut by it
 from memcfg._cached import cached_property  # no public name shows the moment
+from memcfg.nn import _saving
+from memcfg.nn.layers._operators import Function, OfNumber, Pointwise
 
 
 class Slow:
@@ -165,3 +168,24 @@ def test_a_paragraph_fits_and_loses_nothing(words):
 def test_without_a_standard_output_nothing_is_replaced(monkeypatch):
     monkeypatch.setattr(sys, "stdout", None)
     assert terminal.writable("短い …") == "短い …"
+
+
+def test_a_file_with_comparisons_of_differences_is_still_read(tmp_path, monkeypatch):
+    """As models were saved whose comparisons were rectified differences."""
+    named = _saving.class_name
+    monkeypatch.setattr(
+        _saving,
+        "class_name",
+        lambda kind: "layers.Bound" if kind is OfNumber else named(kind),
+    )
+    x, y = nn.Input((4,)), nn.Input((4,))
+    greater = Function("unequal", {"to": 0.0})(Function("relu", {})(x - y))
+    chosen = Pointwise("choose")([greater, x, OfNumber("maximum", 0.5)(y)])
+    root = Function("inverse_root", {"least": 0.0})(nn.Rescaling(2.0)(chosen))
+    model = nn.Model([x, y], root)
+    model.save(tmp_path / "older.memcfg")
+    other = nn.models.load_model(tmp_path / "older.memcfg")
+    a, b = np.float32([[1, 2, 3, 4]]), np.float32([[2, 1, 0.25, 8]])
+    expected = 1 / np.sqrt(2 * np.where(a > b, a, np.maximum(b, 0.5)))
+    for each in (model, other):
+        np.testing.assert_allclose(each.predict([a, b], verbose=0), expected, 1e-6)

@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 from kernel_cases import Case, check, execute, f32, normal
 
 from memcfg import ops
-from memcfg.devices import OperandSpec
 from memcfg.devices.cpu import kernel_table
-from memcfg.devices.cuda._sources import cuda_source
 from memcfg.errors import GraphError, MissingDependencyError
 from memcfg.graph import Builder, fuse_ops
 from memcfg.ops.chain import Link, join_elementwise
@@ -104,15 +102,6 @@ def test_operands_that_do_not_fit_are_refused():
         kind.infer([a, a], {})
     with pytest.raises(GraphError, match="needs an array"):
         kind.infer([ops.Spec((), "float32")], made.attributes)
-
-
-def test_a_gpu_has_chains():
-    x = OperandSpec((9,), "float32")
-    links = [Link("tanh", {}, (0,)), Link("add", {}, (-1, 1))]
-    text = join_elementwise(links, [False, False])
-    source = cuda_source("chain", {"expression": text}, [x, x], [x])
-    assert len(source.launches) == 1
-    assert source.scratch_bytes == 0
 
 
 def chain_graph(*, kept=(), between=False, twice=False):

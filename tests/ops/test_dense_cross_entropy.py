@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import machine
 import numpy as np
 import pytest
 from family_cases import case
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from internals import leave_out_last_rewrite
 from kernel_cases import check, execute, normal
 from kernels import check_on_threads
 
 import memcfg as mc
 from memcfg import ops
-from memcfg._core import get_num_threads, set_num_threads
 from memcfg.devices import OperandSpec
 from memcfg.devices.cpu import kernel_table
 from memcfg.errors import GraphError, KernelError, MissingDependencyError
@@ -78,15 +79,11 @@ def test_several_blocks(table, rows, depth, classes, transposed):
 
 def test_on_more_threads_the_bits_are_those_of_products(table):
     each = made((600,), 90, 3000, transposed=True, biased=True)
-    before = get_num_threads()
-    try:
-        found = []
-        for threads in (1, 2, 3):
-            set_num_threads(threads)
+    found = []
+    for threads in (1, 2, 3):
+        with machine.threads(threads):
             outputs = execute(table, each, 0, 0)
             found.append([np.frombuffer(x, np.float32) for x in outputs])
-    finally:
-        set_num_threads(before)
     for other in found[1:]:
         check_on_threads(other, found[0])
 
@@ -178,8 +175,7 @@ def kinds(graph):
 
 def trained(monkeypatch, made, policy="share", *, fuses=True):
     if not fuses:
-        place = "memcfg.nn.training._session.fuse_cross_entropy"
-        monkeypatch.setattr(place, lambda graph: graph)
+        leave_out_last_rewrite(monkeypatch, "fuse_cross_entropy")
     losses = [compiled(made, policy).train_on_batch(*data())]
     losses += [made.train_on_batch(*data()) for _ in range(2)]
     report = made.memory_report(verify=True)

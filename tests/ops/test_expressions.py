@@ -12,16 +12,16 @@ import pytest
 from elementwise_cases import operands_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from internals import floor, write
 from interpreter import interpret
 from kernels import run_kernel
+from machine import Kernel, engine
 
 import memcfg as mc
 from memcfg import ops
-from memcfg._core import Kernel, engine
 from memcfg.devices import OperandSpec
 from memcfg.errors import GraphError, KernelError
 from memcfg.graph import Builder, gradients
-from memcfg.ops._expression import floor, write
 
 
 @pytest.fixture

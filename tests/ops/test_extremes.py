@@ -10,10 +10,10 @@ from itertools import product
 
 import numpy as np
 import pytest
+from internals import derivative, evaluate, operand
 from kernels import run_kernel
 
 from memcfg import ops
-from memcfg.ops._expression import derivative, evaluate, operand
 
 FAR = [1e4, -1e4, 300, -300, 100, -100, 89, -89, 0.0, -0.0]
 SETTINGS = {  # of ops that have no default

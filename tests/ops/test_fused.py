@@ -24,7 +24,6 @@ from memcfg.devices import OperandSpec
 from memcfg.devices.cpu import kernel_table
 from memcfg.errors import GraphError, KernelError, MissingDependencyError
 from memcfg.ops import Spec, Value
-from memcfg.ops._composite import composite
 
 COMPOSITES = {kind.name: kind for kind in ops.op_types() if kind.composite is not None}
 
@@ -406,8 +405,3 @@ def test_shapes_cost_and_names_come_from_the_parts():
     assert kind.flops(inputs, made, {"epsilon": 0.1}) == alone + rest
     with pytest.raises(GraphError, match="takes 6 inputs"):
         kind.infer(inputs[:5], {"epsilon": 0.1})
-
-
-def test_a_name_is_taken_once():
-    with pytest.raises(ValueError, match="already an op type 'bias_relu'"):
-        composite("bias_relu", lambda call, x: call("relu", x))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import machine
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,6 @@ from kernels import run_kernel
 from slopes import check_gradient
 
 from memcfg import ops
-from memcfg._core import set_num_threads
 from memcfg.errors import GraphError, KernelError
 from memcfg.graph import Builder
 
@@ -66,15 +66,11 @@ def test_scatter_add_has_the_same_bits_on_any_number_of_threads():
     rng = np.random.default_rng(0)
     indices = (rng.pareto(1, size=4096) * 3).astype(np.int32)
     dy = rng.normal(size=(4096, 33)).astype(np.float32)
-    before = set_num_threads(1)
-    try:
-        bits = set()
-        for threads in (1, 2, 3):
-            set_num_threads(threads)
+    bits = set()
+    for threads in (1, 2, 3):
+        with machine.threads(threads):
             found = run_kernel("scatter_add", [indices, dy], [(501, 33)], {"rows": 501})
             bits.add(found[0].tobytes())
-    finally:
-        set_num_threads(before)
     assert len(bits) == 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import machine
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,7 +10,6 @@ from hypothesis import strategies as st
 from kernels import run_kernel
 
 from memcfg import ops
-from memcfg._core import set_num_threads
 from memcfg.errors import GraphError, KernelError
 from memcfg.graph import Builder
 
@@ -139,17 +139,13 @@ def test_on_more_threads_the_bits_are_the_same():
     labels = random.integers(0, 11, 3000).astype(np.int32)
     dy = random.normal(size=3000).astype("f4")
     runs = []
-    before = set_num_threads(1)
-    try:
-        for threads in (1, 3):
-            set_num_threads(threads)
+    for threads in (1, 3):
+        with machine.threads(threads):
             rows = run_kernel("cross_entropy_rows", [x, labels], [(3000,), x.shape])
             back = [rows[1], labels, dy]
             rows += run_kernel("cross_entropy_rows_gradient", back, [x.shape])
             rows += run_kernel("hits", [x, labels], [(3000,)], {"k": 2})
             runs.append([each.tobytes() for each in rows])
-    finally:
-        set_num_threads(before)
     assert runs[0] == runs[1]
 
 

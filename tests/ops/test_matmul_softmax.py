@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import machine
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,7 +10,6 @@ from hypothesis import strategies as st
 from kernels import run_kernel
 
 from memcfg import ops
-from memcfg._core import get_num_threads, set_num_threads
 from memcfg.errors import GraphError, KernelError
 from memcfg.graph import Builder
 
@@ -115,10 +115,9 @@ def test_softmax_and_its_gradient(name, shape, data, scale):
 def test_bits_do_not_depend_on_the_number_of_threads():
     x, dy = normal(64, 8, 100), normal(64, 8, 100, seed=1)
     a, b = normal(24, 50, 33), normal(24, 33, 40, seed=1)
-    before, found = get_num_threads(), []
-    try:
-        for threads in (1, 2, 3):
-            set_num_threads(threads)
+    found = []
+    for threads in (1, 2, 3):
+        with machine.threads(threads):
             found.append(
                 [
                     run_kernel(kind, inputs, [shape], attributes)[0].tobytes()
@@ -132,8 +131,6 @@ def test_bits_do_not_depend_on_the_number_of_threads():
                     )
                 ]
             )
-    finally:
-        set_num_threads(before)
     assert found[0] == found[1] == found[2]
 
 

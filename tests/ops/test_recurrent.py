@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import machine
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,7 +10,6 @@ from hypothesis import strategies as st
 from kernels import check_on_threads, run_kernel
 
 from memcfg import ops
-from memcfg._core import get_num_threads, set_num_threads
 from memcfg.errors import GraphError
 from memcfg.graph import Builder
 
@@ -85,16 +85,12 @@ def test_in_place_and_on_any_number_of_threads():
     given_, names = backward("lstm", inputs, found, True, True)
     backs = shapes_of("lstm_gradient", given_, names)
     slopes = run_kernel("lstm_gradient", given_, backs, names)
-    before = get_num_threads()
-    try:
-        for threads in (1, 2, 3):
-            set_num_threads(threads)
+    for threads in (1, 2, 3):
+        with machine.threads(threads):
             again = run_kernel("lstm", inputs, shapes, attributes, {0: 2})
             check_on_threads(again, found)
             again = run_kernel("lstm_gradient", given_, backs, names, {1: 0})
             check_on_threads(again, slopes)
-    finally:
-        set_num_threads(before)
 
 
 def test_operands_that_do_not_fit():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import machine
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,6 @@ from kernels import run_kernel
 from slopes import check_gradient
 
 from memcfg import ops
-from memcfg._core import set_num_threads
 from memcfg.errors import GraphError
 from memcfg.graph import Builder
 
@@ -74,14 +74,10 @@ def test_large_ones_have_the_same_bits_on_any_number_of_threads(kind, shape, axe
     a = {"axes": axes, "keepdims": False}
     check(kind, x, a)
     shapes = [shape_of(kind, x, a)]
-    before = set_num_threads(1)
-    try:
-        bits = set()
-        for threads in (1, 2, 3):
-            set_num_threads(threads)
+    bits = set()
+    for threads in (1, 2, 3):
+        with machine.threads(threads):
             bits.add(run_kernel(kind, [x], shapes, a)[0].tobytes())
-    finally:
-        set_num_threads(before)
     assert len(bits) == 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import machine
 import numpy as np
 import pytest
 from family_cases import case
@@ -11,7 +12,6 @@ from kernel_cases import check
 from kernels import run_kernel
 from slopes import check_gradient
 
-from memcfg._core import get_num_threads, set_num_threads
 from memcfg.devices.cpu import kernel_table
 from memcfg.errors import GraphError, KernelError, MissingDependencyError
 from memcfg.graph import Builder
@@ -168,14 +168,10 @@ def test_without_heads_there_is_one():
 def test_bits_do_not_depend_on_threads(batch, heads, queries, keys, causal):
     steps = queries, keys, keys, queries
     drawn = [normal(batch, n, heads, 16, seed=i) for i, n in enumerate(steps)]
-    before = get_num_threads()
     found = []
-    try:
-        for count in (1, 2, 5, 5):
-            set_num_threads(count)
+    for count in (1, 2, 5, 5):
+        with machine.threads(count):
             found.append(run_both(*drawn, [], 0.25, causal))
-    finally:
-        set_num_threads(before)
     for results, saved in found[1:]:
         for one, two in zip(
             (*results, *saved), (*found[0][0], *found[0][1]), strict=True
@@ -251,7 +247,8 @@ def test_the_gradient_by_finite_differences():
 
 def test_scratch_does_not_grow_with_the_square_of_steps():
     """A worker's blocks have a size; sums of rows grow, and a count a block of keys."""
-    from memcfg._core import Kernel
+    from machine import Kernel
+
     from memcfg.devices import OperandSpec
     from memcfg.units import align_up
 

@@ -21,8 +21,7 @@ from special_values import (
 
 import memcfg as mc
 from memcfg import ops as op_types
-from memcfg.nn import _saving, ops
-from memcfg.nn.layers._operators import Function, OfNumber, Pointwise
+from memcfg.nn import ops
 
 nn = mc.nn
 DTYPES = ("float32", "bfloat16")
@@ -299,27 +298,6 @@ def test_a_model_keeps_constants_that_are_not_finite(tmp_path):
     expected = [[np.nan, -np.inf, np.nan, np.nan]]
     for each in (model, other):
         np.testing.assert_array_equal(each.predict(values, verbose=0), expected)
-
-
-def test_a_file_with_comparisons_of_differences_is_still_read(tmp_path, monkeypatch):
-    """As models were saved whose comparisons were rectified differences."""
-    named = _saving.class_name
-    monkeypatch.setattr(
-        _saving,
-        "class_name",
-        lambda kind: "layers.Bound" if kind is OfNumber else named(kind),
-    )
-    x, y = nn.Input((4,)), nn.Input((4,))
-    greater = Function("unequal", {"to": 0.0})(Function("relu", {})(x - y))
-    chosen = Pointwise("choose")([greater, x, OfNumber("maximum", 0.5)(y)])
-    root = Function("inverse_root", {"least": 0.0})(nn.Rescaling(2.0)(chosen))
-    model = nn.Model([x, y], root)
-    model.save(tmp_path / "older.memcfg")
-    other = nn.models.load_model(tmp_path / "older.memcfg")
-    a, b = np.float32([[1, 2, 3, 4]]), np.float32([[2, 1, 0.25, 8]])
-    expected = 1 / np.sqrt(2 * np.where(a > b, a, np.maximum(b, 0.5)))
-    for each in (model, other):
-        np.testing.assert_allclose(each.predict([a, b], verbose=0), expected, 1e-6)
 
 
 def test_a_number_is_finite_in_float32_or_not_finite_at_all():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import machine
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,7 +10,6 @@ from hypothesis import strategies as st
 from kernels import run_kernel
 
 from memcfg import ops
-from memcfg._core import set_num_threads
 from memcfg.errors import GraphError, KernelError
 from memcfg.graph import Builder
 
@@ -27,11 +27,8 @@ def meant(name, inputs, shapes, attributes=()):
 
 
 def on_threads(count, *call, **options):
-    before = set_num_threads(count)
-    try:
+    with machine.threads(count):
         return [each.tobytes() for each in run_kernel(*call, **options)]
-    finally:
-        set_num_threads(before)
 
 
 @given(

@@ -3,6 +3,7 @@ from __future__ import annotations
 import gc
 import signal
 import threading
+import time
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
@@ -10,20 +11,25 @@ from itertools import count
 import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
+from internals import ask_always
 from training_graphs import chain, random_step, with_algorithms
 
 from memcfg import models, nn
-from memcfg._core.search import Step
 from memcfg.errors import GraphError, InfeasiblePlanError, PlanError
 from memcfg.graph import Tier
 from memcfg.plan import (
     POLICIES,
+    Compute,
     Plan,
     auto,
+    capuchin,
     contenders,
+    exact,
     keep_all,
     look_ahead,
     lower_bound,
+    modnn,
+    out_of_core,
     reconsidered,
     repeated_blocks,
     replay_elementwise,
@@ -33,9 +39,6 @@ from memcfg.plan import (
     validate,
 )
 from memcfg.plan.search import Request, Watch
-from memcfg.plan.search._auto import _SWAPPING, Auto
-from memcfg.plan.search._exact import Exact
-from memcfg.plan.search._policy import algorithms_of, names_algorithms
 
 RECOMPUTING = (
     sqrt_checkpoint(),
@@ -43,6 +46,15 @@ RECOMPUTING = (
     look_ahead(),
     repeated_blocks(),
 )
+
+
+SWAPPING = (out_of_core(), out_of_core("zvc"), capuchin(), modnn())
+
+
+def algorithms_of(plan):
+    """The algorithms that a plan names, by op."""
+    computed = (action for action in plan.actions if isinstance(action, Compute))
+    return {each.op: each.algorithm for each in computed if each.algorithm}
 
 
 def test_without_a_limit_nothing_is_recomputed():
@@ -61,7 +73,7 @@ def bytes_in_use(graph, plan):
 @given(st.integers(0, 2**32), st.integers(2, 14), st.floats(0.0, 1.2))
 def test_without_places_the_peak_is_the_bytes_in_use(seed, ops, part):
     graph = random_step(seed, ops)
-    policy = Auto(places=False)
+    policy = replace(auto(), places=False)
     roomy = policy(graph)
     assert roomy.peak_bytes == bytes_in_use(graph, roomy)
     limit = max(64, int(part * roomy.peak_bytes))
@@ -83,7 +95,7 @@ def test_without_places_tensors_leave_for_bytes_in_use(seed, ops, part):
     graph = replace(
         random_step(seed, ops), tiers=(Tier("host", 1000.0, is_stated=True),)
     )
-    policy = Auto(places=False)
+    policy = replace(auto(), places=False)
     limit = max(64, int(part * policy(graph).peak_bytes))
     try:
         plan = policy(graph, limit)
@@ -95,7 +107,7 @@ def test_without_places_tensors_leave_for_bytes_in_use(seed, ops, part):
 
 def test_a_wrong_claim_of_bytes_in_use_is_found():
     graph = random_step(51, 40)
-    plan = Auto(places=False)(graph)
+    plan = replace(auto(), places=False)(graph)
     more = replace(plan.predicted, peak_bytes=plan.peak_bytes + 64)
     with pytest.raises(PlanError, match="the peak is"):
         validate(graph, replace(plan, predicted=more))
@@ -107,10 +119,10 @@ def test_a_wrong_claim_of_bytes_in_use_is_found():
 
 def test_without_places_nothing_is_recomputed_for_want_of_one_piece():
     graph = random_step(51, 40)
-    load = Auto(places=False)(graph).peak_bytes
+    load = replace(auto(), places=False)(graph).peak_bytes
     assert share()(graph).peak_bytes > load
     assert auto()(graph, load).predicted.recompute_seconds > 0
-    assert Auto(places=False)(graph, load).predicted.recompute_seconds == 0
+    assert replace(auto(), places=False)(graph, load).predicted.recompute_seconds == 0
 
 
 def test_below_the_sharing_peak_it_recomputes_the_least():
@@ -153,10 +165,10 @@ def test_with_tiers_none_of_its_methods_is_faster(seed, ops, part, rate, near):
     limit = least + (most - least) * part // 4
     assume(limit > 0)
     fitting = []
-    for policy in (*(make() for make in _SWAPPING), *RECOMPUTING):
+    for policy in (*SWAPPING, *RECOMPUTING):
         with suppress(InfeasiblePlanError, PlanError):
             fitting.append(policy(graph, limit))
-    seconds = [p.elapsed_seconds for p in fitting if not names_algorithms(p)]
+    seconds = [p.elapsed_seconds for p in fitting if not algorithms_of(p)]
     assume(seconds)
     plan = auto()(graph, limit)
     validate(graph, plan)
@@ -168,7 +180,7 @@ def test_what_the_exact_search_proves_is_proven_of_an_equal_plan(reads):
     """The other methods find as fast a plan before it."""
     graph = chain(6, reads=reads)
     limit = share()(graph).peak_bytes - 64
-    proven, plan = Exact()(graph, limit), auto()(graph, limit)
+    proven, plan = exact()(graph, limit), auto()(graph, limit)
     assert proven.gap == 0
     assert plan.method == "look_ahead"
     assert plan.predicted.seconds == proven.predicted.seconds > share_seconds(graph)
@@ -184,8 +196,9 @@ def test_nothing_that_was_found_out_outlives_the_plan(fits):
     """It would until garbage is collected, if it referred to itself."""
     graph = chain(30, reads="both")
     limit = share()(graph).peak_bytes - 64 if fits else 64
+    kept = Request, type(Request.of(graph, "", None).step)
     gc.collect()
-    before = [each for each in gc.get_objects() if isinstance(each, Request | Step)]
+    before = [each for each in gc.get_objects() if isinstance(each, kept)]
     gc.disable()
     try:
         if fits:
@@ -193,7 +206,7 @@ def test_nothing_that_was_found_out_outlives_the_plan(fits):
         else:
             with pytest.raises(InfeasiblePlanError):
                 auto()(graph, limit)
-        left = [each for each in gc.get_objects() if isinstance(each, Request | Step)]
+        left = [each for each in gc.get_objects() if isinstance(each, kept)]
     finally:
         gc.enable()
     assert len(left) == len(before)  # a test that failed may hold some
@@ -243,7 +256,7 @@ def test_where_no_other_method_fits_the_exact_search_is_asked(name):
     """In graphs of 25 to 48 ops, whose times it does not search otherwise."""
     graph = language_model() if name == "language model" else middling(int(name))
     needs = {}
-    for policy in (auto(), Exact(effort=1_000_000), *RECOMPUTING):
+    for policy in (auto(), replace(exact(), effort=1_000_000), *RECOMPUTING):
         try:
             policy(graph, 1)
         except InfeasiblePlanError as refusal:
@@ -274,7 +287,7 @@ class Asked:
 @pytest.fixture
 def every_question(monkeypatch):
     """Searches may ask as often as they like."""
-    monkeypatch.setattr("memcfg.plan.search._watch._PERIOD", 0.0)
+    ask_always(monkeypatch)
 
 
 def tight(graph) -> int:
@@ -366,7 +379,7 @@ def test_without_time_there_is_no_plan_and_the_error_says_why():
 
 def test_the_clock_is_asked_once_it_is_over_and_for_ever(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("memcfg.plan.search._watch.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
     questions = []
     watch = Watch(2.0, lambda: questions.append(now[0]) or False)
     for now[0], is_over in (
@@ -483,7 +496,7 @@ def test_only_who_asks_gets_other_algorithms_where_the_default_ones_fit():
     graph = with_algorithms(chain(6), 1)
     limit = share()(graph).peak_bytes * 4
     plain, chosen = auto()(graph, limit), auto(algorithms="any")(graph, limit)
-    assert not names_algorithms(plain)
+    assert not algorithms_of(plain)
     quickest = sum(
         min([a.seconds for a in op.algorithms if a.name != "reference"] or [op.seconds])
         for op in graph.ops
@@ -498,7 +511,7 @@ def test_plans_of_real_steps_keep_their_algorithms():
     graph, policy = with_algorithms(chain(6), 1), auto(algorithms="any")
     limit = share()(graph).peak_bytes * 4
     plan = policy(graph, limit)
-    assert names_algorithms(plan)
+    assert algorithms_of(plan)
     assert contenders(policy, graph, plan, limit) == ()
     later = replace(
         graph,

@@ -5,18 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from networks import NETWORKS
-from training_graphs import random_step
+from networks import zoo_step
+from training_graphs import five, random_step
 
 import memcfg as mc
-from memcfg.commands._tasks import Task
 from memcfg.errors import InfeasiblePlanError
 from memcfg.graph import Graph, Op, Tensor, Tier
-from memcfg.nn.training._tracing import ProgramKey
 from memcfg.plan import (
     Compute,
     SwapIn,
@@ -32,24 +27,13 @@ from memcfg.plan import (
     validate,
     vdnn_dyn,
 )
-from memcfg.plan.search import Entry, Request
-from memcfg.plan.search.swaps._evict import start_of as _start
-from memcfg.plan.search.swaps._evictions import Eviction, recomputed
-from memcfg.plan.search.swaps._replays import Replays
 
 nn = mc.nn
 
 
-def step(network, batch):
-    model = Task(network, batch).model()
-    graph = model._built_session().graph(ProgramKey("train", batch))
-    model.close()
-    return graph
-
-
 @pytest.fixture(scope="module")
 def resnet():
-    return step("resnet18", 32)
+    return zoo_step("resnet18", 32)
 
 
 def between(graph, share_):
@@ -60,93 +44,6 @@ def between(graph, share_):
 
 def with_lane(graph, bandwidth):
     return replace(graph, tiers=(Tier("host", bandwidth),))
-
-
-def five(t4_bytes=128):
-    """Make T1 to T5 in a row, a second each; T3 is not read again, x and T1 last.
-
-    The lane moves 64 bytes a second, and a backward op takes two.
-    """
-    sizes = {"x": 64, "T1": 64, "T2": 128, "T3": 64, "T4": t4_bytes, "T5": 64}
-    tensors = [Tensor(k, v, "activation") for k, v in sizes.items()]
-    tensors += [Tensor(f"d{n}", 64, "activation_gradient") for n in (5, 4, 2, 1)]
-    ops = [
-        Op(f"f{n}", "f", "forward", (n - 1,), (n,), seconds=1.0) for n in range(1, 6)
-    ]
-    reads = ((5,), (4, 6), (2, 7), (1, 0, 8))
-    ops += [
-        Op(f"b{n}", "b", "backward", read, (6 + place,), seconds=2.0)
-        for place, (n, read) in enumerate(zip((5, 4, 2, 1), reads, strict=True))
-    ]
-    graph = Graph("five", tuple(tensors), tuple(ops), keep=(9,))
-    return with_lane(graph, 64.0)
-
-
-def candidates_of(graph):
-    request = replace(Request.of(graph, "capuchin", None), orders=False)
-    found = _start(request).candidates(0)
-    return {graph.tensors[each.tensor].name: each for each in found.values()}
-
-
-def test_free_times_and_savings_are_those_by_hand():
-    """T1 is accessed at 2 last and at 11 again; a copy of it takes a second."""
-    found = candidates_of(five())
-    assert set(found) == {"x", "T1", "T2", "T4"}
-    assert {name: each.free_time for name, each in found.items()} == {
-        "x": (11 - 1) - (1 + 1),
-        "T1": (11 - 1) - (2 + 1),
-        "T2": (9 - 2) - (3 + 2),
-        "T4": (7 - 2) - (5 + 2),
-    }
-    assert {name: each.replay_seconds for name, each in found.items()} == {
-        "x": float("inf"),
-        "T1": 1.0,
-        "T2": 1.0,
-        "T4": 2.0,
-    }
-    assert {name: each.saving for name, each in found.items()} == {
-        "x": 0.0,
-        "T1": 64.0,
-        "T2": 128.0,
-        "T4": 64.0,
-    }
-    assert found["T4"].sources == {2}
-    assert found["T2"].sources == {1}
-
-
-def test_a_choice_makes_those_dearer_that_begin_from_it():
-    """T2 is to be computed again: T4 begins from T1, and its saving drops."""
-    graph = five()
-    found = candidates_of(graph)
-    others = [each for name, each in found.items() if name != "T2"]
-    recomputed(found["T2"], others)
-    assert found["T4"].saving == pytest.approx(128 / 3)
-    assert found["T4"].sources == {1}
-    assert found["T1"].saving == 64.0
-    # That is what the schedule says in which it is.
-    request = replace(Request.of(graph, "capuchin", None), orders=False)
-    replays = Replays(request, range(len(graph.ops)))
-    lineages = replays.lineages({(2, Entry(2, 2))}, {6: [4]})
-    assert lineages[6, 4].seconds == 3.0
-    assert lineages[6, 4].ops == {1, 2, 3}
-    assert lineages[6, 4].sources == {1}
-
-
-def test_what_a_replay_makes_stays_until_it_is_read():
-    """T4's replay makes T2 on its way, which is due later: it is not made again."""
-    graph = five()
-    request = replace(Request.of(graph, "capuchin", None), orders=False)
-    replays = Replays(request, range(len(graph.ops)))
-    drops = {(2, Entry(2, 2)), (4, Entry(4, 4))}
-    again = [e for e in replays.entries(drops) if e.op != e.place]
-    assert again == [Entry(6, 1), Entry(6, 2), Entry(6, 3)]
-    once_more = replays.entries(drops | {(2, Entry(6, 2))})
-    assert [e for e in once_more if e.place == 7] == [Entry(7, 1), Entry(7, 7)]
-    assert replays.entries({(0, Entry(0, 0))}) is None  # nothing makes x
-
-
-def test_a_candidate_of_no_time_is_worth_most():
-    assert Eviction(0, 64, -1.0, 0.0, set()).saving == float("inf")
 
 
 def kinds(graph, limit):
@@ -198,7 +95,7 @@ def test_a_limit_holds_or_is_refused_by_the_least(resnet):
 @pytest.mark.parametrize("bandwidth", [5e9, 5e8, 5e7])
 @pytest.mark.parametrize(("name", "batch"), [("resnet18", 32), ("unet", 4)])
 def test_it_is_as_fast_as_vdnn_and_chen(name, batch, bandwidth):
-    graph = with_lane(step(name, batch), bandwidth)
+    graph = with_lane(zoo_step(name, batch), bandwidth)
     compared = 0
     for share_ in (0.9, 0.7, 0.55):
         limit = between(graph, share_)
@@ -211,20 +108,6 @@ def test_it_is_as_fast_as_vdnn_and_chen(name, batch, bandwidth):
             compared += 1
             assert own <= found
     assert compared >= 3
-
-
-@pytest.mark.parametrize("name", NETWORKS)
-@pytest.mark.parametrize("passive", [False, True])
-def test_networks_of_all_kinds(name, passive):
-    graph = NETWORKS[name]()
-    policy = capuchin(passive=passive)
-    for share_ in (0.95, 0.6, 0.1):
-        limit = between(graph, share_)
-        try:
-            plan = policy(graph, limit)
-        except InfeasiblePlanError as refusal:
-            plan = policy(graph, refusal.smallest_limit_bytes)
-        validate(graph, plan)
 
 
 def recurrent():
@@ -352,25 +235,6 @@ def test_feedback_is_a_policy_of_what_was_late():
 # -- plans of all graphs, and real steps -----------------------------------------------
 
 
-@given(
-    seed=st.integers(0, 10_000),
-    ops=st.integers(2, 25),
-    share_=st.integers(20, 99),
-    power=st.floats(0, 7),
-)
-@settings(max_examples=80, deadline=None)
-def test_plans_of_random_steps_are_valid(seed, ops, share_, power):
-    graph = with_lane(random_step(seed, ops), 10**power)
-    limit = max(share()(graph).peak_bytes * share_ // 100, 64)
-    for policy in (capuchin(), capuchin(passive=True)):
-        try:
-            plan = policy(graph, limit)
-        except InfeasiblePlanError as refusal:
-            plan = policy(graph, refusal.smallest_limit_bytes)
-        validate(graph, plan)
-        assert simulate(graph, plan).peak_bytes == plan.peak_bytes
-
-
 def test_it_is_never_better_than_the_optimum_of_computing_again():
     """Over a lane on which nobody swaps, all schedules of small graphs are searched."""
     compared = as_good = 0
@@ -417,47 +281,3 @@ def test_a_tier_without_room_is_refused(resnet):
         capuchin(passive=True)(none, limit)
     plan = capuchin(passive=True)(none, refused.value.smallest_limit_bytes)
     assert plan.predicted.moved_bytes == 0
-
-
-def network():
-    nn.set_random_seed(1)
-    layers = [nn.Input((32, 32, 3))]
-    for _ in range(8):
-        layers += [nn.Conv2D(16, 3, padding="same"), nn.BatchNormalization(), nn.ReLU()]
-    return nn.Sequential([*layers, nn.GlobalAveragePooling2D(), nn.Dense(5)])
-
-
-def compiled(policy):
-    model = network()
-    loss = nn.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(nn.SGD(0.01, momentum=0.9), loss, memory=policy)
-    return model
-
-
-@pytest.mark.parametrize("passive", [False, True])
-def test_weights_have_the_bits_of_share(passive):
-    x = np.random.default_rng(0).standard_normal((8, 32, 32, 3)).astype(np.float32)
-    y = np.arange(8) % 5
-    plain = compiled(share())
-    for _ in range(5):
-        plain.train_on_batch(x, y)
-    weights = [w.tobytes() for w in plain.get_weights()]
-    limit = plain.memory_plan.peak_bytes * 6 // 10
-    plain.close()
-    mc.config.reset()
-    (cpu,) = mc.config.list_physical_devices("CPU")
-    device = mc.config.LogicalDeviceConfiguration(
-        memory_limit=f"{limit}B", spill_to="host", lane_bandwidth="300MB"
-    )
-    mc.config.set_logical_device_configuration(cpu, [device])
-    model = compiled(capuchin(passive=passive))
-    for _ in range(5):
-        model.train_on_batch(x, y)
-    runs = [a.op for a in model.memory_plan.actions if isinstance(a, Compute)]
-    assert model.memory_plan.predicted.moved_bytes
-    assert passive or len(runs) > len(set(runs))
-    report = model.memory_report(verify=True)
-    assert report.measured_peak_bytes == report.predicted_peak_bytes <= limit
-    assert [w.tobytes() for w in model.get_weights()] == weights
-    model.close()
-    mc.config.reset()

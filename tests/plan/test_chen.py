@@ -3,12 +3,9 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from training_graphs import Sketch, chain, random_step
+from training_graphs import Sketch, chain
 
 import memcfg as mc
-from memcfg.errors import InfeasiblePlanError
 from memcfg.plan import (
     Compute,
     chen_budget,
@@ -18,8 +15,7 @@ from memcfg.plan import (
     share,
     validate,
 )
-from memcfg.plan.methods._chen import budget_segments, recursive_moves, search_budgets
-from memcfg.plan.search import Do, Request, cuts, even_segments
+from memcfg.plan.search import Request, cuts, even_segments
 
 METHODS = (chen_sqrt(), chen_mirror(), chen_budget(), chen_recursive())
 by_name = pytest.mark.parametrize("policy", METHODS, ids=lambda p: p.name)
@@ -43,19 +39,6 @@ def exponent(peaks) -> float:
     )
 
 
-@by_name
-@settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 10**6), ops=st.integers(1, 24))
-def test_plans_of_random_steps_are_valid(policy, seed, ops):
-    graph = random_step(seed, ops)
-    plan = policy(graph)
-    validate(graph, plan)
-    assert policy(graph, plan.peak_bytes).peak_bytes <= plan.peak_bytes
-    with pytest.raises(InfeasiblePlanError) as refusal:
-        policy(graph, plan.peak_bytes - 1)
-    assert refusal.value.smallest_limit_bytes == plan.peak_bytes
-
-
 def test_even_segments_grow_with_the_root_in_one_more_forward_pass():
     graphs = [chain(n, reads="both") for n in LENGTHS]
     plans = [chen_sqrt()(graph) for graph in graphs]
@@ -76,23 +59,6 @@ def test_recursion_needs_a_logarithm_of_memory_and_of_passes():
         assert len(computed(graph, plan)) <= n * math.log2(n) + n
 
 
-@given(count=st.integers(1, 200), k=st.integers(1, 40))
-def test_a_recursion_runs_each_stage_in_time(count, k):
-    moves = recursive_moves(count, k)
-    there = {-1}  # what is kept: the end of a stage
-    done = []
-    for do, stage in moves:
-        if do is Do.BACKWARD:
-            done.append(stage)
-            there = {end for end in there if end < stage}
-        else:
-            assert stage - 1 in there
-            there.add(stage)
-    assert done == list(reversed(range(count)))
-    forwards = sum(do is not Do.BACKWARD for do, _ in moves)
-    assert forwards <= count * (math.ceil(math.log(count, k + 1) + 1e-9) + 1)
-
-
 def test_more_memory_takes_less_work_by_recursion():
     graph = chain(128, reads="both")
     least = chen_recursive()(graph).peak_bytes
@@ -103,28 +69,6 @@ def test_more_memory_takes_less_work_by_recursion():
     ]
     assert costs == sorted(costs, reverse=True)
     assert costs[0] == 3 * 128 > 128 > costs[-1]
-
-
-def test_budgets_divide_a_chain_as_in_the_published_search():
-    sizes = [4, 1, 1, 3, 9, 2, 2]
-    assert budget_segments(sizes, 5) == ([3, 5], 10, 12)
-    assert budget_segments(sizes, 0) == ([1, 2, 3, 4, 5, 6], 22, 9)
-    assert budget_segments(sizes, 100) == ([], 0, 22)
-    budgets = search_budgets(sizes)
-    first = math.sqrt(22 * 9 / 2)
-    assert budgets[:3] == [0.0, first, 9.0]
-    assert budgets[-1] == pytest.approx(math.sqrt(2) * first)
-    assert len(budgets) == 8
-
-
-@given(sizes=st.lists(st.integers(0, 50), max_size=30), budget=st.integers(0, 200))
-def test_no_segment_but_for_its_last_stage_is_over_the_budget(sizes, budget):
-    ends, kept, largest = budget_segments(sizes, budget)
-    parts = [sizes[a:b] for a, b in zip([0, *ends], [*ends, len(sizes)], strict=True)]
-    assert all(sum(part[:-1]) <= budget < sum(part) for part in parts[:-1])
-    assert largest == max(sum(part) for part in parts)
-    closed = parts if sum(parts[-1]) > budget else parts[:-1]
-    assert kept == sum(part[-1] for part in closed)
 
 
 def test_segments_are_even():

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from internals import replace_judge_of_stages
 from networks import NETWORKS, unscratched, wide_branches
 from plan_oracle import check
 from swapping import Swapping
@@ -41,7 +42,6 @@ from memcfg.plan import (
     state_updates,
     validate,
 )
-from memcfg.plan.methods import _composition
 
 RECOMPUTING = (
     *("chen_sqrt", "chen_mirror", "chen_budget", "chen_recursive", "revolve", "rotor"),
@@ -318,13 +318,12 @@ def test_a_policy_that_searches_less_is_asked_for_less():
 
 def test_each_stage_gives_a_plan_that_is_judged(monkeypatch):
     seen = []
-    judge = _composition.validate
 
     def judged(graph, plan):
-        judge(graph, plan)
+        validate(graph, plan)
         seen.append(plan)
 
-    monkeypatch.setattr(_composition, "validate", judged)
+    replace_judge_of_stages(monkeypatch, judged)
     graph = NETWORKS["residual"]()
     plan = chain(order(), in_place(), recompute("rotor"), place())(graph)
     assert len(seen) == 5
@@ -341,7 +340,7 @@ def test_each_stage_gives_a_plan_that_is_judged(monkeypatch):
             raise PlanError("the plan is invalid: it is not")
         judged(graph, plan)
 
-    monkeypatch.setattr(_composition, "validate", refuses)
+    replace_judge_of_stages(monkeypatch, refuses)
     with pytest.raises(PlanError, match=r"^after in_place\(\), the plan is invalid"):
         chain(order(), in_place(), place())(graph)
 

@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 from schedule_oracle import least_costs, load
 from schedule_search import least_time
 from tiny_graphs import tiny_graph
-from training_graphs import Sketch, chain, random_step
+from training_graphs import Sketch, chain, random_step, unit_chain
 
 from memcfg import nn
 from memcfg.errors import GraphError, InfeasiblePlanError, PlanError
 from memcfg.graph import Graph, Op, Tensor
 from memcfg.plan import (
     Compute,
+    Policy,
     auto,
     checkmate,
     checkmate_lp,
@@ -31,12 +32,16 @@ from memcfg.plan import (
     validate,
 )
 from memcfg.plan.search import Request
-from memcfg.plan.search._exact import Exact
 
 if TYPE_CHECKING:
     from memcfg.plan import Plan
 
 EFFORT = 20_000_000
+
+
+def hasty(effort: int) -> Policy:
+    """The search with so many states to compare."""
+    return replace(exact(), effort=effort)
 
 
 def costs(graph: Graph) -> list[float]:
@@ -160,7 +165,7 @@ def test_a_plan_that_is_proven_is_valid_and_the_best(seed, share_of):
         assert plan.predicted.recompute_seconds == pytest.approx(cost)
 
 
-def is_planned_at_its_smallest_limit(policy: Exact, graph: Graph) -> None:
+def is_planned_at_its_smallest_limit(policy: Policy, graph: Graph) -> None:
     with pytest.raises(InfeasiblePlanError) as refusal:
         policy(graph, 1)
     least = refusal.value.smallest_limit_bytes
@@ -174,7 +179,7 @@ def is_planned_at_its_smallest_limit(policy: Exact, graph: Graph) -> None:
 def test_the_smallest_limit_of_a_refusal_has_a_plan(seed, ops, effort):
     graph = random_step(seed, ops)
     assume(sum(tensor.nbytes for tensor in graph.tensors) > 0)
-    is_planned_at_its_smallest_limit(Exact(effort=effort), graph)
+    is_planned_at_its_smallest_limit(hasty(effort=effort), graph)
 
 
 @pytest.mark.parametrize("seed", [51, 95])
@@ -194,19 +199,6 @@ def test_the_least_load_is_found_above_a_limit_that_is_not_decided():
     assert loads == [reported for _, reported, *_ in found]
     assert loads[0] > loads[1] > loads[2] >= 64 * 3
     assert all(floor <= 64 * 3 for _, _, floor, _ in found)
-
-
-def unit_chain(n: int) -> Graph:
-    """n forward ops, a loss, n gradients: Checkmate's chain, inputs for nothing."""
-    sketch = Sketch()
-    y = [sketch.tensor(f"y{i}", 64, "activation") for i in range(2 * n + 1)]
-    for i in range(2 * n + 1):
-        reads = {y[i - 1]} if i else set()
-        if i > n:
-            reads.add(y[2 * n - i])
-        phase = "forward" if i <= n else "backward"
-        sketch.op(f"op{i}", phase, sorted(reads), [y[i]], seconds=1.0)
-    return sketch.graph(f"unit chain of {n}", [y[-1]])
 
 
 @pytest.mark.parametrize(
@@ -239,12 +231,12 @@ def test_the_optima_of_checkmate_that_take_long(tensors, seconds):
 
 def test_a_search_that_ends_early_does_not_say_that_there_is_none():
     graph = chain(24)
-    hasty = Exact(effort=200)
+    policy = hasty(effort=200)
     least = look_ahead()(graph).peak_bytes
     with pytest.raises(InfeasiblePlanError, match=r"none was found in \d+ states") as e:
-        hasty(graph, least - 64)
+        policy(graph, least - 64)
     assert not e.value.is_smallest
-    plan = hasty(graph)
+    plan = policy(graph)
     validate(graph, plan)
     assert plan.summary.unproven
 
@@ -254,7 +246,7 @@ def test_a_search_that_ends_early_does_not_say_that_there_is_none():
 def test_a_search_that_ends_early_tells_what_it_has_proven(effort, tensors):
     """It starts from the best plan of other methods, whose best is known here."""
     graph, limit = unit_chain(8), 64 * tensors
-    plan = Exact(effort=effort)(graph, limit)
+    plan = hasty(effort=effort)(graph, limit)
     validate(graph, plan)
     assert plan.predicted.seconds <= look_ahead()(graph, limit).predicted.seconds
     best = exact()(graph, limit).predicted.seconds
@@ -346,18 +338,18 @@ def check_claims(graph: Graph, limit: int) -> None:
     """No claim of a plan or a refusal is refuted by the least time of all schedules."""
     least = least_time(graph, limit)
     assert time_lower_bound(graph, limit) <= least * (1 + 1e-12)
-    for policy in (exact(), Exact(effort=20), auto(), look_ahead()):
+    for policy in (exact(), hasty(effort=20), auto(), look_ahead()):
         try:
             plan = policy(graph, limit)
         except InfeasiblePlanError as refusal:
             smallest, told = refusal.smallest_limit_bytes, str(refusal)
             assert least == math.inf or "no schedule needs" not in told
-            if isinstance(policy, Exact) and refusal.is_smallest and smallest > 64:
+            if policy.name == "exact" and refusal.is_smallest and smallest > 64:
                 assert least_time(graph, smallest - 64) == math.inf
             continue
         validate(graph, plan)
         assert plan.predicted.seconds <= (1 + plan.gap) * least * (1 + 1e-9)
-        if isinstance(policy, Exact):
+        if policy.name == "exact":
             assert plan.summary.unproven == (plan.gap > 0)
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from machine import encode_bytes
 from networks import NETWORKS, POOL, Tracer, conv_shapes, dense_shapes, with_velocity
 
 import memcfg as mc
-from memcfg._core import encode_bytes
 from memcfg.errors import InfeasiblePlanError, PlanError
 from memcfg.graph import Tier
 from memcfg.plan import (
@@ -34,12 +34,11 @@ from memcfg.plan import (
     workspace_performance,
 )
 from memcfg.plan.format import code_bytes
-from memcfg.plan.format._codec_bytes import LOSSY, SPARSE
-from memcfg.plan.methods._gist import _stashes
-from memcfg.plan.search.swaps._sparsity import Densities
 from memcfg.units import align_up
 
 nn = mc.nn
+SPARSE = ("csr", "zvc")
+LOSSY = ("fp16", "fp8", "group2", "group4", "group8", "mask", "fp10")
 
 
 def encodings(graph, plan):
@@ -51,6 +50,18 @@ def encodings(graph, plan):
             assert name not in found
             found[name] = action.codec
     return found
+
+
+def waiting(graph):
+    """What the forward phase makes and the backward phase reads, of float32."""
+    phase = [op.phase for op in graph.ops]
+    made = [t for op in graph.ops if op.phase == "forward" for t in op.outputs]
+    return [
+        tensor
+        for tensor in made
+        if graph.tensors[tensor].dtype == "float32"
+        and any(phase[reader] == "backward" for reader in graph.consumers[tensor])
+    ]
 
 
 def compiled(layers, side=16):
@@ -142,12 +153,12 @@ def test_each_map_of_an_alexnet_has_the_expected_code():
 
 def test_each_map_of_an_inception_module_has_the_expected_code():
     graph = inception_like()
-    names = {graph.tensors[s.tensor].name for s in _stashes(graph)}
+    names = {graph.tensors[tensor].name for tensor in waiting(graph)}
     found = encodings(graph, gist()(graph))
     assert found.keys() <= names
     assert found["stem/relu"] == "zvc"  # four read it, some of them all of it
     assert found["two_a/relu"] == "zvc"
-    (joined,) = (name for name in names if "cat" in name)
+    (joined,) = (name for name in found if "cat" in name)
     assert found[joined] == "zvc"  # all that is joined is rectified
     assert "p/max_pool2d" not in found  # of nine elements one is not 0
 
@@ -186,7 +197,7 @@ def test_signs_are_enough_unless_another_reads_the_map():
 
 def kept(graph, plan=None):
     """Bytes that wait for the backward phase, encoded where a plan encodes them."""
-    own = {s.tensor: graph.tensors[s.tensor].nbytes for s in _stashes(graph)}
+    own = {tensor: graph.tensors[tensor].nbytes for tensor in waiting(graph)}
     for action in plan.actions if plan else ():
         if isinstance(action, Encode):
             own[action.tensor] = align_up(action.nbytes)
@@ -249,22 +260,35 @@ def test_maps_are_encoded_between_their_uses(name, policy):
     assert plan.gap == pytest.approx(plan.elapsed_seconds / predicted.seconds - 1)
 
 
+def planned_bytes(graph, policy):
+    """The bytes that are planned for each sparse code, by the tensor's name."""
+    return {
+        graph.tensors[action.tensor].name: action.nbytes
+        for action in policy(graph).actions
+        if isinstance(action, Encode) and action.codec in SPARSE
+    }
+
+
 def test_densities_follow_the_values():
     graph = vgg_like(2)
-    name = {tensor.name: i for i, tensor in enumerate(graph.tensors)}
-    found = Densities(0.25).in_graph(graph)
-    assert found[name["c00/relu"]] == 0.25
-    assert found[name["p0/max_pool2d"]] == pytest.approx(1 - 0.75**4)
-    assert found[name["flat/flatten"]] == found[name["p1/max_pool2d"]]
-    assert name["out/bias_add"] not in found
-    told = Densities.of({"c00/relu": 0.5, "c01/relu": 1.0}, 0.6).in_graph(graph)
-    assert told[name["c00/relu"]] == 0.5
-    assert name["c01/relu"] not in told
-    assert told[name["c02/relu"]] == 0.6
-    plan = gist(density={"c00/relu": 0.5, "c01/relu": 1.0})(graph)
-    assert "c01/relu" not in encodings(graph, plan)
-    joined = Densities(0.5).in_graph(inception_like())
-    assert 0.5 in joined.values()
+    own = {tensor.name: tensor.nbytes for tensor in graph.tensors}
+    pooled = 1 - 0.75**4
+    found = planned_bytes(graph, gist(density=0.25))
+    for name, density in (
+        *(("c00/relu", 0.25), ("hidden/relu", 0.25)),
+        *(("p0/max_pool2d", pooled), ("flat/flatten", pooled)),
+    ):
+        assert found[name] == code_bytes("zvc", own[name], density)
+    assert "out/bias_add" not in found
+    told = planned_bytes(graph, gist(density={"c00/relu": 0.5, "c01/relu": 1.0}))
+    assert told["c00/relu"] == code_bytes("zvc", own["c00/relu"], 0.5)
+    assert told["c10/relu"] == code_bytes("zvc", own["c10/relu"], 0.6)
+    assert "c01/relu" not in told
+    graph = inception_like()
+    own = {tensor.name: tensor.nbytes for tensor in graph.tensors}
+    found = planned_bytes(graph, gist(density=0.5))
+    (joined,) = (name for name in found if "cat" in name)
+    assert found[joined] == code_bytes("zvc", own[joined], 0.5)
 
 
 @settings(deadline=None, max_examples=60)

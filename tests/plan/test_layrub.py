@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from networks import NETWORKS
 from plan_oracle import WrongPlanError, check
-from training_graphs import Sketch, chain, random_step
+from training_graphs import Sketch, random_step
 
 import memcfg as mc
-from memcfg.commands._tasks import Task
 from memcfg.errors import PlanError
 from memcfg.plan import (
     Alias,
@@ -24,13 +21,8 @@ from memcfg.plan import (
     Plan,
     keep_all,
     layrub,
-    share,
-    simulate,
     validate,
-    with_updates_in_time,
 )
-from memcfg.plan.methods._layrub import lay_out, readers_first
-from memcfg.plan.search import Request
 
 if TYPE_CHECKING:
     from memcfg.graph import Graph
@@ -170,52 +162,7 @@ def test_a_convolution_of_pooled_images_works_in_their_bytes(cpu):
     model.close()
 
 
-@pytest.mark.parametrize(("network", "pairs"), [("resnet18", 5), ("mobilenet", 12)])
-def test_layers_of_real_networks_work_in_the_bytes_of_their_data(network, pairs):
-    graph = Task(network, 2).graph()
-    sequence, _, reuse = lay_out(Request.of(graph, "", None))
-    assert len(reuse.within) >= pairs
-    for gradient, data in reuse.within.items():
-        a, b = reuse.lives[gradient], reuse.lives[data]
-        assert a.size == b.size
-        assert b.end < a.begin
-        assert graph.ops[sequence[a.begin]].phase == "backward"
-        assert b.begin < 0 or graph.ops[sequence[b.begin]].phase == "forward"
-        assert reuse.offsets[gradient] == reuse.offsets[data]
-    plan = layrub()(graph)
-    validate(graph, plan)
-    assert plan.peak_bytes == simulate(graph, plan).peak_bytes
-    assert share()(graph).peak_bytes <= plan.peak_bytes < keep_all()(graph).peak_bytes
-
-
 # -- between layers --------------------------------------------------------------------
-
-
-def slot_bytes(graph: Graph) -> int:
-    validate(graph, layrub()(graph))
-    return lay_out(Request.of(graph, "", None))[2].slot_bytes
-
-
-def test_slots_do_not_grow_with_depth():
-    """A hundred bytes a layer wait for the backward phase; what turns is as before."""
-    assert slot_bytes(chain(50)) == slot_bytes(chain(500)) == 2 * 64
-    shallow = slot_bytes(NETWORKS["chain"](depth=5))
-    deep = slot_bytes(NETWORKS["chain"](depth=50))
-    assert abs(deep / shallow - 1) <= 0.02
-    kept = [layrub()(chain(n)).peak_bytes - 2 * 64 for n in (50, 500)]
-    assert kept[1] > 9 * kept[0]
-
-
-def test_slots_are_as_large_as_the_largest_and_as_few_as_live_at_once():
-    sketch = Sketch()
-    sizes = [64, 640, 128, 1280, 64, 64]
-    values = [sketch.tensor("x", 64, "input")]
-    values += [sketch.tensor(f"v{i}", n, "activation") for i, n in enumerate(sizes)]
-    for i, (a, b) in enumerate(pairwise(values)):
-        sketch.op(f"f{i}", "forward", [a], [b])
-    graph = sketch.graph("a line", [values[-1]])
-    assert slot_bytes(graph) == 2 * 1280
-    assert layrub()(graph).peak_bytes == 2 * 1280 + 64 + 64  # input, and what is kept
 
 
 # -- all graphs ------------------------------------------------------------------------
@@ -229,11 +176,3 @@ def test_plans_of_random_steps_give_the_same_bytes(seed, ops):
     validate(graph, plan)
     check(graph, plan)
     assert sorted(names(graph, plan)) == sorted(op.name for op in graph.ops)
-
-
-@settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 10**6), ops=st.integers(1, 20))
-def test_an_order_with_readers_first_can_be_run(seed, ops):
-    graph, _ = with_updates_in_time(random_step(seed, ops))
-    order = readers_first(graph)
-    assert Request.of(graph, "", None).step.fault(order) is None

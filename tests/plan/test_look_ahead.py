@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from internals import end_search_at_once
+from networks import zoo_step
 from schedule_oracle import load as oracle_load
-from training_graphs import chain, random_step
+from training_graphs import chain, random_step, unit_chain
 
 from memcfg import models, nn
-from memcfg.commands._tasks import Task
 from memcfg.errors import InfeasiblePlanError
-from memcfg.graph import Graph, Op, Tensor
 from memcfg.plan import (
     Compute,
     auto,
@@ -29,29 +32,13 @@ from memcfg.plan import (
 )
 from memcfg.plan import chain as composed
 from memcfg.plan.search import Request
-from memcfg.plan.search._request import make_step
-from memcfg.plan.search.recompute._look_ahead import _last_fitting, _Schedules
+
+if TYPE_CHECKING:
+    from memcfg.graph import Graph
 
 
 def computed(plan) -> list[int]:
     return [action.op for action in plan.actions if isinstance(action, Compute)]
-
-
-def unit_chain(layers: int) -> Graph:
-    """Checkmate's: forward ops, a loss, and backward ops that read a forward output.
-
-    Every op takes a second, every value 64 bytes. Op i reads value i - 1, and backward
-    op 2 n - i also value i.
-    """
-    ops = 2 * layers + 1
-    tensors = [Tensor("x", 0, "input")]
-    tensors += [Tensor(f"t{i}", 64, "activation") for i in range(ops)]
-    graph = []
-    for i in range(ops):
-        reads = (i,) if i <= layers else (i, ops - i)
-        phase = "forward" if i <= layers else "backward"
-        graph.append(Op(f"o{i}", "o", phase, reads, (i + 1,), seconds=1.0))
-    return Graph(f"chain of {layers}", tuple(tensors), tuple(graph), keep=(ops,))
 
 
 @pytest.mark.parametrize(
@@ -125,33 +112,18 @@ def test_the_search_measures_what_a_schedule_needs(seed):
     assert step.measure(step.within([given], loads[0], work=1))[1] == 0
 
 
-@settings(max_examples=30, deadline=None)
-@given(seed=st.integers(0, 10**6), ops=st.integers(8, 24), part=st.floats(0, 1))
-def test_a_better_order_is_searched_for_no_more_work(seed, ops, part):
-    request = Request.of(random_step(seed, ops), "look_ahead", None)
-    step, schedules = request.step, _Schedules(request)
-    lowest = min(step.descend(schedules.given, 0, work=50_000), key=step.measure)
-    low, top = step.measure(lowest)[0], schedules.top
-    goal = low + round((top - low) * part)
-    found = step.within([schedules.given, lowest], goal, work=50_000)
-    other = schedules.in_better_orders(found, goal)
-    assert step.fault(other) is None
-    assert step.measure(other)[0] <= goal
-    assert step.measure(other)[1:] <= step.measure(found)[1:]
-
-
 @pytest.mark.parametrize("seed", [0, 20, 21])
 def test_more_is_held_where_a_better_order_leaves_room(seed, monkeypatch):
     """Backward ops of different branches come in no useful order in these graphs."""
     # Second tries put ops in order, too, and so do parts.
-    monkeypatch.setattr("memcfg.plan.search.recompute._look_ahead._AGAIN", 0)
-    monkeypatch.setattr("memcfg.plan.search.recompute._look_ahead._PARTS", 0)
+    end_search_at_once(monkeypatch, "again")
+    end_search_at_once(monkeypatch, "parts")
     graph = random_step(seed, 30)
     limit = (lower_bound(graph) + share()(graph).peak_bytes) // 2
     plan, least = look_ahead()(graph, limit), look_ahead()(graph)
     for each in (plan, least):
         validate(graph, each)
-    monkeypatch.setattr("memcfg.plan.search.recompute._look_ahead._ORDERS", 0)
+    end_search_at_once(monkeypatch, "orders")
     assert plan.predicted.seconds < look_ahead()(graph, limit).predicted.seconds
     assert least.peak_bytes < look_ahead()(graph).peak_bytes
 
@@ -217,44 +189,17 @@ def test_parts_that_are_planned_anew_compute_less_again(seed, monkeypatch):
     plan = look_ahead()(graph, limit)
     validate(graph, plan)
     assert plan.peak_bytes <= limit
-    monkeypatch.setattr("memcfg.plan.search.recompute._look_ahead._PARTS", 0)
+    end_search_at_once(monkeypatch, "parts")
     assert plan.predicted.seconds < look_ahead()(graph, limit).predicted.seconds
 
 
-class _Peaks:
-    """A request whose schedules are their peaks."""
-
-    def __init__(self) -> None:
-        self.placed: list[int] = []
-
-    def peak_in_order(self, sequence: list[int]) -> int:
-        self.placed += sequence
-        return sequence[0]
-
-
-@pytest.mark.parametrize(
-    ("peaks", "fitting", "placed"),
-    [
-        ([], None, []),
-        ([9, 5], [5], [5]),
-        ([4, 5, 6, 7, 8], [6], [8, 6]),
-        ([4, 5, 7, 8, 9], None, [9, 7]),
-        ([7], None, [7]),
-    ],
-)
-def test_the_last_that_fits_is_looked_for_by_halves(peaks, fitting, placed):
-    request = _Peaks()
-    assert _last_fitting(request, [[peak] for peak in peaks], 6) == fitting
-    assert request.placed == placed
-
-
 def test_what_fits_is_searched_again(monkeypatch):
-    graph = Task("unet", 32).graph()
+    graph = zoo_step("unet", 32)
     limit = share()(graph).peak_bytes * 4 // 10
     plan = look_ahead()(graph, limit)
     validate(graph, plan)
     assert plan.peak_bytes <= limit
-    monkeypatch.setattr("memcfg.plan.search.recompute._look_ahead._AGAIN", 0)
+    end_search_at_once(monkeypatch, "again")
     before = look_ahead()(graph, limit)
     assert plan.predicted.recompute_seconds < 0.95 * before.predicted.recompute_seconds
 
@@ -269,7 +214,7 @@ def test_searching_again_never_takes_more_time(seed, ops, part):
     validate(graph, plan)
     assert plan.peak_bytes <= limit
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("memcfg.plan.search.recompute._look_ahead._AGAIN", 0)
+        end_search_at_once(patch, "again")
         before = look_ahead()(graph, limit)
     assert plan.predicted.seconds <= before.predicted.seconds * (1 + 1e-12)
 
@@ -280,7 +225,7 @@ def test_a_chain_without_order_searches_for_none(monkeypatch):
     limit = (lower_bound(graph) + share()(graph).peak_bytes) // 2
     policy = composed(in_place(), recompute(look_ahead()), place())
     plan = policy(graph, limit)
-    monkeypatch.setattr("memcfg.plan.search.recompute._look_ahead._ORDERS", 0)
+    end_search_at_once(monkeypatch, "orders")
     assert computed(policy(graph, limit)) == computed(plan)
 
 
@@ -314,12 +259,8 @@ def test_searches_that_are_ended_give_what_they_have(seed, questions):
     graph = random_step(seed, 14)
     request = Request.of(graph, "look_ahead", None)
     asked = itertools.count()
-    step = make_step(
-        request.graph,
-        frozenset(request.droppable),
-        request.repeatable,
-        lambda: next(asked) >= questions,
-    )
+    watch = SimpleNamespace(is_over=lambda: next(asked) >= questions)
+    step = replace(request, watch=watch, known={}).step
     given = list(range(len(graph.ops)))
     rungs = step.descend(given, 0, work=10**7)
     loads = [step.measure(rung)[0] for rung in rungs]

@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from networks import NETWORKS
-from training_graphs import random_step
+from networks import zoo_step
+from training_graphs import SUB_BATCHES, random_step
 
 import memcfg as mc
-from memcfg.commands._tasks import Task
 from memcfg.errors import InfeasiblePlanError
-from memcfg.graph import Algorithm, Graph, Op, Tensor, Tier
-from memcfg.nn.training._tracing import ProgramKey
+from memcfg.graph import Graph, Op, Tensor, Tier
 from memcfg.plan import (
     Compute,
     keep_all,
@@ -27,15 +25,12 @@ from memcfg.plan import (
     validate,
     vdnn_dyn,
 )
-from memcfg.plan.search.swaps._trade import ways_of
 
 nn = mc.nn
 
 
 def step(network, batch, bandwidth=5e9):
-    model = Task(network, batch).model()
-    graph = model._built_session().graph(ProgramKey("train", batch))
-    model.close()
+    graph = zoo_step(network, batch)
     return replace(graph, tiers=(Tier("host", bandwidth),))
 
 
@@ -52,14 +47,6 @@ def budgets(least, most, count=10):
 @pytest.fixture(scope="module")
 def resnet():
     return step("resnet18", 32)
-
-
-SUB_BATCHES = (  # of a convolution, as if over slices of a batch
-    Algorithm("im2col", 1.0, 65536),
-    Algorithm("im2col/2", 1.25, 32768),
-    Algorithm("im2col/4", 1.75, 16384),
-    Algorithm("reference", 1.0, 0),
-)
 
 
 def chain(layers=8, nbytes=6400, bandwidth=6400.0):
@@ -86,24 +73,6 @@ def chain(layers=8, nbytes=6400, bandwidth=6400.0):
         ops.append(Op(f"b{n}", "g", "backward", reads, out, seconds=2.0))
     graph = Graph("chain", tuple(tensors), tuple(ops), keep=(2 * layers,))
     return replace(graph, tiers=(Tier("host", bandwidth),))
-
-
-def test_ways_are_those_that_nothing_beats():
-    def ways(*algorithms):
-        default = algorithms[0]
-        op = Op("c", "conv2d", "forward", (0,), (1,), seconds=default.seconds)
-        op = replace(op, scratch_bytes=default.scratch_bytes, algorithms=algorithms)
-        return [(way.algorithm, way.scratch) for way in ways_of(op)]
-
-    assert ways(*SUB_BATCHES) == [
-        ("im2col/4", 16384),
-        ("im2col/2", 32768),
-        (None, 65536),
-    ]
-    slow = Algorithm("slow", 9.0, 40000)
-    same = Algorithm("same", 1.0, 8192)
-    assert ways(*SUB_BATCHES, slow, same) == [("same", 8192), (None, 65536)]
-    assert ways(slow, same) == [("same", 8192)]
 
 
 def test_the_bound_has_a_plan_and_less_is_refused_with_it():
@@ -234,15 +203,6 @@ def test_a_tier_without_room_is_refused(resnet):
     with pytest.raises(InfeasiblePlanError, match=told) as refused:
         modnn()(full, limit)
     validate(full, modnn()(full, refused.value.smallest_limit_bytes))
-
-
-@pytest.mark.parametrize("name", NETWORKS)
-def test_networks_of_all_kinds(name):
-    graph = NETWORKS[name]()
-    for budget in budgets(least_of(graph), share()(graph).peak_bytes, 5):
-        plan = modnn()(graph, budget)
-        validate(graph, plan)
-        assert plan.peak_bytes <= budget
 
 
 @given(

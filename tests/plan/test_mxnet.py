@@ -3,16 +3,15 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING
-from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from training_graphs import Sketch, random_step
+from internals import graph_of_predict, leave_out_rewrite
+from networks import zoo_model
+from training_graphs import Sketch, random_step, reachable
 
-from memcfg.commands._tasks import Task
-from memcfg.nn.training import _tracing
-from memcfg.nn.training._tracing import ProgramKey
+import memcfg as mc
 from memcfg.plan import (
     Alias,
     Alloc,
@@ -23,8 +22,6 @@ from memcfg.plan import (
     validate,
     with_updates_in_time,
 )
-from memcfg.plan.methods._lives import Life
-from memcfg.plan.methods._mxnet import Sharer, co_share, color_paths
 from memcfg.plan.search import Request
 
 if TYPE_CHECKING:
@@ -33,42 +30,6 @@ if TYPE_CHECKING:
     from memcfg.graph import Graph
 
 A = "activation"
-
-
-def test_free_buffers_are_taken_by_size():
-    lives = [Life(0, 1, 100), Life(0, 1, 40), Life(2, 3, 50), Life(2, 3, 30)]
-    assert co_share(lives, 1).sizes == [100, 40, 50, 30]
-    found = co_share(lives, 2)
-    assert found.buffer == [0, 1, 0, 1]  # the larger of two first, in what is enough
-    assert found.sizes == [100, 40]
-    assert found.total == 140
-    grown = co_share([Life(0, 1, 40), Life(2, 3, 60)], 2)
-    assert (grown.buffer, grown.sizes) == ([0, 0], [60])
-    alone = co_share([Life(-1, 1, 40), Life(2, 3, 40)], 16)
-    assert alone.sizes == [40, 40]
-
-
-def test_what_ends_where_something_begins_is_not_free_yet():
-    assert co_share([Life(0, 1, 64), Life(1, 2, 64)], 1).sizes == [64, 64]
-    assert co_share([Life(0, 0, 64), Life(1, 2, 64)], 1).sizes == [64]
-
-
-@given(
-    drawn=st.lists(
-        st.tuples(st.integers(-1, 8), st.integers(0, 8), st.integers(1, 300)),
-        max_size=30,
-    ),
-    match=st.sampled_from([1, 2, 4, 16]),
-)
-def test_lives_at_one_time_never_share(drawn, match):
-    lives = [Life(begin, max(begin, 0) + more, size) for begin, more, size in drawn]
-    found = co_share(lives, match)
-    assert found.total <= sum(life.size for life in lives)
-    for i, a in enumerate(lives):
-        assert a.size <= found.sizes[found.buffer[i]]
-        for j, b in enumerate(lives[:i]):
-            if found.buffer[i] == found.buffer[j]:
-                assert a.end < b.begin or b.end < a.begin
 
 
 @settings(max_examples=80, deadline=None)
@@ -85,10 +46,11 @@ def graphs(network: str) -> Iterator[Graph]:
 
     What follows a convolution is an op of its own there.
     """
-    model = Task(network, 64).model()
-    for kind in ("train", "predict"):
-        with patch.object(_tracing, "fuse_products", lambda graph, has: graph):
-            graph = model._built_session().graph(ProgramKey(kind, 64))
+    model = zoo_model(network)
+    for trace in (mc.nn.Model.graph, graph_of_predict):
+        with pytest.MonkeyPatch.context() as patch:
+            leave_out_rewrite(patch, "fuse_products")
+            graph = trace(model, 64)
         yield graph
     model.close()
 
@@ -110,56 +72,15 @@ def test_in_place_and_co_sharing_both_take_bytes_away(network):
     for graph in graphs(network):
         request = Request.of(graph, "part of it", None)
         whole = mxnet()(graph).peak_bytes
-        apart = Sharer(ranges=(0,))(request)
-        not_in_place = Sharer()(replace(request, in_place=False))
+        sharer = mxnet().make
+        apart = replace(sharer, ranges=(0,))(request)
+        not_in_place = sharer(replace(request, in_place=False))
         for plan in (apart, not_in_place):
             validate(graph, plan)
             assert plan.peak_bytes > whole
 
 
 # -- colors ----------------------------------------------------------------------------
-
-
-def reachable(before) -> list[set[int]]:
-    """By node, all that it waits for."""
-    found: list[set[int]] = []
-    for others in before:
-        found.append({*others}.union(*(found[other] for other in others)))
-    return found
-
-
-@given(
-    drawn=st.lists(st.sets(st.integers(0, 9), max_size=3), max_size=10),
-    colors=st.sampled_from([None, 1, 2, 3, 5]),
-)
-def test_nodes_of_one_color_are_on_one_path(drawn, colors):
-    before = [sorted(k for k in each if k < i) for i, each in enumerate(drawn)]
-    found = color_paths(before, colors)
-    above = reachable(before)
-    assert len({*found}) <= (colors or len(drawn) + 1)
-    assert {*found} == {*range(len({*found}))}
-    last = max(found, default=0) if colors is not None else None
-    for i, j in combinations(range(len(drawn)), 2):
-        if found[i] == found[j] != last:
-            assert i in above[j]
-
-
-def longest(above: list[set[int]], nodes: set[int]) -> int:
-    lengths: dict[int, int] = {}
-    for node in sorted(nodes):
-        lengths[node] = 1 + max((lengths[k] for k in above[node] & nodes), default=0)
-    return max(lengths.values(), default=0)
-
-
-@given(drawn=st.lists(st.sets(st.integers(0, 9), max_size=3), max_size=10))
-def test_the_longest_path_is_colored_first(drawn):
-    before = [sorted(k for k in each if k < i) for i, each in enumerate(drawn)]
-    found, above = color_paths(before, None), reachable(before)
-    nodes = {*range(len(drawn))}
-    for color in range(max(found, default=-1) + 1):
-        path = {node for node in nodes if found[node] == color}
-        assert len(path) == longest(above, nodes)
-        nodes -= path
 
 
 def lanes(count: int, depth: int) -> Graph:

@@ -5,19 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import combinations
 
-import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from networks import NETWORKS
+from networks import zoo_step
 from training_graphs import chain, random_step
 
-import memcfg as mc
-from memcfg import nn
-from memcfg.commands._tasks import Task
 from memcfg.errors import InfeasiblePlanError
 from memcfg.graph import Algorithm, Graph, Op, Tensor, Tier
-from memcfg.nn.training._tracing import ProgramKey
 from memcfg.plan import (
     POLICIES,
     Compute,
@@ -32,16 +27,9 @@ from memcfg.plan import (
     simulate,
     validate,
     vdnn_all,
+    with_updates_in_time,
 )
 from memcfg.plan.search import Covering, Entry, Request, Trace, least_load
-from memcfg.plan.search._full_tiers import in_own_numbers
-
-
-def step(network, batch, rate=None, limit=None):
-    model = Task(network, batch).model()
-    graph = model._built_session().graph(ProgramKey("train", batch))
-    model.close()
-    return graph if rate is None else with_lane(graph, rate, limit)
 
 
 def with_lane(graph, rate, limit=None):
@@ -50,7 +38,7 @@ def with_lane(graph, rate, limit=None):
 
 @pytest.fixture(scope="module")
 def resnet():
-    return step("resnet18", 32)
+    return zoo_step("resnet18", 32)
 
 
 # -- what covers a limit -----------------------------------------------------------
@@ -65,10 +53,11 @@ def covering(request, limit, sequence=None):
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6), st.integers(2, 20))
 def test_loads_are_those_of_the_simulator(seed, ops):
-    request = Request.of(random_step(seed, ops), "loads", None)
+    graph, _ = with_updates_in_time(random_step(seed, ops))
+    request = Request.of(graph, "loads", None)
     sequence = range(len(request.graph.ops))
     layout = request.step.first_fit(sequence, rule=1)
-    plan = in_own_numbers(request, request.laid_out(sequence, layout))
+    plan = request.laid_out(sequence, layout)
     told = [nbytes for _, nbytes in simulate(request.graph, plan).timeline]
     assert covering(request, 10**9).loads[1:-1].tolist() == told
 
@@ -183,19 +172,6 @@ def test_a_full_tier_leaves_recomputation(resnet):
     assert copies(plan) == ([], [])
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-def test_networks_of_all_kinds(name):
-    graph = with_lane(NETWORKS[name](), 1e9)
-    peak = share()(graph).peak_bytes
-    for percent in (90, 70, 50):
-        try:
-            plan = out_of_core()(graph, peak * percent // 100)
-        except InfeasiblePlanError:
-            continue
-        validate(graph, plan)
-        assert plan.peak_bytes <= peak * percent // 100
-
-
 @settings(max_examples=60, deadline=None)
 @given(
     st.integers(0, 10**6),
@@ -267,48 +243,6 @@ def test_gaps_are_to_each_op_once(resnet):
     for policy in (auto(), look_ahead(), vdnn_all()):
         plan = policy(graph, None if policy == vdnn_all() else limit)
         assert plan.gap == pytest.approx(plan.elapsed_seconds / once - 1)
-
-
-def network(depth=12):
-    nn.set_random_seed(1)
-    layers = [nn.Input((32, 32, 3))]
-    for _ in range(depth):
-        layers += [nn.Conv2D(16, 3, padding="same"), nn.ReLU()]
-    return nn.Sequential([*layers, nn.GlobalAveragePooling2D(), nn.Dense(5)])
-
-
-def compiled(policy, limit):
-    mc.config.reset()
-    (cpu,) = mc.config.list_physical_devices("CPU")
-    mc.config.set_logical_device_configuration(
-        cpu,
-        [mc.config.LogicalDeviceConfiguration(memory_limit=limit, spill_to="host")],
-    )
-    model = network()
-    loss = nn.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(nn.SGD(0.01, momentum=0.9), loss, memory=policy)
-    return model
-
-
-@pytest.mark.parametrize("policy", [auto, out_of_core])
-def test_weights_have_the_bits_of_share(policy):
-    x = np.random.default_rng(0).standard_normal((8, 32, 32, 3)).astype(np.float32)
-    y = np.arange(8) % 5
-    weights, peaks = [], []
-    for each, part in ((share, None), (policy, 0.6)):
-        limit = None if part is None else f"{int(part * peaks[0])}B"
-        model = compiled(each(), limit)
-        for _ in range(5):
-            model.train_on_batch(x, y)
-        report = model.memory_report(verify=True)
-        assert report.measured_peak_bytes == report.predicted_peak_bytes
-        peaks.append(report.measured_peak_bytes)
-        weights.append([w.tobytes() for w in model.get_weights()])
-        if part is not None:
-            assert model.memory_plan.predicted.moved_bytes
-        model.close()
-    assert weights[0] == weights[1]
-    assert peaks[1] <= 0.6 * peaks[0]
 
 
 def test_lanes_encode_what_has_zeros(resnet):

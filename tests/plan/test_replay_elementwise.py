@@ -10,7 +10,7 @@ from family_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_oracle import check
-from recomputing import apart, choices, most_in_use, sequence
+from recomputing import apart
 from training_graphs import CHEAP, DEAR, Sketch, is_cheap, random_step, typed_step
 
 import memcfg as mc
@@ -27,9 +27,6 @@ from memcfg.plan import (
     sqrt_checkpoint,
     validate,
 )
-from memcfg.plan.search import Request
-from memcfg.plan.search.recompute._choices import Search
-from memcfg.plan.search.recompute._replay_elementwise import cheap_ops
 
 nn, models = mc.nn, mc.models
 PRODUCTS = ("conv2d", "dense", "matmul", "scaled_dot", "lstm", "gru", "simple_rnn")
@@ -42,11 +39,6 @@ def computed(plan) -> list[int]:
 
 def again(plan) -> set[int]:
     return {op for op, count in Counter(computed(plan)).items() if count > 1}
-
-
-def search_of(graph) -> Search:
-    request = Request.of(graph, "", None)
-    return Search(request.replaying(cheap_ops(request.graph)))
 
 
 # -- which ops --------------------------------------------------------------------
@@ -119,43 +111,6 @@ def small(seed: int) -> tuple[Graph, list[int]]:
     keep = set(graph.keep)
     cheap = [op for op in range(len(graph.ops)) if is_cheap(graph, op)]
     return graph, [op for op in cheap if keep.isdisjoint(graph.ops[op].outputs)]
-
-
-def test_the_search_is_near_the_best_of_all_choices():
-    """Against every subset of cheap ops, by bytes that are counted anew."""
-    missed = tried = 0
-    for seed in range(120):
-        graph, droppable = small(seed)
-        if len(droppable) > 7:
-            continue
-        tried += 1
-        search = search_of(graph)
-        every = list(choices(graph, droppable))
-        best = min(load for load, _, _ in every)
-        least = search.least_load()
-        assert best <= least.load <= 1.05 * best
-        plan = replay_elementwise()(graph)
-        assert plan.peak_bytes <= 1.15 * best  # in another order it may need less
-        limit = (least.load + search.nothing.load) // 2
-        cheapest = min(cost for load, cost, _ in every if load <= limit)
-        found = search.least_cost(limit, least)
-        assert found.load <= limit
-        assert found.cost >= cheapest * (1 - 1e-9)
-        missed += least.load > best or found.cost > cheapest * (1 + 1e-9)
-    assert tried > 80
-    assert missed <= 2
-
-
-@settings(max_examples=100, deadline=None)
-@given(seed=SEEDS, bits=st.integers(0, 2**9 - 1))
-def test_a_choice_needs_the_bytes_that_are_counted_anew(seed, bits):
-    graph, droppable = small(seed)
-    dropped = [op for i, op in enumerate(droppable) if bits >> i & 1]
-    choice = bytearray(len(graph.ops))
-    for op in dropped:
-        choice[op] = 1
-    found = search_of(graph).score(bytes(choice))
-    assert found.load == most_in_use(graph, sequence(graph, dropped))
 
 
 # -- chains of replays ----------------------------------------------------------------

@@ -1,17 +1,13 @@
 from __future__ import annotations
 
 import itertools
-import math
 
-import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from training_graphs import chain, random_step
+from training_graphs import chain
 
-from memcfg.errors import InfeasiblePlanError
 from memcfg.plan import Compute, chen_recursive, revolve, share, validate
 from memcfg.plan.methods import hidden_table, revolve_forwards, revolve_moves
-from memcfg.plan.methods._revolve import repetitions
 from memcfg.plan.search import Do
 
 
@@ -22,12 +18,6 @@ def test_the_closed_form_is_the_optimum_of_the_recurrence():
         assert revolve_forwards(count, slots) == table[slots, count]
         moves = revolve_moves(count, slots)
         assert sum(do is not Do.BACKWARD for do, _ in moves) == table[slots, count]
-
-
-def test_repetitions_are_binomial():
-    assert repetitions(math.comb(10, 3), 3) == 7
-    assert repetitions(math.comb(10, 3) + 1, 3) == 8
-    assert repetitions(1, 5) == 0
 
 
 @given(count=st.integers(1, 30), slots=st.integers(1, 12))
@@ -55,17 +45,6 @@ def is_read(end: int, moves) -> bool:
         if do is not Do.BACKWARD and stage == end:
             return False
     return False
-
-
-@settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 10**6), ops=st.integers(1, 24))
-def test_plans_of_random_steps_are_valid(seed, ops):
-    graph = random_step(seed, ops)
-    plan = revolve()(graph)
-    validate(graph, plan)
-    with pytest.raises(InfeasiblePlanError) as refusal:
-        revolve()(graph, plan.peak_bytes - 1)
-    assert refusal.value.smallest_limit_bytes == plan.peak_bytes
 
 
 def test_a_uniform_chain_takes_the_binomial_steps():

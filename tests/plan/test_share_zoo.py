@@ -9,10 +9,10 @@ from __future__ import annotations
 import statistics
 from dataclasses import replace
 
+from internals import graph_of_predict
+from networks import zoo_model
 from training_graphs import chain
 
-from memcfg.commands._tasks import Task
-from memcfg.nn.training._tracing import ProgramKey
 from memcfg.plan import Alias, Alloc, Compute, Free, lower_bound, share, validate
 from memcfg.units import align_up
 
@@ -34,10 +34,9 @@ MOST = 1.02
 
 def graphs(name, arguments):
     """Trace a step of training and a prediction."""
-    model = Task(name, BATCH, arguments).model(share())
+    model = zoo_model(name, **arguments)
     try:
-        session = model._built_session()
-        predict = session.graph(ProgramKey("predict", BATCH))
+        predict = graph_of_predict(model, BATCH)
         return {"training": model.graph(BATCH), "inference": predict}
     finally:
         model.close()

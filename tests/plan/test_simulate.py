@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
+from machine import codec_bounds
 
-from memcfg._core import codec_bounds
 from memcfg.errors import PlanError
 from memcfg.graph import NOMINAL_CODECS, Algorithm, Graph, Op, Tensor
 from memcfg.plan import (

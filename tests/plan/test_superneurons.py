@@ -4,11 +4,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from networks import NETWORKS
-from training_graphs import random_step, typed_step
+from training_graphs import typed_step
 from zoo_table import make_small
 
 import memcfg as mc
-from memcfg.errors import InfeasiblePlanError
 from memcfg.plan import (
     Compute,
     Plan,
@@ -18,67 +17,9 @@ from memcfg.plan import (
     superneurons_speed,
     validate,
 )
-from memcfg.plan.methods._superneurons import Layer, chain_model
 
 METHODS = (superneurons_speed(), superneurons_memory(), superneurons_cost())
 by_name = pytest.mark.parametrize("policy", METHODS, ids=lambda p: p.name)
-
-
-def layers(*segments, working: int = 8) -> list[Layer]:
-    """Convolutions with cheap layers of these outputs behind each."""
-    chain = []
-    for segment in segments:
-        chain.append(Layer(1, working, checkpoint=True))
-        chain += [Layer(output, working, checkpoint=False) for output in segment]
-    return chain
-
-
-def test_alexnet_has_the_published_counts():
-    """14 layers again for speed, 23 for memory, 17 where one segment is too large."""
-    chain = layers((4, 4, 1), (2, 2, 1), (1,), (1,), (1, 1), (1, 1), (1, 1), ())
-    assert chain_model(chain, segment_bytes=None).again == 14
-    assert chain_model(chain, segment_bytes=-1).again == 23
-    assert chain_model(chain, segment_bytes=8).again == 17
-
-
-def test_a_bottleneck_adds_the_published_counts():
-    """ResNet-101 has 17 blocks more than ResNet-50: 85 and 119 layers."""
-    for mode, more in ((None, 169 - 84), (-1, 237 - 118)):
-        small, large = (
-            chain_model(layers(*[(1, 1), (1, 1), (1,)] * blocks), segment_bytes=mode)
-            for blocks in (16, 33)
-        )
-        assert large.again - small.again == more
-
-
-@given(
-    segments=st.lists(st.lists(st.integers(0, 9), max_size=6), max_size=6),
-    working=st.integers(0, 30),
-)
-def test_cost_has_the_peak_of_memory_and_work_between_the_two(segments, working):
-    chain = layers(*segments, working=working)
-    peak = max((layer.working for layer in chain), default=0)
-    speed = chain_model(chain, segment_bytes=None)
-    memory = chain_model(chain, segment_bytes=-1)
-    cost = chain_model(chain, segment_bytes=peak)
-    assert cost.peak == memory.peak == peak <= speed.peak
-    assert speed.again == sum(map(len, segments))
-    assert memory.again == sum(len(s) * (len(s) + 1) // 2 for s in segments)
-    assert speed.again <= cost.again <= memory.again
-    if all(sum(segment) <= peak for segment in segments):
-        assert cost == speed._replace(peak=peak)
-
-
-@by_name
-@settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 10**6), ops=st.integers(1, 24))
-def test_plans_of_random_steps_are_valid(policy, seed, ops):
-    graph = random_step(seed, ops)
-    plan = policy(graph)
-    validate(graph, plan)
-    with pytest.raises(InfeasiblePlanError) as refusal:
-        policy(graph, plan.peak_bytes - 1)
-    assert refusal.value.smallest_limit_bytes == plan.peak_bytes
 
 
 def products(*lengths: int):

@@ -16,8 +16,6 @@ from layer_chains import (
     network,
     weights_after,
 )
-from networks import NETWORKS
-from training_graphs import random_step, typed_step
 
 import memcfg as mc
 from memcfg.errors import InfeasiblePlanError
@@ -170,31 +168,3 @@ def test_weights_have_the_bits_of_share(make):
     assert plans[0].predicted.moved_bytes > 0
     assert plans[0].predicted.recompute_seconds > 0
     assert found == weights_after(make, share(), IMAGES)
-
-
-@pytest.mark.parametrize("name", NETWORKS)
-def test_networks_of_all_kinds(name):
-    graph = NETWORKS[name]()
-    peak = share()(graph).peak_bytes
-    assert superneurons()(graph, peak).predicted.moved_bytes == 0
-    least = smallest_limit(graph)
-    for limit in (peak - 64, peak * 3 // 4, least):
-        validate(graph, superneurons()(graph, max(limit, least)))
-
-
-@given(
-    make=st.sampled_from([random_step, typed_step]),
-    seed=st.integers(0, 10_000),
-    ops=st.integers(2, 25),
-    part=st.integers(30, 110),
-)
-@settings(max_examples=80, deadline=None)
-def test_plans_of_random_steps_are_valid(make, seed, ops, part):
-    graph = replace(make(seed, ops), tiers=(Tier("host", 1e8),))
-    limit = max(share()(graph).peak_bytes * part // 100, 64)
-    validate(graph, superneurons()(graph))
-    try:
-        plan = superneurons()(graph, limit)
-    except InfeasiblePlanError as refusal:
-        plan = superneurons()(graph, refusal.smallest_limit_bytes)
-    validate(graph, plan)

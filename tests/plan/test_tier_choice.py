@@ -33,9 +33,7 @@ from memcfg.plan import (
     vdnn_dyn,
     violations,
 )
-from memcfg.plan.format._tier_choice import Life, assign, excess
 from memcfg.plan.search import Request, clock, plan_events
-from memcfg.plan.search.swaps._lanes import Lanes, RoundTrip
 
 METHODS = [
     *(name for name, make in NAMED_POLICIES.items() if getattr(make(), "swaps", False)),
@@ -59,98 +57,6 @@ def out(plan):
 
 
 # -- which tensor goes where ---------------------------------------------------------
-
-
-def lives(*rows):
-    return [Life(begin, end, size, size) for begin, end, size in rows]
-
-
-def names(tiers, rows, line=1):
-    return [place.tier for place in assign(tiers, rows, line)]
-
-
-def test_what_leaves_first_chooses_first():
-    tiers = (Tier("host", 2.0, 10), Tier("file", 1.0))
-    assert names(tiers, lives((0, 9, 6), (1, 8, 6), (2, 7, 4))) == [
-        *("host", "file", "host"),
-    ]
-    # What is there one after the other has the same bytes.
-    assert names(tiers, lives((0, 3, 10), (3, 6, 10), (6, 9, 10))) == ["host"] * 3
-
-
-def test_a_tier_without_a_limit_takes_all():
-    tiers = (Tier("host", 2.0), Tier("file", 1.0))
-    assert names(tiers, lives((0, 9, 6), (1, 8, 6))) == ["host", "host"]
-    three = (Tier("host", 2.0, 5), Tier("file", 1.0), Tier("file2", 1.0))
-    assert names(three, lives((0, 9, 6), (1, 8, 6))) == ["file", "file"]
-
-
-def test_of_three_tiers_each_is_filled_before_the_next():
-    tiers = (Tier("host", 3.0, 4), Tier("file", 2.0, 5), Tier("file2", 1.0, 6))
-    rows = lives((0, 9, 4), (1, 8, 5), (2, 7, 6))
-    assert names(tiers, rows) == ["host", "file", "file2"]
-    assert excess(tiers, rows, 1) == 0
-    assert excess(tiers, lives((0, 9, 7), (1, 8, 5), (2, 7, 4)), 1) == 1
-
-
-def test_another_order_is_tried_where_the_first_has_no_room():
-    """By the first order 2 and 3 are on the host, and 4 and 5 are left: too much."""
-    tiers = (Tier("host", 2.0, 7), Tier("file", 1.0, 7))
-    rows = lives((0, 9, 2), (1, 8, 3), (2, 7, 4), (3, 6, 5))
-    assert excess(tiers, rows, 1) == 0
-    found = assign(tiers, rows, 1)
-    load = dict.fromkeys(("host", "file"), 0)
-    for place, life in zip(found, rows, strict=True):
-        load[place.tier] += life.nbytes
-    assert load == {"host": 7, "file": 7}
-
-
-life_rows = st.tuples(st.integers(0, 20), st.integers(1, 20), st.integers(1, 12))
-
-
-@settings(max_examples=300, deadline=None)
-@given(
-    st.lists(life_rows, max_size=14),
-    st.lists(st.integers(1, 30), min_size=1, max_size=3),
-    st.booleans(),
-)
-def test_places_share_no_byte_and_the_first_tier_with_room_is_taken(
-    rows, limits, bounded
-):
-    rows = lives(*((begin, begin + length, size) for begin, length, size in rows))
-    tiers = [Tier(f"t{n}", 1.0, limit) for n, limit in enumerate(limits)]
-    tiers.append(Tier("last", 1.0, 40 if bounded else None))
-    found = assign(tiers, rows, 1)
-    ends = {tier.name: 0 for tier in tiers}
-    for n, (own, place) in enumerate(zip(rows, found, strict=True)):
-        ends[place.tier] = max(ends[place.tier], place.offset + own.nbytes)
-        beside = {
-            tier.name: sorted(
-                (other.offset, other.offset + rows[m].nbytes)
-                for m, other in enumerate(found)
-                if m != n
-                and other.tier == tier.name
-                and rows[m].begin < own.end
-                and own.begin < rows[m].end
-            )
-            for tier in tiers
-        }
-        for begin, end in beside[place.tier]:
-            assert end <= place.offset or place.offset + own.nbytes <= begin
-        for tier in tiers[: [tier.name for tier in tiers].index(place.tier)]:
-            start = 0
-            for begin, end in beside[tier.name]:
-                if start + own.nbytes <= begin:
-                    break
-                start = max(start, end)
-            assert start + own.nbytes > tier.limit_bytes
-    for tier in tiers[:-1]:
-        assert ends[tier.name] <= tier.limit_bytes
-    over = max(ends["last"] - 40, 0) if bounded else 0
-    assert excess(tiers, rows, 1) == over
-    # As many bytes more suffice.
-    more = [*tiers[:-1], replace(tiers[-1], limit_bytes=40 + over if bounded else None)]
-    assert excess(more, rows, 1) == 0
 
 
 # -- plans ---------------------------------------------------------------------------
@@ -190,26 +96,6 @@ def test_a_chain_by_hand():
     assert {queue for queue, _ in starts} == {
         *("host out", "host in", "file out", "file in"),
     }
-
-
-copies = st.tuples(*[st.integers(0, 9)] * 4, st.sampled_from(["host", "file"]))
-
-
-@given(st.lists(copies, max_size=8))
-def test_lanes_of_tiers_know_nothing_of_each_other(rows):
-    """The ops wait for whichever tier they wait longer for."""
-    rows = [
-        RoundTrip(float(ready + gap), float(ready), out, back, tier)
-        for ready, gap, out, back, tier in rows
-    ]
-    together = Lanes(5.0)
-    alone = {tier: Lanes(5.0) for tier in ("host", "file")}
-    for row in rows:
-        before, more = together.stall, together.more(row)
-        together.add(row)
-        alone[row.tier].add(row)
-        assert together.stall == max(each.stall for each in alone.values())
-        assert more == max(together.stall - before, 0.0)
 
 
 def test_two_lanes_copy_at_the_same_time():

@@ -26,8 +26,6 @@ from memcfg.plan import (
     sqrt_checkpoint,
     time_lower_bound,
 )
-from memcfg.plan.search import Request
-from memcfg.plan.search._time_bound import beats_recomputation
 
 
 def once(graph: Graph) -> float:
@@ -130,22 +128,6 @@ def test_no_plan_is_faster(tenths):
                 )
                 recomputed += plan.predicted.recompute_seconds > 0
     assert recomputed > len(seeds) // 4
-
-
-def test_what_takes_less_than_the_bound_beats_all_that_is_computed_again():
-    graph = chain(20)
-    limit = share()(graph).peak_bytes - 64
-    least = time_lower_bound(graph, limit)
-    request = Request.of(graph, "any", limit)
-    assert least > sum(op.seconds for op in graph.ops)
-    assert beats_recomputation(request, limit, least * (1 - 1e-6))
-    assert not beats_recomputation(request, limit, least)
-    assert not beats_recomputation(request, limit, math.inf)
-    assert time_lower_bound(graph, 64) == math.inf
-    assert not beats_recomputation(request, 64, 0.0)  # who knows what is lowest
-    ops = tuple(replace(op, seconds=0.0) for op in graph.ops)
-    untimed = Request.of(replace(graph, ops=ops), "any", limit)
-    assert not beats_recomputation(untimed, limit, 0.0)
 
 
 def test_where_nothing_is_computed_again_nothing_is_faster():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from training_graphs import random_step
+from internals import leave_out_downgrades
 
 import memcfg as mc
 from memcfg.errors import InfeasiblePlanError, PlanError
@@ -311,10 +311,7 @@ def test_the_last_rungs_have_the_least_scratch(greedy, monkeypatch):
     rungs; those are reached alone where that step gives up.
     """
     if not greedy:
-        monkeypatch.setattr(
-            "memcfg.plan.methods._vdnn._downgraded",
-            lambda request, which: replace(vdnn_all()(request.graph), limit_bytes=64),
-        )
+        leave_out_downgrades(monkeypatch)
     huge = (Algorithm("fast", 1.0, 1 << 20), Algorithm("thrifty", 3.0, 0))
     kinds = ("conv2d", "relu")
     graph = chain([(6400, 1.0, 2.0)] * 9, 1e9, kinds, algorithms=huge)
@@ -407,13 +404,3 @@ def test_algorithms_are_of_two_kinds():
     assert vdnn_all("memory") == vdnn_all("memory") != vdnn_all()
     with pytest.raises(ValueError, match="'performance' or 'memory', not 'fast'"):
         vdnn_conv("fast")
-
-
-@given(seed=st.integers(0, 10_000), ops=st.integers(2, 25))
-@settings(max_examples=60, deadline=None)
-def test_plans_of_random_steps_are_valid(seed, ops):
-    graph = random_step(seed, ops)
-    for policy in (vdnn_all(), vdnn_conv(), vdnn_dyn()):
-        plan = policy(graph)
-        validate(graph, plan)
-        assert simulate(graph, plan).peak_bytes == plan.peak_bytes

@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import count
 
 import pytest
+from internals import ask_always
 from training_graphs import chain, random_step
 
 from memcfg.errors import InfeasiblePlanError, PlanError
@@ -26,7 +27,6 @@ from memcfg.plan import (
     vdnn_pp,
 )
 from memcfg.plan.search import Request, Watch
-from memcfg.plan.search._policy import fits
 
 SWAPPING = (
     *(out_of_core(), layrub_migration(), superneurons(), superneurons_cache()),
@@ -53,7 +53,7 @@ class Counting(Watch):
 @pytest.fixture
 def layouts(monkeypatch):
     """Searches may ask as often as they like; the questions before each layout."""
-    monkeypatch.setattr("memcfg.plan.search._watch._PERIOD", 0.0)
+    ask_always(monkeypatch)
     found = []
     own = Request._layout
 
@@ -63,6 +63,10 @@ def layouts(monkeypatch):
 
     monkeypatch.setattr(Request, "_layout", counted)
     return found
+
+
+def fits(plan) -> bool:
+    return plan.limit_bytes is None or plan.peak_bytes <= plan.limit_bytes
 
 
 def stated(graph, bandwidth=500.0):

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from layer_chains import IMAGES, Row, at_a_limit, layer_chain, network, weights_after
 from networks import NETWORKS
-from training_graphs import random_step
 
 from memcfg.errors import InfeasiblePlanError, PlanError
 from memcfg.graph import Tier
@@ -141,17 +140,3 @@ def test_networks_of_all_kinds_wait_no_longer(policy, bandwidth, name):
     peak = share()(graph).peak_bytes
     for limit in (peak - 64, peak * 3 // 4):
         validate(graph, within(policy, graph, limit))
-
-
-@given(
-    policy=st.sampled_from([layrub_migration(1), *(each[0] for each in BARRIERS)]),
-    seed=st.integers(0, 10_000),
-    ops=st.integers(2, 25),
-    part=st.integers(30, 110),
-)
-@settings(max_examples=150, deadline=None)
-def test_plans_of_random_steps_are_valid(policy, seed, ops, part):
-    graph = replace(random_step(seed, ops), tiers=(Tier("host", 500.0),))
-    limit = max(share()(graph).peak_bytes * part // 100, 64)
-    validate(graph, policy(graph))
-    validate(graph, within(policy, graph, limit))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from internals import set_kernel_seconds
 from kernels import onednn
 from training_graphs import chain, random_step, with_algorithms
 
@@ -322,12 +323,11 @@ def seconds(monkeypatch):
     monkeypatch.setenv("MEMCFG_ALGORITHM_CACHE", "none")
     told = {"onednn": 8.0, "brgemm": 7.5, "direct": 7.0, "im2col": 6.0}
 
-    def measure_runs(kernel, pool):
-        del pool
+    def measured(kernel):
         name, _, part = kernel.algorithm.partition("/")
         return told.get(name, 1.0) - (1.0 / int(part) if part else 0.0)
 
-    monkeypatch.setattr("memcfg.devices.cpu._native.measure_runs", measure_runs)
+    set_kernel_seconds(monkeypatch, measured)
     mc.config.reset()
     yield
     mc.config.reset()
@@ -395,11 +395,7 @@ def test_parts_of_the_batch_run_where_less_fits(seconds):
 
 def test_a_policy_whose_choice_is_the_default_has_its_bits(seconds, monkeypatch):
     """By nominal times the default is as fast as any."""
-
-    def measure_runs(kernel, pool):
-        return 1.0
-
-    monkeypatch.setattr("memcfg.devices.cpu._native.measure_runs", measure_runs)
+    set_kernel_seconds(monkeypatch, lambda kernel: 1.0)
     _, expected = trained(share())
     for policy in (workspace_performance, *FITTING):
         plan, weights = trained(policy())

@@ -28,8 +28,7 @@ from memcfg.data import DataSet, Dataset
 from memcfg.errors import FormatError, GraphError, PlanError, WeightsError
 from memcfg.graph import Graph, Op, Tensor
 from memcfg.memory import Trace
-from memcfg.plan import Plan, share, unchecked_claims, violations
-from memcfg.plan.format._csv import read_buffers
+from memcfg.plan import Plan, read_buffers, share, unchecked_claims, violations
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,13 +6,17 @@ private modules.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from memcfg import _tensorflow_names
+from memcfg._missing import instead as instead
+from memcfg.commands import _compare, _comparison, _ladder, _plans
 from memcfg.commands._digits import load_digits as load_digits
 from memcfg.commands._digits import residual_network as residual_network
+from memcfg.commands._tasks import Task
 from memcfg.config._registry import registry
+from memcfg.data.ops._node import Node as Node
 from memcfg.devices import (
     _algorithm_choice,
     _algorithm_times,
@@ -22,18 +26,36 @@ from memcfg.devices import (
 from memcfg.devices.cpu._onednn_library import find_onednn as find_onednn
 from memcfg.files import _temporary
 from memcfg.nn import _sequential
+from memcfg.nn._keras_arguments import ARGUMENTS as ARGUMENTS
+from memcfg.nn._keras_arguments import argument as argument
+from memcfg.nn._keras_arguments import taken as taken
+from memcfg.nn._keras_names import ABSENT as ABSENT
 from memcfg.nn._saving import _Writer
 from memcfg.nn._saving import backup as backup
 from memcfg.nn._saving import restore as restore
 from memcfg.nn.inputs import _batches
-from memcfg.nn.training import _tracing
+from memcfg.nn.inputs._batches import Batch as Batch
+from memcfg.nn.layers._layer import Scope, _calls
+from memcfg.nn.training import _session, _tracing, _ways_out
 from memcfg.nn.training._tracing import ProgramKey
-from memcfg.plan import capuchin_feedback
-from memcfg.plan.search import Lessons, Method, _reconsidered
+from memcfg.ops._expression import derivative as derivative
+from memcfg.ops._expression import evaluate as evaluate
+from memcfg.ops._expression import floor as floor
+from memcfg.ops._expression import operand as operand
+from memcfg.ops._expression import write as write
+from memcfg.plan import capuchin_feedback, vdnn_all
+from memcfg.plan.methods import _checkmate, _composition, _vdnn
+from memcfg.plan.methods._highs import solve
+from memcfg.plan.search import Lessons, Method, _reconsidered, _request, _watch
+from memcfg.plan.search.recompute import _look_ahead
 from memcfg.plan.search.recompute._replay_elementwise import cheap_ops as cheap_ops
-from memcfg.runtime import _packing
-from memcfg.runtime._program import Program
+from memcfg.runtime import _adaptation as adaptation
+from memcfg.runtime import _executor, _packing
+from memcfg.runtime._program import _TIMED_STEPS, Program
+from memcfg.runtime._state import ModelArena as ModelArena
 
+TIMED_STEPS = _TIMED_STEPS  # of a plan, before others are tried
+ROUNDS = adaptation._ROUNDS  # plans of a learning policy, at most
 DATASET_NAMES = _tensorflow_names.DATASET  # of tf.data, and not here
 
 if TYPE_CHECKING:
@@ -42,8 +64,8 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from memcfg.graph import Graph
-    from memcfg.nn import Layer, Model
+    from memcfg.graph import Builder, Graph
+    from memcfg.nn import Layer, Model, SymbolicTensor
     from memcfg.plan import Plan
 
 
@@ -113,16 +135,54 @@ def set_copy_seconds(patch: pytest.MonkeyPatch, seconds: Iterable[float]) -> Non
 
 def leave_out_rewrite(patch: pytest.MonkeyPatch, name: str) -> None:
     """Trace training steps without one rewrite of their graph."""
-    patch.setattr(_tracing, name, lambda graph: graph)
+    patch.setattr(_tracing, name, lambda graph, *_: graph)
 
 
 def set_step_seconds(
-    patch: pytest.MonkeyPatch, seconds: Callable[[Plan], float], margin: float
+    patch: pytest.MonkeyPatch,
+    seconds: Callable[[Plan], float],
+    margin: float = _reconsidered._MARGIN,
 ) -> None:
     """Have steps take what a function says of their plan, and a smaller gain count."""
     least = property(lambda self: seconds(self.spec.plan), lambda self, _: None)
     patch.setattr(Program, "least_seconds", least, raising=False)
     patch.setattr(_reconsidered, "_MARGIN", margin)
+
+
+def follow_steps(
+    patch: pytest.MonkeyPatch,
+    seconds: Callable[[Program], float],
+    least: Callable[[Program], list[float]],
+) -> None:
+    """Have programs told what a step took, and at least each of its instructions."""
+    note = Program._note
+    patch.setattr(Program, "_note", lambda self, _: note(self, seconds(self)))
+    patch.setattr(Program, "least_of_instructions", lambda self: least(self))
+
+
+def replace_least(
+    patch: pytest.MonkeyPatch, least: Callable[[Program, list[float]], list[float]]
+) -> None:
+    """Have programs told what each instruction took at least, given what it did."""
+    real = Program.least_of_instructions
+    patch.setattr(
+        Program, "least_of_instructions", lambda self: least(self, real(self))
+    )
+
+
+def measure_nothing_in_steps(patch: pytest.MonkeyPatch) -> None:
+    """Have steps tell nothing of what their ops took."""
+    patch.setattr(Program, "took", lambda self: {})
+
+
+def set_rounds(patch: pytest.MonkeyPatch, count: int) -> None:
+    """Have learning policies give so many plans at most."""
+    patch.setattr(adaptation, "_ROUNDS", count)
+
+
+def refuse_contenders(patch: pytest.MonkeyPatch) -> None:
+    """Fail where a program looks for plans to try in steps."""
+    patch.setattr(_executor, "contending", None)
 
 
 @dataclass(frozen=True)
@@ -145,6 +205,68 @@ def _fed_back(policy: Limited, *happened: object) -> Limited:
     return Limited.of(capuchin_feedback(policy, *happened), policy.limit)
 
 
+def end_search_at_once(patch: pytest.MonkeyPatch, part: str) -> None:
+    """Give a part of `look_ahead` no work: again, orders or parts."""
+    patch.setattr(_look_ahead, f"_{part.upper()}", 0)
+
+
+def ask_always(patch: pytest.MonkeyPatch) -> None:
+    """Have searches ask whether they are over as often as they like."""
+    patch.setattr(_watch, "_PERIOD", 0.0)
+
+
+def leave_unproven(patch: pytest.MonkeyPatch) -> None:
+    """Have the solver of Checkmate's program end before its answer is proven."""
+    patch.setattr(
+        _checkmate, "solve", lambda *a, **o: solve(*a, **o)._replace(optimal=False)
+    )
+
+
+def replace_judge_of_stages(
+    patch: pytest.MonkeyPatch, judge: Callable[[Graph, Plan], None]
+) -> None:
+    """Judge what each stage of a composition makes by another function."""
+    patch.setattr(_composition, "validate", judge)
+
+
+def leave_out_downgrades(patch: pytest.MonkeyPatch) -> None:
+    """Have no op of vDNN's dynamic ladder take less scratch, one after another."""
+    patch.setattr(
+        _vdnn,
+        "_downgraded",
+        lambda request, which: replace(vdnn_all()(request.graph), limit_bytes=64),
+    )
+
+
+def set_cases(
+    patch: pytest.MonkeyPatch, cases: dict[str, tuple[int, dict[str, object]]]
+) -> None:
+    """Have ``memcfg compare`` take networks: names, batch sizes and arguments."""
+    tasks = {name: Task(name, *each) for name, each in cases.items()}
+    patch.setattr(_compare, "_CASES", tasks)
+
+
+def note_cells(patch: pytest.MonkeyPatch, note: Callable[[], object]) -> None:
+    """Call a function before ``memcfg compare`` plans by a method."""
+    plan_cell = _compare.plan_cell
+    patch.setattr(_compare, "plan_cell", lambda *a: note() or plan_cell(*a))
+
+
+def set_methods(patch: pytest.MonkeyPatch, methods: object) -> None:
+    """Have ``memcfg plan`` without a method plan by these."""
+    patch.setattr(_plans, "POLICIES", methods)
+
+
+def set_methods_of_ladders(patch: pytest.MonkeyPatch, methods: object) -> None:
+    """Have ``memcfg plan --ladder`` know no other methods."""
+    patch.setattr(_ladder, "NAMED_POLICIES", methods)
+
+
+def set_width(patch: pytest.MonkeyPatch, columns: int) -> None:
+    """Have tables of methods fit a terminal of so many columns."""
+    patch.setattr(_comparison, "width", lambda: columns)
+
+
 def forget_unknown_variables(patch: pytest.MonkeyPatch) -> None:
     """Warn again of variables of the environment that are unknown."""
     patch.setattr(registry, "_told_unknown", False)
@@ -165,6 +287,38 @@ def set_many_entries(patch: pytest.MonkeyPatch, count: int) -> None:
     patch.setattr(_temporary, "_ENTRIES", count)
 
 
+def set_seconds_of_ways_out(patch: pytest.MonkeyPatch, **limits: float) -> None:
+    """Give refusals so long to search for ways out: `most`, and a `part` of it."""
+    for name, value in limits.items():
+        patch.setattr(_ways_out, f"_{name.upper()}", value)
+
+
+def search_no_ways_out(patch: pytest.MonkeyPatch) -> None:
+    """Fail where a refusal searches for ways out."""
+    patch.setattr(_ways_out._Search, "fits", None)
+    patch.setattr(_ways_out._Search, "smallest_limit", None)
+
+
+def note_ways_out(patch: pytest.MonkeyPatch) -> list[Exception]:
+    """List the refusals for which ways out would be searched for."""
+    found: list[Exception] = []
+    patch.setattr(
+        _session, "with_ways_out", lambda error, *_: found.append(error) or error
+    )
+    return found
+
+
+def note_planning(patch: pytest.MonkeyPatch) -> list[None]:
+    """List how often methods ask whether there is time left to plan."""
+    calls: list[None] = []
+    patch.setattr(
+        _request,
+        "check_planning_time",
+        lambda: calls.append(None) or _watch.check_planning_time(),
+    )
+    return calls
+
+
 def describe_layer(layer: Layer) -> list[dict[str, object]]:
     """List what files say of a layer and of those in it."""
     writer = _Writer()
@@ -183,6 +337,42 @@ def note_networks(patch: pytest.MonkeyPatch) -> list[object]:
         _sequential, "Network", lambda *ends: made.append(ends) or network(*ends)
     )
     return made
+
+
+def trace_layers(
+    builder: Builder, end: SymbolicTensor, values: dict[SymbolicTensor, int]
+) -> None:
+    """Append the ops of the layers behind a symbolic tensor; `values` has the ends."""
+    Scope(builder, "function", {}, training=False).trace(_calls([end]), values, {})
+
+
+def optimizer_bytes(*given: object) -> object:
+    """Return what the steps of a PyTorch optimizer have, as budgets count it."""
+    from memcfg.torch.trace import _overhead  # where PyTorch is not, nothing asks
+
+    return _overhead.optimizer_bytes(*given)
+
+
+def update_bytes(*given: object) -> object:
+    """Return what an update of a PyTorch optimizer has, as budgets count it."""
+    from memcfg.torch.trace import _overhead
+
+    return _overhead.update_bytes(*given)
+
+
+def replace_copies_of_gpus(
+    patch: pytest.MonkeyPatch, locked: object, streams: object
+) -> None:
+    """Lock memory and copy as others than CUDA do."""
+    from memcfg.torch.spill import _media
+
+    patch.setattr(_media, "PageLocked", locked)
+    patch.setattr(_media, "Streams", streams)
+
+
+def leave_out_last_rewrite(patch: pytest.MonkeyPatch, name: str) -> None:
+    """Leave out a rewrite of all programs, which is for what a device has."""
+    patch.setattr(_session, name, lambda graph, *_: graph)
 
 
 def keep_sums_apart(patch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,7 @@ that were not waited for, or gives memory away before, has others.
 from __future__ import annotations
 
 import torch
-
-from memcfg.torch.spill import _media
+from internals import replace_copies_of_gpus
 
 COUNTS = {"made": 0, "dropped": 0, "locked": 0}
 
@@ -56,6 +55,5 @@ class LateStreams:
 def install(monkeypatch) -> dict[str, int]:
     """Put them where memcfg's own are; gives what they count."""
     COUNTS.update(dict.fromkeys(COUNTS, 0))
-    monkeypatch.setattr(_media, "PageLocked", Locked)
-    monkeypatch.setattr(_media, "Streams", LateStreams)
+    replace_copies_of_gpus(monkeypatch, Locked, LateStreams)
     return COUNTS

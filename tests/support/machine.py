@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 
 from memcfg._core import (
     Counter,
+    Kernel,
     blocks_of,
+    codec_bounds,
     decode_bytes,
     encode_bytes,
+    engine,
     get_host_limits,
     get_num_threads,
     live_arenas,
@@ -26,9 +29,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Counter",
+    "Kernel",
     "blocks_of",
+    "codec_bounds",
     "decode_bytes",
     "encode_bytes",
+    "engine",
     "get_host_limits",
     "get_num_threads",
     "live_arenas",

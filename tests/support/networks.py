@@ -206,6 +206,26 @@ NETWORKS = {
 }
 
 
+def zoo_model(name: str, **arguments) -> mc.nn.Model:
+    """Compile a network of the zoo; weights are the same every time."""
+    mc.nn.set_random_seed(0)
+    model = getattr(mc.models, name)(**arguments)
+    loss: mc.nn.losses.Loss = mc.nn.SparseCategoricalCrossentropy(from_logits=True)
+    if name == "bert_encoder":  # which returns features
+        loss = mc.nn.losses.MeanSquaredError()
+    model.compile(mc.nn.SGD(1e-4, momentum=0.9), loss)
+    return model
+
+
+def zoo_step(name: str, batch_size: int, **arguments) -> Graph:
+    """Trace a training step of a network of the zoo."""
+    model = zoo_model(name, **arguments)
+    try:
+        return model.graph(batch_size)
+    finally:
+        model.close()
+
+
 def unscratched(model: mc.nn.Model, batch_size: int) -> Graph:
     """Trace a training step; its bytes are those of any device."""
     model.compile("sgd", mc.nn.SparseCategoricalCrossentropy(from_logits=True))

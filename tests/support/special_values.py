@@ -7,22 +7,18 @@ on the native kernels, on these block by block, or as NumPy means them.
 from __future__ import annotations
 
 import numpy as np
+from bfloat16 import round_to_bfloat16, widen
+from internals import trace_layers
+from machine import Kernel
 
 import memcfg as mc
 from memcfg import ops
-from memcfg._core import Kernel
 from memcfg.devices import OperandSpec
+from memcfg.devices.cpu import kernel_table
 from memcfg.graph import Builder, gradients
-from memcfg.nn.layers._layer import Scope, _calls
-from memcfg.ops._dtypes import (
-    BFLOAT16,
-    array_dtype,
-    round_to_bfloat16,
-    run_meaning,
-    widen,
-)
 
 MEANINGS = ("native", "blocks", "numpy")
+BFLOAT16 = "bfloat16"
 LIMITS = np.finfo(np.float32)
 SPECIAL = np.float32(
     [
@@ -81,7 +77,7 @@ def _trace(function, builder, inputs, dtype):
         mc.config.set_dtype_policy(before)
     values = dict(zip(starts, inputs, strict=True))
     builder.compute_dtype = "float32"  # layers say their own
-    Scope(builder, "function", {}, training=False).trace(_calls([end]), values, {})
+    trace_layers(builder, end, values)
     builder.compute_dtype = None
     return values[end]
 
@@ -90,20 +86,20 @@ def _run(graph, op, made, meaning):
     kind = ops.op_type(op.type)
     specs = [[graph.tensors[i] for i in ids] for ids in (op.inputs, op.outputs)]
     inputs = [made[i] for i in op.inputs]
-    outputs = [np.empty(s.shape, array_dtype(s.dtype)) for s in specs[1]]
+    dtypes = ("uint16" if s.dtype == BFLOAT16 else s.dtype for s in specs[1])
+    outputs = [np.empty(s.shape, d) for s, d in zip(specs[1], dtypes, strict=True)]
+    operands = [[OperandSpec(s.shape, s.dtype) for s in each] for each in specs]
     if meaning == "numpy":
-        dtypes = tuple(each.dtype for both in specs for each in both)
-        with np.errstate(all="ignore"):
-            run_meaning(kind.numpy, op.attributes, inputs, outputs, dtypes)
+        kernel = kernel_table("reference").make(op.type, op.attributes, *operands)
     else:
         attributes = dict(kind.kernel_attributes(op.attributes))
         if meaning == "blocks" and kind.formula is not None:
             attributes["interpreted"] = 1
-        operands = [[OperandSpec(s.shape, s.dtype) for s in each] for each in specs]
         kernel = Kernel(op.type, attributes, *operands, None)
-        scratch = np.empty(kernel.scratch_bytes + 64, np.uint8)
-        start = -scratch.ctypes.data % 64
-        addresses = [x.ctypes.data for x in (*inputs, *outputs)]
+    scratch = np.empty(kernel.scratch_bytes + 64, np.uint8)
+    start = -scratch.ctypes.data % 64
+    addresses = [x.ctypes.data for x in (*inputs, *outputs)]
+    with np.errstate(all="ignore"):
         kernel.run(addresses, scratch.ctypes.data + start)
     made.update(zip(op.outputs, outputs, strict=True))
 

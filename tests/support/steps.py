@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+from internals import Node
 
 from memcfg.data import INFINITE_CARDINALITY, Dataset, DatasetIterator
-from memcfg.data.ops._node import (
-    Node,  # the one contract of steps: tests have their own
-)
 
 
 class Items(Node):

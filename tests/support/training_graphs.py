@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from memcfg.graph import Algorithm, Graph, Op, Tensor
+from memcfg.graph import Algorithm, Graph, Op, Tensor, Tier
 from memcfg.plan.search import Request
 
 if TYPE_CHECKING:
@@ -54,6 +54,74 @@ def chain(
         )
         gradient = below
     return sketch.graph(f"chain of {n}", keep=[gradient])
+
+
+def unit_chain(n: int) -> Graph:
+    """n forward ops, a loss, n gradients: Checkmate's chain, inputs for nothing."""
+    sketch = Sketch()
+    y = [sketch.tensor(f"y{i}", 64, "activation") for i in range(2 * n + 1)]
+    for i in range(2 * n + 1):
+        reads = {y[i - 1]} if i else set()
+        if i > n:
+            reads.add(y[2 * n - i])
+        phase = "forward" if i <= n else "backward"
+        sketch.op(f"op{i}", phase, sorted(reads), [y[i]], seconds=1.0)
+    return sketch.graph(f"unit chain of {n}", [y[-1]])
+
+
+def five(t4_bytes=128):
+    """Make T1 to T5 in a row, a second each; T3 is not read again, x and T1 last.
+
+    The lane moves 64 bytes a second, and a backward op takes two.
+    """
+    sizes = {"x": 64, "T1": 64, "T2": 128, "T3": 64, "T4": t4_bytes, "T5": 64}
+    tensors = [Tensor(k, v, "activation") for k, v in sizes.items()]
+    tensors += [Tensor(f"d{n}", 64, "activation_gradient") for n in (5, 4, 2, 1)]
+    ops = [
+        Op(f"f{n}", "f", "forward", (n - 1,), (n,), seconds=1.0) for n in range(1, 6)
+    ]
+    reads = ((5,), (4, 6), (2, 7), (1, 0, 8))
+    ops += [
+        Op(f"b{n}", "b", "backward", read, (6 + place,), seconds=2.0)
+        for place, (n, read) in enumerate(zip((5, 4, 2, 1), reads, strict=True))
+    ]
+    graph = Graph("five", tuple(tensors), tuple(ops), keep=(9,))
+    return replace(graph, tiers=(Tier("host", 64.0),))
+
+
+SUB_BATCHES = (  # of a convolution, as if over slices of a batch
+    Algorithm("im2col", 1.0, 65536),
+    Algorithm("im2col/2", 1.25, 32768),
+    Algorithm("im2col/4", 1.75, 16384),
+    Algorithm("reference", 1.0, 0),
+)
+
+
+def attended(count, every=1, nbytes=640):
+    """A chain of which some layers, and their backward, read one tensor beside."""
+    sketch = Sketch()
+    context = sketch.tensor("context", nbytes, "input")
+    x = [sketch.tensor("x0", nbytes, "input")]
+    for n in range(1, count + 1):
+        x.append(sketch.tensor(f"x{n}", nbytes, "activation"))
+        beside = [] if n % every else [context]
+        sketch.op(f"f{n}", "forward", [x[-2], *beside], [x[-1]], seconds=1.0)
+    g = sketch.tensor(f"g{count}", nbytes, "activation_gradient")
+    sketch.op("loss", "backward", [x[-1]], [g], seconds=1.0)
+    for n in reversed(range(count)):
+        below = sketch.tensor(f"g{n}", nbytes, "activation_gradient")
+        beside = [] if n % every else [context]
+        sketch.op(f"b{n}", "backward", [x[n], g, *beside], [below], seconds=2.0)
+        g = below
+    return sketch.graph("attended", [g])
+
+
+def reachable(before) -> list[set[int]]:
+    """By node, all that it waits for."""
+    found: list[set[int]] = []
+    for others in before:
+        found.append({*others}.union(*(found[other] for other in others)))
+    return found
 
 
 class _RandomStep:
