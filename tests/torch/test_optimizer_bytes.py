@@ -8,11 +8,11 @@ from functools import partial
 
 import pytest
 import torch
+from internals import optimizer_bytes, update_bytes
 from torch_allocations import allocated_peak, rounded
 
 import memcfg.torch as mt
 from memcfg.errors import InfeasiblePlanError
-from memcfg.torch.trace._overhead import optimizer_bytes, update_bytes
 
 optim = torch.optim
 pytestmark = [
