@@ -5,34 +5,28 @@ from __future__ import annotations
 import csv
 import json
 import math
-import random
 import re
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from internals import note_cells, set_cases
+from networks import zoo_step
 from recurrent_graphs import unrolled
 
 from memcfg import config, plan
 from memcfg.cli import main
-from memcfg.commands import _compare
-from memcfg.commands._measured import Turns, _may_change
-from memcfg.commands._method_cells import BANDWIDTHS, Case, plan_cell
-from memcfg.commands._method_facts import FACTS, SCOPES, TECHNIQUES, rounding
-from memcfg.commands._method_report import _COLUMNS
-from memcfg.commands._tasks import Task
-from memcfg.errors import InfeasiblePlanError, MemcfgError
+from memcfg.errors import InfeasiblePlanError
 from memcfg.graph import Tier
-from memcfg.plan import NAMED_POLICIES, POLICIES, Compute, Encode, share, simulate
+from memcfg.plan import NAMED_POLICIES, POLICIES, share, simulate
 
 SMALL = {
-    "resnet": Task("resnet", 4, {"depth": 8}),
-    "lstm_lm": Task("lstm_lm", 8, {"vocabulary_size": 50, "units": 32}),
+    "resnet": (4, {"depth": 8}),
+    "lstm_lm": (8, {"vocabulary_size": 50, "units": 32}),
 }
-TINY = {name: Task(name, 8) for name in ("lenet5", "lenet_300_100")}
+TINY = {name: (8, {}) for name in ("lenet5", "lenet_300_100")}
 RATES = {"unlimited": math.inf, "8000000000.0": 8e9, "2000000000.0": 2e9}
 SLOW = {"checkmate", "checkmate_lp", "retention_intervals", "exact"}
 
@@ -42,86 +36,19 @@ def graph_of(name: str):
     """The graph of a network above, or of one unrolled over eight steps."""
     if name == "unrolled":
         return unrolled(8)
-    return (SMALL | TINY)[name].graph()
+    batch, arguments = (SMALL | TINY)[name]
+    return zoo_step(name, batch, **arguments)
 
 
 @pytest.fixture
 def small(monkeypatch):
-    monkeypatch.setattr(_compare, "_CASES", SMALL)
+    set_cases(monkeypatch, SMALL)
 
 
 def compared(tmp_path, *words: str) -> dict:
     path = tmp_path / "found.json"
     assert main(["compare", *words, "--output", str(path)]) == 0
     return json.loads(path.read_text(encoding="utf-8"))
-
-
-# -- facts ----------------------------------------------------------------------
-
-
-def test_every_method_has_facts():
-    assert set(FACTS) == set(NAMED_POLICIES)
-    for facts in FACTS.values():
-        assert set(facts.technique) <= set(TECHNIQUES)
-        assert facts.scope in SCOPES
-        assert facts.source
-
-
-def graphs(name: str):
-    """Graphs that a method plans soon, and budgets of each."""
-    names = ["lenet_300_100", *(() if name in SLOW else ("resnet", "unrolled"))]
-    for graph in map(graph_of, names):
-        graph = replace(graph, tiers=(Tier("host", 8e9, is_stated=True),))
-        most = share()(graph).peak_bytes
-        for limit in (None, most, most * 3 // 4, most // 2):
-            yield graph, limit, most
-
-
-def planned(name: str, graph, limit):
-    try:
-        return NAMED_POLICIES[name]()(graph, limit)
-    except MemcfgError:
-        return None
-
-
-def used(found) -> set[str]:
-    """What a plan does to need less memory."""
-    computed = [each for each in found.actions if isinstance(each, Compute)]
-    signs = {
-        "recompute": len(computed) > len({each.op for each in computed}),
-        "swap": found.predicted.moved_bytes > 0,
-        "compress": any(isinstance(each, Encode) for each in found.actions),
-        "algorithms": any(each.algorithm is not None for each in computed),
-    }
-    return {name for name, is_seen in signs.items() if is_seen}
-
-
-@pytest.mark.parametrize("name", NAMED_POLICIES)
-def test_facts_are_those_of_plans(name):
-    seen, lowered, codecs = set(), False, set()
-    for graph, limit, most in graphs(name):
-        found = planned(name, graph, limit)
-        if found is not None:
-            seen |= used(found)
-            lowered |= found.peak_bytes < most
-            codecs |= {*rounding(found.lossy)}
-    assert NAMED_POLICIES[name]().lossless == (not codecs)
-    assert seen <= set(FACTS[name].technique)
-    assert seen or not lowered
-
-
-@pytest.mark.parametrize(
-    "name", [name for name, facts in FACTS.items() if not facts.times]
-)
-def test_who_needs_no_times_plans_the_same_with_others(name):
-    rng = random.Random(0)
-    for graph, limit, _ in graphs(name):
-        ops = [
-            replace(op, seconds=op.seconds * rng.uniform(0.01, 9)) for op in graph.ops
-        ]
-        other = planned(name, replace(graph, ops=tuple(ops)), limit)
-        found = planned(name, graph, limit)
-        assert (found and found.actions) == (other and other.actions)
 
 
 # -- cells ----------------------------------------------------------------------
@@ -209,7 +136,6 @@ def test_methods_swap_to_one_place_after_the_other(small, tmp_path, capsys):
         main(["compare", *words, *wrong])
     told = "gives the first place each of unlimited, 8GB and 2GB: say --lane-bandwidth"
     assert f"{told} none of it" in capsys.readouterr().err
-    assert [f"{rate / 1e9:g}GB" for rate in BANDWIDTHS[1:]] == ["8GB", "2GB"]
     few = ["--methods", "share", "--networks", "lenet_300_100"]
     assert main(["compare", *few, "--lane-bandwidth", "none"]) == 0
     with pytest.raises(SystemExit, match="0"):
@@ -218,14 +144,6 @@ def test_methods_swap_to_one_place_after_the_other(small, tmp_path, capsys):
     assert (
         "the first place has each of unlimited, 8GB and 2GB and takes only none" in told
     )
-
-
-def test_the_columns_of_the_spreadsheet_are_documented_in_their_order():
-    page = Path(__file__).resolve().parents[2] / "docs" / "planning.md"
-    told = page.read_text().partition("### Columns of the CSV file")[2]
-    told = told.partition("\n## ")[0]
-    names = re.findall(r"`([a-z_]+)`", told)
-    assert [name for name in names if name in _COLUMNS] == [*_COLUMNS]
 
 
 def test_rows_are_geometric_means_of_planned_cells(small, tmp_path):
@@ -258,17 +176,6 @@ def test_rows_are_geometric_means_of_planned_cells(small, tmp_path):
     ]
 
 
-def test_every_method_through_time_and_of_attention_has_cells():
-    """By default: of a decoder that runs step by step, with additive scores."""
-    tiers = [Tier("host", 5e9, is_stated=True)]
-    case = Case.of("S", _compare._CASES["seq2seq_attention"], tiers)
-    for method in ("bptt_hidden", "bptt_internal", "bptt_mixed", "meng_attention"):
-        cell = plan_cell(method, case, Fraction(4, 5))
-        assert cell.plan().by == method
-        assert cell.plan().extra_work > 0
-    assert len(_compare._letters(_compare._CASES)) == 6
-
-
 def test_what_is_trained_touches_what_was_planned(small, tmp_path, capsys):
     words = ["--methods", "meng_swap,chen_sqrt", "--budgets", "75%,10%", "--run", "1"]
     found = compared(tmp_path, *words)
@@ -281,25 +188,6 @@ def test_what_is_trained_touches_what_was_planned(small, tmp_path, capsys):
             assert cell["trained"]["peak_bytes"] == at["peak_bytes"]
             assert cell["trained"]["is_as_planned"]
     assert "Trained" in capsys.readouterr().out
-
-
-def test_a_peak_that_was_not_planned_is_an_error(small, monkeypatch, capsys):
-    monkeypatch.setattr(
-        _compare, "measure_in_turns", lambda *_: Turns("share", 128, 64, 1.0, 1.0)
-    )
-    words = [
-        "--methods",
-        "rotor",
-        "--networks",
-        "resnet",
-        "--budgets",
-        "80%",
-        "--run",
-        "1",
-    ]
-    assert main(["compare", *words]) == 1
-    told = capsys.readouterr().out
-    assert "rotor on resnet at 80%: measured 64 B, NOT as predicted" in told
 
 
 def test_what_rounds_is_told(small, tmp_path, capsys):
@@ -327,22 +215,6 @@ def test_what_rounds_is_told(small, tmp_path, capsys):
     assert "differ from those of `share`: `gist_fp16`," in " ".join(text.split())
 
 
-def test_steps_that_may_still_change_the_plan_are_not_timed():
-    """Those of `capuchin` by measured times, too, until they have chosen."""
-    graph = replace(Task("resnet", 4, {"depth": 8}).graph(), tiers=(Tier("host", 5e9),))
-    policy, most = plan.capuchin(), share()(graph).peak_bytes
-    evicts = policy(graph, most * 3 // 4)
-    assert _may_change(evicts, policy, "measured")
-    assert not _may_change(evicts, policy, "nominal")
-    assert not _may_change(policy(graph, most), policy, "measured")
-    for passive in (plan.capuchin(passive=True), share()):
-        assert not _may_change(evicts, passive, "measured")
-    assert not _may_change(plan.recosted(graph, evicts), policy, "measured")
-    assert not _may_change(replace(evicts, summary=None), policy, "measured")
-    chosen = replace(evicts.summary, chosen_by="auto")
-    assert _may_change(replace(evicts, summary=chosen), plan.auto(), "measured")
-
-
 # -- reports --------------------------------------------------------------------
 
 
@@ -352,7 +224,7 @@ def test_steps_that_may_still_change_the_plan_are_not_timed():
     ids=["tiny", "small"],
 )
 def test_all_methods_stand_in_80_columns(tasks, letters, capsys, monkeypatch):
-    monkeypatch.setattr(_compare, "_CASES", tasks)
+    set_cases(monkeypatch, tasks)
     skipped = SLOW if tasks is TINY else SLOW - {"exact"}
     names = [name for name in POLICIES if name not in skipped]
     words = ["compare", "--methods", ",".join(names), "--budgets", "60%"]
@@ -368,16 +240,10 @@ def test_all_methods_stand_in_80_columns(tasks, letters, capsys, monkeypatch):
 
 def test_rows_come_as_methods_are_planned(small, capsys, monkeypatch):
     seen = []
-    real = _compare.plan_cell
-
-    def told(method, *args):
-        seen.append((method, capsys.readouterr().out))
-        return real(method, *args)
-
-    monkeypatch.setattr(_compare, "plan_cell", told)
+    note_cells(monkeypatch, lambda: seen.append(capsys.readouterr().out))
     words = ["--methods", "share,rotor", "--networks", "resnet", "--budgets", "60%"]
     assert main(["compare", *words]) == 0
-    (_, first), (_, second) = seen
+    first, second = seen
     assert "share  " not in first.splitlines()[-1]
     assert second.splitlines()[-1].split()[:2] == ["share", "100%"]
 
@@ -445,20 +311,10 @@ def test_what_cannot_be_asked_is_said(words, told, capsys):
 
 
 def test_a_network_that_needs_an_argument_is_refused(monkeypatch, capsys):
-    monkeypatch.setattr(_compare, "_CASES", {})
+    set_cases(monkeypatch, {})
     with pytest.raises(SystemExit):
         main(["compare", "--networks", "resnet"])
     assert "resnet needs an argument, depth" in capsys.readouterr().err
-
-
-def test_letters_are_each_networks_own():
-    names = ["lenet5", "lstm_lm", "e", "ell"]
-    assert _compare._letters(names) == {
-        "lenet5": "L",
-        "lstm_lm": "S",
-        "e": "E",
-        "ell": "4",
-    }
 
 
 def test_times_may_be_measured(small, tmp_path):

@@ -11,45 +11,25 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from internals import (
+    leave_unproven,
+    set_methods,
+    set_methods_of_ladders,
+    set_width,
+)
+from networks import zoo_step
 from tier_rules import bytes_by_tier
 
 import memcfg as mc
-from memcfg import config, models
+from memcfg import config
 from memcfg.cli import main
-from memcfg.commands import _comparison, _ladder, _plans
-from memcfg.commands._tasks import NETWORKS, Task, missing, read_setting
 from memcfg.errors import InfeasiblePlanError
-from memcfg.plan import NAMED_POLICIES, POLICIES, Plan, auto, share, validate
-from memcfg.plan.methods._highs import solve
+from memcfg.plan import NAMED_POLICIES, POLICIES, Plan, share, validate
 from memcfg.units import format_bytes
 
 LADDER = ["plan", "resnet", "--set", "depth=8", "--batch", "4", "--ladder"]
 LADDER += ["--method", "sqrt_checkpoint"]  # auto takes seconds
 README = Path(__file__).resolve().parents[2] / "README.md"
-
-
-def test_every_network_of_the_zoo_has_a_task():
-    assert set(NETWORKS) == set(models.__all__) - {"load_torchvision_weights"}
-
-
-def small(name: str) -> Task:
-    sizes = {
-        "bert_encoder": {"layers": 1, "hidden": 32, "heads": 2, "sequence_length": 8},
-        "lstm_lm": {"vocabulary_size": 50, "units": 16},
-        "lenet5": {},
-    }
-    return Task(name, 2, sizes[name])
-
-
-@pytest.mark.parametrize("name", ["bert_encoder", "lstm_lm", "lenet5"])
-def test_a_task_trains(name):
-    task = small(name)
-    model = task.model(auto())
-    x, y = task.data(model)
-    first = model.train_on_batch(x, y)
-    assert model.train_on_batch(x, y) != first
-    model.close()
-    assert task.graph().name.endswith("batch 2")
 
 
 def test_all_methods_stand_side_by_side(capsys):
@@ -77,7 +57,7 @@ def test_all_methods_stand_side_by_side(capsys):
 
 
 def test_what_is_refused_fits_a_narrow_terminal(capsys, monkeypatch):
-    monkeypatch.setattr("memcfg.commands._comparison.width", lambda: 60)
+    set_width(monkeypatch, 60)
     assert main(["plan", "lenet5", "--method", "bptt_mixed", "--run"]) == 1
     *_, start, more, end = capsys.readouterr().out.splitlines()
     assert start.startswith("  bptt_mixed: graph 'lenet5, train, batch 32' has no")
@@ -85,65 +65,14 @@ def test_what_is_refused_fits_a_narrow_terminal(capsys, monkeypatch):
     assert end.endswith("behind the last")
 
 
-def written_before(monkeypatch, capsys, name) -> list[tuple[str, str]]:
-    """What a command has written, on both streams, whenever a function is called."""
-    seen = []
-    real = getattr(_comparison if hasattr(_comparison, name) else _ladder, name)
-
-    def told(*args):
-        seen.append(tuple(capsys.readouterr()))
-        return real(*args)
-
-    for module in (_comparison, _ladder):
-        monkeypatch.setattr(module, name, told)
-    return seen
-
-
-def test_rows_come_as_methods_are_run(capsys, monkeypatch):
-    seen = written_before(monkeypatch, capsys, "measure")
-    words = ["plan", "lenet_300_100", "--batch", "4", "--run", "--steps", "1"]
-    monkeypatch.setattr(_plans, "POLICIES", dict.fromkeys(["share", "keep_all"]))
-    assert main(words) == 0
-    first, second = seen
-    assert first[0].startswith("'lenet_300_100, train, batch 4'")
-    assert "share" not in first[0].splitlines()[-1]
-    assert second[0].splitlines()[-1].split()[0] == "share"
-    assert capsys.readouterr().out.split()[0] == "keep_all"
-    assert not any(err for _, err in seen)
-
-
-def test_rungs_come_as_they_are_run(tmp_path, capsys, monkeypatch):
-    words = [*LADDER, "--run"]
-    assert main([*words, "--steps", "1"]) == 0
-    whole = capsys.readouterr().out.splitlines()
-    seen = written_before(monkeypatch, capsys, "measure")
-    assert main([*words, "--steps", "1"]) == 0
-    last = capsys.readouterr().out
-    lines = "".join(out for out, _ in [*seen, (last, "")]).splitlines()
-    assert [line[:50] for line in lines] == [line[:50] for line in whole]
-    assert len(set(map(len, (each for each in lines if "──" in each)))) == 1
-    assert all(out.count("\n") == 1 for out, _ in seen[2:])
-    assert seen[0][0].endswith("\nOp times are nominal.\n\n")
-    monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal, for `rich`
-    seen = written_before(monkeypatch, capsys, "measure")
-    assert main([*words, "--steps", "1"]) == 0
-    told = "".join(err for _, err in seen)
-    assert "planning: the smallest limit" in told
-    assert "training: " in told + capsys.readouterr().err
-    assert f", {len(seen)} of {len(seen)}" in told
-
-
 def test_what_a_search_has_not_proven_is_told(capsys, monkeypatch):
-    def ended(*asked, **options):
-        return solve(*asked, **options)._replace(optimal=False)
-
     told = "The search ended before it proved that this is the method's best plan:"
     methods = {name: POLICIES[name] for name in ("checkmate", "retention_intervals")}
-    monkeypatch.setattr(_plans, "POLICIES", {"share": share, **methods})
+    set_methods(monkeypatch, {"share": share, **methods})
     command = ["plan", "lenet_300_100", "--batch", "8"]
     assert main(command) == 0
     assert told not in capsys.readouterr().out
-    monkeypatch.setattr("memcfg.plan.methods._checkmate.solve", ended)
+    leave_unproven(monkeypatch)
     assert main(command) == 0
     text = capsys.readouterr().out
     assert f"{told}\n  checkmate\n  retention_intervals\n" in text
@@ -151,8 +80,8 @@ def test_what_a_search_has_not_proven_is_told(capsys, monkeypatch):
 
 def test_what_does_not_fit_is_told_with_its_smallest_limit(capsys, monkeypatch):
     methods = {name: POLICIES[name] for name in ("share", "keep_all", "auto")}
-    monkeypatch.setattr(_plans, "POLICIES", methods)
-    graph = Task("lenet5", 64).graph()
+    set_methods(monkeypatch, methods)
+    graph = zoo_step("lenet5", 64)
     limit = share()(graph).peak_bytes
     assert main(["plan", "lenet5", "--batch", "64", "--limit", str(limit)]) == 0
     text = capsys.readouterr().out
@@ -165,7 +94,7 @@ def test_what_does_not_fit_is_told_with_its_smallest_limit(capsys, monkeypatch):
 
 
 def test_a_limit_may_be_a_share_of_the_default_peak(tmp_path, capsys):
-    graph = Task("resnet", 4, {"depth": 8}).graph()
+    graph = zoo_step("resnet", 4, depth=8)
     limit = share()(graph).peak_bytes * 3 // 4
     path, source = tmp_path / "plan.json", tmp_path / "graph.json"
     source.write_text(graph.to_json())
@@ -195,7 +124,7 @@ def test_one_method_of_a_network_prints_and_writes_its_plan(tmp_path, capsys):
     words = ["plan", "lenet5", "--batch", "2", "--method", "share"]
     assert main([*words, "--output", str(path)]) == 0
     assert capsys.readouterr().out.startswith("Plan of 'lenet5, train, batch 2'")
-    validate(Task("lenet5", 2).graph(), Plan.from_json(path.read_text()))
+    validate(zoo_step("lenet5", 2), Plan.from_json(path.read_text()))
 
 
 def test_a_ladder_goes_down_to_the_floor(tmp_path, capsys):
@@ -257,7 +186,7 @@ class Stubborn:
 def ladder_of(monkeypatch, tmp_path, capsys, policy, spill=()):
     """What a ladder of a policy shows and writes."""
     config.reset()
-    monkeypatch.setattr(_ladder, "NAMED_POLICIES", {"share": lambda: policy})
+    set_methods_of_ladders(monkeypatch, {"share": lambda: policy})
     path = tmp_path / "ladder.json"
     words = ["plan", "resnet", "--set", "depth=8", "--batch", "4", "--ladder"]
     words += ["--method", "share", "--output", str(path), *spill]
@@ -270,7 +199,7 @@ SHORT = "--spill-to", "host", "--spill-limit", "1KiB"
 
 @pytest.mark.parametrize("told", [0.45, 0.95])
 def test_a_refused_rung_does_not_end_a_ladder(monkeypatch, tmp_path, capsys, told):
-    whole = share()(Task("resnet", 4, {"depth": 8}).graph()).peak_bytes
+    whole = share()(zoo_step("resnet", 4, depth=8)).peak_bytes
     steps = [whole * part // 100 for part in range(100, 0, -10)]
     refused = range(steps[4] - 9, steps[3] + 10)  # 70 and 60 %
     floor = whole // 2 // 64 * 64
@@ -289,7 +218,7 @@ def test_a_refused_rung_does_not_end_a_ladder(monkeypatch, tmp_path, capsys, tol
 
 
 def test_a_refusal_that_names_too_much_is_not_believed(monkeypatch, tmp_path, capsys):
-    whole = share()(Task("resnet", 4, {"depth": 8}).graph()).peak_bytes
+    whole = share()(zoo_step("resnet", 4, depth=8)).peak_bytes
     policy = Stubborn(whole * 3 // 4, told=whole)
     text, found = ladder_of(monkeypatch, tmp_path, capsys, policy)
     floor, refused = (
@@ -305,7 +234,7 @@ def test_a_refusal_that_names_too_much_is_not_believed(monkeypatch, tmp_path, ca
 
 
 def test_a_refusal_that_names_too_little_is_not_believed(monkeypatch, tmp_path, capsys):
-    whole = share()(Task("resnet", 4, {"depth": 8}).graph()).peak_bytes
+    whole = share()(zoo_step("resnet", 4, depth=8)).peak_bytes
     floor = whole * 3 // 4 // 64 * 64
     policy = Stubborn(floor, told=whole // 2)
     text, found = ladder_of(monkeypatch, tmp_path, capsys, policy)
@@ -318,7 +247,7 @@ def test_a_refusal_that_names_too_little_is_not_believed(monkeypatch, tmp_path, 
 
 def test_a_ladder_without_a_plan_says_why(monkeypatch, capsys):
     policy = Stubborn(64, range(2**62))
-    monkeypatch.setattr(_ladder, "NAMED_POLICIES", {"share": lambda: policy})
+    set_methods_of_ladders(monkeypatch, {"share": lambda: policy})
     words = ["plan", "lenet5", "--ladder", "--method", "share"]
     assert main([*words, *SHORT]) == 1
     assert capsys.readouterr().err.startswith("memcfg: error: no ")
@@ -367,32 +296,6 @@ def test_a_ladder_is_run(tmp_path, capsys):
     for rung in ladder["rungs"]:
         assert rung["measured"]["peak_bytes"] == rung["peak_bytes"]
         assert rung["measured"]["seconds"] > 0
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("depth=110", 110),
-        ("rate=0.5", 0.5),
-        ("input_shape=[64,64,1]", [64, 64, 1]),
-        ("input_shape=(64, 64, 1)", (64, 64, 1)),
-        ("input_shape=64,64,1", (64, 64, 1)),
-        ("padding=same", "same"),
-        ("padding='same'", "same"),
-        ('padding="same"', "same"),
-        ("pooled=true", True),
-        ("pooled=True", True),
-        ("pooled=null", None),
-        ("name=a b", "a b"),
-        ("name=", ""),
-        ("name=a=b", "a=b"),
-        ("name=" + "(" * 10_000, "(" * 10_000),
-    ],
-)
-def test_a_setting_is_json_or_a_literal_or_a_word(text, value):
-    found = read_setting(text)[1]
-    assert found == value
-    assert type(found) is type(value)
 
 
 @pytest.mark.parametrize("shape", ["[32,32,1]", "(32, 32, 1)", "32,32,1"])
@@ -444,14 +347,6 @@ def test_wrong_words_are_one_line(capsys, words, told):
     assert told in err
 
 
-def test_what_a_network_needs_is_told_with_a_value_that_does(capsys):
-    needed = {name: missing(name, set()) for name in NETWORKS}
-    assert {k: v for k, v in needed.items() if v} == {"resnet": ["--set depth=20"]}
-    words = ["plan", "resnet", *needed["resnet"][0].split()]
-    assert main([*words, "--batch", "1", "--method", "share"]) == 0
-    assert "cifar_resnet20" in capsys.readouterr().out
-
-
 def test_where_methods_swap_to_and_how_fast(tmp_path, capsys):
     words = ["plan", "lenet5", "--batch", "32", "--method", "vdnn_all"]
     path = str(tmp_path / "plan.json")
@@ -476,7 +371,7 @@ def test_where_methods_swap_to_and_how_fast(tmp_path, capsys):
     assert tiers == {"file"}
     config.reset()
     graph = str(tmp_path / "graph.json")
-    Path(graph).write_text(Task("lenet5", 32).graph().to_json())
+    Path(graph).write_text(zoo_step("lenet5", 32).to_json())
     config.reset()
     more = ["--graph", graph, "--method", "vdnn_all", "--spill-limit", "1KiB"]
     assert main(["plan", *more]) == 2
@@ -493,7 +388,7 @@ def test_methods_swap_to_one_place_after_the_other(tmp_path, capsys):
     assert main([*words, *more, "--output", str(path)]) == 0
     told = capsys.readouterr().out
     plan = Plan.from_json(path.read_text())
-    graph = Task("lenet5", 256).graph()
+    graph = zoo_step("lenet5", 256)
     assert [(tier.name, tier.limit_bytes) for tier in graph.tiers] == [
         ("host", 2**20),
         ("file", None),
@@ -517,13 +412,13 @@ def test_methods_swap_to_one_place_after_the_other(tmp_path, capsys):
 
 def test_a_table_has_bytes_by_tier(tmp_path, capsys, monkeypatch):
     methods = {name: POLICIES[name] for name in ("share", "layrub_migration")}
-    monkeypatch.setattr(_plans, "POLICIES", methods)
+    set_methods(monkeypatch, methods)
     words = ["plan", "lenet5", "--batch", "256", "--limit", "90%"]
     words += ["--spill-to", "host", "--spill-limit", "1MiB"]
     folders = [tmp_path / name for name in ("near", "far")]
 
     def asked():
-        graph = Task("lenet5", 256).graph()
+        graph = zoo_step("lenet5", 256)
         return graph, int(Fraction(9, 10) * share()(graph).peak_bytes)
 
     def table(*more):
@@ -683,7 +578,7 @@ def test_a_file_of_a_model_that_was_not_compiled(tmp_path, capsys):
 @pytest.mark.parametrize("limit", [None, "100%"])
 def test_rows_are_sorted_and_the_best_is_marked(own_file, capsys, limit, monkeypatch):
     few = ("keep_all", "sqrt_checkpoint", "share", "auto", "gist_fp8")
-    monkeypatch.setattr(_plans, "POLICIES", few)
+    set_methods(monkeypatch, few)
     path, graph = own_file
     words = ["plan", str(path), "--batch", "8"]
     main(words if limit is None else [*words, "--limit", limit])

@@ -10,7 +10,6 @@ import signal
 import threading
 import time
 import warnings
-import weakref
 from contextlib import suppress
 
 import numpy as np
@@ -30,7 +29,6 @@ from memcfg.data import (
     ListDataSetIterator,
     MultiDataSet,
 )
-from memcfg.errors import ResourceExhaustedError
 
 BOTH = pytest.mark.parametrize(
     "kind", [AsyncDataSetIterator, AsyncMultiDataSetIterator]
@@ -698,19 +696,6 @@ def test_a_second_pass_fits_wherever_the_first_did():
 # Forgetting.
 
 
-def test_one_that_is_garbage_collected_ends(pool):
-    for taken in (0, 3, 20):
-        iterator = AsyncDataSetIterator(Base(10), 2, resource=pool)
-        for _ in range(taken):
-            with suppress(StopIteration):
-                iterator.next()
-        there = weakref.ref(iterator)
-        del iterator
-        assert there() is None
-        assert eventually(lambda: not data_threads())
-        assert eventually(lambda: pool.owners() == {})
-
-
 def test_one_in_a_cycle_ends_with_the_collection(pool):
     class Node:
         pass
@@ -721,16 +706,6 @@ def test_one_in_a_cycle_ends_with_the_collection(pool):
     del node
     # A collection returns at once while another thread is in one.
     assert eventually(lambda: gc.collect() >= 0 and not data_threads())
-
-
-def test_a_batch_outlives_its_iterator(pool):
-    iterator = AsyncDataSetIterator(Base(10), 2, resource=pool)
-    kept = [iterator.next() for _ in range(4)]
-    iterator.close()
-    del iterator
-    gc.collect()
-    assert [number(data) for data in kept] == [0, 1, 2, 3]
-    kept.clear()
 
 
 # A ring that is of no use.
@@ -824,29 +799,6 @@ def test_a_base_may_reuse_one_array(pool):
 
 
 # Consumers.
-
-
-def test_two_consumers_share_the_items(pool):
-    with AsyncDataSetIterator(Base(500), 4, resource=pool) as iterator:
-        calls = [Call(numbers, iterator) for _ in range(2)]
-        found = [call.result() for call in calls]
-    assert sorted(found[0] + found[1]) == list(range(500))
-    assert all(each == sorted(each) for each in found)
-
-
-def test_two_consumers_one_of_them_hears_of_the_error(pool):
-    error = KeyError("told")
-    with AsyncDataSetIterator(
-        Base(50, at=20, error=error), 4, resource=pool
-    ) as iterator:
-        calls = [Call(numbers, iterator) for _ in range(2)]
-        errors = []
-        for call in calls:
-            try:
-                call.result()
-            except KeyError as caught:
-                errors.append(caught)
-        assert errors == [error]
 
 
 def test_an_iterator_may_go_from_thread_to_thread(pool):
@@ -946,20 +898,6 @@ def test_in_a_forked_child_it_can_only_be_closed(pool):
         go_on.set()
         held.result()
         assert numbers(iterator) == list(range(1, 10))
-
-
-def test_an_error_says_which_buffer_fits_and_that_one_does():
-    pool = memory.Pool(limit=10 * 8000)
-
-    def read(buffer_size):
-        source = (np.empty(1000) for _ in range(50))
-        with AsyncDataSetIterator(source, buffer_size, resource=pool) as iterator:
-            return sum(1 for _ in iterator)
-
-    with pytest.raises(ResourceExhaustedError, match="buffer_size=6 fits"):
-        read(8)
-    assert read(6) == 50
-    assert pool.owners() == {}
 
 
 def test_lists_of_data_sets_are_merged_ahead(pool):

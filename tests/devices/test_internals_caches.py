@@ -22,9 +22,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from internals import forget_choices, forget_warnings
 
-from memcfg.devices import _algorithm_choice, _algorithm_times, _file_cache
+import memcfg as mc
+from memcfg.devices import (
+    _algorithm_choice,
+    _algorithm_times,
+    _copy_times,
+    _file_cache,
+)
 from memcfg.devices._algorithm_choice import choose_fastest
 from memcfg.devices._file_cache import find_file_cache
+from memcfg.devices.cpu import _device
 from memcfg.devices.cuda import _nvcc
 from memcfg.devices.cuda._nvcc import IMAGES, compile_with_nvcc
 from memcfg.errors import KernelError, MissingDependencyError
@@ -501,3 +508,162 @@ def test_threads_choose_once(monkeypatch):
     for thread in threads:
         thread.join()
     assert (len(calls), found) == (1, ["b"] * 4)
+
+
+# -- seconds of copies ---------------------------------------------------------------
+
+
+def lane_device(**options):
+    """The device of such a configuration, for which no lane was measured."""
+    mc.config.reset()
+    (cpu,) = mc.config.list_physical_devices("CPU")
+    wanted = mc.config.LogicalDeviceConfiguration(**options)
+    mc.config.set_logical_device_configuration(cpu, [wanted])
+    return mc.config.logical_device()
+
+
+@pytest.fixture
+def cache_folder(monkeypatch, tmp_path):
+    """Nothing is known yet."""
+    found = tmp_path / "seconds"
+    monkeypatch.setenv("MEMCFG_ALGORITHM_CACHE", str(found))
+    return found
+
+
+MOUNTS = r"""22 1 254:0 / / rw,relatime - ext4 /dev/vda rw
+23 22 0:5 / /tmp rw - tmpfs tmpfs rw
+24 23 8:1 / /tmp/a\040disk rw - xfs /dev/sda1 rw
+odd
+"""
+
+
+@pytest.fixture
+def clock(monkeypatch, cache_folder):
+    """Have copies out take a nanosecond a byte, and copies in two; list the bytes."""
+    sizes = []
+    real = _copy_times._Copies._seconds
+
+    def noted(self, pool, nbytes):
+        sizes.append(nbytes)
+        taken = iter([1e-9 * nbytes, 2e-9 * nbytes])
+
+        def shortest(run):
+            run()
+            return next(taken)
+
+        monkeypatch.setattr(_copy_times, "_shortest", shortest)
+        return real(self, pool, nbytes)
+
+    monkeypatch.setattr(_copy_times._Copies, "_seconds", noted)
+    return sizes
+
+
+def test_the_slower_direction_counts(clock):
+    device = lane_device(spill_to="host")
+    assert device.copy_rate("host") == pytest.approx(0.5e9)
+    assert clock == [64 << 20]
+    assert device.pool.stats().current_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "nbytes"),
+    [
+        ({"memory_limit": "20MiB"}, 16 << 20),
+        ({"memory_limit": "1.5MiB"}, 1 << 20),
+        ({"spill_limit": "8MiB"}, 8 << 20),
+        ({"spill_limit": "9MiB", "memory_limit": "5MiB"}, 4 << 20),
+    ],
+)
+def test_as_many_bytes_are_copied_as_there_is_room_for(clock, options, nbytes):
+    device = lane_device(spill_to="host", **options)
+    assert device.copy_rate("host") == pytest.approx(0.5e9)
+    assert clock[-1] == nbytes
+    assert device.pool.stats().current_bytes == 0
+
+
+def test_bytes_of_a_tier_that_others_have_reserved_are_not_taken(clock):
+    class Other:
+        """Another program's owner."""
+
+    device, other = lane_device(spill_to="host", spill_limit="16MiB"), Other()
+    device.tier_limit.reserve(other, {"host": 9 << 20})
+    assert device.copy_rate("host") == pytest.approx(0.5e9)
+    assert clock == [16 << 20, 8 << 20, 4 << 20]
+    device.tier_limit.reserve(other, {"host": 16 << 20})  # nothing else is left there
+
+
+def test_without_room_nothing_is_known_and_nothing_kept(clock, cache_folder):
+    device = lane_device(spill_to="host", memory_limit="512KiB")
+    assert device.copy_rate("host") == 0.0
+    assert not cache_folder.exists()
+    mc.config.set_memory_limit("CPU:0", "4MiB")
+    assert device.copy_rate("host") == pytest.approx(0.5e9)
+
+
+def test_a_lane_is_measured_once_on_a_machine(clock, monkeypatch, tmp_path):
+    for _ in range(2):  # the second device reads it from the disk
+        device = lane_device(spill_to="host", lane_bandwidth="1GB")
+        assert device.copy_rate("host") == pytest.approx(0.5e9)
+    assert len(clock) == 1
+    for name in ("one", "two"):  # folders of one file system
+        (tmp_path / name).mkdir()
+        device = lane_device(spill_to=str(tmp_path / name))
+        assert device.copy_rate("file") == pytest.approx(0.5e9)
+    assert len(clock) == 2
+    monkeypatch.setattr(_device, "filesystem_of", lambda folder: "another disk")
+    assert lane_device(spill_to=str(tmp_path)).copy_rate("file") > 0
+    assert len(clock) == 3
+
+
+def test_a_stated_bandwidth_does_not_slow_the_measurement(clock):
+    """Copies of a lane of 1 KB a second would take a day."""
+    device = lane_device(spill_to="host", lane_bandwidth="1KB")
+    assert device.copy_rate("host") == pytest.approx(0.5e9)
+
+
+@pytest.mark.parametrize(
+    ("folder_of", "told"),
+    [
+        ("/home/me", "/ ext4 /dev/vda"),
+        ("/tmp", "/tmp tmpfs tmpfs"),
+        ("/tmpfiles", "/ ext4 /dev/vda"),
+        ("/tmp/a disk/b", "/tmp/a disk xfs /dev/sda1"),
+    ],
+)
+def test_a_file_system_is_that_of_the_innermost_mount(
+    monkeypatch, tmp_path, folder_of, told
+):
+    path = tmp_path / "mounts"
+    path.write_text(MOUNTS)
+    monkeypatch.setattr(_copy_times, "_MOUNTS", path)
+    assert _copy_times.filesystem_of(folder_of) == told
+    monkeypatch.setattr(_copy_times, "_MOUNTS", tmp_path / "none")
+    assert _copy_times.filesystem_of(folder_of) == ""
+
+
+def test_lanes_that_are_measured_do_not_wait_for_ever(tmp_path, monkeypatch):
+    """A disk that hangs is asked first when lanes are measured."""
+    made = []
+
+    class Stalled:
+        def __init__(self, arena, spaces, lanes):
+            made.append(lanes)
+
+        def copy(self, *_):
+            pass
+
+        def run(self):
+            raise KernelError("a copy has not got on for 5 s")
+
+    monkeypatch.setattr("memcfg.devices.cpu._device.Program", Stalled)
+    monkeypatch.setattr(
+        "memcfg.devices.cpu._device.Lane", lambda rate, timeout: (rate, timeout)
+    )
+    mc.config.reset()
+    (cpu,) = mc.config.list_physical_devices("CPU")
+    wanted = mc.config.LogicalDeviceConfiguration(
+        spill_to=str(tmp_path), lane_timeout=5
+    )
+    mc.config.set_logical_device_configuration(cpu, [wanted])
+    assert mc.config.logical_device().copy_rate("file") == 0.0
+    assert made == [[(None, 5.0)] * 2]  # once, not for smaller sizes again

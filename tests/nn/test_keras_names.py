@@ -10,12 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from internals import ABSENT, argument, instead, taken
 from scripts import script
 
 import memcfg as mc
-from memcfg._missing import instead
-from memcfg.nn._keras_arguments import argument, taken
-from memcfg.nn._keras_names import ABSENT
 
 keras_table = script("keras_table")
 NAMES = json.loads(

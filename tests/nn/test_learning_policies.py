@@ -17,10 +17,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from internals import forget_warnings
+from internals import (
+    ROUNDS,
+    TIMED_STEPS,
+    ModelArena,
+    adaptation,
+    follow_steps,
+    forget_warnings,
+    set_kernel_seconds,
+    set_rounds,
+)
 
 import memcfg as mc
-from memcfg.devices.cpu import CpuDevice, _native
+from memcfg.devices.cpu import CpuDevice
 from memcfg.errors import InfeasiblePlanError, PlanError, ResourceExhaustedError
 from memcfg.plan import (
     Compute,
@@ -33,16 +42,13 @@ from memcfg.plan import (
     simulate,
     validate,
 )
-from memcfg.runtime import _adaptation
-from memcfg.runtime._executor import Executor
-from memcfg.runtime._program import _TIMED_STEPS, Program
-from memcfg.runtime._state import ModelArena
+from memcfg.runtime import Executor
 
 nn = mc.nn
 WIDTH, LARGE, BATCH = 16, 256, 64
 X = np.random.default_rng(0).standard_normal((BATCH, WIDTH)).astype(np.float32)
 Y = np.arange(BATCH) % 3
-MOST = 2 + _TIMED_STEPS * (_adaptation._ROUNDS + 1)  # steps until a plan stays
+MOST = 2 + TIMED_STEPS * (ROUNDS + 1)  # steps until a plan stays
 
 
 class VirtualClock:
@@ -84,9 +90,7 @@ class VirtualClock:
 
 def follow(patch, clock):
     """Have programs told by a clock what their steps took."""
-    note = Program._note
-    patch.setattr(Program, "_note", lambda self, _: note(self, clock.note(self)))
-    patch.setattr(Program, "least_of_instructions", lambda self: clock.least(self))
+    follow_steps(patch, clock.note, clock.least)
 
 
 of_onednns_plans = pytest.mark.skipif(
@@ -109,7 +113,7 @@ def clock(monkeypatch):
     """Copies of a large activation take 22 s; the next one is needed after 12 s."""
     found = VirtualClock(3000.0)
     # What first plans are made from, or they would depend on the machine.
-    monkeypatch.setattr(_native, "measure_runs", lambda *_: 1e-6)
+    set_kernel_seconds(monkeypatch, lambda kernel: 1e-6)
     follow(monkeypatch, found)
     return found
 
@@ -307,7 +311,7 @@ def test_feedback_ends_with_the_first_plan_that_is_slower(limit, clock):
 
 
 def test_feedback_ends_after_so_many_plans(limit, clock, monkeypatch):
-    monkeypatch.setattr(_adaptation, "_ROUNDS", 4)
+    set_rounds(monkeypatch, 4)
     model = compiled(capuchin())
     settle(model)
     assert 1 < len(clock.programs) <= 1 + 4
@@ -374,7 +378,7 @@ def test_a_limit_within_which_nothing_can_be_planned_keeps_the_first(
         raise InfeasiblePlanError("less", smallest_limit_bytes=1, lower_bound_bytes=1)
 
     with monkeypatch.context() as patch:
-        patch.setattr("memcfg.plan.search.swaps._evict.Evicting.__call__", refuse)
+        patch.setattr(type(capuchin().make), "__call__", refuse)
         losses.append(model.train_on_batch(X, Y))
     assert model.memory_plan.actions == first.actions
     assert model.memory_plan.summary.recosted is not None
@@ -397,7 +401,8 @@ def test_what_cannot_be_passive_is_guided_from_the_first_step(
     def refuse(*args):
         raise error
 
-    monkeypatch.setattr("memcfg.plan.methods._capuchin._Passive.__call__", refuse)
+    passive = type(capuchin(passive=True).make)
+    monkeypatch.setattr(passive, "__call__", refuse)
     model = compiled(capuchin())
     losses, plans = settle(model)
     assert not any(spec.passive for spec, _ in clock.programs)
@@ -440,7 +445,7 @@ def test_what_is_not_asked_for_does_not_happen(limit, clock, policy, times):
     model.train_on_batch(X, Y)
     first = model.memory_plan
     assert is_passive(first) == (policy != capuchin())
-    for _ in range(_TIMED_STEPS + 2):
+    for _ in range(TIMED_STEPS + 2):
         model.train_on_batch(X, Y)
     assert model.memory_plan is first
     assert first.summary.recosted is None
@@ -477,7 +482,7 @@ def test_a_plan_that_is_asked_for_is_guided(limit, clock):
 @pytest.mark.parametrize(
     ("owner", "name", "call"),
     [
-        *((_adaptation, "replanned", call) for call in (1, 2)),
+        *((adaptation, "replanned", call) for call in (1, 2)),
         *((Executor, "_replace", call) for call in (2, 3)),  # the first one loads
     ],
 )
@@ -485,7 +490,7 @@ def test_an_interrupt_loses_nothing(
     limit, clock, monkeypatch, owner, name, call, before
 ):
     """While it is planned, and before and behind a plan takes another's place."""
-    monkeypatch.setattr(_adaptation, "_ROUNDS", 3)
+    set_rounds(monkeypatch, 3)
     made, calls = getattr(owner, name), 0
 
     def interrupted(*args):

@@ -6,13 +6,11 @@ import json
 
 import numpy as np
 import pytest
-from internals import forget_warnings
+from internals import TIMED_STEPS, forget_warnings, replace_least
 
 import memcfg as mc
 from memcfg.cli import main
-from memcfg.devices import _copy_times
-from memcfg.devices.cpu import CpuDevice, _device
-from memcfg.errors import KernelError
+from memcfg.devices.cpu import CpuDevice
 from memcfg.graph import NOMINAL_COPY, Tier
 from memcfg.plan import (
     SwapIn,
@@ -25,15 +23,13 @@ from memcfg.plan import (
     validate,
     vdnn_all,
 )
-from memcfg.runtime._kernels import Copied
-from memcfg.runtime._program import _TIMED_STEPS, Program
 
 nn = mc.nn
 BATCH = 16
 X = np.random.default_rng(0).standard_normal((BATCH, 8, 8, 3)).astype(np.float32)
 Y = np.arange(BATCH) % 5
 RATE = 3e9  # bytes a second
-TIMED = _TIMED_STEPS * 8 + 1  # steps that compare plans, and the next
+TIMED = TIMED_STEPS * 8 + 1  # steps that compare plans, and the next
 
 
 @pytest.fixture(autouse=True)
@@ -136,69 +132,6 @@ def test_waits_are_those_of_the_measured_lane(rate):
 # -- how it is measured -----------------------------------------------------------
 
 
-@pytest.fixture
-def clock(monkeypatch):
-    """Have copies out take a nanosecond a byte, and copies in two; list the bytes."""
-    sizes = []
-    real = _copy_times._Copies._seconds
-
-    def noted(self, pool, nbytes):
-        sizes.append(nbytes)
-        taken = iter([1e-9 * nbytes, 2e-9 * nbytes])
-
-        def shortest(run):
-            run()
-            return next(taken)
-
-        monkeypatch.setattr(_copy_times, "_shortest", shortest)
-        return real(self, pool, nbytes)
-
-    monkeypatch.setattr(_copy_times._Copies, "_seconds", noted)
-    return sizes
-
-
-def test_the_slower_direction_counts(clock):
-    device = configured(spill_to="host")
-    assert device.copy_rate("host") == pytest.approx(0.5e9)
-    assert clock == [64 << 20]
-    assert device.pool.stats().current_bytes == 0
-
-
-@pytest.mark.parametrize(
-    ("options", "nbytes"),
-    [
-        ({"memory_limit": "20MiB"}, 16 << 20),
-        ({"memory_limit": "1.5MiB"}, 1 << 20),
-        ({"spill_limit": "8MiB"}, 8 << 20),
-        ({"spill_limit": "9MiB", "memory_limit": "5MiB"}, 4 << 20),
-    ],
-)
-def test_as_many_bytes_are_copied_as_there_is_room_for(clock, options, nbytes):
-    device = configured(spill_to="host", **options)
-    assert device.copy_rate("host") == pytest.approx(0.5e9)
-    assert clock[-1] == nbytes
-    assert device.pool.stats().current_bytes == 0
-
-
-def test_bytes_of_a_tier_that_others_have_reserved_are_not_taken(clock):
-    class Other:
-        """Another program's owner."""
-
-    device, other = configured(spill_to="host", spill_limit="16MiB"), Other()
-    device.tier_limit.reserve(other, {"host": 9 << 20})
-    assert device.copy_rate("host") == pytest.approx(0.5e9)
-    assert clock == [16 << 20, 8 << 20, 4 << 20]
-    device.tier_limit.reserve(other, {"host": 16 << 20})  # nothing else is left there
-
-
-def test_without_room_nothing_is_known_and_nothing_kept(clock, folder):
-    device = configured(spill_to="host", memory_limit="512KiB")
-    assert device.copy_rate("host") == 0.0
-    assert not folder.exists()
-    mc.config.set_memory_limit("CPU:0", "4MiB")
-    assert device.copy_rate("host") == pytest.approx(0.5e9)
-
-
 def test_a_full_disk_leaves_it_unknown(monkeypatch, tmp_path):
     def full(self, tier, nbytes, *, tag):
         raise OSError(28, "No space left on device", str(tmp_path))
@@ -209,60 +142,12 @@ def test_a_full_disk_leaves_it_unknown(monkeypatch, tmp_path):
     assert device.pool.stats().current_bytes == 0
 
 
-def test_a_lane_is_measured_once_on_a_machine(clock, monkeypatch, tmp_path):
-    for _ in range(2):  # the second device reads it from the disk
-        device = configured(spill_to="host", lane_bandwidth="1GB")
-        assert device.copy_rate("host") == pytest.approx(0.5e9)
-    assert len(clock) == 1
-    for name in ("one", "two"):  # folders of one file system
-        (tmp_path / name).mkdir()
-        device = configured(spill_to=str(tmp_path / name))
-        assert device.copy_rate("file") == pytest.approx(0.5e9)
-    assert len(clock) == 2
-    monkeypatch.setattr(_device, "filesystem_of", lambda folder: "another disk")
-    assert configured(spill_to=str(tmp_path)).copy_rate("file") > 0
-    assert len(clock) == 3
-
-
-def test_a_stated_bandwidth_does_not_slow_the_measurement(clock):
-    """Copies of a lane of 1 KB a second would take a day."""
-    device = configured(spill_to="host", lane_bandwidth="1KB")
-    assert device.copy_rate("host") == pytest.approx(0.5e9)
-
-
 def test_in_earnest(tmp_path):
     for where in ("host", str(tmp_path)):
         device = configured(spill_to=where)
         (name,) = device.tiers
         assert device.copy_rate(name) > 0
         assert device.pool.stats().current_bytes == 0
-
-
-MOUNTS = r"""22 1 254:0 / / rw,relatime - ext4 /dev/vda rw
-23 22 0:5 / /tmp rw - tmpfs tmpfs rw
-24 23 8:1 / /tmp/a\040disk rw - xfs /dev/sda1 rw
-odd
-"""
-
-
-@pytest.mark.parametrize(
-    ("folder_of", "told"),
-    [
-        ("/home/me", "/ ext4 /dev/vda"),
-        ("/tmp", "/tmp tmpfs tmpfs"),
-        ("/tmpfiles", "/ ext4 /dev/vda"),
-        ("/tmp/a disk/b", "/tmp/a disk xfs /dev/sda1"),
-    ],
-)
-def test_a_file_system_is_that_of_the_innermost_mount(
-    monkeypatch, tmp_path, folder_of, told
-):
-    path = tmp_path / "mounts"
-    path.write_text(MOUNTS)
-    monkeypatch.setattr(_copy_times, "_MOUNTS", path)
-    assert _copy_times.filesystem_of(folder_of) == told
-    monkeypatch.setattr(_copy_times, "_MOUNTS", tmp_path / "none")
-    assert _copy_times.filesystem_of(folder_of) == ""
 
 
 # -- what steps say ---------------------------------------------------------------
@@ -272,18 +157,16 @@ def test_a_file_system_is_that_of_the_innermost_mount(
 def slower(monkeypatch):
     """Copies take a nanosecond a byte out, four in, and are thought to take nothing."""
     monkeypatch.setattr(CpuDevice, "copy_rate", lambda self, tier: 1e12)
-    real = Program.least_of_instructions
 
-    def least(self):
-        seconds = real(self)
-        for index, action in enumerate(self.spec.plan.actions):
+    def least(program, seconds):
+        for index, action in enumerate(program.spec.plan.actions):
             if isinstance(action, SwapOut | SwapIn):
                 each = 1e-9 if isinstance(action, SwapOut) else 4e-9
-                nbytes = self.graph.tensors[action.tensor].nbytes
-                seconds[self.instructions[index]] = each * nbytes
+                nbytes = program.graph.tensors[action.tensor].nbytes
+                seconds[program.instructions[index]] = each * nbytes
         return seconds
 
-    monkeypatch.setattr(Program, "least_of_instructions", least)
+    replace_least(monkeypatch, least)
     return 0.25e9  # bytes a second of the slower direction
 
 
@@ -335,9 +218,7 @@ def test_encoded_copies_do_not_tell_a_bandwidth(slower, monkeypatch):
     took = [1e-3] * len(program._loop)
     monkeypatch.setattr(program, "least_of_instructions", lambda: took)
     nbytes = sum(program.graph.tensors[a.tensor].nbytes for a in plain)
-    assert program._copied() == pytest.approx(
-        {Copied("host"): 1e-3 * len(plain) / nbytes}
-    )
+    assert program._copied() == pytest.approx({("host",): 1e-3 * len(plain) / nbytes})
 
 
 # -- where it is told -------------------------------------------------------------
@@ -358,31 +239,3 @@ def test_commands_tell_it(rate, capsys, tmp_path):
     assert main(words) == 0
     assert "A lane" not in capsys.readouterr().out
     assert json.loads(path.read_text())["networks"][0]["copies_per_second"] is None
-
-
-def test_lanes_that_are_measured_do_not_wait_for_ever(tmp_path, monkeypatch):
-    """A disk that hangs is asked first when lanes are measured."""
-    made = []
-
-    class Stalled:
-        def __init__(self, arena, spaces, lanes):
-            made.append(lanes)
-
-        def copy(self, *_):
-            pass
-
-        def run(self):
-            raise KernelError("a copy has not got on for 5 s")
-
-    monkeypatch.setattr("memcfg.devices.cpu._device.Program", Stalled)
-    monkeypatch.setattr(
-        "memcfg.devices.cpu._device.Lane", lambda rate, timeout: (rate, timeout)
-    )
-    mc.config.reset()
-    (cpu,) = mc.config.list_physical_devices("CPU")
-    wanted = mc.config.LogicalDeviceConfiguration(
-        spill_to=str(tmp_path), lane_timeout=5
-    )
-    mc.config.set_logical_device_configuration(cpu, [wanted])
-    assert mc.config.logical_device().copy_rate("file") == 0.0
-    assert made == [[(None, 5.0)] * 2]  # once, not for smaller sizes again

@@ -10,7 +10,14 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from calling import CallingKernels
-from internals import forget_warnings
+from internals import (
+    TIMED_STEPS,
+    ModelArena,
+    forget_warnings,
+    measure_nothing_in_steps,
+    refuse_contenders,
+    set_step_seconds,
+)
 from training_graphs import chain
 
 import memcfg as mc
@@ -25,15 +32,13 @@ from memcfg.plan import (
     validate,
 )
 from memcfg.runtime import Executor
-from memcfg.runtime._program import _TIMED_STEPS, Program
-from memcfg.runtime._state import ModelArena
 
 nn = mc.nn
 WIDTH, BATCH = 16, 64
 X = np.random.default_rng(0).standard_normal((BATCH, WIDTH)).astype(np.float32)
 Y = np.arange(BATCH) % 3
 LONG = 0.004  # seconds that the slow ops sleep
-MOST = _TIMED_STEPS * 8 + 1  # steps that compare plans, and the next
+MOST = TIMED_STEPS * 8 + 1  # steps that compare plans, and the next
 
 
 class MisjudgedKernels(CallingKernels):
@@ -102,10 +107,7 @@ def settle(model):
 
 def pretend(monkeypatch, seconds):
     """Have steps take so long by the method of their plan, and 1 second by others."""
-    told = property(
-        lambda self: seconds.get(self.spec.plan.method, 1.0), lambda self, value: None
-    )
-    monkeypatch.setattr(Program, "least_seconds", told, raising=False)
+    set_step_seconds(monkeypatch, lambda plan: seconds.get(plan.method, 1.0))
 
 
 def in_use():
@@ -117,7 +119,7 @@ def test_a_slow_plan_is_replaced_and_nothing_else_changes(limit):
     losses = [model.train_on_batch(X, Y)]
     first = model.memory_plan
     assert again(model, "tanh") > 0 == again(model, "sigmoid")
-    while len(losses) < _TIMED_STEPS:
+    while len(losses) < TIMED_STEPS:
         losses.append(model.train_on_batch(X, Y))
     assert model.memory_plan is first  # it is not replaced before the next step begins
     losses += settle(model)
@@ -147,7 +149,7 @@ def test_steps_decide_which_plan_is_the_fastest(monkeypatch):
     """Whatever their ops are said to take, which is the same for all here."""
     monkeypatch.setattr(MisjudgedKernels, "slow", "")
     monkeypatch.setattr(MisjudgedKernels, "maligned", "")
-    monkeypatch.setattr(Program, "took", lambda self: {})
+    measure_nothing_in_steps(monkeypatch)
     model = compiled("nominal", memory=share(), depth=6)
     limit = model.plan(BATCH).peak_bytes - 4 * 4 * BATCH * WIDTH
     model.close()
@@ -174,7 +176,7 @@ def test_steps_decide_which_plan_is_the_fastest(monkeypatch):
         assert report.measured_peak_bytes == report.predicted_peak_bytes <= limit
         assert report.arena_bytes == plan.peak_bytes == in_use()
         assert mc.config.get_memory_info("CPU:0")["peak"] <= limit
-        assert len(losses) == _TIMED_STEPS * len(tried) + 1
+        assert len(losses) == TIMED_STEPS * len(tried) + 1
         losses += [model.train_on_batch(X, Y) for _ in range(2)]
         weights = model.get_weights()
         model.close()
@@ -205,7 +207,7 @@ def test_the_first_plan_stays_where_its_steps_are_the_fastest(limit, monkeypatch
 def test_an_interrupt_between_plans_loses_nothing(limit, monkeypatch):
     """At each place where one takes another's; the limit and all bits hold."""
     expected = compiled("nominal")
-    steps = MOST + _TIMED_STEPS
+    steps = MOST + TIMED_STEPS
     wanted = [expected.train_on_batch(X, Y) for _ in range(steps)]
     expected.close()
     replace_ = Executor._replace
@@ -241,8 +243,8 @@ def test_it_happens_once(limit, monkeypatch):
     model = compiled()
     settle(model)
     plan = model.memory_plan
-    monkeypatch.setattr("memcfg.runtime._executor.contending", None)
-    for _ in range(2 * _TIMED_STEPS + 2):
+    refuse_contenders(monkeypatch)
+    for _ in range(2 * TIMED_STEPS + 2):
         model.train_on_batch(X, Y)
     assert model.memory_plan is plan
 
@@ -282,7 +284,7 @@ def test_where_the_plan_is_chosen_by_the_user_it_stays(limit):
     model = compiled(memory=look_ahead())
     model.train_on_batch(X, Y)
     plan = model.memory_plan
-    for _ in range(_TIMED_STEPS + 2):
+    for _ in range(TIMED_STEPS + 2):
         model.train_on_batch(X, Y)
     assert model.memory_plan is plan
     assert plan.summary.recosted is None
@@ -292,14 +294,14 @@ def test_a_plan_that_computes_each_op_once_stays():
     model = compiled()
     model.train_on_batch(X, Y)
     plan = model.memory_plan
-    for _ in range(_TIMED_STEPS + 2):
+    for _ in range(TIMED_STEPS + 2):
         model.train_on_batch(X, Y)
     assert plan.method == "share"
     assert model.memory_plan is plan
 
 
 def test_it_waits_for_the_end_of_a_window(limit):
-    steps = _TIMED_STEPS + 2
+    steps = TIMED_STEPS + 2
 
     def fitted(times):
         model = compiled(times, nn.SGD(0.1, gradient_accumulation_steps=steps))
@@ -321,7 +323,7 @@ def test_it_waits_for_the_end_of_a_window(limit):
 
 def test_evaluation_waits_for_the_end_of_a_window_too():
     """Its program computes a wide layer again, which is kept over a wider one."""
-    steps = _TIMED_STEPS + 2
+    steps = TIMED_STEPS + 2
 
     def wide():
         nn.set_random_seed(0)
@@ -345,7 +347,7 @@ def test_evaluation_waits_for_the_end_of_a_window_too():
     judged = []
     for step in range(2 * steps):
         model.train_on_batch(X[:2], Y[:2])
-        for _ in range(_TIMED_STEPS + 1 if step == 0 else 1):
+        for _ in range(TIMED_STEPS + 1 if step == 0 else 1):
             model.test_on_batch(many, labels)
             (plan,) = (
                 plan
@@ -353,13 +355,13 @@ def test_evaluation_waits_for_the_end_of_a_window_too():
                 if name.startswith("evaluate")
             )
             judged.append(plan.summary.recosted is not None)
-    assert judged[: _TIMED_STEPS + steps - 1] == [False] * (_TIMED_STEPS + steps - 1)
-    assert all(judged[_TIMED_STEPS + steps - 1 :])
+    assert judged[: TIMED_STEPS + steps - 1] == [False] * (TIMED_STEPS + steps - 1)
+    assert all(judged[TIMED_STEPS + steps - 1 :])
 
 
 def test_where_others_have_taken_the_memory_the_plan_stays(limit, monkeypatch):
     model = compiled()
-    for _ in range(_TIMED_STEPS):
+    for _ in range(TIMED_STEPS):
         model.train_on_batch(X, Y)
     first = model.memory_plan
 
@@ -370,7 +372,7 @@ def test_where_others_have_taken_the_memory_the_plan_stays(limit, monkeypatch):
         for how in ("grow", "replace"):
             patch.setattr(ModelArena, how, refuse)
         loss = model.train_on_batch(X, Y)
-    losses = [loss, *(model.train_on_batch(X, Y) for _ in range(_TIMED_STEPS + 2))]
+    losses = [loss, *(model.train_on_batch(X, Y) for _ in range(TIMED_STEPS + 2))]
     plan = model.memory_plan
     assert plan.actions == first.actions
     told = plan.summary.recosted  # by the steps, in which tanh sleeps
@@ -383,14 +385,14 @@ def test_where_others_have_taken_the_memory_the_plan_stays(limit, monkeypatch):
     assert words in " ".join(str(plan).split())
     model.close()
     expected = compiled("nominal")
-    for _ in range(_TIMED_STEPS):
+    for _ in range(TIMED_STEPS):
         expected.train_on_batch(X, Y)
     assert losses == [expected.train_on_batch(X, Y) for _ in losses]
 
 
 def test_an_interrupt_while_it_is_planned_leaves_all_as_it_was(limit, monkeypatch):
     model = compiled()
-    losses = [model.train_on_batch(X, Y) for _ in range(_TIMED_STEPS)]
+    losses = [model.train_on_batch(X, Y) for _ in range(TIMED_STEPS)]
     first = model.memory_plan
 
     def interrupted(*args):

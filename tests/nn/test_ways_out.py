@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from internals import (
+    note_planning,
+    note_ways_out,
+    search_no_ways_out,
+    set_seconds_of_ways_out,
+)
 
 import memcfg as mc
 from memcfg.errors import InfeasiblePlanError
-from memcfg.nn.training import _session, _ways_out
-from memcfg.plan.search import _request, _watch
-from memcfg.plan.search._exact import Exact
 
 nn = mc.nn
 BATCH = 24
@@ -141,7 +146,7 @@ def test_a_search_has_a_limit_however_long_the_refused_plan_took(monkeypatch):
     model = network(dense)
     limit(model.plan(BATCH).peak_bytes // 3)
     mc.config.set_alternatives_seconds(None)
-    monkeypatch.setattr(_ways_out, "_MOST", 0.0)
+    set_seconds_of_ways_out(monkeypatch, most=0.0)
     assert refusal(model).unsearched == ('spill_to="host"', "smaller batches")
 
 
@@ -149,15 +154,8 @@ def test_a_setting_whose_plan_takes_long_ends_in_time(monkeypatch):
     limit(None)
     model = network(lambda: [*dense(), *dense(), *dense()], "share")
     limit(model.plan(BATCH).peak_bytes * 9 // 10)
-    calls = []
-    check = _watch.check_planning_time
-
-    def planning():
-        calls.append(None)
-        check()
-
-    monkeypatch.setattr(_request, "check_planning_time", planning)
-    monkeypatch.setattr(_ways_out, "_PART", 0.0)
+    calls = note_planning(monkeypatch)
+    set_seconds_of_ways_out(monkeypatch, part=0.0)
     error = refusal(model)
     assert 'memory="auto"' in error.unsearched
     assert error.largest_batch
@@ -170,8 +168,7 @@ def test_state_that_does_not_fit_is_told_and_nothing_is_searched(monkeypatch):
     model = network(dense)
     state = sum(each.nbytes for each in model.get_weights())
     limit(state - 1)
-    monkeypatch.setattr(_ways_out._Search, "fits", None)
-    monkeypatch.setattr(_ways_out._Search, "smallest_limit", None)
+    search_no_ways_out(monkeypatch)
     error = refusal(model)
     assert (error.largest_batch, error.unsearched) == (0, ())
     assert f"weights and optimizer state alone take {state} B (" in str(error)
@@ -190,10 +187,7 @@ def test_a_refused_step_is_searched_for_once(monkeypatch):
     limit(None)
     model = network(dense, "share")
     limit(model.plan(BATCH).peak_bytes // 3)
-    searches = []
-    monkeypatch.setattr(
-        _session, "with_ways_out", lambda error, *_: searches.append(error) or error
-    )
+    searches = note_ways_out(monkeypatch)
     error = refusal(model)
     assert searches == [error]
 
@@ -254,7 +248,7 @@ def test_a_graph_too_large_for_the_policy_is_no_way_out():
         return [nn.Dense(8, "tanh") for _ in range(6)]
 
     limit(None)
-    hasty = Exact(effort=200)
+    hasty = replace(mc.plan.exact(), effort=200)
     model = network(layers, hasty)
     with pytest.raises(mc.errors.GraphError, match="up to 64 ops"):
         network(layers, hasty, 2).plan(BATCH // 2)

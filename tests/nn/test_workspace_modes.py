@@ -16,6 +16,7 @@ import threading
 
 import numpy as np
 import pytest
+from internals import Batch
 
 import memcfg as mc
 from memcfg.errors import (
@@ -29,7 +30,6 @@ from memcfg.errors import (
     WorkspaceLeakWarning,
     WorkspaceStaleError,
 )
-from memcfg.nn.inputs._batches import Batch
 
 nn = mc.nn
 MODES = list(mc.WorkspaceMode)
