@@ -10,7 +10,6 @@ import runpy
 import subprocess
 import sys
 from collections import Counter
-from fnmatch import fnmatch
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path, PurePosixPath
@@ -453,7 +452,7 @@ def test_exactly_one_extension_links_the_native_core(monkeypatch):
 
 
 # Tests go through public names. These may look inside: those that say so in their
-# name, the tests and helpers of the extension module, and what is still to follow.
+# name, and the tests and helpers of the extension module.
 INSIDE = (
     "test_internals_*.py",
     "tests/support/internals.py",
@@ -462,75 +461,6 @@ INSIDE = (
     *(f"tests/support/{name}.py" for name in ("cuda_compiler", "cudnn_plans", "gpus")),
 )
 NATIVE = ("tests/core/*", "tests/support/*")
-STILL_INSIDE = (
-    "tests/commands/test_compare.py",
-    "tests/commands/test_plan_network.py",
-    "tests/count_files.py",
-    "tests/keras_table.py",
-    "tests/nn/test_keras_names.py",
-    "tests/nn/test_layouts.py",
-    "tests/nn/test_learning_policies.py",
-    "tests/nn/test_measured_copies.py",
-    "tests/nn/test_replaced_plans.py",
-    "tests/nn/test_ways_out.py",
-    "tests/nn/test_workspace_modes.py",
-    "tests/ops/test_chain.py",
-    "tests/ops/test_dense_cross_entropy.py",
-    "tests/ops/test_expressions.py",
-    "tests/ops/test_extremes.py",
-    "tests/ops/test_fused.py",
-    "tests/ops/test_gather.py",
-    "tests/ops/test_loss.py",
-    "tests/ops/test_matmul_softmax.py",
-    "tests/ops/test_of_float32.py",
-    "tests/ops/test_recurrent.py",
-    "tests/ops/test_reduce.py",
-    "tests/ops/test_scores_in_blocks.py",
-    "tests/ops/test_special_values.py",
-    "tests/ops/test_squares.py",
-    "tests/plan/test_auto.py",
-    "tests/plan/test_capuchin.py",
-    "tests/plan/test_checkmate.py",
-    "tests/plan/test_chen.py",
-    "tests/plan/test_composition.py",
-    "tests/plan/test_exact.py",
-    "tests/plan/test_floor.py",
-    "tests/plan/test_gist.py",
-    "tests/plan/test_gruslys.py",
-    "tests/plan/test_knapsack.py",
-    "tests/plan/test_kusumoto.py",
-    "tests/plan/test_layrub.py",
-    "tests/plan/test_look_ahead.py",
-    "tests/plan/test_meng_attention.py",
-    "tests/plan/test_meng_swap.py",
-    "tests/plan/test_micro_batches.py",
-    "tests/plan/test_modnn.py",
-    "tests/plan/test_mxnet.py",
-    "tests/plan/test_out_of_core.py",
-    "tests/plan/test_place.py",
-    "tests/plan/test_repeated_blocks.py",
-    "tests/plan/test_replay_elementwise.py",
-    "tests/plan/test_revolve.py",
-    "tests/plan/test_rotor.py",
-    "tests/plan/test_share_zoo.py",
-    "tests/plan/test_simulate.py",
-    "tests/plan/test_sqrt_checkpoint.py",
-    "tests/plan/test_superneurons.py",
-    "tests/plan/test_superneurons_cache.py",
-    "tests/plan/test_tier_choice.py",
-    "tests/plan/test_time_bound.py",
-    "tests/plan/test_timed_swaps.py",
-    "tests/plan/test_validate.py",
-    "tests/plan/test_vdnn.py",
-    "tests/plan/test_watch.py",
-    "tests/plan/test_workspace.py",
-    "tests/support/damaged_files.py",
-    "tests/support/late_copies.py",
-    "tests/support/special_values.py",
-    "tests/support/steps.py",
-)
-
-
 PRIVATE = re.compile(r"\bmemcfg(?:\.\w+)*?\._[a-z]\w*(?:\.\w+)*")
 FROM = re.compile(r"^\s*from (memcfg[\w.]*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
 
@@ -561,7 +491,6 @@ def test_tests_use_public_names():
         f"{where} uses {name}"
         for where, path in sorted(paths.items())
         for name in sorted(looks_inside(path.read_text(encoding="utf-8"), where))
-        if not any(fnmatch(str(where), pattern) for pattern in STILL_INSIDE)
     ] == []
     assert sum(path.name.startswith("test_internals_") for path in paths.values()) < 15
 
