@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -16,3 +17,15 @@ def script(name):
         sys.modules[name] = made = module_from_spec(spec)
         spec.loader.exec_module(made)
     return sys.modules[name]
+
+
+def ends_in_silence(*words):
+    """Run Python, for which warnings are errors; it ends well and has told nothing."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")

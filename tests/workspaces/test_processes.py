@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import pytest
+from scripts import ends_in_silence
 
 START = """
 import atexit, gc, os, signal, sys, threading, warnings
@@ -91,25 +91,14 @@ thread.join()
 }
 
 
-def run(program: str, *options: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", *options, "-c", START + program],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 @pytest.mark.parametrize("name", ENDS)
 def test_the_interpreter_ends_in_silence(name):
-    run(ENDS[name])
+    ends_in_silence("-c", START + ENDS[name])
 
 
 @pytest.mark.parametrize("name", ENDS)
 def test_the_interpreter_ends_in_silence_in_its_debug_mode(name):
-    run(ENDS[name], "-X", "dev")
+    ends_in_silence("-X", "dev", "-c", START + ENDS[name])
 
 
 FORK = """
@@ -169,7 +158,7 @@ pool.check()
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX processes")
 def test_the_child_of_a_fork_goes_on_with_the_workspaces():
-    run(FORK)
+    ends_in_silence("-c", START + FORK)
 
 
 CHILDREN = """
@@ -202,11 +191,4 @@ if __name__ == "__main__":
 def test_arrays_travel_between_processes(method, tmp_path):
     script = tmp_path / "children.py"
     script.write_text(START + CHILDREN.format(method=method), encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(script)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    ends_in_silence(script)
