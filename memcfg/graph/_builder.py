@@ -142,7 +142,7 @@ class Builder:
         if kind.arity is not None and len(inputs) != kind.arity:
             raise GraphError(f"{type} takes {kind.arity} inputs, not {len(inputs)}")
         if kind.arity is None and not inputs:
-            raise GraphError(f"{type} takes an input or more")
+            raise GraphError(f"{type} takes at least one input")
         if phase == "forward" and self.compute_dtype is not None and type != "cast":
             inputs = self._in_compute_dtype(kind, inputs)
         if phase == "backward":

@@ -46,7 +46,7 @@ def gradients(builder: Builder, loss: int, wrt: Sequence[int]) -> dict[int, int]
     """
     forward = builder.ops
     if builder.shape(loss) != () or not any(loss in op.outputs for op in forward):
-        raise GraphError("the loss must be one number made by an op")
+        raise GraphError("the loss must be a scalar produced by an op")
     builder.note_loss(loss)
     depends = _dependents(forward, wrt)
     gradients_of: dict[int, int] = {loss: UNIT}
@@ -76,7 +76,8 @@ def _differentiate(
     rule = op_type(op.type).gradient
     if rule is None:
         raise GraphError(
-            f"op {op.name!r} of type {op.type!r} has no gradient: give its OpType one"
+            f"op {op.name!r} of type {op.type!r} has no gradient: pass gradient to its "
+            "OpType"
         )
     adjoint = Adjoint(
         builder,

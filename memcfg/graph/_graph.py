@@ -349,9 +349,10 @@ class Graph:
         made = {t for op in self.ops if op.phase == "forward" for t in op.outputs}
         for tensor_id in self.losses:
             if tensor_id not in made:
-                raise GraphError(f"no op of the forward phase makes loss {tensor_id}")
+                raise GraphError(f"no forward op produces loss {tensor_id}")
         if self.times not in TIMES:
-            raise GraphError(f"times are one of {', '.join(TIMES)}, not {self.times!r}")
+            known = ", ".join(TIMES)
+            raise GraphError(f"times must be one of {known}, not {self.times!r}")
         longest = 0.0
         for op in self.ops:
             seconds = op.seconds
@@ -359,7 +360,7 @@ class Graph:
                 seconds = max(seconds, each.seconds)
             longest += seconds
         if not math.isfinite(2 * longest):  # plans may compute an op twice
-            raise GraphError("the times of the ops sum to more than a number can hold")
+            raise GraphError("the sum of the ops' times overflows")
 
     def _sources(self) -> set[int]:
         made = {output for op in self.ops for output in op.outputs}
@@ -435,7 +436,9 @@ def _check_op(op: Op, available: set[int], count: int) -> None:
             raise GraphError(f"op {op.name!r}: there is no tensor {tensor}")
     for tensor in op.inputs:
         if tensor not in available:
-            raise GraphError(f"op {op.name!r} reads tensor {tensor} before it is made")
+            raise GraphError(
+                f"op {op.name!r} reads tensor {tensor} before it is computed"
+            )
     inputs, outputs = set(op.inputs), set[int]()
     for tensor in op.outputs:
         if tensor in available or tensor in outputs:
@@ -445,7 +448,7 @@ def _check_op(op: Op, available: set[int], count: int) -> None:
         if source not in inputs or target not in outputs:
             raise GraphError(
                 f"op {op.name!r}: in-place pair ({source}, {target}) is not an input "
-                "and an output of it"
+                "and an output of the op"
             )
     _check_costs(op)
 
@@ -455,13 +458,13 @@ def _check_costs(op: Op) -> None:
     if op.algorithms:
         names = {each.name for each in op.algorithms}
         if len(names) < len(op.algorithms):
-            raise GraphError(f"op {op.name!r}: two algorithms of one name")
+            raise GraphError(f"op {op.name!r}: duplicate algorithm names")
         costs += [(each.seconds, each.scratch_bytes) for each in op.algorithms]
     for seconds, scratch_bytes in costs:
         if not (math.isfinite(seconds) and seconds >= 0):
             raise GraphError(f"op {op.name!r}: negative or non-finite cost")
         if not 0 <= scratch_bytes < _NO_SIZE:
-            raise GraphError(f"op {op.name!r}: scratch is from 0 to 2**63 - 1 bytes")
+            raise GraphError(f"op {op.name!r}: scratch is not in [0, 2**63) bytes")
 
 
 def _plain(value: object, keys: Mapping[str, Key]) -> dict[str, Any]:

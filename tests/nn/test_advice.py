@@ -222,7 +222,7 @@ TABLE = [
     (lambda: X * symbolic, TypeError, "pass it as an input"),
     (lambda: ModelNoSuper().build((None, 8)), AttributeError, "ModelNoSuper.__init__"),
     (lambda: ModelReturns().build((None, 8)), TypeError, "ModelReturns.call returns"),
-    (no_gradient, GraphError, "has no gradient: give its OpType one"),
+    (no_gradient, GraphError, "has no gradient: pass gradient to its OpType"),
     # weights
     (lambda: net().set_weights([np.ones((8, 3))]), WeightsError, "2 weights"),
     (lambda: net().set_weights([np.ones(3)] * 2), WeightsError, r"shape \(8, 3\) in"),

@@ -145,7 +145,7 @@ def test_an_integer_program_is_not_solved_to_the_end(make, layers, part):
 @pytest.mark.parametrize(
     ("inner", "kind", "text"),
     [
-        (mc.plan.auto(time_limit=1000), InfeasiblePlanError, "was ended before a plan"),
+        (mc.plan.auto(time_limit=1000), InfeasiblePlanError, "ended before a plan"),
         (mc.plan.look_ahead(), TimeoutError, "takes longer"),
         (mc.plan.checkmate(), TimeoutError, "takes longer"),
     ],

@@ -124,7 +124,7 @@ def test_waits_are_those_of_the_measured_lane(rate):
     found = simulate(graph, plan, {"host": RATE})
     assert plan.elapsed_seconds == pytest.approx(found.elapsed_seconds)
     assert plan.summary.copies_per_second == RATE
-    assert "copies 3 GB/s measured, of a lane each way" in " ".join(str(plan).split())
+    assert "3 GB/s measured, per lane and direction" in " ".join(str(plan).split())
     assert share()(graph).summary.copies_per_second == 0  # it copies nothing
     assert "GB/s" not in str(share()(graph))
 

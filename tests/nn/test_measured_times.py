@@ -216,7 +216,7 @@ def test_other_times_are_refused(times):
     model = compiled("measured")
     with pytest.raises((TypeError, ValueError), match="times"):
         compiled(times)
-    with pytest.raises(GraphError, match="times are one of nominal, measured"):
+    with pytest.raises(GraphError, match="times must be one of nominal, measured"):
         Graph("none", (), (), times="real")
     assert model.plan(4).summary.times == "measured"
 

@@ -159,7 +159,7 @@ def test_what_a_lossy_code_gave_back_has_no_codec():
 def test_tiers_that_it_cannot_use_are_refused():
     file = replace(chain(), tiers=(Tier("file", 1e9),))
     with pytest.raises(
-        PlanError, match=r"to 'host', and those of 'chain' go to 'file'"
+        PlanError, match=r"to 'host', but those of 'chain' go to 'file'"
     ):
         cdma()(file)
     needed = simulate(chain(), cdma()(chain())).tier_peak_bytes["host"]
@@ -172,9 +172,9 @@ def test_it_is_a_value_with_a_name():
     assert cdma() == POLICIES["cdma"]() == cdma(vdnn_all())
     assert cdma() != cdma(vdnn_conv())
     assert cdma().name == "cdma"
-    with pytest.raises(ValueError, match="methods that compute, and cdma swaps"):
+    with pytest.raises(ValueError, match="methods that only compute, but cdma swaps"):
         recompute("cdma")
-    with pytest.raises(ValueError, match="codec is one of"):
+    with pytest.raises(ValueError, match="codec must be one of"):
         cdma(codec="rle")
-    with pytest.raises(ValueError, match="a density is a number from 0 to 1"):
+    with pytest.raises(ValueError, match="a density must be from 0 to 1"):
         cdma(density=-0.1)

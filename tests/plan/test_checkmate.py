@@ -120,10 +120,10 @@ def test_a_plan_says_when_the_search_ended_before_it_was_proven(monkeypatch):
     assert plan == proven  # but for what it says of itself
     assert plan.summary.unproven
     told = " ".join(str(plan).split())
-    assert "proof none the search ended first: the method may have a better" in told
+    assert "proof none the search ended early: the method may have a better" in told
     assert policy(graph).summary.unproven
     assert not policy(graph, 64 * 7).summary.unproven  # nothing is computed again
-    with pytest.raises(InfeasiblePlanError, match="ended before that was proven"):
+    with pytest.raises(InfeasiblePlanError, match="ended early: that is not proven"):
         policy(graph, 64 * 2)
 
 

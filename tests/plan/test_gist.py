@@ -306,11 +306,11 @@ def test_codes_have_the_bytes_that_are_planned(codec, words, density, seed):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: gist("fp4"), "dpr is None or one of"),
-        (lambda: gist(sparse="rle"), "sparse is None or one of"),
-        (lambda: gist(density=1.5), "a density is a number from 0 to 1, not 1.5"),
-        (lambda: gist(density={"y": -1}), "a density is a number from 0 to 1, not -1"),
-        (lambda: actnn(3), "bits are one of"),
+        (lambda: gist("fp4"), "dpr must be None or one of"),
+        (lambda: gist(sparse="rle"), "sparse must be None or one of"),
+        (lambda: gist(density=1.5), "a density must be from 0 to 1, not 1.5"),
+        (lambda: gist(density={"y": -1}), "a density must be from 0 to 1, not -1"),
+        (lambda: actnn(3), "bits must be one of"),
     ],
 )
 def test_what_there_is_not_is_refused(make, words):

@@ -176,5 +176,5 @@ def test_colors_are_part_of_the_value():
     assert (mxnet().name, mxnet(colors=None).name) == ("mxnet", "mxnet(colors=None)")
     with pytest.raises(ValueError, match="colors must be positive, not 0"):
         mxnet(colors=0)
-    with pytest.raises(TypeError, match="colors is a number or None, not '2'"):
+    with pytest.raises(TypeError, match="colors must be an integer or None, not '2'"):
         mxnet(colors="2")

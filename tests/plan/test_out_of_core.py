@@ -255,7 +255,7 @@ def test_lanes_encode_what_has_zeros(resnet):
     assert coded.elapsed_seconds < plain.elapsed_seconds
     fast = with_lane(resnet, 1e12)  # codecs are slower than that
     assert out_of_core("zvc")(fast, limit) == out_of_core()(fast, limit)
-    with pytest.raises(ValueError, match="codec is None or one of"):
+    with pytest.raises(ValueError, match="codec must be None or one of"):
         out_of_core("fp16")
 
 

@@ -80,12 +80,12 @@ def test_a_code_that_is_freed_leaves_the_tier():
     [
         (packed(63), "is encoded in 63 B; 'zvc' may need 64 B"),
         (packed(64, tier=None, place=None), "'zvc' may need 1064 B"),
-        (packed(500, place=32), "lies at 32, which is no multiple of 64"),
-        (packed(125, codec="fp8"), "'fp8', whose size does not vary, and may not"),
-        (packed(500, codec="jpeg"), "'jpeg', whose size does not vary, and may not"),
+        (packed(500, place=32), "lies at 32, which is not a nonnegative multiple"),
+        (packed(125, codec="fp8"), "'fp8', which has a fixed size and cannot"),
+        (packed(500, codec="jpeg"), "'jpeg', which has a fixed size and cannot"),
         (
             (SwapOut(Y, "host", 448), *packed(500)),
-            "may leave over on 'host' at [0, 512) overlaps the copy of tensor 1",
+            "on 'host' at [0, 512) overlaps the copy of tensor 1",
         ),
     ],
 )
@@ -131,8 +131,8 @@ def test_copies_that_lanes_encode_have_room_and_move_less():
 @pytest.mark.parametrize(
     ("actions", "words"),
     [
-        (swapped("fp8"), "is encoded by 'fp8', no lossless codec"),
-        (swapped(None), "is encoded by None, no lossless codec"),
+        (swapped("fp8"), "is encoded by 'fp8', which is not lossless"),
+        (swapped(None), "is encoded by None, which is not lossless"),
         (swapped(nbytes=0), "is encoded in 0 B, not in 1 to 1064 B"),
         (swapped(nbytes=1065), "is encoded in 1065 B, not in 1 to 1064 B"),
         (swapped(nbytes=None), "is encoded in None B, not in 1 to 1064 B"),

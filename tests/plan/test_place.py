@@ -122,7 +122,7 @@ def test_a_capacity_that_is_not_met_is_refused():
         place(two, capacity=29)
     assert refusal.value.smallest_limit_bytes == 30
     assert refusal.value.lower_bound_bytes == 30
-    assert "30 B live in [1, 2)" in str(refusal.value)
+    assert "30 B are alive in [1, 2)" in str(refusal.value)
     assert "Smallest limit that would do: 30 B" in str(refusal.value)
 
 

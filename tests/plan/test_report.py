@@ -61,7 +61,7 @@ def test_a_graph_without_times_says_so():
     graph = chain(4)
     ops = tuple(Op(o.name, o.type, o.phase, o.inputs, o.outputs) for o in graph.ops)
     text = str(share()(Graph("untimed", graph.tensors, ops, graph.keep)))
-    assert "the graph states no times" in text
+    assert "the graph has no times" in text
 
 
 def test_a_plan_from_a_file_tells_what_it_knows():

@@ -93,11 +93,11 @@ def test_a_kept_output_is_what_its_op_made_last():
 @pytest.mark.parametrize(
     ("events", "told"),
     [
-        ([Run(0), StartSwapOut(1), EndSwapOut(1), Run(1)], "'x1' is not there"),
-        ([Run(0), Pack(1, "zvc", 128), Run(1)], "'x1' is not there"),
-        ([Run(0), StartSwapOut(1), StartSwapIn(1)], "'x1' is there again before"),
-        ([Run(0), StartSwapOut(1)], "'x1' stays on its way"),
-        ([Run(0), Pack(1, "zvc", 128)], "'x1' stays on its way"),
+        ([Run(0), StartSwapOut(1), EndSwapOut(1), Run(1)], "'x1' is not resident"),
+        ([Run(0), Pack(1, "zvc", 128), Run(1)], "'x1' is not resident"),
+        ([Run(0), StartSwapOut(1), StartSwapIn(1)], "'x1' is resident again before"),
+        ([Run(0), StartSwapOut(1)], "'x1' is still away at the end"),
+        ([Run(0), Pack(1, "zvc", 128)], "'x1' is still away at the end"),
     ],
 )
 def test_what_is_not_there_is_not_read(events, told):

@@ -190,7 +190,7 @@ def test_the_same_arguments_give_the_same_bound():
 def test_limits_and_sizes_are_checked():
     graph = chain(3)
     assert time_lower_bound(graph, None) == once(graph)
-    with pytest.raises(TypeError, match="a limit is a number of bytes or None"):
+    with pytest.raises(TypeError, match="a limit must be a number of bytes or None"):
         time_lower_bound(graph, True)
     with pytest.raises(ValueError, match="must be positive"):
         time_lower_bound(graph, 0)

@@ -283,7 +283,7 @@ def test_arguments_are_checked(make):
     with pytest.raises(ValueError, match="workspace_bytes is at least 0, not -1"):
         make(-1)
     for other in (make, workspace_dynamic, workspace_memory, workspace_performance):
-        with pytest.raises(TypeError, match="base is a policy"):
+        with pytest.raises(TypeError, match="base must be a policy"):
             other(base="share")
         with pytest.raises(TypeError, match="policy"):
             other(base=share)

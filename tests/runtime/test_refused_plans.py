@@ -122,10 +122,10 @@ def moved_loss(graph, plan, actions):
         (updates_freed, "does not take over its buffer"),
         (state_last, "state lies first"),
         (statistics_first, "before the forward phase has ended"),
-        (promised_early, "not allocated at the top"),
+        (promised_early, "input or state not allocated"),
         (unaligned, "not a positive multiple of 64"),
         (other_algorithm, "no algorithm 'winograd'"),
-        (moved_loss, "is a loss and is computed again"),
+        (moved_loss, "is a loss and is recomputed"),
     ],
 )
 def test_a_plan_that_would_train_wrongly_is_refused(alter, words, device):

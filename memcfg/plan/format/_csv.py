@@ -52,7 +52,7 @@ def read_buffers(text: str) -> list[Buffer]:
                 continue
             buffer = _buffer(row, columns, where)
             if buffer.id in seen:
-                raise FormatError(f"{where}: buffer {buffer.id!r} stands twice")
+                raise FormatError(f"{where}: buffer {buffer.id!r} is duplicated")
             seen.add(buffer.id)
             buffers.append(buffer)
     except csv.Error as error:
@@ -70,7 +70,7 @@ def _header(row: list[str], where: str) -> list[str]:
         if name not in (*_COLUMNS, "offset"):
             raise FormatError(f"{where}: unknown column {name!r}")
         if columns.count(name) > 1:
-            raise FormatError(f"{where}: column {name!r} stands twice")
+            raise FormatError(f"{where}: column {name!r} is duplicated")
     for name in _COLUMNS:
         if name not in columns:
             raise FormatError(f"{where}: column {name!r} is missing")
@@ -89,8 +89,7 @@ def _buffer(row: list[str], columns: list[str], where: str) -> Buffer:
     if fields.get("offset"):
         raise FormatError(
             f"{where}: buffer {fields['id']!r} has the offset {fields['offset']}, and "
-            "fixed offsets are not supported: leave the column out, and all buffers "
-            "are placed"
+            "fixed offsets are not supported: remove the column to place all buffers"
         )
     if size < 0:
         raise FormatError(f"{where}: 'size' is negative: {size}")

@@ -114,7 +114,7 @@ def violations(graph: Graph, plan: Plan) -> list[str]:
             judge.step(index, action)
         judge.finish()
     except _TooManyError:
-        judge.found.append(f"{judge.where}: more, and the plan was followed no further")
+        judge.found.append(f"{judge.where}: more violations; checking stopped here")
     return judge.found
 
 
@@ -136,22 +136,22 @@ def unchecked_claims(graph: Graph, plan: Plan) -> list[str]:
     claims = plan.predicted
     codecs = (action.codec for action in plan.actions if isinstance(action, Encode))
     result = [
-        f"codec {codec!r} (unknown: neither its sizes nor what it gives back)"
+        f"codec {codec!r} (unknown: neither its sizes nor its results)"
         for codec in dict.fromkeys(codecs)
         if codec not in _LOSSLESS + _LOSSY
     ]
     result += [
-        f"codec {codec!r} (lossy: what it changes in the values)"
+        f"codec {codec!r} (lossy: how much it changes values)"
         for codec in dict.fromkeys(plan.lossy)
         if codec in _LOSSY
     ]
     if claims.lower_bound_bytes:
-        result.append("lower_bound_bytes (only that it is not above the peak)")
+        result.append("lower_bound_bytes (only compared with the peak)")
     if not _can_time(graph, plan):
         reason = (
             "the plan copies or encodes"
             if _is_timed(graph)
-            else "the graph states no times"
+            else "the graph has no times"
         )
         result += [
             f"{name} ({reason})"
@@ -159,13 +159,13 @@ def unchecked_claims(graph: Graph, plan: Plan) -> list[str]:
             if getattr(claims, name)
         ]
     if claims.stall_seconds:
-        result.append("stall_seconds (it depends on bandwidths)")
+        result.append("stall_seconds (depends on bandwidths)")
     if claims.codec_seconds:
-        result.append("codec_seconds (it depends on the speeds of codecs)")
+        result.append("codec_seconds (depends on the speeds of codecs)")
     if claims.planning_seconds:
-        result.append("planning_seconds (it has passed)")
+        result.append("planning_seconds (cannot be checked later)")
     if claims.optimality_gap is not None:
-        result.append("optimality_gap (it takes a proof)")
+        result.append("optimality_gap (needs a proof)")
     return result
 
 
@@ -290,8 +290,8 @@ class _Judge:
     def check_place(self, buffer: _Range, buffers: _Ranges) -> None:
         if buffer.start < 0 or buffer.start % self.plan.alignment:
             self.blame(
-                f"{buffer.label} lies at {buffer.start}, which is no multiple of "
-                f"{self.plan.alignment} from 0"
+                f"{buffer.label} lies at {buffer.start}, which is not a nonnegative "
+                f"multiple of {self.plan.alignment}"
             )
         clash = buffers.clash(buffer)
         if clash is not None:
@@ -362,7 +362,7 @@ class _Judge:
         for name, types in _OPERANDS.get(type(action), [("it", ())]):
             value = getattr(action, name, None)
             if not isinstance(value, types) or isinstance(value, bool):
-                self.blame(f"{action!r} is no action: {name} is of another type")
+                self.blame(f"{action!r} is not valid: {name} has the wrong type")
                 return False
         for name in _TENSORS:
             if hasattr(action, name) and not self.known(getattr(action, name)):
@@ -373,7 +373,7 @@ class _Judge:
         """Check that initial allocs, and frees after in-place ops, come first."""
         if self.unallocated and not isinstance(action, Alloc):
             names = ", ".join(self.name(t) for t in sorted(self.unallocated))
-            self.blame(f"there from the start and not allocated at the top: {names}")
+            self.blame(f"input or state not allocated before other actions: {names}")
             self.unallocated.clear()
         if self.taken and not isinstance(action, Free):
             names = ", ".join(self.name(t) for t in sorted(self.taken))
@@ -385,8 +385,8 @@ class _Judge:
             expected = self.offsets.get(tensor, offset)
             if offset != expected:
                 self.blame(
-                    f"{self.name(tensor)} is state at {offset}; state lies first, in "
-                    f"the graph's order, and this one at {expected}"
+                    f"{self.name(tensor)} is state at {offset} instead of {expected}: "
+                    "state lies first, in the graph's order"
                 )
             self.unallocated.discard(tensor)
             self.written.add(tensor)
@@ -411,7 +411,7 @@ class _Judge:
 
     def free(self, tensor: int) -> None:
         if tensor in self.state:
-            self.blame(f"{self.name(tensor)} is state and is not to be freed")
+            self.blame(f"{self.name(tensor)} is state and must not be freed")
             return
         if tensor not in self.buffers:
             if tensor in self.encoded:
@@ -444,11 +444,11 @@ class _Judge:
         op = self.graph.ops[action.op]
         self.where += f" (compute {_quoted(op.name)})"
         if action.op in self.computed and not op.replayable:
-            self.blame("the op is computed again but is not replayable")
+            self.blame("the op is recomputed but is not replayable")
         elif action.op in self.computed:
             kept = {*self.graph.losses} & {*self.graph.keep}
             for tensor in sorted(kept.intersection(op.outputs)):
-                self.blame(f"{self.name(tensor)} is a loss and is computed again")
+                self.blame(f"{self.name(tensor)} is a loss and is recomputed")
         self.check_scratch(op, action)
         self.pairs = set(op.in_place)
         for tensor in dict.fromkeys(op.inputs):
@@ -576,7 +576,7 @@ class _Judge:
             return
         label = f"the copy of {self.name(action.tensor)}"
         if action.codec not in _LOSSLESS:
-            self.blame(f"{label} is encoded by {action.codec!r}, no lossless codec")
+            self.blame(f"{label} is encoded by {action.codec!r}, which is not lossless")
         most = self.graph.tensors[action.tensor].nbytes + _HEADER
         if action.nbytes is None or not 1 <= action.nbytes <= most:
             self.blame(f"{label} is encoded in {action.nbytes} B, not in 1 to {most} B")
@@ -588,7 +588,7 @@ class _Judge:
         key = (action.tensor, action.tier)
         label = f"the copy of {self.name(action.tensor)} on {action.tier!r}"
         if key in self.copied:
-            self.blame(f"{label} is there already")
+            self.blame(f"{label} exists already")
             self.release_copy(key)
         self.elsewhere.discard(key)
         nbytes = self.graph.tensors[action.tensor].nbytes
@@ -623,14 +623,14 @@ class _Judge:
         tensor, key = action.tensor, (action.tensor, action.tier)
         if key not in self.elsewhere:
             self.blame(
-                f"{self.name(tensor)} has no copy on {action.tier!r} that was "
-                "waited for"
+                f"{self.name(tensor)} has no copy on {action.tier!r} that was waited "
+                "for"
             )
         elif action.offset != (
             None if self.copied[key].start < 0 else self.copied[key].start
         ):
             self.blame(
-                f"{self.name(tensor)} is copied back from {action.offset} and lies at "
+                f"{self.name(tensor)} is copied in from {action.offset}, but lies at "
                 f"{self.copied[key].start} on {action.tier!r}"
             )
         if tensor not in self.buffers:
@@ -644,7 +644,7 @@ class _Judge:
     def wait(self, index: int, target: int) -> None:
         copy = self.plan.actions[target] if 0 <= target < index else None
         if not isinstance(copy, SwapOut | SwapIn):
-            self.blame(f"waits for action {target}, which is no copy before it")
+            self.blame(f"waits for action {target}, which is not an earlier copy")
             return
         if self.copies.pop(target, None) is None:
             return
@@ -682,7 +682,7 @@ class _Judge:
         )
         if action.tier is not None:
             left = self.rounded(max(nbytes - int(action.nbytes), 0))
-            label = f"what {label} may leave over on {action.tier!r}"
+            label = f"the overflow of {label} on {action.tier!r}"
             buffer = self.send(action.tier, action.overflow, left, label)
             self.overflows[tensor] = (action.tier, buffer)
 
@@ -691,8 +691,8 @@ class _Judge:
         if action.codec in _LOSSLESS:
             return min(least, _HEADER)
         self.blame(
-            f"{self.name(action.tensor)} is encoded by {action.codec!r}, whose size "
-            "does not vary, and may not overflow"
+            f"{self.name(action.tensor)} is encoded by {action.codec!r}, which has a "
+            "fixed size and cannot overflow"
         )
         return least
 
@@ -731,9 +731,7 @@ class _Judge:
         for tensor in sorted(self.taken):
             self.blame(f"{self.name(tensor)} was overwritten in place and not freed")
         for output in sorted(self.aliases):
-            self.blame(
-                f"{self.name(output)} was to take over a buffer and was not made"
-            )
+            self.blame(f"{self.name(output)} was aliased but never computed")
         for copy in self.copies.values():
             if isinstance(copy, SwapIn):
                 self.blame(
@@ -768,7 +766,7 @@ class _Judge:
         for tensor in self.graph.keep:
             buffer = self.buffers.get(tensor)
             if buffer is None or tensor not in self.written:
-                self.blame(f"{self.name(tensor)} is to be kept and is not resident")
+                self.blame(f"{self.name(tensor)} must be kept but is not resident")
             elif self.losses.get(tensor, buffer.start) != buffer.start:
                 self.blame(f"{self.name(tensor)} is a loss and was moved")
 
@@ -794,7 +792,7 @@ def _check_claims(
     if plan.graph != graph.name:
         yield f"the plan is for {plan.graph!r}, the graph is {graph.name!r}"
     if claims.peak_bytes != peak:
-        yield f"the peak is {peak} B, claimed are {claims.peak_bytes} B"
+        yield f"the peak is {peak} B, not {claims.peak_bytes} B as claimed"
     if limit is not None and peak > limit:
         yield f"the peak of {peak} B is above the limit of {limit} B"
     if claims.lower_bound_bytes > peak:
@@ -805,7 +803,7 @@ def _check_claims(
     for name, true in (("host_peak_bytes", away_peak), ("moved_bytes", moved)):
         claimed = getattr(claims, name)
         if claimed and claimed != true:
-            yield f"{name} is {true} B, claimed are {claimed} B"
+            yield f"{name} is {true} B, not {claimed} B as claimed"
     if _can_time(graph, plan):
         yield from _check_times(graph, plan)
 
@@ -840,7 +838,7 @@ def _check_times(graph: Graph, plan: Plan) -> Iterator[str]:
     for name, true in (("seconds", seconds), ("recompute_seconds", again)):
         claimed = getattr(claims, name)
         if not math.isclose(claimed, true, rel_tol=0, abs_tol=_TOLERANCE * seconds):
-            yield f"{name} is {true:.9g}, claimed are {claimed:.9g}"
+            yield f"{name} is {true:.9g}, not {claimed:.9g} as claimed"
 
 
 class _Range(NamedTuple):

@@ -140,7 +140,7 @@ def place(
     """
     if buffers is None:
         if (capacity, alignment, time_limit) != (None, 1, _SECONDS):
-            raise TypeError("place() of a chain takes no arguments; with them, buffers")
+            raise TypeError("place() without buffers takes no arguments")
         return Stage("place")
     began = time.perf_counter()
     _check(buffers, capacity, alignment)
@@ -158,12 +158,13 @@ def place(
     if capacity is not None and height > capacity:
         if bound > capacity:
             lower, upper = _busiest(buffers, alignment)
-            hint = f"{bound} B live in [{lower}, {upper})."
+            hint = f"{bound} B are alive in [{lower}, {upper})."
         elif floor > capacity:
-            hint = f"{bound} B live at once, but no placement fits."
+            hint = f"{bound} B are alive at once, but no placement fits."
         else:
             hint = (
-                f"{bound} B live at once. Not found in {seconds:.1f} s, not ruled out."
+                f"{bound} B are alive at once. Not found in {seconds:.1f} s, but not "
+                "ruled out."
             )
         raise InfeasiblePlanError(
             f"{len(buffers)} buffers were not placed within the capacity.",

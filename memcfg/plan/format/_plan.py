@@ -391,7 +391,7 @@ def _copies(plan: Plan) -> list[Row]:
     rows.append(Row("stall", stall, tuple(words.split())))
     if summary is not None and summary.copies_per_second:
         rate = f"{summary.copies_per_second / 1e9:.3g} GB/s"
-        words = "measured, of a lane each way"
+        words = "measured, per lane and direction"
         used = [tier for tier, nbytes in by_tier.items() if nbytes]
         words += ", of the slowest tier" if len(used) > 1 else ""
         rows.append(Row("copies", rate, tuple(words.split())))
@@ -419,17 +419,17 @@ def _costs(plan: Plan) -> list[Row]:
             words = "no plan that fits takes less time"
         rows.append(Row("gap", f"{plan.gap:.1%}", tuple(words.split())))
     if plan.lossy:
-        words = "codecs, which do not give back the same bits"
+        words = "codecs, which do not restore the same bits"
         rows.append(Row("lossy", "", (f"{', '.join(plan.lossy)}:", *words.split())))
     rows += _copies(plan)
     codes = [each for each in plan.actions if isinstance(each, Encode)]
     if codes:
         names = ", ".join(dict.fromkeys(code.codec for code in codes))
         nbytes = sum(code.nbytes for code in codes)
-        words = f"{len(codes)} codes by {names}"
+        words = f"{len(codes)} encodings by {names}"
         rows.append(_bytes_row("encoded", nbytes, *words.split()))
     if any(code.tier is not None for code in codes):
-        words = "on tiers at most, with what codes leave over that do not fit"
+        words = "at most on tiers, for encodings that do not fit"
         rows.append(_bytes_row("overflow", predicted.host_peak_bytes, *words.split()))
     if predicted.codec_seconds:
         coding = _milliseconds(predicted.codec_seconds)
@@ -448,7 +448,7 @@ def _time(plan: Plan) -> Row:
         extra += f", codecs {plan.predicted.codec_seconds / first:.1%}"
     label = f"{plan.summary.times if plan.summary else 'nominal'} time"
     if seconds == 0:
-        return Row(label, "unknown", ("(the", "graph", "states", "no", "times)"))
+        return Row(label, "unknown", ("(the", "graph", "has", "no", "times)"))
     return Row(label, _milliseconds(plan.elapsed_seconds), tuple(extra.split()))
 
 
@@ -468,7 +468,7 @@ def _deeds(summary: Summary) -> list[Row]:
     if summary.algorithms.count:
         rows.append(_group("algorithms", summary.algorithms, "ops by others"))
     if summary.unproven:
-        words = "the search ended first: the method may have a better plan"
+        words = "the search ended early: the method may have a better plan"
         rows.append(Row("proof", "none", tuple(words.split())))
     if summary.recosted is not None:
         rows += _judged_again(summary.recosted)
@@ -493,11 +493,11 @@ def _judged_again(found: Recosted) -> list[Row]:
     """Return the row that reports the result of judging the plan again."""
     believed = _milliseconds(found.believed_seconds)
     if not found.replaced:
-        message = "were expected before the first steps"
+        message = "expected before the first steps"
         if found.refused:
             message += f"; no memory was left to try a plan by {found.refused}"
         return [Row("re-costed", believed, tuple(message.split()))]
-    message = f"by {found.replaced}; expected were {believed}"
+    message = f"by {found.replaced}; expected: {believed}"
     took = _milliseconds(found.replaced_seconds)
     return [Row("replaces", took, tuple(message.split()))]
 

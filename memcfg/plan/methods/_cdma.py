@@ -63,12 +63,12 @@ class _Compressing:
         if not any(isinstance(a, SwapOut) and a.codec for a in placed.actions):
             names = " and ".join(repr(tier.name) for tier in tiers)
             raise PlanError(
-                f"cdma encodes copies to {ENCODES!r}, and those of {graph.name!r} go "
+                f"cdma encodes copies to {ENCODES!r}, but those of {graph.name!r} go "
                 f"to {names}"
             )
         found = simulate(graph, placed, tier_rates(graph))
         if told := beyond_limits(self.name, graph, found):
-            raise TierFullError(f"{told} Raise spill_limit, or swap without codes")
+            raise TierFullError(f"{told} Raise spill_limit, or swap without a codec")
         busy = found.seconds + found.codec_seconds
         predicted = replace(
             plan.predicted,
@@ -138,5 +138,5 @@ def cdma(
     their copies get no codec.
     """
     if codec not in SPARSE:
-        raise ValueError(f"codec is one of {SPARSE}, not {codec!r}")
+        raise ValueError(f"codec must be one of {SPARSE}, not {codec!r}")
     return _Compressing(base or vdnn_all(), codec, Densities.of(density, RECTIFIED))

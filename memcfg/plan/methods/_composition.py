@@ -157,7 +157,9 @@ def _computations(plan: Plan, stage: Stage) -> list[int]:
         named = isinstance(action, Compute) and action.algorithm is not None
         if named or not isinstance(action, Alloc | Alias | Free | Compute):
             kind = "names algorithms" if named else "copies or encodes"
-            raise ValueError(f"{stage!r} takes policies that compute, and this {kind}")
+            raise ValueError(
+                f"{stage!r} takes policies that only compute, but this one {kind}"
+            )
     return [action.op for action in plan.actions if isinstance(action, Compute)]
 
 
@@ -206,9 +208,9 @@ def chain(*stages: Stage) -> Policy:
             raise TypeError(f"a chain is made of {_ALL}, not {_named(stage)}")
         rank = _STAGES.index(stage.name)
         if rank <= last:
-            before = f"behind {_STAGES[last]}" if rank < last else "twice"
+            before = f"after {_STAGES[last]}" if rank < last else "twice"
             raise ValueError(
-                f"{stage.name} stands {before}; the order is {_ALL}, each at most once"
+                f"{stage.name} comes {before}; the order is {_ALL}, each at most once"
             )
         last = rank
     return Composition(stages)
@@ -293,8 +295,8 @@ def _computing(policy: Policy) -> Policy:
     """Return the policy; ValueError if the method swaps or chooses algorithms."""
     swaps = getattr(policy, "swaps", False)
     if swaps or (isinstance(policy, Method) and policy.chooses):
-        does = "swaps" if swaps else "chooses algorithms: give it the chain"
+        does = "swaps" if swaps else "chooses algorithms: pass it the chain as base"
         raise ValueError(
-            f"recompute takes methods that compute, and {policy.name} {does}"
+            f"recompute takes methods that only compute, but {policy.name} {does}"
         )
     return policy

@@ -164,9 +164,9 @@ def gist(
     keeps one byte per window; and ReLUs are in place.
     """
     if dpr is not None and dpr not in _REDUCED:
-        raise ValueError(f"dpr is None or one of {_REDUCED}, not {dpr!r}")
+        raise ValueError(f"dpr must be None or one of {_REDUCED}, not {dpr!r}")
     if sparse is not None and sparse not in SPARSE:
-        raise ValueError(f"sparse is None or one of {SPARSE}, not {sparse!r}")
+        raise ValueError(f"sparse must be None or one of {SPARSE}, not {sparse!r}")
     codes = SPARSE if sparse is None else (sparse,)
     encoder = _Encoder(codes, dpr, Densities.of(density, RECTIFIED))
     if dpr is None:
@@ -206,6 +206,6 @@ def actnn(bits: int = 2) -> Policy:
     and layers.
     """
     if bits not in _GROUPED:
-        raise ValueError(f"bits are one of {_GROUPED}, not {bits!r}")
+        raise ValueError(f"bits must be one of {_GROUPED}, not {bits!r}")
     encoder = _Encoder((), f"group{bits}", Densities(1.0))
     return Method("actnn", encoder, _OTHER, swaps=True, lossless=False)

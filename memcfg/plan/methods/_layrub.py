@@ -296,7 +296,7 @@ class _Migrator:
 
     def __post_init__(self) -> None:
         if self.look_ahead < 1:
-            raise ValueError(f"look_ahead is at least 1, not {self.look_ahead}")
+            raise ValueError(f"look_ahead must be at least 1, not {self.look_ahead}")
 
     def __call__(self, request: Request) -> Plan:
         """Plan in the order of Layrub's reuse, or in the graph's if that needs less."""

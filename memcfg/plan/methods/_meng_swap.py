@@ -62,7 +62,7 @@ class _Swapper:
     def __post_init__(self) -> None:
         if self.trigger not in _TRIGGERS:
             known = ", ".join(map(repr, _TRIGGERS))
-            raise ValueError(f"trigger is one of {known}, not {self.trigger!r}")
+            raise ValueError(f"trigger must be one of {known}, not {self.trigger!r}")
 
     def __call__(self, request: Request) -> Plan:
         """Swap as few maps as possible, the earliest ones, by bisection."""

@@ -195,7 +195,7 @@ def mxnet(*, colors: int | None = 1) -> Policy:
        for Heterogeneous Distributed Systems", 2015, arXiv:1512.01274.
     """
     if isinstance(colors, bool) or not isinstance(colors, int | None):
-        raise TypeError(f"colors is a number or None, not {colors!r}")
+        raise TypeError(f"colors must be an integer or None, not {colors!r}")
     if colors is not None and colors < 1:
         raise ValueError(f"colors must be positive, not {colors}")
     name = "mxnet" if colors == 1 else f"mxnet(colors={colors})"

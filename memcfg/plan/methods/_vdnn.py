@@ -223,7 +223,7 @@ class _Static:
     def __post_init__(self) -> None:
         if self.algorithms not in _PICKS:
             known = " or ".join(map(repr, _PICKS))
-            raise ValueError(f"algorithms is {known}, not {self.algorithms!r}")
+            raise ValueError(f"algorithms must be {known}, not {self.algorithms!r}")
 
     def __call__(self, request: Request) -> Plan:
         pick = _PICKS[self.algorithms]

@@ -31,7 +31,7 @@ class _Swapper:
     def __post_init__(self) -> None:
         if self.which not in _WHICH:
             known = " or ".join(map(repr, _WHICH))
-            raise ValueError(f"which is {known}, not {self.which!r}")
+            raise ValueError(f"which must be {known}, not {self.which!r}")
 
     def __call__(self, request: Request) -> Plan:
         """Plan with as few waits as the limit allows."""

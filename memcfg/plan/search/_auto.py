@@ -118,11 +118,9 @@ class Auto:
             return plans.best
         lowest = plans.lowest
         limit = format_bytes(request.limit_bytes or 0, exact=True)
-        message = f"No method that auto takes can plan {lowest.graph!r} within {limit}."
+        message = f"No method of auto can plan {lowest.graph!r} within {limit}."
         if _is_ended(request):
-            message = (
-                f"Planning {lowest.graph!r} was ended before a plan within {limit}."
-            )
+            message = f"Planning {lowest.graph!r} ended before a plan within {limit}."
         raise InfeasiblePlanError(
             message,
             smallest_limit_bytes=lowest.peak_bytes,
@@ -197,7 +195,7 @@ class _Plans:
         if best is None or names_algorithms(best):
             return False
         once = first.predicted.seconds
-        if not once:  # the graph states no times
+        if not once:  # the graph has no times
             return best.predicted.moved_bytes == 0 and _computed(best) == _computed(
                 first
             )
@@ -379,11 +377,11 @@ def auto(
     """
     if algorithms not in _ALGORITHMS:
         known = " or ".join(map(repr, _ALGORITHMS))
-        raise ValueError(f"algorithms is {known}, not {algorithms!r}")
+        raise ValueError(f"algorithms must be {known}, not {algorithms!r}")
     check_time_limit(time_limit)
     for name, asked in (("cancel", cancel), ("progress", progress)):
         if asked is not None and not callable(asked):
-            raise TypeError(f"{name} is called, which {asked!r} cannot be")
+            raise TypeError(f"{name} must be callable, not {asked!r}")
     return Auto(
         "auto" if algorithms == "default" else "auto_algorithms",
         algorithms=algorithms,

@@ -53,9 +53,8 @@ def check_graph(graph: object) -> None:
     """Raise TypeError unless the argument is a graph."""
     if not isinstance(graph, Graph):
         raise TypeError(
-            f"a memcfg.graph.Graph is planned, not {type(graph).__name__}: "
-            "model.graph(batch_size), builder.build() and Graph.from_json(text) give "
-            "one"
+            f"expected a memcfg.graph.Graph, not {type(graph).__name__}: use "
+            "model.graph(batch_size), builder.build() or Graph.from_json(text)"
         )
 
 

@@ -119,7 +119,7 @@ class Exact:
             if verdict != _FOUND:
                 if not why:
                     why = f"none was found in {work} states"
-                    why = "no schedule needs as little" if verdict == _NONE else why
+                    why = "no schedule has such a low peak" if verdict == _NONE else why
                 break
             plan = request.scheduled(sequence)
             if plan.peak_bytes <= limit:

@@ -67,7 +67,7 @@ def within_tier(request: Request, plan: Plan) -> Plan:
         return plan
     found = simulate(request.graph, in_own_numbers(request, plan))
     told = beyond_limits(request.method, request.graph, found)
-    raise TierFullError(f"{told} Raise spill_limit, or take another method")
+    raise TierFullError(f"{told} Raise spill_limit, or use another method")
 
 
 def in_own_numbers(request: Request, plan: Plan) -> Plan:
@@ -152,7 +152,7 @@ def _refused(
             advice = f"{told} {advice}"
     return InfeasiblePlanError(
         f"{name} cannot plan {graph.name!r} within {_exact(limit_bytes)} and "
-        "the limits of what tensors leave for.",
+        "the limits of its tiers.",
         smallest_limit_bytes=enough,
         lower_bound_bytes=found.lower_bound_bytes,
         is_smallest=False,

@@ -206,7 +206,7 @@ def refuse_unless_it_fits(plan: Plan, other: str = "") -> Plan:
         f"{format_bytes(plan.limit_bytes or 0, exact=True)}."
     )
     if plan.summary is not None and plan.summary.unproven:
-        message += " Its search ended before that was proven."
+        message += " Its search ended early: that is not proven."
     raise InfeasiblePlanError(
         message,
         smallest_limit_bytes=plan.peak_bytes,

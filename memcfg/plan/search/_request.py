@@ -659,11 +659,13 @@ def check(graph: Graph, limit_bytes: int | None) -> None:
     """Check the arguments of a policy."""
     check_graph(graph)
     if isinstance(limit_bytes, bool) or not isinstance(limit_bytes, int | None):
-        raise TypeError(f"a limit is a number of bytes or None: {limit_bytes!r}")
+        raise TypeError(
+            f"a limit must be a number of bytes or None, not {limit_bytes!r}"
+        )
     if limit_bytes is not None and limit_bytes <= 0:
         raise ValueError(f"a limit must be positive, not {limit_bytes} bytes")
     if limit_bytes is not None and limit_bytes >= _NO_SIZE:
-        raise ValueError("a limit is below 2**63 bytes; None is no limit")
+        raise ValueError("a limit must be below 2**63 bytes; None is no limit")
     if 2 * (sum(graph.aligned_bytes) + sum(graph.aligned_scratch)) >= _LARGEST:
         raise GraphError(f"graph {graph.name!r}: sizes beyond 2**62 bytes")
 
@@ -953,8 +955,8 @@ def _misfit(graph: Graph) -> str:
             if updates.get(output) != source:
                 old, new = graph.tensors[source].name, graph.tensors[output].name
                 return (
-                    f"{new!r} cannot take the place of {old!r}, which op {op.name!r} "
-                    f"updates; {old!r} is kept, read later, or smaller"
+                    f"op {op.name!r} cannot write {new!r} over {old!r}, which is kept, "
+                    "read later, or smaller"
                 )
             state.add(output)
     return ""

@@ -107,7 +107,7 @@ def base_policy(base: Policy | None) -> Policy:
     if base is None:
         return share()
     if not callable(base) or isinstance(base, type):
-        raise TypeError(f"base is a policy such as plan.share(), not {base!r}")
+        raise TypeError(f"base must be a policy such as plan.share(), not {base!r}")
     check_policy(base)
     return base
 

@@ -331,6 +331,6 @@ def out_of_core(
        TensorFlow", ML Systems Workshop at NIPS 2017.
     """
     if codec is not None and codec not in SPARSE:
-        raise ValueError(f"codec is None or one of {SPARSE}, not {codec!r}")
+        raise ValueError(f"codec must be None or one of {SPARSE}, not {codec!r}")
     planner = _Planner(codec, Densities.of(density, RECTIFIED))
     return Method("out_of_core", planner, swaps=True)

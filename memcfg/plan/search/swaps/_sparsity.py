@@ -50,7 +50,7 @@ class Densities:
             made = Densities(given)
         for value in (made.rectified, *(value for _, value in made.named)):
             if not 0 <= value <= 1:
-                raise ValueError(f"a density is a number from 0 to 1, not {value!r}")
+                raise ValueError(f"a density must be from 0 to 1, not {value!r}")
         return made
 
     def in_graph(self, graph: Graph) -> dict[int, float]:

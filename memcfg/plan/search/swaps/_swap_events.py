@@ -234,7 +234,7 @@ class Schedule:
             self._add(event, made)
         if self._leaving or self._packed:
             tensor = next(iter((*self._leaving, *self._packed)))
-            raise ValueError(f"{graph.tensors[tensor].name!r} stays on its way")
+            raise ValueError(f"{graph.tensors[tensor].name!r} is still away at the end")
         self.graph = replace(
             graph,
             tensors=tuple(self._tensors),
@@ -301,7 +301,7 @@ class Schedule:
         """Return the current tensor of a source tensor; wait for its copy in."""
         now = self._now.get(tensor, tensor)
         if now is None:
-            raise ValueError(f"{self.source.tensors[tensor].name!r} is not there")
+            raise ValueError(f"{self.source.tensors[tensor].name!r} is not resident")
         if tensor in self._coming:
             self._coming.remove(tensor)
             self._behind.append(EndSwapIn(tensor))
@@ -311,7 +311,7 @@ class Schedule:
         """Return a new tensor that is one of the source once more."""
         if tensor in self._leaving:
             name = self.source.tensors[tensor].name
-            raise ValueError(f"{name!r} is there again before its copy has ended")
+            raise ValueError(f"{name!r} is resident again before its copy out ended")
         again = len(self._tensors)
         given = self.source.tensors[tensor]
         self._tensors.append(replace(given, name=f"{given.name} #{again}"))
