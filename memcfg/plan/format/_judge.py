@@ -82,10 +82,10 @@ def validate(graph: Graph, plan: Plan) -> None:
         If the plan breaks a rule. The message states the first violation and the number
         of others.
     """
-    found = violations(graph, plan)
-    if found:
-        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-        raise PlanError(f"the plan is invalid: {found[0]}{more}")
+    sentences = violations(graph, plan)
+    if sentences:
+        more = f" (and {len(sentences) - 1} more)" if len(sentences) > 1 else ""
+        raise PlanError(f"the plan is invalid: {sentences[0]}{more}")
 
 
 def violations(graph: Graph, plan: Plan) -> list[str]:
@@ -114,8 +114,10 @@ def violations(graph: Graph, plan: Plan) -> list[str]:
             judge.step(index, action)
         judge.finish()
     except _TooManyError:
-        judge.found.append(f"{judge.where}: more violations; checking stopped here")
-    return judge.found
+        judge.violations.append(
+            f"{judge.where}: more violations; checking stopped here"
+        )
+    return judge.violations
 
 
 def unchecked_claims(graph: Graph, plan: Plan) -> list[str]:
@@ -181,12 +183,12 @@ def _quoted(name: str) -> str:
 
 
 class _Judge:
-    """Follows a plan's actions and collects its violations in `found`."""
+    """Follows a plan's actions and collects its `violations`."""
 
     def __init__(self, graph: Graph, plan: Plan) -> None:
         self.graph = graph
         self.plan = plan
-        self.found: list[str] = []
+        self.violations: list[str] = []
         self.where = "at the start"
         self.arena = _Ranges()  # the buffers and encodings below
         self.buffers: dict[int, _Range] = {}  # by tensor
@@ -254,9 +256,9 @@ class _Judge:
     # -- messages --------------------------------------------------------------
 
     def blame(self, text: str) -> None:
-        if len(self.found) == _MOST:
+        if len(self.violations) == _MOST:
             raise _TooManyError
-        self.found.append(f"{self.where}: {text}")
+        self.violations.append(f"{self.where}: {text}")
 
     def name(self, tensor: int) -> str:
         return f"tensor {tensor} ({_quoted(self.graph.tensors[tensor].name)})"

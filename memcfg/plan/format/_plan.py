@@ -482,23 +482,23 @@ def _steps(tried: Sequence[tuple[str, float]]) -> list[Row]:
     for method, seconds in tried:
         took[method].append(seconds)
     rows: list[Row] = []
-    for method, found in took.items():
-        words = f"by {method}" + (f", {len(found)} plans" if found[1:] else "")
+    for method, times in took.items():
+        words = f"by {method}" + (f", {len(times)} plans" if times[1:] else "")
         label = "" if rows else "a step took"
-        rows.append(Row(label, _milliseconds(min(found)), tuple(words.split())))
+        rows.append(Row(label, _milliseconds(min(times)), tuple(words.split())))
     return rows
 
 
-def _judged_again(found: Recosted) -> list[Row]:
+def _judged_again(recosted: Recosted) -> list[Row]:
     """Return the row that reports the result of judging the plan again."""
-    believed = _milliseconds(found.believed_seconds)
-    if not found.replaced:
+    believed = _milliseconds(recosted.believed_seconds)
+    if not recosted.replaced:
         message = "expected before the first steps"
-        if found.refused:
-            message += f"; no memory was left to try a plan by {found.refused}"
+        if recosted.refused:
+            message += f"; no memory was left to try a plan by {recosted.refused}"
         return [Row("re-costed", believed, tuple(message.split()))]
-    message = f"by {found.replaced}; expected: {believed}"
-    took = _milliseconds(found.replaced_seconds)
+    message = f"by {recosted.replaced}; expected: {believed}"
+    took = _milliseconds(recosted.replaced_seconds)
     return [Row("replaces", took, tuple(message.split()))]
 
 

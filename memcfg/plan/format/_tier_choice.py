@@ -147,11 +147,11 @@ def _best(
     least: float = float("inf")
     for order in _ORDERS:
         numbers = sorted(range(len(lives)), key=lambda n: (order(lives[n]), n))
-        found, height = _assigned(tiers, lives, numbers, alignment)
+        places, height = _assigned(tiers, lives, numbers, alignment)
         limit = tiers[-1].limit_bytes
         over = 0 if limit is None else max(height - limit, 0)
         if over < least:
-            best, least = found, over
+            best, least = places, over
         if not over or len(tiers) == 1:
             break
     return best, int(least)
@@ -222,12 +222,12 @@ def _first_fit(
     for number in order:
         own = lives[number]
         size, offset = own.size(tier), 0
-        beside = sorted(
+        overlapping = sorted(
             (offsets[n], offsets[n] + lives[n].size(tier))
             for n in offsets
             if lives[n].begin < own.end and own.begin < lives[n].end
         )
-        for begin, end in beside:
+        for begin, end in overlapping:
             if offset + size <= begin:
                 break
             offset = max(offset, end)

@@ -66,17 +66,19 @@ class _Compressing:
                 f"cdma encodes copies to {ENCODES!r}, but those of {graph.name!r} go "
                 f"to {names}"
             )
-        found = simulate(graph, placed, tier_rates(graph))
-        if told := beyond_limits(self.name, graph, found):
-            raise TierFullError(f"{told} Raise spill_limit, or swap without a codec")
-        busy = found.seconds + found.codec_seconds
+        simulation = simulate(graph, placed, tier_rates(graph))
+        if message := beyond_limits(self.name, graph, simulation):
+            raise TierFullError(f"{message} Raise spill_limit, or swap without a codec")
+        busy = simulation.seconds + simulation.codec_seconds
         predicted = replace(
             plan.predicted,
-            host_peak_bytes=found.host_peak_bytes,
-            moved_bytes=found.moved_bytes,
-            stall_seconds=max(found.elapsed_seconds - busy, 0.0),
+            host_peak_bytes=simulation.host_peak_bytes,
+            moved_bytes=simulation.moved_bytes,
+            stall_seconds=max(simulation.elapsed_seconds - busy, 0.0),
         )
-        summary = plan.summary and replace(plan.summary, by_tier=by_tier(graph, found))
+        summary = plan.summary and replace(
+            plan.summary, by_tier=by_tier(graph, simulation)
+        )
         return replace(placed, method=self.name, predicted=predicted, summary=summary)
 
     def _coded(self, graph: Graph, plan: Plan) -> tuple[Action, ...]:

@@ -153,18 +153,18 @@ def _strategies(
     def family(times: list[int]) -> search.LowerSets:
         return search.LowerSets(times, sizes, before, exact=exact, most=most)
 
-    found = family([0] * len(ops))
-    if not found.complete:
+    sets = family([0] * len(ops))
+    if not sets.complete:
         what = "lower sets" if exact else "forward ops"
         raise PlanError(
             f"{request.method} cannot plan {graph.name!r}: it has more than {most} "
             f"{what}. {'Plan with kusumoto_pruned_time().' if exact else ''}".rstrip()
         )
-    budgets = _budgets(found)
-    units = min(_UNITS * len(ops), max(1, _WORK // max(1, found.pairs)))
-    found = family(_whole_times([graph.ops[op].seconds for op in ops], units))
+    budgets = _budgets(sets)
+    units = min(_UNITS * len(ops), max(1, _WORK // max(1, sets.pairs)))
+    sets = family(_whole_times([graph.ops[op].seconds for op in ops], units))
     for budget in budgets:
-        segments = found.strategy(budget, longest=longest)
+        segments = sets.strategy(budget, longest=longest)
         if segments:
             stages: list[list[int]] = [[] for _ in range(max(segments) + 1)]
             for op, segment in zip(ops, segments, strict=True):

@@ -241,8 +241,8 @@ def lay_out(request: Request) -> tuple[list[int], Layout, Reuse]:
     sequence = readers_first(graph)
     if request.step.fault(sequence):
         sequence = [*range(len(graph.ops))]
-    found = request.step.layout(sequence, rule=_SAME_SIZE, effort=0)
-    lives = Lives(graph, found)
+    layout = request.step.layout(sequence, rule=_SAME_SIZE, effort=0)
+    lives = Lives(graph, layout)
     reuse = Reuse(graph, sequence, lives.lives)
     scratch = [reuse.height if graph.ops[op].scratch_bytes else -1 for op in sequence]
     return sequence, lives.placed(reuse.offsets, scratch), reuse

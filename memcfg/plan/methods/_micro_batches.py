@@ -61,11 +61,11 @@ def divide_batch(
     if end is None:
         return None
     while n:
-        found = times[n]
-        assert found is not None
-        assert found[1] is not None
-        parts.append(found[1])
-        n -= found[1].images
+        choice = times[n]
+        assert choice is not None
+        assert choice[1] is not None
+        parts.append(choice[1])
+        n -= choice[1].images
     return Divided(tuple(parts), end[0])
 
 
@@ -100,13 +100,13 @@ def micro_kernels(graph: Graph, op: Op) -> tuple[int, list[MicroKernel]]:
     ]
 
 
-def algorithm_of(found: Divided, kernels: Sequence[MicroKernel]) -> Algorithm:
+def algorithm_of(division: Divided, kernels: Sequence[MicroKernel]) -> Algorithm:
     """Return the algorithm with equal parts that is as fast as a division.
 
     All part sizes divide the batch, so no mixed division is faster than equal parts
     with the kernel of the least time per image.
     """
-    size = found.scratch_bytes
+    size = division.scratch_bytes
     equal = [each.algorithm for each in kernels if each.scratch_bytes <= size]
     return min(equal, key=lambda each: each.seconds)
 

@@ -126,8 +126,8 @@ class Sharer:
             makers = ({made[t] for t in op.inputs} for op in graph.ops)
             before = [sorted(m for m in each if m is not None) for each in makers]
             color = color_paths(before, self.colors)
-        found = request.step.layout(sequence, rule=_SAME_SIZE, effort=0)
-        lives = Lives(graph, found)
+        layout = request.step.layout(sequence, rule=_SAME_SIZE, effort=0)
+        lives = Lives(graph, layout)
         best = min(
             (co_share(lives.lives, match, color) for match in self.ranges),
             key=lambda s: s.total,

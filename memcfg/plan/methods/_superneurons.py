@@ -206,15 +206,15 @@ def _lowest(request: Request) -> list[_Lowest]:
         tuple(request.arranged(replay.sequence(each))) for each in replay.thresholds()
     )
     kept = request.ordered(range(len(request.graph.ops)))
-    found: dict[tuple[int, ...], _Lowest] = {}
+    plans: dict[tuple[int, ...], _Lowest] = {}
     least = kept.peak_bytes
     measured = [(*request.step.measure(row), row) for row in rows]
     for load, cost, again, row in sorted(measured, key=lambda each: each[0]):
         if load > least:
             break
-        found[row] = _Lowest(cost, again, request.scheduled(row))
-        least = min(least, found[row].plan.peak_bytes)
-    made = [found[row] for row in rows if row in found]
+        plans[row] = _Lowest(cost, again, request.scheduled(row))
+        least = min(least, plans[row].plan.peak_bytes)
+    made = [plans[row] for row in rows if row in plans]
     made.append(_Lowest(0.0, 0, kept))
     return [each for each in made if each.plan.peak_bytes == least]
 

@@ -38,9 +38,9 @@ class _Reuse:
             most = max((each.scratch_bytes for each in fitting), default=0)
             best = divide_batch(images, fitting, most)
             if best is not None:
-                found = algorithm_of(best, fitting)
-                if found.seconds <= scratch.now(op).seconds:
-                    chosen[op] = found
+                algorithm = algorithm_of(best, fitting)
+                if algorithm.seconds <= scratch.now(op).seconds:
+                    chosen[op] = algorithm
         return scratch.take(chosen)
 
 
@@ -69,13 +69,13 @@ class _Division:
         total = budget.nbytes
         if total is None:
             total = sum(max(option.nbytes for option in group) for group in groups)
-        found = divide(groups, total)
+        division = divide(groups, total)
         chosen = {
             op: row[number]
-            for (op, row), number in zip(rows.items(), found.chosen, strict=True)
+            for (op, row), number in zip(rows.items(), division.chosen, strict=True)
         }
         plan = scratch.take(chosen)
-        if found.proven or plan.summary is None:
+        if division.proven or plan.summary is None:
             return plan
         return replace(plan, summary=replace(plan.summary, unproven=True))
 

@@ -290,9 +290,9 @@ def _search(request: Request, plans: _Plans) -> None:
     looks = plans.best is None and request.below == math.inf
     if looks and plans.begin("exact"):
         search = Exact(effort=max(effort or 0, _LAST[1]))
-        found, _ = search.lowest(request, plans.lowest)
-        plans.add(found)
-        if found.peak_bytes < limit:
+        lowest, _ = search.lowest(request, plans.lowest)
+        plans.add(lowest)
+        if lowest.peak_bytes < limit:
             plans.add(search.within(request, limit, plans.computing)[0])
 
 

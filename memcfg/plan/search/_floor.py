@@ -74,15 +74,15 @@ class Floor:
 
         Results name the peaks of plans and the smallest limits of errors.
         """
-        told = [plan.peak_bytes for plan in self.planned.values()]
-        told += [
+        limits = [plan.peak_bytes for plan in self.planned.values()]
+        limits += [
             error.smallest_limit_bytes
             for error in self.refused.values()
             if isinstance(error, InfeasiblePlanError)
         ]
         tried = self.planned.keys() | self.refused.keys()
         below = min(self.planned, default=None)
-        untried = {each for each in told if below is None or each < below}
+        untried = {each for each in limits if below is None or each < below}
         return min(untried - tried, default=None)
 
     def first_of(self, limits: Iterable[int]) -> Plan | None:

@@ -39,11 +39,11 @@ def limits_of(graph: Graph) -> dict[str, int]:
     return {t.name: t.limit_bytes for t in tiers if t.limit_bytes is not None}
 
 
-def beyond_limits(method: str, graph: Graph, found: Simulation) -> str:
+def beyond_limits(method: str, graph: Graph, simulation: Simulation) -> str:
     """Return a message about bytes beyond limits of tiers; empty if there are none."""
     excess, parts = 0, list[str]()
     for name, limit in limits_of(graph).items():
-        there = found.tier_peak_bytes.get(name, 0)
+        there = simulation.tier_peak_bytes.get(name, 0)
         excess += max(there - limit, 0)
         of = "" if parts else f" of {graph.name!r}"
         parts.append(f"{_exact(there)}{of} on {name!r}, whose limit is {_exact(limit)}")
@@ -55,9 +55,9 @@ def tier_excess(request: Request, plan: Plan) -> int:
     """Return the bytes by which a plan exceeds the limits of tiers."""
     if not plan.predicted.host_peak_bytes or not limits_of(request.graph):
         return 0
-    found = simulate(request.graph, in_own_numbers(request, plan))
+    simulation = simulate(request.graph, in_own_numbers(request, plan))
     limits = limits_of(request.graph)
-    there = found.tier_peak_bytes
+    there = simulation.tier_peak_bytes
     return sum(max(there.get(t, 0) - limit, 0) for t, limit in limits.items())
 
 
@@ -65,9 +65,9 @@ def within_tier(request: Request, plan: Plan) -> Plan:
     """Return the plan, or raise TierFullError if it exceeds the limit of a tier."""
     if not tier_excess(request, plan):
         return plan
-    found = simulate(request.graph, in_own_numbers(request, plan))
-    told = beyond_limits(request.method, request.graph, found)
-    raise TierFullError(f"{told} Raise spill_limit, or use another method")
+    simulation = simulate(request.graph, in_own_numbers(request, plan))
+    message = beyond_limits(request.method, request.graph, simulation)
+    raise TierFullError(f"{message} Raise spill_limit, or use another method")
 
 
 def in_own_numbers(request: Request, plan: Plan) -> Plan:
@@ -128,19 +128,19 @@ def within_tiers(
     named = getattr(refusal, "smallest_limit_bytes", 0)
     if floor.first_of(sorted({named, everything})) is None:
         raise refusal
-    found = floor.narrow(_HALVINGS, lower_bound(graph))
-    raise _refused(name, graph, limit_bytes, found, tried or plan) from None
+    lowest = floor.narrow(_HALVINGS, lower_bound(graph))
+    raise _refused(name, graph, limit_bytes, lowest, tried or plan) from None
 
 
 def _refused(
     name: str,
     graph: Graph,
     limit_bytes: int,
-    found: Plan,
+    lowest: Plan,
     plan: Callable[[Graph, int], Plan],
 ) -> InfeasiblePlanError:
     """Return an error that names a sufficient limit, and what tiers lack for less."""
-    enough = found.limit_bytes or 0
+    enough = lowest.limit_bytes or 0
     advice = "Raise spill_limit, or the limit, or lower the batch size."
     try:
         wanted = plan(_with_room(graph), limit_bytes)
@@ -148,13 +148,13 @@ def _refused(
         pass  # larger tiers would not suffice
     else:
         needs = simulate(_with_room(graph), wanted)
-        if told := beyond_limits(name, graph, needs):
-            advice = f"{told} {advice}"
+        if lacking := beyond_limits(name, graph, needs):
+            advice = f"{lacking} {advice}"
     return InfeasiblePlanError(
         f"{name} cannot plan {graph.name!r} within {_exact(limit_bytes)} and "
         "the limits of its tiers.",
         smallest_limit_bytes=enough,
-        lower_bound_bytes=found.lower_bound_bytes,
+        lower_bound_bytes=lowest.lower_bound_bytes,
         is_smallest=False,
         requested_bytes=enough,
         limit_bytes=limit_bytes,

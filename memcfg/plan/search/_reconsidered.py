@@ -72,8 +72,8 @@ def reconsidered(
         return stays
     if algorithms_of(other) != algorithms_of(plan):  # results must keep their bits
         return stays
-    told = Recosted(plan.elapsed_seconds, plan.method, seconds)
-    return replace(other, summary=replace(other.summary, recosted=told))
+    record = Recosted(plan.elapsed_seconds, plan.method, seconds)
+    return replace(other, summary=replace(other.summary, recosted=record))
 
 
 def recosted(graph: Graph, plan: Plan) -> Plan:
@@ -98,7 +98,7 @@ def recosted(graph: Graph, plan: Plan) -> Plan:
     """
     cost = simulate(graph, plan, tier_rates(graph))
     assert plan.summary is not None
-    told = Recosted(plan.elapsed_seconds)
+    record = Recosted(plan.elapsed_seconds)
     predicted = replace(
         plan.predicted,
         seconds=cost.seconds,
@@ -107,5 +107,5 @@ def recosted(graph: Graph, plan: Plan) -> Plan:
         optimality_gap=None,  # proven for the old times only
     )
     rate = measured_rate(graph, plan.actions)
-    summary = replace(plan.summary, recosted=told, copies_per_second=rate)
+    summary = replace(plan.summary, recosted=record, copies_per_second=rate)
     return with_gap(graph, replace(plan, predicted=predicted, summary=summary))

@@ -670,7 +670,7 @@ def check(graph: Graph, limit_bytes: int | None) -> None:
         raise GraphError(f"graph {graph.name!r}: sizes beyond 2**62 bytes")
 
 
-def _summary(graph: Graph, plan: Plan, found: Simulation) -> Summary:
+def _summary(graph: Graph, plan: Plan, simulation: Simulation) -> Summary:
     """Return the summary of a plan, in the names of its graph."""
     seen: set[int] = set()
     again: dict[int, None] = {}
@@ -693,31 +693,35 @@ def _summary(graph: Graph, plan: Plan, found: Simulation) -> Summary:
         kept=_group(graph, [(graph.tensors[t].name, (t,)) for t in kept]),
         in_place=_group(graph, [(graph.tensors[t].name, (t,)) for t in in_place]),
         recomputed=_group(graph, recomputed),
-        by_role={k: v for k, v in found.by_role_at_peak.items() if v},
-        peak_op="" if found.peak_op is None else graph.ops[found.peak_op].name,
+        by_role={k: v for k, v in simulation.by_role_at_peak.items() if v},
+        peak_op=""
+        if simulation.peak_op is None
+        else graph.ops[simulation.peak_op].name,
         all_bytes=_own_buffers(graph),
         times=graph.times,
         copies_per_second=measured_rate(graph, plan.actions),
-        by_tier=by_tier(graph, found),
+        by_tier=by_tier(graph, simulation),
     )
 
 
-def by_tier(graph: Graph, found: Simulation) -> dict[str, int]:
+def by_tier(graph: Graph, simulation: Simulation) -> dict[str, int]:
     """Map tiers to the bytes that a plan uses there, in the order of tiers.
 
     Unused tiers are omitted, except stated tiers if there are several and one is used.
     """
     there = dict.fromkeys((tier.name for tier in graph.tiers), 0)
-    there.update(found.tier_peak_bytes)
+    there.update(simulation.tier_peak_bytes)
     stated = [tier.name for tier in graph.tiers if tier.is_stated]
-    told = set(stated) if len(stated) > 1 and any(there.values()) else set()
-    return {tier: n for tier, n in there.items() if n or tier in told}
+    listed = set(stated) if len(stated) > 1 and any(there.values()) else set()
+    return {tier: n for tier, n in there.items() if n or tier in listed}
 
 
-def stall(found: Simulation) -> float:
+def stall(simulation: Simulation) -> float:
     """Return how long ops wait for copies, in seconds."""
-    busy = found.seconds + found.codec_seconds
-    return max(found.elapsed_seconds - busy, 0.0) if found.moved_bytes else 0.0
+    busy = simulation.seconds + simulation.codec_seconds
+    return (
+        max(simulation.elapsed_seconds - busy, 0.0) if simulation.moved_bytes else 0.0
+    )
 
 
 def measured_rate(graph: Graph, actions: Sequence[Action]) -> float:

@@ -112,8 +112,8 @@ class Chain:
             op = self.graph.ops[index]
             if all(self.graph.producer[tensor] is None for tensor in op.inputs):
                 readers = {r for t in op.outputs for r in self.graph.consumers[t]}
-                found = [label[reader] for reader in readers if reader in label]
-                label[index] = max(found, default=label[index])
+                labels = [label[reader] for reader in readers if reader in label]
+                label[index] = max(labels, default=label[index])
         rows: list[list[int]] = [[] for _ in self.stages]
         for index, stage in label.items():
             rows[stage].append(index)

@@ -146,8 +146,8 @@ class Search:
     @cached_property
     def _least(self) -> Choice:
         starts = sorted(self.seeds, key=lambda choice: choice.by_load)[:_STARTS]
-        found = [self._flip(start) for start in starts]
-        best = min(found, key=lambda choice: choice.by_load)
+        improved = [self._flip(start) for start in starts]
+        best = min(improved, key=lambda choice: choice.by_load)
         return self.least_cost_from(best, best.load)
 
     def least_cost(self, limit: int, also: Choice) -> Choice:

@@ -147,16 +147,16 @@ class _Schedules:
         self.last = [result]
         return self.step.measure(result)[0], result
 
-    def in_better_orders(self, found: Sequence[int], goal: int) -> Sequence[int]:
+    def in_better_orders(self, best: Sequence[int], goal: int) -> Sequence[int]:
         """Reorder a schedule, and recompute less where that makes room."""
         for _ in range(_ORDERS):
-            if (other := self._in_order(found)) is found:
+            if (other := self._in_order(best)) is best:
                 break
             lower = self._again(other, goal)
-            if lower is None or self._cost(lower) >= self._cost(found):
+            if lower is None or self._cost(lower) >= self._cost(best):
                 break
-            found = lower
-        return found
+            best = lower
+        return best
 
     def _again(self, start: Sequence[int], goal: int) -> Sequence[int] | None:
         return self.step.within([start], goal, work=self._work(_SEARCH) // 8)
@@ -231,62 +231,62 @@ def _sequence(request: Request) -> Sequence[int]:
 
 
 def _searched_again(
-    request: Request, schedules: _Schedules, found: Sequence[int], limit: int
+    request: Request, schedules: _Schedules, best: Sequence[int], limit: int
 ) -> Sequence[int]:
     """Search again from a schedule that fits, as long as a cheaper one fits.
 
     Earlier searches started from worse schedules, and may have ended with a lower goal
     or with the lowest schedule. Invariant: the plan of the result fits.
     """
-    goal = max(limit, request.step.measure(found)[0])
+    goal = max(limit, request.step.measure(best)[0])
     for _ in range(_AGAIN):
-        load, before, _ = request.step.measure(found)
+        load, before, _ = request.step.measure(best)
         if load > goal or request.is_over():
             break
-        cheaper = schedules.cheaper(found, goal)
+        cheaper = schedules.cheaper(best, goal)
         fitting = _last_fitting(request, cheaper, limit)
         if fitting is not None:
-            found = fitting
-            if request.step.measure(found)[1] > (1 - _WORTH) * before:
+            best = fitting
+            if request.step.measure(best)[1] > (1 - _WORTH) * before:
                 break
         elif cheaper:
             goal -= request.peak_in_order(cheaper[-1]) - limit
         else:
             break
-    return found
+    return best
 
 
 def _replanned(
-    request: Request, schedules: _Schedules, found: Sequence[int], limit: int
+    request: Request, schedules: _Schedules, best: Sequence[int], limit: int
 ) -> Sequence[int]:
     """Replan parts of a schedule that fits; if that is too high, with a lower goal."""
-    goal = max(limit, request.step.measure(request.in_order(found))[0])
+    goal = max(limit, request.step.measure(request.in_order(best))[0])
     for _ in range(_PARTS):
-        start = request.in_order(found)
+        start = request.in_order(best)
         if request.step.measure(start)[0] > goal or request.is_over():
             break
         cheaper = schedules.replanned(start, goal)
         if not cheaper:
             break
         fitting = _last_fitting(request, cheaper, limit)
-        found = found if fitting is None else fitting
+        best = best if fitting is None else fitting
         if fitting is cheaper[-1]:
             break
         goal -= request.peak_in_order(cheaper[-1]) - limit
-    return found
+    return best
 
 
 def _is_too_low(
     request: Request,
     schedules: _Schedules,
-    found: Sequence[int],
+    sequence: Sequence[int],
     before: Sequence[int],
 ) -> bool:
     """Return whether a schedule is placed below the limit that errors name.
 
     Lower limits raise an error that names this limit, so using it would contradict it.
     """
-    peak = request.peak_in_order(found)
+    peak = request.peak_in_order(sequence)
     if peak >= request.peak_in_order(before):
         return False
     known = min(schedules.rungs, default=None)

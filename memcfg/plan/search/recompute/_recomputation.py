@@ -62,10 +62,10 @@ def first_fitting(
     limit = request.limit_bytes or 0
     goal = limit
     for _ in range(_ROUNDS):
-        found = find(goal)
-        if found is None:
+        candidate = find(goal)
+        if candidate is None:
             break
-        load, sequence = found
+        load, sequence = candidate
         peak = request.peak_in_order(sequence)
         if peak <= limit:
             return sequence

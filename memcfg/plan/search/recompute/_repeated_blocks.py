@@ -318,13 +318,13 @@ class _Blocks:
         """Return the schedule of the program for a limit in the program's bytes."""
         if limit not in self._found:
             parts = self._planner.plan(limit)
-            found = None
+            schedule = None
             if parts:
                 sequence = self._sequence(parts)
                 assert self.step.fault(sequence) is None
                 load, cost, _ = self.step.measure(sequence)
-                found = _Found(load, cost, sequence)
-            self._found[limit] = found
+                schedule = _Found(load, cost, sequence)
+            self._found[limit] = schedule
         return self._found[limit]
 
     def _known(self, goal: int) -> tuple[int, int, int, _Found | None]:
@@ -335,14 +335,14 @@ class _Blocks:
         """
         low, high, limit = 0, 2 * goal, max(1, goal - self._state_bytes)
         best: _Found | None = None
-        for known, found in sorted(self._found.items()):
-            if found is not None and found.load > goal:
+        for known, schedule in sorted(self._found.items()):
+            if schedule is not None and schedule.load > goal:
                 high = known
                 break
             low = known
-            if found is not None:
-                best = min((best or found, found), key=lambda each: each.cost)
-                limit = known + goal - found.load
+            if schedule is not None:
+                best = min((best or schedule, schedule), key=lambda each: each.cost)
+                limit = known + goal - schedule.load
         return low, high, limit if low < limit < high else (low + high) // 2, best
 
     def find(self, goal: int) -> tuple[int, Sequence[int]] | None:
@@ -357,17 +357,17 @@ class _Blocks:
         low, high, limit, best = self._known(goal)
         step = max(ALIGNMENT, goal // 1000)
         for _ in range(_ROUNDS):
-            found = self._plan(limit)
-            if found is not None and found.load > goal:
+            schedule = self._plan(limit)
+            if schedule is not None and schedule.load > goal:
                 high = min(high, limit)
-                wanted = limit - max(found.load - goal, step)
+                wanted = limit - max(schedule.load - goal, step)
                 step *= 2
             else:
                 low = max(low, limit)
                 wanted = (low + high) // 2
-                if found is not None:
-                    best = min((best or found, found), key=lambda each: each.cost)
-                    wanted = limit + goal - found.load
+                if schedule is not None:
+                    best = min((best or schedule, schedule), key=lambda each: each.cost)
+                    wanted = limit + goal - schedule.load
             if not low < wanted < high:
                 wanted = (low + high) // 2
             if (
@@ -400,8 +400,8 @@ class _Blocks:
                 break
         limits = [high * (100 + part) // 100 for part in (0, 2, 5, 10, 20)]
         given = list(range(len(self.graph.ops)))
-        found = (self._plan(limit) for limit in limits if not self.is_over())
-        plans = [each for each in found if each is not None]
+        schedules = (self._plan(limit) for limit in limits if not self.is_over())
+        plans = [each for each in schedules if each is not None]
         plans.append(_Found(self.step.measure(given)[0], 0.0, given))
         return min(plans, key=lambda each: (each.load, each.cost))
 

@@ -114,15 +114,15 @@ def _fastest(request: Request, start: Evictions, limit: int) -> Plan | None:
     state = start.trace.state_bytes
     if start.everything.least > limit:
         return None
-    found: list[_Found] = []
+    candidates: list[_Found] = []
     evictions: Evictions | None = start
     for number in range(_GOALS):
         goal = state + int((limit - state) * (1 - _STEP * number))
         evictions = evictions.within(goal) if evictions else None
         if evictions is None:
             break
-        found.append(_Found(*evictions.mended(limit)))
-    for evictions, walked in sorted(found, key=lambda each: each.walked.seconds):
+        candidates.append(_Found(*evictions.mended(limit)))
+    for evictions, walked in sorted(candidates, key=lambda each: each.walked.seconds):
         if request.is_slow(walked.seconds):
             break
         goal, way = limit, walked

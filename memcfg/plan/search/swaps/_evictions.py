@@ -237,10 +237,10 @@ class Evictions:
             other = other and other.within(goal)
             if other is None:
                 break
-            found = other.walked(goal)
-            if found.seconds >= walked.seconds:
+            other_walked = other.walked(goal)
+            if other_walked.seconds >= walked.seconds:
                 break
-            best, walked = other, found
+            best, walked = other, other_walked
         return best, walked
 
     def within(self, goal: int) -> Evictions | None:

@@ -40,9 +40,9 @@ class Lanes:
 
     def add(self, copy: RoundTrip) -> None:
         """Add a copy to the chosen ones."""
-        found = self._copies.setdefault(copy.tier, [])
-        insort(found, copy)
-        self._stalls[copy.tier] = self._stall(found)
+        copies = self._copies.setdefault(copy.tier, [])
+        insort(copies, copy)
+        self._stalls[copy.tier] = self._stall(copies)
 
     def _stall(self, copies: list[RoundTrip]) -> float:
         ends = [copy.ready for copy in copies]

@@ -103,19 +103,19 @@ def _plan(request: Request, codes: Mapping[int, StartSwapOut]) -> Plan:
         candidates = schedules.best(goal)
         before = filter(fits, [*tried, *schedules.plans])
         known = min(map(_elapsed, before), default=math.inf)
-        found: list[Plan] = []
+        plans: list[Plan] = []
         for each in candidates:
             slow = request.is_slow(each.seconds)
-            if slow or each.seconds >= known or any(map(fits, found)):
+            if slow or each.seconds >= known or any(map(fits, plans)):
                 break
-            if found and request.is_over():
+            if plans and request.is_over():
                 break
-            found.append(plan_events(request, each.events))
-        tried += found
-        if not found or fits(found[0]) or request.is_over():
+            plans.append(plan_events(request, each.events))
+        tried += plans
+        if not plans or fits(plans[0]) or request.is_over():
             break
         # Lower the goal by half the excess: the next schedule may be placed better.
-        goal -= -(-(found[0].peak_bytes - limit) // 2)
+        goal -= -(-(plans[0].peak_bytes - limit) // 2)
     fitting = [*filter(fits, [*tried, *schedules.plans])]
     if not fitting and request.below < math.inf:
         return nothing
@@ -236,11 +236,11 @@ class _Schedules:
                 break
             stays[place] = False
             left = [*compress(whole, stays)]
-            found = min(
+            shorter = min(
                 self._swapped(left, goal, [best.order]), key=_cost, default=best
             )
-            stays[place] = _cost(found) >= _cost(best)
-            best = min(best, found, key=_cost)
+            stays[place] = _cost(shorter) >= _cost(best)
+            best = min(best, shorter, key=_cost)
         self._found.append(best.sequence)
         return best
 

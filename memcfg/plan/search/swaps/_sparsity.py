@@ -69,10 +69,10 @@ class Densities:
                 result[made] = density
         return result
 
-    def _made_by(self, graph: Graph, op: Op, found: Mapping[int, float]) -> float:
+    def _made_by(self, graph: Graph, op: Op, densities: Mapping[int, float]) -> float:
         if _ends_in_rectifier(op.type):
             return self.rectified
-        read = [found.get(tensor, _DENSE) for tensor in op.inputs]
+        read = [densities.get(tensor, _DENSE) for tensor in op.inputs]
         if op.type in _SAME_VALUES:
             return read[0]
         if op.type == "max_pool2d":

@@ -111,8 +111,8 @@ class _Trajectory:
         ratio = (max(low, 1) / max(high, 1)) ** (1 / _LEVELS)
         row = [state + int(high * ratio**number) for number in range(_LEVELS)]
         for rank in range(max(map(len, self.ways), default=0)):
-            beside = (ways[max(~rank, -len(ways))].scratch for ways in self.ways)
-            rows = zip(self.alone[1:], beside, self.ways, strict=False)
+            ranked = (ways[max(~rank, -len(ways))].scratch for ways in self.ways)
+            rows = zip(self.alone[1:], ranked, self.ways, strict=False)
             row.append(max(load + way - ways[0].scratch for load, way, ways in rows))
         row = [max(each, self.lowest) for each in row if each <= self.highest]
         return sorted({*row, self.lowest}, reverse=True)

@@ -315,10 +315,10 @@ class Swaps:
         for _ in range(_WALKS):
             if not best.stalls or is_over():
                 break
-            found = self.walk(goal, self.on_time(goal, best.loads))
-            if found.seconds >= best.seconds:
+            walked = self.walk(goal, self.on_time(goal, best.loads))
+            if walked.seconds >= best.seconds:
                 break
-            best = found
+            best = walked
         return best
 
     def walk(self, goal: int, arrives: Mapping[Gap, int] | None = None) -> Walked:
