@@ -153,7 +153,7 @@ def test_the_algorithm_that_runs_may_be_named(device):
 def test_what_is_no_plan_is_refused(device):
     graph = chain()
     executor = Executor(device, name="model")
-    with pytest.raises(TypeError, match="a policy returns a Plan, not NoneType"):
+    with pytest.raises(TypeError, match="a policy must return a Plan, not NoneType"):
         executor.load(
             {"train": graph},
             lambda graph, limit_bytes=None: None,
