@@ -82,16 +82,16 @@ def _max_unpacked(nbytes: int) -> int:
 def _read(
     archive: zipfile.ZipFile, nbytes: int, names: Iterable[str] | None
 ) -> dict[str, NDArray[Any]]:
-    found = {entry.filename: entry for entry in archive.infolist()}
-    if len(found) < len(archive.infolist()):
+    by_filename = {entry.filename: entry for entry in archive.infolist()}
+    if len(by_filename) < len(archive.infolist()):
         raise ValueError("two arrays have one name")
     if names is None:
-        names = [name.removesuffix(".npy") for name in found]
+        names = [name.removesuffix(".npy") for name in by_filename]
     wanted = list(names)
     for name in wanted:
-        if f"{name}.npy" not in found:
+        if f"{name}.npy" not in by_filename:
             raise ValueError(f"it has no array {name!r}")
-    entries = {name: found[f"{name}.npy"] for name in wanted}
+    entries = {name: by_filename[f"{name}.npy"] for name in wanted}
     total = sum(entry.file_size for entry in entries.values())
     if total > _max_unpacked(nbytes):
         raise ValueError(f"{nbytes} bytes would unpack to {total}")

@@ -58,10 +58,10 @@ def read_document(
     document = read_json(text, kind)
     if not isinstance(document, dict) or "format" not in document:
         raise FormatError(f"not a {kind}: no 'format' key; expected {format_name!r}")
-    found = document.pop("format")
-    if found != format_name:
+    actual = document.pop("format")
+    if actual != format_name:
         raise FormatError(
-            f"format is {_shown(found)}; this version reads {format_name!r}"
+            f"format is {_shown(actual)}; this version reads {format_name!r}"
         )
     return read_object(document, kind, keys)
 

@@ -64,8 +64,8 @@ def assert_open(workspace: Workspace | str, message: str = "") -> None:
     AssertionError
         If it is closed, or no workspace has this name.
     """
-    found = _found(workspace)
-    if found is None or not found.is_open:
+    live = _found(workspace)
+    if live is None or not live.is_open:
         raise _failure(message, f"workspace {_name(workspace)!r} is closed")
 
 

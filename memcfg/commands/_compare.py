@@ -208,8 +208,8 @@ def _compare(args: argparse.Namespace) -> int:
     if told := told_lossy(_codecs(cells)):
         write(textwrap.fill(told, width(), subsequent_indent="  "))
     for path in args.output:
-        found = document(cases, cells, args.steps, tiers)
-        text = _WRITERS[Path(path).suffix](found)
+        comparison = document(cases, cells, args.steps, tiers)
+        text = _WRITERS[Path(path).suffix](comparison)
         write_atomically(path, text.encode())
     wrong = [cell for cell in cells if not cell.is_as_planned]
     for cell in wrong:
@@ -302,10 +302,10 @@ def _refusals(cells: Sequence[Cell]) -> Iterable[str]:
     """
     networks: dict[str, dict[str, str]] = {}  # method -> letter -> reason
     for cell in cells:
-        found = cell.outcome()
-        if not isinstance(found, Planned) and found.needs_bytes is None:
+        outcome = cell.outcome()
+        if not isinstance(outcome, Planned) and outcome.needs_bytes is None:
             own = networks.setdefault(cell.method, {})
-            own.setdefault(cell.case.letter, found.reason)
+            own.setdefault(cell.case.letter, outcome.reason)
     for method, needed in _needs(cells).items():
         letter, part = min(needed.items(), key=lambda item: item[1])
         text = f"{method}: no plan fits; {letter} needs {part:.1%} of the peak of share"

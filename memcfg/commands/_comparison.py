@@ -66,17 +66,17 @@ def compare(
     for name in methods:
         policy = NAMED_POLICIES[name]()
         with shown(f"planning: {name}"):
-            found = _planned(policy, graph, limit)
-        if isinstance(found, _Refusal):
-            refused.append(found)
+            planned = _planned(policy, graph, limit)
+        if isinstance(planned, _Refusal):
+            refused.append(planned)
             continue
         measured = None
         if steps and isinstance(task, Task):  # a model's file is not trained
             with shown(f"training: {name}"):
                 measured = measure(task, policy, limit, steps)
-        cells = _cells(found, measured)
-        plans[name] = found
-        rows[name] = *(cells[each] for each in numbers), *_away(found, tiers)
+        cells = _cells(planned, measured)
+        plans[name] = planned
+        rows[name] = *(cells[each] for each in numbers), *_away(planned, tiers)
         if steps:
             table.add(name, *rows[name])
     best = _best(plans, limit)

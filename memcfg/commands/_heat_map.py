@@ -37,12 +37,12 @@ class _Place(NamedTuple):
     budget: str
 
 
-def heat_map(found: Mapping[str, Any]) -> str:
+def heat_map(document: Mapping[str, Any]) -> str:
     """Draw the results as SVG: a row per method, a column per network and budget."""
-    places = _places(found)
+    places = _places(document)
     wide = places[-1].x + _WIDE + _EDGE
-    high = _HEAD + _HIGH * len(found["methods"]) + _FOOT
-    rate = found["bandwidths"][MIDDLE]
+    high = _HEAD + _HIGH * len(document["methods"]) + _FOOT
+    rate = document["bandwidths"][MIDDLE]
     title = f"Time of a step relative to share, with {bandwidth(rate)} to the host"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide:g} {high:g}" '
@@ -59,9 +59,9 @@ def heat_map(found: Mapping[str, Any]) -> str:
     ]
     cells = {
         (each["method"], each["network"], each["budget"]): each
-        for each in found["cells"]
+        for each in document["cells"]
     }
-    for number, row in enumerate(found["methods"]):
+    for number, row in enumerate(document["methods"]):
         y = _HEAD + _HIGH * number
         name, how = row["method"], ", ".join(row["technique"]) or "none"
         parts.append(_text(_EDGE, y + 14.5, name))
@@ -73,12 +73,12 @@ def heat_map(found: Mapping[str, Any]) -> str:
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def _places(found: Mapping[str, Any]) -> list[_Place]:
+def _places(document: Mapping[str, Any]) -> list[_Place]:
     begin = _EDGE + _NAMES + _HOW
-    budgets = found["budgets"]
+    budgets = document["budgets"]
     return [
         _Place(begin + (n * len(budgets) + k) * _WIDE + n * _GAP, each["network"], part)
-        for n, each in enumerate(found["networks"])
+        for n, each in enumerate(document["networks"])
         for k, part in enumerate(budgets)
     ]
 

@@ -78,8 +78,8 @@ def climb(
     write(f"{graph.name!r} by {method}; 100% is the peak of share")
     write(f"Op times are {graph.times}.\n")
     shared = share()(graph)
-    found = Rungs(policy, graph, shared.peak_bytes)
-    rungs = [Rung(limit, found.planned.get(limit)) for limit in found.limits]
+    search = Rungs(policy, graph, shared.peak_bytes)
+    rungs = [Rung(limit, search.planned.get(limit)) for limit in search.limits]
     ladder = _Ladder(graph, method, shared, rungs)
     table = _table(ladder, measured=steps > 0)
     for index, rung in enumerate(rungs):
@@ -89,8 +89,8 @@ def climb(
                 measured = measure(task, policy, rung.limit, steps)
             rungs[index] = rung._replace(measured=measured)
         table.add(*_cells(ladder, rungs[index], measured=steps > 0))
-    peak_op = _peak_op(found.planned[found.floor])
-    write(f"\n{_end(found)}")
+    peak_op = _peak_op(search.planned[search.floor])
+    write(f"\n{_end(search)}")
     write(f"What sets it: {shorten(peak_op, width() // 2)}")
     if output is not None:
         if output.endswith(".svg"):
@@ -99,15 +99,18 @@ def climb(
             asked = {"graph": graph.name, **asdict(task), "method": method}
             if steps:
                 asked |= {"steps": steps, "environment": environment()}
-            refusal = {"limit_bytes": found.refused_below, "peak_op": peak_op}
+            refusal = {
+                "limit_bytes": search.refused_below,
+                "peak_op": peak_op,
+            }
             text = _json(asked, ladder, refusal)
         write_atomically(output, text.encode())
     return 0
 
 
-def _end(found: Rungs) -> str:
+def _end(search: Rungs) -> str:
     """Return the smallest limit in words, and what is refused below it."""
-    floor, refused = found.floor, found.refused_below
+    floor, refused = search.floor, search.refused_below
     smallest = format_bytes(floor, exact=True)
     if refused == floor - 1:
         return f"The smallest limit is {smallest}: {refused} B is refused."

@@ -115,10 +115,10 @@ def measure_in_turns(task: Task, policy: Policy, limit: int, steps: int) -> Turn
             models[0].train_on_batch(x, y)
         taken: tuple[list[float], list[float]] = ([], [])
         for _ in range(steps):
-            for model, found in zip(models, taken, strict=True):
+            for model, of_model in zip(models, taken, strict=True):
                 began = time.perf_counter()
                 model.train_on_batch(x, y)
-                found.append(time.perf_counter() - began)
+                of_model.append(time.perf_counter() - began)
         report, plan = models[0].memory_report(verify=True), models[0].memory_plan
         peak = report.measured_peak_bytes
         assert peak is not None  # it was verified

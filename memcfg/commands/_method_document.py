@@ -53,10 +53,10 @@ def tier_rows(tiers: Sequence[Tier]) -> list[dict[str, Any]]:
     ]
 
 
-def in_lines(found: Mapping[str, Any]) -> str:
+def in_lines(document: Mapping[str, Any]) -> str:
     """Format a document as JSON, with each element of its lists on a line."""
     parts = []
-    for key, value in found.items():
+    for key, value in document.items():
         text = json.dumps(value)
         if isinstance(value, list):
             text = "[\n  " + ",\n  ".join(map(json.dumps, value)) + "]"
@@ -117,15 +117,15 @@ def _cell(cell: Cell) -> dict[str, Any]:
     }
 
 
-def _outcome(case: Case, found: Planned | Refused) -> dict[str, Any]:
-    if not isinstance(found, Planned):
-        return found._asdict()
+def _outcome(case: Case, outcome: Planned | Refused) -> dict[str, Any]:
+    if not isinstance(outcome, Planned):
+        return outcome._asdict()
     return {
         "reason": None,
-        **found._asdict(),
-        "peak": found.peak_bytes / case.share_peak_bytes,
-        "slowdown": found.seconds / case.share_seconds,
-        "host_peak": found.host_peak_bytes / case.share_peak_bytes,
+        **outcome._asdict(),
+        "peak": outcome.peak_bytes / case.share_peak_bytes,
+        "slowdown": outcome.seconds / case.share_seconds,
+        "host_peak": outcome.host_peak_bytes / case.share_peak_bytes,
     }
 
 
@@ -194,8 +194,10 @@ def _least(cells: Sequence[Cell]) -> list[float]:
     """Return the lowest peak of a plan, or bytes of a refusal, by network."""
     least: dict[str, float] = {}
     for cell in cells:
-        found = cell.outcome()
-        nbytes = found.peak_bytes if isinstance(found, Planned) else found.needs_bytes
+        outcome = cell.outcome()
+        nbytes = (
+            outcome.peak_bytes if isinstance(outcome, Planned) else outcome.needs_bytes
+        )
         if nbytes is not None:
             part = nbytes / cell.case.share_peak_bytes
             letter = cell.case.letter

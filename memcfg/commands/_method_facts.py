@@ -117,7 +117,7 @@ def is_lossless(method: str) -> bool:
 def told_lossy(codecs: Mapping[str, Iterable[str]]) -> str:
     """Say which methods are not lossless, and the codecs of their plans."""
     told = [
-        f"{method} ({', '.join(found)})" if (found := rounding(lossy)) else method
+        f"{method} ({', '.join(names)})" if (names := rounding(lossy)) else method
         for method, lossy in codecs.items()
         if rounding(lossy) or not is_lossless(method)
     ]

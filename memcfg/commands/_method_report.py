@@ -68,15 +68,15 @@ def bandwidth(rate: float | str) -> str:
 # -- Markdown -------------------------------------------------------------------
 
 
-def markdown(found: Mapping[str, Any]) -> str:
+def markdown(document: Mapping[str, Any]) -> str:
     """Return a document as Markdown: the table of methods and what it compares."""
-    rates = [bandwidth(rate) for rate in found["bandwidths"]]
+    rates = [bandwidth(rate) for rate in document["bandwidths"]]
     titles = ["method", "technique", "scope", "static", "lossless", "op times"]
     titles += ["networks", "plans", "least", "peak", *(f"× {rate}" for rate in rates)]
-    titles += ["extra work", "host peak"] + ["× trained"] * bool(found["steps"])
+    titles += ["extra work", "host peak"] + ["× trained"] * bool(document["steps"])
     titles += ["planning", "source"]
     lines = [_line(titles), _line(["---"] * len(titles))]
-    lines += [_line(_method(row, found)) for row in found["methods"]]
+    lines += [_line(_method(row, document)) for row in document["methods"]]
     notes = (
         textwrap.fill(
             note,
@@ -84,7 +84,7 @@ def markdown(found: Mapping[str, Any]) -> str:
             subsequent_indent="  " * note.startswith("- "),
             break_on_hyphens=False,
         )
-        for note in _notes(found)
+        for note in _notes(document)
     )
     return "\n".join([*lines, "", *notes]) + "\n"
 
@@ -93,7 +93,7 @@ def _line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _method(row: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+def _method(row: Mapping[str, Any], document: Mapping[str, Any]) -> list[str]:
     return [
         f"`{row['method']}`",
         ", ".join(row["technique"]) or _NONE,
@@ -108,42 +108,44 @@ def _method(row: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
         *map(times, row["slowdowns"]),
         _NONE if row["extra_work"] is None else f"{row['extra_work']:.1%}",
         percent(row["host_peak"]),
-        *([times(row["trained_slowdown"])] if found["steps"] else []),
+        *([times(row["trained_slowdown"])] if document["steps"] else []),
         lasting(row["planning_seconds"]),
         row["source"],
     ]
 
 
-def _notes(found: Mapping[str, Any]) -> list[str]:
-    place = found["environment"]
+def _notes(document: Mapping[str, Any]) -> list[str]:
+    place = document["environment"]
     cores = f"{place['cores']} core{'s' * (place['cores'] != 1)}"
-    budgets = ", ".join(found["budgets"])
+    budgets = ", ".join(document["budgets"])
     notes = [
         f"Budgets: {budgets} of the peak of `share`. Means are over the cells that a "
         "method can plan, so compare only rows with the same cells; *least*: the "
         "lowest peak that it reaches or asks for.",
         "",
-        *(_told(network) for network in found["networks"]),
+        *(_told(network) for network in document["networks"]),
         "",
     ]
-    tiers = found.get("tiers", ())
+    tiers = document.get("tiers", ())
     if len(tiers) > 1 or any(tier["limit_bytes"] for tier in tiers):
         notes += [on_tiers(tiers) + " *Host peak*: on all of them.", ""]
-    if found["steps"]:
-        cells = [cell["trained"] for cell in found["cells"] if cell["trained"]]
+    if document["steps"]:
+        cells = [cell["trained"] for cell in document["cells"] if cell["trained"]]
         exact = sum(cell["is_as_planned"] for cell in cells)
         notes.append(
-            f"{len(cells)} cells were trained, {found['steps']} steps each; the "
+            f"{len(cells)} cells were trained, {document['steps']} steps each; the "
             f"measured peak was the predicted one in {exact}.",
         )
-    rounded = [f"`{row['method']}`" for row in found["methods"] if not row["lossless"]]
+    rounded = [
+        f"`{row['method']}`" for row in document["methods"] if not row["lossless"]
+    ]
     if rounded:
         notes.append(
             "Not lossless, so gradients and weights differ from those of `share`: "
             f"{', '.join(rounded)}. The table compares their cost, and not their "
             "effect on training.",
         )
-    rate = found["networks"][0].get("copies_per_second")
+    rate = document["networks"][0].get("copies_per_second")
     if rate is not None:
         notes.append(f"A lane to the host copies {rate / 1e9:.3g} GB/s, each way.")
     notes.append(
@@ -178,17 +180,17 @@ def _told(network: Mapping[str, Any]) -> str:
 # -- CSV ------------------------------------------------------------------------
 
 
-def spreadsheet(found: Mapping[str, Any]) -> str:
+def spreadsheet(document: Mapping[str, Any]) -> str:
     """Return a document as CSV: a row for each cell and bandwidth."""
     buffer = io.StringIO()
     writer = csv.DictWriter(
         buffer, _COLUMNS, extrasaction="ignore", lineterminator="\n"
     )
     writer.writeheader()
-    for cell in found["cells"]:
+    for cell in document["cells"]:
         trained = cell["trained"] or {}
         for at in cell["at"]:
-            is_trained = at is at_rate(cell, found["bandwidths"][MIDDLE])
+            is_trained = at is at_rate(cell, document["bandwidths"][MIDDLE])
             measured = trained if is_trained else {}
             columns = {f"trained_{key}": value for key, value in measured.items()}
             lossy = {"lossy": " ".join(at.get("lossy", ()))}

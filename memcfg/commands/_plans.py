@@ -266,10 +266,10 @@ def add_judge(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
 def _judge(args: argparse.Namespace) -> int:
     graph = _read(args.graph, Graph.from_json)
     plan = _read(args.plan, Plan.from_json)
-    found = violations(graph, plan)
-    if found:
-        write(f"invalid: {len(found)} violation{'s' if len(found) > 1 else ''}")
-        write("\n".join(f"  {text}" for text in found))
+    faults = violations(graph, plan)
+    if faults:
+        write(f"invalid: {len(faults)} violation{'s' if len(faults) > 1 else ''}")
+        write("\n".join(f"  {text}" for text in faults))
         return 1
     limit = "none" if plan.limit_bytes is None else _exact(plan.limit_bytes)
     write(f"valid: {plan.method} plans {graph.name!r}")

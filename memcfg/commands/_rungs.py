@@ -28,11 +28,11 @@ class Rungs:
     def __init__(self, policy: Policy, graph: Graph, default: int) -> None:
         self._policy, self._what = policy, "the smallest limit"
         self._bound = lower_bound(graph)
-        self._found = found = Floor(self._plan, graph)
-        self.planned, self.refused = found.planned, found.refused
+        self._found = floor = Floor(self._plan, graph)
+        self.planned, self.refused = floor.planned, floor.refused
         steps = [default * part // 100 for part in PARTS]
-        found.ask(1)
-        first = found.named()
+        floor.ask(1)
+        first = floor.named()
         if first is None or _is_short(graph):
             asked = {limit for limit in steps if limit >= self._bound}
         else:
@@ -40,9 +40,9 @@ class Rungs:
         asked |= {first} if first is not None else set()
         for number, limit in enumerate(sorted(asked, reverse=True), 1):
             self._what = f"{format_bytes(limit)}, {number} of {len(asked)}"
-            found.ask(limit)
+            floor.ask(limit)
         self._what = "the smallest limit"
-        found.descend(self._bound)
+        floor.descend(self._bound)
         if not self.planned:
             raise self.refused[max(self.refused)]
         self.limits = [

@@ -140,10 +140,10 @@ def device(name: AnyDevice) -> Iterator[LogicalDevice]:
 
     Models can be planned on a simulated device, and not run.
     """
-    found = _place(name).logical
-    token = _chosen.set(found.name)
+    logical = _place(name).logical
+    token = _chosen.set(logical.name)
     try:
-        yield found
+        yield logical
     finally:
         _chosen.reset(token)
 

@@ -275,21 +275,21 @@ def set_memory_growth(device: str | PhysicalDevice, enable: bool | None) -> None
     if not isinstance(enable, bool | None):
         raise TypeError(f"growth is True, False or None, not {enable!r}")
     with registry.lock:
-        found = physical_device(device)
+        physical = physical_device(device)
         settings = registry.settings
-        configured = {item.growth for item in settings.logical.get(found, ())}
+        configured = {item.growth for item in settings.logical.get(physical, ())}
         if enable is not None and (not enable) in configured:
             raise ValueError(
-                f"{found.name} has virtual devices with growth={not enable}; "
+                f"{physical.name} has virtual devices with growth={not enable}; "
                 f"growth={enable} for all of it contradicts them"
             )
-        if settings.growth.get(found) == enable:
+        if settings.growth.get(physical) == enable:
             return
-        registry.check_unused(f"The memory growth of {found.name}")
+        registry.check_unused(f"The memory growth of {physical.name}")
         if enable is None:
-            del settings.growth[found]
+            del settings.growth[physical]
         else:
-            settings.growth[found] = enable
+            settings.growth[physical] = enable
 
 
 def get_logical_device_configuration(
@@ -355,19 +355,19 @@ def set_logical_device_configuration(
     `set_memory_limit` are kept. Limits are enforced on a CPU, too.
     """
     with registry.lock:
-        found = physical_device(device)
-        hardware = registry.machine(found.device_type)[found]
+        physical = physical_device(device)
+        hardware = registry.machine(physical.device_type)[physical]
         configurations = None
         if logical_devices is not None:
-            configurations = _checked(found, hardware, logical_devices)
+            configurations = _checked(physical, hardware, logical_devices)
         logical = registry.settings.logical
-        if registry.used and _same(hardware, configurations, logical.get(found)):
+        if registry.used and _same(hardware, configurations, logical.get(physical)):
             return
         if registry.used and _spills_alone(
-            hardware, configurations, logical.get(found)
+            hardware, configurations, logical.get(physical)
         ):
             registry.respill(
-                found,
+                physical,
                 [
                     item.spill_on(hardware.memory_bytes)
                     for item in sorted(
@@ -377,11 +377,11 @@ def set_logical_device_configuration(
                 ],
             )
         else:
-            registry.check_unused(f"The logical devices of {found.name}")
+            registry.check_unused(f"The logical devices of {physical.name}")
         if configurations is None:
-            logical.pop(found, None)
+            logical.pop(physical, None)
         else:
-            logical[found] = configurations
+            logical[physical] = configurations
 
 
 def _same(
@@ -537,13 +537,13 @@ def physical_device(device: str | PhysicalDevice) -> PhysicalDevice:
     machine = registry.machine(kind)
     if isinstance(device, str):
         number = parse_name(device).number
-        found = [item for item in machine if item.device_type == kind]
+        matches = [item for item in machine if item.device_type == kind]
         if number is not None:
-            found = found[number : number + 1]
+            matches = matches[number : number + 1]
     else:
-        found = [device] if device in machine else []
+        matches = [device] if device in machine else []
     shown = device if isinstance(device, str) else device.name
-    meant = only(found, shown, [item.name for item in found])
+    meant = only(matches, shown, [item.name for item in matches])
     if meant is None:
         there = ", ".join(item.name for item in machine)
         why = why_missing(shown, kind)
@@ -558,9 +558,9 @@ def why_missing(name: str, device_type: str) -> str:
     return hint + registry.why_missing("GPU" if right else device_type)
 
 
-def only(found: Sequence[T], name: str, names: Sequence[str]) -> T | None:
+def only(matches: Sequence[T], name: str, names: Sequence[str]) -> T | None:
     """Return the only match or None; ValueError if there are several."""
-    if len(found) > 1:
+    if len(matches) > 1:
         words = ", ".join(names)
         raise ValueError(f"Multiple devices match {name!r}; say which: {words}")
-    return found[0] if found else None
+    return matches[0] if matches else None

@@ -83,11 +83,11 @@ class FileCache:
     def read(self, key: str) -> bytes | None:
         """Return data, or None if there is no intact file."""
         with self._opened(key) as file:
-            found = b"" if file is None else file.read(self.kind.limit + 1)
+            content = b"" if file is None else file.read(self.kind.limit + 1)
         magic = self.kind.magic
         start = len(magic) + sha256().digest_size
-        data = found[start:]
-        if found[:start] != magic + sha256(data).digest():
+        data = content[start:]
+        if content[:start] != magic + sha256(data).digest():
             return None
         with suppress(OSError):
             os.utime(self._path(key))  # marks the file as recently used
@@ -144,15 +144,15 @@ class FileCache:
 
     def _drop_oldest(self) -> None:
         ours = re.compile(rf"[0-9a-f]{{64}}\.{self.kind.name}")
-        found = []
+        files = []
         with os.scandir(self.folder) as entries:
             for entry in entries:
                 if ours.fullmatch(entry.name):
                     with suppress(FileNotFoundError):  # another process was faster
                         state = entry.stat(follow_symlinks=False)
-                        found.append((state.st_mtime_ns, state.st_size, entry.path))
-        total = sum(size for _, size, _ in found)
-        for _, size, path in sorted(found):
+                        files.append((state.st_mtime_ns, state.st_size, entry.path))
+        total = sum(size for _, size, _ in files)
+        for _, size, path in sorted(files):
             if total <= self.kind.limit:
                 return
             Path(path).unlink(missing_ok=True)

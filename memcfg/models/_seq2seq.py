@@ -109,7 +109,7 @@ def _decoded_by_steps(
         nn.LSTM(units, return_sequences=True, return_state=True, name=f"decoder{i}")
         for i in range(1, len(states) + 1)
     ]
-    found = []
+    outputs = []
     for step in range(steps):
         word = nn.Cropping1D((step, steps - 1 - step))(y)
         context = attend([queries(squeezed(states[-1][0])), x, keys])
@@ -120,6 +120,6 @@ def _decoded_by_steps(
             out, *state = cell(given, initial_state=state)
             after.append(state)
         states = after
-        found.append(nn.Concatenate()([context, out]))
-    whole: nn.SymbolicTensor = nn.Concatenate(axis=1)(found)
+        outputs.append(nn.Concatenate()([context, out]))
+    whole: nn.SymbolicTensor = nn.Concatenate(axis=1)(outputs)
     return whole

@@ -75,14 +75,14 @@ class Adaptation(Trial):
         limits = [each for each in (stays.budget, budget.nbytes) if each is not None]
         limit = min(limits, default=None)
         try:
-            found = self._planned_again(stays, limit)
-            if found is None and not self.running.passive:
-                found = self._fed_back(program, stays, limit)
+            next_plan = self._planned_again(stays, limit)
+            if next_plan is None and not self.running.passive:
+                next_plan = self._fed_back(program, stays, limit)
         except InfeasiblePlanError:  # the limit has been lowered since
             return
-        if found is not None:
-            spec = replanned(stays, found.plan, budget)
-            self._policy, self._rounds = found.policy, found.rounds
+        if next_plan is not None:
+            spec = replanned(stays, next_plan.plan, budget)
+            self._policy, self._rounds = next_plan.policy, next_plan.rounds
             self._left.append(spec)
 
     def _planned_again(self, stays: ProgramSpec, limit: int | None) -> _Found | None:

@@ -417,11 +417,11 @@ class Executor:
         """
         with self.lock.turn():
             loaded = self._with_state(tensor)
-            found = loaded.graph.tensors[loaded.graph.find(tensor)]
-            array = np.asarray(value, found.dtype)
-            if array.shape != found.shape:
+            spec = loaded.graph.tensors[loaded.graph.find(tensor)]
+            array = np.asarray(value, spec.dtype)
+            if array.shape != spec.shape:
                 raise ValueError(
-                    f"{tensor!r} has shape {found.shape}, not {array.shape}"
+                    f"{tensor!r} has shape {spec.shape}, not {array.shape}"
                 )
             self._packed.program = None
             loaded.write(self.device, tensor, array)
@@ -797,22 +797,22 @@ class Executor:
 
     def _place_state(self) -> None:
         """Bring the state that waits to its place."""
-        found = self._loaded
-        if found.waiting:
+        loaded = self._loaded
+        if loaded.waiting:
             self._packed.program = None
-            self._arena.grow(_nbytes(found.specs))  # it may have been lost to another
-            for name, value in found.waiting.items():
-                found.write(self.device, name, value() if callable(value) else value)
-            self._contents = found._replace(waiting={})
+            self._arena.grow(_nbytes(loaded.specs))  # it may have been lost to another
+            for name, value in loaded.waiting.items():
+                loaded.write(self.device, name, value() if callable(value) else value)
+            self._contents = loaded._replace(waiting={})
 
     def _program(self, name: str) -> Program:
         """Return a loaded program, made if need be; the state is in its place."""
-        found = self._loaded
-        if found.waiting:
+        loaded = self._loaded
+        if loaded.waiting:
             self._place_state()
         if name not in self._programs:
-            self._tiers.grow(*_tier_bytes(found.specs))  # a file may have gone
-        self._programs[name] = made = self._made(name, found.specs[name])
+            self._tiers.grow(*_tier_bytes(loaded.specs))  # a file may have gone
+        self._programs[name] = made = self._made(name, loaded.specs[name])
         return made
 
     def _made(self, name: str, spec: ProgramSpec) -> Program:

@@ -182,10 +182,10 @@ class Program:
             self.graph.find(name)
             return False
         number, tensor = self._inputs[name]
-        found = self.graph.tensors[tensor]
+        expected = self.graph.tensors[tensor]
         if (
-            array.shape != found.shape
-            or array.dtype != found.dtype
+            array.shape != expected.shape
+            or array.dtype != expected.dtype
             or not array.flags.c_contiguous
         ):
             return False
@@ -241,13 +241,13 @@ class Program:
         direction.
         """
         least = self.least_of_instructions()
-        found: dict[object, list[float]] = defaultdict(list)
+        by_key: dict[object, list[float]] = defaultdict(list)
         for index, action in enumerate(self.spec.plan.actions):
             if isinstance(action, planning.Compute):
                 took = max(least[self.instructions[index]], _SHORTEST)
-                found[self.spec.kernels.key(action.op)].append(took)
+                by_key[self.spec.kernels.key(action.op)].append(took)
         means: dict[object, float] = {}
-        means.update((key, sum(row) / len(row)) for key, row in found.items())
+        means.update((key, sum(row) / len(row)) for key, row in by_key.items())
         means.update(self._copied().items())
         return means
 
@@ -762,9 +762,9 @@ def _reach(program: Program, state: int, canary: int, run: Callable[[], None]) -
     _feed(program)
     run()
     for start, stop in reversed(_chunks(program, state)):
-        found = chunk[: stop - start]
-        program.device.read(program.arena, start, found)
-        changed = np.flatnonzero(found != canary)
+        content = chunk[: stop - start]
+        program.device.read(program.arena, start, content)
+        changed = np.flatnonzero(content != canary)
         if changed.size:
             return start - state + int(changed[-1]) + 1
     return 0

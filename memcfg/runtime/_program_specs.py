@@ -135,14 +135,14 @@ def _planned_all(
 
 def _tell_less_scratch(plans: Sequence[planning.Plan], budget: Budget) -> None:
     """Warn once if the scratch of the device's default algorithms does not fit."""
-    found = [
+    needs = [
         (plan.peak_bytes + plan.summary.less_scratch.nbytes, plan.summary.less_scratch)
         for plan in plans
         if plan.summary is not None and plan.summary.less_scratch.count
     ]
-    if not found:
+    if not needs:
         return
-    enough, group = max(found, key=lambda each: each[0])
+    enough, group = max(needs, key=lambda each: each[0])
     missing = format_bytes(enough - (budget.nbytes or 0))
     names = ", ".join(group.names)
     if group.count > len(group.names):
@@ -205,19 +205,19 @@ def planned_spec(source: Graph, policy: PolicyLike, budget: Budget) -> ProgramSp
 
 
 def _spec(
-    source: Graph, found: Packed, policy: PolicyLike, budget: Budget
+    source: Graph, packed: Packed, policy: PolicyLike, budget: Budget
 ) -> ProgramSpec:
     """Return the spec of a plan that the device can run within the budget."""
-    plan, limit = _checked(found.graph, found.plan, budget), budget.nbytes
+    plan, limit = _checked(packed.graph, packed.plan, budget), budget.nbytes
     spec = ProgramSpec(
         source,
-        found.graph,
-        found.kernels,
-        **_needs(found.graph, found.kernels, plan, budget.device),
+        packed.graph,
+        packed.kernels,
+        **_needs(packed.graph, packed.kernels, plan, budget.device),
         plan=plan,
         policy=policy,
         budget=limit,
-        packed=found.weights,
+        packed=packed.weights,
     )
     return replace(spec, timed=budget.times == "measured" and _is_choice(spec))
 
@@ -237,11 +237,11 @@ def contending(
     limit = min(limits, default=None)
     stays = planning.recosted(graph, spec.plan)
     fastest = planning.reconsidered(spec.planner, graph, spec.plan, limit)
-    found = planning.contenders(spec.planner, graph, fastest, limit)
+    contenders = planning.contenders(spec.planner, graph, fastest, limit)
     known = replace(spec, graph=graph, kernels=kernels, plan=stays, timed=True)
     others = [
         replanned(known, other, budget)
-        for other in (fastest, *found)
+        for other in (fastest, *contenders)
         if other.actions != stays.actions
     ]
     return known, others
@@ -305,8 +305,8 @@ def _needs(
     computes = [a for a in plan.actions if isinstance(a, planning.Compute)]
     ops = [(a.op, a.algorithm) for a in computes]
     saved = _saved(graph, kernels, ops, device, fails=fails)
-    found = planning.simulate(graph, plan).tier_peak_bytes
-    tiers = {tier: found[tier] for tier in device.tiers if tier in found}
+    peaks = planning.simulate(graph, plan).tier_peak_bytes
+    tiers = {tier: peaks[tier] for tier in device.tiers if tier in peaks}
     for place in device.spill.places:
         away, limit = tiers.get(place.tier, 0), place.limit_bytes
         if limit is not None and away > limit:

@@ -67,8 +67,8 @@ class ModelArena:
 
     def has_room(self, nbytes: int) -> bool:
         """Return whether the arena can grow to `nbytes` in place; a block cannot."""
-        found = self.now
-        room = 0 if found is None else found.reserved_addresses
+        arena = self.now
+        room = 0 if arena is None else arena.reserved_addresses
         return room == 0 or nbytes <= room  # 0: capacity not known yet
 
     def grow(self, nbytes: int) -> None:
@@ -93,20 +93,20 @@ class ModelArena:
 
     def shrink(self, nbytes: int) -> None:
         """Shrink the arena, or free it for 0 bytes; do nothing while a view exists."""
-        found = self.now
-        if found is not None:
+        arena = self.now
+        if arena is not None:
             with suppress(BufferError):
                 if nbytes:
-                    found.shrink(nbytes)
+                    arena.shrink(nbytes)
                 else:
-                    found.free()
+                    arena.free()
 
     def free(self) -> None:
         """Free the arena; raise BufferError if a view or an unfinished copy uses it."""
-        found = self.now
-        if found is not None:
+        arena = self.now
+        if arena is not None:
             drop_ended()
-            found.free()
+            arena.free()
 
 
 class PackedState:
@@ -155,13 +155,13 @@ class TierMemory:
     def _grow(self, sizes: Mapping[str, int]) -> bool:
         anew = False
         for tier, nbytes in sizes.items():
-            found = self.spaces.get(tier)
-            if isinstance(found, Arena) and not found.freed:
-                found.grow(nbytes)
-            elif found is None or isinstance(found, Arena) or found.nbytes < nbytes:
+            space = self.spaces.get(tier)
+            if isinstance(space, Arena) and not space.freed:
+                space.grow(nbytes)
+            elif space is None or isinstance(space, Arena) or space.nbytes < nbytes:
                 tag = model_tag(self._owner)
                 made = self._device.tier_memory(tier, nbytes, tag=tag)
-                anew = anew or found is not None
+                anew = anew or space is not None
                 self.spaces[tier] = made
         return anew
 
@@ -194,9 +194,9 @@ def state_offsets(graph: Graph) -> dict[str, int]:
     offsets: dict[str, int] = {}
     end = 0
     for tensor in graph.persistent:
-        found = graph.tensors[tensor]
-        offsets[found.name] = end
-        end += align_up(found.nbytes)
+        spec = graph.tensors[tensor]
+        offsets[spec.name] = end
+        end += align_up(spec.nbytes)
     return offsets
 
 
@@ -204,8 +204,8 @@ def read_state(
     device: Device, arena: Arena, graph: Graph, name: str, offset: int
 ) -> npt.NDArray[Any]:
     """Return a copy of a state tensor."""
-    found = graph.tensors[graph.find(name)]
-    array = np.empty(found.shape or (), found.dtype)
+    spec = graph.tensors[graph.find(name)]
+    array = np.empty(spec.shape or (), spec.dtype)
     device.read(arena, offset, array)
     return array
 
@@ -219,8 +219,8 @@ def write_state(
     value: npt.ArrayLike,
 ) -> None:
     """Overwrite a state tensor with a value that broadcasts to its shape."""
-    found = graph.tensors[graph.find(name)]
-    staged = device.staging(arena, offset, found.shape or (), found.dtype or "uint8")
+    spec = graph.tensors[graph.find(name)]
+    staged = device.staging(arena, offset, spec.shape or (), spec.dtype or "uint8")
     staged[...] = value
     device.write(arena, offset, staged)
 

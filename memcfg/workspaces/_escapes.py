@@ -145,19 +145,19 @@ class _Search:
                 self._look(item, path + name, owner, depth - 1)
 
     def _note(self, array: np.ndarray[Any, Any], path: str, owner: str) -> None:
-        found = self._placement(array)
-        if found is not None and found.address not in self._found:
-            self._found[found.address] = (
+        placement = self._placement(array)
+        if placement is not None and placement.address not in self._found:
+            self._found[placement.address] = (
                 f"{path} in {owner} ({array.dtype} {array.shape}, "
-                f"{format_bytes(found.nbytes)}{_line_of(array)})"
+                f"{format_bytes(placement.nbytes)}{_line_of(array)})"
             )
 
     def _any_in(self, referents: Iterable[object]) -> bool:
         """Return whether any referent is an escaped array not yet recorded."""
         for value in referents:
             if _is_array(value):
-                found = self._placement(value)
-                if found is not None and found.address not in self._found:
+                placement = self._placement(value)
+                if placement is not None and placement.address not in self._found:
                     return True
             elif _is_hidden(value) and self._any_in(gc.get_referents(value)):
                 return True

@@ -598,11 +598,11 @@ class LayerWorkspaceMgr:
         """
         check_valid(array, "use it")
         wanted = self._open(kind)
-        found = workspace_of(array)
+        owner = workspace_of(array)
         if not is_attached(array):
             right = wanted is None or not error_if_detached
         else:
-            right = found is not None and found is wanted and is_in_scope(array)
+            right = owner is not None and owner is wanted and is_in_scope(array)
         if right:
             return array
         if not migrate_if_invalid:
@@ -665,11 +665,11 @@ class LayerWorkspaceMgr:
             Description of the operation; begins the error message.
         """
         name, current = self.workspace_name(kind), current_workspace()
-        found = None if current is None else current.name
-        if found != name:
+        actual = None if current is None else current.name
+        if actual != name:
             raise WorkspaceError(
                 f"{_begin(message)}{_name(name)} should be current for array type "
-                f"{_checked(kind).name}, but {_name(found)} is"
+                f"{_checked(kind).name}, but {_name(actual)} is"
             )
 
     def _assign(
@@ -740,14 +740,14 @@ def _name(name: str | None) -> str:
 def _misplaced(kind: ArrayType, array: Array, wanted: Workspace | None) -> str:
     """Return a message that says where an array is and where it should be."""
     should = "in no workspace" if wanted is None else f"in workspace {wanted.name!r}"
-    found = workspace_of(array)
+    owner = workspace_of(array)
     if not is_attached(array):
         is_now = "in no workspace"
-    elif found is None:
+    elif owner is None:
         is_now = "in a workspace that has gone with its thread"
     else:
-        is_now = f"in workspace {found.name!r}"
-        if found is wanted:
+        is_now = f"in workspace {owner.name!r}"
+        if owner is wanted:
             is_now += f", of its cycle {generation_of(array)}, which has ended"
     return (
         f"an array of type {kind.name} should be {should}, but is {is_now}: move it "

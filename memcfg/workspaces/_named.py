@@ -243,8 +243,8 @@ def _both(nbytes: int) -> str:
     return short if short.endswith(" B") else f"{short} ({nbytes} B)"
 
 
-def _differences(found: Workspace, config: WorkspaceConfig) -> str:
-    mine, wanted = found.config.to_dict(), config.to_dict()
+def _differences(existing: Workspace, config: WorkspaceConfig) -> str:
+    mine, wanted = existing.config.to_dict(), config.to_dict()
     return ", ".join(
         f"{key}={mine[key]!r}, not {wanted[key]!r}"
         for key in mine

@@ -715,13 +715,13 @@ class _SharedBatches:
         for array in _arrays(item):
             digest.update(f"{array.dtype}{array.shape}".encode())
             digest.update(array.tobytes())
-        found = digest.digest()
-        if self._first not in (None, found):
+        first = digest.digest()
+        if self._first not in (None, first):
             raise RuntimeError(
                 "the first batch differs from that of the first pass, so the parts "
                 "would overlap: split before shuffling, and read only the parts"
             )
-        self._first = found
+        self._first = first
 
 
 class _Part(DataSetIterator):

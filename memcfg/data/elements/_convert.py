@@ -170,20 +170,20 @@ def _check_dtype(array: npt.NDArray[Any], value: Any) -> None:
         )
 
 
-def _narrow(found: npt.NDArray[Any], value: Any) -> npt.NDArray[Any]:
+def _narrow(array: npt.NDArray[Any], value: Any) -> npt.NDArray[Any]:
     """Convert an array of Python numbers to the dtype that tf.data gives them."""
     if hasattr(value, "__array__"):
-        return found
+        return array
     kinds = set(_kinds(value))
     if any(issubclass(kind, np.ndarray) for kind in kinds):
-        return found
-    if found.size == 0 and not kinds:
-        return found.astype(np.float32)
-    if found.dtype.kind in "iu":
-        return _integers(found)
-    if found.dtype == np.float64 and np.float64 not in kinds:
-        return _floats(found, value)
-    return found
+        return array
+    if array.size == 0 and not kinds:
+        return array.astype(np.float32)
+    if array.dtype.kind in "iu":
+        return _integers(array)
+    if array.dtype == np.float64 and np.float64 not in kinds:
+        return _floats(array, value)
+    return array
 
 
 def _is_integers(value: Any) -> bool:
@@ -207,16 +207,16 @@ def _kinds(value: Any) -> Iterator[type]:
                     yield from set(_kinds(item))
 
 
-def _integers(found: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    if found.size == 0 or (found.min() >= _INT32.min and found.max() <= _INT32.max):
-        return found.astype(np.int32, copy=False)
-    return found.astype(np.int64, copy=False)
+def _integers(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    if array.size == 0 or (array.min() >= _INT32.min and array.max() <= _INT32.max):
+        return array.astype(np.int32, copy=False)
+    return array.astype(np.int64, copy=False)
 
 
-def _floats(found: npt.NDArray[Any], value: Any) -> npt.NDArray[Any]:
-    if np.any(np.isfinite(found) & (np.abs(found) >= _FLOAT32)):
+def _floats(array: npt.NDArray[Any], value: Any) -> npt.NDArray[Any]:
+    if np.any(np.isfinite(array) & (np.abs(array) >= _FLOAT32)):
         raise _too_large(value)
-    return found.astype(np.float32)
+    return array.astype(np.float32)
 
 
 def _too_large(value: Any) -> ValueError:

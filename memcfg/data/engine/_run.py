@@ -77,12 +77,12 @@ class Run:
     def reports(self) -> list[StageReport]:
         """Return a report for each name of a stage, including those of parts."""
         parts = [part.reports() for part in self._parts if isinstance(part, Run)]
-        found: dict[str, StageReport] = {}
+        current: dict[str, StageReport] = {}
         for each in chain((report() for report in self.stages), *parts):
-            known = found.get(each.name)
-            found[each.name] = each if known is None else known.beside(each)
+            known = current.get(each.name)
+            current[each.name] = each if known is None else known.beside(each)
         past = dict(self._past)
-        _add_later(past, found.values())
+        _add_later(past, current.values())
         return list(past.values())
 
     def allocator(self) -> NumpyAllocator:
@@ -264,7 +264,7 @@ def kept(items: Iterator[T]) -> Iterator[T]:
     with closing(items):
         while True:
             with scope_out():
-                found = [next(items, _END)]
-            if found[0] is _END:
+                pulled = [next(items, _END)]
+            if pulled[0] is _END:
                 return
-            yield found.pop()
+            yield pulled.pop()

@@ -83,10 +83,10 @@ class Form:
         """List the leaves of an element, converted or not."""
         if same_structure(self.numbers, element):
             return flatten(element)
-        found = map_structure(lambda leaf: type(leaf).__name__, element)
+        kinds = map_structure(lambda leaf: type(leaf).__name__, element)
         raise TypeError(
             "the elements of a batch must have the same structure: the first is "
-            f"{self}, another is {found}"
+            f"{self}, another is {kinds}"
         )
 
     def pack(self, leaves: Sequence[Any]) -> Any:

@@ -130,8 +130,8 @@ class Concatenate(Node):
             first = next(elements, _END)
             if first is _END:
                 return spec
-            found = vague(spec_of(first))
-            spec = found if spec is None else merge(spec, found)
+            own = vague(spec_of(first))
+            spec = own if spec is None else merge(spec, own)
             yield first
             del first
         yield from elements

@@ -188,23 +188,27 @@ def _mapped(
     number: int,
 ) -> _Chunk:
     """Map some elements, in a thread; `number` sets the order of reading."""
-    chunk, found = _Chunk(), list[Any]()
+    chunk, elements_read = _Chunk(), list[Any]()
 
     def read(elements: Iterator[Any]) -> None:
         """Read up to `size` elements, fewer if the source is slow."""
         until = perf_counter() + WORTH
         with source.failing(chunk), run.allocator():  # raises ResourceExhaustedError
-            while len(found) < size and not source.ended and perf_counter() < until:
+            while (
+                len(elements_read) < size
+                and not source.ended
+                and perf_counter() < until
+            ):
                 element = next(elements, _END)
                 if element is _END:
                     source.ended = True
                 else:
-                    found.append(element)
+                    elements_read.append(element)
 
     source.read(number, read)
     began = perf_counter()
     with source.failing(chunk), run.allocator():
-        for element in found:
+        for element in elements_read:
             chunk.results.append(apply(function, element))
-    chunk.seconds = (perf_counter() - began) / max(1, len(found))
+    chunk.seconds = (perf_counter() - began) / max(1, len(elements_read))
     return chunk

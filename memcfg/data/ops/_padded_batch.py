@@ -82,24 +82,24 @@ class _PaddingMaker(BatchMaker):
 
     def made(self, elements: Iterator[Any], target: AbstractContextManager[Any]) -> Any:
         some = islice(elements, self.max_size)
-        found = [apply(self.function, element) for element in some]
-        if len(found) < self.min_size:
+        mapped = [apply(self.function, element) for element in some]
+        if len(mapped) < self.min_size:
             return None
-        first = found[0]
-        for number, element in enumerate(found):
+        first = mapped[0]
+        for number, element in enumerate(mapped):
             if not same_structure(first, element):
                 raise TypeError(
                     "the elements of a batch must have the same structure, but that of "
                     f"element {number} differs from that of element 0"
                 )
-        columns = list(zip(*map(flatten, found), strict=True))
+        columns = list(zip(*map(flatten, mapped), strict=True))
         paddings = self.paddings(first)
         plan = [
             (padding, leaves, padding.target(leaves), padding.dtype(leaves))
             for padding, leaves in zip(paddings, columns, strict=True)
         ]
         with target:
-            arrays = [np.empty((len(found), *size), kind) for _, _, size, kind in plan]
+            arrays = [np.empty((len(mapped), *size), kind) for _, _, size, kind in plan]
         for array, (padding, leaves, _, _) in zip(arrays, plan, strict=True):
             padding.fill(array, leaves)
         return pack(first, arrays)

@@ -129,10 +129,10 @@ class _BatchAssembler:
         self, part: _Part, pending: _PendingBatch, size: int, number: int
     ) -> None:
         read = partial(self._read, pending, part.begin, size)
-        found = self._source.read(number, read)
-        if not (found and found[0]):
+        part_read = self._source.read(number, read)
+        if not (part_read and part_read[0]):
             return
-        items, elements = found
+        items, elements = part_read
         began = perf_counter()
         part.count = len(items)
         with closing(elements):

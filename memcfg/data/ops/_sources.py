@@ -217,8 +217,8 @@ def _leaves(value: Any, signature: Any) -> list[Any]:
 
 def _fitted(leaf: Any, spec: TensorSpec) -> Any:
     made = _typed(leaf, spec.dtype)
-    found = TensorSpec(made.shape, made.dtype)
-    if not spec.is_compatible_with(found):
+    actual = TensorSpec(made.shape, made.dtype)
+    if not spec.is_compatible_with(actual):
         raise ValueError(
             f"the generator yielded an array of shape {made.shape}, but its "
             f"output_signature has {spec.shape}"

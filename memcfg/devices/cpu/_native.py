@@ -98,10 +98,10 @@ class NativeKernels:
         first is the one that ``MEMCFG_CPU_ALGORITHMS`` chooses.
         """
         op = (op_type, attributes, inputs, outputs)
-        found = self._list(*op)
-        if self._measures and len(found) > 1:
+        native = self._list(*op)
+        if self._measures and len(native) > 1:
             return self.measure(*op)
-        rows = [(name, scratch, 0.0) for name, scratch in found]
+        rows = [(name, scratch, 0.0) for name, scratch in native]
         return self._first(*op, rows + self._reference.algorithms(*op))
 
     def _first(
@@ -190,12 +190,10 @@ class NativeKernels:
         if algorithm is None:
             algorithm = self._chosen(op_type, attributes, inputs, outputs)
         numbers = _numbers(op_type, attributes)
-        found = make_packing(
-            op_type, numbers, inputs, outputs, self._library, algorithm
-        )
-        if found is None:
+        made = make_packing(op_type, numbers, inputs, outputs, self._library, algorithm)
+        if made is None:
             return None
-        operands, pack, kernel = found
+        operands, pack, kernel = made
         nbytes, _ = pack.operands[-1]
         return Packing(operands, nbytes, _NativeKernel(pack), _NativeKernel(kernel))
 

@@ -370,8 +370,8 @@ class CublasLt:
 
     def _check(self, name: str, status: int) -> None:
         if status:
-            found = self._functions["cublasLtGetStatusName"](status)
-            raise KernelError(f"{name}: {(found or b'?').decode()}")
+            status_name = self._functions["cublasLtGetStatusName"](status)
+            raise KernelError(f"{name}: {(status_name or b'?').decode()}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -239,10 +239,10 @@ class CudaKernels(KernelTable):
         """Make the kernel of one op; nothing is compiled yet."""
         op = (op_type, attributes, inputs, outputs)
         generated = cuda_source(*op)  # checks the operands
-        found: Iterator[_Work] = iter([generated])
+        works: Iterator[_Work] = iter([generated])
         if algorithm != _GENERATED:
-            found = chain(self._of_libraries(*op), found)
-        fitting = (work for work in found if algorithm in (None, _name(work)))
+            works = chain(self._of_libraries(*op), works)
+        fitting = (work for work in works if algorithm in (None, _name(work)))
         work = next(fitting, None)
         if work is None:
             raise KernelError(f"{op_type!r} has no algorithm {algorithm!r}")
@@ -255,13 +255,13 @@ class CudaKernels(KernelTable):
 
     def load(self, launches: Iterable[Bound]) -> None:
         """Compile and load the functions of launches."""
-        found = [
+        missing = [
             each
             for each in launches
             if isinstance(each, BoundLaunch) and each.function is None
         ]
-        self.modules.load({each.launch.function: each.text for each in found})
-        for each in found:
+        self.modules.load({each.launch.function: each.text for each in missing})
+        for each in missing:
             each.function = self.modules.function(each.launch.function)
 
     def _all(

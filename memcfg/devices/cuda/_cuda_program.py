@@ -589,9 +589,9 @@ class CudaProgram:
         for other, touched in self._touched.items():
             if other == queue:
                 continue
-            found = [i for i, a in touched for b in accesses if a.conflicts(b)]
-            if found:
-                self._await(index, max(found))
+            conflicting = [i for i, a in touched for b in accesses if a.conflicts(b)]
+            if conflicting:
+                self._await(index, max(conflicting))
         self._touched.setdefault(queue, []).extend((index, a) for a in accesses)
         return index
 

@@ -556,16 +556,16 @@ def _destroy(
     context: CudaContext,
     module: Any,
     handle: Any,
-    found: dict[tuple[ConvolutionSpec, int], _Found],
+    graphs: dict[tuple[ConvolutionSpec, int], _Found],
 ) -> None:
     """Destroy plans and then the handle; not in the child of a fork."""
 
     def destroy() -> None:
         context.wait()  # queued kernels may use them
-        found.clear()
+        graphs.clear()
         module.destroy_handle(handle)
 
     try:
         context.call(destroy)
     except (KernelError, RuntimeError):
-        _lost.append((module, handle, dict(found)))
+        _lost.append((module, handle, dict(graphs)))

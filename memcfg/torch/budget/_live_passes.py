@@ -182,10 +182,10 @@ class LivePasses:
             rest = [own for other, own in waits if other is not each]
             others = held + _held_by([*rest, new], each.step.needs.gradients)
             losses = step.needs.loss + room.loss - each.step.needs.loss
-            found = Room(others, loss=losses)
-            needed = each.step.needs.from_loss(found)
+            space = Room(others, loss=losses)
+            needed = each.step.needs.from_loss(space)
             if needed > limit:
-                raise _refusal(needed, limit, found, is_own=False)
+                raise _refusal(needed, limit, space, is_own=False)
 
     def _check_outputs(self, step: Planned, limit: int, own: Collection[int]) -> None:
         """Raise NoRoomError if outputs live that were assumed to be replaced."""

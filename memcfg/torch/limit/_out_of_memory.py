@@ -46,10 +46,10 @@ class OutOfMemoryError(ResourceExhaustedError, torch.OutOfMemoryError):  # type:
     def __init__(self, message: str, **fields: Any) -> None:
         named = None if fields else _NUMBER.search(message)
         if named is not None and self.refusal is not None:
-            found = self.refusal(int(named[1]))
-            if found is not None:
+            reason = self.refusal(int(named[1]))
+            if reason is not None:
                 message = message.partition("\n")[0]
-                fields = found | {"hint": _HINT}
+                fields = reason | {"hint": _HINT}
         super().__init__(message, **fields)
 
     def _text(self) -> str:

@@ -51,9 +51,9 @@ class Account:
         gone, live = self._gone, self._live
         while gone:
             weak = gone[0]
-            found = live.get(weak)
-            if found is not None:
-                kind, nbytes = found
+            charge = live.get(weak)
+            if charge is not None:
+                kind, nbytes = charge
                 del live[weak]
                 self.by_kind[kind] -= nbytes
                 self.total -= nbytes

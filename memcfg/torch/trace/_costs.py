@@ -78,9 +78,9 @@ class MeasuredCosts:
                     new[key] = node
         cache = find_file_cache(_KEPT)
         for key in list(new):
-            found = None if cache is None else cache.read(key)
-            if found is not None:
-                seconds, scratch = json.loads(found)
+            cached = None if cache is None else cache.read(key)
+            if cached is not None:
+                seconds, scratch = json.loads(cached)
                 self._known[key] = seconds, scratch
                 del new[key]
         if not new:

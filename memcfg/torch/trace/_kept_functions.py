@@ -304,11 +304,11 @@ class _Call:
         sources = dict(zip(self.sources, given, strict=True))
         run.given = [view.of(sources[view.source]) for view in self.saved]
         try:
-            found = self.gradients(run, gradients)
+            computed = self.gradients(run, gradients)
         finally:
             run.given = ()
         made = []
-        for each, layout in zip(found, self.results, strict=True):
+        for each, layout in zip(computed, self.results, strict=True):
             if layout is None:
                 if each is not None:
                     raise RuntimeError(
@@ -349,11 +349,11 @@ class _Call:
         wanted: Sequence[_Layout],
         what: str,
     ) -> None:
-        found = [_Layout.of(each) for each in made]
-        if found != list(wanted):
+        actual = [_Layout.of(each) for each in made]
+        if actual != list(wanted):
             raise RuntimeError(
                 f"{self.name} has another {what} than when it was traced: "
-                f"{_told(found)}, not {_told(wanted)}"
+                f"{_told(actual)}, not {_told(wanted)}"
             )
 
     def try_out(self) -> None:
@@ -392,9 +392,9 @@ class _Call:
         self.held_bytes = max(0, self._left_bytes - sum(made.values()))
         run.given = list(run.packed)
         ends = [each.made_up() for each in self.outputs]
-        found = self._measured("backward", partial(self.gradients, run, ends))
+        computed = self._measured("backward", partial(self.gradients, run, ends))
         run.given = ()
-        self.results = tuple(None if e is None else _Layout.of(e) for e in found)
+        self.results = tuple(None if e is None else _Layout.of(e) for e in computed)
         run.packed.clear()
         ends = [*tensors, *outputs]
         return run, [StorageWeakRef(each.untyped_storage()) for each in ends]
@@ -540,10 +540,10 @@ class _Kept(torch.autograd.Function):  # type: ignore[misc]
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> Any:
         token, *given = ctx.saved_tensors
         call = ctx.call
-        found = iter(_OPS.backward(call.number, token, given, list(gradients)))
+        computed = iter(_OPS.backward(call.number, token, given, list(gradients)))
         results = iter(call.results)
         made = [
-            next(found) if need and next(results) is not None else None
+            next(computed) if need and next(results) is not None else None
             for need in call.needs
         ]
         return None, *made

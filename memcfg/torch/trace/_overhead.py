@@ -156,9 +156,9 @@ def _gradients(
     if not isinstance(value, torch.Tensor) or value.numel() != 1:
         raise TypeError("it gives no scalar")
     read = [each for each in leaves if each.requires_grad]
-    found = torch.autograd.grad(value, read, allow_unused=True)
+    gradients = torch.autograd.grad(value, read, allow_unused=True)
     made = []
-    for gradient, output in zip(found, read, strict=True):
+    for gradient, output in zip(gradients, read, strict=True):
         if gradient is None:
             made.append(torch.zeros_like(output))
         elif 0 in gradient.stride():  # an expanded gradient

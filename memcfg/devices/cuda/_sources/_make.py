@@ -103,6 +103,6 @@ def _check(kind: ops.OpType, writer: Writer) -> None:
     except KeyError as error:
         raise writer.fail(f"needs the attribute {error}") from None
     wanted = [(spec.shape, spec.dtype) for spec in made]
-    found = [(tuple(spec.shape), spec.dtype) for spec in writer.outputs]
-    if found != wanted:
-        raise writer.fail(f"has outputs {wanted}, not {found}")
+    actual = [(tuple(spec.shape), spec.dtype) for spec in writer.outputs]
+    if actual != wanted:
+        raise writer.fail(f"has outputs {wanted}, not {actual}")

@@ -103,9 +103,9 @@ class Writer:
             ("inputs", inputs, self.inputs),
             ("outputs", outputs, self.outputs),
         ):
-            found = [spec.dtype for spec in specs]
-            if found != list(wanted):
-                raise self.fail(f"has {what} of {', '.join(wanted)}, not {found}")
+            actual = [spec.dtype for spec in specs]
+            if actual != list(wanted):
+                raise self.fail(f"has {what} of {', '.join(wanted)}, not {actual}")
 
     @property
     def index(self) -> str:
