@@ -31,7 +31,7 @@ __device__ inline u32 ones_of(u32 bits) {
   return (((bits + (bits >> 4)) & 0x0F0F0F0Fu) * 0x01010101u) >> 24;
 }
 
-// The sum of what the threads of a block have; each gets it.
+// Returns the sum of `own` over the threads of a block, to each of them.
 __device__ inline u64 zvc_sum(u64 own, u64* sums) {
   __syncthreads();
   sums[threadIdx.x] = own;
@@ -43,7 +43,7 @@ __device__ inline u64 zvc_sum(u64 own, u64* sums) {
   return sums[0];
 }
 
-// Where the words of each mask of this block begin.
+// Computes where the words of each mask of this block begin.
 __device__ inline void zvc_places(
     const u32* masks, u64 count, u64* sums, u64* places) {
   const u64 first = static_cast<u64>(blockIdx.x) * kThreads;

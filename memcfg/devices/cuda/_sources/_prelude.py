@@ -14,7 +14,7 @@ PRELUDE = r"""
 #ifndef MEMCFG_PRELUDE
 #define MEMCFG_PRELUDE
 #ifdef __CUDACC__
-#pragma nv_diag_suppress 177, 550  // what one op of a family does not read
+#pragma nv_diag_suppress 177, 550  // parameters that some ops of a family ignore
 #endif
 namespace memcfg {
 
@@ -22,10 +22,10 @@ typedef unsigned int u32;
 typedef long long i64;
 typedef unsigned long long u64;
 
-constexpr u32 kThreads = 256;  // of every block
+constexpr u32 kThreads = 256;  // threads of every block
 
-// The functions of expressions, for elements and for uniform numbers. A NaN is the
-// maximum and the minimum, as in NumPy.
+// The functions of expressions, for elements and for uniform numbers. maximum_of and
+// minimum_of return NaN if an argument is NaN, as in NumPy.
 __device__ inline float maximum_of(float a, float b) { return a > b || a != a ? a : b; }
 __device__ inline double maximum_of(double a, double b) {
   return a > b || a != a ? a : b;
@@ -65,7 +65,7 @@ __device__ inline double blend(Condition holds, double yes, double no) {
   return holds != 0 ? yes : no;
 }
 
-// body(i) for each i below count, neighbours by neighbouring threads.
+// Calls body(i) for each i below count; adjacent threads have adjacent i.
 template <class Index, class Body>
 __device__ inline void for_each(Index count, Body body) {
   const Index step = static_cast<Index>(gridDim.x) * kThreads;
@@ -75,7 +75,7 @@ __device__ inline void for_each(Index count, Body body) {
   }
 }
 
-// What one load or store moves: memory is busier than by single floats.
+// Four floats in one load or store, which uses more bandwidth than single floats.
 struct alignas(16) Four {
   float of[4];
 };
@@ -86,7 +86,7 @@ __device__ inline void store_four(float* to, u64 place, const Four& value) {
   reinterpret_cast<Four*>(to)[place] = value;
 }
 
-// The same of one float or four, as columns allow.
+// The same for W floats, 1 or 4.
 template <int W>
 struct alignas(4 * W) Pack {
   float of[W];
@@ -104,8 +104,8 @@ __device__ inline void store_pack(float* to, u64 place, const Pack<W>& value) {
   reinterpret_cast<Pack<W>*>(to)[place] = value;
 }
 
-// Joins the values of `lanes` threads that are `stride` apart, a power of two of them,
-// in an order that lanes alone decide. All threads of the block call it.
+// Reduces the values of `lanes` threads that are `stride` apart, in an order that
+// depends only on `lanes`, a power of two. All threads of the block must call it.
 template <class T, class Join>
 __device__ inline T join_lanes(u32 lanes, u32 stride, T value, Join join) {
   __shared__ T all[kThreads];
@@ -116,9 +116,9 @@ __device__ inline T join_lanes(u32 lanes, u32 stride, T value, Join join) {
     if (lane < half) all[place] = join(all[place], all[place + half * stride]);
     __syncthreads();
   }
-  const T found = all[place - lane * stride];
+  const T result = all[place - lane * stride];
   __syncthreads();  // before the next call
-  return found;
+  return result;
 }
 
 __device__ inline double sum_lanes(u32 lanes, double value) {
@@ -129,8 +129,9 @@ __device__ inline float maximum_lanes(u32 lanes, float value) {
       lanes, 1u, value, [](float a, float b) { return maximum_of(a, b); });
 }
 
-// out(o, slice, all of value(o, r) joined), for each result o and each slice of the r.
-// Blocks take `kThreads / lanes` results, `stride` of them side by side.
+// Calls out(o, slice, total) for each result o and each slice of the r, where total is
+// the reduction of value(o, r). A block has `kThreads / lanes` results, of which
+// `stride` are adjacent.
 template <class T, class Index, class Value, class Join, class Out>
 __device__ inline void reduce(Index results,
                               Index each,
@@ -156,9 +157,10 @@ __device__ inline void reduce(Index results,
   if (lane == 0 && o < results) out(o, slice, total);
 }
 
-// What a thread does of a matrix: `count` rows from `row` on, each `lanes`-th, of a
-// group of columns. A block has `stride` groups side by side and a slice of the rows.
-// Counted first, rows are read ahead of what is done with them.
+// A thread's part of a matrix: `count` rows from `row` on in steps of `lanes`, of a
+// group of columns. A block has `stride` adjacent groups and a slice of the rows. The
+// count is known before the loop, so that loads are hoisted over the work of earlier
+// rows.
 template <class Index>
 struct Share {
   __device__ Share(Index rows, Index groups, Index length, u32 lanes, u32 stride) {
@@ -175,7 +177,7 @@ struct Share {
   u32 lane;
 };
 
-// columns(g)(r) for each row r of each group of columns g.
+// Calls columns(g)(r) for each row r of each group of columns g.
 template <class Index, class Columns>
 __device__ inline void each_column(
     Index rows, Index groups, Index length, u32 lanes, u32 stride, Columns columns) {
@@ -186,8 +188,8 @@ __device__ inline void each_column(
   for (Index i = 0; i < own.count; ++i) row(own.row + i * lanes);
 }
 
-// out(g, slice, what columns(g)(r, total) has added up), `sums` of each column of a
-// group. lanes * stride is kThreads.
+// Calls out(g, slice, total) with the `sums` totals of each column of group g, to which
+// columns(g)(r, total) adds row r. lanes * stride is kThreads.
 template <class Index, int sums, int wide, class Columns, class Out>
 __device__ inline void sum_each_column(Index rows,
                                        Index groups,
@@ -214,8 +216,8 @@ __device__ inline void sum_each_column(Index rows,
   if (own.lane == 0 && own.group < groups) out(own.group, own.slice, total);
 }
 
-// c(m, n, the sum of a(m, k) * b(k, n) for k from begin to end), a tile of a block.
-// What lies along k in memory is read along k.
+// Calls c(m, n, sum) for the tile of a block, where sum is over a(m, k) * b(k, n) for k
+// from begin to end. A matrix that is contiguous along k is read along k.
 template <class Index, class A, class B, class C>
 __device__ inline void multiply_tile(Index tile_row,
                                      Index tile_column,

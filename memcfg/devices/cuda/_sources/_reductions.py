@@ -529,9 +529,9 @@ def _write_batch_moments(writer: Writer) -> None:
           const float first = rows ? x[o] : 0.0f;
           const double origin = fabsf(first) <= 3.4028235e38f ? first : 0.0f;
           const double away = sum[0] / count;
-          const double found = (sum[1] - sum[0] * away) / count;
+          const double unclamped = (sum[1] - sum[0] * away) / count;
           mean[o] = static_cast<float>(origin + away);
-          variance[o] = static_cast<float>(found < 0 ? 0.0 : found);""",
+          variance[o] = static_cast<float>(unclamped < 0 ? 0.0 : unclamped);""",
         out_parameters={
             "const float* x": writer.operand(0),
             "float* mean": writer.output(),
