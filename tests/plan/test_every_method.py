@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from layer_chains import IMAGES, weights_after
+from layer_chains import IMAGES, at_a_limit, network, weights_after
 from networks import NETWORKS
 from training_graphs import random_step, typed_step
 
@@ -31,6 +31,7 @@ from memcfg.plan import (
     share,
     simulate,
     superneurons,
+    superneurons_cache,
     superneurons_cost,
     superneurons_memory,
     superneurons_speed,
@@ -110,6 +111,37 @@ def normalized():
     for _ in range(8):
         layers += [nn.Conv2D(16, 3, padding="same"), nn.BatchNormalization(), nn.ReLU()]
     return nn.Sequential([*layers, nn.GlobalAveragePooling2D(), nn.Dense(5)])
+
+
+def noisy():
+    """Batch normalisation, dropout and a connection around all of it."""
+    nn.set_random_seed(3)
+    x = nn.Input((32, 32, 3))
+    first = y = nn.Conv2D(8, 3, padding="same")(x)
+    for _ in range(8):
+        z = nn.BatchNormalization()(nn.Conv2D(8, 3, padding="same")(y))
+        y = nn.Dropout(0.2, seed=5)(nn.ReLU()(z))
+    y = nn.Add()([first, y])
+    return nn.Model(x, nn.Dense(3)(nn.GlobalAveragePooling2D()(y)))
+
+
+AT_LIMITS = [  # a network, a method, and parts of the peak of `share`
+    *((normalized, make(), (2.0,)) for make in (vdnn_all, vdnn_conv, vdnn_dyn)),
+    *((network, make(), (1.0, 0.5)) for make in (layrub_migration, vdnn_pp)),
+    (network, superneurons_cache(), (0.7, 0.2)),
+    *((make, superneurons(), (0.2,)) for make in (network, noisy)),
+]
+
+
+@pytest.mark.parametrize(("make", "policy", "parts"), AT_LIMITS)
+def test_weights_have_the_bits_of_share(make, policy, parts):
+    expected = weights_after(make, share(), IMAGES)
+    for part in parts:
+        plans = []
+        assert weights_after(make, at_a_limit(policy, part, plans), IMAGES) == expected
+        (plan,) = plans
+        assert plan.predicted.moved_bytes or policy == vdnn_dyn()  # which fits
+        assert policy != superneurons() or plan.predicted.recompute_seconds
 
 
 @pytest.mark.parametrize(

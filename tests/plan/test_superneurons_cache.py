@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from layer_chains import IMAGES, Row, at_a_limit, layer_chain, network, weights_after
+from layer_chains import Row, layer_chain
 from networks import NETWORKS
 from training_graphs import attended, random_step
 
@@ -148,12 +148,3 @@ def test_a_full_tier_is_refused_with_a_limit_that_moves_nothing():
         superneurons_cache()(less, 6 * 640)
     enough = refused.value.smallest_limit_bytes
     assert superneurons_cache()(less, enough).predicted.moved_bytes == 0
-
-
-@pytest.mark.parametrize("part", [0.7, 0.2])
-def test_weights_have_the_bits_of_share(part):
-    plans = []
-    cached = at_a_limit(superneurons_cache(), part, plans)
-    found = weights_after(network, cached, IMAGES)
-    assert plans[0].predicted.moved_bytes > 0
-    assert found == weights_after(network, share(), IMAGES)

@@ -8,13 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from layer_chains import (
-    IMAGES,
     Copies,
     Row,
-    at_a_limit,
     layer_chain,
-    network,
-    weights_after,
 )
 
 import memcfg as mc
@@ -22,7 +18,6 @@ from memcfg.errors import InfeasiblePlanError
 from memcfg.graph import Tier
 from memcfg.plan import (
     Compute,
-    share,
     simulate,
     superneurons,
     superneurons_cost,
@@ -147,24 +142,3 @@ def test_a_full_tier_is_refused_with_a_limit_that_moves_nothing():
         superneurons()(less, limit)
     enough = refused.value.smallest_limit_bytes
     assert superneurons()(less, enough).predicted.moved_bytes == 0
-
-
-def noisy():
-    """Batch normalisation, dropout and a connection around all of it."""
-    nn.set_random_seed(3)
-    x = nn.Input((32, 32, 3))
-    first = y = nn.Conv2D(8, 3, padding="same")(x)
-    for _ in range(8):
-        z = nn.BatchNormalization()(nn.Conv2D(8, 3, padding="same")(y))
-        y = nn.Dropout(0.2, seed=5)(nn.ReLU()(z))
-    y = nn.Add()([first, y])
-    return nn.Model(x, nn.Dense(3)(nn.GlobalAveragePooling2D()(y)))
-
-
-@pytest.mark.parametrize("make", [network, noisy])
-def test_weights_have_the_bits_of_share(make):
-    plans = []
-    found = weights_after(make, at_a_limit(superneurons(), 0.2, plans), IMAGES)
-    assert plans[0].predicted.moved_bytes > 0
-    assert plans[0].predicted.recompute_seconds > 0
-    assert found == weights_after(make, share(), IMAGES)
