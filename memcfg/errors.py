@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 __all__ = [
+    "FallbackWarning",
     "FormatError",
     "GraphError",
     "InfeasiblePlanError",
@@ -219,6 +220,18 @@ class InfeasiblePlanError(ResourceExhaustedError):
         self.unsearched = tuple(unsearched)
         super().__init__(message, **fields)
 
+    def with_hint(self, hint: str) -> InfeasiblePlanError:
+        """Return the same error with one more hint.
+
+        Parameters
+        ----------
+        hint : str
+            A sentence, which comes last.
+        """
+        fields = {name: getattr(self, name) for name in self._fields}
+        fields["hint"] = f"{self.hint}\n{hint}" if self.hint else hint
+        return InfeasiblePlanError(self.message, **fields)
+
     def _text(self) -> str:
         missing = self.smallest_limit_bytes - (self.limit_bytes or 0)
         above = "" if self.limit_bytes is None else f", {format_bytes(missing)} more"
@@ -318,6 +331,10 @@ class NoSuchWorkspaceError(WorkspaceError, KeyError):
 
 class WorkspaceConfigError(WorkspaceError, ValueError):
     """A workspace configuration is invalid, or conflicts with one in use."""
+
+
+class FallbackWarning(UserWarning):
+    """What was asked for does not fit a limit, and runs in a slower way that does."""
 
 
 class WorkspaceWarning(UserWarning):

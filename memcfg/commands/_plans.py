@@ -13,6 +13,7 @@ from memcfg._terminal import write
 from memcfg.commands._at_work import shown
 from memcfg.commands._comparison import compare
 from memcfg.commands._ladder import climb
+from memcfg.commands._largest_batch import USUAL, largest_batches
 from memcfg.commands._places import add_places, configure, said_places, tiers_said
 from memcfg.commands._sizes import is_bare, size, warn_of_few
 from memcfg.commands._tasks import NETWORKS, OwnTask, Task, missing, read_setting
@@ -131,6 +132,16 @@ def add_plan(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         ),
     )
     parser.add_argument(
+        "--largest-batch",
+        action="store_true",
+        help="print how many samples fit --limit, instead of planning --batch",
+    )
+    parser.add_argument(
+        "--program",
+        choices=("train", "evaluate", "predict"),
+        help="program of --largest-batch (default: train)",
+    )
+    parser.add_argument(
         "--run",
         action="store_true",
         dest="train",
@@ -157,19 +168,9 @@ def _plan(args: argparse.Namespace) -> int:
     if args.graph is not None:
         graph = replace(_read(args.graph, Graph.from_json), tiers=spill)
     else:
-        if args.limit is not None and args.limit.is_bare:
-            warn_of_few("--limit", args.limit.size)
-        task: Task | OwnTask
-        batch = args.batch or _BATCH
-        if args.network.endswith(_MODEL):
-            task = OwnTask(args.network, batch)
-        else:
-            arguments = dict(args.set or ())
-            task = Task(args.network, batch, arguments, args.times or TIMES[0])
-            if needed := missing(task.network, arguments.keys()):
-                args.parser.error(
-                    f"{task.network} needs an argument: {' '.join(needed)}"
-                )
+        task = _task(args)
+        if args.largest_batch:
+            return _largest_batch(args, task)
         try:
             graph = task.graph()
         except (TypeError, ValueError, RuntimeError) as error:
@@ -189,6 +190,33 @@ def _plan(args: argparse.Namespace) -> int:
         write_atomically(args.output, plan.to_json().encode())
     write(plan)
     return 0
+
+
+def _task(args: argparse.Namespace) -> Task | OwnTask:
+    """Return the network, or the model of a file."""
+    if args.limit is not None and args.limit.is_bare:
+        warn_of_few("--limit", args.limit.size)
+    batch = args.batch or _BATCH
+    if args.network.endswith(_MODEL):
+        return OwnTask(args.network, batch)
+    arguments = dict(args.set or ())
+    task = Task(args.network, batch, arguments, args.times or TIMES[0])
+    if needed := missing(task.network, arguments.keys()):
+        args.parser.error(f"{task.network} needs an argument: {' '.join(needed)}")
+    return task
+
+
+def _largest_batch(args: argparse.Namespace, task: Task | OwnTask) -> int:
+    """Print the largest batches; they are within a number of bytes."""
+    if not isinstance(args.limit.size, int):
+        args.parser.error("--largest-batch needs --limit in bytes, such as 2GiB")
+    methods = USUAL if args.method is None else (args.method,)
+    program, result = args.program or "train", 2
+    try:
+        result = largest_batches(task.model(), methods, args.limit.size, program)
+    except (TypeError, ValueError, RuntimeError) as error:
+        args.parser.error(str(error))
+    return result
 
 
 def _spill(args: argparse.Namespace) -> tuple[Tier, ...]:
@@ -241,6 +269,15 @@ def _check(args: argparse.Namespace) -> None:
         "--time-limit needs --method auto, and one plan": args.time_limit is not None
         and (many or args.ladder or args.method not in (None, "auto")),
         "--steps needs --run": args.steps is not None and not args.train,
+        "--largest-batch needs a network and --limit": args.largest_batch
+        and (of_graph or args.limit is None),
+        "--largest-batch chooses the batch and prints a table: leave out --batch, "
+        "--ladder, --run, --output and --time-limit": args.largest_batch
+        and bool(
+            args.batch or args.ladder or args.train or args.output or args.time_limit
+        ),
+        "--program needs --largest-batch": bool(args.program)
+        and not args.largest_batch,
         "--ladder chooses its own limits: leave out --limit": args.ladder
         and args.limit is not None,
         "--output needs --ladder, or the plan of one --method": many

@@ -53,7 +53,7 @@ class Task:
         if self.network in _NO_HEAD:
             loss = nn.losses.MeanSquaredError()
         optimizer = nn.SGD(_RATE, momentum=0.9)
-        model.compile(optimizer, loss, memory=policy, times=self.times)
+        model.compile(optimizer, loss, memory=policy, times=self.times, on_oom="raise")
         return model
 
     def graph(self) -> Graph:
@@ -91,9 +91,13 @@ class OwnTask:
     network: str  # the file
     batch: int
 
+    def model(self) -> nn.Model:
+        """Load the model."""
+        return nn.models.load_model(self.network)
+
     def graph(self) -> Graph:
         """Trace the training step; RuntimeError if the model was not compiled."""
-        model = nn.models.load_model(self.network)
+        model = self.model()
         try:
             return model.graph(self.batch)
         finally:

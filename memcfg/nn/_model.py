@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from memcfg import config
 from memcfg._caller import outside
+from memcfg._checks import unknown
 from memcfg._core import Counter, Lock
 from memcfg.config._dtype_policy import as_policy, dtype_policy
 from memcfg.errors import InfeasiblePlanError
@@ -70,12 +71,14 @@ from memcfg.nn.training._compile_config import (
     get_policy,
     get_times,
 )
+from memcfg.nn.training._fallbacks import get_on_oom
 from memcfg.nn.training._objectives import check_goals, resolve, warn_of_outputs
 from memcfg.nn.training._predictions import Predictions, check_workspace
 from memcfg.nn.training._progress import check_verbose
 from memcfg.nn.training._session import Session, device_of
 from memcfg.nn.training._tracing import ProgramKey, TraceSpec
 from memcfg.nn.training._trainer import Totals, Trainer, check_on_nan, non_finite
+from memcfg.units import parse_bytes
 from memcfg.workspaces import gc, is_attached, scope_out
 
 if TYPE_CHECKING:
@@ -92,6 +95,7 @@ if TYPE_CHECKING:
     from memcfg.nn.layers._layer import Variable
     from memcfg.nn.losses import Loss
     from memcfg.nn.optimizers import Optimizer
+    from memcfg.nn.training._memory_estimate import Estimate
     from memcfg.plan import Plan, Policy
     from memcfg.runtime import MemoryReport
     from memcfg.workspaces import LayerWorkspaceMgr, Workspace, WorkspaceMode
@@ -490,6 +494,8 @@ class Model(FixedAttributes):
         *,
         memory: Policy | str | None = None,
         times: str = "nominal",
+        on_oom: str | Sequence[str] = "micro_batch",
+        batch_statistics: str | None = None,
         training_workspace_mode: WorkspaceMode | str = "enabled",
         inference_workspace_mode: WorkspaceMode | str = "enabled",
         layer_workspaces: LayerWorkspaceMgr
@@ -532,6 +538,19 @@ class Model(FixedAttributes):
             the fastest steps is kept; ``memory_plan.summary.recosted`` reports it.
             ``capuchin()`` measures its first step, plans by it, and then refines its
             plans by what each of them shows. Results are bit-identical.
+        on_oom : {"micro_batch", "replan", "raise"} or sequence, default "micro_batch"
+            What is done with a program that does not fit the limit; several steps are
+            tried in their order. With ``"micro_batch"``, a batch runs in the fewest
+            equal parts that fit: `fit`, `train_on_batch`, evaluation and prediction
+            have the results of the whole batch, to rounding. Gradients are accumulated
+            and the weights change once; masks, weights and regularizers count as in the
+            whole batch, and dropout draws the same numbers. The batch runs as a whole
+            again where there is room. With ``"replan"``, ``auto()`` plans what the
+            method in `memory` cannot. Each step down is a `FallbackWarning`, once, and
+            is listed in the history of `fit`. With ``"raise"`` it is an error.
+        batch_statistics : {"micro"}, optional
+            Allows micro-batches in training with batch normalization, whose statistics
+            are then those of each micro-batch. By default such a batch is refused.
         training_workspace_mode : WorkspaceMode or str, default "enabled"
             Where the tensors of a training step are stored. With ``"enabled"``, each
             has an offset in the plan of ``memory``. The other modes run the same loop.
@@ -573,6 +592,7 @@ class Model(FixedAttributes):
             modes,
             config.logical_device().name,
             times=get_times(times, modes),
+            on_oom=get_on_oom(on_oom, batch_statistics),
         )
         with self._lock.step():
             self._lock.require_no_session(self._trained_elsewhere())
@@ -1058,27 +1078,132 @@ class Model(FixedAttributes):
         return network.gives.pack(result.arrays())
 
     @outside_workspaces
-    def plan(self, batch_size: int = 32) -> Plan:
-        """Plan the training step without taking memory.
+    def plan(
+        self,
+        batch_size: int = 32,
+        limit: int | str | None = None,
+        *,
+        policy: Policy | str | None = None,
+        program: str = "train",
+    ) -> Plan:
+        """Plan a step without taking memory.
 
         Parameters
         ----------
         batch_size : int, default 32
-            Samples a step.
+            Samples a step, which the plan computes at once.
+        limit, policy, program : optional
+            As of `largest_batch`.
 
         Returns
         -------
         Plan
-            The plan that `fit` would run.
+            The plan that `fit` would run if the batch fits.
 
         Raises
         ------
         InfeasiblePlanError
             If no plan fits the device's limit; the error states what would fit.
+        TypeError, ValueError, RuntimeError
+            As of `largest_batch`.
         """
-        size = integer(batch_size, "batch_size")
-        self._compiled("plan")
-        return self._built_session().plan(ProgramKey("train", size))
+        kind, size = _program(program), integer(batch_size, "batch_size")
+        if kind != "predict":
+            self._compiled("plan")
+        nbytes = None if limit is None else parse_bytes(limit)
+        chosen = None if policy is None else get_policy(policy)
+        return self._built_session().plan(ProgramKey(kind, size), nbytes, chosen)
+
+    @outside_workspaces
+    def largest_batch(
+        self,
+        limit: int | str | None = None,
+        *,
+        policy: Policy | str | None = None,
+        program: str = "train",
+    ) -> int:
+        """Return the largest batch that fits a limit, without running anything.
+
+        A plan is made for it, and there is none for one sample more, so no batch is
+        tried in memory. `fit` on arrays runs it within the limit; a dataset needs room
+        for the batches that it reads ahead as well.
+
+        Parameters
+        ----------
+        limit : int or str, optional
+            A limit in bytes, or such as ``"64MiB"``, of the model's device with nothing
+            else on it. None: the device's limit, less what else is in use now.
+        policy : Policy or str, optional
+            As ``memory`` of `compile`; None: the model's.
+        program : {"train", "evaluate", "predict"}, default "train"
+            What is run.
+
+        Returns
+        -------
+        int
+            The number of samples; 0 if one does not fit.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is invalid, the device has no limit, or the batch size is
+            fixed.
+        RuntimeError
+            If the model is not compiled (to train or evaluate), its shapes are not
+            known, or the program is not planned.
+
+        Examples
+        --------
+        >>> import memcfg as mc
+        >>> model = mc.nn.Sequential([mc.nn.Input((64,)), mc.nn.Dense(10)])
+        >>> model.compile("sgd", "mse")
+        >>> n = model.largest_batch("64KiB")
+        >>> model.plan(n).peak_bytes <= 64 * 1024
+        True
+        """
+        kind = _program(program)
+        if kind != "predict":
+            self._compiled("largest_batch")
+        nbytes = None if limit is None else parse_bytes(limit)
+        chosen = None if policy is None else get_policy(policy)
+        return self._built_session().largest_batch(kind, nbytes, chosen)
+
+    @outside_workspaces
+    def estimate(
+        self,
+        batch_size: int = 32,
+        limit: int | str | None = None,
+        *,
+        program: str = "train",
+    ) -> Estimate:
+        """Predict the memory and time of a step, and what each lever would change.
+
+        Nothing runs and no memory is taken. ``str()`` of the result is a table.
+
+        Parameters
+        ----------
+        batch_size : int, default 32
+            Samples a step.
+        limit : int or str, optional
+            As of `largest_batch`; it decides which levers fit.
+        program : {"train", "evaluate", "predict"}, default "train"
+            What is run.
+
+        Returns
+        -------
+        Estimate
+            The peak in bytes, the smallest limit and the seconds with each lever.
+
+        Raises
+        ------
+        TypeError, ValueError, RuntimeError
+            As of `largest_batch`.
+        """
+        kind, size = _program(program), integer(batch_size, "batch_size")
+        if kind != "predict":
+            self._compiled("estimate")
+        nbytes = None if limit is None else parse_bytes(limit)
+        return self._built_session().estimate(ProgramKey(kind, size), nbytes)
 
     @outside_workspaces
     def graph(self, batch_size: int = 32) -> Graph:
@@ -1470,13 +1595,22 @@ class Model(FixedAttributes):
         held = self._lock, self._owner, values, WeakMethod(self._gather)
         spec = TraceSpec(self.name, network)
         if found is None:
-            return Session(spec, get_policy(None), TIMES[0], PLANNED, None, *held)
+            on_oom = get_on_oom("micro_batch", None)
+            return Session(
+                spec, get_policy(None), TIMES[0], PLANNED, None, on_oom, *held
+            )
         objectives = resolve(found.goals, network)
         warn_of_outputs(objectives, network)
         frozen = found.frozen
         spec = TraceSpec(self.name, network, found.optimizer, objectives, frozen)
         return Session(
-            spec, found.policy, found.times, found.modes, found.device, *held
+            spec,
+            found.policy,
+            found.times,
+            found.modes,
+            found.device,
+            found.on_oom,
+            *held,
         )
 
     def _compiled(self, what: str) -> CompileConfig:
@@ -1735,6 +1869,13 @@ def _advised(
     fields = {name: getattr(error, name) for name in error._fields}
     fields["hint"] = f"prefetch({fits}) fits. {error.hint}"
     return InfeasiblePlanError(error.message, **fields)
+
+
+def _program(program: Any) -> str:
+    """Check the name of a program."""
+    if program not in ("train", "evaluate", "predict"):
+        raise unknown("program", program, ("train", "evaluate", "predict"))
+    return str(program)
 
 
 def _returned(

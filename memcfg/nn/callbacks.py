@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from memcfg.data import PipelineReport
+    from memcfg.nn.training._fallbacks import Fallback
 
 __all__ = [
     "BackupAndRestore",
@@ -348,10 +349,14 @@ class History(Callback):
     pipeline : PipelineReport or None
         Settings chosen by AUTOTUNE, waiting times and memory of the training data's
         pipeline in its last pass. None if the data was not a `memcfg.data.Dataset`.
+    fallbacks : list of Fallback
+        What programs that do not fit the limit run as instead, such as a batch in
+        micro-batches; empty if all fit. See ``on_oom`` of `Model.compile`.
     """
 
     def __init__(self) -> None:
         super().__init__()
+        self.fallbacks: list[Fallback] = []
         self.pipeline: PipelineReport | None = None
         self.epoch: list[int] = []
         self.history: dict[str, list[float]] = {}

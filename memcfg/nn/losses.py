@@ -333,6 +333,49 @@ class Loss(FixedAttributes):
         values = self.values(builder, y_true, y_pred)
         return self._reduced(terms, values, sample_weight)
 
+    def divisor(
+        self, builder: Builder, y_true: int, sample_weight: int | None
+    ) -> int | None:
+        """Append what the loss of a batch is divided by, if its data decides that.
+
+        The loss of a batch that runs in parts is the sum of their shares of it.
+
+        Parameters
+        ----------
+        builder : Builder
+            Collects the ops.
+        y_true : int
+            Id of the targets of a batch.
+        sample_weight : int or None
+            As of `trace`; a mask is 0 or 1.
+
+        Returns
+        -------
+        int or None
+            The id of one number; None: the number of samples, or nothing.
+        """
+        del y_true
+        if self.reduction != "mean_with_sample_weight" or sample_weight is None:
+            return None
+        return Terms(builder, self.name).reduce("sum", sample_weight)
+
+    def check_samples(self, builder: Builder, y_true: int, y_pred: int) -> None:
+        """Raise NotImplementedError if the loss is not reduced from one of each sample.
+
+        Parameters
+        ----------
+        builder : Builder
+            Collects the ops.
+        y_true, y_pred : int
+            Ids of the targets of a batch and of the model's output.
+        """
+        own = type(self).trace not in (Loss.trace, SparseCategoricalCrossentropy.trace)
+        if not own and self.elements(builder, y_true, y_pred) is None:
+            values = self.values(builder, y_true, y_pred)
+            own = builder.shape(values)[:1] != builder.shape(y_true)[:1]
+        if own:
+            raise NotImplementedError(f"{self.name} is one number of a whole batch")
+
     def _reduced(
         self,
         terms: Terms,
@@ -1076,6 +1119,17 @@ class SparseCategoricalCrossentropy(Loss):
 
     def _logits(self, terms: Terms, y_pred: int) -> int | None:
         return y_pred if self.from_logits else terms.logits(y_pred, "softmax", self)
+
+    def divisor(
+        self, builder: Builder, y_true: int, sample_weight: int | None
+    ) -> int | None:
+        """Append the number of labels that count; see `Loss.divisor`."""
+        if self.ignore_class is None:
+            return super().divisor(builder, y_true, sample_weight)
+        means = self.reduction in _MEANS
+        counts = self.counted(builder, y_true, None if means else sample_weight)
+        assert counts is not None  # a class is ignored
+        return Terms(builder, self.name).reduce("sum", counts)
 
     def counted(
         self, builder: Builder, y_true: int, sample_weight: int | None

@@ -141,7 +141,7 @@ def _kept(a: Attributes, inputs: Arrays, weights: Array) -> Array:
     """Apply dropout to the weights."""
     if "rate" not in a:
         return weights
-    kept = keep_mask(a["key"], int(inputs[-1]), weights.size, a["rate"])
+    kept = keep_mask(a["key"], inputs[-1], weights.size, a["rate"])
     dropped: Array = np.where(
         kept.reshape(weights.shape), weights * (1 / (1 - a["rate"])), 0
     )

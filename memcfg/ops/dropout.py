@@ -51,32 +51,40 @@ def philox4x32(counter: Array, key: tuple[int, int]) -> Array:
     return np.stack([a, b, c, d], axis=-1)
 
 
-def keep_mask(key: int, step: int, count: int, rate: float) -> Array:
+def keep_mask(key: int, step: Array | int, count: int, rate: float) -> Array:
     """Return for each of `count` elements whether dropout keeps it.
 
     Element i is kept iff lane ``i % 4`` of block ``i // 4`` is at least
-    ``floor(rate * 2**32)``. The key lies in [0, 2**63).
+    ``floor(rate * 2**32)``. The key lies in [0, 2**63). See `check_step` for `step`.
     """
     kept: Array = _words(key, step, count) >= floor(rate * 2**32)
     return kept
 
 
-def _words(key: int, step: int, count: int) -> Array:
+def _words(key: int, step: Array | int, count: int) -> Array:
     """Return a random word below 2**32 for each of `count` elements."""
-    block = np.arange((count + 3) // 4, dtype=np.uint64)
+    given = np.asarray(step)
+    number, first, samples = given.tolist() if given.ndim else (int(given), 0, 1)
+    begin = count // samples * first
+    block = np.arange(begin // 4, (begin + count + 3) // 4, dtype=np.uint64)
     counter = np.empty((len(block), 4), np.uint64)
     counter[:, 0], counter[:, 1] = block & _MASK, block >> _HALF
-    unsigned = step % 2**64
+    unsigned = number % 2**64
     counter[:, 2], counter[:, 3] = unsigned & 0xFFFFFFFF, unsigned >> 32
     words: Array = philox4x32(counter, (key & 0xFFFFFFFF, key >> 32))
-    return words.reshape(-1)[:count]
+    return words.reshape(-1)[begin % 4 :][:count]
 
 
 def check_step(step: Spec, what: str) -> None:
-    """Raise GraphError unless the step is an int64 scalar."""
+    """Raise GraphError unless this is a step, or a step and a part of its batch.
+
+    A part is given as int64 ``[step, first, samples]``. Its array holds `samples`
+    samples, the slowest axis, and gets the numbers of samples `first` onwards of the
+    array of the whole batch.
+    """
     require(
-        step.shape == () and step.dtype == "int64",
-        f"{what}: the step is one int64 number",
+        step.shape in ((), (3,)) and step.dtype == "int64",
+        f"{what}: the step is one int64 number, or three",
     )
 
 
@@ -95,7 +103,7 @@ def _gradient(adjoint: Adjoint) -> Sequence[int | None]:
 def _dropout(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
     x, step = inputs
     rate = a["rate"]
-    kept = keep_mask(a["key"], int(step), x.size, rate).reshape(x.shape)
+    kept = keep_mask(a["key"], step, x.size, rate).reshape(x.shape)
     scale = x.dtype.type(1 / (1 - rate) if rate < 1 else 0)
     outputs[0][...] = np.where(kept, x * scale, 0)
 
@@ -108,7 +116,7 @@ def _infer_uniform(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[S
 def _random_uniform(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
     """Draw uniformly from the midpoints of 2**23 equal parts of (0, 1)."""
     (y,) = outputs
-    parts = _words(a["key"], int(inputs[0]), y.size) >> np.uint64(9)
+    parts = _words(a["key"], inputs[0], y.size) >> np.uint64(9)
     y[...] = ((parts + 0.5) * 2.0**-23).reshape(y.shape)
 
 

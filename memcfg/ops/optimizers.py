@@ -350,11 +350,14 @@ def _average(
     *,
     momentum: Expression,
     steps: Expression,
+    parts: Any = 1.0,
 ) -> Expression:
+    batch = floor(step / parts)
     stays = select(
-        floor(step / steps) < 1, 0, momentum
+        floor(batch / steps) < 1, 0, momentum
     )  # the first average is the weight
-    return stays * average + (1 - stays) * w
+    ends = equal(step + 1, (batch + 1) * parts)  # of several parts of a batch the last
+    return select(ends, stays * average + (1 - stays) * w, average)
 
 
 def _average_overwriting(
@@ -365,11 +368,14 @@ def _average_overwriting(
     momentum: Expression,
     steps: Expression,
     frequency: Expression,
+    parts: Any = 1.0,
 ) -> tuple[Expression, Expression]:
-    new = _average(average, w, step, momentum=momentum, steps=steps)
-    number = floor(step / steps) + 1
+    new = _average(average, w, step, momentum=momentum, steps=steps, parts=parts)
+    batch = floor(step / parts)
+    number = floor(batch / steps) + 1
     due = equal(number, floor(number / frequency) * frequency)
-    return select(due, new, w), new
+    ends = equal(step + 1, (batch + 1) * parts)
+    return select(ends, select(due, new, w), w), new
 
 
 def _accumulate(

@@ -9,7 +9,7 @@ returns.
 
 from __future__ import annotations
 
-from memcfg.runtime._executor import Executor
+from memcfg.runtime._executor import NO_PLAN, Executor
 from memcfg.runtime._placement import (
     ARENA,
     OWN_BUFFERS,
@@ -26,6 +26,7 @@ from memcfg.runtime._state import state_bytes
 
 __all__ = [
     "ARENA",
+    "NO_PLAN",
     "OWN_BUFFERS",
     "Buffer",
     "CodingEntry",

@@ -53,6 +53,7 @@ class Budget:
     # measured seconds, keyed as in `Kernels`
     took: Mapping[object, float] = field(default_factory=dict)
     lowest: bool = False  # refuse every plan, to learn the smallest limit
+    asked: int | None = None  # a limit that is asked about, instead of the device's
 
     @property
     def nbytes(self) -> int | None:
@@ -61,13 +62,18 @@ class Budget:
         The minimum is 1 because policies require a positive limit. No model fits in one
         byte.
         """
-        limit = self.device.pool.limit
+        limit = self.limit
         if self.lowest:
             return 1
         if limit is None:
             return None
         whole = limit - limit % self.device.page_bytes
         return max(whole - self._others - self.aside, 1)
+
+    @property
+    def limit(self) -> int | None:
+        """The limit of the device, or the one that is asked about."""
+        return self.device.pool.limit if self.asked is None else self.asked
 
     @property
     def _others(self) -> int:
@@ -127,7 +133,7 @@ class Budget:
         others = Counter(pool.owners())
         # another copy of the model may share the name
         others[model_tag(self.owner)] -= own
-        limit = pool.limit
+        limit = self.limit
         left = None if limit is None else max(limit - self._others, 0)
         beside = ""
         if self.promised:

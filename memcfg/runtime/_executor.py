@@ -58,7 +58,9 @@ if TYPE_CHECKING:
     from memcfg.runtime._placement import ExecutionMode
     from memcfg.runtime._report import MemoryReport
 
-__all__ = ["Executor"]
+__all__ = ["NO_PLAN", "Executor"]
+
+NO_PLAN = 1 << 62  # bytes that a graph misses which no limit would give a plan
 
 _Array = npt.NDArray[np.generic]
 _Value = npt.ArrayLike | Callable[[], npt.ArrayLike]
@@ -219,7 +221,14 @@ class Executor:
         """
         return Kernels(graph, self.device, self.times, self._took).annotate(graph)
 
-    def plan(self, graph: Graph, policy: PolicyLike) -> Plan:
+    def plan(
+        self,
+        graph: Graph,
+        policy: PolicyLike,
+        limit_bytes: int | None = None,
+        *,
+        promised: int = 0,
+    ) -> Plan:
         """Plan a graph under the device's budget without taking memory.
 
         Parameters
@@ -228,6 +237,10 @@ class Executor:
             A traced step.
         policy : Policy
             Such as ``memcfg.plan.auto()``.
+        limit_bytes : int, optional
+            As of `shortfall`.
+        promised : int, default 0
+            As of `load`.
 
         Returns
         -------
@@ -245,11 +258,19 @@ class Executor:
         with self.lock.turn():
             self._settle()
             policy = without_lessons(policy)
-            specs = program_specs({"": graph}, policy, {}, self._budget(), {})
+            specs = program_specs(
+                {"": graph}, policy, {}, self._budget(promised, limit_bytes), {}
+            )
             return specs[""].plan
 
-    def fits(self, graph: Graph, policy: PolicyLike, promised: int = 0) -> bool:
-        """Return whether a graph has a plan under the device's budget.
+    def shortfall(
+        self,
+        graph: Graph,
+        policy: PolicyLike,
+        promised: int = 0,
+        limit_bytes: int | None = None,
+    ) -> int:
+        """Return by how many bytes a graph exceeds the device's budget.
 
         Parameters
         ----------
@@ -259,18 +280,32 @@ class Executor:
             Plans it.
         promised : int, default 0
             As of `load`.
+        limit_bytes : int, optional
+            A limit of the device with nothing else on it, instead of its budget.
+
+        Returns
+        -------
+        int
+            0 if it has a plan; else what the policy, or the lower bound of any, misses.
+            `NO_PLAN` if a tier is full, or the policy cannot plan such a graph.
         """
         with self.lock.turn():
-            if not self.may_fit(graph, promised):
-                return False
-            budget = self._budget(promised)
+            budget = self._budget(promised, limit_bytes)
+            left = budget.nbytes
+            missing = 0 if left is None else lower_bound(graph) - left
+            if missing > 0:
+                return missing
             try:
                 planned_spec(graph, without_lessons(policy), budget)
-            except (InfeasiblePlanError, PlanError, GraphError):
-                return False  # a tier may be full, or the graph too large for a policy
-            return True
+            except InfeasiblePlanError as error:
+                return max(error.smallest_limit_bytes - (left or 0), 1)
+            except (PlanError, GraphError):
+                return NO_PLAN
+            return 0
 
-    def may_fit(self, graph: Graph, promised: int = 0) -> bool:
+    def may_fit(
+        self, graph: Graph, promised: int = 0, limit_bytes: int | None = None
+    ) -> bool:
         """Return whether a graph's lower bound is within the device's budget.
 
         Parameters
@@ -279,9 +314,11 @@ class Executor:
             A traced step.
         promised : int, default 0
             As of `load`.
+        limit_bytes : int, optional
+            As of `shortfall`.
         """
         with self.lock.turn():
-            left = self._budget(promised).nbytes
+            left = self._budget(promised, limit_bytes).nbytes
             return left is None or lower_bound(graph) <= left
 
     def smallest_limit(
@@ -719,8 +756,33 @@ class Executor:
             self._settled.give_back()
         self._settled = None
 
-    def _budget(self, promised: int = 0) -> Budget:
+    def budget_bytes(
+        self, promised: int = 0, limit_bytes: int | None = None
+    ) -> int | None:
+        """Return the bytes that the model may take; None without a limit.
+
+        Parameters
+        ----------
+        promised : int, default 0
+            As of `load`.
+        limit_bytes : int, optional
+            As of `shortfall`.
+        """
+        with self.lock.turn():
+            return self._budget(promised, limit_bytes).nbytes
+
+    def _budget(self, promised: int = 0, limit_bytes: int | None = None) -> Budget:
         pool = self.device.pool
+        if limit_bytes is not None:
+            return Budget(
+                self.device,
+                self.name,
+                elsewhere=0,
+                promised=promised,
+                times=self.times,
+                took=self._took,
+                asked=limit_bytes,
+            )
         elsewhere = pool.stats().current_bytes - self.nbytes
         return Budget(
             self.device,

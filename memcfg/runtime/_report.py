@@ -127,6 +127,9 @@ class MemoryReport:
     saved_bytes : int, default 0
         Bytes of the host in which a step that can fail saves the state before changing
         it.
+    fallbacks : tuple of str, default ()
+        What the model has stepped down from to fit the limit, such as a batch that runs
+        in micro-batches.
     """
 
     program: str
@@ -143,6 +146,7 @@ class MemoryReport:
     tier_bytes: Mapping[str, int] = field(default_factory=dict)
     codings: tuple[CodingEntry, ...] = ()
     saved_bytes: int = 0
+    fallbacks: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Return the report as text of at most 80 columns."""
@@ -213,6 +217,7 @@ class MemoryReport:
         ]
         if self.codings:
             head.append(self._coded())
+        head += [Row("fallback", "", tuple(each.split())) for each in self.fallbacks]
         total = sum(self.by_role.values())
         by_size = sorted(self.by_role.items(), key=lambda item: -item[1])
         roles = [

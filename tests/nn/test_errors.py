@@ -338,7 +338,7 @@ def test_a_limit_that_is_too_small(cpu, loss, images):
     ],
 )
 def test_only_methods_that_may_need_less_are_advised(dense, rows, policy, steps):
-    model = dense(memory=policy)
+    model = dense(memory=policy, on_oom="raise")
     mc.config.set_memory_limit("CPU:0", 1024)
     with pytest.raises(InfeasiblePlanError, match=steps):
         model.fit(*rows, verbose=0)

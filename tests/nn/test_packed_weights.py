@@ -210,7 +210,7 @@ def test_the_limit_says_how_much_is_packed(plainly, monkeypatch):
 
     def measured(limit):
         mc.config.set_memory_limit("CPU:0", limit)
-        model = network()
+        model = network(on_oom="raise")
         found = model.predict_on_batch(x)
         report = model.memory_report(verify=True)
         names = packed(model)
@@ -245,13 +245,13 @@ def test_the_limit_says_how_much_is_packed(plainly, monkeypatch):
 
 def test_without_a_limit_half_of_the_machine_is_enough(monkeypatch):
     x, _ = batch()
-    model = network()
+    model = network(on_oom="raise")
     expected = model.predict_on_batch(x)
     peak, names = model.memory_report().predicted_peak_bytes, packed(model)
     model.close()
     for most in (peak, peak - 64):
         set_machine_bytes(monkeypatch, 2 * most)
-        model = network()
+        model = network(on_oom="raise")
         np.testing.assert_array_equal(model.predict_on_batch(x), expected)
         assert (packed(model) == names) == (most == peak)
         assert model.memory_report().predicted_peak_bytes <= most
@@ -348,7 +348,7 @@ def test_a_device_with_memory_of_its_own_packs_as_well(monkeypatch):
         if device is not None:
             found = partial(named, device)
             monkeypatch.setattr(mc.config, "logical_device", found)
-        model = network()
+        model = network(on_oom="raise")
         outputs.append([model.predict_on_batch(x)])
         assert packed(model)
         model.train_on_batch(x, y)

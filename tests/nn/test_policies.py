@@ -103,7 +103,7 @@ def test_the_limit_is_real(cpu, policy, images, loss):
     """At the peak it trains; one byte under it is refused before anything is taken."""
     model = chain()
     model.build((None, 8, 8, 3))
-    model.compile("sgd", loss, memory=policy)
+    model.compile("sgd", loss, memory=policy, on_oom="raise")
     mc.config.set_memory_limit(cpu, 1024)
     with pytest.raises(InfeasiblePlanError) as caught:
         model.plan(40)
@@ -133,7 +133,7 @@ def test_programs_that_no_longer_fit_make_room(cpu, images, loss):
     """The optimizer's state comes with the first step; a large prediction goes."""
     x, y = images
     model = chain()
-    model.compile("adam", loss, memory="share")
+    model.compile("adam", loss, memory="share", on_oom="raise")
     expected = model.predict(x, batch_size=40, verbose=0)
     peak = model.memory_plan.peak_bytes
     mc.config.set_memory_limit(cpu, peak)

@@ -105,7 +105,7 @@ def trained(network, method):
     nn.set_random_seed(5)
     model = make()
     loss = nn.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile("adam", loss, memory=method)
+    model.compile("adam", loss, memory=method, on_oom="raise")
     chance = np.random.default_rng(7)
     x = chance.standard_normal((16, *shape), np.float32)
     y = chance.integers(0, 5, 16)
@@ -191,7 +191,7 @@ def test_states_of_an_unrolled_net_are_computed_again():
     for method in ("share", *THROUGH_TIME):
         model = unrolled()
         loss = nn.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile("sgd", loss, memory=method)
+        model.compile("sgd", loss, memory=method, on_oom="raise")
         peaks[method] = model.plan(64).peak_bytes
     assert max(peaks[method] for method in THROUGH_TIME) < 0.6 * peaks["share"]
 
@@ -200,6 +200,6 @@ def test_states_of_an_unrolled_net_are_computed_again():
 def test_a_net_without_cells_is_refused(method):
     model = residual()
     loss = nn.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile("sgd", loss, memory=method)
+    model.compile("sgd", loss, memory=method, on_oom="raise")
     with pytest.raises(GraphError, match="no repeated cells"):
         model.plan(4)

@@ -49,7 +49,7 @@ def network():
 
 def compiled(policy):
     model, loss = network()
-    model.compile(nn.SGD(0.01, momentum=0.9), loss, memory=policy)
+    model.compile(nn.SGD(0.01, momentum=0.9), loss, memory=policy, on_oom="raise")
     return model
 
 
@@ -267,7 +267,7 @@ def network(policy):
     ends = [nn.GlobalAveragePooling2D(), nn.Dense(5)]
     model = nn.Sequential([nn.Input((16, 16, 3)), *layers, *ends])
     loss = nn.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(nn.SGD(0.01, momentum=0.9), loss, memory=policy)
+    model.compile(nn.SGD(0.01, momentum=0.9), loss, memory=policy, on_oom="raise")
     return model
 
 def step(model, batch):

@@ -48,7 +48,7 @@ def trained(policy):
     x = np.random.default_rng(0).standard_normal((BATCH, 16, 16, 3), np.float32)
     model, loss = network()
     try:
-        model.compile(nn.SGD(0.01, momentum=0.9), loss, memory=policy)
+        model.compile(nn.SGD(0.01, momentum=0.9), loss, memory=policy, on_oom="raise")
         for _ in range(STEPS):
             model.train_on_batch(x, np.arange(BATCH) % 5)
         report = model.memory_report(verify=True)
@@ -61,7 +61,7 @@ def trained(policy):
 def needs(policy):
     model, loss = network()
     try:
-        model.compile(nn.SGD(0.01, momentum=0.9), loss, memory=policy)
+        model.compile(nn.SGD(0.01, momentum=0.9), loss, memory=policy, on_oom="raise")
         return policy(model.graph(BATCH), 1).peak_bytes
     except InfeasiblePlanError as error:
         return error.smallest_limit_bytes

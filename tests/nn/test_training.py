@@ -484,7 +484,7 @@ def test_a_batch_that_does_not_fit_beside_another_is_one_error():
     limit = mc.config.LogicalDeviceConfiguration(memory_limit=1)
     mc.config.set_logical_device_configuration(cpu, [limit])
     model = nn.Sequential([nn.Input((64,)), nn.Dense(64)])
-    model.compile("sgd", "mse")
+    model.compile("sgd", "mse", on_oom="raise")
     x = np.ones((4096, 64), np.float32)
     model.fit(x[:8], x[:8], verbose=0)
     with pytest.raises(mc.errors.InfeasiblePlanError) as caught:

@@ -39,7 +39,7 @@ def network(layers, policy="auto", steps=None):
     nn.set_random_seed(0)
     model = nn.Sequential([nn.Input((8,)), *layers(), nn.Dense(3)], name="net")
     optimizer = nn.SGD(0.1, gradient_accumulation_steps=steps)
-    model.compile(optimizer, "mse", memory=policy)
+    model.compile(optimizer, "mse", memory=policy, on_oom="raise")
     return model
 
 
@@ -273,7 +273,7 @@ def test_nothing_is_measured_for_a_refusal():
     """With times="measured" each batch size would be."""
     limit("1KiB")
     model = nn.Sequential([nn.Input((8,)), nn.Dense(16), nn.Dense(3)])
-    model.compile("sgd", "mse", times="measured")
+    model.compile("sgd", "mse", times="measured", on_oom="raise")
     assert refusal(model).unsearched == ('spill_to="host"', "smaller batches")
 
 
@@ -281,7 +281,7 @@ def test_a_batch_of_a_fixed_size_has_no_smaller_one():
     nn.set_random_seed(0)
     x = nn.Input((8,), batch_size=BATCH)
     model = nn.Model(x, nn.Dense(3)(x))
-    model.compile("sgd", "mse")
+    model.compile("sgd", "mse", on_oom="raise")
     limit("512B")
     error = refusal(model)
     assert error.largest_batch is error.accumulation is None
@@ -291,10 +291,10 @@ def test_a_batch_of_a_fixed_size_has_no_smaller_one():
 def test_a_recurrent_layer_of_one_op_says_how_to_unroll_it():
     x = nn.Input((8, 4))
     model = nn.Model(x, nn.Dense(3)(nn.LSTM(8)(x)))
-    model.compile("sgd", "mse")
+    model.compile("sgd", "mse", on_oom="raise")
     limit("4KiB")
     told = "With unroll=True a policy can recompute single steps of LSTM"
     assert told in str(refusal(model, 4))
-    model.compile("sgd", "mse", memory=mc.plan.bptt_mixed())
+    model.compile("sgd", "mse", memory=mc.plan.bptt_mixed(), on_oom="raise")
     with pytest.raises(mc.errors.GraphError, match="pass unroll=True"):
         model.plan(4)

@@ -52,3 +52,27 @@ def test_the_quantile_of_the_normal_distribution():
     (z,) = run_kernel("gaussian_noise", [zero, u], [u.shape], {"stddev": 1.0})
     known = [-5.29480, -3.090232, -1.959964, 0, 1.0, 1.959964, 5.29480]
     np.testing.assert_allclose(z, known, rtol=2e-4, atol=1e-6)
+
+
+def part_of(kind, x, step, first, attributes):
+    """Run a kernel on rows of a batch, with the numbers of their place in it."""
+    step = np.array([step, first, len(x)], np.int64)
+    inputs = [step] if kind == "random_uniform" else [x, step]
+    if kind == "random_uniform":
+        attributes = {**attributes, "shape": x.shape}
+    (result,) = run_kernel(kind, inputs, [x.shape], attributes)
+    return result
+
+
+@pytest.mark.parametrize("kind", ["dropout", "random_uniform"])
+@pytest.mark.parametrize("shape", [(7,), (3, 5), (2, 3, 129), (4, 1000)])
+def test_the_numbers_of_a_part_are_those_of_its_rows_in_the_batch(kind, shape):
+    rows, step = 12, 5
+    a = {"key": 99} | ({"rate": 0.4} if kind == "dropout" else {})
+    x = np.ones((rows * shape[0], *shape[1:]), np.float32)
+    whole = part_of(kind, x, step, 0, a)
+    parts = [
+        part_of(kind, x[i : i + shape[0]], step, i, a)
+        for i in range(0, len(x), shape[0])
+    ]
+    assert np.concatenate(parts).tobytes() == whole.tobytes()

@@ -324,9 +324,13 @@ def attention_cases():
         ((1, 130, 66), (1,), 70, 3, {"causal": True}, ()),
         ((2, 67, 131), (2,), 4, 7, {"rate": 0.4, "key": 2**40 + 3}, ((67, 131),)),
         ((2, 66, 66), (), 4, 5, {"rate": 0.1, "key": 9, "causal": True}, ()),
+        ((2, 5, 67), (3,), 4, 5, {"rate": 0.3, "key": 9, "first": 6}, ()),
+        ((1, 3, 68), (1,), 4, 5, {"rate": 0.3, "key": 9, "first": 3}, ()),
     ):
         a = {"scale": 0.3, **a}
         step = [np.array(2**33 + 5)] if "rate" in a else []
+        if "first" in a:  # samples of a larger batch
+            step = [np.array([2**33 + 5, a.pop("first"), batch])]
         q, k, v = (
             normal(batch, steps, *heads, size, seed=seed)
             for seed, (steps, size) in enumerate(
@@ -406,6 +410,8 @@ def random_cases():
         (1, 0.0, 0, 0),
         (1001, 0.5, 2**63 - 1, 2**40 + 9),
         (2000, 0.999, 77, -1),
+        (999, 0.5, 7, [2**40 + 9, 5, 3]),  # of a part of a batch
+        (4096, 0.5, 7, [3, 1, 1024]),
     ):
         number = np.array(step, np.int64)
         yield case("dropout", [normal(count), number], {"rate": rate, "key": key})

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 namespace memcfg::philox {
 
@@ -33,6 +34,21 @@ inline void round(Words& x, std::uint32_t key0, std::uint32_t key1) {
     x.word[3][i] = kMultiplier0 * a;
   }
 }
+
+// Where the numbers of an array begin: the counters of its step, and its first element.
+// The operand is the step; or the step, the first sample and the number of samples of a
+// part of a larger batch, whose numbers are those of its rows in the whole array.
+struct Position {
+  std::uint64_t step;
+  std::int64_t first;
+
+  Position(const void* operand, std::int64_t values, std::int64_t count) : first(0) {
+    std::int64_t given[3] = {0, 0, 1};
+    std::memcpy(given, operand, (values == 3 ? 3 : 1) * sizeof given[0]);
+    step = static_cast<std::uint64_t>(given[0]);
+    if (given[2] > 0) first = count / given[2] * given[1];
+  }
+};
 
 // Turns counters into random words, in place.
 inline void generate(Words& x, std::uint64_t key) {

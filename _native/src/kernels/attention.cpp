@@ -56,8 +56,9 @@ struct Mask {
 struct Dropout {
   std::uint64_t key = 0;
   std::uint32_t threshold = 0;
-  float scale = 1;  // 1: all are kept
-  int step = -1;    // the operand; -1: there is none
+  float scale = 1;   // 1: all are kept
+  int step = -1;     // the operand; -1: there is none
+  Count values = 1;  // of that operand
 };
 
 struct Attention {
@@ -94,7 +95,9 @@ struct Attention {
       dropout = {static_cast<std::uint64_t>(reader.integer("key", 0)),
                  static_cast<std::uint32_t>(std::floor(std::ldexp(rate, 32))),
                  static_cast<float>(1 / (1 - rate)),
-                 static_cast<int>(--end)};
+                 static_cast<int>(end - 1),
+                 reader.count(spec.inputs[end - 1])};
+      --end;
     }
     for (std::size_t i = 3 + between; i < end; ++i) {
       const auto& of = reader.shape(spec.inputs[i], 3);
@@ -125,10 +128,8 @@ struct Attention {
   int others() const {
     return static_cast<int>(masks.size()) + static_cast<int>(dropout.step >= 0);
   }
-  std::uint64_t step(void* const* operands) const {
-    std::int64_t value;
-    std::memcpy(&value, operands[dropout.step], sizeof value);
-    return static_cast<std::uint64_t>(value);
+  philox::Position position(void* const* operands) const {
+    return {operands[dropout.step], dropout.values, rows() * keys};
   }
 
   Kernel::Sizes sizes() const {
@@ -143,7 +144,9 @@ struct Attention {
  private:
   std::vector<Bytes> with_others(std::vector<Bytes> operands) const {
     operands.insert(operands.end(), mask_bytes.begin(), mask_bytes.end());
-    if (dropout.step >= 0) operands.push_back(sizeof(std::int64_t));
+    if (dropout.step >= 0) {
+      operands.push_back(static_cast<Bytes>(dropout.values) * sizeof(std::int64_t));
+    }
     return operands;
   }
 };
@@ -318,24 +321,24 @@ MEMCFG_VECTORIZED void multiply_rows(float* x,
 // The bits of the keys [key, key + keys) that are kept, for `count` queries from
 // `query` on; `row` is the first one of the matrix among all rows.
 MEMCFG_VECTORIZED void keep(const Dropout& dropout,
-                            std::uint64_t step,
+                            const philox::Position& position,
                             Count keys_in_all,
                             Count row,
                             Count count,
                             Count key,
                             std::uint64_t* kept) {
   constexpr int kFours = kBlock / 4;  // counters of a row, and one where it is cut
-  const bool cut = keys_in_all % 4 != 0;
+  const bool cut = keys_in_all % 4 != 0 || position.first % 4 != 0;
   const int each = cut ? philox::kLanes : kFours;
   const Count at_once = philox::kLanes / each;  // rows
   for (Count i = 0; i < count; i += at_once) {
     philox::Words x;
     for (int lane = 0; lane < philox::kLanes; ++lane) {
-      x.word[2][lane] = static_cast<std::uint32_t>(step);
-      x.word[3][lane] = static_cast<std::uint32_t>(step >> 32);
+      x.word[2][lane] = static_cast<std::uint32_t>(position.step);
+      x.word[3][lane] = static_cast<std::uint32_t>(position.step >> 32);
     }
     for (Count r = 0; r < at_once; ++r) {
-      const Count element = (row + i + r) * keys_in_all + key;
+      const Count element = position.first + (row + i + r) * keys_in_all + key;
       const auto first = static_cast<std::uint64_t>(element) / 4;
       std::uint32_t* const low = x.word[0] + r * each;
       std::uint32_t* const high = x.word[1] + r * each;
@@ -360,7 +363,8 @@ MEMCFG_VECTORIZED void keep(const Dropout& dropout,
       for (int lane = 0; lane < kFours; ++lane) {
         bits |= std::uint64_t{own[lane]} << (4 * lane);
       }
-      const auto ahead = static_cast<unsigned>(((row + r) * keys_in_all + key) % 4);
+      const Count element = position.first + (row + r) * keys_in_all + key;
+      const auto ahead = static_cast<unsigned>(element % 4);
       if (ahead != 0) {
         bits = bits >> ahead | std::uint64_t{own[kFours]} << (kBlock - ahead);
       }
@@ -451,7 +455,7 @@ void attend(const Attention& of,
         blocks.scores, keys, columns, blocks.most, blocks.totals, blocks.factors);
     if (of.dropout.step >= 0) {
       std::uint64_t kept[kBlock] = {};
-      keep(of.dropout, of.step(o), of.keys, row, count, key, kept);
+      keep(of.dropout, of.position(o), of.keys, row, count, key, kept);
       drop_columns(blocks.scores, keys, columns, kept);
     }
     if (key > 0) multiply_rows(blocks.y, blocks.factors, of.width, columns);
@@ -709,7 +713,7 @@ struct Backward {
     std::uint64_t kept[kBlock];
     std::fill_n(kept, kBlock, ~std::uint64_t{0});
     if (of.dropout.step >= 0) {
-      keep(of.dropout, of.step(o), of.keys, row, count, key, kept);
+      keep(of.dropout, of.position(o), of.keys, row, count, key, kept);
     }
     for (Count i = 0; i < count; ++i) {
       float* const scores = blocks.scores + i * kBlock;

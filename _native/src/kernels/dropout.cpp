@@ -4,7 +4,8 @@
 //
 // Element i is kept iff lane i % 4 of Philox's block i / 4 is >= floor(rate * 2^32);
 // counter = (block, step), key = the op's. Which elements are kept is a function of
-// (key, step, i) alone, so the backward pass runs the same kernel on dy.
+// (key, step, i) alone, so the backward pass runs the same kernel on dy. The i of a
+// part of a batch counts from the batch's first element (philox::Position).
 #include <cmath>
 #include <cstring>
 
@@ -19,21 +20,26 @@ constexpr Count kGroup = 4 * philox::kLanes;  // elements of one call of the gen
 
 struct Mask {
   std::uint64_t key;
-  std::uint64_t step;
+  philox::Position position;
   std::uint32_t threshold;
   float scale;
+
+  Count ahead() const { return position.first % 4; }
+  // Elements that one call of the generator serves.
+  Count at_once() const { return ahead() == 0 ? kGroup : kGroup - 4; }
 };
 
-// The random words of elements [first, first + kGroup), in their order.
-MEMCFG_INLINE void words_of(const Mask& mask, Count first, std::uint32_t* out) {
+// The random words from the block of element i on, which is ahead() words before its
+// own.
+MEMCFG_INLINE void words_of(const Mask& mask, Count i, std::uint32_t* out) {
   philox::Words x;
-  const std::uint64_t block = static_cast<std::uint64_t>(first) / 4;
+  const auto block = static_cast<std::uint64_t>(mask.position.first + i) / 4;
   for (int i = 0; i < philox::kLanes; ++i) {
     const std::uint64_t counter = block + static_cast<std::uint64_t>(i);
     x.word[0][i] = static_cast<std::uint32_t>(counter);
     x.word[1][i] = static_cast<std::uint32_t>(counter >> 32);
-    x.word[2][i] = static_cast<std::uint32_t>(mask.step);
-    x.word[3][i] = static_cast<std::uint32_t>(mask.step >> 32);
+    x.word[2][i] = static_cast<std::uint32_t>(mask.position.step);
+    x.word[3][i] = static_cast<std::uint32_t>(mask.position.step >> 32);
   }
   philox::generate(x, mask.key);
   for (int i = 0; i < philox::kLanes; ++i) {
@@ -47,14 +53,15 @@ MEMCFG_VECTORIZED void drop(
     const Mask& mask, const T* x, Count begin, Count length, T* y) {
   const std::uint32_t threshold = mask.threshold;
   const float scale = mask.scale;
-  for (Count i = begin; i < begin + length; i += kGroup) {
+  const Count ahead = mask.ahead(), at_once = mask.at_once();
+  for (Count i = begin; i < begin + length; i += at_once) {
     std::uint32_t words[kGroup];
     words_of(mask, i, words);
-    const Count here = std::min(kGroup, begin + length - i);
+    const Count here = std::min(at_once, begin + length - i);
     // The bits of the product, or none: a branch would be guessed wrong half the time.
     MEMCFG_INDEPENDENT
     for (Count j = 0; j < here; ++j) {
-      const std::uint32_t kept = mask_of(words[j] >= threshold);
+      const std::uint32_t kept = mask_of(words[j + ahead] >= threshold);
       y[i + j] = stored_as<T>(float_of(kept & bits_of(as_float(x[i + j]) * scale)));
     }
   }
@@ -64,21 +71,23 @@ template <class T>
 KernelPtr make_dropout_of(const KernelSpec& spec) {
   const SpecReader reader(spec, {kName<T>, kInt64}, {kName<T>});
   const Count count = reader.count(spec.inputs[0]);
+  const Count values = reader.count(spec.inputs[1]);
   const std::uint64_t key = static_cast<std::uint64_t>(reader.integer("key", 0));
   const double rate = reader.real("rate");
   if (!(rate >= 0 && rate <= 1)) reader.fail("needs 0 <= rate <= 1");
   const Bytes bytes = reader.bytes(spec.inputs[0]);
   return function_kernel(
-      {{bytes, sizeof(std::int64_t)}, {bytes}}, 0, [=](void* const* operands, void*) {
+      {{bytes, reader.bytes(spec.inputs[1])}, {bytes}},
+      0,
+      [=](void* const* operands, void*) {
         const T* x = input_as<T>(operands, 0);
         T* y = output_as<T>(operands, 2);
         if (rate == 1) {
           std::memset(y, 0, bytes);
           return;
         }
-        const std::int64_t step = *static_cast<const std::int64_t*>(operands[1]);
         const Mask mask{key,
-                        static_cast<std::uint64_t>(step),
+                        {operands[1], values, count},
                         static_cast<std::uint32_t>(std::floor(std::ldexp(rate, 32))),
                         static_cast<float>(1 / (1 - rate))};
         parallel_chunks(count, kChunk, [&](Count begin, Count length) {
@@ -89,13 +98,14 @@ KernelPtr make_dropout_of(const KernelSpec& spec) {
 
 // The middles of 2^23 equal parts of (0, 1), all of them floats.
 MEMCFG_VECTORIZED void draw(const Mask& mask, Count begin, Count length, float* y) {
-  for (Count i = begin; i < begin + length; i += kGroup) {
+  const Count ahead = mask.ahead(), at_once = mask.at_once();
+  for (Count i = begin; i < begin + length; i += at_once) {
     std::uint32_t words[kGroup];
     words_of(mask, i, words);
-    const Count here = std::min(kGroup, begin + length - i);
+    const Count here = std::min(at_once, begin + length - i);
     MEMCFG_INDEPENDENT
     for (Count j = 0; j < here; ++j) {
-      const double part = static_cast<double>(words[j] >> 9) + 0.5;
+      const double part = static_cast<double>(words[j + ahead] >> 9) + 0.5;
       y[i + j] = static_cast<float>(part * 0x1p-23);
     }
   }
@@ -104,18 +114,18 @@ MEMCFG_VECTORIZED void draw(const Mask& mask, Count begin, Count length, float* 
 KernelPtr make_random_uniform(const KernelSpec& spec) {
   const SpecReader reader(spec, {kInt64}, {kFloat32});
   const Count count = reader.count(spec.outputs[0]);
+  const Count values = reader.count(spec.inputs[0]);
   const std::uint64_t key = static_cast<std::uint64_t>(reader.integer("key", 0));
-  return function_kernel(
-      {{sizeof(std::int64_t)}, {float_bytes(count)}},
-      0,
-      [=](void* const* operands, void*) {
-        float* y = output(operands, 1);
-        const std::int64_t step = *static_cast<const std::int64_t*>(operands[0]);
-        const Mask mask{key, static_cast<std::uint64_t>(step), 0, 1};
-        parallel_chunks(count, kChunk, [&](Count begin, Count length) {
-          draw(mask, begin, length, y);
-        });
-      });
+  return function_kernel({{reader.bytes(spec.inputs[0])}, {float_bytes(count)}},
+                         0,
+                         [=](void* const* operands, void*) {
+                           float* y = output(operands, 1);
+                           const Mask mask{key, {operands[0], values, count}, 0, 1};
+                           parallel_chunks(
+                               count, kChunk, [&](Count begin, Count length) {
+                                 draw(mask, begin, length, y);
+                               });
+                         });
 }
 
 KernelPtr make_dropout(const KernelSpec& spec) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -161,6 +162,17 @@ class Batch:
                 for start in range(0, len(rows), column.block):
                     end = start + column.block
                     out[start:end] = source[rows[start:end]]
+
+    def part(self, begin: int, end: int) -> Batch:
+        """Return some of its samples."""
+        rows = self.rows
+        result = copy(self)
+        if isinstance(rows, slice):
+            result.rows = slice(rows.start + begin, rows.start + end)
+        else:
+            result.rows = rows[begin:end]
+        result.size = end - begin
+        return result
 
     def release(self) -> None:
         """Drop the arrays."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -91,6 +91,7 @@ class Updates:
     state: Mapping[str, int]
     rate: int
     step: Callable[[], int]
+    steps: int | None  # steps between two updates; None: every step updates
     divisor: int  # the number of gradients in a sum that must still be averaged
 
     def apply(
@@ -102,10 +103,9 @@ class Updates:
         **settings: Any,
     ) -> tuple[int, ...]:
         """Append an update op; its formula's scalars and attributes are filled in."""
-        steps = self.optimizer.gradient_accumulation_steps
-        if steps is not None:
+        if self.steps is not None:
             kind += "_accumulated"
-            settings = {"steps": steps, "divisor": self.divisor, **settings}
+            settings = {"steps": self.steps, "divisor": self.divisor, **settings}
         formula = op_type(kind).formula
         assert formula is not None
         operands = list(inputs)
@@ -334,13 +334,18 @@ class Optimizer(FixedAttributes):
         """Initial values of the state scalars that all weights share, by name."""
         return {}
 
-    def state(self, weights: Sequence[Weight]) -> list[Slot]:
+    def state(
+        self, weights: Sequence[Weight], *, accumulates: bool = False
+    ) -> list[Slot]:
         """List the state tensors of weights.
 
         Parameters
         ----------
         weights : sequence of Weight
             The trainable weights.
+        accumulates : bool, default False
+            Whether weights have a gradient accumulator in any case, since a step may
+            run in parts.
 
         Returns
         -------
@@ -352,16 +357,17 @@ class Optimizer(FixedAttributes):
             for name, value in self._shared.items()
         ]
         for weight in weights:
-            for name, shape in (self._slots(weight.shape) | self._kept(weight)).items():
+            kept = self._kept(weight, accumulates=accumulates)
+            for name, shape in (self._slots(weight.shape) | kept).items():
                 label, key = f"{self.kind}/{weight.name}/{name}", f"{weight.key}/{name}"
                 value = self._first(name)
                 result.append(Slot(label, key, shape, weight.dtype, value, weight.name))
         return result
 
-    def _kept(self, weight: Weight) -> dict[str, tuple[int, ...]]:
+    def _kept(self, weight: Weight, *, accumulates: bool) -> dict[str, tuple[int, ...]]:
         """Return the shapes of a weight's gradient accumulator and average, if kept."""
         kept = {}
-        if self.gradient_accumulation_steps is not None:
+        if accumulates or self.gradient_accumulation_steps is not None:
             kept["gradient_accumulator"] = weight.shape
         if self.use_ema:
             kept["average"] = weight.shape
@@ -377,6 +383,7 @@ class Optimizer(FixedAttributes):
         state: Mapping[str, int],
         rate: int,
         step: Callable[[], int],
+        parts: int = 1,
     ) -> list[int]:
         """Append the updates of a step.
 
@@ -392,6 +399,9 @@ class Optimizer(FixedAttributes):
             Id of the learning rate.
         step : callable
             Returns the id of the step number.
+        parts : int, default 1
+            The number of programs that run one after the other as one step, each with
+            the gradients of its share of the loss. Their sum is the step's gradient.
 
         Returns
         -------
@@ -400,7 +410,8 @@ class Optimizer(FixedAttributes):
         """
         new: list[int] = []
         applied = dict(gradients)
-        steps = self.gradient_accumulation_steps
+        divisor = self.gradient_accumulation_steps or 1
+        steps = divisor * parts if divisor * parts > 1 else None
         # Ops decide by the step number whether to accumulate or to update, so that all
         # steps run the same program.
         for name in weights if steps is not None else ():
@@ -413,7 +424,7 @@ class Optimizer(FixedAttributes):
                 phase="update",
             )
             new.append(applied[name])
-        updates = Updates(builder, self, state, rate, step, steps or 1)
+        updates = Updates(builder, self, state, rate, step, steps, divisor)
         updates, applied = self._clip(updates, applied)
         shared = self._update_shared(updates)
         new += shared.values()
@@ -456,8 +467,7 @@ class Optimizer(FixedAttributes):
             ]
         else:
             return updates, dict(gradients)
-        fields = (updates.builder, self, updates.state, updates.rate, updates.step)
-        return Updates(*fields, divisor=1), dict(zip(gradients, made, strict=True))
+        return replace(updates, divisor=1), dict(zip(gradients, made, strict=True))
 
     _needs_means = False  # whether updates need mean gradients and not their sums
 
@@ -497,6 +507,8 @@ class Optimizer(FixedAttributes):
         average, step = updates.state[label], updates.step()
         steps = self.gradient_accumulation_steps or 1
         a: dict[str, Any] = {"momentum": self.ema_momentum, "steps": steps}
+        if (parts := (updates.steps or steps) // steps) > 1:
+            a["parts"] = parts
         kind, inputs, kept = "average", (average, weight, step), [weight]
         if self.ema_overwrite_frequency is not None:
             kind, inputs, kept = "average_overwriting", (weight, average, step), []

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from memcfg import plan as planning
 from memcfg._checks import check_policy, unknown
 from memcfg.graph import TIMES
+from memcfg.nn.training._fallbacks import OnOom
 from memcfg.nn.training._named_workspaces import get_layer_workspaces
 from memcfg.nn.training._workspace_modes import execution_mode
 from memcfg.workspaces import WorkspaceMode
@@ -88,6 +89,7 @@ class CompileConfig:
     device: str
     frozen: frozenset[str] = frozenset()
     times: str = TIMES[0]
+    on_oom: OnOom = OnOom(("micro_batch",), None)  # noqa: RUF009
 
 
 def get_policy(memory: Any) -> Policy:

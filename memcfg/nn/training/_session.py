@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
 import numpy as np
@@ -17,15 +19,29 @@ from memcfg.errors import InfeasiblePlanError, ResourceExhaustedError
 from memcfg.graph import fuse_cross_entropy, read_wide_kernels, tile_updates
 from memcfg.nn.inputs._array_checks import Field
 from memcfg.nn.inputs._samples import Wanted
+from memcfg.nn.training._batch_search import BatchSearch
+from memcfg.nn.training._fallbacks import (
+    Division,
+    Fallback,
+    OnOom,
+    Thriftier,
+    divide,
+    why_whole,
+)
 from memcfg.nn.training._index_tables import index_tables
+from memcfg.nn.training._memory_estimate import Estimate, Lever, lever
 from memcfg.nn.training._tracing import (
     KINDS,
     ProgramKey,
+    Share,
     TraceSpec,
     input_names,
+    shares_of,
     trace,
 )
-from memcfg.nn.training._ways_out import with_ways_out
+from memcfg.nn.training._ways_out import Spilling, with_ways_out
+from memcfg.plan import auto, share
+from memcfg.plan.search._floor import lowest_plan
 from memcfg.plan.search._watch import planning_clock
 from memcfg.runtime import Executor
 from memcfg.workspaces import ModelWorkspace, workspace_holders
@@ -57,10 +73,19 @@ _KEPT = 12  # programs of a model that stay loaded; they share one arena
 class _Ready:
     """A loaded program and the views of its inputs and outputs."""
 
-    __slots__ = ("inputs", "kind", "outputs", "program", "scalar", "size", "weights")
+    __slots__ = (
+        "inputs",
+        "kind",
+        "outputs",
+        "parts",
+        "program",
+        "scalar",
+        "size",
+        "weights",
+    )
 
     def __init__(self, key: ProgramKey, program: Program) -> None:
-        self.kind, self.size, self.weights = key
+        self.kind, self.size, self.weights, self.parts = key
         self.program = program
         # Set for planned programs only: an unplanned one frees its buffers each step.
         self.inputs: dict[str, Array] | None = None
@@ -74,6 +99,18 @@ class _Ready:
         self.outputs = None
 
 
+class _Place(NamedTuple):
+    """Which part of a batch a program runs, and its shares of what losses divide by."""
+
+    begin: int
+    part: int
+    parts: int
+    shares: tuple[float, ...]
+
+
+_WHOLE = _Place(0, 0, 1, ())
+
+
 class Session:
     """The state of a model and the programs that use it."""
 
@@ -84,6 +121,7 @@ class Session:
         times: str,
         modes: Modes,
         device: str | None,
+        on_oom: OnOom,
         lock: Lock,
         owner: str,
         values: Mapping[str, Floats] | None,
@@ -96,6 +134,10 @@ class Session:
         self._modes = modes
         self._unplanned = {kind for kind in KINDS if not modes.is_planned(kind)}
         self._device = device
+        self._on_oom = on_oom
+        self._divisions: dict[ProgramKey, Division] = {}
+        self.fallbacks: dict[ProgramKey, list[Fallback]] = {}  # in force
+        self._shares: dict[tuple[Shape, ...], tuple[Share, ...]] = {}
         self.lock = lock
         self.lent = False  # whether another model has newer values of shared layers
         self._gather = gather  # copies the newer values back
@@ -103,7 +145,8 @@ class Session:
         self._draws = 0  # batches outside of training that drew noise
         self._weights = {weight.name: weight for weight in spec.network.weights}
         self.slots = spec.slots
-        self._slots = {slot.name: slot for slot in spec.slots}
+        # Those of steps that run in parts, too.
+        self._slots = {s.name: s for s in replace(spec, accumulates=True).slots}
         self._on_host: dict[str, Floats] = dict(values or {})
         # least recently used first; not all are loaded
         self._used: dict[ProgramKey, None] = {}
@@ -137,6 +180,11 @@ class Session:
         return not self._weights.keys() >= set(self._resident) or any(
             key.kind == "train" for key in self._graphs
         )
+
+    @property
+    def _accumulates(self) -> bool:
+        """Whether gradient accumulators of steps in parts are in the arena."""
+        return any(key.kind == "train" and key.parts > 1 for key in self._graphs)
 
     def _is_loaded(self, key: ProgramKey) -> bool:
         return self._executor is not None and self._executor.has(key.label)
@@ -250,14 +298,19 @@ class Session:
         """Return copies of all values, taken between two steps."""
         with self.lock.turn():
             names = dict.fromkeys([*self._weights, *self._on_host, *self._resident])
-            return {name: self.read(name) for name in names}
+            return {name: self.read(name) for name in names if self._lasts(name)}
 
     def known_values(self) -> dict[str, Floats]:
         """Copy all values to the host; weights not yet drawn are missing."""
         with self.lock.turn():
             for name in self._resident:
-                self._on_host[name] = self.read(name)
+                if self._lasts(name):
+                    self._on_host[name] = self.read(name)
             return dict(self._on_host)
+
+    def _lasts(self, name: str) -> bool:
+        """Return whether a value outlives a step; sums of its parts do not."""
+        return name in self._weights or any(name == slot.name for slot in self.slots)
 
     def _initial(self, graph: Graph) -> dict[str, Floats | Callable[[], Array]]:
         """Return values for the state that is not in the arena yet."""
@@ -354,11 +407,13 @@ class Session:
             self.lock.require_no_step()
             self._require(wanted, promised)
 
-    def _ensure(self, key: ProgramKey) -> None:
-        """Load a program if it is not loaded, or was evicted by another thread."""
+    def _require_missing(self, key: ProgramKey) -> None:
+        """Load the programs of a batch that are not loaded, or were evicted."""
         self._check_current()
-        if self._is_current(key):
-            self._use(key)
+        programs = self._programs([key])
+        if all(map(self._is_current, programs)):
+            for each in programs:
+                self._use(each)
             return
         lead = self.lead
         self._require([key], 0)
@@ -367,33 +422,180 @@ class Session:
 
     def _require(self, wanted: Sequence[ProgramKey], promised: int) -> None:
         self._check_current()
-        for key in reversed(wanted):
+        self._retry_whole(wanted, promised)
+        keys = self._programs(wanted)
+        for key in reversed(keys):
             self._use(key)
-        loaded = all(map(self._is_current, wanted))
+        loaded = all(map(self._is_current, keys))
         if not loaded or not self._leaves(promised):
             training = self._training or any(key.kind == "train" for key in wanted)
             self._load(wanted, training, promised)
+            keys = self._programs(wanted)
+            for key in reversed(keys):
+                self._use(key)
         if wanted[0].kind == "train" or self.lead is None or not self._training:
-            self._lead = wanted[0]
+            self._lead = keys[0]
+
+    def _programs(self, wanted: Sequence[ProgramKey]) -> list[ProgramKey]:
+        """Return the programs that batches need: their own, or those of their parts."""
+        keys: dict[ProgramKey, None] = {}
+        for whole in wanted:
+            division = self._divisions.get(whole)
+            if division is None:
+                keys[whole] = None
+            else:
+                counts = whole.kind != "predict" and self._has_counts(whole)
+                keys |= dict.fromkeys(division.keys(whole, counts=counts))
+        return list(keys)
+
+    def _retry_whole(self, wanted: Sequence[ProgramKey], promised: int) -> None:
+        """Forget divisions of batches for which there is room again."""
+        for key in wanted:
+            division = self._divisions.get(key)
+            if division is not None:
+                left = self.executor.budget_bytes(promised)
+                if left is None or left >= division.needed:
+                    del self._divisions[key]
+                    self.fallbacks.pop(key, None)
+
+    def _shares_of(self, key: ProgramKey) -> tuple[Share, ...]:
+        if key.weights not in self._shares:
+            self._shares[key.weights] = shares_of(self._spec, key.weights)
+        return self._shares[key.weights]
+
+    def _has_counts(self, key: ProgramKey) -> bool:
+        """Return whether the data decides what a loss divides by."""
+        return any(share.counts for share in self._shares_of(key))
 
     def _use(self, key: ProgramKey) -> None:
         """Mark a program as the most recently used."""
         self._used.pop(key, None)
         self._used[key] = None
 
-    def plan(self, key: ProgramKey) -> Plan:
+    def plan(
+        self,
+        key: ProgramKey,
+        limit_bytes: int | None = None,
+        policy: Policy | None = None,
+    ) -> Plan:
         """Plan a program without taking memory; RuntimeError if it is not planned."""
         with self.lock.turn():
             self.lock.require_no_step()
             self._check_planned(key)
             training = self._training or key.kind == "train"
             graph = self._trace(self._spec_for(training), key)
+            policy = self._policy if policy is None else policy
             began = planning_clock()
             try:
-                return self.executor.plan(graph, self._policy)
+                return self.executor.plan(graph, policy, limit_bytes)
             except InfeasiblePlanError as error:
-                refusal = self._ways_out(error, [key], training, 0, began)
+                if limit_bytes is not None or policy is not self._policy:
+                    raise
+                refusal = self._ways_out(error, key, training, 0, began)
             raise refusal
+
+    def largest_batch(
+        self, kind: str, limit_bytes: int | None, policy: Policy | None
+    ) -> int:
+        """Return the largest batch of a program with a plan, or 0; takes no memory.
+
+        ValueError if the batch is fixed or nothing limits it.
+        """
+        with self.lock.turn():
+            self.lock.require_no_step()
+            key = ProgramKey(kind, 1)
+            self._check_planned(key)
+            if any(node.batch_size for node in self._spec.network.nodes):
+                raise ValueError(f"{self._owner} has a fixed batch size")
+            if self.executor.budget_bytes(0, limit_bytes) is None:
+                raise ValueError(
+                    f"{self.executor.device.name} has no limit: pass one, such as "
+                    "'64MiB', or set it with memcfg.config.set_memory_limit"
+                )
+            search = self._search(key, limit_bytes, policy)
+            if search.shortfall(1):
+                return 0
+            high = search.above()
+            if high is None:
+                raise ValueError(f"{self._owner} takes no more for larger batches")
+            return search.largest(high)[0]
+
+    def estimate(self, key: ProgramKey, limit_bytes: int | None) -> Estimate:
+        """Return what a program needs, with each lever; takes no memory."""
+        with self.lock.turn():
+            self.lock.require_no_step()
+            self._check_planned(key)
+            executor, spec = (
+                self.executor,
+                self._spec_for(self._training or key.kind == "train"),
+            )
+            graph = executor.annotate(self._trace(spec, key))
+            levers = [lever("each op once", share()(graph))]
+            for name, policy in (
+                ("recomputation (memory='auto')", auto()),
+                ('swapping (spill_to="host")', Spilling(auto())),
+            ):
+                levers.append(lever(name, lowest_plan(policy, graph)))
+            left = executor.budget_bytes(0, limit_bytes)
+            needed = min(each.limit_bytes or 0 for each in levers[:2])
+            levers += self._micro_batches(key, graph, limit_bytes, left, needed)
+            return Estimate(key.label, executor.device.name, left, tuple(levers))
+
+    def _micro_batches(
+        self,
+        key: ProgramKey,
+        graph: Graph,
+        limit_bytes: int | None,
+        left: int | None,
+        needed: int,
+    ) -> list[Lever]:
+        """Return the levers of micro-batches: those for a limit, and the least."""
+        permits = OnOom(("micro_batch",), self._on_oom.batch_statistics)
+        reason = why_whole(
+            self._spec_for(self._training or key.kind == "train"),
+            key,
+            permits,
+            lambda: graph,
+        )
+        if reason:
+            return [Lever("micro-batches (on_oom)", why_not=reason)]
+        sizes = [1]
+        if left is not None and left < needed:
+            chosen = divide(
+                key,
+                key.batch_size,
+                self.executor,
+                self._policy,
+                self._trace_part,
+                0,
+                needed,
+                limit_bytes,
+            )
+            sizes += [] if chosen is None else [chosen.size]
+        levers = []
+        for size in sorted(set(sizes), reverse=True):
+            division = Division(size, 0)
+            part = self._trace_part(division.key(key, size, key.kind))
+            policy = auto()
+            if size > 1:
+                plan = self.executor.plan(part, policy, limit_bytes)
+            else:
+                plan = lowest_plan(policy, self.executor.annotate(part))
+            times = key.batch_size / size
+            levers.append(lever(f"micro-batches of {size} (on_oom)", plan, times))
+        return levers
+
+    def _search(
+        self, key: ProgramKey, limit_bytes: int | None, policy: Policy | None
+    ) -> BatchSearch:
+        """Return a search over the batches of a program."""
+        spec = self._spec_for(self._training or key.kind == "train")
+        return BatchSearch(
+            self.executor,
+            self._policy if policy is None else policy,
+            lambda batch: self._trace(spec, key._replace(batch_size=batch)),
+            limit_bytes=limit_bytes,
+        )
 
     def graph(self, key: ProgramKey) -> Graph:
         """Return a program's graph as policies see it, with the kernels' scratch."""
@@ -436,6 +638,122 @@ class Session:
     def _load(
         self, wanted: Sequence[ProgramKey], training: bool, promised: int
     ) -> None:
+        """Load programs; where one does not fit, step down until it does, or refuse."""
+        while True:
+            began = planning_clock()
+            try:
+                self._load_beside(self._programs(wanted), training, promised)
+            except InfeasiblePlanError as error:
+                refusal = self._step_down(error, wanted, training, promised, began)
+            else:
+                return
+            if refusal is not None:
+                raise refusal
+
+    def _step_down(
+        self,
+        error: InfeasiblePlanError,
+        wanted: Sequence[ProgramKey],
+        training: bool,
+        promised: int,
+        began: float,
+    ) -> InfeasiblePlanError | None:
+        """Take the next step down of a program that does not fit; the refusal if none.
+
+        The error is that of the program which needs most.
+        """
+        keys = {key.label: whole for whole in wanted for key in self._programs([whole])}
+        whole = keys.get(error.program, wanted[0])
+        if whole.kind in self._unplanned:
+            return self._ways_out(error, whole, training, promised, began)
+        missing = error.smallest_limit_bytes - (error.limit_bytes or 0)
+        reason = ""
+        for step in self._on_oom.steps:
+            if step == "replan":
+                if self._replan():
+                    size = whole.batch_size
+                    self._note(whole, Fallback(step, whole.label, missing, size))
+                    return None
+                continue
+            spec = self._spec_for(training)
+            graph = partial(self._trace, spec, whole)
+            reason = why_whole(spec, whole, self._on_oom, graph)
+            if not reason and self._divide(whole, missing, promised):
+                return None
+            reason = reason or "not even one sample fits with its accumulators"
+        self._divisions.pop(whole, None)
+        self.fallbacks.pop(whole, None)
+        refusal = self._ways_out(error, whole, training, promised, began)
+        if reason:
+            refusal = refusal.with_hint(f"Micro-batches are no way out: {reason}.")
+        return refusal
+
+    def _divide(self, whole: ProgramKey, missing: int, promised: int) -> bool:
+        """Have a batch run in parts, or in smaller ones; False if none fits."""
+        known = self._divisions.get(whole)
+        below = whole.batch_size if known is None else known.size
+        needed = (self.executor.budget_bytes(promised) or 0) + missing
+        alike = [
+            division.size
+            for key, division in self._divisions.items()
+            if (key.kind, key.weights) == (whole.kind, whole.weights)
+            and division.size < below
+        ]
+        if alike:  # their programs are planned already
+            division = Division(max(alike), needed)
+        else:
+            found = divide(
+                whole,
+                below,
+                self.executor,
+                self._policy,
+                self._trace_part,
+                promised,
+                needed,
+            )
+            if found is None:
+                return False
+            division = found
+        if known is not None:
+            division = division._replace(needed=known.needed)
+        self._divisions[whole] = division
+        parts = len(division.ranges(whole.batch_size))
+        fallback = Fallback("micro_batch", whole.label, missing, division.size, parts)
+        self._note(whole, fallback)
+        return True
+
+    def _replan(self) -> bool:
+        """Have `auto` plan what the policy cannot; False if it does already."""
+        if isinstance(self._policy, Thriftier) or self._policy.name.startswith("auto"):
+            return False
+        self._policy = Thriftier(self._policy)
+        return True
+
+    def _note(self, key: ProgramKey, fallback: Fallback) -> None:
+        """Warn of a step down, and list it."""
+        known = {
+            (each.kind, fallback.step)
+            for each, row in self.fallbacks.items()
+            for fallback in row
+        }
+        before = self.fallbacks.get(key, [])
+        kept = [each for each in before if each.step != fallback.step]
+        self.fallbacks[key] = [*kept, fallback]
+        if (key.kind, fallback.step) not in known:
+            fallback.warn(self._owner)
+
+    def steps_down(self) -> list[Fallback]:
+        """List the steps down that are in force."""
+        return [each for row in self.fallbacks.values() for each in row]
+
+    def _trace_part(self, key: ProgramKey) -> Graph:
+        """Trace a program of a part of a batch."""
+        spec = self._spec_for(self._training or key.kind == "train")
+        return self._trace(replace(spec, accumulates=key.parts > 1), key)
+
+    def _load_beside(
+        self, wanted: Sequence[ProgramKey], training: bool, promised: int
+    ) -> None:
         """Load `wanted` next to the loaded programs, or alone if they do not fit."""
         others = [key for key in reversed(self._graphs) if key not in wanted]
         lead = self.lead
@@ -447,28 +765,18 @@ class Session:
             with suppress(ResourceExhaustedError):
                 self._load_exactly([*wanted, *others], training, promised)
                 return
-        began = planning_clock()
-        try:
-            self._load_exactly(wanted, training, promised)
-        except InfeasiblePlanError as error:
-            refusal = self._ways_out(error, wanted, training, promised, began)
-        else:
-            return
-        raise refusal
+        self._load_exactly(wanted, training, promised)
 
     def _ways_out(
         self,
         error: InfeasiblePlanError,
-        wanted: Sequence[ProgramKey],
+        key: ProgramKey,
         training: bool,
         promised: int,
         began: float,
     ) -> InfeasiblePlanError:
         """Return the error with alternatives that fit, if the program is planned."""
-        by_label = {key.label: key for key in wanted}
-        key = by_label.get(error.program, wanted[0])
-        is_known = key.label == error.program or len(wanted) == 1
-        if not is_known or key.kind in self._unplanned:
+        if key.kind in self._unplanned:
             return error
         return with_ways_out(
             error,
@@ -484,8 +792,10 @@ class Session:
     def _load_exactly(
         self, keys: Sequence[ProgramKey], training: bool, promised: int
     ) -> None:
-        spec = self._spec_for(training)
-        known = self._graphs if training == self._training else {}
+        accumulates = any(key.kind == "train" and key.parts > 1 for key in keys)
+        spec = replace(self._spec_for(training), accumulates=accumulates)
+        same = (training, accumulates) == (self._training, self._accumulates)
+        known = self._graphs if same else {}
         graphs = {key: known.get(key) or self._trace(spec, key) for key in keys}
         initial = self._initial(graphs[keys[0]])
         self._drop_programs()
@@ -506,7 +816,8 @@ class Session:
         """Measure a loaded program; the caller holds the lock and is not in a step."""
         self._active = None
         self._user = ref(threading.current_thread())
-        return self.executor.memory_report(key.label, verify=verify)
+        report = self.executor.memory_report(key.label, verify=verify)
+        return replace(report, fallbacks=tuple(map(str, self.steps_down())))
 
     # Steps
 
@@ -518,7 +829,8 @@ class Session:
             and result.kind == kind
             and result.size == size
             and result.weights == weights
-            and (kind != "train" or self._lead == (kind, size, weights))
+            and result.parts == 1
+            and (kind != "train" or self._lead == (kind, size, weights, 1))
         )
 
     def step(
@@ -536,7 +848,6 @@ class Session:
         finite stops it. Without `results`, the second value holds the losses, which
         are means, and the sums of the metrics; with `results`, it is empty.
         """
-        counter = None if optimizer is None else optimizer._iterations
         with self.lock.step():
             gather = self._gather() if self.lent else None
             if gather is not None:
@@ -546,36 +857,117 @@ class Session:
                 ready is None
                 or ready.size != batch.size
                 or ready.kind != kind
+                or ready.parts != 1
                 or (ready.weights != batch.weights and kind != "predict")
             ):
                 weights = () if kind == "predict" else batch.weights
-                ready = self._activate(ProgramKey(kind, batch.size, weights))
-            if ready.program.due and _begins_a_window(self._spec.optimizer):
-                ready = self._reconsider(ready)
-            if self._open is not None:  # the end of the previous step was interrupted
-                self._end_step()
+                key = ProgramKey(kind, batch.size, weights)
+                self._require_missing(key)
+                if key in self._divisions:
+                    return self._step_in_parts(key, batch, optimizer, guard, results)
+                ready = self._activate(key)
+            return self._run(ready, batch, optimizer, guard, results, _WHOLE)
+
+    def _step_in_parts(
+        self,
+        key: ProgramKey,
+        batch: Batch,
+        optimizer: Optimizer | None,
+        guard: bool,
+        results: Sequence[Array],
+    ) -> tuple[bool, tuple[Any, ...]]:
+        """Run a batch in parts; the results of `step` are sums of their shares."""
+        division = self._divisions[key]
+        ranges = division.ranges(key.batch_size)
+        batches = [batch.part(begin, end) for begin, end in ranges]
+        shares = self._shares_of_parts(key, division, batches)
+        total: list[Any] = []
+        for index, (begin, end) in enumerate(ranges):
+            ready = self._activate(division.key(key, end - begin, key.kind))
+            finished, values = self._run(
+                ready,
+                batches[index],
+                optimizer,
+                guard,
+                [each[begin:end] for each in results],
+                _Place(begin, index, len(ranges), shares[index]),
+            )
+            if not finished:
+                return False, values
+            pairs = zip(total, values, strict=True)
+            total = [a + b for a, b in pairs] if index else [*values]
+        return True, tuple(total)
+
+    def _shares_of_parts(
+        self, key: ProgramKey, division: Division, batches: Sequence[Batch]
+    ) -> list[tuple[float, ...]]:
+        """Return each part's share of the samples, and of each loss."""
+        rows = [batch.size / key.batch_size for batch in batches]
+        if key.kind == "predict" or not self._has_counts(key):
+            return [(row,) for row in rows]
+        counts = []
+        for batch in batches:
+            ready = self._activate(division.key(key, batch.size, "count"))
+            counts.append(self._run(ready, batch, None, False, (), _WHOLE)[1])
+        totals = [sum(column) for column in zip(*counts, strict=True)]
+        result = []
+        for row, counted in zip(rows, counts, strict=True):
+            parts = iter(
+                part / whole if whole else 0.0
+                for part, whole in zip(counted, totals, strict=True)
+            )
+            result.append(
+                (
+                    row,
+                    *(
+                        row**share.rows * prod(next(parts) for _ in range(share.counts))
+                        for share in self._shares_of(key)
+                    ),
+                )
+            )
+        return result
+
+    def _run(
+        self,
+        ready: _Ready,
+        batch: Batch,
+        optimizer: Optimizer | None,
+        guard: bool,
+        results: Sequence[Array],
+        place: _Place,
+    ) -> tuple[bool, tuple[Any, ...]]:
+        """Run a program on a batch, or on a part of one."""
+        if (
+            ready.program.due
+            and place.part == 0
+            and _begins_a_window(self._spec.optimizer)
+        ):
+            ready = self._reconsider(ready)
+        is_last = place.part + 1 == place.parts
+        counter = optimizer._iterations if optimizer is not None and is_last else None
+        if self._open is not None:  # the end of the previous step was interrupted
+            self._end_step()
+        try:
             try:
-                try:
-                    if ready.inputs is None:
-                        self._open = ready
-                    self._feed(ready, batch, optimizer)
-                    finished = ready.program.run(guard=guard, counter=counter)
-                    if results or ready.outputs is None or not ready.scalar:
-                        return finished, self._collect(ready, results)
-                    return finished, tuple(map(float, ready.outputs))
-                finally:
-                    if self._open is not None:
-                        self._end_step()
-            except BaseException:
+                if ready.inputs is None:
+                    self._open = ready
+                self._feed(ready, batch, optimizer, place)
+                finished = ready.program.run(guard=guard, counter=counter)
+                if results or ready.outputs is None or not ready.scalar:
+                    return finished, self._collect(ready, results)
+                return finished, tuple(map(float, ready.outputs))
+            finally:
                 if self._open is not None:
                     self._end_step()
-                raise
+        except BaseException:
+            if self._open is not None:
+                self._end_step()
+            raise
 
     def _activate(self, key: ProgramKey) -> _Ready:
         """Load a program if necessary and prepare it to run."""
         self._active = None
         self._user = ref(threading.current_thread())
-        self._ensure(key)
         program = self.executor.prepare(key.label)
         ready = self._ready.get(key)
         if ready is None or ready.program is not program:
@@ -590,7 +982,7 @@ class Session:
 
     def _reconsider(self, ready: _Ready) -> _Ready:
         """Let the executor revise the plan from the times of its first steps."""
-        key = ProgramKey(ready.kind, ready.size, ready.weights)
+        key = ProgramKey(ready.kind, ready.size, ready.weights, ready.parts)
         self._drop_programs()
         self.executor.reconsider(key.label)
         return self._activate(key)
@@ -601,7 +993,9 @@ class Session:
             self._open.program.finish()
             self._open = None
 
-    def _feed(self, ready: _Ready, batch: Batch, optimizer: Optimizer | None) -> None:
+    def _feed(
+        self, ready: _Ready, batch: Batch, optimizer: Optimizer | None, place: _Place
+    ) -> None:
         inputs = self._inputs(ready) if ready.inputs is None else ready.inputs
         try:
             bound: set[str] = set()
@@ -613,16 +1007,38 @@ class Session:
                     ):
                         bound.add(column.name)
             batch.write(inputs, bound)
-            if optimizer is not None:
-                if "learning_rate" in inputs:
-                    inputs["learning_rate"][...] = optimizer.learning_rate
+            if place.shares:
+                self._feed_share(inputs, batch, optimizer, place)
+            elif optimizer is not None:
                 if "step" in inputs:
                     inputs["step"][...] = optimizer._iterations.value
             elif "step" in inputs:  # read by layers that also draw outside of training
                 inputs["step"][...] = self._draws
                 self._draws += 1
+            if optimizer is not None and "learning_rate" in inputs:
+                inputs["learning_rate"][...] = optimizer.learning_rate
         finally:
             del inputs  # an error's frames would keep the views alive
+
+    def _feed_share(
+        self,
+        inputs: Mapping[str, Array],
+        batch: Batch,
+        optimizer: Optimizer | None,
+        place: _Place,
+    ) -> None:
+        """Write what the program of a part of a batch reads beside its samples."""
+        number = self._draws if optimizer is None else optimizer._iterations.value
+        if optimizer is None and place.part + 1 == place.parts:
+            self._draws += 1
+        values: dict[str, Any] = {
+            "step": number * place.parts + place.part,
+            "position": (number, place.begin, batch.size),
+        }
+        names = input_names("share", len(place.shares))
+        values |= zip(names, place.shares, strict=True)
+        for name in values.keys() & inputs.keys():
+            inputs[name][...] = values[name]
 
     def _collect(self, ready: _Ready, results: Sequence[Array]) -> tuple[Any, ...]:
         found = self._outputs(ready) if ready.outputs is None else ready.outputs

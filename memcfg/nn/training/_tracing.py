@@ -31,33 +31,52 @@ from memcfg.graph import (
 from memcfg.nn.layers._layer import Scope
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from memcfg.nn._network import Network, Weight
     from memcfg.nn.layers._layer import Shape, SymbolicTensor
     from memcfg.nn.optimizers import Optimizer
     from memcfg.nn.optimizers._optimizer import Slot
-    from memcfg.nn.training._objectives import Objectives
+    from memcfg.nn.training._objectives import Objectives, Term
 
 __all__ = [
     "KINDS",
     "ProgramKey",
+    "Share",
     "TraceSpec",
     "input_names",
+    "shares_of",
     "trace",
     "trace_layers",
 ]
 
-KINDS = ("train", "evaluate", "predict")
+KINDS = ("train", "evaluate", "predict", "count")
+
+
+class Share(NamedTuple):
+    """How the value of a loss of a part becomes its share of that of the whole batch.
+
+    It is multiplied by the part's share of the samples to the power of `rows`, and by
+    its share of each of `counts` numbers that the data decides.
+    """
+
+    rows: int
+    counts: int
 
 
 class ProgramKey(NamedTuple):
-    """The kind of a program, ``train``, ``evaluate`` or ``predict``, and its batch."""
+    """What a program computes, for batches of which size.
 
-    kind: str
+    A program of one of several `parts` of a batch returns its share of the results and,
+    in training, of the gradient; the last part updates the weights. ``count`` programs
+    return what losses divide by, where that depends on the data.
+    """
+
+    kind: str  # one of KINDS
     batch_size: int
     # Per-sample shapes of the sample weights; a single array serves all outputs.
     weights: tuple[Shape, ...] = ()
+    parts: int = 1
 
     @property
     def label(self) -> str:
@@ -66,7 +85,8 @@ class ProgramKey(NamedTuple):
         weighted = (f", {count} weights" if count > 1 else ", weighted") * bool(count)
         if any(self.weights):
             weighted += f" {', '.join(map(str, self.weights))}"
-        return f"{self.kind}, batch {self.batch_size}{weighted}"
+        micro = f", micro-batch of {self.parts}" if self.parts > 1 else ""
+        return f"{self.kind}, batch {self.batch_size}{weighted}{micro}"
 
 
 def input_names(kind: str, count: int) -> list[str]:
@@ -83,6 +103,7 @@ class TraceSpec:
     optimizer: Optimizer | None = None
     objectives: Objectives | None = None
     frozen: frozenset[str] = frozenset()  # names of weights
+    accumulates: bool = False  # whether there are gradient accumulators in any case
 
     @cached_property
     def trained(self) -> tuple[Weight, ...]:
@@ -98,10 +119,14 @@ class TraceSpec:
         """The optimizer's state for the trained weights."""
         if self.optimizer is None:
             return ()
-        return tuple(self.optimizer.state(list(self.trained)))
+        return tuple(
+            self.optimizer.state(list(self.trained), accumulates=self.accumulates)
+        )
 
-    def count_outputs(self, kind: str) -> int:
-        """Return the number of a program's outputs, which precede the kept state."""
+    def count_outputs(self, kind: str) -> int | None:
+        """Return the number of outputs, which precede the kept state; None: all."""
+        if kind == "count":
+            return None
         if kind == "predict":
             return len(self.network.outputs)
         assert self.objectives is not None  # `compile` came first
@@ -113,6 +138,13 @@ def trace(
 ) -> Graph:
     """Trace a program; `has` reports whether the device has a kernel for an op."""
     return _Trace(spec, key).graph(has)
+
+
+def shares_of(spec: TraceSpec, weights: tuple[Shape, ...]) -> tuple[Share, ...]:
+    """Return the share of each loss; NotImplementedError if one has none."""
+    tracer = _Trace(spec, ProgramKey("count", 11, weights))
+    tracer.graph(lambda _: False)
+    return tuple(Share(rows, len(counts)) for rows, counts in tracer.rules)
 
 
 def trace_layers(network: Network) -> None:
@@ -137,6 +169,8 @@ class _Trace:
         self.state: dict[str, int] = {}
         self.moves: list[tuple[str, int, float]] = []
         self.penalties: list[tuple[Any, int]] = []
+        self.rules: list[tuple[int, list[int]]] = []  # as of Share, with the counts
+        self._shares: dict[str, int] = {}
         self._declare_persistent()
         self.xs = {
             tensor: self._input(
@@ -145,6 +179,7 @@ class _Trace:
             for name, tensor in zip(self.names, network.inputs, strict=True)
         }
         self._step: int | None = None
+        self._position: int | None = None
 
     def _reserved(self) -> list[str]:
         """Declare the inputs under their reserved names."""
@@ -152,14 +187,26 @@ class _Trace:
             *self.names,
             *input_names("y", len(self.spec.network.outputs)),
             *input_names("sample_weight", len(self.key.weights)),
-            "learning_rate",
-            "step",
+            *("learning_rate", "step", "position"),
+            *self._share_names(),
         ]
+
+    def _share_names(self) -> list[str]:
+        """Name the inputs with a part's share: of the samples, and for each loss."""
+        objectives = self.spec.objectives
+        count = 0 if objectives is None else len(objectives.terms)
+        return input_names("share", 1 + count)
 
     def graph(self, has: Callable[[str], bool]) -> Graph:
         outputs = self._forward()
-        keep = outputs if self.key.kind == "predict" else self._loss(outputs)
-        updated = self._updates(loss=keep[0]) if self.training else self._move()
+        if self.key.kind == "predict":
+            keep, updated = outputs, self._move()
+        elif self.key.kind == "count":
+            self._loss(outputs)
+            keep, updated = [each for _, row in self.rules for each in row], []
+        else:
+            keep = self._loss(outputs)
+            updated = self._updates(loss=keep[0]) if self.training else self._move()
         built = self.builder.build(keep=[*keep, *updated])
         graph = fold_constants(merge_duplicates(drop_dead_ops(built)))
         graph = slice_again(join_padded(narrow_updates(graph)))
@@ -187,6 +234,27 @@ class _Trace:
             self._step = self._input("step", (), "int64")
         return self._step
 
+    def position(self) -> int:
+        """Return the step that layers draw by, with the place of the part's samples."""
+        if self.key.parts == 1:
+            return self.step()
+        if self._position is None:
+            self._position = self._input("position", (3,), "int64")
+        return self._position
+
+    def _share(self, place: int) -> int:
+        name = self._share_names()[place]
+        if name not in self._shares:
+            self._shares[name] = self._input(name, (), "float32")
+        return self._shares[name]
+
+    def _times_share(self, value: int, place: int) -> int:
+        """Multiply by the part's share, if the program is of one of several parts."""
+        if self.key.parts == 1:
+            return value
+        pair = (value, self._share(place))
+        return self.builder.apply("multiply", pair, name="share")[0]
+
     def _forward(self) -> list[int]:
         """Trace the layers in call order."""
         network = self.spec.network.of(self.training)
@@ -196,7 +264,7 @@ class _Trace:
             "",
             self.weights | aliases,
             training=self.training,
-            step=self.step,
+            step=self.position,
         )
         values = dict(self.xs)
         masks: dict[SymbolicTensor, int | None] = {}
@@ -251,10 +319,44 @@ class _Trace:
             )
             for term in objectives.terms
         ]
+        if self.key.parts > 1 or self.key.kind == "count":
+            losses = [
+                self._shared(place, term, loss, ys, outputs, weights.get(term.output))
+                for place, (term, loss) in enumerate(
+                    zip(objectives.terms, losses, strict=True), start=1
+                )
+            ]
         total = self._total(losses, [term.weight for term in objectives.terms])
         for penalty in self._penalties():
+            penalty = self._times_share(penalty, 0)
             (total,) = self.builder.apply("add", (total, penalty), name="total_loss")
         return [total, *(losses if objectives.several else ()), *measured]
+
+    def _shared(
+        self,
+        place: int,
+        term: Term,
+        loss: int,
+        ys: Mapping[int, int],
+        outputs: Sequence[int],
+        weights: int | None,
+    ) -> int:
+        """Return a part's share of a loss, and note how it follows from the data."""
+        y, mask = ys[term.output], self.masks[term.output]
+        term.loss.check_samples(self.builder, y, outputs[term.output])
+        rows, counts = 0, []
+        if term.loss.reduction != "sum":
+            divisor = term.loss.divisor(self.builder, y, self._masked(weights, mask))
+            counts = [] if divisor is None else [divisor]
+            rows = 0 if counts else 1
+            if mask is not None and term.loss.reduction != "mean_with_sample_weight":
+                axes = tuple(range(len(self.builder.shape(mask))))
+                counts += self.builder.apply("reduce_sum", (mask,), {"axes": axes})
+                rows -= 1
+        self.rules.append((rows, counts))
+        if self.key.kind == "count" or term.loss.reduction == "sum":
+            return loss
+        return self._times_share(loss, 0 if (rows, counts) == (1, []) else place)
 
     def _sample_weights(self, outputs: Sequence[int]) -> dict[int, int]:
         """Declare the sample weights; a single array serves all outputs."""
@@ -341,6 +443,7 @@ class _Trace:
             self.state,
             self._input("learning_rate", (), "float32"),
             self.step,
+            self.key.parts,
         )
         return new + updated
 

@@ -124,6 +124,7 @@ class Trainer:
         finally:
             feed.close()
             history.pipeline = feed.source.report()
+            history.fallbacks = session.steps_down()
             if held is not None:
                 held.close()
         return history

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from memcfg.plan import Plan, Policy
     from memcfg.runtime import Executor
 
-__all__ = ["with_ways_out"]
+__all__ = ["Spilling", "with_ways_out"]
 
 # Unless `config.set_alternatives_seconds` says otherwise:
 _SECONDS = 8.0  # processor seconds that the searches may take, or
@@ -119,7 +119,7 @@ class _Search:
 
         def find() -> bool:
             graph = self._graph(batch, steps)
-            if self.executor.fits(graph, policy, self.promised):
+            if not self.executor.shortfall(graph, policy, self.promised):
                 return True
             check_planning_time()  # a search that was ended might have found a plan
             return False
@@ -315,11 +315,11 @@ def _settings(executor: Executor, policy: Policy) -> list[tuple[str, Policy]]:
         result.append(('memory="auto"', policy))
     device = executor.device
     if not device.spill.places and "host" in device.tiers:
-        result.append((f'{before}spill_to="host"', _Spilling(policy)))
+        result.append((f'{before}spill_to="host"', Spilling(policy)))
     return result
 
 
-class _Spilling:
+class Spilling:
     """A policy planned as if the device spilled to host memory."""
 
     def __init__(self, policy: Policy) -> None:

@@ -72,6 +72,8 @@ class Auto:
         default=None, kw_only=True, repr=False
     )
     places: bool = field(default=True, kw_only=True, repr=False)  # see `Request`
+    # Whether the first plan that fits is returned, without looking for a faster one.
+    first: bool = field(default=False, kw_only=True, repr=False)
 
     def __call__(self, graph: Graph, limit_bytes: int | None = None) -> Plan:
         """Plan a graph; see `Policy`."""
@@ -89,10 +91,12 @@ class Auto:
         request = Request.of(graph, self.name, limit_bytes, watch)
         request = replace(request, places=self.places, below=below)
         bounding = self.watch()
-        plans = _plan(request)
+        plans = _plan(request, first=self.first)
         if self.algorithms == "any":
             plans = _choose(request, plans)
         plan = self._take(plans, request)
+        if self.first:
+            return plan
         if bounding is not None:
             bounding.begin("time_lower_bound", plan.elapsed_seconds)
         plan = with_gap(graph, plan, None if bounding is None else bounding.is_over)
@@ -212,7 +216,7 @@ class _Plans:
         return min(self._all, key=lambda plan: plan.peak_bytes)
 
 
-def _plan(request: Request) -> _Plans:
+def _plan(request: Request, *, first: bool = False) -> _Plans:
     """Run one method after another until no other can be better.
 
     Idea: fast searches first; each gets the time of the best plan so far and need not
@@ -221,20 +225,20 @@ def _plan(request: Request) -> _Plans:
     methods is memcfg's own.
     """
     plans = _Plans(request)
+    first = first or len(request.graph.ops) > _SMALL
     plans.begin("share")
     plans.add(propose(share(), request))
     if plans.best is not None:
         return plans
     if may_leave(request.graph):
-        _swap(request, plans)
+        _swap(request, plans, first=first)
         limit = request.limit_bytes or 0
         if plans.has_least or beats_recomputation(request, limit, plans.below):
             return plans
     policies = [look_ahead(), sqrt_checkpoint(), replay_elementwise()]
     policies.insert(0 if repeats(request) else len(policies), repeated_blocks())
     for policy in policies:
-        large = len(request.graph.ops) > _SMALL
-        if not plans.begin(policy.name) or (large and plans.best is not None):
+        if not plans.begin(policy.name) or (first and plans.best is not None):
             return plans
         plans.add(propose(policy, request))
     if len(request.graph.ops) <= _LAST[0] and request.step.is_small:
@@ -242,12 +246,11 @@ def _plan(request: Request) -> _Plans:
     return plans
 
 
-def _swap(request: Request, plans: _Plans) -> None:
+def _swap(request: Request, plans: _Plans, *, first: bool) -> None:
     """Run the methods that swap, until none can be faster."""
     for make in _SWAPPING:
         policy = make()
-        large = len(request.graph.ops) > _SMALL
-        if plans.has_least or (large and plans.best is not None):
+        if plans.has_least or (first and plans.best is not None):
             return
         if not plans.begin(policy.name):
             return
@@ -294,6 +297,11 @@ def _search(request: Request, plans: _Plans) -> None:
         plans.add(lowest)
         if lowest.peak_bytes < limit:
             plans.add(search.within(request, limit, plans.computing)[0])
+
+
+def first_of(policy: Policy) -> Policy:
+    """Return a policy that has a plan where this one has, and finds it sooner."""
+    return replace(policy, first=True) if isinstance(policy, Auto) else policy
 
 
 def _is_ended(request: Request) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memcfg.devices.cuda._sources._movements import PHILOX
+from memcfg.devices.cuda._sources._movements import PHILOX, first_number
 from memcfg.devices.cuda._sources._writer import Writer, f32, u32, u64
 
 if TYPE_CHECKING:
@@ -190,7 +190,8 @@ _KEPT_ALL = """
 _KEPT = f"""
   const auto kept = [&](Index i, Index j, float value) -> float {{
     const unsigned long long row = static_cast<unsigned long long>(pair) * queries + i;
-    const unsigned long long element = row * keys + j, block = element / 4;
+    const unsigned long long element = first_number + row * keys + j;
+    const unsigned long long block = element / 4;
     const unsigned long long step = static_cast<unsigned long long>(*steps);
     const unsigned long long key = key_of_dropout;
     {PHILOX}
@@ -248,7 +249,8 @@ class _Operands:
         if rate is None:
             self.score += _KEPT_ALL
             return
-        self.score += _KEPT
+        count = f"{self.batch * self.heads * self.queries * self.keys}ll"
+        self.score += f"  {first_number(writer.inputs[end], count)}{_KEPT}"
         self.parameters |= {
             "const long long* steps": writer.operand(end),
             "unsigned long long key_of_dropout": u64(writer.attributes["key"]),

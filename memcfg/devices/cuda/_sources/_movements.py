@@ -13,6 +13,7 @@ from memcfg.devices.cuda._sources._writer import CTYPES, f32, u64
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from memcfg.devices._contract import OperandSpec
     from memcfg.devices.cuda._sources._launch import Argument, Number
     from memcfg.devices.cuda._sources._writer import Writer
 
@@ -390,16 +391,32 @@ PHILOX = """
   }"""
 
 
+def first_number(step: OperandSpec, size: str) -> str:
+    """Return CUDA source for the place of an array's first number in its batch's."""
+    if not step.shape:
+        return "const unsigned long long first_number = 0;"
+    return (
+        "const unsigned long long first_number = "
+        f"static_cast<unsigned long long>(({size}) / steps[2] * steps[1]);"
+    )
+
+
 def _random(
     writer: Writer, result: str, operands: Mapping[str, Argument], step: int
 ) -> None:
+    """Append a loop over blocks of four numbers; `result` is for element `at`."""
     size = writer.outputs[0].size
+    is_part = bool(writer.inputs[step].shape)
     writer.loop(
         f"""
-        const unsigned long long block = i;
+        {first_number(writer.inputs[step], "static_cast<long long>(size)")}
+        const Index ahead = static_cast<Index>(first_number % 4);
+        const unsigned long long block = first_number / 4 + i;
         const unsigned long long step = static_cast<unsigned long long>(*steps);
         {PHILOX}
-        for (unsigned int j = 0; j < 4 && 4 * i + j < size; ++j) {{
+        for (unsigned int j = 0; j < 4; ++j) {{
+          if (4 * i + j < ahead || 4 * i + j - ahead >= size) continue;
+          const Index at = 4 * i + j - ahead;
           {result}
         }}
         """,
@@ -409,7 +426,7 @@ def _random(
             "unsigned long long key": u64(writer.attributes["key"]),
             "Index size": writer.number(size),
         },
-        -(-size // 4),
+        -(-size // 4) + is_part,
     )
 
 
@@ -420,7 +437,7 @@ def _write_dropout(writer: Writer) -> None:
         raise writer.fail("needs 0 <= rate <= 1")
     _random(
         writer,
-        "y[4 * i + j] = word[j] >= threshold ? x[4 * i + j] * scale : 0.0f;",
+        "y[at] = word[j] >= threshold ? x[at] * scale : 0.0f;",
         {
             "const float* x": writer.operand(0),
             "float* y": writer.output(),
@@ -435,7 +452,7 @@ def _write_random_uniform(writer: Writer) -> None:
     writer.need(["int64"], ["float32"])
     _random(
         writer,
-        "y[4 * i + j] = static_cast<float>(((word[j] >> 9) + 0.5) / 8388608.0);",
+        "y[at] = static_cast<float>(((word[j] >> 9) + 0.5) / 8388608.0);",
         {"float* y": writer.output()},
         0,
     )

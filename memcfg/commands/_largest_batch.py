@@ -1,0 +1,67 @@
+"""``memcfg plan NETWORK --largest-batch``: how many samples fit, by each method."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+from memcfg._tables import draw, new_table
+from memcfg._terminal import width, write
+from memcfg.commands._at_work import shown
+from memcfg.commands._comparison import seconds
+from memcfg.errors import MemcfgError
+from memcfg.plan import NAMED_POLICIES
+from memcfg.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from memcfg.nn import Model
+
+__all__ = ["USUAL", "largest_batches"]
+
+# Methods of the product; others take --method, since each is planned several times.
+USUAL = (
+    *("keep_all", "share", "replay_elementwise", "sqrt_checkpoint"),
+    *("repeated_blocks", "look_ahead", "auto"),
+)
+
+
+def largest_batches(
+    model: Model, methods: Sequence[str], limit: int, program: str
+) -> int:
+    """Print the largest batch of each method, the best first; 1 if nothing fits.
+
+    The best is the one with the most samples and, of equal ones, the least time.
+    """
+    write(f"Largest batch of {model.name!r} ({program}) within {format_bytes(limit)}\n")
+    rows: list[tuple[int, float, str, int]] = []
+    missing: dict[str, str] = {}
+    for name in methods:
+        policy = NAMED_POLICIES[name]()
+        with shown(f"planning: {name}"):
+            try:
+                batch = model.largest_batch(limit, policy=policy, program=program)
+                if not batch:
+                    missing[name] = "one sample does not fit"
+                    continue
+                plan = model.plan(batch, limit, policy=policy, program=program)
+            except MemcfgError as error:
+                missing[name] = " ".join(str(error).split())
+                continue
+        rows.append((batch, plan.elapsed_seconds / batch, name, plan.peak_bytes))
+    rows.sort(key=lambda row: (-row[0], row[1]))
+    if rows:
+        numbers = ["Batch", "Peak", "Time of a sample"]
+        table = new_table("Method", numbers=numbers)
+        for batch, each, name, peak in rows:
+            mark = " *" * (len(rows) > 1 and (batch, each) == rows[0][:2])
+            table.add_row(name + mark, str(batch), format_bytes(peak), seconds(each))
+        write(draw(table))
+        if len(rows) > 1:
+            write("\n* the largest batch; of equal ones, the least time of a sample")
+    if missing:
+        write("\nNot there:")
+        for name, why in missing.items():
+            write(textwrap.fill(f"  {name}: {why}", width(), subsequent_indent="    "))
+    return 0 if rows else 1

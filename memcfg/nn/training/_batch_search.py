@@ -1,0 +1,142 @@
+"""The largest batch of a program that fits, by planning and without running it."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from memcfg.plan import share
+from memcfg.plan.search._auto import first_of
+from memcfg.runtime import NO_PLAN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from memcfg.graph import Graph
+    from memcfg.plan import Plan, Policy
+    from memcfg.runtime import Executor
+
+__all__ = ["BatchSearch"]
+
+_HALVING = 4  # the interval is halved every so many tries
+
+
+@dataclass
+class BatchSearch:
+    """Search for the largest batch with a plan.
+
+    Idea: the least memory of a step is nearly a line over the batch, through the bytes
+    of its state and through each refusal, which names what is missing. Invariant: `low`
+    fits and `high` does not, so the result fits and one sample more does not.
+    """
+
+    executor: Executor
+    policy: Policy
+    graph_of: Callable[[int], Graph]  # by the batch
+    promised: int = 0
+    limit_bytes: int | None = None  # of the device with nothing else; None: as it is
+    end: float = math.inf  # processor seconds of this thread
+    shortfalls: dict[int, int] = field(default_factory=dict)  # by the batch
+
+    def has_time(self) -> bool:
+        """Return whether there is time for one more plan."""
+        return time.thread_time() < self.end
+
+    def shortfall(self, batch: int) -> int:
+        """Return how many bytes a batch exceeds the budget by; 0 if it fits."""
+        if batch not in self.shortfalls:
+            self.shortfalls[batch] = self.executor.shortfall(
+                self.graph_of(batch),
+                first_of(self.policy),
+                self.promised,
+                self.limit_bytes,
+            )
+        return self.shortfalls[batch]
+
+    def may_fit(self, batch: int) -> bool:
+        """Return whether the lower bound permits a batch."""
+        graph = self.graph_of(batch)
+        return self.executor.may_fit(graph, self.promised, self.limit_bytes)
+
+    def has_plain_plan(self, batch: int) -> bool:
+        """Return whether a batch fits although no op is computed twice."""
+        graph = self.graph_of(batch)
+        given = self.promised, self.limit_bytes
+        return not self.executor.shortfall(graph, share(), *given)
+
+    def plan(self, batch: int) -> Plan:
+        """Plan a batch that fits."""
+        graph = self.graph_of(batch)
+        return self.executor.plan(
+            graph, self.policy, self.limit_bytes, promised=self.promised
+        )
+
+    def above(self, low: int = 1) -> int | None:
+        """Return a batch above `low` that no policy can fit; None if there is none."""
+        high = 2 * low
+        while self.may_fit(high):
+            if high > 1 << 40:
+                return None
+            high *= 2
+        while high - low > max(low // 8, 1):  # cheap, and plans are not
+            middle = (low + high) // 2
+            if self.may_fit(middle):
+                low = middle
+            else:
+                high = middle
+        return high
+
+    def largest(self, high: int) -> tuple[int, bool]:
+        """Return the largest batch below `high` that fits, or 0.
+
+        The second value is False if time ran out: a larger one may fit, too.
+        """
+        low, tries = 0, 0
+        guess = self._guess(high)
+        while high - low > 1:
+            if low and not self.has_time():
+                return low, False
+            tries += 1
+            middle = guess if tries % _HALVING else (low + high) // 2
+            middle = min(max(middle, low + 1), high - 1)
+            if self.shortfall(middle):
+                high, guess = middle, self._guess(middle)
+            else:
+                low, guess = middle, max(middle + 1, guess)
+        return low, True
+
+    def largest_plain(self, high: int) -> int:
+        """Return the largest batch below `high` that fits with each op once, or 0."""
+        low = 0
+        while high - low > max(low // 16, 1) and self.has_time():
+            middle = (low + high) // 2
+            if self.has_plain_plan(middle):
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def _guess(self, batch: int) -> int:
+        """Estimate what fits from the shortfalls of larger batches."""
+        missing = self.shortfalls.get(batch)
+        if missing is None:  # a refusal tells more than a plan
+            return batch - 1
+        if missing >= NO_PLAN:
+            return batch // 2
+        larger = [
+            (other - batch, more - missing)
+            for other, more in self.shortfalls.items()
+            if other > batch and missing < more < NO_PLAN
+        ]
+        if larger:  # the line through the nearest two refusals
+            samples, nbytes = min(larger)
+            return batch - -(-missing * samples // nbytes)
+        graph = self.graph_of(batch)  # the line through the bytes of the state
+        state = sum(graph.tensors[i].nbytes for i in graph.persistent)
+        left = self.executor.budget_bytes(self.promised, self.limit_bytes) or 0
+        needed = left + missing
+        if needed <= state:
+            return batch // 2
+        return batch * max(left - state, 0) // (needed - state)

@@ -1,0 +1,227 @@
+"""What a model does with a program that does not fit: the steps down, one at a time.
+
+In this order: another method plans it; a batch runs in micro-batches whose gradients
+are accumulated; a refusal. Each step down is a `Fallback`, is warned of once, and is
+listed in the history of `fit`.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from memcfg._caller import outside
+from memcfg._checks import unknown
+from memcfg.errors import FallbackWarning, InfeasiblePlanError
+from memcfg.nn.training._batch_search import BatchSearch
+from memcfg.nn.training._tracing import ProgramKey, shares_of
+from memcfg.plan import auto
+from memcfg.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from memcfg.graph import Graph
+    from memcfg.nn.training._tracing import TraceSpec
+    from memcfg.plan import Plan, Policy
+    from memcfg.runtime import Executor
+
+__all__ = [
+    "STEPS",
+    "Division",
+    "Fallback",
+    "OnOom",
+    "Thriftier",
+    "divide",
+    "get_on_oom",
+    "why_whole",
+]
+
+STEPS = ("replan", "micro_batch")
+_SECONDS = 20.0  # processor seconds to look for a larger micro-batch
+_STATISTICS = "batch normalisation would see micro-batches"
+
+
+class OnOom(NamedTuple):
+    """The arguments of `compile` about programs that do not fit."""
+
+    steps: tuple[str, ...]  # tried in this order; none: refused at once
+    batch_statistics: str | None
+
+
+def get_on_oom(on_oom: Any, batch_statistics: Any) -> OnOom:
+    """Check the arguments of `compile`."""
+    steps = tuple(on_oom) if isinstance(on_oom, list | tuple) else (on_oom,)
+    if steps == ("raise",):
+        steps = ()
+    for step in steps:
+        if step not in STEPS:
+            raise unknown("on_oom", step, (*STEPS, "raise"))
+    if len(set(steps)) < len(steps):
+        raise ValueError(f"on_oom names a step twice: {on_oom!r}")
+    if batch_statistics not in (None, "micro"):
+        raise unknown("batch_statistics", batch_statistics, ("micro",))
+    if batch_statistics is not None and "micro_batch" not in steps:
+        raise ValueError(
+            f"batch_statistics={batch_statistics!r} is about micro-batches, and with "
+            f"on_oom={on_oom!r} there are none"
+        )
+    return OnOom(steps, batch_statistics)
+
+
+@dataclass(frozen=True)
+class Fallback:
+    """A step down: how a program runs that does not fit as it was asked for.
+
+    Attributes
+    ----------
+    step : {"replan", "micro_batch"}
+        What is done.
+    program : str
+        The program, such as ``"train, batch 1024"``.
+    missing_bytes : int
+        What it would need beyond the limit.
+    batch_size : int
+        Samples of a micro-batch, or of the batch if it runs as a whole.
+    parts : int
+        How many of them make a batch.
+    """
+
+    step: str
+    program: str
+    missing_bytes: int
+    batch_size: int
+    parts: int = 1
+
+    def __str__(self) -> str:
+        need = f"{self.program} needs {format_bytes(self.missing_bytes)} more"
+        if self.step == "replan":
+            return f"{need}; auto() plans it instead of the model's policy"
+        how = "with accumulated gradients" * self.program.startswith("train")
+        return f"{need}; it runs as {self.parts} x {self.batch_size} {how}".rstrip()
+
+    def warn(self, owner: str) -> None:
+        """Warn of it, and say how to be refused instead."""
+        warnings.warn(
+            f"{owner}: {self}. compile(on_oom='raise') makes this an error",
+            FallbackWarning,
+            stacklevel=outside(),
+        )
+
+
+class Division(NamedTuple):
+    """How a batch runs in parts, one after the other."""
+
+    size: int  # samples of each but the last, which may have fewer
+    needed: int  # bytes with which the whole batch is tried again
+
+    def ranges(self, samples: int) -> list[tuple[int, int]]:
+        """Return the first sample of each part, and the one behind its last."""
+        starts = range(0, samples, self.size)
+        return [(i, min(i + self.size, samples)) for i in starts]
+
+    def keys(self, whole: ProgramKey, *, counts: bool) -> list[ProgramKey]:
+        """Return the programs that a batch needs, the most used first."""
+        ranges = self.ranges(whole.batch_size)
+        kinds = [whole.kind] + ["count"] * counts
+        sizes = dict.fromkeys(end - begin for begin, end in ranges)
+        return [self.key(whole, size, kind) for kind in kinds for size in sizes]
+
+    def key(self, whole: ProgramKey, size: int, kind: str) -> ProgramKey:
+        """Return the program of a part."""
+        # Only updates depend on the number of parts.
+        parts = -(-whole.batch_size // self.size) if kind == "train" else 2
+        if kind in ("predict", "count"):
+            parts = 1
+        return ProgramKey(kind, size, whole.weights, parts)
+
+
+@dataclass(frozen=True)
+class Thriftier:
+    """A policy, and `auto` for graphs that do not fit with it."""
+
+    policy: Policy
+
+    @property
+    def name(self) -> str:
+        """The name of the policy."""
+        return self.policy.name
+
+    def __call__(self, graph: Graph, limit_bytes: int | None = None) -> Plan:
+        """Plan a graph; see `Policy`."""
+        try:
+            return self.policy(graph, limit_bytes=limit_bytes)
+        except InfeasiblePlanError as error:
+            refusal = error
+        try:
+            return auto()(graph, limit_bytes=limit_bytes)
+        except InfeasiblePlanError as error:
+            raise (
+                error
+                if error.smallest_limit_bytes < refusal.smallest_limit_bytes
+                else refusal
+            ) from None
+
+
+def why_whole(
+    spec: TraceSpec, key: ProgramKey, on_oom: OnOom, graph: Callable[[], Graph]
+) -> str:
+    """Return why a batch cannot run in parts; empty if it can."""
+    if key.batch_size == 1:
+        return "the batch has one sample"
+    if any(node.batch_size for node in spec.network.nodes):
+        return "the batch size is fixed"
+    if key.kind == "predict":
+        return ""
+    try:
+        shares_of(spec, key.weights)
+    except NotImplementedError as error:
+        return f"the loss {error}"
+    if key.kind != "train" or on_oom.batch_statistics is not None:
+        return ""
+    if any(op.type == "moving_average" for op in graph().ops):
+        return f"{_STATISTICS}: compile(batch_statistics='micro') permits that"
+    return ""
+
+
+def divide(
+    key: ProgramKey,
+    below: int,
+    executor: Executor,
+    policy: Policy,
+    graph_of: Callable[[ProgramKey], Graph],
+    promised: int,
+    needed: int,
+    limit_bytes: int | None = None,
+) -> Division | None:
+    """Choose the parts in which a batch runs; None if no part below a size fits.
+
+    The largest part that fits is compared with the largest that fits without computing
+    anything twice, by the predicted time of a sample.
+    """
+
+    def part(size: int) -> Graph:
+        return graph_of(Division(size, 0).key(key, size, key.kind))
+
+    end = time.thread_time() + _SECONDS
+    search = BatchSearch(executor, policy, part, promised, limit_bytes, end)
+    missing = needed - (executor.budget_bytes(promised, limit_bytes) or 0)
+    search.shortfalls[key.batch_size] = max(missing, 1)
+    largest, _ = search.largest(below)
+    if not largest:
+        return None
+    size = largest
+    plain = search.largest_plain(largest + 1)
+    if plain and 4 * plain >= largest:
+        size = min((largest, plain), key=lambda each: _seconds(search, each))
+    parts = math.ceil(key.batch_size / size)
+    return Division(math.ceil(key.batch_size / parts), needed)
+
+
+def _seconds(search: BatchSearch, size: int) -> float:
+    """Return the predicted seconds of a sample."""
+    plan = search.plan(size)
+    return plan.elapsed_seconds / size

@@ -1,0 +1,130 @@
+"""What a step needs, and what each lever would save and cost, by planning alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from memcfg._terminal import fit, paragraph, width, writable
+from memcfg.units import format_bytes
+
+if TYPE_CHECKING:
+    from memcfg.plan import Plan
+
+__all__ = ["Estimate", "Lever", "lever"]
+
+_NAME = 34  # columns of a lever
+
+
+@dataclass(frozen=True)
+class Lever:
+    """A way to run a step in less memory.
+
+    Attributes
+    ----------
+    name : str
+        What it does, and how it is set.
+    limit_bytes : int or None
+        The smallest limit with which it has a plan; None if it cannot be used.
+    seconds : float or None
+        Predicted seconds of a step, of the whole batch, at that limit.
+    why_not : str
+        Why it cannot be used; else empty.
+    """
+
+    name: str
+    limit_bytes: int | None = None
+    seconds: float | None = None
+    why_not: str = ""
+
+
+def lever(name: str, plan: Plan, times: float = 1.0) -> Lever:
+    """Return the lever of a plan of the lowest peak that runs so often in a step."""
+    return Lever(name, plan.peak_bytes, plan.elapsed_seconds * times)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Memory and time of a step, predicted without running it; ``str()`` is a table.
+
+    Attributes
+    ----------
+    program : str
+        The program, such as ``"train, batch 256"``.
+    device : str
+        The device.
+    peak_bytes : int
+        Peak of a step that computes each op once, with buffers shared.
+    floor_bytes : int
+        The smallest limit of any lever.
+    limit_bytes : int or None
+        The limit that was asked about, or that of the device.
+    levers : tuple of Lever
+        The levers. Times are nominal unless the model was compiled with
+        ``times="measured"``: only their ratios mean something.
+    """
+
+    program: str
+    device: str
+    limit_bytes: int | None
+    levers: tuple[Lever, ...]
+
+    @property
+    def peak_bytes(self) -> int:
+        """Peak of a step that computes each op once."""
+        return max(each.limit_bytes or 0 for each in self.levers)
+
+    @property
+    def floor_bytes(self) -> int:
+        """The smallest limit of any lever."""
+        return min(each.limit_bytes for each in self.levers if each.limit_bytes)
+
+    @property
+    def best(self) -> Lever | None:
+        """The fastest lever that fits the limit; None if none does."""
+        fitting = [
+            each
+            for each in self.levers
+            if each.limit_bytes is not None
+            and (self.limit_bytes is None or each.limit_bytes <= self.limit_bytes)
+        ]
+        return min(fitting, key=lambda each: each.seconds or 0.0, default=None)
+
+    def __str__(self) -> str:
+        """Return the estimate as a table; the best lever is marked with ``*``."""
+        once = max((x for x in self.levers if x.limit_bytes), key=_limit)
+        limit = "none" if self.limit_bytes is None else _exact(self.limit_bytes)
+        name = _NAME - max(0, 80 - width())
+        lines = [
+            f"Memory of '{self.program}' on {self.device}, limit {limit}",
+            f"    {'lever':<{name}}  {'smallest limit':>14} {'of peak':>8} {'time':>6}",
+        ]
+        best = self.best
+        for each in sorted(self.levers, key=_limit, reverse=True):
+            if each.limit_bytes is None:
+                continue
+            mark = "*" if each is best else " "
+            time = ""
+            if once.seconds and each.seconds is not None:
+                time = f"{each.seconds / once.seconds:.2f}x"
+            share = f"{each.limit_bytes / (once.limit_bytes or 1):.0%}"
+            lines.append(
+                f"  {mark} {fit(each.name, name):<{name}}  "
+                f"{format_bytes(each.limit_bytes):>14} {share:>8} {time:>6}"
+            )
+        lines += [
+            paragraph(f"    {each.name}: ", each.why_not.split())
+            for each in self.levers
+            if each.why_not
+        ]
+        if best is None:
+            lines.append("  No lever fits the limit.")
+        return writable("\n".join(lines))
+
+
+def _limit(each: Lever) -> int:
+    return each.limit_bytes or 0
+
+
+def _exact(nbytes: int) -> str:
+    return format_bytes(nbytes, exact=True)

@@ -1,0 +1,60 @@
+"""``memcfg plan NETWORK --largest-batch``."""
+
+from __future__ import annotations
+
+import pytest
+
+from memcfg import models, nn
+from memcfg.cli import main
+
+
+def run(capsys, *arguments):
+    code = main(["plan", *arguments])
+    return code, capsys.readouterr().out
+
+
+def test_each_method_has_a_row_and_the_best_is_first(capsys):
+    code, out = run(capsys, "lenet_300_100", "--largest-batch", "--limit", "8MiB")
+    assert code == 0
+    rows = [line.split() for line in out.splitlines() if "ms" in line]
+    batches = [int(next(each for each in row[1:] if each.isdigit())) for row in rows]
+    assert batches == sorted(batches, reverse=True)
+    assert {"auto", "share", "keep_all"} <= {row[0] for row in rows}
+    model = models.lenet_300_100()
+    loss = nn.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(nn.SGD(1e-4, momentum=0.9), loss)
+    assert model.largest_batch("8MiB") == batches[0]
+
+
+@pytest.mark.parametrize("program", ["evaluate", "predict"])
+def test_a_model_of_a_file_and_inference(capsys, tmp_path, program):
+    model = nn.Sequential([nn.Input((64,)), nn.Dense(64), nn.Dense(3)])
+    model.compile("sgd", "mse")
+    model.save(tmp_path / "own.memcfg")
+    arguments = ("--largest-batch", "--limit", "64KiB", "--program", program)
+    code, out = run(capsys, str(tmp_path / "own.memcfg"), *arguments)
+    assert code == 0
+    assert f" {model.largest_batch('64KiB', program=program)} " in out
+
+
+def test_a_method_that_fits_no_sample_says_so(capsys):
+    code, out = run(
+        capsys, "lenet5", "--largest-batch", "--limit", "64KiB", "--method", "share"
+    )
+    assert code == 1
+    assert "share: one sample does not fit" in out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["lenet5", "--largest-batch"],
+        ["lenet5", "--largest-batch", "--limit", "50%"],
+        ["lenet5", "--largest-batch", "--limit", "1MiB", "--batch", "3"],
+        ["lenet5", "--program", "predict"],
+    ],
+)
+def test_what_cannot_be_combined_is_refused(capsys, arguments):
+    with pytest.raises(SystemExit) as ended:
+        main(["plan", *arguments])
+    assert ended.value.code == 2

@@ -1,0 +1,419 @@
+"""Programs that do not fit: steps down to what does, with the update that was asked."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+import memcfg as mc
+from memcfg import nn
+from memcfg.errors import FallbackWarning, InfeasiblePlanError, NonFiniteLossError
+
+ROWS, BATCH = 47, 20  # batches of 20, 20 and 7
+
+
+def numbers(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def labels(count, classes, seed=1):
+    return np.random.default_rng(seed).integers(0, classes, count)
+
+
+def cross_entropy(**options):
+    return nn.losses.SparseCategoricalCrossentropy(from_logits=True, **options)
+
+
+def dense(width=16):
+    return [
+        nn.Dense(width, activation="relu", kernel_regularizer="l2"),
+        nn.Dropout(0.3, seed=3),
+        nn.Dense(width, activation="tanh", activity_regularizer="l2"),
+        nn.Dense(width, activation="gelu"),
+        nn.GlobalAveragePooling1D(),
+        nn.Dense(5),
+    ]
+
+
+def plain():
+    """Dropout, penalties on weights and on activities."""
+    model = nn.Sequential([nn.Input((40, 8)), *dense()])
+    return model, numbers(ROWS, 40, 8), labels(ROWS, 5), {}, {}
+
+
+def images():
+    model = nn.Sequential(
+        [
+            nn.Input((8, 8, 3)),
+            nn.Conv2D(16, 3, padding="same", activation="relu"),
+            nn.SpatialDropout2D(0.2, seed=4),
+            nn.GaussianNoise(0.1, seed=5),
+            nn.Conv2D(16, 3, padding="same", activation="relu"),
+            nn.GlobalAveragePooling2D(),
+            nn.Dense(5),
+        ]
+    )
+    return model, numbers(ROWS, 8, 8, 3), labels(ROWS, 5), {}, {}
+
+
+def masked(**loss):
+    """Sequences of different lengths, whose mean is over the steps that count."""
+    model = nn.Sequential(
+        [
+            nn.Input((9,), dtype="int32"),
+            nn.Embedding(11, 16, mask_zero=True),
+            nn.LSTM(16, return_sequences=True, dropout=0.2, seed=7),
+            nn.Dense(5),
+        ]
+    )
+    x = labels((ROWS, 9), 11, seed=2)
+    x[np.arange(9)[None] >= labels(ROWS, 9, seed=3)[:, None]] = 0
+    return model, x, labels((ROWS, 9), 5), loss, {}
+
+
+def attending():
+    inputs = nn.Input((30, 16))
+    attended = nn.MultiHeadAttention(2, 8, dropout=0.2, seed=3)(inputs, inputs)
+    x = nn.LayerNormalization()(nn.Add()([inputs, attended]))
+    model = nn.Model(inputs, nn.Dense(5)(nn.GlobalAveragePooling1D()(x)))
+    return model, numbers(ROWS, 30, 16), labels(ROWS, 5), {}, {}
+
+
+def weighted():
+    model, x, y, loss, _ = plain()
+    return model, x, y, loss, {"sample_weight": np.abs(numbers(ROWS, seed=9))}
+
+
+def classes():
+    model, x, y, loss, _ = plain()
+    return model, x, y, loss, {"class_weight": {0: 3.0, 2: 0.25}}
+
+
+def by_weight():
+    return (*weighted()[:3], {"reduction": "mean_with_sample_weight"}, weighted()[4])
+
+
+def summed():
+    return (*plain()[:3], {"reduction": "sum"}, {})
+
+
+def ignoring():
+    return masked(ignore_class=2)
+
+
+CASES = {
+    each.__name__: each
+    for each in (
+        *(plain, images, masked, attending, weighted, classes, by_weight, summed),
+        ignoring,
+    )
+}
+OPTIMIZERS = {
+    "sgd": lambda: nn.optimizers.SGD(0.05, momentum=0.9),
+    "adam": lambda: nn.optimizers.Adam(0.01, clipnorm=0.5),
+    "averaged": lambda: nn.optimizers.AdamW(
+        0.01, use_ema=True, ema_overwrite_frequency=3, global_clipnorm=1.0
+    ),
+    "accumulating": lambda: nn.optimizers.Adam(0.01, gradient_accumulation_steps=2),
+}
+
+
+def made(case, optimizer="sgd", **options):
+    nn.set_random_seed(7)
+    model, x, y, loss, fit = CASES[case]()
+    model.compile(
+        OPTIMIZERS[optimizer](),
+        cross_entropy(**loss),
+        metrics=["accuracy"],
+        weighted_metrics=["accuracy"],
+        **options,
+    )
+    return model, x, y, fit
+
+
+def limit_for(case, optimizer="sgd", batch=BATCH, **options):
+    """A limit within which no policy can plan the batch."""
+    model, *_ = made(case, optimizer, **options)
+    return mc.plan.lower_bound(model.graph(batch)) // 4096 * 4096 - 4096
+
+
+def limited(nbytes):
+    """Limit the device, and count its peak from here."""
+    mc.config.set_memory_limit("CPU:0", nbytes)
+    mc.config.reset_memory_stats("CPU:0")
+
+
+def trained(case, optimizer, limit=None, **options):
+    model, x, y, fit = made(case, optimizer, **options)
+    if limit is not None:
+        limit()
+    history = model.fit(x, y, batch_size=BATCH, epochs=3, verbose=0, seed=5, **fit)
+    fit.pop("class_weight", None)
+    logs = model.evaluate(x, y, batch_size=BATCH, verbose=0, return_dict=True, **fit)
+    outputs = model.predict(x, batch_size=BATCH, verbose=0)
+    return model, history, logs, outputs
+
+
+@pytest.mark.parametrize(
+    ("case", "optimizer"),
+    # Adam would divide the gradients of attention's biases, which are 0.
+    [("attending", "sgd")]
+    + [("plain", each) for each in OPTIMIZERS]
+    + [(each, "adam") for each in CASES if each not in ("plain", "attending")],
+)
+def test_a_batch_in_parts_makes_the_update_of_the_whole(case, optimizer):
+    nbytes = limit_for(case, optimizer)
+    whole, expected, logs, outputs = trained(case, optimizer)
+    assert expected.fallbacks == []
+    state = whole.optimizer.get_state()
+    weights = whole.get_weights()
+    whole.close()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        parts, history, found, predicted = trained(
+            case, optimizer, lambda: limited(nbytes)
+        )
+    assert mc.config.get_memory_info("CPU:0")["peak"] <= nbytes
+    told = [str(each.message) for each in caught]
+    assert sum("train, batch" in each for each in told) == 1  # not for the last batch
+    assert all(each.category is FallbackWarning for each in caught)
+    assert {each.step for each in history.fallbacks} == {"micro_batch"}
+    for name, values in expected.history.items():
+        np.testing.assert_allclose(history.history[name], values, rtol=3e-5, atol=1e-6)
+    for name, value in logs.items():
+        np.testing.assert_allclose(found[name], value, rtol=3e-5, atol=1e-6)
+    np.testing.assert_allclose(predicted, outputs, rtol=1e-3, atol=2e-5)
+    for mine, theirs in zip(parts.get_weights(), weights, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=2e-5)
+    assert parts.optimizer.get_state().keys() == state.keys()
+    assert parts.optimizer.iterations == whole.optimizer.iterations
+    parts.close()
+
+
+def compiled(layers, loss=None, **options):
+    model = nn.Sequential(layers)
+    model.compile("sgd", loss or cross_entropy(), **options)
+    return model
+
+
+def wide(**options):
+    """A model whose batch of 64 takes more than that of 8."""
+    nn.set_random_seed(7)
+    model = compiled([nn.Input((40, 8)), *dense()], **options)
+    return model, numbers(64, 40, 8), labels(64, 5)
+
+
+def between(model, large=64):
+    """A limit within which no policy can plan the larger batch."""
+    return mc.plan.lower_bound(model.graph(large)) // 4096 * 4096 - 4096
+
+
+def test_raise_refuses_and_says_what_fits():
+    model, x, y = wide(on_oom="raise")
+    limited(between(model))
+    with pytest.raises(InfeasiblePlanError) as caught:
+        model.train_on_batch(x, y)
+    assert caught.value.largest_batch
+    assert model.train_on_batch(x[:8], y[:8]) > 0
+
+
+def test_replan_takes_another_method_and_no_smaller_batch():
+    model, x, y = wide(on_oom="replan", memory="share")
+    limited(model.estimate(64, "1GiB").levers[1].limit_bytes // 4096 * 4096 + 4096)
+    with pytest.warns(FallbackWarning, match="auto\\(\\) plans it"):
+        model.train_on_batch(x, y)
+    assert "auto" in str(model.memory_plan)
+    model.close()
+    limited(between(model) // 2)
+    with pytest.raises(InfeasiblePlanError):
+        model.train_on_batch(x, y)
+
+
+def test_the_bits_of_parts_do_not_depend_on_how_they_are_planned():
+    weights = []
+    for memory in ("look_ahead", "auto", "sqrt_checkpoint"):
+        nn.set_random_seed(7)
+        model = compiled([nn.Input((400, 8)), *dense()], memory=memory)
+        x, y = numbers(2, 400, 8), labels(2, 5)
+        limited(between(model, 2))
+        with pytest.warns(FallbackWarning):
+            model.fit(x, y, batch_size=2, epochs=3, shuffle=False, verbose=0)
+        weights.append([each.tobytes() for each in model.get_weights()])
+        model.close()
+    assert weights[0] == weights[1] == weights[2]
+
+
+def test_a_batch_runs_as_a_whole_again_where_there_is_room():
+    model, x, y = wide()
+    limit = between(model)
+    limited(limit)
+    with pytest.warns(FallbackWarning):
+        model.train_on_batch(x, y)
+    assert "micro-batch" in str(model.memory_plan)
+    assert "fallback" in str(model.memory_report())
+    limited(8 * limit)
+    model.train_on_batch(x, y)
+    assert "micro-batch" not in str(model.memory_plan)
+    history = model.fit(x, y, batch_size=64, verbose=0)
+    assert history.fallbacks == []
+
+
+@pytest.mark.parametrize("part", [0.85, 0.3])
+def test_another_array_takes_the_memory_amid_training(part):
+    """Training goes on: re-planned with the same bits, or in micro-batches."""
+
+    def train(taken):
+        model, x, y = wide()
+        once, least = (each.limit_bytes for each in model.estimate(64).levers[:2])
+        limited(-(-once // 4096) * 4096)
+        options = {"batch_size": 64, "shuffle": False, "verbose": 0}
+        model.fit(x, y, epochs=1, **options)
+        model.close()
+        pool = mc.config.logical_device("CPU:0").pool
+        left = least + (once - least) * 0.5 if part > 0.5 else least * part * 2
+        array = pool.allocate(int(once - left) // 4096 * 4096) if taken else None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FallbackWarning)
+            history = model.fit(x, y, epochs=3, initial_epoch=1, **options)
+        weights = model.get_weights()
+        model.close()
+        del array
+        return weights, history.fallbacks
+
+    expected, _ = train(False)
+    found, fallbacks = train(True)
+    assert bool(fallbacks) == (part < 0.5)
+    for mine, theirs in zip(found, expected, strict=True):
+        if part > 0.5:
+            assert mine.tobytes() == theirs.tobytes()
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+def normalized(**options):
+    layers = [
+        nn.Input((40, 8)),
+        nn.Dense(16),
+        nn.BatchNormalization(),
+        nn.Activation("relu"),
+        nn.GlobalAveragePooling1D(),
+        nn.Dense(5),
+    ]
+    return compiled(layers, **options), numbers(64, 40, 8), labels(64, 5)
+
+
+def test_batch_normalization_is_not_divided_unless_allowed():
+    model, x, y = normalized()
+    limited(between(model))
+    with pytest.raises(InfeasiblePlanError, match="batch_statistics='micro'"):
+        model.train_on_batch(x, y)
+    model, x, y = normalized(batch_statistics="micro")
+    with pytest.warns(FallbackWarning):
+        model.train_on_batch(x, y)
+    assert np.isfinite(model.predict(x, batch_size=8, verbose=0)).all()
+
+
+class Whole(nn.losses.Loss):
+    """A loss that has no part for each sample."""
+
+    def call(self, y_true, y_pred):
+        return nn.ops.mean(nn.ops.square(y_pred - y_true))
+
+
+@pytest.mark.parametrize("loss", [nn.losses.Dice(), Whole()], ids=["dice", "own"])
+def test_a_loss_of_the_whole_batch_is_not_divided(loss):
+    layers = [nn.Input((40, 8)), *dense(), nn.Activation("softmax")]
+    model = compiled(layers, loss=loss)
+    x, y = numbers(64, 40, 8), np.abs(numbers(64, 5))
+    limited(between(model))
+    with pytest.raises(InfeasiblePlanError, match="one number of a whole batch"):
+        model.train_on_batch(x, y)
+
+
+def test_a_loss_that_is_not_finite_in_a_later_part_changes_nothing():
+    model, x, y = wide()
+    limited(between(model))
+    with pytest.warns(FallbackWarning):
+        model.train_on_batch(x, y)
+    before = model.get_weights()
+    state = model.optimizer.get_state()
+    x[-1] = np.nan
+    with pytest.raises(NonFiniteLossError):
+        model.train_on_batch(x, y)
+    for mine, theirs in zip(model.get_weights(), before, strict=True):
+        assert mine.tobytes() == theirs.tobytes()
+    assert model.optimizer.get_state()["iteration"] == state["iteration"]
+    x[-1] = 0
+    model.train_on_batch(x, y)
+    assert all(np.isfinite(each).all() for each in model.get_weights())
+
+
+def test_what_is_saved_amid_micro_batches_loads_anywhere(tmp_path):
+    model, x, y = wide()
+    limited(between(model))
+    with pytest.warns(FallbackWarning):
+        model.train_on_batch(x, y)
+    model.save(tmp_path / "model.memcfg")
+    limited("64MiB")
+    model.train_on_batch(x, y)
+    other = nn.models.load_model(tmp_path / "model.memcfg")
+    other.train_on_batch(x, y)
+    for mine, theirs in zip(model.get_weights(), other.get_weights(), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("program", ["train", "predict"])
+def test_the_largest_batch_fits_and_one_sample_more_does_not(program):
+    model, *_ = wide(on_oom="raise")
+    limit = between(model) // 2
+    most = model.largest_batch(limit, program=program)
+    assert most > 1
+    x, y = numbers(most + 1, 40, 8), labels(most + 1, 5)
+
+    def run(count):
+        model.close()
+        if program == "train":
+            model.train_on_batch(x[:count], y[:count])
+        else:
+            model.predict_on_batch(x[:count])
+
+    limited(limit)
+    run(most)
+    with pytest.raises(InfeasiblePlanError):
+        run(most + 1)
+    assert model.largest_batch("4KiB") == 0
+
+
+def test_without_a_limit_no_batch_is_the_largest():
+    model, *_ = wide()
+    with pytest.raises(ValueError, match="no limit"):
+        model.largest_batch()
+
+
+def test_an_estimate_names_limits_that_have_a_plan():
+    model, x, y = wide(on_oom="raise")
+    estimate = model.estimate(64)
+    assert "* recomputation" in str(estimate) or "* each op once" in str(estimate)
+    assert estimate.floor_bytes < estimate.peak_bytes
+    for lever in estimate.levers[:2]:
+        model.close()
+        limited(-(-lever.limit_bytes // 4096) * 4096)
+        model.train_on_batch(x, y)
+    model.close()
+    limited(estimate.levers[1].limit_bytes // 4096 * 4096 - 4096)
+    with pytest.raises(InfeasiblePlanError):
+        model.train_on_batch(x, y)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"on_oom": "halve"}, "on_oom"),
+        ({"batch_statistics": "all"}, "batch_statistics"),
+        ({"batch_statistics": "micro", "on_oom": "raise"}, "micro-batches"),
+    ],
+)
+def test_other_ways_down_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        compiled([nn.Input((3,)), nn.Dense(2)], **options)
