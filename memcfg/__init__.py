@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     )
     from memcfg.config import (
         WorkspaceConfig,
+        budget,
         device,
     )
     from memcfg.workspaces import (
@@ -113,6 +114,7 @@ __all__ = [
     "WorkspaceConfig",
     "WorkspaceMode",
     "__version__",
+    "budget",
     "config",
     "data",
     "destroy_all_workspaces",

@@ -25,13 +25,21 @@ __all__ = [
     "GivingOrder",
     "Holder",
     "Holders",
+    "is_budgeted",
     "list_holder",
     "make_room",
+    "margin_beside",
+    "margin_of",
     "pools_below",
     "undemanding",
 ]
 
 _PAGE = 4096
+
+# What plans under a program's budget leave to arrays of the program: a part of the
+# limit this small, and at most so many bytes.
+_MARGIN_PART = 16
+_MAX_MARGIN = 64 * 2**20
 
 # Whether a request that does not fit asks for memory. Not while memory is given back.
 _asks: ContextVar[bool] = ContextVar("memcfg_asks_for_memory", default=True)
@@ -66,7 +74,8 @@ class Holders:
     """
 
     def __init__(self) -> None:
-        self.margin_bytes = 0  # that plans leave free, for arrays of the program
+        # That plans leave to arrays of the program; 0: no budget is on.
+        self.margin_bytes = 0
         self._holders: dict[tuple[int, int], ref[Holder]] = {}
         self._numbers = count()
 
@@ -99,6 +108,16 @@ class Holders:
         return len(self._holders)
 
 
+def margin_of(limit_bytes: int) -> int:
+    """Return the bytes of a budget that plans leave to arrays of the program."""
+    return min(_MAX_MARGIN, limit_bytes // _MARGIN_PART)
+
+
+def margin_beside(needed_bytes: int) -> int:
+    """Return the margin of the smallest budget that has so many bytes beside it."""
+    return min(_MAX_MARGIN, -(-needed_bytes // (_MARGIN_PART - 1)))
+
+
 @contextmanager
 def undemanding() -> Iterator[None]:
     """Have requests that do not fit fail, in a ``with`` block; nobody is asked."""
@@ -113,6 +132,11 @@ def list_holder(resource: Any, holder: Holder, order: GivingOrder) -> None:
     """List a holder of memory of a resource with the pools that this is of."""
     for pool in pools_below(resource):
         pool.holders.add(holder, order)
+
+
+def is_budgeted(resource: Any) -> bool:
+    """Return whether a resource is under a program's budget."""
+    return any(pool.holders.margin_bytes for pool in pools_below(resource))
 
 
 def make_room(resource: Any, error: ResourceExhaustedError) -> bool:

@@ -63,6 +63,7 @@ from memcfg.config._planning import (
     get_alternatives_seconds,
     set_alternatives_seconds,
 )
+from memcfg.config._program_limit import budget
 from memcfg.config._registry import registry as _registry
 from memcfg.config._types import (
     LogicalDevice,
@@ -104,6 +105,7 @@ __all__ = [
     "ResetPolicy",
     "SpillPolicy",
     "WorkspaceConfig",
+    "budget",
     "device",
     "dtype_policy",
     "experimental",

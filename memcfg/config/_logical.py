@@ -100,6 +100,15 @@ def logical_device(name: str | None = None) -> Device:
     return _find(name).device
 
 
+def chosen_device(device_type: str) -> Made:
+    """Return the device that models are placed on, or the first of a type."""
+    name = _chosen.get()
+    made = None if name is None else _find(name)
+    if made is None or made.logical.device_type != device_type:
+        made = registry.made(device_type)[0]
+    return made
+
+
 @contextmanager
 def device(name: AnyDevice) -> Iterator[LogicalDevice]:
     """Choose the device of the models that are compiled in a ``with`` block.
@@ -261,6 +270,8 @@ def set_memory_limit(device: AnyDevice, limit: int | str | None) -> int | None:
     ValueError
         If `limit` is not positive or not a size, or is more than the hardware has or
         ``MEMCFG_MEMORY_LIMIT`` allows.
+    RuntimeError
+        If the limit of the device is that of a `budget`, whose block has not ended.
     ResourceExhaustedError
         If more than `limit` is in use now. The limit stays as it was.
     TypeError, ValueError, ResourceExhaustedError

@@ -83,6 +83,10 @@ class Made:
         self.logical = logical
         self.specification = specification
         self.hardware = hardware
+        self.own_limit: int | None = None  # without the budgets that are on
+        self.budgets: dict[object, int] = {}  # that are on
+        self.shares: dict[Made, int] = {}  # bytes that are lent to other devices
+        self.is_share = self.ended = False
         if hardware.space != "device" or not specification.memory.growth:
             _ = self.device
 
@@ -105,6 +109,16 @@ class Made:
         if "device" not in vars(self):
             return self.specification.memory.limit_bytes
         return self.device.pool.limit
+
+    @property
+    def is_budgeted(self) -> bool:
+        """Whether its limit is that of a budget, or a share of one."""
+        return bool(self.budgets or self.shares or self.is_share)
+
+    @property
+    def in_use_bytes(self) -> int:
+        """The bytes in use in its pool."""
+        return self.device.pool.stats().current_bytes
 
     def owners(self) -> dict[str, int]:
         """Return the bytes in use by their holders."""
@@ -130,6 +144,8 @@ class Registry:
         self.missing: dict[str, str] = {}  # why there is no hardware of a type
         self._overrides = EnvironmentOverrides()
         self._made: tuple[Made, ...] | None = None
+        self.shares: list[Made] = []  # devices with a part of another's limit
+        self._numbers: dict[str, int] = {}  # the last one given to a share, by type
 
     def machine(self, device_type: str | None) -> Machine:
         """Return the known hardware, including all of a type; None is every type.
@@ -224,7 +240,18 @@ class Registry:
                 self._made = _make(specifications, machine)
                 self._overrides = overrides
             self.machine(wanted)
-            return self._made
+            if not self.shares:
+                return self._made
+            cpus = [each for each in self._made if _is_of(each, "CPU")]
+            return (*cpus, *self.shares, *self._made[len(cpus) :])
+
+    def next_name(self, device_type: str) -> str:
+        """Return the name of a new device, which no other one has had."""
+        with self.lock:
+            alike = [each for each in self._made or () if _is_of(each, device_type)]
+            number = max(len(alike), self._numbers.get(device_type, 0) + 1)
+            self._numbers[device_type] = number
+            return f"/device:{device_type}:{number}"
 
     @property
     def host_bytes(self) -> int:
@@ -234,6 +261,11 @@ class Registry:
     def set_limit(self, made: Made, limit_bytes: int | None) -> int | None:
         """Change the limit of a device, None to the maximum; return the one before."""
         with self.lock:
+            if made.is_budgeted:
+                raise RuntimeError(
+                    f"the limit of {made.logical.name} is that of a budget, until its "
+                    "block ends: enter a smaller budget inside, or set the limit before"
+                )
             physical, memory = made.specification.physical, made.specification.memory
             bounds = Bounds.of(physical, made.hardware, self._overrides)
             others = [
@@ -324,9 +356,10 @@ class Registry:
         """Drop all settings and devices, unless memory of a device is in use."""
         with self.lock:
             drop_ended()
-            if self._live(self._made or ()):
+            devices = (*(self._made or ()), *self.shares)
+            if self._live(devices):
                 gc.collect()  # frees models in reference cycles
-            live = self._live(self._made or ())
+            live = self._live(devices)
             if live:
                 raise RuntimeError(
                     "The devices are still in use: "
@@ -354,11 +387,15 @@ class Registry:
             set_max_running(0)
             self._machine, self._looked = None, False
             self._overrides = EnvironmentOverrides()
-            self._made = None
+            self._made, self.shares = None, []
 
     def renew_lock(self) -> None:
         """Replace the lock in a forked child, where no thread could release it."""
         self.lock = threading.RLock()
+
+
+def _is_of(made: Made, device_type: str) -> bool:
+    return made.logical.device_type == device_type
 
 
 def _make(

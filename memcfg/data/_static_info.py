@@ -11,7 +11,7 @@ from memcfg.data.engine._batch_blocks import SPARE
 from memcfg.data.engine._iterator import DatasetIterator
 from memcfg.data.ops._batch import Batch
 from memcfg.data.ops._cache import Cache
-from memcfg.data.ops._node import INFINITE
+from memcfg.data.ops._node import INFINITE, UnaryNode
 from memcfg.data.ops._order import Repeat, Select, Shuffle
 from memcfg.data.ops._padded_batch import PaddedBatch
 from memcfg.data.ops._prefetch import Prefetch
@@ -34,6 +34,13 @@ class StaticInfo:
     spec: Any  # of an element; None: not known without running a pass
     sizes: tuple[int, ...]  # batch sizes, the full one first; empty: not known
     blocks: int  # min. batches alive at a time, including the reader's
+    shuffled: int = 0  # samples in the buffers of shuffles
+    numbers: int = 0  # row numbers in the buffers of shuffles
+
+    @property
+    def least_blocks(self) -> int:
+        """Batches alive at a time where only one waits."""
+        return min(self.blocks, _FIRST + 1 + SPARE)
 
     @property
     def buffer_size(self) -> int:
@@ -44,13 +51,16 @@ class StaticInfo:
 def static_info(dataset: Dataset) -> StaticInfo:
     """Return what is known about a dataset, without running its functions."""
     node = _ending_in_prefetch(dataset._node)
-    count = node.cardinality
+    count, sizes = node.cardinality, _sizes(node)
+    shuffled, numbers = _shuffled(node, max(sizes, default=1))
     return StaticInfo(
         batches=count if count >= 0 else None,
         endless=count == INFINITE,
         spec=None if node.is_probed else node.element_spec,
-        sizes=_sizes(node),
+        sizes=sizes,
         blocks=_blocks(node),
+        shuffled=shuffled,
+        numbers=numbers,
     )
 
 
@@ -76,6 +86,22 @@ def _blocks(node: Node) -> int:
         return 0
     waiting = 1 if node.buffer_size == AUTOTUNE else node.buffer_size
     return _FIRST + waiting + SPARE
+
+
+def _shuffled(node: Node, batch_size: int) -> tuple[int, int]:
+    """Count the samples and the row numbers that shuffles hold at a time."""
+    samples = numbers = 0
+    each = batch_size  # samples of an element
+    while isinstance(node, UnaryNode):
+        if isinstance(node, Shuffle):
+            bounds = [x for x in (node.buffer_size, node.source.cardinality) if x >= 0]
+            held = min(bounds, default=0)
+            samples += 0 if node.has_rows else held * each
+            numbers += held if node.has_rows else 0
+        if isinstance(node, Batch | PaddedBatch):
+            each = 1
+        node = node.source
+    return samples, numbers
 
 
 def _sizes(node: Node) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from memcfg._core._holders import margin_beside
 from memcfg.errors import (
     InfeasiblePlanError,
     ResourceExhaustedError,
@@ -36,9 +37,10 @@ class Budget:
     """Memory budget of one model: the device's limit minus the bytes of others.
 
     `elsewhere` are the bytes that others hold, of which they give `spare` back if the
-    model needs them. `promised` are those reserved for others, `arrays` those left to
-    arrays of the program, and `aside` those of the model's own buffers outside of the
-    arena. `margin` covers page fragmentation of these buffers.
+    model needs them. `promised` are those reserved for others, and `aside` those of
+    the model's own buffers outside of the arena. `margin` covers page fragmentation of
+    these buffers. In a program's budget `arrays` are left to arrays of the program, or
+    `initial`, the largest initial value, if that is more.
     """
 
     device: Device
@@ -47,6 +49,7 @@ class Budget:
     promised: int = 0
     spare: int = 0
     arrays: int = 0
+    initial: int = 0
     aside: int = 0
     margin: int = 0
     times: str = "nominal"  # source of the op times that policies receive
@@ -68,7 +71,7 @@ class Budget:
         if limit is None:
             return None
         whole = limit - limit % self.device.page_bytes
-        return max(whole - self._others - self.aside, 1)
+        return max(whole - self._others - self._left_to_arrays - self.aside, 1)
 
     @property
     def limit(self) -> int | None:
@@ -77,7 +80,17 @@ class Budget:
 
     @property
     def _others(self) -> int:
-        return max(0, self.elsewhere - self.spare) + self.promised + self.arrays
+        return max(0, self.elsewhere - self.spare) + self.promised
+
+    @property
+    def _left_to_arrays(self) -> int:
+        return max(self.arrays, self.initial) if self.arrays else 0
+
+    def _with_arrays(self, needed: int) -> int:
+        """Return the smallest limit that has so many bytes beside those for arrays."""
+        if not self.arrays:
+            return needed
+        return needed + max(margin_beside(needed), self.initial)
 
     def beside(self, needed: int, enough: int) -> Budget:
         """Return a budget that sets bytes aside for buffers outside of the arena.
@@ -134,7 +147,9 @@ class Budget:
         # another copy of the model may share the name
         others[model_tag(self.owner)] -= own
         limit = self.limit
-        left = None if limit is None else max(limit - self._others, 0)
+        left = None
+        if limit is not None:
+            left = max(limit - self._others - self._left_to_arrays, 0)
         beside = ""
         if self.promised:
             beside = f", beside {format_bytes(self.promised)} for batches read ahead"
@@ -143,9 +158,10 @@ class Budget:
             f"{self.owner} does not fit: {program or 'its step'} needs too much"
             f"{beside}.",
             smallest_limit_bytes=align_up(
-                arena + self.aside + self.margin + self._others, self.device.page_bytes
+                self._with_arrays(arena + self.aside + self.margin + self._others),
+                self.device.page_bytes,
             ),
-            lower_bound_bytes=bound + self._others,
+            lower_bound_bytes=self._with_arrays(bound + self._others),
             is_smallest=is_smallest,
             program=program,
             requested_bytes=arena + self.aside,

@@ -403,15 +403,18 @@ class Executor:
             make = partial(
                 program_specs, graphs, policy, modes or {}, known=self._specs
             )
+            largest = self._largest(graphs, initial)
             try:
-                self._replace(make(self._budget(promised)), initial)
+                self._replace(make(self._budget(promised, initial=largest)), initial)
             except ResourceExhaustedError as error:
                 ends = ends_of_pages(error)
                 refused = isinstance(error, InfeasiblePlanError)
                 if not ends and (refused or not len(self.device.pool.holders)):
                     raise
                 # Holders have given back what they can, which may be less than spare.
-                self._replace(make(self._budget(promised + ends)), initial)
+                self._replace(
+                    make(self._budget(promised + ends, initial=largest)), initial
+                )
             trim_heap()
 
     def read_state(self, tensor: str) -> _Array:
@@ -771,7 +774,15 @@ class Executor:
         with self.lock.turn():
             return self._budget(promised, limit_bytes).nbytes
 
-    def _budget(self, promised: int = 0, limit_bytes: int | None = None) -> Budget:
+    def _largest(self, graphs: Mapping[str, Graph], names: Collection[str]) -> int:
+        """Return the bytes of the largest of some state that is not loaded."""
+        new = {*names}.difference(self.state)
+        tensors = next(iter(graphs.values())).tensors
+        return max((each.nbytes for each in tensors if each.name in new), default=0)
+
+    def _budget(
+        self, promised: int = 0, limit_bytes: int | None = None, initial: int = 0
+    ) -> Budget:
         pool = self.device.pool
         if limit_bytes is not None:
             return Budget(
@@ -791,6 +802,7 @@ class Executor:
             promised,
             spare=pool.holders.spare_bytes,
             arrays=pool.holders.margin_bytes,
+            initial=initial,
             times=self.times,
             took=self._took,
         )

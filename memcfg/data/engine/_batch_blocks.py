@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from memcfg._core import fork_count
-from memcfg._core._holders import GivingOrder, list_holder, undemanding
+from memcfg._core._holders import GivingOrder, is_budgeted, list_holder, undemanding
 from memcfg.config import WorkspaceConfig
 from memcfg.data.engine._run import free_bytes
 from memcfg.errors import ResourceExhaustedError
@@ -44,10 +44,10 @@ class Ring:
     `_blocks`, one operation each, so a block that is about to be opened is not there.
     """
 
-    def __init__(self, name: str, resource: Resource, most: int | None = None) -> None:
+    def __init__(self, name: str, resource: Resource) -> None:
         self._name = name
         self._resource = resource
-        self._most = None if most is None else most + SPARE  # blocks; None: no bound
+        self._most: int | None = None  # blocks; None: no bound
         self._cycles, self._patience = 0, _PATIENCE
         self._forks = fork_count()
         self._chosen: OwnedWorkspace | None = None  # for the next cycle
@@ -91,14 +91,24 @@ class Ring:
                 block.destroy()
         self._fitting = True
         try:
-            while len(self._blocks) < slots:
-                self._blocks.append(self._workspace(self.block_bytes))
+            self._fill(slots)
             self._choose()
             self.max_bytes = max(self.max_bytes, self.nbytes)
         except ResourceExhaustedError as error:
             raise self._explained(error, buffer_size) from error
         finally:
             self._fitting = False
+
+    def _fill(self, slots: int) -> None:
+        """Add blocks; with a budget, as many as there is memory for."""
+        while len(self._blocks) < slots:
+            try:
+                self._blocks.append(self._workspace(self.block_bytes))
+            except ResourceExhaustedError:
+                if len(self._blocks) < _LEAST or not is_budgeted(self._resource):
+                    raise
+                self._most = len(self._blocks)
+                return
 
     def destroy(self) -> None:
         """Release the blocks; a live array keeps its block."""

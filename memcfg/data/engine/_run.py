@@ -50,7 +50,6 @@ class Run:
         self.probing = probing  # only to find specs: shuffles and caches don't change
         self.budget = Budget(resource, options)
         self.wait_timer = WaitTimer()
-        self.max_ahead: int | None = None  # batches that may wait; None: as steps say
         self._tuned_state = {} if tuned_state is None else tuned_state
         self._begin(None)
 

@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from memcfg.data.ops._node import Node
 
 
+# A refused request costs about 1 ms, and a shuffle makes one for each element.
+_PART = 64
+
+
 @dataclass(frozen=True, eq=False)
 class Cache(UnaryNode):
     """The elements of another step, cached by the first complete pass.
@@ -160,9 +164,10 @@ class _Kept:
         return sum(nbytes for nbytes, _ in self._elements.copy().values())
 
     def give_back(self, nbytes: int) -> int:
-        """Drop elements, the last ones first."""
-        given = 0
-        while given < nbytes:
+        """Drop elements, the last ones first, and a part of all at least."""
+        given, least = 0, len(self._elements) // _PART
+        while given < nbytes or least > 0:
+            least -= 1
             try:
                 given += self._elements.popitem()[1][0]
             except KeyError:

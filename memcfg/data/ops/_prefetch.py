@@ -34,7 +34,7 @@ class Prefetch(UnaryNode):
             if tuned
             else FixedDepth(self.buffer_size)
         )
-        ring = Ring(f"data {self.name}", run.resource, run.max_ahead)
+        ring = Ring(f"data {self.name}", run.resource)
         elements = self.source.elements(run)
         producer = Producer(
             elements, depth, self.name, ring=ring, allocator=run.allocator

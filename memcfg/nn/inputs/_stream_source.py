@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from memcfg._core._holders import is_budgeted
 from memcfg.data import (
     AsyncDataSetIterator,
     Dataset,
@@ -155,15 +156,23 @@ class StreamSource:
         """Return the bytes that a reading thread will need once it starts."""
         if self._begun is not None or not (self._origin.threaded and self.sizes):
             return 0
-        size, blocks = max(self.sizes), self._known.blocks
+        known, blocks, shuffled = self._known, self._known.blocks, 0
+        if is_budgeted(self._resource()):  # more batches take what is left
+            blocks = known.least_blocks
+            shuffled = known.shuffled * self._bytes_of(1, wanted)
+            shuffled += known.numbers * np.dtype(np.int64).itemsize
         if not blocks:
-            return 0
+            return shuffled
+        nbytes = self._bytes_of(max(self.sizes), wanted)
+        return with_margin(blocks * nbytes, blocks) + shuffled
+
+    def _bytes_of(self, size: int, wanted: Wanted) -> int:
+        """Return the bytes of a batch."""
         sizes = itemsizes(self._known.spec, wanted)
-        nbytes = sum(
+        return sum(
             align_up(itemsize * size * prod(field.shape))
             for field, itemsize in zip((*wanted.xs, *wanted.ys), sizes, strict=True)
         )
-        return with_margin(blocks * nbytes, blocks)
 
     def buffer_that_fits(self, wanted: Wanted, missing: int) -> int | None:
         """Return the buffer size that saves `missing` bytes, or None if none does."""

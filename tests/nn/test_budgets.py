@@ -1,0 +1,205 @@
+"""A loader and a model under one budget: never over it, each with what it needs."""
+
+from __future__ import annotations
+
+import gc
+import threading
+
+import numpy as np
+import pytest
+
+import memcfg as mc
+from memcfg.data import Dataset
+from memcfg.errors import InfeasiblePlanError, ResourceExhaustedError
+
+nn = mc.nn
+pytestmark = pytest.mark.usefixtures("no_threads")
+
+KIB = 1024
+WIDTH = 64
+
+
+@pytest.fixture(autouse=True)
+def _seed_outside_of_budgets():
+    yield
+    nn.set_random_seed(1)  # the state of the last one is in a pool
+
+
+def make(width=256, layers=1):
+    nn.set_random_seed(1)
+    hidden = [nn.Dense(width, activation="relu") for _ in range(layers)]
+    model = nn.Sequential([nn.Input((WIDTH,)), *hidden, nn.Dense(2)])
+    model.compile("sgd", nn.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+
+
+def arrays(samples):
+    x = np.random.default_rng(0).random((samples, WIDTH), np.float32)
+    return x, (x.sum(axis=1) > WIDTH / 2).astype(np.int64)
+
+
+class Pipeline:
+    """A function, a cache, a shuffle buffer and a prefetch, which count calls."""
+
+    def __init__(self, samples, ahead=8):
+        self.calls = 0
+        dataset = Dataset.from_tensor_slices(arrays(samples)).map(self.function).cache()
+        self.dataset = dataset.shuffle(500, seed=1).batch(32).prefetch(ahead)
+
+    def function(self, x, y):
+        self.calls += 1
+        return (x - 0.5) * 2, y
+
+
+class Observer:
+    """A thread that compares what a pool has in use with a limit, all the time."""
+
+    def __init__(self, limit):
+        self.pool = mc.config.logical_device("CPU:0").pool
+        self.limit = limit
+        self.over = self.looks = 0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def _watch(self):
+        while not self._ended.wait(0.0005):
+            stats = self.pool.stats()
+            most = max(stats.current_bytes, stats.peak_bytes)
+            self.over = max(self.over, most - self.limit)
+            self.looks += 1
+
+    def __enter__(self):
+        self.pool.reset_peak()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._ended.set()
+        self._thread.join()
+
+
+def read(pipeline):
+    with iter(pipeline.dataset) as batches:
+        return sum(1 for _ in batches)
+
+
+def weights(model):
+    return [weight.tobytes() for weight in model.get_weights()]
+
+
+@pytest.mark.parametrize("limit", [1200 * KIB, 2048 * KIB, 64 * 1024 * KIB])
+def test_a_loader_and_a_model_are_never_over_the_budget(limit, tenths):
+    """In 10^5 samples, a tenth of that in the gate."""
+    epochs, samples = 4, 2_500 * tenths
+    pipeline, model = Pipeline(samples), make()
+    with mc.budget(limit), Observer(limit) as observer:
+        history = model.fit(pipeline.dataset, epochs=epochs, verbose=0)
+        assert len(model.predict(pipeline.dataset, verbose=0)) == samples
+        model.evaluate(pipeline.dataset, verbose=0)
+    assert observer.over == 0
+    assert observer.looks > 20
+    losses = history.history["loss"]
+    assert losses == sorted(losses, reverse=True)
+    assert len(losses) == epochs
+    fresh = make()  # without a limit: the same batches, the same plan's bits
+    fresh.fit(Pipeline(samples).dataset, epochs=epochs, verbose=0)
+    assert weights(model) == weights(fresh)
+
+
+def test_a_cache_makes_way_for_a_model_and_is_filled_again():
+    samples = 4000
+    pipeline = Pipeline(samples)
+    with mc.budget("3MiB") as budget:
+        read(pipeline)
+        held = budget.in_use_bytes
+        assert held >= 1000 * KIB
+        pipeline.calls = 0
+        large = make(448, 2)  # without the cache's memory it has no plan
+        large.fit(pipeline.dataset, verbose=0)
+        assert pipeline.calls > 0
+        assert budget.in_use_bytes <= budget.limit_bytes
+        large.close()
+        del large
+        gc.collect()
+        for _ in range(2):
+            pipeline.calls = 0
+            read(pipeline)
+        assert pipeline.calls == 0
+        assert budget.in_use_bytes == held
+
+
+def test_the_model_is_refused_only_without_what_the_loader_has():
+    pipeline = Pipeline(4000)
+    with mc.budget("3MiB"):
+        read(pipeline)
+        with pytest.raises(InfeasiblePlanError) as caught:
+            make(1024, 2).fit(pipeline.dataset, verbose=0)
+    smallest = caught.value.smallest_limit_bytes
+    model = make(1024, 2)
+    with pytest.raises(InfeasiblePlanError), mc.budget(smallest - 64 * KIB):
+        model.fit(pipeline.dataset, verbose=0, steps_per_epoch=2)
+    with mc.budget(smallest):
+        model.fit(pipeline.dataset, verbose=0, steps_per_epoch=2)
+
+
+def test_a_shuffle_buffer_is_left_room_for():
+    """Its bytes are taken after the model has been planned."""
+    x, y = arrays(3000)
+    dataset = Dataset.from_tensor_slices((x, y)).filter(lambda x, y: np.bool_(True))
+    dataset = dataset.shuffle(2000, seed=1).batch(32)
+    model = make(512, 6)
+    model.build((None, WIDTH))
+    unlimited = make(512, 6)
+    unlimited.fit(x, y, verbose=0)
+    peak = unlimited.plan(32).peak_bytes
+    unlimited.close()
+    limit = (peak + 2000 * 320) * 23 // 20
+    with mc.budget(limit), Observer(limit) as observer:
+        model.fit(dataset, verbose=0)
+    assert observer.over == 0
+
+
+def test_more_is_read_ahead_where_memory_is_free_than_where_it_is_not():
+    sizes = []
+    for limit in ("1100KiB", "64MiB"):
+        pipeline, model = Pipeline(2000, ahead=64), make()
+        with mc.budget(limit):
+            model.fit(pipeline.dataset, verbose=0)
+            with iter(pipeline.dataset) as batches:
+                for _ in batches:
+                    pass
+                report = batches.report()
+        (stage,) = (each for each in report.stages if each.name == "prefetch")
+        sizes.append(stage.buffer_size)
+        model.close()
+    assert 1 <= sizes[0] < sizes[1] == 64
+
+
+def test_arrays_of_the_program_have_room_beside_a_model():
+    x, y = arrays(256)
+    with mc.budget("4MiB") as budget:
+        model = make(448, 2)
+        model.fit(x, y, batch_size=128, verbose=0, shuffle=True)
+        left = budget.limit_bytes - budget.in_use_bytes
+        assert left >= 4 * 1024 * KIB // 16
+        np.ones(200 * KIB, np.uint8)
+        with pytest.raises(ResourceExhaustedError):
+            mc.config.logical_device().pool.allocate(left + 64)
+
+
+def test_callbacks_may_take_and_free_memory_between_batches():
+    pipeline, model = Pipeline(2000), make()
+    held = []
+
+    class Taker(nn.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if batch % 7 == 0:
+                held.append(np.ones(60 * KIB, np.uint8))
+            if batch % 7 == 4:
+                held.clear()
+
+    limit = 1500 * KIB
+    with mc.budget(limit), Observer(limit) as observer:
+        model.fit(pipeline.dataset, epochs=2, verbose=0, callbacks=[Taker()])
+        held.clear()
+    assert observer.over == 0
