@@ -1,4 +1,4 @@
-"""The command line: ``memcfg plan``, ``compare``, ``judge``, ``place``, and others.
+"""The command line: ``memcfg plan``, ``compare``, ``run``, ``judge``, and others.
 
 An error is one line on the error stream, wrapped on a terminal. The status is 2 for
 errors that the user can correct, and 1 for a plan that does not exist or is invalid. An
@@ -34,6 +34,7 @@ _COMMANDS = {  # modules of memcfg.commands
     "judge": "_plans",
     "place": "_plans",
     "devices": "_listing",
+    "run": "_scripts",
     "demo": "_demo",
 }
 _OPTIONS = ("-h", "--help", "--version")
@@ -128,7 +129,9 @@ def _with_negative_values(words: list[str]) -> list[str]:
     The parser of the value can then explain what is wrong.
     """
     result = words[:1]
-    for word in words[1:]:
+    for number, word in enumerate(words[1:], 1):
+        if words[0] == "run" and number > 3:  # these may be the script's
+            return result + words[number:]
         if re.match(r"-\.?[0-9]", word) and result[-1].startswith("--"):
             result[-1] += f"={word}"
         else:

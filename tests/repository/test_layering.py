@@ -42,7 +42,7 @@ LAYERS = [
     {"devices"},
     {"config"},
     {"runtime", "workspaces"},
-    {"data", "testing"},
+    {"data", "testing", "pytest_plugin"},
     {"nn"},
     {"models", "evaluation", "parallel", "compression", "interop", "torch"},
     {"commands"},
