@@ -71,7 +71,7 @@ from memcfg.nn.training._compile_config import (
     get_policy,
     get_times,
 )
-from memcfg.nn.training._fallbacks import get_on_oom
+from memcfg.nn.training._fallbacks import Fallback, get_on_oom
 from memcfg.nn.training._objectives import check_goals, resolve, warn_of_outputs
 from memcfg.nn.training._predictions import Predictions, check_workspace
 from memcfg.nn.training._progress import check_verbose
@@ -95,6 +95,7 @@ if TYPE_CHECKING:
     from memcfg.nn.layers._layer import Variable
     from memcfg.nn.losses import Loss
     from memcfg.nn.optimizers import Optimizer
+    from memcfg.nn.training._fallbacks import OnOom
     from memcfg.nn.training._memory_estimate import Estimate
     from memcfg.plan import Plan, Policy
     from memcfg.runtime import MemoryReport
@@ -115,6 +116,34 @@ def outside_workspaces(method: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         with scope_out():
             return method(*args, **kwargs)
+
+    return call
+
+
+def or_another_model(method: Callable[P, History]) -> Callable[P, History]:
+    """Make `fit` train the model that a function in ``on_oom`` returns, as a last way.
+
+    The model itself and its data are as they were.
+    """
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> History:
+        model: Any = args[0]
+        try:
+            return method(*args, **kwargs)
+        except InfeasiblePlanError as error:
+            config = model._config
+            make, rest = config.on_oom.behind()
+            if make is None:
+                raise
+            refusal = error
+        other = model._other_model(make, rest)
+        missing = refusal.smallest_limit_bytes - (refusal.limit_bytes or 0)
+        step = Fallback("model", refusal.program, missing, 0, name=other.name)
+        step.warn(model.name)
+        history: History = getattr(other, method.__name__)(*args[1:], **kwargs)
+        history.fallbacks.insert(0, step)
+        return history
 
     return call
 
@@ -538,16 +567,24 @@ class Model(FixedAttributes):
             the fastest steps is kept; ``memory_plan.summary.recosted`` reports it.
             ``capuchin()`` measures its first step, plans by it, and then refines its
             plans by what each of them shows. Results are bit-identical.
-        on_oom : {"micro_batch", "replan", "raise"} or sequence, default "micro_batch"
+        on_oom : str, Policy or function, or sequence of them, default "micro_batch"
             What is done with a program that does not fit the limit; several steps are
-            tried in their order. With ``"micro_batch"``, a batch runs in the fewest
-            equal parts that fit: `fit`, `train_on_batch`, evaluation and prediction
-            have the results of the whole batch, to rounding. Gradients are accumulated
-            and the weights change once; masks, weights and regularizers count as in the
-            whole batch, and dropout draws the same numbers. The batch runs as a whole
-            again where there is room. With ``"replan"``, ``auto()`` plans what the
-            method in `memory` cannot. Each step down is a `FallbackWarning`, once, and
-            is listed in the history of `fit`. With ``"raise"`` it is an error.
+            tried in their order. Each step down is a `FallbackWarning`, once, and is
+            listed in the history of `fit`. Only ``"mixed_bfloat16"``, functions, and
+            policies that are lossy change results.
+
+            - ``"micro_batch"``: a batch runs in equal parts that fit. `fit`,
+              `train_on_batch`, evaluation and prediction have the results of the whole
+              batch, to rounding. Gradients are accumulated and the weights change once;
+              masks, weights and regularizers count as in the whole batch, and dropout
+              draws the same numbers. The batch runs as a whole again where there is
+              room.
+            - ``"replan"``: ``auto()`` plans what the method in `memory` cannot.
+            - a Policy, such as ``memcfg.plan.gist(dpr="fp8")``: it plans it instead.
+            - ``"mixed_bfloat16"``: layers of float32 compute in bfloat16 from then on.
+            - a function that takes this model and returns another, such as a narrower
+              one: `fit` trains that, and the history has it as ``history.model``.
+            - ``"raise"``: an error that names what would fit.
         batch_statistics : {"micro"}, optional
             Allows micro-batches in training with batch normalization, whose statistics
             are then those of each micro-batch. By default such a batch is refused.
@@ -603,6 +640,7 @@ class Model(FixedAttributes):
 
     @takes_arguments
     @outside_workspaces
+    @or_another_model
     def fit(
         self,
         x: Array | Dataset | Iterable[Any],
@@ -1570,6 +1608,19 @@ class Model(FixedAttributes):
         self._replace(Parts(network, found, session))
         for layer in () if network is None else network.leaves:
             layer._policy_used = True  # even if another model holds its values
+
+    def _other_model(self, make: Callable[[Model], Model], on_oom: OnOom) -> Model:
+        """Return the model that a function makes of this one, compiled as this one."""
+        other, own = make(self), self._compiled("fit")
+        if not isinstance(other, Model) or other is self:
+            raise TypeError(
+                f"a function in on_oom must return another Model, got {other!r}"
+            )
+        optimizer = type(own.optimizer).from_config(own.optimizer.get_config())
+        found = replace(own, optimizer=optimizer, frozen=frozenset(), on_oom=on_oom)
+        with other._lock.step():
+            other._configure(found)
+        return other
 
     def _freeze(self, keys: Sequence[str]) -> None:
         """Freeze the weights with these names in files; see `CompileConfig`."""

@@ -7,6 +7,8 @@ listed in the history of `fit`.
 
 from __future__ import annotations
 
+import inspect
+import itertools
 import math
 import time
 import warnings
@@ -14,11 +16,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memcfg._caller import outside
-from memcfg._checks import unknown
+from memcfg._checks import check_policy, unknown
 from memcfg.errors import FallbackWarning, InfeasiblePlanError
 from memcfg.nn.training._batch_search import BatchSearch
 from memcfg.nn.training._tracing import ProgramKey, shares_of
-from memcfg.plan import auto
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ __all__ = [
     "why_whole",
 ]
 
-STEPS = ("replan", "micro_batch")
+STEPS = ("replan", "micro_batch", "mixed_bfloat16")
 _SECONDS = 20.0  # processor seconds to look for a larger micro-batch
 _STATISTICS = "batch normalisation would see micro-batches"
 
@@ -48,8 +49,19 @@ _STATISTICS = "batch normalisation would see micro-batches"
 class OnOom(NamedTuple):
     """The arguments of `compile` about programs that do not fit."""
 
-    steps: tuple[str, ...]  # tried in this order; none: refused at once
+    steps: tuple[Any, ...]  # tried in this order; none: refused at once
     batch_statistics: str | None
+
+    @property
+    def own(self) -> tuple[Any, ...]:
+        """The steps before the first function, which keep the model."""
+        return tuple(itertools.takewhile(lambda s: not _is_function(s), self.steps))
+
+    def behind(self) -> tuple[Callable[[Any], Any] | None, OnOom]:
+        """Return the function that makes another model, and its steps."""
+        rest = self.steps[len(self.own) :]
+        statistics = self.batch_statistics if "micro_batch" in rest else None
+        return (rest[0] if rest else None), OnOom(rest[1:], statistics)
 
 
 def get_on_oom(on_oom: Any, batch_statistics: Any) -> OnOom:
@@ -58,9 +70,15 @@ def get_on_oom(on_oom: Any, batch_statistics: Any) -> OnOom:
     if steps == ("raise",):
         steps = ()
     for step in steps:
-        if step not in STEPS:
+        if hasattr(step, "name") and callable(step) and not inspect.isclass(step):
+            check_policy(step)
+        elif isinstance(step, str) and step not in STEPS:
             raise unknown("on_oom", step, (*STEPS, "raise"))
-    if len(set(steps)) < len(steps):
+        elif not isinstance(step, str) and not _is_function(step):
+            raise TypeError(
+                f"on_oom takes a name, a policy or a function, not {step!r}"
+            )
+    if any(step in steps[:i] for i, step in enumerate(steps)):
         raise ValueError(f"on_oom names a step twice: {on_oom!r}")
     if batch_statistics not in (None, "micro"):
         raise unknown("batch_statistics", batch_statistics, ("micro",))
@@ -72,14 +90,19 @@ def get_on_oom(on_oom: Any, batch_statistics: Any) -> OnOom:
     return OnOom(steps, batch_statistics)
 
 
+def _is_function(step: Any) -> bool:
+    return callable(step) and not hasattr(step, "name") and not inspect.isclass(step)
+
+
 @dataclass(frozen=True)
 class Fallback:
     """A step down: how a program runs that does not fit as it was asked for.
 
     Attributes
     ----------
-    step : {"replan", "micro_batch"}
-        What is done.
+    step : {"replan", "micro_batch", "mixed_bfloat16", "model"}
+        What is done: another method plans the program, the batch runs in parts, layers
+        compute in bfloat16, or another model is trained.
     program : str
         The program, such as ``"train, batch 1024"``.
     missing_bytes : int
@@ -88,6 +111,8 @@ class Fallback:
         Samples of a micro-batch, or of the batch if it runs as a whole.
     parts : int
         How many of them make a batch.
+    name : str
+        The name of the method or the model.
     """
 
     step: str
@@ -95,11 +120,16 @@ class Fallback:
     missing_bytes: int
     batch_size: int
     parts: int = 1
+    name: str = ""
 
     def __str__(self) -> str:
         need = f"{self.program} needs {format_bytes(self.missing_bytes)} more"
         if self.step == "replan":
-            return f"{need}; auto() plans it instead of the model's policy"
+            return f"{need}; {self.name} plans it instead of the model's policy"
+        if self.step == "mixed_bfloat16":
+            return f"{need}; the model computes in bfloat16"
+        if self.step == "model":
+            return f"{need}; {self.name!r} is trained instead, as history.model"
         how = "with accumulated gradients" * self.program.startswith("train")
         return f"{need}; it runs as {self.parts} x {self.batch_size} {how}".rstrip()
 
@@ -141,13 +171,14 @@ class Division(NamedTuple):
 
 @dataclass(frozen=True)
 class Thriftier:
-    """A policy, and `auto` for graphs that do not fit with it."""
+    """A policy, and another one for graphs that do not fit with it."""
 
     policy: Policy
+    other: Policy
 
     @property
     def name(self) -> str:
-        """The name of the policy."""
+        """The name of the first policy."""
         return self.policy.name
 
     def __call__(self, graph: Graph, limit_bytes: int | None = None) -> Plan:
@@ -157,13 +188,10 @@ class Thriftier:
         except InfeasiblePlanError as error:
             refusal = error
         try:
-            return auto()(graph, limit_bytes=limit_bytes)
+            return self.other(graph, limit_bytes=limit_bytes)
         except InfeasiblePlanError as error:
-            raise (
-                error
-                if error.smallest_limit_bytes < refusal.smallest_limit_bytes
-                else refusal
-            ) from None
+            least = min(refusal, error, key=lambda each: each.smallest_limit_bytes)
+        raise least from None
 
 
 def why_whole(

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from memcfg import config
 from memcfg._cached import cached_property
+from memcfg.config._dtype_policy import as_policy
 from memcfg.errors import InfeasiblePlanError, ResourceExhaustedError
 from memcfg.graph import fuse_cross_entropy, read_wide_kernels, tile_updates
 from memcfg.nn.inputs._array_checks import Field
@@ -135,6 +136,8 @@ class Session:
         self._unplanned = {kind for kind in KINDS if not modes.is_planned(kind)}
         self._device = device
         self._on_oom = on_oom
+        self._taken: list[Any] = []  # steps of `on_oom`, for all programs
+        self._is_stale = False  # whether loaded graphs are of another dtype policy
         self._divisions: dict[ProgramKey, Division] = {}
         self.fallbacks: dict[ProgramKey, list[Fallback]] = {}  # in force
         self._shares: dict[tuple[Shape, ...], tuple[Share, ...]] = {}
@@ -668,19 +671,21 @@ class Session:
             return self._ways_out(error, whole, training, promised, began)
         missing = error.smallest_limit_bytes - (error.limit_bytes or 0)
         reason = ""
-        for step in self._on_oom.steps:
-            if step == "replan":
-                if self._replan():
-                    size = whole.batch_size
-                    self._note(whole, Fallback(step, whole.label, missing, size))
+        for step in self._on_oom.own:
+            if step == "micro_batch":
+                spec = self._spec_for(training)
+                graph = partial(self._trace, spec, whole)
+                reason = why_whole(spec, whole, self._on_oom, graph)
+                if not reason and self._divide(whole, missing, promised):
                     return None
-                continue
-            spec = self._spec_for(training)
-            graph = partial(self._trace, spec, whole)
-            reason = why_whole(spec, whole, self._on_oom, graph)
-            if not reason and self._divide(whole, missing, promised):
+                reason = reason or "not even one sample fits with its accumulators"
+            elif step not in self._taken and self._take(step, whole):
+                kind = step if step == "mixed_bfloat16" else "replan"
+                name = getattr(step, "name", "auto")
+                size = whole.batch_size
+                fallback = Fallback(kind, whole.label, missing, size, name=name)
+                self._note(whole, fallback)
                 return None
-            reason = reason or "not even one sample fits with its accumulators"
         self._divisions.pop(whole, None)
         self.fallbacks.pop(whole, None)
         refusal = self._ways_out(error, whole, training, promised, began)
@@ -722,12 +727,40 @@ class Session:
         self._note(whole, fallback)
         return True
 
-    def _replan(self) -> bool:
-        """Have `auto` plan what the policy cannot; False if it does already."""
-        if isinstance(self._policy, Thriftier) or self._policy.name.startswith("auto"):
+    def _take(self, step: Any, key: ProgramKey) -> bool:
+        """Take a step for all programs; False if it changes nothing."""
+        self._taken.append(step)
+        if step == "mixed_bfloat16":
+            return self.executor.device.takes_bfloat16 and self._round(key)
+        other = auto() if step == "replan" else step
+        if step == "replan" and self._policy.name.startswith("auto"):
             return False
-        self._policy = Thriftier(self._policy)
+        self._policy = Thriftier(self._policy, other)
         return True
+
+    def _round(self, key: ProgramKey) -> bool:
+        """Have layers of float32 compute in bfloat16, if a program needs less then."""
+        layers = [
+            leaf
+            for layer in self._spec.network.layers
+            for _, leaf in layer._leaves()
+            if leaf.compute_dtype == "float32"
+        ]
+        before = [layer._policy for layer in layers]
+
+        def needed() -> int:
+            graph = self.executor.annotate(self._trace_part(key))
+            return share()(graph).peak_bytes
+
+        most = needed()
+        for layer in layers:
+            layer._policy = as_policy("mixed_bfloat16")
+        if needed() < most:
+            self._is_stale = True
+            return True
+        for layer, policy in zip(layers, before, strict=True):
+            layer._policy = policy
+        return False
 
     def _note(self, key: ProgramKey, fallback: Fallback) -> None:
         """Warn of a step down, and list it."""
@@ -795,7 +828,7 @@ class Session:
         accumulates = any(key.kind == "train" and key.parts > 1 for key in keys)
         spec = replace(self._spec_for(training), accumulates=accumulates)
         same = (training, accumulates) == (self._training, self._accumulates)
-        known = self._graphs if same else {}
+        known = self._graphs if same and not self._is_stale else {}
         graphs = {key: known.get(key) or self._trace(spec, key) for key in keys}
         initial = self._initial(graphs[keys[0]])
         self._drop_programs()
@@ -809,6 +842,7 @@ class Session:
             promised=promised,
         )
         self._debug_mode = debug_mode
+        self._is_stale = False
         for name in initial:
             self._on_host.pop(name, None)
 
