@@ -272,6 +272,45 @@ def test_long_ops_come_first_or_what_saves_most_a_byte():
         assert quick(make(0)) == set()
 
 
+def with_rows(graph, rows):
+    """Give the first ops these algorithms, the default first."""
+    ops = list(graph.ops)
+    for index, each in enumerate(rows):
+        choice = tuple(itertools.starmap(Algorithm, each))
+        ops[index] = replace(
+            ops[index], algorithms=choice, scratch_bytes=0, seconds=each[0][1]
+        )
+    return replace(graph, ops=tuple(ops))
+
+
+def test_the_longest_op_does_not_take_what_others_need_more():
+    """With 640 bytes it would save 1 second with what saves the other op 30."""
+    long = (("a", 100.0, 0), ("b", 99.0, 640))
+    short = (("a", 50.0, 0), ("b", 20.0, 320))
+    graph = with_rows(random_step(1, 4), (long, short))
+    limit = workspace_memory()(graph).peak_bytes
+    few, more, all_ = (
+        workspace_priority()(graph, limit + extra) for extra in (320, 640, 960)
+    )
+    assert more.predicted.seconds == few.predicted.seconds
+    assert all_.predicted.seconds == few.predicted.seconds - 1
+
+
+@pytest.mark.parametrize("make", FITTING, ids=lambda make: make.__name__)
+@given(
+    seed=st.integers(0, 10**6),
+    ops=st.integers(2, 10),
+    steps=st.lists(st.integers(1, 3000), min_size=2, max_size=20),
+)
+@settings(max_examples=40, deadline=None)
+def test_a_larger_limit_is_never_slower(make, seed, ops, steps):
+    graph = with_algorithms(random_step(seed, ops), seed)
+    limits = itertools.accumulate(steps, initial=workspace_memory()(graph).peak_bytes)
+    seconds = [make()(graph, limit).predicted.seconds for limit in limits]
+    seconds.append(make()(graph).predicted.seconds)
+    assert all(b <= a * (1 + 1e-12) for a, b in itertools.pairwise(seconds))
+
+
 @pytest.mark.parametrize(
     "make", [workspace_priority, workspace_balanced, ucudnn_wr, ucudnn_wd]
 )

@@ -7,6 +7,7 @@ scratch between all ops are memcfg's own.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,9 +19,10 @@ from memcfg.plan.search.algorithms._scratch import (
     base_policy,
     over_base,
 )
+from memcfg.units import ALIGNMENT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from memcfg.graph import Algorithm
     from memcfg.plan.format._plan import Plan
@@ -184,23 +186,54 @@ class _Divided:
         return budget.scratch.take(self.rule(budget))
 
 
+_BUDGETS = 500  # budgets tried below that of a request
+
+
 def _by_priority(budget: ScratchBudget) -> dict[int, Algorithm]:
-    """Choose the fastest algorithm that fits for each op, longest ops first."""
-    options, left = budget.options(), budget.nbytes
+    """Choose by priority within any part of the budget, so that the step is fastest.
+
+    With more bytes, a long op may take for a small gain what others would gain more
+    from. Invariant: the time never rises with the budget, since all choices that a
+    smaller budget has are considered. A budget of what a choice costs gives that choice
+    again, so the next one to try is smaller by a byte, or by a step of a fixed grid.
+    """
+    options = budget.options()
+    order = sorted(options, key=lambda op: (-budget.scratch.now(op).seconds, op))
+    total = sum(
+        max(budget.cost(op, each) for each in budget.scratch.rows[op]) for op in order
+    )
+    step = 1 + total // _BUDGETS // ALIGNMENT * ALIGNMENT
+    most = total if budget.nbytes is None else min(budget.nbytes, total)
+    best: dict[int, Algorithm] = {}
+    least, left = math.inf, most + -most % step
+    while left >= 0:
+        chosen = _longest_first(budget, options, order, left)
+        cost = sum(budget.cost(op, each) for op, each in chosen.items())
+        seconds = math.fsum(each.seconds for each in chosen.values())
+        if cost <= most and seconds < least:
+            best, least = chosen, seconds
+        left = (cost - 1) // step * step
+    return best
+
+
+def _longest_first(
+    budget: ScratchBudget, options: _Options, order: Sequence[int], left: int
+) -> dict[int, Algorithm]:
+    """Choose the fastest algorithm that fits in what is left, op after op."""
     chosen = {}
-    for op in sorted(options, key=lambda op: (-budget.scratch.now(op).seconds, op)):
-        fitting = [
-            each
-            for each in options[op]
-            if left is None or budget.cost(op, each) <= left
-        ]
+    for op in order:
+        fitting = [each for each in options[op] if budget.cost(op, each) <= left]
         chosen[op] = min(fitting, key=lambda each: (each.seconds, each.scratch_bytes))
-        left = None if left is None else left - budget.cost(op, chosen[op])
+        left -= budget.cost(op, chosen[op])
     return chosen
 
 
 def _by_rate(budget: ScratchBudget) -> dict[int, Algorithm]:
-    """Repeatedly make the change that saves the most seconds per byte."""
+    """Repeatedly make the change that saves the most seconds per byte.
+
+    The time never rises with the budget: rates only fall, so a change that a smaller
+    budget has no room for saves more than all that would follow there.
+    """
     options, left = budget.options(), budget.nbytes
     chosen = {op: budget.scratch.now(op) for op in options}
     while True:
@@ -229,7 +262,8 @@ def workspace_priority(
     """Divide a scratch budget between ops, the longest op first.
 
     Each op gets the fastest algorithm, on the whole batch or on parts of it, whose
-    scratch fits in the bytes that the ops before it have left.
+    scratch fits in the bytes that the ops before it have left. If the step is faster
+    when a part of the budget is divided like that, only this part is.
 
     Parameters
     ----------
@@ -255,8 +289,9 @@ def workspace_priority(
 
     Notes
     -----
-    An op that keeps its algorithm with the least scratch uses none of the budget.
-    Different algorithms may round differently.
+    An op that keeps its algorithm with the least scratch uses none of the budget. With
+    a base whose plans do not depend on the limit, such as `share`, a larger limit never
+    makes the step slower. Different algorithms may round differently.
     """
     rule = _Divided(_by_priority, base_policy(base), most_bytes(workspace_bytes))
     return over_base("workspace_priority", rule)
