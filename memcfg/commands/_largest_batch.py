@@ -10,12 +10,14 @@ from memcfg._terminal import width, write
 from memcfg.commands._at_work import shown
 from memcfg.commands._comparison import seconds
 from memcfg.errors import MemcfgError
+from memcfg.graph import with_profile
 from memcfg.plan import NAMED_POLICIES
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from memcfg.graph import Profile
     from memcfg.nn import Model
 
 __all__ = ["USUAL", "largest_batches"]
@@ -28,7 +30,11 @@ USUAL = (
 
 
 def largest_batches(
-    model: Model, methods: Sequence[str], limit: int, program: str
+    model: Model,
+    methods: Sequence[str],
+    limit: int,
+    program: str,
+    profile: Profile | None = None,
 ) -> int:
     """Print the largest batch of each method, the best first; 1 if nothing fits.
 
@@ -45,7 +51,11 @@ def largest_batches(
                 if not batch:
                     missing[name] = "one sample does not fit"
                     continue
-                plan = model.plan(batch, limit, policy=policy, program=program)
+                if profile is None:
+                    plan = model.plan(batch, limit, policy=policy, program=program)
+                else:  # of training, which has a public graph
+                    graph = with_profile(model.graph(batch), profile)
+                    plan = policy(graph, limit_bytes=limit)
             except MemcfgError as error:
                 missing[name] = " ".join(str(error).split())
                 continue

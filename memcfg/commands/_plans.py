@@ -20,7 +20,7 @@ from memcfg.commands._tasks import NETWORKS, OwnTask, Task, missing, read_settin
 from memcfg.commands._whole_numbers import positive
 from memcfg.errors import FormatError, GraphError
 from memcfg.files import read_file, write_atomically
-from memcfg.graph import TIMES, Graph
+from memcfg.graph import PROFILES, TIMES, Graph, with_profile
 from memcfg.plan import (
     NAMED_POLICIES,
     POLICIES,
@@ -56,6 +56,7 @@ class _Limit(NamedTuple):
 _BATCH, _STEPS = 32, 5  # defaults of `plan NETWORK`
 _MODEL = ".memcfg"  # the suffix of model files
 _STANDARD = "-"  # stdin as a file to read, stdout as an --output
+_SMALL_GPU = 2**31  # bytes of a GPU of which a context takes a quarter
 _MAX_FILE = 2**28  # bytes; a graph of a million ops has about as many
 
 
@@ -96,6 +97,32 @@ def add_plan(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "memory limit, such as 4194304, 4MiB, or 50%% of the peak of share; "
             "without it each method plans its lowest peak, and auto its least time"
         ),
+    )
+    parser.add_argument(
+        "--device-memory",
+        type=_limit,
+        dest="limit",
+        metavar="SIZE",
+        help="the same, as the memory of a device that is not here",
+    )
+    parser.add_argument(
+        "--profile",
+        type=_one_of("profile", PROFILES),
+        metavar="{" + ",".join(PROFILES) + "}",
+        help=(
+            "times of a device that is not here, by the peak rates of its data sheet; "
+            "scratch is that of this machine's kernels"
+        ),
+    )
+    parser.add_argument(
+        "--optimizer",
+        metavar="NAME",
+        help="optimizer of the network, such as adam (default: SGD with momentum)",
+    )
+    parser.add_argument(
+        "--dtype",
+        metavar="POLICY",
+        help="dtype policy of the network, such as mixed_bfloat16 (default: float32)",
     )
     parser.add_argument(
         "--method",
@@ -175,6 +202,7 @@ def _plan(args: argparse.Namespace) -> int:
             graph = task.graph()
         except (TypeError, ValueError, RuntimeError) as error:
             args.parser.error(str(error))
+        graph = _profiled(args, graph)
         steps = (args.steps or _STEPS) if args.train else 0
         if args.ladder:
             return climb(task, graph, method, steps, args.output)
@@ -200,10 +228,31 @@ def _task(args: argparse.Namespace) -> Task | OwnTask:
     if args.network.endswith(_MODEL):
         return OwnTask(args.network, batch)
     arguments = dict(args.set or ())
-    task = Task(args.network, batch, arguments, args.times or TIMES[0])
+    task = Task(
+        args.network,
+        batch,
+        arguments,
+        args.times or TIMES[0],
+        args.optimizer,
+        args.dtype,
+    )
     if needed := missing(task.network, arguments.keys()):
         args.parser.error(f"{task.network} needs an argument: {' '.join(needed)}")
     return task
+
+
+def _profiled(args: argparse.Namespace, graph: Graph) -> Graph:
+    """Return a graph with the times of another device, if one is given."""
+    if args.profile is None:
+        return graph
+    profile = PROFILES[args.profile]
+    given = args.limit.size if args.limit is not None else None
+    if profile.kind == "GPU" and isinstance(given, int) and given < _SMALL_GPU:
+        write(
+            f"Advice: of a GPU with {format_bytes(given)} the CUDA context takes a "
+            "large part. Train on the CPU.\n"
+        )
+    return with_profile(graph, profile)
 
 
 def _largest_batch(args: argparse.Namespace, task: Task | OwnTask) -> int:
@@ -212,8 +261,12 @@ def _largest_batch(args: argparse.Namespace, task: Task | OwnTask) -> int:
         args.parser.error("--largest-batch needs --limit in bytes, such as 2GiB")
     methods = USUAL if args.method is None else (args.method,)
     program, result = args.program or "train", 2
+    profile = None if args.profile is None else PROFILES[args.profile]
+    if profile is not None and program != "train":
+        args.parser.error("--profile with --largest-batch needs --program train")
+    limit = args.limit.size
     try:
-        result = largest_batches(task.model(), methods, args.limit.size, program)
+        result = largest_batches(task.model(), methods, limit, program, profile)
     except (TypeError, ValueError, RuntimeError) as error:
         args.parser.error(str(error))
     return result
@@ -276,6 +329,14 @@ def _check(args: argparse.Namespace) -> None:
         and bool(
             args.batch or args.ladder or args.train or args.output or args.time_limit
         ),
+        "--profile, --optimizer and --dtype need a network": of_graph
+        and bool(args.profile or args.optimizer or args.dtype),
+        "--optimizer and --dtype cannot be used with a model file": own
+        and bool(args.optimizer or args.dtype),
+        "--profile has times of its own: leave out --times and --run": bool(
+            args.profile
+        )
+        and bool(args.times or args.train),
         "--program needs --largest-batch": bool(args.program)
         and not args.largest_batch,
         "--ladder chooses its own limits: leave out --limit": args.ladder

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memcfg import models, nn
+from memcfg import config, models, nn
 from memcfg.graph import TIMES
 
 if TYPE_CHECKING:
@@ -44,15 +44,25 @@ class Task:
     batch: int
     arguments: Mapping[str, Any] = field(default_factory=dict)
     times: str = TIMES[0]
+    optimizer: str | None = None  # None: SGD with momentum
+    dtype: str | None = None  # a dtype policy
 
     def model(self, policy: Policy | str = "auto") -> nn.Model:
         """Build the network and compile it; weights are the same every time."""
         nn.set_random_seed(0)
-        model = NETWORKS[self.network](**self.arguments)
+        before = config.dtype_policy()
+        if self.dtype is not None:
+            config.set_dtype_policy(self.dtype)
+        try:
+            model = NETWORKS[self.network](**self.arguments)
+        finally:
+            config.set_dtype_policy(before)
         loss: nn.losses.Loss = nn.SparseCategoricalCrossentropy(from_logits=True)
         if self.network in _NO_HEAD:
             loss = nn.losses.MeanSquaredError()
-        optimizer = nn.SGD(_RATE, momentum=0.9)
+        optimizer: nn.optimizers.Optimizer | str = nn.SGD(_RATE, momentum=0.9)
+        if self.optimizer is not None:
+            optimizer = self.optimizer
         model.compile(optimizer, loss, memory=policy, times=self.times, on_oom="raise")
         return model
 

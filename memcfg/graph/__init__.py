@@ -29,6 +29,7 @@ from memcfg.graph._gradients import gradients
 from memcfg.graph._graph import PHASES, ROLES, TIMES, Algorithm, Graph, Op, Tensor, Tier
 from memcfg.graph._kept_activations import spare_activations
 from memcfg.graph._narrow_updates import narrow_updates
+from memcfg.graph._profiles import PROFILES, Profile, with_profile
 from memcfg.graph._reshapes import keep_one_shape
 from memcfg.graph._slices import join_padded, slice_again
 from memcfg.graph._tiled_updates import tile_updates
@@ -39,6 +40,7 @@ __all__ = [
     "NOMINAL_CODECS",
     "NOMINAL_COPY",
     "PHASES",
+    "PROFILES",
     "ROLES",
     "TIMES",
     "Algorithm",
@@ -46,6 +48,7 @@ __all__ = [
     "Builder",
     "Graph",
     "Op",
+    "Profile",
     "Tensor",
     "Tier",
     "allowed_ops",
@@ -70,4 +73,5 @@ __all__ = [
     "split_convolution_gradients",
     "tile_updates",
     "update_order",
+    "with_profile",
 ]

@@ -52,9 +52,44 @@ def test_a_method_that_fits_no_sample_says_so(capsys):
         ["lenet5", "--largest-batch", "--limit", "50%"],
         ["lenet5", "--largest-batch", "--limit", "1MiB", "--batch", "3"],
         ["lenet5", "--program", "predict"],
+        ["lenet5", "--profile", "h10"],
+        ["lenet5", "--profile", "h100", "--times", "measured"],
+        ["own.memcfg", "--dtype", "mixed_bfloat16"],
+        ["lenet5", "--optimizer", "adamant"],
     ],
 )
 def test_what_cannot_be_combined_is_refused(capsys, arguments):
     with pytest.raises(SystemExit) as ended:
         main(["plan", *arguments])
     assert ended.value.code == 2
+
+
+def test_a_device_that_is_not_here(capsys):
+    arguments = ("lenet5", "--batch", "8", "--method", "auto")
+    _, here = run(capsys, *arguments)
+    given = ("--profile", "h100", "--device-memory", "80GiB")
+    code, there = run(capsys, *arguments, *given)
+    assert code == 0
+    assert "limit          80.00 GiB" in there
+    peak = next(line for line in here.splitlines() if "peak" in line)
+    assert peak in there
+    assert "Train on the CPU" not in there
+    _, small = run(capsys, *arguments, "--profile", "t4", "--device-memory", "1GiB")
+    assert "Train on the CPU" in small
+    code, out = run(
+        capsys,
+        *("lenet5", "--largest-batch", "--method", "share", *given[:2]),
+        *("--limit", "64MiB"),
+    )
+    assert code == 0
+    assert "Time of a sample" in out
+
+
+def test_another_optimizer_and_dtype(capsys):
+    arguments = ("lenet_300_100", "--batch", "8", "--method", "share")
+    _, usual = run(capsys, *arguments)
+    _, adam = run(capsys, *arguments, "--optimizer", "adam")
+    assert adam != usual  # two slots for each weight
+    code, _ = run(capsys, *arguments, "--dtype", "mixed_bfloat16")
+    assert code == 0
+    assert nn.Dense(3).dtype_policy.name == "float32"
