@@ -90,6 +90,11 @@ class Holders:
         """How many bytes all holders could give back."""
         return sum(holder.spare_bytes for holder in self._in_order())
 
+    @property
+    def wanted_bytes(self) -> int:
+        """How many bytes more holders could use."""
+        return sum(getattr(each, "wanted_bytes", 0) for each in self._in_order())
+
     def give_back(self, nbytes: int) -> int:
         """Have holders free so many bytes, in their order; return how many."""
         given = 0

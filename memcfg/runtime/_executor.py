@@ -136,6 +136,7 @@ class Executor:
         self._programs: dict[str, Program] = {}  # those that are made
         self._settled: Program | None = None  # may keep memory beside the arena
         self._packed = PackedState()
+        self._loader_bytes = 0  # that plans leave to what reads the data
         self._took: dict[object, float] = {}  # seconds of ops in steps, as of `Kernels`
         self._trials: dict[str, Trial] = {}  # of programs whose plans are compared
 
@@ -404,6 +405,7 @@ class Executor:
                 program_specs, graphs, policy, modes or {}, known=self._specs
             )
             largest = self._largest(graphs, initial)
+            self._loader_bytes = 0
             try:
                 self._replace(make(self._budget(promised, initial=largest)), initial)
             except ResourceExhaustedError as error:
@@ -774,6 +776,42 @@ class Executor:
         with self.lock.turn():
             return self._budget(promised, limit_bytes).nbytes
 
+    def leave(self, nbytes: int) -> bool:
+        """Plan the loaded programs again, to leave bytes to what reads the data.
+
+        Views of programs are to be dropped before, as for `load`, which plans without
+        regard to it again. State keeps its value.
+
+        Parameters
+        ----------
+        nbytes : int
+            Bytes of the device; 0 leaves none.
+
+        Returns
+        -------
+        bool
+            False if a program has no plan then, or is not planned; nothing has changed.
+        """
+        with self.lock.turn():
+            self._settle()
+            before, specs = self._loader_bytes, self._specs
+            if any(spec.mode is not None for spec in specs.values()):
+                return False
+            self._loader_bytes = nbytes
+            budget = self._budget()
+            try:
+                self._replace(
+                    {
+                        name: planned_spec(spec.source, spec.planner, budget)
+                        for name, spec in specs.items()
+                    },
+                    {},
+                )
+            except (ResourceExhaustedError, PlanError, GraphError, OSError):
+                self._loader_bytes = before
+                return False
+            return True
+
     def _largest(self, graphs: Mapping[str, Graph], names: Collection[str]) -> int:
         """Return the bytes of the largest of some state that is not loaded."""
         new = {*names}.difference(self.state)
@@ -794,6 +832,7 @@ class Executor:
                 took=self._took,
                 asked=limit_bytes,
             )
+        promised += self._loader_bytes
         elsewhere = pool.stats().current_bytes - self.nbytes
         return Budget(
             self.device,

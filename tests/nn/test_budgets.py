@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -203,3 +204,48 @@ def test_callbacks_may_take_and_free_memory_between_batches():
         model.fit(pipeline.dataset, epochs=2, verbose=0, callbacks=[Taker()])
         held.clear()
     assert observer.over == 0
+
+
+def images(seconds):
+    """Make a cached dataset of 256 images, of which each takes a while to read."""
+    calls = []
+
+    def function(x, y):
+        calls.append(None)
+        time.sleep(seconds)
+        return x, y
+
+    x = np.random.default_rng(0).random((256, 16, 16, 3), np.float32)
+    dataset = Dataset.from_tensor_slices((x, np.arange(256) % 4)).map(function)
+    return dataset.cache().batch(32), calls
+
+
+def convolutions():
+    nn.set_random_seed(1)
+    layers = [nn.Input((16, 16, 3))]
+    for _ in range(4):
+        layers += [nn.Conv2D(8, 3, padding="same"), nn.BatchNormalization(), nn.ReLU()]
+    model = nn.Sequential([*layers, nn.GlobalAveragePooling2D(), nn.Dense(4)])
+    model.compile("sgd", nn.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+
+
+def test_a_model_that_waits_for_a_cache_makes_way_for_it():
+    """A fixed split that gives the model its fastest plan would be the worse one."""
+    made, peaks = [], []
+    counts = nn.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: made.append(len(calls)) or calls.clear()
+    )
+    dataset, calls = images(seconds=0.004)
+    unlimited = convolutions()
+    fast = unlimited.plan(32).peak_bytes
+    nbytes = 256 * (16 * 16 * 3 * 4 + 64)
+    with mc.budget((fast + nbytes // 2) * 16 // 15):
+        model = convolutions()
+        model.fit(dataset, epochs=7, verbose=0, callbacks=[counts])
+        peaks.append(model.memory_report().predicted_peak_bytes)
+    assert made[0] == 256
+    assert made[-1] < made[1] / 2
+    assert peaks[0] < fast
+    unlimited.fit(images(0)[0], epochs=7, verbose=0)
+    assert weights(model) == weights(unlimited)

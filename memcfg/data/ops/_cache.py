@@ -163,6 +163,12 @@ class _Kept:
         """The bytes of all elements."""
         return sum(nbytes for nbytes, _ in self._elements.copy().values())
 
+    @property
+    def wanted_bytes(self) -> int:
+        """The bytes of the elements of a pass that are not kept, by those that are."""
+        kept = len(self._elements)
+        return self.spare_bytes * max(0, self.count - kept) // kept if kept else 0
+
     def give_back(self, nbytes: int) -> int:
         """Drop elements, the last ones first, and a part of all at least."""
         given, least = 0, len(self._elements) // _PART

@@ -410,6 +410,13 @@ class Session:
             self.lock.require_no_step()
             self._require(wanted, promised)
 
+    def leave(self, nbytes: int) -> bool:
+        """Plan again, to leave bytes to the loader; return whether that is possible."""
+        with self.lock.turn():
+            self.lock.require_no_step()
+            self._drop_programs()
+            return self.executor.leave(nbytes)
+
     def _require_missing(self, key: ProgramKey) -> None:
         """Load the programs of a batch that are not loaded, or were evicted."""
         self._check_current()

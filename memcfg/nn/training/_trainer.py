@@ -6,6 +6,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from memcfg.errors import NonFiniteLossError
+from memcfg.nn.training._loader_share import LoaderShare
 from memcfg.nn.training._progress import Progress
 from memcfg.workspaces import gc
 
@@ -97,9 +98,11 @@ class Trainer:
         self.history = history
         self.validates = held is not None
         logs: dict[str, float] = {}
+        shares = LoaderShare(session, feed)
         try:
             callbacks("on_train_begin", {})
             for epoch in epochs:
+                shares.begin_epoch()
                 of = f"{epoch + 1}/{epochs.stop}"
                 callbacks("on_epoch_begin", epoch, {})
                 totals = Totals(session.objectives)
@@ -118,6 +121,7 @@ class Trainer:
                     callbacks("on_epoch_end", epoch, logs)
                 if feed.ran_out or self.stop_training:
                     break
+                shares.end_epoch(left=epochs.stop - epoch - 1)
             if logs:
                 config.optimizer.finalize_variable_values()
             callbacks("on_train_end", logs)
