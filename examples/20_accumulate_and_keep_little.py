@@ -26,7 +26,7 @@ def train(optimizer, batch_size):
     head = [nn.Flatten(), nn.Dense(128, activation="relu"), nn.Dense(10)]
     model = nn.Sequential([nn.Input((8, 8, 1)), *convolutions, *head])
     loss = nn.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(optimizer, loss)
+    model.compile(optimizer, loss, on_oom="raise")
     history = model.fit(
         x[:1024], y[:1024], batch_size=batch_size, epochs=2, verbose=0, seed=0
     )

@@ -30,7 +30,7 @@ def train(memory):
     """Train a few steps; return the plan, the weights and the device's peak."""
     model = deep()
     loss = nn.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(nn.SGD(0.01, momentum=0.9), loss, memory=memory)
+    model.compile(nn.SGD(0.01, momentum=0.9), loss, memory=memory, on_oom="raise")
     for _ in range(STEPS):
         model.train_on_batch(x, y)
     found = model.memory_plan, model.get_weights()

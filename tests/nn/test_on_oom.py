@@ -581,3 +581,26 @@ def test_both_ways_are_as_near_to_the_update_in_double_precision():
         assert bool(fallbacks) == divided
         for mine, exact in zip(found, (a, b), strict=True):
             assert np.abs(mine - exact).max() <= 1e-6 * np.abs(exact).max()
+
+
+def test_the_largest_batch_is_the_measured_one(tenths):
+    generator = np.random.default_rng(5)
+    for _ in range(tenths):
+        nn.set_random_seed(int(generator.integers(1000)))
+        layers, x, _ = drawn(generator)
+        model = compiled(layers, on_oom="raise")
+        once = model.plan(8).peak_bytes
+        for part in (0.7, 1.0, 2.5, 6.0):
+            limit = int(once * part) // 4096 * 4096
+            found = model.largest_batch(limit)
+            limited(limit)
+            for size in (found, found + 1):
+                rows = np.zeros((size, *x.shape[1:]), np.float32)
+                y = np.zeros(size, np.int32)
+                if size == found and size:
+                    model.train_on_batch(rows, y)
+                    model.close()
+                elif size:
+                    with pytest.raises(InfeasiblePlanError):
+                        model.train_on_batch(rows, y)
+            mc.config.set_memory_limit("CPU:0", None)

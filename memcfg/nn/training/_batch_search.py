@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BatchSearch"]
 
-_HALVING = 4  # the interval is halved every so many tries
+_GUESSES = 8  # interpolated, before the interval is halved
 
 
 @dataclass
@@ -99,7 +99,7 @@ class BatchSearch:
             if low and not self.has_time():
                 return low, False
             tries += 1
-            middle = guess if tries % _HALVING else (low + high) // 2
+            middle = guess if tries <= _GUESSES else (low + high) // 2
             middle = min(max(middle, low + 1), high - 1)
             if self.shortfall(middle):
                 high, guess = middle, self._guess(middle)
