@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         budget,
         device,
     )
+    from memcfg.memory import crash_report
     from memcfg.workspaces import (
         RingWorkspace,
         Workspace,
@@ -116,6 +117,7 @@ __all__ = [
     "__version__",
     "budget",
     "config",
+    "crash_report",
     "data",
     "destroy_all_workspaces",
     "detach",
@@ -161,7 +163,8 @@ def __getattr__(name: str) -> Any:
         refuse("memcfg", name, f", which TensorFlow has: {why}" if why else "")
     if name in _SUBPACKAGES:
         return import_module(f"memcfg.{name}")
-    for room in ("errors", "config", "workspaces"):  # the first is the fastest to load
+    # the first is the fastest to load
+    for room in ("errors", "memory", "config", "workspaces"):
         module = import_module(f"memcfg.{room}")
         if name in module.__all__:
             return getattr(module, name)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from weakref import ref
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from memcfg.errors import ResourceExhaustedError
@@ -31,6 +31,7 @@ __all__ = [
     "margin_beside",
     "margin_of",
     "pools_below",
+    "refusal_observers",
     "undemanding",
 ]
 
@@ -43,6 +44,9 @@ _MAX_MARGIN = 64 * 2**20
 
 # Whether a request that does not fit asks for memory. Not while memory is given back.
 _asks: ContextVar[bool] = ContextVar("memcfg_asks_for_memory", default=True)
+
+# Called with the resource and the error of a request that nobody makes room for.
+refusal_observers: list[Callable[[Any, ResourceExhaustedError], None]] = []
 
 
 class GivingOrder(IntEnum):
@@ -150,7 +154,11 @@ def make_room(resource: Any, error: ResourceExhaustedError) -> bool:
         return False
     seen = {id(pool): pool for pool in pools_below(resource)}
     given = [_ask(pool, error) for pool in seen.values()]
-    return any(given)
+    if any(given):
+        return True
+    for observe in refusal_observers:
+        observe(resource, error)
+    return False
 
 
 def pools_below(resource: Any) -> Iterator[Any]:

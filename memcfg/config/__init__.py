@@ -16,6 +16,8 @@ when it is first needed; a variable that cannot be parsed raises FormatError the
     hardware that is.
 ``MEMCFG_MAX_BYTES``, ``MEMCFG_MAX_RSS_BYTES``
     The limits of `set_host_memory_limit`, until it is called.
+``MEMCFG_CRASH_REPORTS``
+    The folder of `set_crash_reports`, until it is called.
 ``MEMCFG_WORKSPACE_DEBUG``
     ``spill_everything`` or ``bypass_everything``: the mode of `set_debug_mode`, until
     it is called.
@@ -32,6 +34,7 @@ from memcfg._core._environment import HostLimits
 from memcfg._missing import refuse
 from memcfg.config import experimental, optimizer, threading
 from memcfg.config._absent import AT_TOP, explain
+from memcfg.config._crash_reports import get_crash_reports, set_crash_reports
 from memcfg.config._dtype_policy import DTypePolicy, dtype_policy, set_dtype_policy
 from memcfg.config._dtype_policy import reset as _reset_dtype_policy
 from memcfg.config._host import get_host_memory_info, set_host_memory_limit
@@ -110,6 +113,7 @@ __all__ = [
     "dtype_policy",
     "experimental",
     "get_alternatives_seconds",
+    "get_crash_reports",
     "get_debug_mode",
     "get_default_workspace_config",
     "get_device_details",
@@ -130,6 +134,7 @@ __all__ = [
     "reset",
     "reset_memory_stats",
     "set_alternatives_seconds",
+    "set_crash_reports",
     "set_debug_mode",
     "set_default_workspace_config",
     "set_dtype_policy",
@@ -149,10 +154,10 @@ def reset() -> None:
     """Drop all configurations and devices, as if nothing had been used.
 
     That includes simulated devices, limits on host memory that were set here, the
-    number of threads, the dtype policy, the time for alternatives and the settings of
-    workspaces; the environment is read again. A compiled model keeps the name of its
-    device: it allocates memory again on the device that has this name then, inside
-    that device's limit, or raises RuntimeError if there is none.
+    number of threads, the dtype policy, the time for alternatives, the folder of crash
+    reports and the settings of workspaces; the environment is read again. A compiled
+    model keeps the name of its device: it allocates memory again on the device that has
+    this name then, inside that device's limit, or raises RuntimeError if there is none.
 
     Raises
     ------

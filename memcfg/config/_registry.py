@@ -46,6 +46,7 @@ from memcfg.config._variables import (
 from memcfg.config._workspace_config import DebugMode, WorkspaceConfig
 from memcfg.devices import CpuHardware, SimulatedHardware
 from memcfg.devices.cuda import find_gpus
+from memcfg.memory._crash_setting import crash_setting
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
@@ -211,6 +212,11 @@ class Registry:
     def used(self) -> bool:
         """Whether devices exist, so that settings are fixed."""
         return self._made is not None
+
+    @property
+    def made_now(self) -> tuple[Made, ...]:
+        """The logical devices that exist; none is created, and no lock is taken."""
+        return self._made or ()
 
     def check_unused(self, what: str) -> None:
         """Raise RuntimeError if a device was used, since `what` is fixed then."""
@@ -380,6 +386,7 @@ class Registry:
         with self.lock:
             self.settings = Settings()
             self.options = Options()
+            crash_setting.reset()
             set_spill_everything(False)
             set_bypass_everything(False)
             self.host.reset()

@@ -14,9 +14,10 @@ Inside ``with numpy_allocator(resource):``, NumPy's arrays are allocated from a
 resource; `owner_of` returns the resource of an array.
 
 `summary`, `occupancy` and `list_live` report who holds what, for some resources or for
-all that are alive; `snapshot` writes it to a file for PyTorch's memory_viz. `tracking`
-and `logging` stand on a resource and record its allocations; `replay` plays such a
-`Trace` into another resource.
+all that are alive; `snapshot` writes it to a file for PyTorch's memory_viz, and
+`crash_report` to a text with everything around it. `tracking` and `logging` stand on a
+resource and record its allocations; `replay` plays such a `Trace` into another
+resource.
 
 Examples
 --------
@@ -61,7 +62,9 @@ from memcfg._core import (
     StatisticsResource,
     SystemResource,
 )
+from memcfg.memory import _crash_hooks as _crash_hooks
 from memcfg.memory._arrays import numpy_allocator, owner_of
+from memcfg.memory._crash_report import crash_report
 from memcfg.memory._files import MappedArray, mapped_array, mmap_file
 from memcfg.memory._recording import TrackingResource, logging, tracking
 from memcfg.memory._replay import ReplayReport, ReplayRun, replay
@@ -98,6 +101,7 @@ __all__ = [
     "SystemResource",
     "Trace",
     "TrackingResource",
+    "crash_report",
     "failure_callback",
     "limiting",
     "list_live",

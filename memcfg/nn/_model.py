@@ -13,6 +13,7 @@ from functools import wraps
 from typing import (
     TYPE_CHECKING,
     Any,
+    Concatenate,
     NamedTuple,
     NoReturn,
     ParamSpec,
@@ -30,6 +31,8 @@ from memcfg._core import Counter, Lock
 from memcfg.config._dtype_policy import as_policy, dtype_policy
 from memcfg.errors import InfeasiblePlanError
 from memcfg.graph import TIMES
+from memcfg.memory._crash_hooks import on_error
+from memcfg.memory._crash_setting import Asked
 from memcfg.nn import optimizers
 from memcfg.nn._argument_checks import integer
 from memcfg.nn._attributes import (
@@ -71,6 +74,7 @@ from memcfg.nn.training._compile_config import (
     get_policy,
     get_times,
 )
+from memcfg.nn.training._crash_sections import describe_call
 from memcfg.nn.training._fallbacks import Fallback, get_on_oom
 from memcfg.nn.training._objectives import check_goals, resolve, warn_of_outputs
 from memcfg.nn.training._predictions import Predictions, check_workspace
@@ -144,6 +148,21 @@ def or_another_model(method: Callable[P, History]) -> Callable[P, History]:
         history: History = getattr(other, method.__name__)(*args[1:], **kwargs)
         history.fallbacks.insert(0, step)
         return history
+
+    return call
+
+
+def runs(method: Callable[Concatenate[Model, P], R]) -> Callable[..., R]:
+    """Do the same, and report a lack of memory that the caller is to hear of."""
+
+    @wraps(method)
+    def call(self: Model, *args: P.args, **options: P.kwargs) -> R:
+        with scope_out():
+            try:
+                return method(self, *args, **options)
+            except MemoryError as error:
+                on_error(error, lambda: self._asked(method.__name__, args, options))
+                raise
 
     return call
 
@@ -639,7 +658,7 @@ class Model(FixedAttributes):
             self._configure(found)
 
     @takes_arguments
-    @outside_workspaces
+    @runs
     @or_another_model
     def fit(
         self,
@@ -850,7 +869,7 @@ class Model(FixedAttributes):
                         history,
                     )
 
-    @outside_workspaces
+    @runs
     def evaluate(
         self,
         x: Array | Dataset | Iterable[Any],
@@ -919,7 +938,7 @@ class Model(FixedAttributes):
             logs = self._trainer.evaluate(session, feed, shown, listeners)
         return _returned(logs, return_dict)
 
-    @outside_workspaces
+    @runs
     def predict(
         self,
         x: Array | Dataset | Iterable[Any],
@@ -990,7 +1009,7 @@ class Model(FixedAttributes):
             self._trainer.predict(session, feed, result, shown, listeners)
         return network.gives.pack(result.arrays())
 
-    @outside_workspaces
+    @runs
     def train_on_batch(
         self,
         x: Any,
@@ -1046,7 +1065,7 @@ class Model(FixedAttributes):
         totals.add(batch.size, values)
         return _returned(totals.logs(), return_dict)
 
-    @outside_workspaces
+    @runs
     def test_on_batch(
         self, x: Any, y: Any, sample_weight: Any = None, return_dict: bool = False
     ) -> float | list[float] | dict[str, float]:
@@ -1088,7 +1107,7 @@ class Model(FixedAttributes):
         In Keras they are means over all batches since the last call of this method.
         """
 
-    @outside_workspaces
+    @runs
     def predict_on_batch(self, x: Any) -> Any:
         """Return the model's outputs for one batch.
 
@@ -1719,6 +1738,12 @@ class Model(FixedAttributes):
             f"{self.name!r}: the model, or one that shares layers with it, is being "
             "trained in another thread"
         )
+
+    def _asked(
+        self, method: str, args: tuple[Any, ...], options: dict[str, Any]
+    ) -> Asked:
+        """Return what a crash report says of a call that failed."""
+        return Asked(describe_call(method, args, options), self._owner)
 
     def _pool(self) -> Pool:
         """Return the pool for batches on the model's current or future device."""

@@ -640,6 +640,24 @@ class Executor:
             result = self.prepare(program) if verify else self._program(program)
             return result.report(program, verify=verify)
 
+    def report_now(self, program: str) -> MemoryReport | None:
+        """Return the report of a program that has run; None for others.
+
+        No turn and no memory is taken, nothing is measured.
+
+        Parameters
+        ----------
+        program : str
+            Its name.
+
+        Returns
+        -------
+        MemoryReport or None
+            As of `memory_report`.
+        """
+        made = self._programs.get(program)
+        return None if made is None else made.report(program, verify=False)
+
     def reconsider(self, name: str) -> None:
         """Judge a program's plan by its first steps, beside others that may be faster.
 

@@ -15,7 +15,7 @@ from memcfg.units import format_bytes
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["CodingEntry", "MemoryReport", "TimelineEntry"]
+__all__ = ["CodingEntry", "MemoryReport", "TimelineEntry", "draw_timeline"]
 
 _ROWS = 12  # rows of the text picture
 _COLUMNS = 120  # columns of the notebook picture
@@ -150,10 +150,9 @@ class MemoryReport:
 
     def __str__(self) -> str:
         """Return the report as text of at most 80 columns."""
-        head, roles, picture = self._sections()
+        head, roles, _ = self._sections()
         narrow = WIDTH - width()  # columns to save
         longest, wide = (width() - 20) // 2, _BAR - narrow
-        op, bar = _OP - narrow + narrow // 2, _SHORT_BAR - narrow // 2
         program, device = (shorten(x, longest) for x in (self.program, self.device))
         lines = [
             f"Memory of '{program}' on {device}",
@@ -165,18 +164,13 @@ class MemoryReport:
                 for r in roles.rows
             ),
             "",
-            f"  {picture.heading}",
-            *(
-                f"  {fit(r.label, op, keep='ends')} {r.value:>11}  "
-                f"{' '.join([_bar(r.share, bar), *r.words])}"
-                for r in picture.rows
-            ),
+            draw_timeline(self.timeline),
         ]
         return writable("\n".join(lines))
 
     def _repr_html_(self) -> str:
         """Return the report as HTML for notebooks, with a picture of the step."""
-        top = self._top()
+        top = _top(self.timeline)
         levels = [
             (
                 entry.phase,
@@ -224,17 +218,8 @@ class MemoryReport:
             Row(role, format_bytes(nbytes), share=nbytes / total if total else 0.0)
             for role, nbytes in by_size
         ]
-        steps = [
-            Row(
-                f"{entry.phase} {entry.op}",
-                format_bytes(entry.live_bytes),
-                _time(group),
-                entry.live_bytes / self._top(),
-            )
-            for entry, group in _groups(self.timeline, _ROWS)
-        ]
-        heading = f"live bytes over the step ({len(self.timeline)} ops)"
-        return Section("", head), Section("at the peak", roles), Section(heading, steps)
+        steps = _picture(self.timeline)
+        return Section("", head), Section("at the peak", roles), steps
 
     def _coded(self) -> Row:
         """Return a row that summarizes all encodings."""
@@ -250,8 +235,39 @@ class MemoryReport:
         value = f"{format_bytes(planned)} planned"
         return Row("encoded", value, tuple(f"({message})".split()))
 
-    def _top(self) -> int:
-        return max((entry.live_bytes for entry in self.timeline), default=0) or 1
+
+def draw_timeline(timeline: tuple[TimelineEntry, ...]) -> str:
+    """Return the bytes of a step over time as lines of at most 80 columns."""
+    picture = _picture(timeline)
+    narrow = WIDTH - width()  # columns to save
+    op, bar = _OP - narrow + narrow // 2, _SHORT_BAR - narrow // 2
+    lines = [
+        f"  {picture.heading}",
+        *(
+            f"  {fit(r.label, op, keep='ends')} {r.value:>11}  "
+            f"{' '.join([_bar(r.share, bar), *r.words])}"
+            for r in picture.rows
+        ),
+    ]
+    return writable("\n".join(lines))
+
+
+def _picture(timeline: tuple[TimelineEntry, ...]) -> Section:
+    top = _top(timeline)
+    rows = [
+        Row(
+            f"{entry.phase} {entry.op}",
+            format_bytes(entry.live_bytes),
+            _time(group),
+            entry.live_bytes / top,
+        )
+        for entry, group in _groups(timeline, _ROWS)
+    ]
+    return Section(f"live bytes over the step ({len(timeline)} ops)", rows)
+
+
+def _top(timeline: tuple[TimelineEntry, ...]) -> int:
+    return max((entry.live_bytes for entry in timeline), default=0) or 1
 
 
 def _exact(nbytes: int) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from memcfg._terminal import paragraph, shorten
 from memcfg.errors import WorkspaceConfigError, WorkspaceError
+from memcfg.memory._crash_setting import Section, contributions
 from memcfg.units import format_bytes
 from memcfg.workspaces._model_workspaces import ModelWorkspace, workspace_holders
 from memcfg.workspaces._workspace import (
@@ -17,6 +19,8 @@ from memcfg.workspaces._workspace import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from memcfg.config import WorkspaceConfig
     from memcfg.memory import Resource
     from memcfg.workspaces._model_workspaces import WorkspaceHolder
@@ -250,3 +254,23 @@ def _differences(existing: Workspace, config: WorkspaceConfig) -> str:
         for key in mine
         if mine[key] != wanted[key]
     )
+
+
+def _crash_sections(error: BaseException | None, owner: str) -> Iterator[Section]:
+    """Yield what a crash report says of the workspaces of the thread."""
+    if list_workspaces():
+        yield Section("workspaces", "Workspaces", _in_crash_report)
+
+
+def _in_crash_report() -> tuple[str, Any]:
+    data = []
+    for each in list_workspaces():
+        facts: dict[str, Any] = {"name": each.name, "is_open": each.is_open}
+        if isinstance(each, ModelWorkspace):
+            data.append({**facts, "model": each.model, "nbytes": each.nbytes})
+        else:
+            data.append({**facts, **asdict(each.stats())})
+    return summary(), data
+
+
+contributions.append(_crash_sections)

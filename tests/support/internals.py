@@ -25,6 +25,7 @@ from memcfg.devices import (
 )
 from memcfg.devices.cpu._onednn_library import find_onednn as find_onednn
 from memcfg.files import _temporary
+from memcfg.memory import _crash_report, _crash_setting
 from memcfg.nn import _sequential
 from memcfg.nn._keras_arguments import ARGUMENTS as ARGUMENTS
 from memcfg.nn._keras_arguments import argument as argument
@@ -67,6 +68,17 @@ if TYPE_CHECKING:
     from memcfg.graph import Builder, Graph
     from memcfg.nn import Layer, Model, SymbolicTensor
     from memcfg.plan import Plan
+
+
+def add_to_crash_reports(patch: pytest.MonkeyPatch, *sections: Callable) -> None:
+    """Have functions of an error and an owner add sections, triples, to reports."""
+
+    def made_by(function: Callable) -> Callable:
+        return lambda *given: [_crash_setting.Section(*row) for row in function(*given)]
+
+    before = _crash_setting.contributions
+    added = [made_by(each) for each in sections]
+    patch.setattr(_crash_report, "contributions", [*before, *added])
 
 
 def forget_warnings(patch: pytest.MonkeyPatch) -> None:

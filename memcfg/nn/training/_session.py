@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -21,6 +22,7 @@ from memcfg.graph import fuse_cross_entropy, read_wide_kernels, tile_updates
 from memcfg.nn.inputs._array_checks import Field
 from memcfg.nn.inputs._samples import Wanted
 from memcfg.nn.training._batch_search import BatchSearch
+from memcfg.nn.training._crash_sections import CrashFacts, crash_subjects, name_of
 from memcfg.nn.training._fallbacks import (
     Division,
     Fallback,
@@ -68,6 +70,7 @@ __all__ = ["Session", "device_of"]
 Floats = npt.NDArray[np.float32]
 Array = npt.NDArray[Any]
 
+_STEPS_TOLD = 50  # of the last steps down, for crash reports
 _KEPT = 12  # programs of a model that stay loaded; they share one arena
 
 
@@ -140,6 +143,8 @@ class Session:
         self._is_stale = False  # whether loaded graphs are of another dtype policy
         self._divisions: dict[ProgramKey, Division] = {}
         self.fallbacks: dict[ProgramKey, list[Fallback]] = {}  # in force
+        self.past_fallbacks: deque[Fallback] = deque(maxlen=_STEPS_TOLD)
+        self.refused: ProgramKey | None = None  # the last program with no way to run
         self._shares: dict[tuple[Shape, ...], tuple[Share, ...]] = {}
         self.lock = lock
         self.lent = False  # whether another model has newer values of shared layers
@@ -162,6 +167,7 @@ class Session:
         # The thread that ran the last step. A reference, since identifiers are reused.
         self._user: ref[threading.Thread] | None = None
         workspace_holders.add(self)
+        crash_subjects.add(self)
 
     # The executor alone knows what is loaded: it replaces its programs atomically,
     # so an interrupt cannot leave a second record out of date.
@@ -695,6 +701,7 @@ class Session:
                 return None
         self._divisions.pop(whole, None)
         self.fallbacks.pop(whole, None)
+        self.refused = whole
         refusal = self._ways_out(error, whole, training, promised, began)
         if reason:
             refusal = refusal.with_hint(f"Micro-batches are no way out: {reason}.")
@@ -777,6 +784,7 @@ class Session:
             for fallback in row
         }
         before = self.fallbacks.get(key, [])
+        self.past_fallbacks.append(fallback)
         kept = [each for each in before if each.step != fallback.step]
         self.fallbacks[key] = [*kept, fallback]
         if (key.kind, fallback.step) not in known:
@@ -785,6 +793,28 @@ class Session:
     def steps_down(self) -> list[Fallback]:
         """List the steps down that are in force."""
         return [each for row in self.fallbacks.values() for each in row]
+
+    def crash_facts(self) -> CrashFacts:
+        """Return what a crash report says of the model; no lock is waited for."""
+        executor, on_oom = self._executor, self._on_oom
+        return CrashFacts(
+            owner=self._owner,
+            device="" if executor is None else executor.device.name,
+            policy=self._policy.name,
+            times=self._times,
+            training_mode=self._modes.training.value,
+            inference_mode=self._modes.inference.value,
+            on_oom=[*map(name_of, on_oom.steps)] or ["raise"],
+            batch_statistics=on_oom.batch_statistics,
+            arena_bytes=0 if executor is None else executor.nbytes,
+            programs=[key.label for key in self._graphs],
+            lead="" if self.lead is None else self.lead.label,
+            in_force=self.steps_down(),
+            past=list(self.past_fallbacks),
+            refused=self.refused,
+            executor=executor,
+            graph=self.graph,
+        )
 
     def _trace_part(self, key: ProgramKey) -> Graph:
         """Trace a program of a part of a batch."""
