@@ -74,7 +74,7 @@ from memcfg.nn.training._compile_config import (
     get_policy,
     get_times,
 )
-from memcfg.nn.training._crash_sections import describe_call
+from memcfg.nn.training._crash_facts import describe_call
 from memcfg.nn.training._fallbacks import Fallback, get_on_oom
 from memcfg.nn.training._objectives import check_goals, resolve, warn_of_outputs
 from memcfg.nn.training._predictions import Predictions, check_workspace

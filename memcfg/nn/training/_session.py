@@ -22,7 +22,7 @@ from memcfg.graph import fuse_cross_entropy, read_wide_kernels, tile_updates
 from memcfg.nn.inputs._array_checks import Field
 from memcfg.nn.inputs._samples import Wanted
 from memcfg.nn.training._batch_search import BatchSearch
-from memcfg.nn.training._crash_sections import CrashFacts, crash_subjects, name_of
+from memcfg.nn.training._crash_facts import CrashFacts, crash_subjects, name_of
 from memcfg.nn.training._fallbacks import (
     Division,
     Fallback,
