@@ -10,6 +10,7 @@ import time
 
 import numpy as np
 import pytest
+from calls import traced
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from terminal_columns import LETTERS, columns
@@ -92,16 +93,14 @@ def test_an_exception_at_any_opcode_leaves_no_lock_taken():
                     raise KeyboardInterrupt
             return trace
 
-        sys.settrace(trace)
         try:
-            _ = slow.value
+            with traced(trace):
+                _ = slow.value
         except KeyboardInterrupt:
             pass
         else:
             assert left > 0  # it has ended before that opcode
             return
-        finally:
-            sys.settrace(None)
         thread = threading.Thread(target=lambda slow=slow: slow.value, daemon=True)
         thread.start()
         thread.join(60)

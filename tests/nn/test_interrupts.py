@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 import signal
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from calls import traced
 
 import memcfg as mc
 
@@ -100,7 +100,6 @@ USES = [fit, close, compile_again]
 
 # An interrupt may also come amid the callback of a weak reference, which swallows it.
 swallows = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-untraced = pytest.mark.skipif(sys.gettrace() is not None, reason="traced already")
 
 
 def bytecodes(call, last=None):
@@ -119,12 +118,10 @@ def bytecodes(call, last=None):
         return trace
 
     try:
-        sys.settrace(trace)
-        call()
+        with traced(trace):
+            call()
     except Stop:
         pass
-    finally:
-        sys.settrace(None)
     return count
 
 
@@ -203,7 +200,6 @@ def test_what_would_overwrite_a_step_is_refused_amid_it(mode, use):
 
 
 @swallows
-@untraced
 @pytest.mark.strength(1)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("use", USES)
@@ -222,7 +218,6 @@ def test_a_bytecode(mode, use, steps, tenths):
 
 
 @swallows
-@untraced
 @pytest.mark.parametrize("mode", MODES)
 def test_a_bytecode_of_the_first_fit(mode, steps, tenths):
     drawn = random.Random(0)
@@ -237,7 +232,6 @@ def test_a_bytecode_of_the_first_fit(mode, steps, tenths):
 
 
 @swallows
-@untraced
 @pytest.mark.parametrize("mode", MODES)
 def test_a_bytecode_of_compile_with_another_optimizer(mode, tenths):
     def found(last):
@@ -259,7 +253,6 @@ def test_a_bytecode_of_compile_with_another_optimizer(mode, tenths):
         assert found(drawn.randint(1, count)) in either
 
 
-@untraced
 @swallows
 @pytest.mark.strength(1)
 @pytest.mark.parametrize("mode", MODES)
@@ -278,7 +271,6 @@ def test_a_signal(mode, use, steps, tenths):
     check(model, steps)
 
 
-@untraced
 @swallows
 @pytest.mark.parametrize("mode", MODES)
 def test_a_signal_amid_the_first_fit(mode, steps, tenths):

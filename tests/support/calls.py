@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 SOON = 60  # seconds that nothing here takes
+
+
+@contextmanager
+def traced(function: Callable[..., Any]) -> Iterator[None]:
+    """Trace a block as `sys.settrace` does, and then as before: for coverage, say."""
+    before = sys.gettrace()
+    sys.settrace(function)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
 
 
 class Call:

@@ -17,6 +17,7 @@ import late_copies
 import numpy as np
 import pytest
 import torch
+from calls import traced
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from interrupted_lines import Ends
@@ -141,15 +142,14 @@ def test_an_interrupt_at_any_line_loses_no_bytes(store):
     line, ended = 1, True
     while ended:
         held = store.take(PAGE)
-        sys.settrace(Ends(line))
         try:
-            extent = store.take(PAGE)
-            extent.copy_out(numbers(PAGE)).wait()
-            ended = False
+            with traced(Ends(line)):
+                extent = store.take(PAGE)
+                extent.copy_out(numbers(PAGE)).wait()
+                ended = False
         except KeyboardInterrupt:
             pass
         finally:
-            sys.settrace(None)
             extent = None
         assert store.in_use == PAGE, line
         held = None

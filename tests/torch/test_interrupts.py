@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import signal
-import sys
 
 import pytest
 import torch
+from calls import traced
 from interrupted_lines import Ends
 from torch_bits import bytes_left
 
@@ -147,11 +147,8 @@ def test_after_an_interrupt_at_any_line_the_next_step_is_right(case):
     before, elsewhere = held(module), run.spill_bytes
     line, ended = 1, True
     while ended:
-        sys.settrace(Ends(line))
-        try:
+        with traced(Ends(line)):
             ended = interrupted(module, run, x)
-        finally:
-            sys.settrace(None)
         assert held(module) == before, line
         assert torch.equal(step(module, run, x), wanted), line
         assert same_bits(module, eager), line
@@ -215,14 +212,12 @@ def test_an_interrupt_of_entering_or_leaving_saved_tensors_leaves_no_hooks(
     before = hooks_there()
     line, ended = 1, True
     while ended:
-        sys.settrace(_EndsBehindCalls(line, files))
         try:
-            nested(depth)
-            ended = False
+            with traced(_EndsBehindCalls(line, files)):
+                nested(depth)
+                ended = False
         except KeyboardInterrupt:
             pass
-        finally:
-            sys.settrace(None)
         assert hooks_there() == before, line
         line += 1
     assert line > 15

@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import gc
 import os
-import sys
 import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from calls import traced
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -879,14 +879,11 @@ def test_an_interrupt_at_any_line_leaves_nothing(start, tmp_path):
                 raise KeyboardInterrupt
             return watch
 
-        before = sys.gettrace()
-        sys.settrace(watch)
         try:
-            step(saver)
+            with traced(watch):
+                step(saver)
         except KeyboardInterrupt:
             return True
-        finally:
-            sys.settrace(before)
         return False
 
     saver, at = mt.saved_tensors("250KiB", spill_to=tmp_path), 1 + 5 * start
