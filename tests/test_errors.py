@@ -209,7 +209,7 @@ def test_the_other_errors_of_workspaces_survive_pickling(kind):
 def test_warnings_are_no_errors():
     for kind in errors.__all__:
         if kind.endswith("Warning"):
-            assert issubclass(getattr(errors, kind), errors.WorkspaceWarning)
+            assert issubclass(getattr(errors, kind), UserWarning)
             assert issubclass(getattr(errors, kind), UserWarning)
             assert not issubclass(getattr(errors, kind), MemcfgError)
 

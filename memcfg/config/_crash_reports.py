@@ -63,9 +63,10 @@ def set_crash_reports(
     `memcfg.errors.ResourceExhaustedError` or `memcfg.errors.InfeasiblePlanError`,
     leaves `fit`, `evaluate`, `predict`, `train_on_batch`, `test_on_batch` or
     `predict_on_batch` of a model, or an allocation that the program itself asks of a
-    resource or of NumPy inside one, unless its pool has `retry_seconds`. The error says
-    where its report is. If a report cannot be written, a RuntimeWarning says so, and
-    the error is raised as without one.
+    resource or of NumPy inside one, unless its pool has `retry_seconds`. A note of the
+    error and its attribute `crash_report`, a `pathlib.Path`, say where its report is.
+    If a report cannot be written, a RuntimeWarning says so, and the error is raised as
+    without one.
 
     Examples
     --------

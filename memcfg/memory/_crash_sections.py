@@ -52,9 +52,9 @@ def sections_before(error: BaseException | None, asked: Asked) -> Iterator[Secti
     yield Section("calls", "Where in the program", partial(_calls, error, asked))
     yield Section("memory", "Who holds the memory", _memory)
     yield Section("occupancy", "Where it lies", _occupancy)
-    yield Section("blocks", f"The {_BLOCKS} largest blocks", _blocks)
+    yield Section("blocks", "The largest blocks", _blocks)
     if any(isinstance(each, TrackingResource) for each in live_resources.alive()):
-        yield Section("events", f"The last {_EVENTS} events", _events)
+        yield Section("events", "The last events", _events)
 
 
 def sections_after() -> Iterator[Section]:
@@ -203,14 +203,15 @@ def _events() -> tuple[str, Any]:
             continue
         trace, name = resource.trace(), label_of(resource)
         begin = max(0, len(trace.action) - _EVENTS)
-        lines.append(f"{name}, {len(trace.action)} events")
+        many = f"{len(trace.action)} events, in seconds before the last"
+        lines.append(f"{shorten(name, 30)}, {many}")
         last = float(trace.seconds[-1]) if len(trace.action) else 0.0
         for i in range(begin, len(trace.action)):
             action = _ACTIONS[int(trace.action[i])]
             nbytes, ago = int(trace.nbytes[i]), last - float(trace.seconds[i])
             tag = trace.tags[int(trace.tag[i])] if trace.tag[i] >= 0 else ""
             size = format_bytes(nbytes)
-            lines.append(f"  {-ago:9.3f} s  {action:<11} {size:>11}  {tag}".rstrip())
+            lines.append(f"  {ago:9.3f}  {action:<11} {size:>11}  {tag}".rstrip())
             data.append(
                 {
                     "resource": name,
