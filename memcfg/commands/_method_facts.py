@@ -38,6 +38,7 @@ _RECOMPUTE, _SWAP, _SHARE = ("recompute",), ("swap",), ("share",)
 _PICKS = ("algorithms",)
 _OWN = "memcfg"
 _EVERY = Facts(("recompute", "swap", "compress", "algorithms"), "graph", _OWN)
+_ALLOCATED = Facts(("recompute", "algorithms"), "op", _OWN)
 _GIST = Facts(("compress",), "tensor", "Jain et al. 2018", times=False)
 _BETWEEN = Facts(_RECOMPUTE, "segment", "Wang et al. 2018")
 _VDNN = Facts(("swap", "algorithms"), "layer", "Rhu et al. 2016")
@@ -96,6 +97,9 @@ FACTS: Mapping[str, Facts] = MappingProxyType(
         "workspace_balanced": Facts(_PICKS, "op", _OWN),
         "ucudnn_wr": Facts(_PICKS, "op", "Oyama et al. 2018"),
         "ucudnn_wd": Facts(_PICKS, "op", "Oyama et al. 2018"),
+        "by_need": _ALLOCATED,
+        "by_priority": _ALLOCATED,
+        "balanced": _ALLOCATED,
         "kusumoto_exact_time": _LOWER_SETS,
         "kusumoto_exact_memory": _LOWER_SETS,
         "kusumoto_pruned_time": _LOWER_SETS,

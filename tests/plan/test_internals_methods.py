@@ -29,6 +29,13 @@ from memcfg.plan import (
     with_updates_in_time,
 )
 from memcfg.plan.methods import _knapsack, hidden_table
+from memcfg.plan.methods._allocation import (
+    Claim,
+    Claims,
+    _by_need,
+    _by_priority,
+    _equally,
+)
 from memcfg.plan.methods._chen import budget_segments, recursive_moves, search_budgets
 from memcfg.plan.methods._highs import solve
 from memcfg.plan.methods._knapsack import Option, divide, front, hull
@@ -894,3 +901,25 @@ def test_without_a_limit_no_wait_is_longer_than_with_barriers(seed, ops, bandwid
     barriers = plan_swaps(request, sequence, timed.away)
     waited = barriers.elapsed_seconds
     assert clock(request.graph, events).elapsed_seconds <= waited + 1e-9
+
+
+# -- division of all memory ---------------------------------------------------------
+
+
+def test_claims_are_met_by_need_by_priority_or_equally():
+    """The long op asks for many bytes; a small tensor saves most seconds per byte."""
+    claims = Claims(
+        {
+            0: [Claim(0, 9.0, 640, None), Claim(0, 1.0, 64, Algorithm("b", 8.0, 64))],
+            1: [Claim(1, 4.0, 128, None)],
+            2: [Claim(2, 5.0, 192, None)],
+        },
+        [10.0, 4.0, 5.0],
+    )
+
+    def order(rule):
+        return [(each.op, each.nbytes) for each in rule(claims)]
+
+    assert order(_by_need) == [(1, 128), (2, 192), (0, 64), (0, 640)]
+    assert order(_by_priority) == [(0, 640), (0, 64), (2, 192), (1, 128)]
+    assert order(_equally) == [(0, 64), (1, 128), (2, 192), (0, 640)]

@@ -17,6 +17,7 @@ from memcfg.plan.methods._algorithm_policies import (
     workspace_performance,
     workspace_priority,
 )
+from memcfg.plan.methods._allocation import balanced, by_need, by_priority
 from memcfg.plan.methods._capuchin import capuchin, capuchin_feedback
 from memcfg.plan.methods._cdma import cdma
 from memcfg.plan.methods._checkmate import checkmate, checkmate_lp
@@ -70,9 +71,12 @@ __all__ = [
     "POLICIES",
     "Table",
     "actnn",
+    "balanced",
     "bptt_hidden",
     "bptt_internal",
     "bptt_mixed",
+    "by_need",
+    "by_priority",
     "capuchin",
     "capuchin_feedback",
     "cdma",

@@ -13,6 +13,7 @@ from memcfg.plan.methods._algorithm_policies import (
     workspace_performance,
     workspace_priority,
 )
+from memcfg.plan.methods._allocation import balanced, by_need, by_priority
 from memcfg.plan.methods._capuchin import capuchin
 from memcfg.plan.methods._cdma import cdma
 from memcfg.plan.methods._checkmate import checkmate, checkmate_lp
@@ -110,6 +111,9 @@ POLICIES: Mapping[str, Callable[[], Policy]] = MappingProxyType(
         "workspace_balanced": workspace_balanced,
         "ucudnn_wr": ucudnn_wr,
         "ucudnn_wd": ucudnn_wd,
+        "by_need": by_need,
+        "by_priority": by_priority,
+        "balanced": balanced,
         "capuchin": capuchin,
         "modnn": modnn,
         "kusumoto_exact_time": kusumoto_exact_time,
