@@ -210,7 +210,6 @@ def test_warnings_are_no_errors():
     for kind in errors.__all__:
         if kind.endswith("Warning"):
             assert issubclass(getattr(errors, kind), UserWarning)
-            assert issubclass(getattr(errors, kind), UserWarning)
             assert not issubclass(getattr(errors, kind), MemcfgError)
 
 
