@@ -250,7 +250,7 @@ def test_operators_that_mean_nothing(call, error, message):
         (lambda: nn.Reshape((3, -1))(nn.Input((4,))), "numbers of elements differ"),
         (lambda: nn.Reshape((-1, -1)), "one that may be -1"),
         (lambda: nn.Permute((0, 1)), "from 1"),
-        (lambda: nn.Permute((2, 1))(nn.Input((4,))), "2 axes beside the batch"),
+        (lambda: nn.Permute((2, 1))(nn.Input((4,))), "2 axes besides the batch"),
         (lambda: nn.RepeatVector(0), "n must be positive"),
         (lambda: nn.RepeatVector(2)(nn.Input((4, 4))), "vectors"),
         (lambda: nn.ZeroPadding2D((1, 2, 3)), "must have 2 entries"),

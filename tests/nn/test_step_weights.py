@@ -107,7 +107,7 @@ def test_each_output_has_its_own(data):
     np.testing.assert_allclose(found[1], only, 1e-5)
     model.fit(x, [y, z], sample_weight=list(given.values()), verbose=0)
     with pytest.raises(
-        ValueError, match=r"\(10, 4\).* not match losses of shape \(10,\)"
+        ValueError, match=r"\(10, 4\).* not fit losses of shape \(10,\)"
     ):
         model.fit(x, [y, z], sample_weight=weights, verbose=0)
 

@@ -53,7 +53,7 @@ def test_concatenate_of_other_types_and_of_what_does_not_fit():
     for inputs, axis, words in (
         ((a, b), 0, "along axis 0"),
         ((a, b), 2, "no axis 2"),
-        ((), 0, "an input or more"),
+        ((), 0, "at least one input"),
     ):
         with pytest.raises(GraphError, match=words):
             builder.apply("concatenate", inputs, {"axis": axis})

@@ -122,7 +122,7 @@ def test_operands_that_do_not_fit():
         ("factored_means", (vector,), "two axes or more"),
         ("over_factored_root", (matrix, vector, vector), "no moments of"),
         ("norm", (whole,), "floats, not int32"),
-        ("norm", (), "an input or more"),
+        ("norm", (), "at least one input"),
     ):
         with pytest.raises(GraphError, match=words):
             builder.apply(name, inputs, {"epsilon": 0.0})

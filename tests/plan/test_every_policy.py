@@ -70,13 +70,15 @@ def test_the_smallest_limit_that_a_refusal_names_has_a_plan(name, tenths):
 @pytest.mark.parametrize("name", NAMED_POLICIES)
 def test_what_is_no_graph_is_told_what_gives_one(name):
     for given in (nn.Sequential([nn.Dense(3)]), "graph.json", None):
-        with pytest.raises(TypeError, match=r"^a .*Graph is planned.*model\.graph\("):
+        with pytest.raises(
+            TypeError, match=r"^expected a .*Graph, not .*model\.graph\("
+        ):
             NAMED_POLICIES[name]()(given, 2**20)
 
 
 def test_bounds_are_of_graphs_too():
     for bound in (lower_bound, lambda given: time_lower_bound(given, 2**20)):
-        with pytest.raises(TypeError, match=r"not Dense: model\.graph\("):
+        with pytest.raises(TypeError, match=r"not Dense: use model\.graph\("):
             bound(nn.Dense(3))
 
 

@@ -216,7 +216,7 @@ def network(depth=12, size=32):
 
 def compiled(model, policy):
     loss = nn.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(nn.SGD(0.01, momentum=0.9), loss, memory=policy)
+    model.compile(nn.SGD(0.01, momentum=0.9), loss, memory=policy, on_oom="raise")
     return model
 
 

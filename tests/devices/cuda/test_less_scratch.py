@@ -50,7 +50,7 @@ def train(module, monkeypatch, policy, limit=None):
         ]
     )
     loss = mc.nn.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile("sgd", loss, memory=policy)
+    model.compile("sgd", loss, memory=policy, on_oom="raise")
     try:
         history = model.fit(x, y, batch_size=8, epochs=2, verbose=0, seed=0)
         plan = model.plan(8)

@@ -415,8 +415,8 @@ def _random(
         const unsigned long long step = static_cast<unsigned long long>(*steps);
         {PHILOX}
         for (unsigned int j = 0; j < 4; ++j) {{
-          if (4 * i + j < ahead || 4 * i + j - ahead >= size) continue;
-          const Index at = 4 * i + j - ahead;
+          const Index at = 4 * i + j - ahead;  // wraps around before the first one
+          if (at >= size) continue;
           {result}
         }}
         """,
