@@ -385,6 +385,21 @@ def _accumulate(
     return select(first, 0, total) + g
 
 
+def _accumulate_parts(
+    total: Expression,
+    g: Expression,
+    step: Expression,
+    *,
+    steps: Expression,
+    parts: Expression,
+) -> Expression:
+    """Add the gradient that the parts of a step have summed, with its last part."""
+    number = floor(step / parts)
+    last = equal(step + 1, (number + 1) * parts)
+    first = equal(number * parts, floor(step / steps) * steps)
+    return select(last, select(first, 0, total) + g, total)
+
+
 def _clip_by_norm(
     g: Expression, length: Expression, *, norm: Expression, divisor: Expression
 ) -> Expression:
@@ -399,6 +414,7 @@ def _clip_by_value(
 
 elementwise("moving_average", _moving_average, state=("moving",))
 elementwise("accumulate", _accumulate, scalars=("step",), state=("total",))
+elementwise("accumulate_parts", _accumulate_parts, scalars=("step",), state=("total",))
 elementwise("average", _average, scalars=("step",), state=("average",))
 elementwise(
     "average_overwriting",

@@ -7,6 +7,7 @@ The learning rate is an input of the step, so that it can change without a new p
 
 from __future__ import annotations
 
+import itertools
 import re
 import weakref
 from dataclasses import dataclass, replace
@@ -369,6 +370,8 @@ class Optimizer(FixedAttributes):
         kept = {}
         if accumulates or self.gradient_accumulation_steps is not None:
             kept["gradient_accumulator"] = weight.shape
+        if accumulates and self.gradient_accumulation_steps is not None:
+            kept["part_accumulator"] = weight.shape
         if self.use_ema:
             kept["average"] = weight.shape
         return kept
@@ -413,14 +416,21 @@ class Optimizer(FixedAttributes):
         divisor = self.gradient_accumulation_steps or 1
         steps = divisor * parts if divisor * parts > 1 else None
         # Ops decide by the step number whether to accumulate or to update, so that all
-        # steps run the same program.
-        for name in weights if steps is not None else ():
-            place = state[f"{self.kind}/{name}/gradient_accumulator"]
+        # steps run the same program. The parts of a step are summed apart from its
+        # window, which a step that fails in one of them leaves as it was.
+        sums: list[tuple[str, str, dict[str, int]]] = []
+        if divisor > 1 and parts > 1:
+            sums.append(("part_accumulator", "accumulate", {"steps": parts}))
+            a = {"steps": divisor * parts, "parts": parts}
+            sums.append(("gradient_accumulator", "accumulate_parts", a))
+        elif steps is not None:
+            sums.append(("gradient_accumulator", "accumulate", {"steps": steps}))
+        for (slot, kind, a), name in itertools.product(sums, weights):
             (applied[name],) = builder.apply(
-                "accumulate",
-                (place, applied[name], step()),
-                {"steps": steps},
-                name=f"{self.kind}/{name}/accumulate",
+                kind,
+                (state[f"{self.kind}/{name}/{slot}"], applied[name], step()),
+                a,
+                name=f"{self.kind}/{name}/{kind}",
                 phase="update",
             )
             new.append(applied[name])
