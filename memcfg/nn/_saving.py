@@ -135,6 +135,8 @@ class _Writer:
             "memory": _policy_name(result.policy),
             "times": result.times,
             "modes": [result.modes.training.value, result.modes.inference.value],
+            "on_oom": _step_names(result.on_oom.steps) or ["raise"],
+            "batch_statistics": result.on_oom.batch_statistics,
             "frozen": [each.key for each in weights if each.name in result.frozen],
             "iterations": result.optimizer._iterations.value,
             "state": [[slot.key, list(slot.shape), slot.dtype] for slot in slots],
@@ -295,10 +297,32 @@ def _marks(layers: Sequence[Layer]) -> list[Any]:
     ]
 
 
+def _known_name(policy: Any) -> str | None:
+    known = planning.NAMED_POLICIES.items()
+    return next((name for name, make in known if make() == policy), None)
+
+
+def _step_names(steps: Sequence[Any]) -> list[str]:
+    """Return the names of steps of ``on_oom``; warn of those that have none."""
+    result = []
+    for step in steps:
+        name = step if isinstance(step, str) else _known_name(step)
+        if name is not None:
+            result.append(name)
+            continue
+        warnings.warn(
+            f"{step!r} in on_oom is not saved: compile the loaded model again to set "
+            "it",
+            RuntimeWarning,
+            stacklevel=outside(),
+        )
+    return result
+
+
 def _policy_name(policy: Any) -> str | None:
-    for name, make in planning.NAMED_POLICIES.items():
-        if make() == policy:
-            return name
+    name = _known_name(policy)
+    if name is not None:
+        return name
     warnings.warn(
         f"the memory policy {policy!r} is not saved, and the loaded model will have "
         "'auto': compile it again to set the policy",

@@ -48,6 +48,7 @@ from memcfg.nn.layers._layer import (
     sample_shape,
 )
 from memcfg.nn.training._tracing import trace_layers
+from memcfg.plan import NAMED_POLICIES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -224,6 +225,9 @@ class _Reader:
             weighted,
             memory=document["memory"] if planned else None,
             times=document.get("times", TIMES[0]),
+            # older files have none of the two
+            on_oom=[_step(each) for each in document.get("on_oom", ["micro_batch"])],
+            batch_statistics=document.get("batch_statistics"),
             training_workspace_mode=training,
             inference_workspace_mode=inference,
         )
@@ -353,6 +357,12 @@ class _Reader:
 
 def _too_many(where: str) -> FormatError:
     return FormatError(f"{where}: its model has more than {MAX_OPS:,} ops")
+
+
+def _step(given: Any) -> Any:
+    """Return a step of ``on_oom`` by its name."""
+    make = NAMED_POLICIES.get(read_text(given, "a step of on_oom"))
+    return given if make is None else make()
 
 
 def _name(given: Any) -> str:

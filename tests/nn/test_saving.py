@@ -137,6 +137,35 @@ def test_policy_and_modes_come_with_it(tmp_path):
     assert models.load_model(path).training_workspace_mode.value == "separate"
 
 
+def test_ways_down_come_with_it(tmp_path):
+    path = tmp_path / "m.memcfg"
+    layers = [nn.Input((40, 9)), nn.Dense(9), nn.BatchNormalization(), nn.Dense(1)]
+    x = np.ones((30, 40, 9), np.float32)
+
+    def loaded(on_oom, **options):
+        model = nn.Sequential(layers)
+        model.compile("sgd", "mse", on_oom=on_oom, **options)
+        model.save(path)
+        model.close()
+        other = models.load_model(path)
+        nbytes = mc.plan.lower_bound(other.graph(30)) // 4096 * 4096 - 4096
+        mc.config.set_memory_limit("CPU:0", nbytes)
+        return other
+
+    refused = pytest.raises(mc.errors.InfeasiblePlanError)
+    with refused as caught:
+        loaded("raise").train_on_batch(x, x[..., :1])
+    assert "Micro-batches" not in str(caught.value)
+    with pytest.warns(mc.errors.FallbackWarning):
+        loaded(["micro_batch", mc.plan.share()], batch_statistics="micro").fit(
+            x, x[..., :1], batch_size=30, verbose=0
+        )
+    with pytest.warns(RuntimeWarning, match="in on_oom is not saved"):
+        other = loaded(lambda model: model)
+    with pytest.raises(mc.errors.InfeasiblePlanError):
+        other.train_on_batch(x, x[..., :1])
+
+
 def test_a_policy_of_ones_own_is_told_about(tmp_path):
     def own(graph, **options):
         return mc.plan.share()(graph, **options)
