@@ -60,8 +60,8 @@ class Estimate:
     limit_bytes : int or None
         The limit that was asked about, or that of the device.
     levers : tuple of Lever
-        The levers. Times are nominal unless the model was compiled with
-        ``times="measured"``: only their ratios mean something.
+        The levers, beginning with each op once. Times are nominal unless the model was
+        compiled with ``times="measured"``: only their ratios mean something.
     """
 
     program: str
@@ -72,7 +72,7 @@ class Estimate:
     @property
     def peak_bytes(self) -> int:
         """Peak of a step that computes each op once."""
-        return max(each.limit_bytes or 0 for each in self.levers)
+        return self.levers[0].limit_bytes or 0
 
     @property
     def floor_bytes(self) -> int:
@@ -92,7 +92,7 @@ class Estimate:
 
     def __str__(self) -> str:
         """Return the estimate as a table; the best lever is marked with ``*``."""
-        once = max((x for x in self.levers if x.limit_bytes), key=_limit)
+        once = self.levers[0]
         limit = "none" if self.limit_bytes is None else _exact(self.limit_bytes)
         name = _NAME - max(0, 80 - width())
         lines = [
