@@ -48,6 +48,11 @@ def check_policy(policy: Callable[..., object]) -> None:
         ) from None
 
 
+def name_of(policy: Callable[..., object]) -> str:
+    """Return the name of a policy; that of a function is its own."""
+    return str(getattr(policy, "name", getattr(policy, "__name__", "a policy")))
+
+
 def unknown(what: str, given: str, known: Iterable[str], start: str = "") -> ValueError:
     """Return the error for an unknown name, with the nearest one or all names."""
     names = list(known)

@@ -6,6 +6,7 @@ import copy
 import inspect
 import threading
 import warnings
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
@@ -17,6 +18,7 @@ from typing import (
     NamedTuple,
     NoReturn,
     ParamSpec,
+    TypeAlias,
     TypeVar,
 )
 from weakref import WeakMethod, WeakValueDictionary
@@ -108,6 +110,7 @@ if TYPE_CHECKING:
 __all__ = ["Model", "Parts"]
 
 Array = npt.NDArray[Any]
+Step: TypeAlias = "str | Policy | Callable[[Model], Model]"
 Floats = npt.NDArray[np.float32]
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -124,6 +127,18 @@ def outside_workspaces(method: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
+class _Refused(Exception):  # noqa: N818  `or_another_model` raises the error itself
+    """What `fit` refuses before its first step."""
+
+    def __init__(self, error: InfeasiblePlanError, *, iterator: bool) -> None:
+        self.error = error
+        self.iterator = iterator  # whether batches that were read are lost
+
+
+def _is_iterator(data: Any) -> bool:
+    return isinstance(data, Iterator) and not hasattr(data, "reset")
+
+
 def or_another_model(method: Callable[P, History]) -> Callable[P, History]:
     """Make `fit` train the model that a function in ``on_oom`` returns, as a last way.
 
@@ -135,12 +150,16 @@ def or_another_model(method: Callable[P, History]) -> Callable[P, History]:
         model: Any = args[0]
         try:
             return method(*args, **kwargs)
-        except InfeasiblePlanError as error:
-            config = model._config
-            make, rest = config.on_oom.behind()
-            if make is None:
-                raise
-            refusal = error
+        except _Refused as refused:
+            refusal, iterator = refused.error, refused.iterator
+        make, rest = model._config.on_oom.behind()
+        if make is None:
+            raise refusal
+        if iterator:
+            raise refusal.with_hint(
+                "No other model is trained: the data is an iterator, of which batches "
+                "were read. Pass what begins anew, such as a memcfg.data.Dataset."
+            )
         other = model._other_model(make, rest)
         missing = refusal.smallest_limit_bytes - (refusal.limit_bytes or 0)
         step = Fallback("model", refusal.program, missing, 0, name=other.name)
@@ -542,7 +561,7 @@ class Model(FixedAttributes):
         *,
         memory: Policy | str | None = None,
         times: str = "nominal",
-        on_oom: str | Sequence[str] = "micro_batch",
+        on_oom: Step | Sequence[Step] = "micro_batch",
         batch_statistics: str | None = None,
         training_workspace_mode: WorkspaceMode | str = "enabled",
         inference_workspace_mode: WorkspaceMode | str = "enabled",
@@ -602,7 +621,8 @@ class Model(FixedAttributes):
             - a Policy, such as ``memcfg.plan.gist(dpr="fp8")``: it plans it instead.
             - ``"mixed_bfloat16"``: layers of float32 compute in bfloat16 from then on.
             - a function that takes this model and returns another, such as a narrower
-              one: `fit` trains that, and the history has it as ``history.model``.
+              one: if the first step of `fit` does not fit, `fit` trains that, and the
+              history has it as ``history.model``.
             - ``"raise"``: an error that names what would fit.
         batch_statistics : {"micro"}, optional
             Allows micro-batches in training with batch normalization, whose statistics
@@ -840,7 +860,11 @@ class Model(FixedAttributes):
                     wanted.append(("evaluate", held))
                 # Without a number of steps, training and validation passes do not
                 # overlap.
-                session = self._load(wanted, add=max if steps is None else sum)
+                try:
+                    session = self._load(wanted, add=max if steps is None else sum)
+                except InfeasiblePlanError as error:
+                    iterator = any(map(_is_iterator, (x, validation_data)))
+                    raise _Refused(error, iterator=iterator) from None
                 if session.frozen != self._built_network().frozen():
                     warnings.warn(
                         f"trainable was set since {self.name!r} was compiled, and is "

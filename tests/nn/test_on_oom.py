@@ -257,6 +257,7 @@ def test_a_batch_runs_as_a_whole_again_where_there_is_room():
     limited(8 * limit)
     model.train_on_batch(x, y)
     assert "micro-batch" not in str(model.memory_plan)
+    assert not model.memory_report().by_role.get("optimizer_state")
     history = model.fit(x, y, batch_size=64, verbose=0)
     assert history.fallbacks == []
 
@@ -290,6 +291,26 @@ def test_another_array_takes_the_memory_amid_training(part):
         if part > 0.5:
             assert mine.tobytes() == theirs.tobytes()
         np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_memory_that_is_taken_after_planning_is_planned_around():
+    held = []
+
+    def slow(graph, limit_bytes=None):
+        plan = mc.plan.share()(graph, limit_bytes)
+        if armed and not held:  # as another thread may, meanwhile
+            pool = mc.config.logical_device("CPU:0").pool
+            held.append(pool.allocate((plan.peak_bytes * 3 // 4) // 4096 * 4096))
+        return plan
+
+    armed = []
+    model, x, y = wide(memory=slow)
+    once = model.estimate(64).levers[0].limit_bytes
+    limited(once * 3 // 2 // 4096 * 4096)
+    armed.append(True)
+    with pytest.warns(FallbackWarning):
+        model.train_on_batch(x, y)
+    assert held
 
 
 def normalized(**options):
@@ -328,8 +349,10 @@ def test_a_loss_of_the_whole_batch_is_not_divided(loss):
     model = compiled(layers, loss=loss)
     x, y = numbers(64, 40, 8), np.abs(numbers(64, 5))
     limited(between(model))
-    with pytest.raises(InfeasiblePlanError, match="one number of a whole batch"):
+    refused = pytest.raises(InfeasiblePlanError, match="one number of a whole batch")
+    with refused as caught:
         model.train_on_batch(x, y)
+    assert caught.value.accumulation is None  # that would be another update
 
 
 def test_a_loss_that_is_not_finite_in_a_later_part_changes_nothing():
@@ -459,9 +482,112 @@ def test_a_narrower_model_is_trained_instead():
         first.fit(x, y, batch_size=64, verbose=0)
 
 
+def test_no_other_model_is_trained_once_training_has_begun():
+    model, x, y = wide(on_oom=lambda _: pytest.fail("called"))
+    large = compiled([nn.Input((40, 8)), *dense(64)])
+
+    class Beside(nn.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            large.train_on_batch(x, y)
+
+    limited(large.estimate(1).floor_bytes // 2)
+    with pytest.raises(InfeasiblePlanError, match=large.name):
+        model.fit(x[:2], y[:2], batch_size=1, callbacks=[Beside()], verbose=0)
+
+
+def test_no_other_model_is_trained_on_what_an_iterator_has_left():
+    model, x, y = wide(on_oom=lambda _: pytest.fail("called"))
+    limited(between(model))
+    with pytest.raises(InfeasiblePlanError, match="begins anew"):
+        model.fit(iter([(x, y)] * 3), verbose=0)
+
+
+def test_a_step_that_fails_in_a_later_part_adds_nothing_to_its_window():
+    """Gradients of earlier steps are kept, and those of its parts are not."""
+
+    def train(limit):
+        nn.set_random_seed(7)
+        model = nn.Sequential([nn.Input((40, 8)), *dense()])
+        optimizer = nn.optimizers.SGD(0.1, gradient_accumulation_steps=3)
+        model.compile(optimizer, cross_entropy())
+        limited(limit and between(model))
+        x, y = numbers(64, 40, 8), labels(64, 5)
+        broken = x.copy()
+        broken[-1] = np.nan
+        model.train_on_batch(x, y)
+        with pytest.raises(NonFiniteLossError):
+            model.train_on_batch(broken, y)
+        model.train_on_batch(x, y)
+        model.train_on_batch(x, y)
+        assert model.optimizer.iterations == 1
+        return model.get_weights()
+
+    whole = train(None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FallbackWarning)
+        parts = train(True)
+    for mine, theirs in zip(parts, whole, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-6)
+
+
+def test_parts_draw_what_a_whole_batch_draws_outside_of_training():
+    def predict(limit):
+        nn.set_random_seed(7)
+        inputs = nn.Input((40, 8))
+        noisy = nn.Dropout(0.5, seed=3)(nn.Dense(16)(inputs), training=True)
+        model = nn.Model(inputs, nn.Dense(2)(nn.GlobalAveragePooling1D()(noisy)))
+        limited(limit)
+        x = numbers(64, 40, 8)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            outputs = [model.predict(x, batch_size=64, verbose=0) for _ in range(2)]
+        assert bool(caught) == bool(limit)
+        return outputs
+
+    first, second = predict(None)
+    assert np.abs(first - second).max() > 0.1
+    np.testing.assert_allclose(predict("16KiB"), [first, second], rtol=1e-4, atol=1e-5)
+
+
+def test_a_loss_over_a_mask_that_is_drawn_is_not_divided():
+    layers = [nn.Dropout(0.5, seed=3), nn.Masking(), nn.LSTM(9, return_sequences=True)]
+    model = compiled([nn.Input((40, 1)), *layers, nn.Dense(5)])
+    limited(between(model))
+    with pytest.raises(InfeasiblePlanError, match="drawn at random"):
+        model.train_on_batch(numbers(64, 40, 1), labels((64, 40), 5))
+
+
+def test_an_estimate_of_small_batches_is_about_the_step_as_it_is():
+    """Accumulators can take more than a micro-batch saves."""
+    model = compiled([nn.Input((200,)), nn.Dense(200), nn.Dense(200)], loss="mse")
+    estimate = model.estimate(2)
+    assert estimate.peak_bytes == estimate.levers[0].limit_bytes
+    assert max(each.limit_bytes for each in estimate.levers) > estimate.peak_bytes
+    (line,) = (each for each in str(estimate).splitlines() if "once" in each)
+    assert line.split()[-2:] == ["100%", "1.00x"]
+
+
+def test_a_policy_may_be_a_plain_function():
+    def own(graph, limit_bytes=None):
+        return mc.plan.share()(graph, limit_bytes)
+
+    for on_oom in ("raise", "replan", "micro_batch"):
+        model, x, y = wide(memory=own, on_oom=on_oom)
+        limited(model.estimate(64, "1GiB").levers[1].limit_bytes // 4096 * 4096 + 4096)
+        if on_oom == "raise":
+            with pytest.raises(InfeasiblePlanError):
+                model.train_on_batch(x, y)
+        else:
+            with pytest.warns(FallbackWarning):
+                model.train_on_batch(x, y)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"on_oom": ["raise", "replan"]}, "alone"),
+        ({"on_oom": mc.plan.share}, "call plan.share"),
+        ({"batch_statistics": True}, "batch_statistics"),
         ({"on_oom": ["replan", "replan"]}, "twice"),
         ({"on_oom": [nn.Model]}, "on_oom"),
         ({"on_oom": 3}, "on_oom"),

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memcfg._caller import outside
-from memcfg._checks import check_policy, unknown
+from memcfg._checks import check_policy, name_of, unknown
 from memcfg.errors import FallbackWarning, InfeasiblePlanError
 from memcfg.nn.training._batch_search import BatchSearch
 from memcfg.nn.training._tracing import ProgramKey, shares_of
+from memcfg.plan import NAMED_POLICIES
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
@@ -69,25 +70,34 @@ def get_on_oom(on_oom: Any, batch_statistics: Any) -> OnOom:
     steps = tuple(on_oom) if isinstance(on_oom, list | tuple) else (on_oom,)
     if steps == ("raise",):
         steps = ()
+    if "raise" in steps:
+        raise ValueError(f"on_oom='raise' stands alone, got {on_oom!r}")
     for step in steps:
-        if hasattr(step, "name") and callable(step) and not inspect.isclass(step):
-            check_policy(step)
-        elif isinstance(step, str) and step not in STEPS:
-            raise unknown("on_oom", step, (*STEPS, "raise"))
-        elif not isinstance(step, str) and not _is_function(step):
-            raise TypeError(
-                f"on_oom takes a name, a policy or a function, not {step!r}"
-            )
+        _check_step(step)
     if any(step in steps[:i] for i, step in enumerate(steps)):
         raise ValueError(f"on_oom names a step twice: {on_oom!r}")
     if batch_statistics not in (None, "micro"):
-        raise unknown("batch_statistics", batch_statistics, ("micro",))
+        raise unknown("batch_statistics", str(batch_statistics), ("micro",))
     if batch_statistics is not None and "micro_batch" not in steps:
         raise ValueError(
             f"batch_statistics={batch_statistics!r} is about micro-batches, and with "
             f"on_oom={on_oom!r} there are none"
         )
     return OnOom(steps, batch_statistics)
+
+
+def _check_step(step: Any) -> None:
+    """Raise TypeError or ValueError unless this is a step."""
+    for name, factory in NAMED_POLICIES.items():
+        if step is factory:
+            raise TypeError(f"on_oom takes a policy: call plan.{name}()")
+    if isinstance(step, str):
+        if step not in STEPS:
+            raise unknown("on_oom", step, (*STEPS, "raise"))
+    elif callable(step) and hasattr(step, "name") and not inspect.isclass(step):
+        check_policy(step)
+    elif not _is_function(step):
+        raise TypeError(f"on_oom takes a name, a policy or a function, not {step!r}")
 
 
 def _is_function(step: Any) -> bool:
@@ -179,7 +189,7 @@ class Thriftier:
     @property
     def name(self) -> str:
         """The name of the first policy."""
-        return self.policy.name
+        return name_of(self.policy)
 
     def __call__(self, graph: Graph, limit_bytes: int | None = None) -> Plan:
         """Plan a graph; see `Policy`."""

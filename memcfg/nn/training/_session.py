@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from memcfg import config
 from memcfg._cached import cached_property
+from memcfg._checks import name_of
 from memcfg.config._dtype_policy import as_policy
 from memcfg.errors import InfeasiblePlanError, ResourceExhaustedError
 from memcfg.graph import fuse_cross_entropy, read_wide_kernels, tile_updates
@@ -656,11 +657,16 @@ class Session:
     ) -> None:
         """Load programs; where one does not fit, step down until it does, or refuse."""
         while True:
-            began = planning_clock()
+            began, left = planning_clock(), self.executor.budget_bytes(promised)
             try:
                 self._load_beside(self._programs(wanted), training, promised)
             except InfeasiblePlanError as error:
                 refusal = self._step_down(error, wanted, training, promised, began)
+            except ResourceExhaustedError:
+                now = self.executor.budget_bytes(promised)
+                if left is None or now is None or now >= left:
+                    raise
+                continue  # others took memory after the plans were made
             else:
                 return
             if refusal is not None:
@@ -694,7 +700,7 @@ class Session:
                 reason = reason or "not even one sample fits with its accumulators"
             elif step not in self._taken and self._take(step, whole):
                 kind = step if step == "mixed_bfloat16" else "replan"
-                name = getattr(step, "name", "auto")
+                name = "auto" if step == "replan" else name_of(step)
                 size = whole.batch_size
                 fallback = Fallback(kind, whole.label, missing, size, name=name)
                 self._note(whole, fallback)
@@ -747,7 +753,7 @@ class Session:
         if step == "mixed_bfloat16":
             return self.executor.device.takes_bfloat16 and self._round(key)
         other = auto() if step == "replan" else step
-        if step == "replan" and self._policy.name.startswith("auto"):
+        if step == "replan" and name_of(self._policy).startswith("auto"):
             return False
         self._policy = Thriftier(self._policy, other)
         return True
@@ -825,7 +831,12 @@ class Session:
         self, wanted: Sequence[ProgramKey], training: bool, promised: int
     ) -> None:
         """Load `wanted` next to the loaded programs, or alone if they do not fit."""
-        others = [key for key in reversed(self._graphs) if key not in wanted]
+        parts = self._programs(list(self._divisions))
+        others = [
+            key
+            for key in reversed(self._graphs)
+            if key not in wanted and (key.parts == 1 or key in parts)
+        ]
         lead = self.lead
         if lead in others:
             others.remove(lead)
@@ -1080,16 +1091,24 @@ class Session:
             batch.write(inputs, bound)
             if place.shares:
                 self._feed_share(inputs, batch, optimizer, place)
-            elif optimizer is not None:
-                if "step" in inputs:
-                    inputs["step"][...] = optimizer._iterations.value
-            elif "step" in inputs:  # read by layers that also draw outside of training
-                inputs["step"][...] = self._draws
-                self._draws += 1
+            elif optimizer is None:
+                self._feed_draws(inputs, batch.size)
+            elif "step" in inputs:
+                inputs["step"][...] = optimizer._iterations.value
             if optimizer is not None and "learning_rate" in inputs:
                 inputs["learning_rate"][...] = optimizer.learning_rate
         finally:
             del inputs  # an error's frames would keep the views alive
+
+    def _feed_draws(self, inputs: Mapping[str, Array], size: int) -> None:
+        """Write what layers read that also draw outside of training."""
+        if "position" in inputs:
+            inputs["position"][...] = (self._draws, 0, size)
+        elif "step" in inputs:
+            inputs["step"][...] = self._draws
+        else:
+            return
+        self._draws += 1
 
     def _feed_share(
         self,

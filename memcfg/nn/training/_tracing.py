@@ -143,7 +143,10 @@ def trace(
 def shares_of(spec: TraceSpec, weights: tuple[Shape, ...]) -> tuple[Share, ...]:
     """Return the share of each loss; NotImplementedError if one has none."""
     tracer = _Trace(spec, ProgramKey("count", 11, weights))
-    tracer.graph(lambda _: False)
+    tracer.training = True  # layers that draw then do
+    graph = tracer.graph(lambda _: False)
+    if any(graph.tensors[i].name == "step" for op in graph.ops for i in op.inputs):
+        raise NotImplementedError("counts steps of a mask that is drawn at random")
     return tuple(Share(rows, len(counts)) for rows, counts in tracer.rules)
 
 
@@ -236,7 +239,8 @@ class _Trace:
 
     def position(self) -> int:
         """Return the step that layers draw by, with the place of the part's samples."""
-        if self.key.parts == 1:
+        # A part of a batch is predicted by the program of a batch of its size.
+        if self.key.parts == 1 and self.key.kind != "predict":
             return self.step()
         if self._position is None:
             self._position = self._input("position", (3,), "int64")

@@ -15,8 +15,10 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from memcfg import config
+from memcfg._checks import name_of
 from memcfg.errors import InfeasiblePlanError
 from memcfg.graph import NOMINAL_COPY, Tier
+from memcfg.nn.training._tracing import Share, shares_of
 from memcfg.plan import auto, share
 from memcfg.plan.search._watch import (
     check_planning_time,
@@ -196,6 +198,17 @@ class _Search:
         there = (error.limit_bytes or 0) - error.in_use_bytes - state
         return self.key.batch_size * there // max(needed, 1)
 
+    def _is_mean(self) -> bool:
+        """Return whether the loss of a batch is the mean of those of equal parts."""
+        graph = self.trace(self.spec, self.key)
+        if any(op.type == "moving_average" for op in graph.ops):
+            return False
+        try:
+            shares = shares_of(self.spec, self.key.weights)
+        except NotImplementedError:
+            return False
+        return all(share == Share(1, 0) for share in shares)
+
     def accumulation(self, most: int) -> tuple[tuple[int, int] | None, bool]:
         """Return (steps, batch) with the same update as the whole batch, and certainty.
 
@@ -203,6 +216,8 @@ class _Search:
         fits, since accumulation keeps additional state.
         """
         self.has_failed = False
+        if not self.attempt(self._is_mean):
+            return None, not self.has_failed
         whole = self.key.batch_size
         for batch in range(most, 0, -1):
             if whole % batch == 0:
@@ -214,7 +229,7 @@ class _Search:
 
 
 def _is_auto(policy: Policy) -> bool:
-    return policy.name.startswith("auto")
+    return name_of(policy).startswith("auto")
 
 
 def with_ways_out(
@@ -323,7 +338,7 @@ class Spilling:
     """A policy planned as if the device spilled to host memory."""
 
     def __init__(self, policy: Policy) -> None:
-        self.name = policy.name
+        self.name = name_of(policy)
         self._policy = policy
 
     def __call__(self, graph: Graph, limit_bytes: int | None = None) -> Plan:
