@@ -89,7 +89,8 @@ def add_plan(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="NAME=VALUE",
         help="an argument of the network, such as depth=1001",
     )
-    parser.add_argument(
+    limits = parser.add_mutually_exclusive_group()
+    limits.add_argument(
         "--limit",
         type=_limit,
         metavar="SIZE",
@@ -98,7 +99,7 @@ def add_plan(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "without it each method plans its lowest peak, and auto its least time"
         ),
     )
-    parser.add_argument(
+    limits.add_argument(
         "--device-memory",
         type=_limit,
         dest="limit",
@@ -322,7 +323,7 @@ def _check(args: argparse.Namespace) -> None:
         "--time-limit needs --method auto, and one plan": args.time_limit is not None
         and (many or args.ladder or args.method not in (None, "auto")),
         "--steps needs --run": args.steps is not None and not args.train,
-        "--largest-batch needs a network and --limit": args.largest_batch
+        "--largest-batch needs a network and a limit": args.largest_batch
         and (of_graph or args.limit is None),
         "--largest-batch chooses the batch and prints a table: leave out --batch, "
         "--ladder, --run, --output and --time-limit": args.largest_batch

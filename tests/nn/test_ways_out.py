@@ -35,6 +35,10 @@ def normalized():
     return [nn.Dense(16), nn.BatchNormalization(), nn.ReLU(), nn.Dense(16, "tanh")]
 
 
+def of_layers():
+    return [nn.Dense(16), nn.LayerNormalization(), nn.ReLU(), nn.Dense(16, "tanh")]
+
+
 def network(layers, policy="auto", steps=None):
     nn.set_random_seed(0)
     model = nn.Sequential([nn.Input((8,)), *layers(), nn.Dense(3)], name="net")
@@ -108,7 +112,7 @@ def test_each_figure_of_a_refusal_is_true(layers, policy, part):
 
 def test_the_words_name_settings_as_they_are_written():
     limit(None)
-    model = network(normalized, "share")
+    model = network(of_layers, "share")
     limit(model.plan(BATCH).peak_bytes * 4 // 5)
     text = str(refusal(model))
     assert 'With memory="auto": at least ' in text
@@ -116,6 +120,10 @@ def test_the_words_name_settings_as_they_are_written():
     assert "The largest batch that fits: batch_size=" in text
     assert "fits with gradient_accumulation_steps=" in text
     assert max(map(len, text.splitlines())) < 90
+    limit(None)
+    model = network(normalized, "share")  # statistics would be of smaller batches
+    limit(model.plan(BATCH).peak_bytes * 4 // 5)
+    assert refusal(model).accumulation is None
 
 
 def test_fit_says_what_would_do_and_that_does():
