@@ -48,7 +48,6 @@ from memcfg.nn.layers._layer import (
     sample_shape,
 )
 from memcfg.nn.training._tracing import trace_layers
-from memcfg.plan import NAMED_POLICIES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -361,7 +360,7 @@ def _too_many(where: str) -> FormatError:
 
 def _step(given: Any) -> Any:
     """Return a step of ``on_oom`` by its name."""
-    make = NAMED_POLICIES.get(read_text(given, "a step of on_oom"))
+    make = planning.NAMED_POLICIES.get(read_text(given, "a step of on_oom"))
     return given if make is None else make()
 
 

@@ -27,6 +27,7 @@ ATTRIBUTES = {
     "rho": 0.9,
     "weight_decay": 0.01,
     "steps": 4,  # of a window whose last step is step 3
+    "parts": 2,
     "divisor": 4,
     "frequency": 2,
     "limit": 1.0,

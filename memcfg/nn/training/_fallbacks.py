@@ -15,12 +15,12 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from memcfg import plan as planning
 from memcfg._caller import outside
 from memcfg._checks import check_policy, name_of, unknown
 from memcfg.errors import FallbackWarning, InfeasiblePlanError
 from memcfg.nn.training._batch_search import BatchSearch
 from memcfg.nn.training._tracing import ProgramKey, shares_of
-from memcfg.plan import NAMED_POLICIES
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
@@ -88,15 +88,17 @@ def get_on_oom(on_oom: Any, batch_statistics: Any) -> OnOom:
 
 def _check_step(step: Any) -> None:
     """Raise TypeError or ValueError unless this is a step."""
-    for name, factory in NAMED_POLICIES.items():
-        if step is factory:
-            raise TypeError(f"on_oom takes a policy: call plan.{name}()")
     if isinstance(step, str):
         if step not in STEPS:
             raise unknown("on_oom", step, (*STEPS, "raise"))
-    elif callable(step) and hasattr(step, "name") and not inspect.isclass(step):
+        return
+    if callable(step) and hasattr(step, "name") and not inspect.isclass(step):
         check_policy(step)
-    elif not _is_function(step):
+        return
+    for name, factory in planning.NAMED_POLICIES.items():
+        if step is factory:
+            raise TypeError(f"on_oom takes a policy: call plan.{name}()")
+    if not _is_function(step):
         raise TypeError(f"on_oom takes a name, a policy or a function, not {step!r}")
 
 

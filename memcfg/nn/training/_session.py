@@ -23,7 +23,8 @@ from memcfg.graph import fuse_cross_entropy, read_wide_kernels, tile_updates
 from memcfg.nn.inputs._array_checks import Field
 from memcfg.nn.inputs._samples import Wanted
 from memcfg.nn.training._batch_search import BatchSearch
-from memcfg.nn.training._crash_facts import CrashFacts, crash_subjects, name_of
+from memcfg.nn.training._crash_facts import CrashFacts, crash_subjects
+from memcfg.nn.training._crash_facts import name_of as step_name
 from memcfg.nn.training._fallbacks import (
     Division,
     Fallback,
@@ -810,7 +811,7 @@ class Session:
             times=self._times,
             training_mode=self._modes.training.value,
             inference_mode=self._modes.inference.value,
-            on_oom=[*map(name_of, on_oom.steps)] or ["raise"],
+            on_oom=[*map(step_name, on_oom.steps)] or ["raise"],
             batch_statistics=on_oom.batch_statistics,
             arena_bytes=0 if executor is None else executor.nbytes,
             programs=[key.label for key in self._graphs],
