@@ -6,6 +6,7 @@ import math
 import os
 from typing import TYPE_CHECKING, Any, cast
 
+from memcfg import plan as planning
 from memcfg.config import DTypePolicy
 from memcfg.documents import (
     read_count,

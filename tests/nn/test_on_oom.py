@@ -583,6 +583,7 @@ def test_a_policy_may_be_a_plain_function():
         else:
             with pytest.warns(FallbackWarning):
                 model.train_on_batch(x, y)
+        model.close()
 
 
 @pytest.mark.parametrize(
