@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from memcfg.graph._cost import nominal_seconds_of
 from memcfg.ops import Value, op_type, op_types
-from memcfg.ops.chain import Link, join_elementwise
+from memcfg.ops.chain import MAX_NODES, Link, join_elementwise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -305,12 +305,14 @@ def _join_chains(
         if index in taken or not _is_link(graph.ops[index]):
             continue
         members = [index]  # consecutive indices; grows at the front
-        while members[0] > 0 and _may_join(graph, members[0] - 1, members, kept, taken):
+        while (
+            members[0] > 0
+            and len(members) < MAX_NODES  # an op has at least one
+            and _may_join(graph, members[0] - 1, members, kept, taken)
+        ):
             members.insert(0, members[0] - 1)
-        while len(members) > 1 and (made := _chain(graph, members)) is None:
-            del members[0]  # too long for one kernel: shorten the chain
-        if len(members) > 1:
-            assert made is not None
+        made, members = _longest_chain(graph, members)
+        if made is not None:
             fused[index] = made
             taken.update(members)
 
@@ -340,6 +342,24 @@ def _may_join(
         and bool(graph.consumers[made])
         and set(graph.consumers[made]).issubset(members)
     )
+
+
+def _longest_chain(graph: Graph, members: list[int]) -> tuple[Op | None, list[int]]:
+    """Return the last ops that one kernel can compute as one op, and which they are.
+
+    The op is None if these are fewer than two. Bisects, since a chain takes time to
+    write, and the nodes of a kernel grow with its ops.
+    """
+    best: Op | None = None
+    count, fits, too_many = len(members), 1, len(members) + 1
+    while too_many - fits > 1:
+        made = _chain(graph, members[-count:])
+        if made is None:
+            too_many = count
+        else:
+            best, fits = made, count
+        count = (fits + too_many) // 2
+    return best, members[-fits:]
 
 
 def _chain(graph: Graph, members: Sequence[int]) -> Op | None:

@@ -90,6 +90,26 @@ CASES = {  # op -> of two tensors of 3 x 4 a sample, above 0
         lambda k, x, y: k.where(k.less_equal(x, y), y, x),
         lambda x, y: np.where(x <= y, y, x),
     ),
+    "less": (
+        lambda k, x, y: k.where(k.less(x, y), 1.0, x),
+        lambda x, y: np.where(x < y, 1.0, x),
+    ),
+    "greater_equal": (
+        lambda k, x, y: k.where(k.greater_equal(x, y), y, 2.0),
+        lambda x, y: np.where(x >= y, y, 2.0),
+    ),
+    "not_equal": (
+        lambda k, x, y: k.where(k.not_equal(x, k.maximum(x, y)), x, -y),
+        lambda x, y: np.where(x < y, x, -y),
+    ),
+    "clip between": (
+        lambda k, x, y: k.clip(x, 0.75, y),
+        lambda x, y: np.minimum(np.maximum(x, 0.75), y),
+    ),
+    "split at": (
+        lambda k, x, y: k.split(x, [1, 3], axis=-1)[1] * y[..., :1],
+        lambda x, y: x[..., 1:3] * y[..., :1],
+    ),
     "equal": (
         lambda k, x, y: k.where(k.equal(x, k.maximum(x, y)), x, y),
         lambda x, y: np.maximum(x, y),
@@ -113,6 +133,21 @@ def test_values_are_numpys(name):
     if not any(node.layer is starts[0].node.layer for node in model._network.nodes):
         pytest.fail("x is not read")
     np.testing.assert_allclose(model.predict([*x], verbose=0)[0], expected, 1e-5, 1e-6)
+
+
+def test_a_chain_that_is_too_long_for_one_loop_gives_the_same():
+    x = start = nn.Input((7,))
+    for number in range(300):  # in seconds, since the length of a loop is bisected
+        x = ops.tanh(x) * (1.5 + number / 300)
+    data = np.random.default_rng(0).normal(size=(4, 7)).astype("f4")
+    model = nn.Model(start, x)
+    wanted = data
+    for number in range(300):
+        wanted = np.tanh(wanted) * np.float32(1.5 + number / 300)
+    np.testing.assert_allclose(model.predict(data, verbose=0), wanted, 1e-5)
+    model.compile("sgd", "mse")
+    chains = [op for op in model.graph(4).ops if op.type == "chain"]
+    assert 1 < len(chains) < 20  # of 600 ops, at most 256 in one
 
 
 def test_integers_and_weights():
