@@ -147,9 +147,6 @@ class Terms:
     def weighted(self, values: int, weight: int, how: str = "mean") -> int:
         """Append values times weights, after reducing the axes that weights lack."""
         shape, of = self.shape(values), self.shape(weight)
-        if of[-1:] == (1,) and len(of) > len(shape):
-            of = of[:-1]
-            weight = self("reshape", (weight,), {"shape": of})
         if shape[: len(of)] != of:
             raise ValueError(
                 f"sample weights of shape {of} do not match losses of shape {shape}: "

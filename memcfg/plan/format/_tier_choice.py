@@ -80,8 +80,6 @@ class Rooms:
 
     def take(self, life: Life, tier: str) -> None:
         """Add a copy's bytes to those in use on a tier."""
-        if is_one(self._tiers):
-            return
         if tier not in self._loads:
             self._loads[tier] = np.zeros(self._times, np.int64)
         self._loads[tier][life.begin : life.end] += life.size(tier)
