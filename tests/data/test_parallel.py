@@ -244,16 +244,22 @@ def test_batches_that_are_kept_are_not_overwritten():
     assert (np.concatenate(kept) == x + 1).all()
 
 
-def test_a_small_limit_makes_fewer_batches_at_a_time():
-    pool = memory.Pool(limit="2MiB")
-    x = np.ones((400, 1024))
+@pytest.mark.parametrize("limit", ["2MiB", "1200KiB", "700KiB"])
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_small_limit_makes_fewer_batches_at_a_time(limit, ordered):
+    """A batch has 160 KiB; three threads ask for four at a time."""
+    pool = memory.Pool(limit=limit)
+    x = np.repeat(np.arange(400.0), 1024).reshape(400, 1024)
     data = Dataset.from_tensor_slices(x).map(lambda row: row * 2, num_parallel_calls=3)
-    count = 0
-    with passing(data.batch(20), pool) as batches:
+    options = mc.data.Options()
+    options.deterministic = ordered
+    found = []
+    with passing(data.batch(20).with_options(options), pool) as batches:
         for batch in batches:
-            assert (batch == 2).all()
-            count += 1
-    assert count == 20
+            assert batch.shape == (20, 1024)
+            assert (batch == batch[:, :1]).all()
+            found += [*batch[:, 0]]
+    assert (found if ordered else sorted(found)) == [*range(0, 800, 2)]
     del batch
     assert eventually(lambda: not pool.owners())
 

@@ -264,17 +264,18 @@ def test_calls_of_one_layer_say_the_same():
         layer(x, x, use_causal_mask=True)
 
 
-def test_a_mask_of_pairs_of_steps():
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+def test_a_mask_of_pairs_of_steps(dtype):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(3, 4, 5)).astype("f4")
     pairs = rng.random((3, 4, 4)) < 0.5
     pairs[:, :, 0] = True
-    inputs, mask = nn.Input((4, 5)), nn.Input((4, 4))
+    inputs, mask = nn.Input((4, 5)), nn.Input((4, 4), dtype=dtype)
     layer = nn.MultiHeadAttention(1, 3, use_bias=False)
     y, scores = layer(inputs, inputs, attention_mask=mask, return_attention_scores=True)
     model = nn.Model([inputs, mask], [y, scores])
     q, k, v, out = (w.reshape(-1, w.shape[-1]) for w in randomized(model))
     wanted, weights = attend(x @ q @ (x @ k).swapaxes(1, 2) / 3**0.5, x @ v, pairs, 0)
-    found = model.predict([x, pairs.astype("f4")], verbose=0)
+    found = model.predict([x, pairs.astype(dtype)], verbose=0)
     np.testing.assert_allclose(found[0], wanted @ out, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(found[1][:, 0], weights, rtol=1e-4, atol=1e-6)

@@ -234,6 +234,7 @@ def test_activations_are_functions_of_symbolic_tensors_and_settings_of_layers():
     assert activations.get(None) is activations.linear
     with pytest.raises(ValueError, match="unknown activation 'cube'"):
         activations.get("cube")
+    assert activations.get(np.tanh) is np.tanh  # a function of one's own, perhaps
 
 
 def test_to_categorical():
@@ -254,6 +255,8 @@ def test_pad_sequences_and_normalize():
     assert short.tolist() == [[1, 2], [4, 9], [9, 9]]
     with pytest.raises(ValueError, match="padding"):
         pad([[1]], padding="left")
+    with pytest.raises(ValueError, match=r"the same shape, got \(2,\) and \(3,\)"):
+        pad([[[1, 2]], [[1, 2, 3]]])
     found = mc.nn.utils.normalize([[3.0, 4.0], [0.0, 0.0]])
     np.testing.assert_allclose(found, [[0.6, 0.8], [0, 0]])
 

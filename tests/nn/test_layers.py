@@ -136,6 +136,9 @@ def test_same_padding_of_a_known_case():
         (lambda: nn.Input((4, 0)), "must be positive"),
         (lambda: nn.Input((4,), dtype="float64"), "float32"),
         (lambda: nn.RandomNormal(stddev=-1), "stddev must be zero or more"),
+        (lambda: nn.LocalResponseNormalization(128), "must be at most 127, got 128"),
+        (lambda: nn.LocalResponseNormalization(2, bias=0), "bias must be positive"),
+        (lambda: nn.LSTM(4, use_cudnn="yes"), "LSTM: use_cudnn must be 'auto', True"),
     ],
 )
 def test_what_cannot_be_honoured_raises(call, message):
@@ -158,6 +161,7 @@ def test_what_cannot_be_honoured_raises(call, message):
         lambda: nn.Dropout("0.5"),
         lambda: nn.Dropout(0.5, seed=1.5),
         lambda: nn.BatchNormalization(axis="last"),
+        lambda: nn.Reshape(4),
         lambda: nn.Input(4),
         lambda: nn.Input(("4",)),
         lambda: nn.set_random_seed("x"),
@@ -180,6 +184,14 @@ def test_wrong_types_are_type_errors(call):
         (lambda: nn.MaxPool2D(name="p"), (3, 3), r"'p'.*\(None, 3, 3\)"),
         (lambda: nn.GlobalAvgPool2D(name="g"), (3,), r"'g'.*\(None, 3\)"),
         (lambda: nn.BatchNormalization(axis=1, name="b"), (3, 4), r"'b'.*axis=1"),
+        (lambda: nn.GroupNormalization(3, name="g"), (3, 3, 8), "8 channels .* 3 gr"),
+        (lambda: nn.PReLU(shared_axes=[3], name="p"), (3, 4), r"'p'.*\(None, 3, 4\)"),
+        (lambda: nn.Softmax(0, name="s"), (3, 4), r"'s'.*axis=0 .*\(None, 3, 4\)"),
+        (
+            lambda: nn.Sequential([nn.Input((4,)), nn.Dense(2)], name="m"),
+            (5,),
+            r"'m' expects inputs of shape \(None, 4\), got \(None, 5\)",
+        ),
     ],
 )
 def test_wrong_inputs_name_the_layer_and_the_shape(make, shape, message):

@@ -563,6 +563,44 @@ def test_what_targets_are():
             loss.target(mc.nn.Input((1,)))
 
 
+@pytest.mark.parametrize("dtype", ["i4", "f4"])
+def test_labels_may_be_minus_one_where_that_is_ignored(dtype):
+    model = mc.nn.Sequential([mc.nn.Input((2,)), mc.nn.Dense(3)])
+    model.compile("sgd", losses.SparseCategoricalCrossentropy(True, ignore_class=-1))
+    x = np.random.default_rng(0).normal(size=(6, 2)).astype("f4")
+    y = np.array([0, -1, 2, 1, -1, 1])
+    p = oracle.softmax(model.predict(x, verbose=0).astype(float))
+    wanted = -np.log(p[y >= 0, y[y >= 0]]).mean()
+    assert model.evaluate(x, y.astype(dtype), verbose=0) == pytest.approx(wanted, 1e-5)
+
+
+class Apart(mc.nn.Layer):
+    """Dense, whose product and bias are two ops."""
+
+    def build(self, input_shape):
+        self.kernel = self.add_weight((input_shape[-1], 40), "glorot_uniform")
+        self.bias = self.add_weight((40,), "zeros")
+
+    def call(self, x):
+        return mc.nn.ops.matmul(x, self.kernel) + self.bias
+
+
+def test_the_loss_of_a_bias_of_its_own_trains_as_denses():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(8, 6)).astype("f4"), rng.integers(0, 40, 8)
+    found = []
+    for layer in (mc.nn.Dense(40), Apart()):
+        mc.nn.set_random_seed(0)
+        model = mc.nn.Sequential([mc.nn.Input((6,)), layer])
+        model.compile("sgd", losses.SparseCategoricalCrossentropy(from_logits=True))
+        model.set_weights([np.ones((6, 40), "f4"), np.arange(40, dtype="f4") / 40])
+        for _ in range(3):
+            model.train_on_batch(x, y)
+        found.append(model.get_weights())
+    for one, two in zip(*found, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-6)
+
+
 def test_weights_that_do_not_fit():
     t = np.zeros((4, 3))
     with pytest.raises(ValueError, match="one weight for each sample"):

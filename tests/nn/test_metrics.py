@@ -356,6 +356,22 @@ def test_wrong_arguments(make, kind, words):
         make()
 
 
+def test_a_class_is_the_metric_that_it_makes_without_arguments():
+    model = mc.nn.Sequential([mc.nn.Input((2,)), mc.nn.Dense(3)])
+    model.compile("sgd", "mse", metrics=[metrics.MeanAbsoluteError])
+    x, y = np.ones((4, 2), "f4"), np.zeros((4, 3), "f4")
+    found = model.evaluate(x, y, return_dict=True, verbose=0)
+    wanted = np.abs(model.predict(x, verbose=0)).mean()
+    assert found["mean_absolute_error"] == pytest.approx(wanted, rel=1e-5)
+
+
+def test_a_score_by_unit_reads_rows_of_units():
+    model = mc.nn.Sequential([mc.nn.Input((4, 3)), mc.nn.Dense(2)])
+    model.compile("sgd", "mse", metrics=[metrics.R2Score()])
+    with pytest.raises(ValueError, match=r"shape \(None, units\), got \(3, 4, 2\)"):
+        model.plan(3)
+
+
 def test_metrics_and_losses_that_read_other_targets():
     random = np.random.default_rng(8)
     t, p = labels(random, (4, 3))

@@ -393,7 +393,8 @@ def test_names_configurations_and_reprs(kind):
     }
     made = CLASSES[kind](schedules.CosineDecay(0.5, 10), **options)
     text = nn.optimizers.serialize(made)
-    again = nn.optimizers.deserialize(text)
+    again = nn.optimizers.get(text)
+    assert repr(again) == repr(nn.optimizers.deserialize(text))
     assert nn.optimizers.serialize(again) == text
     assert repr(again) == repr(made)
     assert "gradient_accumulation_steps=4" in repr(made)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+import types
 
 import numpy as np
 import pytest
@@ -58,6 +60,52 @@ def test_auto_is_a_bar_on_a_terminal(dense, rows, capsys, monkeypatch, terminal)
     out = capsys.readouterr().out
     assert "4/4" in out
     assert ("━" in out) == terminal
+
+
+class Cell:
+    """What IPython shows below a cell: outputs that can be replaced."""
+
+    def __init__(self):
+        self.shown = []
+
+    def display(self, data, raw, display_id):
+        assert raw
+        assert display_id
+        self.shown.append([data["text/plain"]])
+        return self
+
+    def update(self, data, raw):
+        assert raw
+        self.shown[-1].append(data["text/plain"])
+
+
+@pytest.fixture
+def cell(monkeypatch):
+    """A stand-in for the modules of IPython in a notebook's kernel."""
+    shell = type("ZMQInteractiveShell", (), {})()
+    cell = Cell()
+    ipython = types.ModuleType("IPython")
+    ipython.get_ipython = lambda: shell
+    ipython.display = types.ModuleType("IPython.display")
+    ipython.display.display = cell.display
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setitem(sys.modules, "IPython.display", ipython.display)
+    return cell
+
+
+def test_a_notebook_has_one_line_an_epoch_that_is_replaced(dense, rows, cell, capsys):
+    model = dense()
+    losses = model.fit(*rows, 8, 2).history["loss"]
+    model.predict((rows[0][i : i + 5] for i in (0, 5)), verbose=1)
+    assert capsys.readouterr().out == ""
+    assert len(cell.shown) == 3
+    for epoch, lines in enumerate(cell.shown[:2]):
+        pattern = (
+            rf"Epoch {epoch + 1}/2 - 4/4 - [\d.]+ ms/step - loss: {losses[epoch]:.4f}"
+        )
+        assert re.fullmatch(pattern, lines[-1])
+        assert lines[0] == ""
+    assert re.fullmatch(r"2 - [\d.]+ ms/step", cell.shown[2][-1])
 
 
 def test_an_interrupted_bar_is_closed(dense, rows):

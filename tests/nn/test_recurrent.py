@@ -250,6 +250,31 @@ def test_both_directions_apart():
         np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_last_state_alone_has_the_gradients_of_differences(kind):
+    """What LSTM remembers depends on weights, though no output is read."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(6, 5, 3)).astype("f4"), np.ones((6, 1), "f4")
+    inputs = nn.Input((5, 3))
+    *_, state = KINDS[kind](4, return_state=True)(inputs)
+    model = nn.Model(inputs, nn.Dense(1)(state))
+    model.compile(nn.SGD(1.0), "mse")
+    before = randomized(model)
+    model.train_on_batch(x, y)
+    after = model.get_weights()
+
+    def loss(number, step):
+        weights = [each.copy() for each in before]
+        weights[number].flat[0] += step
+        model.set_weights(weights)
+        return model.evaluate(x, y, verbose=0)
+
+    for number, (old, new) in enumerate(zip(before, after, strict=True)):
+        slope = (loss(number, 1e-2) - loss(number, -1e-2)) / 2e-2
+        assert (old - new).flat[0] == pytest.approx(slope, rel=2e-2, abs=2e-3)
+    model.close()
+
+
 def test_a_layer_at_every_step():
     x = np.random.default_rng(0).normal(size=(4, 3, 5, 5, 2)).astype("f4")
     inputs = nn.Input((3, 5, 5, 2))

@@ -120,6 +120,18 @@ def test_a_loaded_model_goes_on_as_the_saved_one_does(network, optimizer, tmp_pa
     model.close()
 
 
+def test_functions_of_the_names_of_keras_save_and_load(tmp_path):
+    model = nn.Sequential([nn.Input((3,)), nn.Dense(2)])
+    path, x = tmp_path / "m.memcfg", np.ones((2, 3), "f4")
+    nn.models.save_model(model, path)
+    with pytest.raises(FileExistsError):
+        nn.models.save_model(model, path, overwrite=False)
+    again = nn.models.load_model(path)
+    np.testing.assert_array_equal(
+        again.predict(x, verbose=0), model.predict(x, verbose=0)
+    )
+
+
 def test_policy_and_modes_come_with_it(tmp_path):
     path = tmp_path / "m.memcfg"
     model = trained("sequential", "adam", memory="keep_all")
