@@ -347,6 +347,24 @@ def test_blocks_are_all_batches_in_order(n, sizes):
     assert found == list(range(min(n, sum(sizes))))
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ListDataSetIterator([1, 2]),
+        lambda: DataSetIteratorSplitter([1, 2, 3], 3, 2 / 3).train_iterator,
+    ],
+)
+def test_the_end_is_told_as_often_as_it_is_asked(make):
+    iterator = make()
+    assert [iterator.next(), iterator.next()] == [1, 2]
+    for _ in range(2):
+        assert not iterator.has_next()
+        with pytest.raises(StopIteration):
+            iterator.next()
+    iterator.reset()
+    assert iterator.next() == 1
+
+
 def test_several_epochs_are_one():
     below = Counting(3)
     epochs = MultipleEpochsIterator(3, below)

@@ -221,6 +221,12 @@ def test_the_builder_names_things_once():
     x = b.tensor("x", (1, 2), role="input")
     with pytest.raises(GraphError, match="already"):
         b.tensor("x", (1,))
+    with pytest.raises(GraphError, match="'y': unknown role 'guest'"):
+        b.tensor("y", (1,), role="guest")
+    with pytest.raises(GraphError, match="'names' has no tensor 1"):
+        b.apply("relu", (1,))
+    with pytest.raises(GraphError, match="keep names tensor 7"):
+        b.build([7])
     (first,) = b.apply("relu", (x,), name="act")
     (second,) = b.apply("relu", (first,), name="act")
     graph = b.build([second])

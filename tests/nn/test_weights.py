@@ -251,6 +251,13 @@ def test_a_file_of_another_format_is_called_by_its_name(tmp_path, start, kind):
         dense().load_weights(path)
 
 
+def test_a_header_that_is_a_list_is_refused(tmp_path):
+    path = tmp_path / "w.safetensors"
+    path.write_bytes((8).to_bytes(8, "little") + b"[1,2,3] ")
+    with pytest.raises(WeightsError, match=r"w\.safetensors"):
+        dense().load_weights(path)
+
+
 @pytest.mark.parametrize("suffix", [".h5", ".keras", ".npz", ".pt", ".PTH", ".ckpt"])
 def test_a_name_of_another_format_is_refused(tmp_path, suffix):
     """Keras's own convention, `x.weights.h5`, would have named what it is not."""

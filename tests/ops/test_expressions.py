@@ -256,6 +256,8 @@ def test_a_name_is_given_once_and_types_travel_by_name(new_op):
         (lambda x: (x < 1) + 1, {}, TypeError, "true or false"),
         (lambda x: 1 if x < 1 else 0, {}, TypeError, "use memcfg.ops.select"),
         (lambda x: ops.select(x, 1, 0), {}, TypeError, "takes a comparison"),
+        (lambda x: ops.select(x < 1, x < 0, 0), {}, TypeError, "between numbers"),
+        (lambda x: (x,) * 32, {}, ValueError, "33 operands and outputs, of 32"),
         (lambda x: (x, -x), {"slope": lambda y: y}, ValueError, "a slope is of one"),
         (lambda x, z: x * z, {"slope": lambda y: y}, ValueError, "a slope is of one"),
         (lambda x, *, interpreted: x, {}, ValueError, "attributes of kernels"),

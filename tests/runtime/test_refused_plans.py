@@ -162,6 +162,19 @@ def test_what_is_no_plan_is_refused(device):
     assert device.pool.stats().current_bytes == 0
 
 
+def test_a_plan_without_places_is_refused(device):
+    """As those for PyTorch's allocator are; a model has one arena."""
+    graph = chain()
+    executor = Executor(device, name="model")
+    with pytest.raises(PlanError, match="the plan has no"):
+        executor.load(
+            {"train": graph},
+            altered(lambda graph, plan, actions: (actions, {"places": False})),
+            random_values(graph),
+        )
+    assert device.pool.stats().current_bytes == 0
+
+
 def test_a_plan_above_the_budget_is_refused(device):
     graph = chain()
     peak = planning.keep_all()(graph).peak_bytes
