@@ -48,7 +48,7 @@ void check_enumerators(const Api& api) {
     int value;
     const char* name;
   };
-  const std::array<Row, 8> rows{{
+  const std::array<Row, 10> rows{{
       {api.status2str, onednn::kLast, "last_impl_reached"},
       {api.dt2str, onednn::data_type::f32, "f32"},
       {api.dt2str, onednn::data_type::bf16, "bf16"},
@@ -57,6 +57,8 @@ void check_enumerators(const Api& api) {
       {api.scratchpad_mode2str, onednn::kUserScratchpad, "user"},
       {api.prop_kind2str, onednn::propagation::forward_training, "forward_training"},
       {api.alg_kind2str, onednn::algorithm::convolution_direct, "convolution_direct"},
+      {api.alg_kind2str, onednn::algorithm::binary_add, "binary_add"},
+      {api.alg_kind2str, onednn::algorithm::binary_mul, "binary_mul"},
   }};
   for (const Row& row : rows) {
     const std::string found = row.name_of(row.value);

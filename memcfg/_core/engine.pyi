@@ -515,7 +515,7 @@ def make_packing(
     outputs: Iterable[_Operand],
     library: OneDNN | None,
     algorithm: str | None = None,
-) -> tuple[tuple[int, ...], Kernel, Kernel] | None: ...
+) -> tuple[tuple[int, ...], Kernel, Kernel, Kernel | None, str] | None: ...
 
 @final
 class CallbackKernel:

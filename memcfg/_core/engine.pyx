@@ -357,13 +357,15 @@ def make_packing(
 ):
     """Return what the packing reads, the packing, and the kernel that reads its result.
 
-    The first of the inputs that it reads is the one that is packed. None where packing
-    an input once gains nothing.
+    The first of the inputs that it reads is the one that is packed. Behind them stand
+    what undoes the packing, in place as the packing does it, and the layout's name, or
+    None and "" where the result is no other order of the input. None where packing an
+    input once gains nothing.
     """
     cdef native.KernelSpec spec = kernel_spec(type, attributes, inputs, outputs)
     cdef native.OneDnn* loaded = NULL
     cdef optional[native.Packing] found
-    cdef Kernel pack, kernel
+    cdef Kernel pack, kernel, unpack = None
     if library is not None:
         loaded = library.core.get()
     if algorithm is not None:
@@ -378,7 +380,11 @@ def make_packing(
     pack, kernel = Kernel.__new__(Kernel), Kernel.__new__(Kernel)
     pack.take(found.value().pack.release())
     kernel.take(found.value().kernel.release())
-    return tuple(found.value().operands), pack, kernel
+    if found.value().unpack:
+        unpack = Kernel.__new__(Kernel)
+        unpack.take(found.value().unpack.release())
+    layout = found.value().layout.decode()
+    return tuple(found.value().operands), pack, kernel, unpack, layout
 
 
 cdef int call_back(void* context, void* const* operands) except -1 with gil:

@@ -467,6 +467,8 @@ cdef extern from "memcfg/kernel.hpp" namespace "memcfg" nogil:
         vector[size_t] operands
         unique_ptr[Kernel] pack
         unique_ptr[Kernel] kernel
+        unique_ptr[Kernel] unpack
+        string layout
 
     cdef cppclass Algorithm:
         string name

@@ -98,12 +98,20 @@ class Packing(NamedTuple):
         Packs those inputs; it needs no scratch.
     kernel : UnboundKernel
         The op itself, bit-identical to what `KernelTable.make` returns.
+    unpack : UnboundKernel, optional
+        Undoes `pack`, to the bit. Both then also work in place, with one array as both
+        operands. None if the packed input is not the plain one in another order.
+    layout : str, default ""
+        A key of that order: packings of inputs of the same bytes and equal keys are
+        the same.
     """
 
     operands: tuple[int, ...]
     nbytes: int
     pack: UnboundKernel
     kernel: UnboundKernel
+    unpack: UnboundKernel | None = None
+    layout: str = ""
 
     @property
     def operand(self) -> int:

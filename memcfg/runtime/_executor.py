@@ -27,6 +27,7 @@ from memcfg.runtime._adaptation import Adaptation
 from memcfg.runtime._budget import Budget, ends_of_pages
 from memcfg.runtime._kernels import Kernels
 from memcfg.runtime._mapped_workspaces import MappedWorkspaces
+from memcfg.runtime._packing import is_inference
 from memcfg.runtime._program import Program
 from memcfg.runtime._program_specs import (
     PolicyLike,
@@ -74,10 +75,14 @@ class _Contents(NamedTuple):
     state: Mapping[str, int]  # offsets by name
     waiting: Mapping[str, _Value]  # values of state that are not in their place yet
 
-    def read(self, device: Device, name: str) -> _Array:
+    def read(self, device: Device, packed: PackedState, name: str) -> _Array:
         """Return a copy of a state tensor."""
         assert self.arena is not None
-        return read_state(device, self.arena, self.graph, name, self.state[name])
+        raw = packed.read(device, self.arena, name)
+        if raw is None:
+            return read_state(device, self.arena, self.graph, name, self.state[name])
+        tensor = self.graph.tensors[self.graph.find(name)]
+        return raw.view(tensor.dtype or "uint8").reshape(tensor.shape or ())
 
     def write(self, device: Device, name: str, value: npt.ArrayLike) -> None:
         """Overwrite a state tensor."""
@@ -87,7 +92,7 @@ class _Contents(NamedTuple):
     @property
     def graph(self) -> Graph:
         """One that has the state, as all have, and nothing packed."""
-        return next(iter(self.specs.values())).source
+        return next(iter(self.specs.values())).sized
 
 
 _NOTHING = _Contents(None, {}, {}, {})
@@ -149,6 +154,11 @@ class Executor:
     @property
     def _specs(self) -> Mapping[str, ProgramSpec]:
         return self._loaded.specs
+
+    @property
+    def _trains(self) -> bool:
+        """Whether a loaded program changes weights, which thus lie plain."""
+        return not all(is_inference(spec.source) for spec in self._specs.values())
 
     @property
     def sources(self) -> Mapping[str, Graph]:
@@ -260,7 +270,12 @@ class Executor:
             self._settle()
             policy = without_lessons(policy)
             specs = program_specs(
-                {"": graph}, policy, {}, self._budget(promised, limit_bytes), {}
+                {"": graph},
+                policy,
+                {},
+                self._budget(promised, limit_bytes),
+                {},
+                trains=self._trains,
             )
             return specs[""].plan
 
@@ -297,7 +312,9 @@ class Executor:
             if missing > 0:
                 return missing
             try:
-                planned_spec(graph, without_lessons(policy), budget)
+                planned_spec(
+                    graph, without_lessons(policy), budget, trains=self._trains
+                )
             except InfeasiblePlanError as error:
                 return max(error.smallest_limit_bytes - (left or 0), 1)
             except (PlanError, GraphError):
@@ -344,7 +361,9 @@ class Executor:
         with self.lock.turn():
             budget = replace(self._budget(promised), lowest=True)
             try:
-                planned_spec(graph, without_lessons(policy), budget)
+                planned_spec(
+                    graph, without_lessons(policy), budget, trains=self._trains
+                )
             except InfeasiblePlanError as error:
                 result = budget.refusal("", error)
                 return result.smallest_limit_bytes if result.is_smallest else None
@@ -438,7 +457,7 @@ class Executor:
             If nothing is loaded or no such state exists.
         """
         with self.lock.turn():
-            return self._with_state(tensor).read(self.device, tensor)
+            return self._with_state(tensor).read(self.device, self._packed, tensor)
 
     def write_state(self, tensor: str, value: npt.ArrayLike) -> None:
         """Overwrite a state tensor.
@@ -466,6 +485,8 @@ class Executor:
                     f"{tensor!r} has shape {spec.shape}, not {array.shape}"
                 )
             self._packed.program = None
+            assert loaded.arena is not None
+            self._packed.unpack(self.device, loaded.arena, tensor)
             loaded.write(self.device, tensor, array)
 
     def close(self) -> None:
@@ -481,6 +502,7 @@ class Executor:
             self._keep({})
             self._arena.free()
             self._contents = _NOTHING
+            self._packed.forget_all()
             self._tiers.shrink({}, {})
             self._files.keep(())
 
@@ -874,11 +896,15 @@ class Executor:
         """
         self._place_state()
         self._packed.program = None
-        graph, nbytes = next(iter(specs.values())).source, _nbytes(specs)
+        graph, nbytes = next(iter(specs.values())).sized, _nbytes(specs)
         before, state = self._loaded, state_offsets(graph)
         stays = self._arena.has_room(nbytes)
+        if before.arena is None:
+            self._packed.forget_all()
+        elif _sizes(before.graph) != _sizes(graph):  # others may lie behind plain ones
+            self._packed.bring(self.device, before.arena, {})
         moved = {
-            name: before.read(self.device, name)
+            name: before.read(self.device, self._packed, name)
             for name, offset in before.state.items()
             if not stays or state.get(name) != offset
         }
@@ -933,6 +959,7 @@ class Executor:
             self._packed.program = None
             self._arena.grow(_nbytes(loaded.specs))  # it may have been lost to another
             for name, value in loaded.waiting.items():
+                self._packed.forget(name)
                 loaded.write(self.device, name, value() if callable(value) else value)
             self._contents = loaded._replace(waiting={})
 
@@ -967,6 +994,12 @@ class Executor:
         if tensor not in self.state:
             raise KeyError(f"{self.name} has no state {tensor!r} loaded")
         return self._loaded
+
+
+def _sizes(graph: Graph) -> dict[str, int]:
+    """Bytes of each state tensor, in the order in which they lie."""
+    states = (graph.tensors[tensor] for tensor in graph.persistent)
+    return {tensor.name: tensor.nbytes for tensor in states}
 
 
 def _nbytes(specs: Mapping[str, ProgramSpec]) -> int:

@@ -74,6 +74,7 @@ class Kernels:
         ]
         self._made: dict[tuple[int, str | None], UnboundKernel] = {}
         self._packings: Mapping[int, Packing] = {}  # by op
+        self._packable: dict[int, Packing | None] = {}  # by op
         for index in range(len(graph.ops)):
             self.get(index)
         self._rows = [self._list(index, measured) for index in range(len(graph.ops))]
@@ -94,7 +95,9 @@ class Kernels:
 
     def packing(self, op: int) -> Packing | None:
         """Return how an op would read a packed input, or None if that gains nothing."""
-        return self._table.packing(*self._specs[op])
+        if op not in self._packable:
+            self._packable[op] = self._table.packing(*self._specs[op])
+        return self._packable[op]
 
     def signature(self, op: int) -> object:
         """Return a key of all that an op's kernels and packing depend on."""
@@ -112,9 +115,9 @@ class Kernels:
         return made
 
     def with_packed(self, packings: Mapping[int, Packing]) -> Kernels:
-        """Return a copy in which the given ops read a packed input."""
+        """Return a copy in which the given ops, too, read a packed input."""
         made = copy(self)
-        made._packings = packings
+        made._packings = {**self._packings, **packings}
         return made
 
     def annotate(self, graph: Graph) -> Graph:

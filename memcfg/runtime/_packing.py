@@ -1,7 +1,8 @@
 """Choice of the weights that kernels read packed, and the graph that contains them.
 
-Owns the tensors of packed weights and the decision how many fit a budget. It takes no
-memory and packs nothing: a program packs them when the weights have changed.
+Owns the choice of weights that lie packed in their own place, the tensors of those that
+are packed beside it, and the decision how many fit a budget. It takes no memory and
+packs nothing: a program packs them when the weights have changed.
 
 See docs/decisions/0026-packed-weights-are-tensors.md.
 """
@@ -24,7 +25,14 @@ if TYPE_CHECKING:
     from memcfg.devices import Packing, UnboundKernel
     from memcfg.runtime._kernels import Kernels
 
-__all__ = ["Packed", "PackedWeight", "plan_packed"]
+__all__ = [
+    "InPlace",
+    "Packed",
+    "PackedWeight",
+    "is_inference",
+    "plan_packed",
+    "slots_of",
+]
 
 _MOVES = (planning.SwapOut, planning.SwapIn, planning.Encode, planning.Decode)
 
@@ -37,6 +45,13 @@ class PackedWeight(NamedTuple):
     kernel: UnboundKernel
 
 
+class InPlace(NamedTuple):
+    """A weight that lies packed where it would lie plain."""
+
+    weight: int
+    packing: Packing
+
+
 @dataclass(frozen=True)
 class Packed:
     """A graph whose ops read packed weights, with its kernels and plan."""
@@ -45,6 +60,27 @@ class Packed:
     kernels: Kernels
     weights: tuple[PackedWeight, ...]
     plan: planning.Plan
+    in_place: tuple[InPlace, ...] = ()
+    sized: Graph | None = None  # the source with the bytes that weights take
+
+
+def is_inference(graph: Graph) -> bool:
+    """Return whether a graph leaves its weights as they are."""
+    return not graph.losses and all(op.phase == "forward" for op in graph.ops)
+
+
+def slots_of(sources: Sequence[tuple[Graph, Kernels]]) -> dict[str, int]:
+    """Return the bytes that the weights of several graphs take where they lie packed.
+
+    Weights that lie packed nowhere are left out.
+    """
+    slots: dict[str, int] = {}
+    for graph, kernels in sources:
+        for each in _in_place(graph, _candidates(graph, kernels)):
+            tensor = graph.tensors[each.weights[0]]
+            needed = max(tensor.nbytes, each.nbytes)
+            slots[tensor.name] = max(slots.get(tensor.name, 0), needed)
+    return slots
 
 
 def plan_packed(
@@ -52,8 +88,39 @@ def plan_packed(
     kernels: Kernels,
     policy: Callable[[Graph], planning.Plan],
     limit: int | None,
+    slots: Mapping[str, int] | None,
 ) -> Packed:
     """Plan a graph with as many packed weights as the budget allows.
+
+    Weights lie packed in `slots` where they fit; with None all lie plain. Others are
+    packed beside the plain ones.
+    """
+    candidates = _candidates(source, kernels)
+    if slots is None:
+        return replace(_plan(source, kernels, candidates, policy, limit), sized=source)
+    chosen = [
+        each
+        for each in _in_place(source, candidates)
+        if each.nbytes <= slots.get(source.tensors[each.weights[0]].name, 0)
+    ]
+    sized = _sized(source, slots)
+    own = kernels.with_packed(
+        {index: packing for each in chosen for index, packing in each.packings.items()}
+    )
+    left = [each for each in candidates if each not in chosen]
+    found = _plan(sized, own, left, policy, limit)
+    in_place = tuple(InPlace(each.weights[0], each.packing) for each in chosen)
+    return replace(found, in_place=in_place, sized=sized)
+
+
+def _plan(
+    source: Graph,
+    kernels: Kernels,
+    candidates: Sequence[_Packable],
+    policy: Callable[[Graph], planning.Plan],
+    limit: int | None,
+) -> Packed:
+    """Plan a graph with as many weights packed beside the plain ones as fit.
 
     All candidates are packed if the plan then needs neither recomputation nor moves.
     Otherwise the plan without packing decides: the largest weights that fit next to it
@@ -61,7 +128,6 @@ def plan_packed(
     half of the machine's memory. Raises the errors of the policy for the graph without
     packed weights.
     """
-    candidates = _candidates(source, kernels)
     most = machine_bytes() // 2 if limit is None else limit
     if candidates:
         all_packed = _try(source, kernels, candidates, policy, most)
@@ -86,8 +152,16 @@ class _Packable:
     """A weight that several ops can read packed in the same layout."""
 
     weights: tuple[int, ...]  # the weight, then the others it is packed from
-    ops: tuple[int, ...]
-    packing: Packing  # of the first op
+    packings: Mapping[int, Packing]  # by op
+
+    @property
+    def ops(self) -> tuple[int, ...]:
+        return tuple(self.packings)
+
+    @property
+    def packing(self) -> Packing:
+        """That of the first op."""
+        return next(iter(self.packings.values()))
 
     @property
     def nbytes(self) -> int:
@@ -107,7 +181,7 @@ def _candidates(graph: Graph, kernels: Kernels) -> list[_Packable]:
         for tensor in graph.persistent
         if graph.tensors[tensor].role == "parameter" and tensor not in changed
     }
-    result: dict[tuple[tuple[int, ...], object], tuple[Packing, list[int]]] = {}
+    result: dict[tuple[object, ...], _Packable] = {}
     for index, op in enumerate(graph.ops):
         if constant.isdisjoint(op.inputs):
             continue
@@ -117,12 +191,37 @@ def _candidates(graph: Graph, kernels: Kernels) -> list[_Packable]:
         weights = tuple(op.inputs[operand] for operand in packing.operands)
         if not constant.issuperset(weights):
             continue
-        key = (weights, kernels.signature(index))
-        result.setdefault(key, (packing, []))[1].append(index)
+        layout = packing.layout or kernels.signature(index)
+        key = (weights, packing.nbytes, layout)
+        before = result.get(key, _Packable(weights, {}))
+        result[key] = replace(before, packings={**before.packings, index: packing})
+    return list(result.values())
+
+
+def _in_place(graph: Graph, candidates: Sequence[_Packable]) -> list[_Packable]:
+    """Return those that may replace their weights: who reads one reads it packed so."""
+    readers: defaultdict[int, list[int]] = defaultdict(list)
+    for index, op in enumerate(graph.ops):
+        for tensor in op.inputs:
+            readers[tensor].append(index)
     return [
-        _Packable(weights, tuple(ops), packing)
-        for (weights, _), (packing, ops) in result.items()
+        each
+        for each in candidates
+        if each.packing.unpack is not None
+        and readers[each.weights[0]] == sorted(each.ops)
+        and each.weights[0] not in graph.keep
     ]
+
+
+def _sized(source: Graph, slots: Mapping[str, int]) -> Graph:
+    """Return the graph with the bytes that weights take."""
+    tensors = tuple(
+        replace(tensor, nbytes=max(tensor.nbytes, slots.get(tensor.name, 0)))
+        if tensor.role == "parameter"
+        else tensor
+        for tensor in source.tensors
+    )
+    return replace(source, tensors=tensors)
 
 
 def _try(
@@ -170,9 +269,9 @@ def _rewritten(
         weights.append(PackedWeight(each.weights, packed, each.packing.pack))
         for index in each.ops:
             inputs = list(ops[index].inputs)
-            inputs[each.packing.operand] = packed
+            inputs[each.packings[index].operand] = packed
             ops[index] = replace(ops[index], inputs=tuple(inputs))
-            packings[index] = each.packing
+            packings[index] = each.packings[index]
     graph = replace(source, tensors=tuple(tensors), ops=tuple(ops))
     return graph, packings, tuple(weights)
 

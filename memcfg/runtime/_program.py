@@ -21,7 +21,13 @@ from memcfg.runtime._inputs import Readers
 from memcfg.runtime._kernels import Copied
 from memcfg.runtime._placement import ARENA
 from memcfg.runtime._report import CodingEntry, MemoryReport, TimelineEntry
-from memcfg.runtime._state import PackedState, model_tag, state_bytes
+from memcfg.runtime._state import (
+    PackedState,
+    Slot,
+    model_tag,
+    state_bytes,
+    state_offsets,
+)
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
@@ -76,7 +82,7 @@ class Program:
     ) -> None:
         self.spec = spec
         self._packed = packed
-        self._packer: Loop | None = None  # packs weights into the arena
+        self._packer: Loop | None = None  # packs weights beside the plain ones
         self.graph = spec.graph
         self.touched_bytes = 0  # highest end of a kernel's operand in the arena
         self.device = device
@@ -203,8 +209,7 @@ class Program:
         try:
             if self._staged or self._spaces:
                 self._write_inputs()
-            if self._packed.program is not self:
-                self._pack()
+            self.pack()
             timed = self._untimed > 0
             began = time.perf_counter() if timed else 0.0
             try:
@@ -338,9 +343,15 @@ class Program:
         """Make the next run pack its weights again, as the state has been written."""
         self._packed.program = None
 
+    def pack(self) -> None:
+        """Pack the weights, unless they are up to date."""
+        if self._packed.program is not self:
+            self._pack()
+
     def _pack(self) -> None:
         """Pack the weights; the run may overwrite those of another program."""
         self._packed.program = None
+        self._packed.bring(self.device, self.arena, _slots(self.spec))
         if self._packer is not None:
             self._packer.run(False)
         self._packed.program = self
@@ -383,8 +394,7 @@ class Program:
         The last byte of each op's scratch is written before the kernel runs.
         """
         self._write_inputs()
-        if self._packed.program is not self:
-            self._pack()
+        self.pack()
         try:
             seconds, in_use = self._loop.run_timed(self.device.pool)
         except (KernelError, ResourceExhaustedError) as error:
@@ -635,6 +645,16 @@ class Program:
         return _measure(self, name, verify=verify)
 
 
+def _slots(spec: ProgramSpec) -> dict[str, Slot]:
+    """Return where the weights lie that are packed in their own place, by name."""
+    offsets = state_offsets(spec.sized)
+    result = {}
+    for weight, packing in spec.in_place:
+        tensor = spec.source.tensors[weight]
+        result[tensor.name] = Slot(offsets[tensor.name], tensor.nbytes, packing)
+    return result
+
+
 def _timed_steps(spec: ProgramSpec) -> int:
     """Return the number of first steps to time."""
     if not spec.timed:
@@ -729,6 +749,7 @@ def _measure(program: Program, name: str, *, verify: bool) -> MemoryReport:
 def _verify(program: Program, line: int) -> tuple[int, int, list[float | None]]:
     """Return the ends of bytes in use and of bytes changed, and the seconds of ops."""
     device, arena = program.device, program.arena
+    program.pack()  # what is saved and put back stays in its layout
     state = state_bytes(program.graph)
     saved = np.empty(state, np.uint8)
     device.read(arena, 0, saved)
@@ -855,6 +876,7 @@ def _verify_buffers(program: Program) -> tuple[list[int], list[float | None]]:
     """Run a step on synthetic input; return the pool's bytes and the seconds by op."""
     device, arena, spec = program.device, program.arena, program.spec
     program.give_back()
+    program.pack()
     before = device.pool.stats().current_bytes
     saved = np.empty(state_bytes(program.graph), np.uint8)
     device.read(arena, 0, saved)

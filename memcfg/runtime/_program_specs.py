@@ -16,7 +16,14 @@ from memcfg._caller import outside
 from memcfg.errors import InfeasiblePlanError, KernelError, PlanError
 from memcfg.plan.search._policy import Lessons, Method
 from memcfg.runtime._kernels import Kernels
-from memcfg.runtime._packing import Packed, PackedWeight, plan_packed
+from memcfg.runtime._packing import (
+    InPlace,
+    Packed,
+    PackedWeight,
+    is_inference,
+    plan_packed,
+    slots_of,
+)
 from memcfg.runtime._placement import ExecutionMode, Placement, with_margin
 from memcfg.runtime._schedule import Schedule
 from memcfg.runtime._state import state_bytes
@@ -60,6 +67,11 @@ class ProgramSpec:
     policy: PolicyLike | None = None
     budget: int | None = None
     packed: tuple[PackedWeight, ...] = ()
+    # Of programs that lie in an arena without a training step: the bytes of weights
+    # that lie packed in their own place; None if all lie plain.
+    slots: Mapping[str, int] | None = None
+    in_place: tuple[InPlace, ...] = ()
+    stored: Graph | None = None  # the source with these bytes
     timed: bool = False  # whether its first steps are timed, to replan
     passive: bool = False  # whether the plan is only for the first, measured step
 
@@ -69,10 +81,22 @@ class ProgramSpec:
         assert self.policy is not None
         return self.policy
 
-    def serves(self, source: Graph, policy: PolicyLike, budget: int | None) -> bool:
+    @property
+    def sized(self) -> Graph:
+        """The source, with the bytes that weights take; nothing is packed beside."""
+        return self.source if self.stored is None else self.stored
+
+    def serves(
+        self,
+        source: Graph,
+        policy: PolicyLike,
+        budget: int | None,
+        slots: Mapping[str, int] | None,
+    ) -> bool:
         """Return whether planning with these arguments would give the same spec."""
-        own = (self.policy, self.budget)
-        return self.mode is None and self.source is source and own == (policy, budget)
+        own = (self.policy, self.budget, self.slots)
+        wanted = (policy, budget, slots)
+        return self.mode is None and self.source is source and own == wanted
 
 
 def program_specs(
@@ -81,11 +105,15 @@ def program_specs(
     modes: Mapping[str, ExecutionMode],
     budget: Budget,
     known: Mapping[str, ProgramSpec],
+    *,
+    trains: bool = False,
 ) -> dict[str, ProgramSpec]:
     """Return the specs of all graphs; known specs that would be the same are reused.
 
-    Raises InfeasiblePlanError with the largest of the smallest limits, or PlanError for
-    a plan that is invalid or that the device cannot run.
+    Where no graph changes weights, and unless the model `trains` beside them, weights
+    that are read packed lie so in their own place. Raises InfeasiblePlanError with the
+    largest of the smallest limits, or PlanError for a plan that is invalid or that the
+    device cannot run.
     """
     laid_out = {
         name: _laid_out(name, graph, modes[name], budget, known.get(name))
@@ -93,6 +121,7 @@ def program_specs(
         if name in modes
     }
     rest = {name: graph for name, graph in graphs.items() if name not in modes}
+    one_copy = not (trains or modes or _train(graphs))
     specs = laid_out.values()
     aside = max((spec.buffer_bytes for spec in specs), default=0)
     enough = max((spec.buffer_bytes + spec.margin_bytes for spec in specs), default=0)
@@ -101,9 +130,14 @@ def program_specs(
         left.check(name, spec.arena_bytes, planning.lower_bound(spec.graph))
     result: dict[str, ProgramSpec] = {
         **laid_out,
-        **_planned_all(rest, policy, left, known),
+        **_planned_all(rest, policy, left, known, one_copy=one_copy),
     }
     return {name: result[name] for name in graphs}
+
+
+def _train(graphs: Mapping[str, Graph]) -> bool:
+    """Return whether one of the graphs changes weights."""
+    return not all(is_inference(graph) for graph in graphs.values())
 
 
 def _planned_all(
@@ -111,16 +145,65 @@ def _planned_all(
     policy: PolicyLike,
     budget: Budget,
     known: Mapping[str, ProgramSpec],
+    *,
+    one_copy: bool,
+) -> dict[str, ProgramSpec]:
+    made: dict[str, Kernels] = {}
+    first = None
+    if one_copy:
+        slots = _known_slots(known)
+        if slots is None:
+            made, slots = _slots(graphs, budget)
+        try:
+            return _planned_with(graphs, policy, budget, known, slots, made)
+        except InfeasiblePlanError as error:
+            first = error
+    try:
+        return _planned_with(graphs, policy, budget, known, None, made)
+    except InfeasiblePlanError as error:
+        if first is None or first.smallest_limit_bytes >= error.smallest_limit_bytes:
+            raise
+        raise first from error
+
+
+def _known_slots(known: Mapping[str, ProgramSpec]) -> Mapping[str, int] | None:
+    """Return the bytes that loaded weights take, so that they stay where they are."""
+    return next((s.slots for s in known.values() if s.slots is not None), None)
+
+
+def _slots(
+    graphs: Mapping[str, Graph], budget: Budget
+) -> tuple[dict[str, Kernels], Mapping[str, int]]:
+    """Return the kernels of graphs, and the bytes of weights that lie packed.
+
+    There are none where an op has no kernel, which planning reports.
+    """
+    made: dict[str, Kernels] = {}
+    try:
+        for name, graph in graphs.items():
+            made[name] = Kernels(graph, budget.device, budget.times, budget.took)
+    except KernelError:
+        return made, {}
+    return made, slots_of([(graphs[name], kernels) for name, kernels in made.items()])
+
+
+def _planned_with(
+    graphs: Mapping[str, Graph],
+    policy: PolicyLike,
+    budget: Budget,
+    known: Mapping[str, ProgramSpec],
+    slots: Mapping[str, int] | None,
+    made: Mapping[str, Kernels],
 ) -> dict[str, ProgramSpec]:
     specs: dict[str, ProgramSpec] = {}
     failures: list[tuple[str, InfeasiblePlanError]] = []
     for name, source in graphs.items():
         old = known.get(name)
-        if old is not None and old.serves(source, policy, budget.nbytes):
+        if old is not None and old.serves(source, policy, budget.nbytes, slots):
             specs[name] = old
             continue
         try:
-            specs[name] = planned_spec(source, policy, budget)
+            specs[name] = _planned(source, policy, budget, slots, made.get(name))
         except InfeasiblePlanError as error:
             failures.append((name, error))
     if failures:
@@ -166,10 +249,40 @@ def without_lessons(policy: PolicyLike) -> PolicyLike:
     return replace(policy, learns=None) if isinstance(policy, Method) else policy
 
 
-def planned_spec(source: Graph, policy: PolicyLike, budget: Budget) -> ProgramSpec:
+def planned_spec(
+    source: Graph, policy: PolicyLike, budget: Budget, *, trains: bool
+) -> ProgramSpec:
+    """Plan a program alone, with or without a training step beside it.
+
+    Raises InfeasiblePlanError as the policy does.
+    """
+    made: dict[str, Kernels] = {}
+    first = None
+    if not trains and is_inference(source):
+        made, slots = _slots({"": source}, budget)
+        try:
+            return _planned(source, policy, budget, slots, made.get(""))
+        except InfeasiblePlanError as error:
+            first = error
+    try:
+        return _planned(source, policy, budget, None, made.get(""))
+    except InfeasiblePlanError as error:
+        if first is None or first.smallest_limit_bytes >= error.smallest_limit_bytes:
+            raise
+        raise first from error
+
+
+def _planned(
+    source: Graph,
+    policy: PolicyLike,
+    budget: Budget,
+    slots: Mapping[str, int] | None,
+    kernels: Kernels | None,
+) -> ProgramSpec:
     """Plan a program; only its first step if the policy learns from that."""
     try:
-        kernels = Kernels(source, budget.device, budget.times, budget.took)
+        if kernels is None:
+            kernels = Kernels(source, budget.device, budget.times, budget.took)
     except KernelError:  # report an infeasible limit first, if it is one
         limit = budget.nbytes
         if limit is not None and planning.lower_bound(source) > limit:
@@ -186,9 +299,10 @@ def planned_spec(source: Graph, policy: PolicyLike, budget: Budget) -> ProgramSp
                 kernels,
                 lambda graph: first(graph, budget.nbytes),
                 budget.nbytes,
+                slots,
             )
         if result is not None:
-            spec = _spec(source, result, policy, budget)
+            spec = _spec(source, result, policy, budget, slots)
             return replace(spec, passive=spec.timed)
 
     def planned(graph: Graph) -> planning.Plan:
@@ -200,12 +314,16 @@ def planned_spec(source: Graph, policy: PolicyLike, budget: Budget) -> ProgramSp
             raise TypeError(f"a policy must return a Plan, not {type(plan).__name__}")
         return plan
 
-    result = plan_packed(source, kernels, planned, budget.nbytes)
-    return _spec(source, result, policy, budget)
+    result = plan_packed(source, kernels, planned, budget.nbytes, slots)
+    return _spec(source, result, policy, budget, slots)
 
 
 def _spec(
-    source: Graph, packed: Packed, policy: PolicyLike, budget: Budget
+    source: Graph,
+    packed: Packed,
+    policy: PolicyLike,
+    budget: Budget,
+    slots: Mapping[str, int] | None,
 ) -> ProgramSpec:
     """Return the spec of a plan that the device can run within the budget."""
     plan, limit = _checked(packed.graph, packed.plan, budget), budget.nbytes
@@ -218,6 +336,9 @@ def _spec(
         policy=policy,
         budget=limit,
         packed=packed.weights,
+        slots=slots,
+        in_place=packed.in_place,
+        stored=packed.sized,
     )
     return replace(spec, timed=budget.times == "measured" and _is_choice(spec))
 

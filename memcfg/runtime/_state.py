@@ -8,11 +8,12 @@ See docs/decisions/0001-one-arena-a-model.md.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from memcfg._core import Counter
 from memcfg._core.engine import Arena, drop_ended
 from memcfg.errors import ResourceExhaustedError
 from memcfg.units import align_up
@@ -20,13 +21,14 @@ from memcfg.units import align_up
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from memcfg.devices import Device, TierSpace
+    from memcfg.devices import Device, Packing, TierSpace, UnboundKernel
     from memcfg.graph import Graph
     from memcfg.memory import Pool
 
 __all__ = [
     "ModelArena",
     "PackedState",
+    "Slot",
     "TierMemory",
     "check_load",
     "model_tag",
@@ -109,16 +111,100 @@ class ModelArena:
             arena.free()
 
 
-class PackedState:
-    """The program whose packed weights in the arena are up to date.
+class Slot(NamedTuple):
+    """Where a weight lies that a program reads packed in its own place."""
 
-    It is the program that ran last, until a weight changes.
+    offset: int
+    nbytes: int  # of the plain weight
+    packing: Packing
+
+
+class _Lying(NamedTuple):
+    """A weight that is packed while the counter is 1; it is 0 before and 2 after."""
+
+    slot: Slot
+    counter: Counter
+
+
+class PackedState:
+    """The packed weights in an arena.
+
+    `program` is the one whose packed weights are up to date: it ran last, and no weight
+    has changed since. Weights that lie packed in their own place do so until a program
+    reads them in another layout. A counter advances with the run that changes a layout,
+    so that no interrupt comes between the two.
     """
 
-    __slots__ = ("program",)
+    __slots__ = ("_lying", "program")
 
     def __init__(self) -> None:
         self.program: object = None
+        self._lying: dict[str, _Lying] = {}
+
+    def bring(self, device: Device, arena: Arena, wanted: Mapping[str, Slot]) -> None:
+        """Bring weights into the layouts that are wanted, and others into plain ones.
+
+        Takes no memory beside a bit for each 16 to 256 bytes of one weight at a time.
+        """
+        for name, (slot, _) in list(self._lying.items()):
+            other = wanted.get(name)
+            if other is None or other.packing.layout != slot.packing.layout:
+                self.unpack(device, arena, name)
+        for name, slot in wanted.items():
+            if not self._is_packed(name):
+                made = self._lying[name] = _Lying(slot, Counter())
+                _change(device, arena, slot, slot.packing.pack, made.counter)
+
+    def unpack(self, device: Device, arena: Arena, name: str) -> None:
+        """Bring a weight into its plain layout."""
+        if self._is_packed(name):
+            slot, counter = self._lying[name]
+            assert slot.packing.unpack is not None
+            _change(device, arena, slot, slot.packing.unpack, counter)
+        self._lying.pop(name, None)
+
+    def read(self, device: Device, arena: Arena, name: str) -> npt.NDArray[Any] | None:
+        """Return the bytes of the plain weight; None if it lies plain in its place.
+
+        It does after this on a device whose kernels cannot run on the host's memory.
+        """
+        if not self._is_packed(name):
+            return None
+        if device.space != "host":
+            self.program = None
+            self.unpack(device, arena, name)
+            return None
+        slot = self._lying[name].slot
+        assert slot.packing.unpack is not None
+        raw = np.empty(slot.packing.nbytes, np.uint8)
+        device.read(arena, slot.offset, raw)
+        slot.packing.unpack.run([raw.ctypes.data] * 2, 0)
+        return raw[: slot.nbytes]
+
+    def forget(self, name: str) -> None:
+        """Take a weight as plain, since it is about to be written."""
+        self._lying.pop(name, None)
+
+    def forget_all(self) -> None:
+        """Take all weights as plain, since the arena goes."""
+        self.program = None
+        self._lying.clear()
+
+    def _is_packed(self, name: str) -> bool:
+        lying = self._lying.get(name)
+        return lying is not None and lying.counter.value == 1
+
+
+def _change(
+    device: Device, arena: Arena, slot: Slot, kernel: UnboundKernel, counter: Counter
+) -> None:
+    """Change a weight's layout in its place."""
+    sizes = [slot.nbytes, slot.packing.nbytes]
+    if kernel is slot.packing.unpack:
+        sizes.reverse()
+    loop = device.program(arena, {})
+    loop.compute(kernel.instruction(), [(0, slot.offset)] * 2, sizes, None)
+    loop.run(False, counter)
 
 
 class TierMemory:

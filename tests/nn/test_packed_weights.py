@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import machine
@@ -10,7 +11,7 @@ import pytest
 from artificial import ArtificialDevice
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from internals import set_machine_bytes
+from internals import interrupt_layout_changes, set_machine_bytes
 from kernels import onednn
 
 import memcfg as mc
@@ -88,10 +89,24 @@ def batch(seed=0, size=SHAPE[0]):
     return x, generator.integers(0, 5, size)
 
 
-def packed(model, kind="predict", size=SHAPE[0]):
-    """Bytes by name, of a loaded program."""
+def beside(model, kind="predict", size=SHAPE[0]):
+    """Bytes by name of what is packed beside the plain weights, of a loaded program."""
     graph = model._built_session().executor.graphs[f"{kind}, batch {size}"]
     return {t.name: t.nbytes for t in graph.tensors if t.role == "packed"}
+
+
+def in_place(model, kind="predict", size=SHAPE[0]):
+    """Bytes by name of what lies packed in its own place, of a loaded program."""
+    spec = model._built_session().executor._specs[f"{kind}, batch {size}"]
+    tensors = spec.source.tensors
+    return {tensors[weight].name: packing.nbytes for weight, packing in spec.in_place}
+
+
+def packed(model, kind="predict", size=SHAPE[0]):
+    """Bytes by name of all that is packed, of a loaded program."""
+    own = in_place(model, kind, size)
+    found = beside(model, kind, size) | {f"{n} packed": b for n, b in own.items()}
+    return dict(sorted(found.items()))
 
 
 def test_plans_have_the_bytes_and_reports_name_them():
@@ -99,17 +114,26 @@ def test_plans_have_the_bytes_and_reports_name_them():
     x, y = batch()
     model.predict_on_batch(x)
     found = packed(model)
+    assert not beside(model)
     always = ["large/kernel packed", "larger/kernel packed"]
     assert list(found) in (always, [*always, "wide/kernel packed"])
     assert found["large/kernel packed"] >= 4 * 3 * 3 * 16 * 48
     report = model.memory_report(verify=True)
     assert report.measured_peak_bytes == report.predicted_peak_bytes
-    assert report.by_role["packed"] == sum(found.values())  # multiples of 64
+    assert "packed" not in report.by_role
     assert mc.config.get_memory_info("CPU:0")["current"] == report.predicted_peak_bytes
     model.test_on_batch(x, y)
     assert packed(model, "evaluate") == found
+    assert not beside(model, "evaluate")
     model.train_on_batch(x, y)
     assert not packed(model, "train")
+    for kind in ("predict", "evaluate"):  # training reads plain ones
+        assert not in_place(model, kind)
+        assert beside(model, kind) == found
+    executor = model._built_session().executor
+    report = executor.memory_report(f"predict, batch {SHAPE[0]}", verify=True)
+    assert report.measured_peak_bytes == report.predicted_peak_bytes
+    assert report.by_role["packed"] == sum(found.values())  # multiples of 64
 
 
 def test_bits_are_those_of_packing_in_each_run(plainly):
@@ -205,8 +229,38 @@ def test_what_is_packed_is_never_old(acts, tmp_path_factory):
     model.close()
 
 
-def test_the_limit_says_how_much_is_packed(plainly, monkeypatch):
+class Beside(Plain):
+    """A table whose packed weights are no other order of the plain ones."""
+
+    def packing(self, *op):
+        found = self._table.packing(*op)
+        return found and found._replace(unpack=None, layout="")
+
+
+def test_one_copy_takes_less_than_kernels_that_pack_in_each_run(plainly, monkeypatch):
     x, _ = batch()
+
+    def peak():
+        model = network(on_oom="raise")
+        found = model.predict_on_batch(x), model.memory_report().predicted_peak_bytes
+        model.close()
+        return found
+
+    expected, one_copy = peak()
+    plainly()
+    plain, more = peak()
+    np.testing.assert_array_equal(plain, expected)
+    assert one_copy < more
+    mc.config.reset()
+    monkeypatch.setattr(CpuDevice, "kernels", Beside())
+    both, most = peak()
+    np.testing.assert_array_equal(both, expected)
+    assert more < most
+
+
+def test_the_limit_says_how_much_is_packed_beside(plainly, monkeypatch):
+    x, _ = batch()
+    monkeypatch.setattr(CpuDevice, "kernels", Beside())
 
     def measured(limit):
         mc.config.set_memory_limit("CPU:0", limit)
@@ -227,8 +281,7 @@ def test_the_limit_says_how_much_is_packed(plainly, monkeypatch):
         plainly()
         _, least, none = measured(None)
     assert not none
-    monkeypatch.undo()
-    monkeypatch.setenv("MEMCFG_KERNELS", "onednn")
+    monkeypatch.setattr(CpuDevice, "kernels", Beside())
     mc.config.reset()
     limits = sorted({least, *range(least, all_packed, 4096), all_packed})
     before = -1
@@ -245,6 +298,7 @@ def test_the_limit_says_how_much_is_packed(plainly, monkeypatch):
 
 def test_without_a_limit_half_of_the_machine_is_enough(monkeypatch):
     x, _ = batch()
+    monkeypatch.setattr(CpuDevice, "kernels", Beside())
     model = network(on_oom="raise")
     expected = model.predict_on_batch(x)
     peak, names = model.memory_report().predicted_peak_bytes, packed(model)
@@ -276,7 +330,7 @@ def test_a_layer_that_is_called_twice_is_packed_once():
     np.testing.assert_array_equal(other.predict_on_batch(x), found)
 
 
-def test_a_kernel_is_packed_with_each_normalisation():
+def test_a_kernel_with_two_normalisations_is_packed_once():
     x = nn.Input((8, 8, 32))
     layer = nn.Conv2D(32, 3, padding="same", use_bias=False, name="twice")
     first, second = nn.BatchNormalization(), nn.BatchNormalization()
@@ -285,10 +339,7 @@ def test_a_kernel_is_packed_with_each_normalisation():
     model.set_weights([rng.uniform(0.5, 1.5, w.shape) for w in model.get_weights()])
     data = rng.standard_normal((2, 8, 8, 32)).astype(np.float32)
     found = model.predict_on_batch(data)
-    assert list(packed(model, size=2)) == [
-        "twice/kernel packed",
-        "twice/kernel packed 2",
-    ]
+    assert list(packed(model, size=2)) == ["twice/kernel packed"]
     kernel = layer.kernel.numpy()
     for each in (first, second):
         y = convolved(data, kernel)
@@ -373,3 +424,125 @@ def test_a_report_leaves_nothing_old_behind():
     model.set_weights(other.get_weights())
     model.memory_report(verify=True)  # packs, and puts the state back
     np.testing.assert_array_equal(model.predict_on_batch(x), other.predict_on_batch(x))
+
+
+def padded_network(seed=3):
+    """Weights whose layouts are padded, with blocks of other sizes by batch."""
+    nn.set_random_seed(seed)
+    model = nn.Sequential(
+        [
+            nn.Input((6, 6, 24)),
+            nn.Conv2D(40, 1, name="padded"),
+            nn.BatchNormalization(),
+            nn.Conv2D(70, 3, padding="same", name="short lines"),
+            nn.Flatten(),
+            nn.Dense(300, activation="relu", name="wide"),
+            nn.Dense(96),
+        ]
+    )
+    return compiled(model)
+
+
+def same_bits(first, second):
+    return [w.tobytes() for w in first] == [w.tobytes() for w in second]
+
+
+def with_odd_numbers(model):
+    """Weights with the bits of NaN, infinity, -0 and subnormal numbers."""
+    found = model.get_weights()
+    for weight in found:
+        odd = np.array([0x7FC12345, 0xFF800000, 0x80000000, 7], np.uint32)
+        flat = weight.reshape(-1)
+        flat[: odd.size] = odd.view(np.float32)[: flat.size]
+    return found
+
+
+def test_weights_come_back_to_the_bit(tmp_path):
+    model = padded_network()
+    weights = with_odd_numbers(model)
+    model.set_weights(weights)
+    x = np.random.default_rng(0).standard_normal((33, 6, 6, 24)).astype(np.float32)
+    for size in (1, 2, 33, 1):
+        model.predict_on_batch(x[:size])
+        assert in_place(model, size=size)
+        assert same_bits(model.get_weights(), weights)
+    model.save_weights(tmp_path / "own.weights.safetensors")
+    other = padded_network(seed=9)
+    other.predict_on_batch(x[:2])
+    other.load_weights(tmp_path / "own.weights.safetensors")
+    assert same_bits(other.get_weights(), weights)
+
+
+def test_training_after_inference_starts_from_the_same_weights():
+    x = np.random.default_rng(0).standard_normal((5, 6, 6, 24)).astype(np.float32)
+    y = np.arange(5)
+    found = []
+    for predicts in (True, False):
+        model = padded_network()
+        if predicts:
+            model.predict_on_batch(x[:1])
+            model.predict_on_batch(x)
+        model.train_on_batch(x, y)
+        model.fit(x, y, epochs=2, batch_size=2, validation_data=(x, y), verbose=0)
+        found.append([*model.get_weights(), model.predict_on_batch(x)])
+        model.close()
+    assert same_bits(*found)
+
+
+class InterruptError(Exception):
+    """Stands for what a signal handler raises."""
+
+
+@pytest.mark.parametrize("changes", [False, True])
+@pytest.mark.parametrize("turn", range(1, 7))
+def test_an_interrupt_while_layouts_change_loses_nothing(turn, changes, monkeypatch):
+    x = np.random.default_rng(0).standard_normal((3, 6, 6, 24)).astype(np.float32)
+    model = padded_network()
+    weights = model.get_weights()
+    expected = model.predict_on_batch(x)
+    model.set_weights(weights)  # they lie plain
+    interrupt_layout_changes(monkeypatch, InterruptError, turn, changes=changes)
+
+    def pack_and_unpack():
+        for _ in range(2):
+            model.predict_on_batch(x)
+            model.set_weights(weights)
+
+    with pytest.raises(InterruptError):
+        pack_and_unpack()
+    assert same_bits(model.get_weights(), weights)
+    np.testing.assert_array_equal(model.predict_on_batch(x), expected)
+    assert same_bits(model.get_weights(), weights)
+
+
+def test_a_step_that_does_not_fit_leaves_packed_weights_as_they_are():
+    x = np.random.default_rng(0).standard_normal((3, 6, 6, 24)).astype(np.float32)
+    model = padded_network()
+    expected, weights = model.predict_on_batch(x), model.get_weights()
+    peak = model.memory_report().predicted_peak_bytes
+    model.close()
+    mc.config.reset()
+    mc.config.set_memory_limit("CPU:0", peak)
+    other = padded_network()
+    np.testing.assert_array_equal(other.predict_on_batch(x), expected)
+    assert in_place(other, size=3)
+    with pytest.raises(mc.errors.ResourceExhaustedError):
+        other.train_on_batch(x, np.zeros(3, int))
+    np.testing.assert_array_equal(other.predict_on_batch(x), expected)
+    assert same_bits(other.get_weights(), weights)
+
+
+def test_threads_read_what_another_runs():
+    x = np.random.default_rng(0).standard_normal((3, 6, 6, 24)).astype(np.float32)
+    model = padded_network()
+    weights, expected = model.get_weights(), model.predict_on_batch(x)
+    alone = model.predict_on_batch(x[:1])
+    with ThreadPoolExecutor(3) as pool:
+        reads = [pool.submit(model.get_weights) for _ in range(10)]
+        ones = [pool.submit(model.predict_on_batch, x[:1]) for _ in range(10)]
+        runs = [pool.submit(model.predict_on_batch, x) for _ in range(10)]
+    assert all(same_bits(each.result(), weights) for each in reads)
+    for each in ones:
+        np.testing.assert_array_equal(each.result(), alone)
+    for each in runs:
+        np.testing.assert_array_equal(each.result(), expected)

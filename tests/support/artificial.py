@@ -122,11 +122,11 @@ class RemoteKernels:
         found = self._table.packing(*op)
         if found is None:
             return None
-        pack, kernel = (
-            RemoteKernel(each, tuple(each.kernel.operands))
-            for each in (found.pack, found.kernel)
+        pack, kernel, unpack = (
+            each and RemoteKernel(each, tuple(each.kernel.operands))
+            for each in (found.pack, found.kernel, found.unpack)
         )
-        return found._replace(pack=pack, kernel=kernel)
+        return found._replace(pack=pack, kernel=kernel, unpack=unpack)
 
 
 class ArtificialDevice:

@@ -51,7 +51,7 @@ from memcfg.plan.search import Lessons, Method, _reconsidered, _request, _watch
 from memcfg.plan.search.recompute import _look_ahead
 from memcfg.plan.search.recompute._replay_elementwise import cheap_ops as cheap_ops
 from memcfg.runtime import _adaptation as adaptation
-from memcfg.runtime import _executor, _packing
+from memcfg.runtime import _executor, _packing, _state
 from memcfg.runtime._program import _TIMED_STEPS, Program
 from memcfg.runtime._state import ModelArena as ModelArena
 
@@ -127,6 +127,23 @@ def set_seconds_by_sizes(
 def replace_writing(patch: pytest.MonkeyPatch, write: Callable[..., None]) -> None:
     """Write files of caches by another function, such as one that fails."""
     patch.setattr(_file_cache, "write_atomically", write)
+
+
+def interrupt_layout_changes(
+    patch: pytest.MonkeyPatch, error: type[Exception], turn: int, *, changes: bool
+) -> None:
+    """Raise at one change of a weight's layout: instead of it, or behind it."""
+    change, calls = _state._change, 0
+
+    def interrupted(*arguments: object) -> None:
+        nonlocal calls
+        calls += 1
+        if calls != turn or changes:
+            change(*arguments)
+        if calls == turn:
+            raise error
+
+    patch.setattr(_state, "_change", interrupted)
 
 
 def set_machine_bytes(patch: pytest.MonkeyPatch, nbytes: int) -> None:

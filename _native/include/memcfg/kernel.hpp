@@ -102,6 +102,10 @@ struct Packing {
   std::vector<std::size_t> operands;  // inputs: which is packed, and what else it takes
   std::unique_ptr<Kernel> pack;       // of these operands -> packed; without scratch
   std::unique_ptr<Kernel> kernel;     // the op, with the bits of `make_kernel`'s
+  // Where the packed input is the plain one in another order, what brings it back; both
+  // then take one array as both operands. Equal texts mean equal orders.
+  std::unique_ptr<Kernel> unpack;
+  std::string layout;
 };
 
 // How an input that stays the same for many runs is packed once. Null where that gains

@@ -59,6 +59,8 @@ inline constexpr int forward_training = 64;
 
 namespace algorithm {
 inline constexpr int convolution_direct = 0x1;
+inline constexpr int binary_add = 0x1fff0;
+inline constexpr int binary_mul = 0x1fff1;
 }  // namespace algorithm
 
 // Instruction sets, a bit for each part: AVX-512 with byte, word, doubleword, quadword
@@ -67,17 +69,26 @@ inline constexpr unsigned kAvx512Core = 0x27;
 inline constexpr unsigned kAvx512Bfloat16 = 0xe7;
 
 // What a primitive descriptor is asked for: the name of its implementation, or one of
-// its memory descriptors.
+// its memory descriptors; and what these are asked for.
 namespace query {
 inline constexpr int implementation = 8;
 inline constexpr int weights = 131;
 inline constexpr int diff_weights = 132;
 inline constexpr int scratchpad = 136;
+// Of a memory descriptor: numbers of 32 bits, or pointers to numbers of 64.
+inline constexpr int strides = 14;
+inline constexpr int dimensions = 256;
+inline constexpr int dims = 257;
+inline constexpr int padded_dims = 260;
+inline constexpr int blocks = 263;
+inline constexpr int block_sizes = 264;
+inline constexpr int block_dims = 265;
 }  // namespace query
 
 // Names of operands in an execution.
 namespace arg {
 inline constexpr int source = 1;
+inline constexpr int second_source = 2;
 inline constexpr int destination = 17;
 inline constexpr int weights = 33;
 inline constexpr int bias = 41;
@@ -86,6 +97,10 @@ inline constexpr int diff_source = 129;
 inline constexpr int diff_destination = 145;
 inline constexpr int diff_weights = 161;
 inline constexpr int scales = 0x1000;  // | the operand that they are of
+// The array that post-op `number` takes.
+constexpr int array_of_post_op(int number) {
+  return 0x8000 * (number + 1) | second_source;
+}
 // The slopes of a PReLU that is post-op `number`.
 constexpr int slope_of_post_op(int number) {
   return 0x8000 * (number + 1) | weights;
@@ -115,6 +130,7 @@ constexpr int slope_of_post_op(int number) {
   X(memory_desc_destroy, Status, (MemoryDesc*))                                       \
   X(memory_desc_get_size, std::size_t, (const MemoryDesc*))                           \
   X(memory_desc_equal, int, (const MemoryDesc*, const MemoryDesc*))                   \
+  X(memory_desc_query, Status, (const MemoryDesc*, int, void*))                       \
   X(memory_create, Status, (Memory**, const MemoryDesc*, Engine*, void*))             \
   X(memory_set_data_handle, Status, (Memory*, void*))                                 \
   X(memory_destroy, Status, (Memory*))                                                \
@@ -126,6 +142,7 @@ constexpr int slope_of_post_op(int number) {
   X(post_ops_create, Status, (PostOps**))                                             \
   X(post_ops_append_sum, Status, (PostOps*, float, std::int32_t, int))                \
   X(post_ops_append_prelu, Status, (PostOps*, int))                                   \
+  X(post_ops_append_binary, Status, (PostOps*, int, const MemoryDesc*))               \
   X(post_ops_destroy, Status, (PostOps*))                                             \
   X(primitive_desc_query_md, const MemoryDesc*, (const PrimitiveDesc*, int, int))     \
   X(primitive_desc_query, Status, (const PrimitiveDesc*, int, int, void*))            \

@@ -6,10 +6,12 @@
 //   y = relu((x * kernel + bias - mean) * gamma / sqrt(variance + epsilon) + beta + z)
 //
 // The normalisation's factors go into the kernel while it is packed, which costs no
-// pass and no byte, and the rest of it into the bias. The ReLU is a post-op of the
-// primitive: oneDNN's PReLU with a slope of 0, which keeps NaN, unlike its ReLU; it
-// makes NaN of -inf, and -0 of what is less than 0. Where the primitive would be of
-// another family with it, the ReLU is a pass.
+// pass and no byte, and the rest of it into the bias; but where the kernel may be given
+// packed, it stays as it is, so that it can be brought back, and the normalisation is a
+// product and a sum of the result, which for these shapes take no time. The ReLU is a
+// post-op of the primitive: oneDNN's PReLU with a slope of 0, which keeps NaN, unlike
+// its ReLU; it makes NaN of -inf, and -0 of what is less than 0. Where the primitive
+// would be of another family with it, the ReLU is a pass.
 //
 // A sum is a post-op as well where the result takes at most `kBlockBytes`: z is where
 // the result is to be, which is its own place or that of a copy. oneDNN reads and
@@ -209,9 +211,10 @@ struct Layouts {
         packed(describe_any(library, g.kernel_dims(), type)),
         made(describe_any(library, g.kernel_dims(), kernel_type)),
         bias(describe(library, {g.out_channels}, {1})),
+        vector(describe(library, {1, g.out_channels, 1, 1}, {g.out_channels, 1, 1, 1})),
         attributes(user_scratchpad(library)) {}
 
-  Owned<MemoryDesc> x, y, kernel, packed, made, bias;
+  Owned<MemoryDesc> x, y, kernel, packed, made, bias, vector;
   Owned<Attributes> attributes;
 };
 
@@ -332,7 +335,10 @@ struct Problem {
         reader.fail("adds an array of another shape");
       }
     }
-    if ((roles.post.sum || roles.post.relu) && g.images == given.images) choose_post();
+    if (is_packable()) choose_post({false, false, roles.normalized});
+    if (g.images == given.images) {
+      choose_post({roles.post.sum, roles.post.relu, post.scaled});
+    }
   }
 
   // Images of which the results are made at a time: all, unless a pass adds to them.
@@ -353,31 +359,46 @@ struct Problem {
                             : spec.inputs[static_cast<std::size_t>(number)];
   }
 
-  // Makes a sum and a ReLU post-ops, if that leaves the implementation of the same
-  // family.
-  void choose_post() {
+  // Whether a kernel is worth being given packed.
+  bool is_packable() const {
+    return !roles.gradient() && given.pixels() < kPixelsPaid &&
+           sizes.inputs[static_cast<std::size_t>(roles.kernel)] >= kPackedLeast &&
+           type == data_type::f32;
+  }
+
+  // Makes these post-ops of the primitive, if that leaves the implementation of the
+  // same family.
+  void choose_post(Post wanted) {
+    const auto is = [](Post a, Post b) {
+      return a.sum == b.sum && a.relu == b.relu && a.scaled == b.scaled;
+    };
+    if (is(wanted, post)) return;
     const char* const before = name(preferred().get());
     Owned<Attributes> plain =
-        std::exchange(l.attributes, with_post_ops(library, roles.post));
+        std::exchange(l.attributes, with_post_ops(library, wanted, l.vector.get()));
+    const Post old = std::exchange(post, wanted);
     bool same = before != nullptr;
     if (same) {
       const Choice with = preferred();
       const char* const after = name(with.get());
       same = after != nullptr && std::strcmp(before, after) == 0;
     }
-    if (same) {
-      post = roles.post;
-    } else {
+    if (!same) {
+      post = old;
       l.attributes = std::move(plain);
     }
   }
+  // Whether the primitive takes a bias.
+  bool biases() const { return roles.adds() && !post.scaled; }
+  // Whether the factors of a normalisation are those of the kernel.
+  bool scales_kernel() const { return roles.normalized && !post.scaled; }
 
   // The implementation that oneDNN prefers; `next` turns it into the next one.
   Choice first() const {
     const Api& api = library.api();
     const MemoryDesc *image = l.x.get(), *kernel = l.packed.get(), *out = l.y.get();
     const MemoryDesc* const bias = nullptr;  // of a gradient
-    const MemoryDesc* const own = roles.adds() ? l.bias.get() : bias;
+    const MemoryDesc* const own = biases() ? l.bias.get() : bias;
     const auto direct = std::tuple(int{algorithm::convolution_direct}, image, kernel);
     const auto made =
         std::tuple(int{algorithm::convolution_direct}, image, l.made.get());
@@ -444,11 +465,6 @@ struct Problem {
   Bytes packed_bytes(const PrimitiveDesc* primitive) const {
     return library.api().memory_desc_get_size(packed(primitive));
   }
-  // Of a kernel that is given packed, with the scales behind it if there are any.
-  Bytes given_bytes(const PrimitiveDesc* primitive) const {
-    const Bytes bytes = packed_bytes(primitive);
-    return roles.normalized ? align_up(bytes) + float_bytes(g.out_channels) : bytes;
-  }
 
   const OneDnn& library;
   SpecReader reader;
@@ -464,17 +480,17 @@ struct Problem {
   float epsilon;
 };
 
-// A kernel's reorder from plain to packed; with a normalisation, scaled by channels.
+// A kernel's reorder from plain to packed, scaled by channels where it is.
 Owned<PrimitiveDesc> describe_pack(const Problem& p, const MemoryDesc* packed) {
   const int axes = p.g.groups > 1 ? 3 : 1;  // the first, or the first two
   return describe_reorder(
-      p.library, p.l.kernel.get(), packed, p.roles.normalized ? axes : 0);
+      p.library, p.l.kernel.get(), packed, p.scales_kernel() ? axes : 0);
 }
 Call pack_call(const Problem& p, const MemoryDesc* packed) {
   const auto made = describe_pack(p, packed);
   const Call::Operand from{arg::source, p.l.kernel.get()};
   const Call::Operand to{arg::destination, packed};
-  if (!p.roles.normalized) return Call(p.library, made.get(), {from, to});
+  if (!p.scales_kernel()) return Call(p.library, made.get(), {from, to});
   const Call::Operand scales{arg::scales | arg::source, p.l.bias.get()};
   return Call(p.library, made.get(), {from, to, scales});
 }
@@ -487,7 +503,7 @@ struct Scratch {
       : calls(scratchpad_bytes(p.library, primitive)) {
     const Api& api = p.library.api();
     const MemoryDesc *plain = p.l.kernel.get(), *other = p.packed(primitive);
-    const bool moves = p.roles.normalized || api.memory_desc_equal(plain, other) == 0;
+    const bool moves = p.scales_kernel() || api.memory_desc_equal(plain, other) == 0;
     if (!p.prepacked && moves) {
       packed = align_up(api.memory_desc_get_size(other));
       add(p.library,
@@ -496,7 +512,7 @@ struct Scratch {
     }
     if (p.roles.normalized) {
       vector = align_up(float_bytes(p.g.out_channels));
-      vectors = p.prepacked ? vector : 2 * vector;
+      vectors = 2 * vector;
     }
     if (p.gathers) {
       const Pixels pixels(p.library, p.given, p.type);
@@ -515,8 +531,7 @@ struct Scratch {
 };
 
 // A primitive whose kernel is packed in scratch unless it is given packed, and whose
-// image x is gathered there if need be. A kernel that is given packed with the factors
-// of a normalisation has these behind it.
+// image x is gathered there if need be.
 class Convolution final : public Kernel {
  public:
   Convolution(const Problem& p, const PrimitiveDesc* primitive, const char* algorithm)
@@ -524,9 +539,8 @@ class Convolution final : public Kernel {
         algorithm_(algorithm),
         scratch_(p, primitive),
         roles_(p.roles),
-        prepacked_(p.prepacked),
         pass_{p.roles.post.sum && !p.post.sum, p.roles.post.relu && !p.post.relu},
-        packed_bytes_(align_up(p.packed_bytes(primitive))),
+        scaled_(p.post.scaled),
         channels_(p.g.out_channels),
         count_(p.given.results()),
         blocks_(p.given.images / p.g.images),
@@ -541,7 +555,10 @@ class Convolution final : public Kernel {
     at(operands, roles_.kernel) = {gradient ? arg::diff_weights : arg::weights, packed};
     at(operands, roles_.y) = {
         roles_.y == kOutput ? arg::destination : arg::diff_destination, p.l.y.get()};
-    if (roles_.adds()) operands.push_back({arg::bias, p.l.bias.get()});
+    if (p.biases()) operands.push_back({arg::bias, p.l.bias.get()});
+    for (int i = 0; scaled_ && i < 2; ++i) {
+      operands.push_back({arg::array_of_post_op(i), p.l.vector.get()});
+    }
     const auto slope = describe(p.library, {1, 1, 1, 1}, {1, 1, 1, 1});
     if (p.post.relu) operands.push_back({p.post.slope(), slope.get()});
     call_.emplace(p.library, primitive, operands);
@@ -566,21 +583,21 @@ class Convolution final : public Kernel {
   void run(void* const* operands, void* scratch, RunState* state) const override {
     auto& arguments = static_cast<CallStates*>(state)->arguments;
     void* const output = operands[roles_.output()];
-    void* addresses[5] = {operands[0], operands[1], output, operands[roles_.bias()]};
+    void* addresses[6] = {operands[0], operands[1], output, operands[roles_.bias()]};
     char* const vectors = static_cast<char*>(scratch) + scratch_.packed;
     void* const gathered = vectors + scratch_.vectors;
     void* const rest = static_cast<char*>(gathered) + scratch_.gathered + scratch_.made;
     void* const plain = addresses[roles_.kernel];
     const bool gradient = roles_.gradient();
-    void* scales = nullptr;
+    void* const scales = vectors + scratch_.vector;
+    std::size_t next = roles_.adds() ? 4 : 3;
     if (roles_.normalized) {
-      scales = prepacked_ ? static_cast<char*>(plain) + packed_bytes_
-                          : vectors + scratch_.vector;
-      addresses[3] = vectors;
       normalize(
-          operands, static_cast<float*>(scales), static_cast<float*>(addresses[3]));
+          operands, static_cast<float*>(scales), reinterpret_cast<float*>(vectors));
+      addresses[3] = scaled_ ? scales : vectors;
+      if (scaled_) addresses[next++] = vectors;
     }
-    addresses[roles_.adds() ? 4 : 3] = no_slope();
+    addresses[next] = no_slope();
     if (repack_) addresses[roles_.kernel] = scratch;
     if (gather_) gather_->run({operands[roles_.x], gathered}, rest, arguments[2]);
     if (gather_) addresses[roles_.x] = gathered;
@@ -608,7 +625,7 @@ class Convolution final : public Kernel {
   static Sizes sizes(const Problem& p, const PrimitiveDesc* primitive) {
     Sizes all = p.sizes;
     if (p.prepacked) {
-      all.inputs[static_cast<std::size_t>(p.roles.kernel)] = p.given_bytes(primitive);
+      all.inputs[static_cast<std::size_t>(p.roles.kernel)] = p.packed_bytes(primitive);
     }
     return all;
   }
@@ -632,16 +649,14 @@ class Convolution final : public Kernel {
     }
   }
 
-  // Finds the shifts; and the scales, if the kernel has not been packed with them.
+  // Finds a normalisation's scales and shifts.
   void normalize(void* const* operands, float* scales, float* shifts) const {
     const int gamma = roles_.gamma();
-    if (!prepacked_) {
-      find_scales(input(operands, gamma),
-                  input(operands, gamma + 3),
-                  epsilon_,
-                  channels_,
-                  scales);
-    }
+    find_scales(input(operands, gamma),
+                input(operands, gamma + 3),
+                epsilon_,
+                channels_,
+                scales);
     find_shifts(input(operands, gamma + 1),
                 input(operands, gamma + 2),
                 roles_.biased ? input(operands, roles_.bias()) : nullptr,
@@ -652,9 +667,8 @@ class Convolution final : public Kernel {
   const char* algorithm_;
   Scratch scratch_;
   Roles roles_;
-  bool prepacked_;
-  Post pass_;           // what the primitive does not do
-  Bytes packed_bytes_;  // behind which the scales are
+  Post pass_;    // what the primitive does not do
+  bool scaled_;  // whether the result is multiplied by the scales
   Count channels_, count_;
   Count blocks_;      // of images
   Bytes read_bytes_;  // of a block
@@ -664,39 +678,6 @@ class Convolution final : public Kernel {
   std::optional<Call> call_;  // always there
   std::optional<Call> repack_;
   std::optional<Call> gather_;
-};
-
-// kernel, gamma, variance: the kernel packed with the factors, and these behind it.
-class ScaledPack final : public Kernel {
- public:
-  ScaledPack(const Problem& p, const PrimitiveDesc* primitive, Call call)
-      : Kernel({{p.sizes.inputs[1],
-                 float_bytes(p.g.out_channels),
-                 float_bytes(p.g.out_channels)},
-                {p.given_bytes(primitive)}}),
-        call_(std::move(call)),
-        packed_bytes_(align_up(p.packed_bytes(primitive))),
-        channels_(p.g.out_channels),
-        epsilon_(p.epsilon) {}
-
-  const char* algorithm() const noexcept override { return kDefault; }
-  std::unique_ptr<RunState> make_run_state() const override {
-    return std::make_unique<CallStates>(std::initializer_list{&call_});
-  }
-  void run(void* const* operands, void*, RunState* state) const override {
-    char* const packed = static_cast<char*>(operands[3]);
-    float* const scales = reinterpret_cast<float*>(packed + packed_bytes_);
-    find_scales(input(operands, 1), input(operands, 2), epsilon_, channels_, scales);
-    call_->run({operands[0], packed, scales},
-               nullptr,
-               static_cast<CallStates*>(state)->arguments[0]);
-  }
-
- private:
-  std::optional<Call> call_;  // always there
-  Bytes packed_bytes_;
-  Count channels_;
-  float epsilon_;
 };
 
 // The implementation that the spec names, and its name.
@@ -822,26 +803,13 @@ std::optional<Packing> pack(const KernelSpec& spec, const OneDnn& library) {
   if (!is_library(spec)) return std::nullopt;
   Problem p(spec, library, kRoles<x, kernel, y, epilogue>);
   const Bytes bytes = p.sizes.inputs[static_cast<std::size_t>(kernel)];
-  if (p.given.pixels() >= kPixelsPaid || bytes < kPackedLeast ||
-      p.type != data_type::f32) {
-    return std::nullopt;
-  }
+  if (!p.is_packable() || p.scales_kernel()) return std::nullopt;
   const auto [primitive, name] = find_algorithm(spec, p);
   const MemoryDesc *plain = p.l.kernel.get(), *packed = p.packed(primitive.get());
   if (library.api().memory_desc_equal(plain, packed) != 0) return std::nullopt;
   p.prepacked = true;
   auto own = std::make_unique<Convolution>(p, primitive.get(), name);
-  if (!p.roles.normalized) {
-    return pack_operand(kernel, library, {plain, bytes}, packed, std::move(own));
-  }
-  Call call = pack_call(p, packed);
-  if (!is_dense(bytes, p.packed_bytes(primitive.get())) || call.scratch_bytes() != 0) {
-    return std::nullopt;
-  }
-  const auto gamma = static_cast<std::size_t>(p.roles.gamma());
-  return Packing{{kernel, gamma, gamma + 3},
-                 std::make_unique<ScaledPack>(p, primitive.get(), std::move(call)),
-                 std::move(own)};
+  return pack_operand(kernel, library, {plain, bytes}, packed, std::move(own));
 }
 
 // Columns beyond this are not listed: whoever measures algorithms runs all of them.

@@ -2,9 +2,13 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <initializer_list>
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/spec.hpp"
@@ -45,16 +49,19 @@ Owned<MemoryDesc> describe_any(const OneDnn& library,
 
 // Attributes that make every temporary the caller's.
 Owned<Attributes> user_scratchpad(const OneDnn& library);
-// What is done to a result on the way: it is added to what is in its place, and then a
-// ReLU as a PReLU of one slope, which is to be 0: NaN stays NaN, as it does not in
-// oneDNN's own.
+// What is done to a result on the way: it is multiplied by one vector of channels, and
+// another one is added (post-ops 0 and 1); it is added to what is in its place; and
+// then a ReLU as a PReLU of one slope, which is to be 0: NaN stays NaN, as it does not
+// in oneDNN's own.
 struct Post {
-  bool sum = false, relu = false;
+  bool sum = false, relu = false, scaled = false;
 
-  int slope() const { return arg::slope_of_post_op(sum ? 1 : 0); }
+  int slope() const { return arg::slope_of_post_op((scaled ? 2 : 0) + (sum ? 1 : 0)); }
 };
-// Such attributes with these post-ops.
-Owned<Attributes> with_post_ops(const OneDnn& library, Post post);
+// Such attributes with these post-ops. `vector` is the layout of the vectors.
+Owned<Attributes> with_post_ops(const OneDnn& library,
+                                Post post,
+                                const MemoryDesc* vector = nullptr);
 // Where that slope is, which nobody writes.
 void* no_slope();
 
@@ -155,6 +162,84 @@ class CallKernel final : public Kernel {
   std::optional<Call> call_;  // always there
   std::vector<std::size_t> order_;
   Count summed_;
+};
+
+// How an array in a layout of blocks is the plain one in another order: of lines, which
+// are parts that are neighbours in both. Two axes may be padded, with lines of zeros.
+class LineOrder {
+ public:
+  // None where more axes are padded, or lines are short.
+  static std::optional<LineOrder> of(const OneDnn& library,
+                                     const MemoryDesc* plain,
+                                     const MemoryDesc* packed);
+
+  // Equal texts mean equal orders of plain arrays with as many bytes.
+  std::string text() const;
+  // Follow the cycles of the order within the array, with a bit a line from the heap.
+  // The array has the bytes of the packed one.
+  void pack(char* array) const;
+  void unpack(char* array) const;
+
+ private:
+  struct Digit {                          // of a line's number in the packed array
+    std::uint32_t extent, packed, plain;  // and what one more is in the two arrays
+    std::array<std::uint32_t, 2> padded;  // and along the axes that are padded
+  };
+  static constexpr std::uint32_t kPadding = ~std::uint32_t{0};
+
+  // The plain line that a packed one is, or `kPadding`.
+  std::uint32_t source(std::uint32_t line) const {
+    std::uint32_t found = 0, first = 0, second = 0;
+    for (const Digit& digit : by_packed_) {
+      const std::uint32_t value = line % digit.extent;
+      line /= digit.extent;
+      found += value * digit.plain;
+      first += value * digit.padded[0];
+      second += value * digit.padded[1];
+    }
+    return first < limits_[0] && second < limits_[1] ? found : kPadding;
+  }
+  // The packed line that a plain one is.
+  std::uint32_t target(std::uint32_t line) const {
+    std::uint32_t found = 0;
+    for (const Digit& digit : by_plain_) {
+      found += line / digit.plain * digit.packed;
+      line %= digit.plain;
+    }
+    return found;
+  }
+  // Moves lines along the cycles of what gives the line that is to be in a place.
+  template <class From>
+  void turn(char* array, std::vector<bool>& done, From from) const;
+  char* at(char* array, std::uint32_t line) const { return array + line * line_; }
+
+  Bytes line_ = 0;
+  std::uint32_t plain_ = 0, packed_ = 0;       // lines
+  std::array<std::uint32_t, 2> limits_{1, 1};  // of lines along padded axes
+  std::vector<Digit> by_packed_;  // the one that changes first is the first
+  std::vector<Digit> by_plain_;   // it is the last
+};
+
+// Copies an array from one layout to the other; or, where both operands are the same
+// array, changes its order in place.
+class Repack final : public Kernel {
+ public:
+  Repack(const Sizes& sizes, Call copy, std::optional<LineOrder> order, bool packs)
+      : Kernel(sizes),
+        copy_(std::move(copy)),
+        order_(std::move(order)),
+        packs_(packs) {}
+
+  const char* algorithm() const noexcept override { return "onednn"; }
+  std::unique_ptr<RunState> make_run_state() const override {
+    return std::make_unique<CallStates>(std::initializer_list{&copy_});
+  }
+  void run(void* const* operands, void*, RunState* state) const override;
+
+ private:
+  std::optional<Call> copy_;  // always there
+  std::optional<LineOrder> order_;
+  bool packs_;
 };
 
 // What copies an array from one layout to another: described, and ready to run. It is

@@ -193,9 +193,11 @@ class NativeKernels:
         made = make_packing(op_type, numbers, inputs, outputs, self._library, algorithm)
         if made is None:
             return None
-        operands, pack, kernel = made
+        operands, pack, kernel, unpack, layout = made
         nbytes, _ = pack.operands[-1]
-        return Packing(operands, nbytes, _NativeKernel(pack), _NativeKernel(kernel))
+        own = _NativeKernel(pack), _NativeKernel(kernel)
+        back = None if unpack is None else _NativeKernel(unpack)
+        return Packing(operands, nbytes, *own, back, layout)
 
     def _chosen(
         self,
