@@ -34,6 +34,7 @@ from memcfg.runtime._program_specs import (
     ProgramSpec,
     contending,
     lessons_of,
+    planned_again,
     planned_spec,
     program_specs,
     without_lessons,
@@ -841,10 +842,7 @@ class Executor:
             budget = self._budget()
             try:
                 self._replace(
-                    {
-                        name: planned_spec(spec.source, spec.planner, budget)
-                        for name, spec in specs.items()
-                    },
+                    {name: planned_again(spec, budget) for name, spec in specs.items()},
                     {},
                 )
             except (ResourceExhaustedError, PlanError, GraphError, OSError):

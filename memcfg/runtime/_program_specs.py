@@ -39,6 +39,7 @@ __all__ = [
     "ProgramSpec",
     "contending",
     "lessons_of",
+    "planned_again",
     "program_specs",
     "replanned",
     "without_lessons",
@@ -270,6 +271,14 @@ def planned_spec(
         if first is None or first.smallest_limit_bytes >= error.smallest_limit_bytes:
             raise
         raise first from error
+
+
+def planned_again(spec: ProgramSpec, budget: Budget) -> ProgramSpec:
+    """Plan a program for another budget, with its weights where they lie.
+
+    Raises InfeasiblePlanError as the policy does.
+    """
+    return _planned(spec.source, spec.planner, budget, spec.slots, None)
 
 
 def _planned(

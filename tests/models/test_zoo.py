@@ -255,6 +255,11 @@ def test_arguments_of_other_libraries_are_told_apart(option, message):
         models.vgg16(**{option: 10})
 
 
+def test_too_many_arguments_name_the_function():
+    with pytest.raises(TypeError, match=r"^vgg16: too many positional arguments$"):
+        models.vgg16(*range(9))
+
+
 IMAGES = [
     name
     for name in FUNCTIONS

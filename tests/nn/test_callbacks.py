@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import functools
+import sys
 import warnings
 
 import numpy as np
@@ -172,19 +173,23 @@ class Scripted:
         self.weights = weights
 
 
-def stopped_at(numbers, patience, min_delta, start, larger):
-    """Say by which epoch to stop, and which was the best: over all that were seen."""
-    best_epoch, waited = None, 0
+def stopped_at(numbers, patience, min_delta, start, larger, baseline):
+    """Say by which epoch to stop, and which was the best: over all that were seen.
+
+    A number that is better, but not than the baseline, is waited for as well.
+    """
+    best_epoch, waited, sign = None, 0, 1 if larger else -1
     for epoch, number in enumerate(numbers):
         if epoch < start:
             continue
-        gain = 0 if best_epoch is None else number - numbers[best_epoch]
-        if best_epoch is None or (gain if larger else -gain) > min_delta:
-            best_epoch, waited = epoch, 0
-        else:
-            waited += 1
-            if waited >= patience:
-                return epoch, best_epoch
+        waited += 1
+        than = None if best_epoch is None else numbers[best_epoch]
+        if than is None or sign * (number - than) > min_delta:
+            best_epoch = epoch
+            if baseline is None or sign * (number - baseline) > min_delta:
+                waited = 0
+        elif waited >= patience:
+            return epoch, best_epoch
     return None, best_epoch
 
 
@@ -195,9 +200,10 @@ def stopped_at(numbers, patience, min_delta, start, larger):
     st.sampled_from([0, 1, 2]),
     st.integers(0, 3),
     st.booleans(),
+    st.none() | st.integers(1, 8),
 )
 def test_early_stopping_stops_where_a_plain_loop_does(
-    numbers, patience, min_delta, start, larger
+    numbers, patience, min_delta, start, larger, baseline
 ):
     monitor = "val_accuracy" if larger else "val_loss"
     stopping = cb.EarlyStopping(
@@ -205,6 +211,7 @@ def test_early_stopping_stops_where_a_plain_loop_does(
         min_delta,
         patience,
         mode="max" if larger else "min",
+        baseline=baseline,
         restore_best_weights=True,
         start_from_epoch=start,
     )
@@ -219,7 +226,7 @@ def test_early_stopping_stops_where_a_plain_loop_does(
             last = epoch
             break
     stopping.on_train_end()
-    stop, best = stopped_at(numbers, patience, min_delta, start, larger)
+    stop, best = stopped_at(numbers, patience, min_delta, start, larger, baseline)
     assert last == stop
     if best is not None:
         assert model.weights == best
@@ -233,6 +240,13 @@ def test_early_stopping_ends_fit_with_the_best_weights():
     assert len(history.epoch) < 40
     assert stopping.stopped_epoch == history.epoch[-1]
     assert stopping.best == min(history.history["loss"])
+
+
+def test_tensorboard_says_what_it_needs(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    x, y = samples()
+    with pytest.raises(ImportError, match="pip install tensorboardX"):
+        made().fit(x, y, verbose=0, callbacks=cb.TensorBoard(tmp_path))
 
 
 def test_a_number_that_is_not_there_is_one_warning_an_epoch():

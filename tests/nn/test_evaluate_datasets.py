@@ -46,6 +46,25 @@ def test_the_numbers_are_those_of_arrays(source, mode, dense, rows):
     assert named == dict(zip(("loss", "accuracy"), expected, strict=True))
 
 
+def test_weights_of_samples_may_be_a_dict_by_output():
+    inputs = nn.Input((2,))
+    outputs = {name: nn.Dense(1, name=name)(inputs) for name in "ab"}
+    model = nn.Model(inputs, outputs)
+    model.compile("sgd", {"a": "mse", "b": "mae"})
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(6, 2)).astype("f4")
+    y = {name: rng.normal(size=(6, 1)).astype("f4") for name in "ab"}
+    weights = {"a": np.arange(6, dtype="f4"), "b": np.ones((6, 1), "f4")}
+    p = model.predict(x, verbose=0)
+    wanted = [
+        (weights["a"][:, None] * (y["a"] - p["a"]) ** 2).mean(),
+        np.abs(y["b"] - p["b"]).mean(),
+    ]
+    data = Dataset.from_tensor_slices((x, y, weights)).batch(3)
+    found = model.evaluate(data, verbose=0)
+    np.testing.assert_allclose(found, [sum(wanted), *wanted], rtol=1e-5)
+
+
 def test_some_steps(dense, rows):
     x, y = rows
     model = dense()

@@ -341,6 +341,22 @@ def test_every_policy_trains_to_the_same_bits(family):
     assert len(weights) == 1
 
 
+def test_a_step_that_is_added_to_all_counts_in_the_mask_of_each():
+    rng = np.random.default_rng(0)
+    x, one = (rng.normal(size=(3, steps, 2)).astype("f4") for steps in (4, 1))
+    x[0, 2:] = x[1] = one[1] = one[2] = 0
+    found = []
+    for other in (one, np.repeat(one, 4, axis=1)):
+        nn.set_random_seed(0)
+        inputs = [nn.Input((4, 2)), nn.Input(other.shape[1:])]
+        h = nn.Add()([nn.Masking()(each) for each in inputs])
+        model = nn.Model(inputs, nn.LSTM(3)(h))
+        found.append(model.predict([x, other], verbose=0))
+        model.close()
+    np.testing.assert_array_equal(*found)
+    assert not found[0][1].any()  # no step of it counts
+
+
 @pytest.mark.parametrize("copy", ["saved", "copied"])
 def test_operators_drop_masks_in_copies_too(copy, tmp_path):
     ids = nn.Input((6,), dtype="int32")

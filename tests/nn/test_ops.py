@@ -207,8 +207,9 @@ def test_comparisons_are_of_elements(name):
     holds = getattr(operator, name)
     made = [holds(x, 1), holds(1, x), holds(x, y), holds(np.float32(1), x)]
     a, b = np.random.default_rng(0).integers(0, 3, (2, 5, 3)).astype("f4")
+    made.append(holds(x, True))
     found = nn.Model([x, y], made).predict([a, b], verbose=0)
-    expected = [holds(a, 1), holds(1, a), holds(a, b), holds(1, a)]
+    expected = [holds(a, 1), holds(1, a), holds(a, b), holds(1, a), holds(a, 1)]
     np.testing.assert_array_equal(found, expected)
 
 
