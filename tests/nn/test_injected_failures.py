@@ -154,7 +154,8 @@ def trained(name, mode, withdrawal):
     while (done := model.optimizer.iterations) < total:
         epoch, begin = divmod(int(done), STEPS)
         before = [weight.tobytes() for weight in model.get_weights()]
-        withdrawal.perhaps()
+        for _ in range(5):  # where only loading takes memory, this is the only moment
+            withdrawal.perhaps()
         try:
             model.fit(
                 rows(withdrawal, begin)[name](),
@@ -186,19 +187,22 @@ NAMES += ["map of batches in threads", "iterable"]
 @pytest.mark.parametrize("mode", ["enabled", "separate", "none"])
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
-    "failures",
+    ("failures", "seed"),
     [
-        pytest.param(17, id="a hundredth"),
-        pytest.param(556, id="in full", marks=pytest.mark.slow),  # of 18 cells: 10,000
+        pytest.param(17, 0, id="a hundredth"),  # of 10,000, in the gate's 6 cells
+        *(  # 10,000 in 18 cells
+            pytest.param(112, seed, id=f"in full, {seed}", marks=pytest.mark.slow)
+            for seed in range(1, 6)
+        ),
     ],
 )
 def test_no_batch_is_lost_and_weights_are_those_of_an_uninterrupted_run(
-    failures, name, mode
+    failures, seed, name, mode
 ):
     mc.config.set_alternatives_seconds(0)
     mc.config.set_memory_limit("CPU:0", LIMIT)
     pool = mc.config.logical_device("CPU:0").pool
-    withdrawal = Withdrawal(pool, f"{name} {mode}")
+    withdrawal = Withdrawal(pool, f"{name} {mode} {seed}")
     expected, refused = trained(name, mode, withdrawal)
     assert refused == withdrawal.count == 0
     withdrawal.share = 0.1
