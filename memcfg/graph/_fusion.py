@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from memcfg.graph._cost import nominal_seconds_of
 from memcfg.ops import Value, op_type, op_types
-from memcfg.ops.chain import MAX_NODES, Link, join_elementwise
+from memcfg.ops._formula import MAX_NODES
+from memcfg.ops.chain import Link, join_elementwise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -209,7 +209,8 @@ class Program:
         try:
             if self._staged or self._spaces:
                 self._write_inputs()
-            self.pack()
+            if self._packed.program is not self:
+                self._pack()
             timed = self._untimed > 0
             began = time.perf_counter() if timed else 0.0
             try:
