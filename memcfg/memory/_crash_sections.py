@@ -45,23 +45,29 @@ _ACTIONS = ("took", "freed", "was refused")
 Call = tuple[str, int, str, bool]  # file, line, function, whether it is memcfg's
 
 
-def sections_before(error: BaseException | None, asked: Asked) -> Iterator[Section]:
-    """Yield the sections that come first."""
+def sections_before(error: BaseException | None, asked: Asked) -> list[Section]:
+    """Return the sections that come first."""
+    sections = [
+        Section("calls", "Where in the program", partial(_calls, error, asked)),
+        Section("memory", "Who holds the memory", _memory),
+        Section("occupancy", "Where it lies", _occupancy),
+        Section("blocks", "The largest blocks", _blocks),
+    ]
     if error is not None:
-        yield Section("error", "What was asked", partial(_error, error, asked))
-    yield Section("calls", "Where in the program", partial(_calls, error, asked))
-    yield Section("memory", "Who holds the memory", _memory)
-    yield Section("occupancy", "Where it lies", _occupancy)
-    yield Section("blocks", "The largest blocks", _blocks)
+        section = Section("error", "What was asked", partial(_error, error, asked))
+        sections.insert(0, section)
     if any(isinstance(each, TrackingResource) for each in live_resources.alive()):
-        yield Section("events", "The last events", _events)
+        sections.append(Section("events", "The last events", _events))
+    return sections
 
 
-def sections_after() -> Iterator[Section]:
-    """Yield the sections that come last."""
-    yield Section("host", "Process and machine", _host)
-    yield Section("environment", "Environment", _environment)
-    yield Section("versions", "Versions", _versions)
+def sections_after() -> list[Section]:
+    """Return the sections that come last."""
+    return [
+        Section("host", "Process and machine", _host),
+        Section("environment", "Environment", _environment),
+        Section("versions", "Versions", _versions),
+    ]
 
 
 def wrapped(text: str, indent: str = "") -> str:

@@ -6,6 +6,7 @@ import threading
 
 import numpy as np
 import pytest
+from calls import eventually
 from hypothesis import given
 from hypothesis import strategies as st
 from steps import passing
@@ -127,6 +128,7 @@ def test_a_cache_of_what_does_not_repeat_has_to_fit(pool, step):
     counted = Counted(100, step)
     with pytest.raises(ResourceExhaustedError):
         counted.read(pool)
+    assert eventually(lambda: pool.stats().current_bytes == 0)  # no cycle has any
     smaller = Counted(20, step)
     found = sorted(smaller.read(pool)[0])
     with pytest.raises(ResourceExhaustedError):

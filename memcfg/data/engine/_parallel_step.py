@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from memcfg._checks import count, flag
@@ -121,8 +121,16 @@ class SharedSource(Shared, Generic[S]):
         try:
             yield
         except BaseException as error:
-            part.failure = error
+            part.failure = None if self._closed else error
             self.ended = True
+
+
+def drop(futures: Iterable[Future[Any]]) -> None:
+    """Break the cycles of parts that are not read: a traceback refers to its part."""
+    for future in futures:
+        if future.done:
+            with suppress(BaseException):
+                future.result().failure = None
 
 
 class StepThreads:

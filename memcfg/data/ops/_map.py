@@ -18,6 +18,7 @@ from memcfg.data.engine._parallel_step import (
     StepThreads,
     checked_calls,
     chunk_length,
+    drop,
 )
 from memcfg.data.ops._node import Node, UnaryNode
 
@@ -153,10 +154,12 @@ class _ParallelMap:
         self._threads.delivered(len(chunk.results), perf_counter() - began)
         if chunk.results:
             self._choose_size(chunk.seconds)
-        if chunk.failure is not None and self.failure is None:
-            self.failure = chunk.failure  # raised after the results before it
+        failure, chunk.failure = chunk.failure, None  # its traceback has the chunk
+        if failure is not None and self.failure is None:
+            self.failure = failure  # raised after the results before it
             if self._threads.ordered:
-                self._futures.clear()
+                self._drop()
+        del failure
 
     def _submit(self) -> None:
         """Submit tasks until there is one more than threads."""
@@ -176,8 +179,12 @@ class _ParallelMap:
     def close(self) -> None:
         """End the threads, without waiting."""
         self._threads.stop(wait=False)
-        self._futures.clear()
+        self._drop()
         self._ready.clear()
+
+    def _drop(self) -> None:
+        drop(self._futures)
+        self._futures.clear()
 
 
 def _mapped(

@@ -22,7 +22,12 @@ from memcfg.data.elements._convert import apply
 from memcfg.data.elements._structure import flatten, is_unpacked, map_structure
 from memcfg.data.engine._batch_blocks import BlockPool, ScratchPool
 from memcfg.data.engine._condition import raise_failure
-from memcfg.data.engine._parallel_step import SharedSource, StepThreads, chunk_length
+from memcfg.data.engine._parallel_step import (
+    SharedSource,
+    StepThreads,
+    chunk_length,
+    drop,
+)
 from memcfg.data.engine._run import closing
 from memcfg.data.ops._batch_maker import BatchArrays, Form, stacked_elements
 
@@ -227,9 +232,12 @@ class ParallelBatches:
         if not self._pending:
             return self._made_alone(began)
         pending = self._chosen()
-        if pending.failed:
+        if failed := pending.failed:
             self.close()
-            raise_failure(pending.failed)
+            for part in pending.parts:
+                if part is not failed:
+                    part.failure = None
+            raise_failure(failed)
         if pending.count >= self._maker.min_size:
             return self._finished(pending, began)
         if not self._assembler.allocation_failed:
@@ -338,4 +346,8 @@ class ParallelBatches:
         """End the threads without waiting, and release all memory."""
         self._threads.stop(wait=False)
         self._assembler.stop(wait=False)
+        for pending in self._pending:
+            drop(pending.futures)
+            for part in pending.parts:
+                part.failure = None
         self._pending.clear()
