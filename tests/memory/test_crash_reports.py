@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import stat
@@ -30,6 +31,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def pool():
+    gc.collect()  # a pool of a test before would have a row of the same name
     return memory.Pool(limit="1MiB", name="scratch")
 
 

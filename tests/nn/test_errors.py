@@ -316,7 +316,7 @@ def test_a_limit_that_is_too_small(cpu, loss, images):
     mc.config.set_logical_device_configuration(cpu, [configuration])
     model = nn.Sequential([nn.Input((8, 8, 3)), nn.Conv2D(4, 3), nn.Flatten()])
     model.add(nn.Dense(5))
-    model.compile("sgd", loss)
+    model.compile("sgd", loss, on_oom="raise")
     before = model.get_weights()
     with pytest.raises(InfeasiblePlanError) as caught:
         model.fit(*images, batch_size=40, verbose=0)
@@ -448,7 +448,7 @@ def test_a_program_that_does_not_fit_leaves_those_that_do(cpu, loss, images):
     x, y = images
     model = nn.Sequential([nn.Input((8, 8, 3)), nn.Conv2D(4, 3), nn.Flatten()])
     model.add(nn.Dense(5))
-    model.compile(nn.SGD(0.0), loss)
+    model.compile(nn.SGD(0.0), loss, on_oom="raise")
     limit = model.plan(4).peak_bytes
     mc.config.set_memory_limit(cpu, limit)
     expected = model.train_on_batch(x[:4], y[:4])

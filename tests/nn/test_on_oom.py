@@ -212,7 +212,6 @@ def between(model, large=64):
 
 def test_raise_refuses_and_says_what_fits():
     mc.config.set_alternatives_seconds(1000.0)  # however slow the machine is
-    mc.config.set_alternatives_seconds(60)
     model, x, y = wide(on_oom="raise")
     limited(between(model))
     with pytest.raises(InfeasiblePlanError) as caught:
@@ -451,11 +450,23 @@ def test_steps_of_ones_own_are_taken_in_order():
 
 
 def test_the_first_step_that_is_enough_is_the_last():
-    layers = [nn.Conv2D(32, 3, padding="same", activation="relu") for _ in range(4)]
-    layers = [nn.Input((16, 16, 16)), *layers, nn.GlobalAveragePooling2D(), nn.Dense(5)]
-    model = compiled(layers, on_oom=["mixed_bfloat16", "micro_batch"])
+    def make():
+        hidden = [nn.Conv2D(32, 3, padding="same", activation="relu") for _ in range(4)]
+        ends = nn.GlobalAveragePooling2D(), nn.Dense(5)
+        layers = [nn.Input((16, 16, 16)), *hidden, *ends]
+        return compiled(layers, on_oom=["mixed_bfloat16", "micro_batch"])
+
+    model = make()
+    limit = between(model, 32)
+    mc.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        mc.plan.auto()(make().graph(32), limit_bytes=limit)
+    except InfeasiblePlanError:
+        pytest.skip("this processor's kernels of bfloat16 need more scratch")
+    finally:
+        mc.config.set_dtype_policy("float32")
     x, y = numbers(32, 16, 16, 16), labels(32, 5)
-    limited(between(model, 32))
+    limited(limit)
     with pytest.warns(FallbackWarning):
         history = model.fit(x, y, batch_size=32, verbose=0)
     assert [each.step for each in history.fallbacks] == ["mixed_bfloat16"]

@@ -435,6 +435,8 @@ def padded_network(seed=3):
             nn.Conv2D(40, 1, name="padded"),
             nn.BatchNormalization(),
             nn.Conv2D(70, 3, padding="same", name="short lines"),
+            nn.Conv2D(72, 3, padding="same", name="blocks"),  # whole, also with AVX2
+            nn.Conv2D(64, 3, padding="same", name="more blocks"),
             nn.Flatten(),
             nn.Dense(300, activation="relu", name="wide"),
             nn.Dense(96),

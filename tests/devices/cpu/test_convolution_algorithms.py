@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 import pytest
@@ -32,6 +33,20 @@ PLAIN = {
 @pytest.fixture(scope="module")
 def library():
     return onednn()
+
+
+def has_avx512():
+    """Whether oneDNN takes its kernels for AVX-512."""
+    isa = os.environ.get("ONEDNN_MAX_CPU_ISA", "")
+    try:
+        with open("/proc/cpuinfo", encoding="ascii") as file:
+            return "avx512" in file.read() and not isa.startswith(("AVX2", "SSE"))
+    except OSError:
+        return False
+
+
+# Whether oneDNN adds the terms of an element in an order that no size changes.
+IN_ORDER = has_avx512()
 
 
 @pytest.fixture(scope="module")
@@ -262,7 +277,7 @@ def test_parts_have_the_bits_of_the_whole_but_for_sums_over_images(table, drawn)
             whole = result(table, case, name)
             for part in (k for k in range(1, images) if images % k == 0):
                 divided = f"{name}/{part}"
-                if case.op_type == "conv2d_gradient_kernel":
+                if not IN_ORDER or case.op_type == "conv2d_gradient_kernel":
                     check(Naming(table, divided), case)
                 else:
                     assert result(table, case, divided) == whole, divided
