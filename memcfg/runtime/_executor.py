@@ -7,6 +7,7 @@ training, evaluation and prediction see the same weights.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
@@ -322,10 +323,10 @@ class Executor:
                 return NO_PLAN
             return 0
 
-    def may_fit(
+    def bound_excess(
         self, graph: Graph, promised: int = 0, limit_bytes: int | None = None
-    ) -> bool:
-        """Return whether a graph's lower bound is within the device's budget.
+    ) -> float:
+        """Return by how many bytes a graph's lower bound exceeds the device's budget.
 
         Parameters
         ----------
@@ -335,10 +336,15 @@ class Executor:
             As of `load`.
         limit_bytes : int, optional
             As of `shortfall`.
+
+        Returns
+        -------
+        float
+            Negative if bytes are left; minus infinity if there is no limit.
         """
         with self.lock.turn():
             left = self._budget(promised, limit_bytes).nbytes
-            return left is None or lower_bound(graph) <= left
+            return -math.inf if left is None else lower_bound(graph) - left
 
     def smallest_limit(
         self, graph: Graph, policy: PolicyLike, promised: int = 0

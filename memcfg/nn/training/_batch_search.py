@@ -55,10 +55,10 @@ class BatchSearch:
             )
         return self.shortfalls[batch]
 
-    def may_fit(self, batch: int) -> bool:
-        """Return whether the lower bound permits a batch."""
+    def bound_excess(self, batch: int) -> float:
+        """Return by how many bytes the lower bound of a batch exceeds the budget."""
         graph = self.graph_of(batch)
-        return self.executor.may_fit(graph, self.promised, self.limit_bytes)
+        return self.executor.bound_excess(graph, self.promised, self.limit_bytes)
 
     def has_plain_plan(self, batch: int) -> bool:
         """Return whether a batch fits although no op is computed twice."""
@@ -74,18 +74,21 @@ class BatchSearch:
         )
 
     def above(self, low: int = 1) -> int | None:
-        """Return a batch above `low` that no policy can fit; None if there is none."""
-        high = 2 * low
-        while self.may_fit(high):
+        """Return a batch that no policy can fit, near the least; None if there is none.
+
+        Idea: the bound is nearly a line over the batch, and each step finds where it
+        exceeds the budget. Invariant: the bound permits `low`.
+        """
+        excess = self.bound_excess(low)
+        high, beyond = 2 * low, self.bound_excess(2 * low)
+        while beyond <= 0:
             if high > 1 << 40:
                 return None
-            high *= 2
-        while high - low > max(low // 8, 1):  # cheap, and plans are not
-            middle = (low + high) // 2
-            if self.may_fit(middle):
-                low = middle
-            else:
-                high = middle
+            rise = (beyond - excess) / (high - low)
+            low, excess = high, beyond
+            steps = -excess / rise if rise > 0 and math.isfinite(rise) else low
+            high += max(1, math.ceil(1.02 * min(steps, 64 * low)))
+            beyond = self.bound_excess(high)
         return high
 
     def largest(self, high: int) -> tuple[int, bool]:

@@ -132,7 +132,7 @@ class _Search:
         """Return whether the lower bound permits a batch; True if it is unknown."""
 
         def find() -> bool:
-            return self.executor.may_fit(self._graph(batch), self.promised)
+            return self.executor.bound_excess(self._graph(batch), self.promised) <= 0
 
         return self.attempt(find) is not False
 
