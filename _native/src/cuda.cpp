@@ -50,8 +50,8 @@ void* pointer(cuda::Address address) noexcept {
   return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address));
 }
 
-// How many forks lay behind the process that initialized a driver first; its children
-// have that driver's memory, and nothing that it could work with.
+// The fork count of the process when it first initialized a driver. A child of that
+// process inherits the driver's memory, but the driver does not work there.
 constexpr std::uint64_t kNever = ~std::uint64_t{0};
 std::atomic<std::uint64_t> initialized{kNever};
 
@@ -209,8 +209,9 @@ void CudaContext::wait(cuda::Stream* stream) const noexcept {
   wait_for(stream);
 }
 
-// Pre of both: the lock is held. Unless it is captured; of the default stream the
-// driver says so, too, while one is that it would wait for.
+// Pre of this function and the next: the lock is held. Does not wait for a stream that
+// is being captured. For the default stream the driver reports `capture_implicit` while
+// a stream that it would wait for is being captured.
 cuda::Status CudaContext::wait_for(cuda::Stream* stream) const noexcept {
   int capturing = 0;
   const cuda::Status status = api().cuStreamIsCapturing(stream, &capturing);
@@ -219,7 +220,7 @@ cuda::Status CudaContext::wait_for(cuda::Stream* stream) const noexcept {
   return api().cuStreamSynchronize(stream);
 }
 
-// The first failure.
+// Waits for all streams, and returns the status of the first one that fails.
 cuda::Status CudaContext::wait_for_streams() const noexcept {
   cuda::Status failure = wait_for(nullptr);
   for (cuda::Stream* stream : streams_) {
@@ -250,8 +251,8 @@ cuda::Status CudaContext::begin_capture(cuda::Stream* stream) const noexcept {
   return status;
 }
 
-// The stream joins a capture where the event is of one; else there is none to be
-// spoiled, and no reason to wait for who holds the lock.
+// If the event was recorded in a capture, the stream joins that capture. Without any
+// capture there is none to invalidate, so the lock is not needed.
 cuda::Status CudaContext::wait_event(cuda::Stream* stream,
                                      cuda::Event* event) const noexcept {
   std::unique_lock<std::mutex> lock(mutex_, std::defer_lock);
@@ -266,8 +267,8 @@ cuda::Status CudaContext::end_capture(cuda::Stream* stream,
   return api().cuStreamEndCapture(stream, graph);
 }
 
-// The driver aligns blocks to 256 bytes at least, large ones to much more; a block that
-// happens to lie wrong is taken again, with room to move in.
+// The driver aligns blocks to at least 256 bytes, and large ones to much more. If a
+// block is not aligned as requested, a larger one that has an aligned start is taken.
 void* CudaBlocks::allocate(Bytes size, Bytes alignment) const noexcept {
   const CudaContext::Current current(*context_);
   if (!current) return nullptr;
@@ -310,7 +311,8 @@ void CudaBlocks::deallocate(void* address, Bytes) const noexcept {
   give_back(block.address);
 }
 
-// Pre: the lock is held. Counts bytes that came, or modulo 2^64 went.
+// Pre: the lock is held. Adds `size` to the committed bytes; a size that is negated
+// modulo 2^64 subtracts.
 void CudaBlocks::count(Bytes size) const noexcept {
   usage_.committed += size;
   usage_.peak_committed = std::max(usage_.peak_committed, usage_.committed);
@@ -354,9 +356,9 @@ CudaSystem::CudaSystem(std::shared_ptr<const CudaContext> context, bool pages)
 
 CudaSystem::~CudaSystem() = default;
 
-// A driver may announce virtual memory and refuse it (containers, virtual GPUs): one
-// page is made, mapped and given back. A GPU that has no page left for `cuMemAlloc`
-// either is full, and refuses nothing.
+// A driver may announce virtual memory and then refuse it (in containers, on virtual
+// GPUs). To find out, one page is created, mapped and released. If the driver is out of
+// memory and `cuMemAlloc` fails, too, the GPU is full, which says nothing about pages.
 void CudaSystem::try_pages() {
   const CudaContext::Current current(*context_);
   current.require();
@@ -386,7 +388,8 @@ void CudaSystem::try_pages() {
   refusal_ = std::string(call) + ": " + context_->driver().words(status);
 }
 
-// Maps a page and unmaps it; the first status that is no success, and which call's.
+// Maps a page and unmaps it. Returns the first status other than success, and sets
+// `call` to the name of the function that returned it.
 cuda::Status CudaSystem::try_page(cuda::Address address, const char*& call) const {
   const cuda::Api& api = context_->api();
   cuda::Handle handle = 0;
@@ -437,7 +440,7 @@ bool CudaSystem::map_page(cuda::Address address) const noexcept {
 
 void CudaSystem::unmap_pages(cuda::Address address, Bytes size) const noexcept {
   for (Bytes at = 0; at < size; at += page_) {
-    context_->api().cuMemUnmap(address + at, page_);  // as they were mapped
+    context_->api().cuMemUnmap(address + at, page_);  // one by one, as mapped
   }
 }
 

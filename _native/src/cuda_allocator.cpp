@@ -15,8 +15,8 @@
 namespace memcfg {
 namespace {
 
-// Of all libraries of the process that know allocators as C functions. Never destroyed:
-// such a library frees blocks until the very end.
+// The allocators behind the C functions at the end of this file, by GPU. They are never
+// destroyed, since other libraries free blocks until the process ends.
 struct Installed {
   std::mutex mutex;
   std::map<int, std::shared_ptr<CudaAllocator>> by_gpu;
@@ -27,12 +27,12 @@ Installed& installed() {
   return *only;
 }
 
-// What cuMemAlloc gives at least is 256; PyTorch's own allocator gives this.
+// In bytes. cuMemAlloc aligns to at least 256; PyTorch's own allocator aligns to 512.
 constexpr Bytes kBlockAlignment = 512;
 
 // CU_STREAM_PER_THREAD: one handle for the default streams of all threads.
 cuda::Stream* const kPerThread = reinterpret_cast<cuda::Stream*>(2);
-// CU_STREAM_LEGACY, as null: its work follows that of all of these.
+// CU_STREAM_LEGACY, passed as null: it waits for the default streams of all threads.
 cuda::Stream* const kOfAllThreads = nullptr;
 
 std::shared_ptr<CudaAllocator> find(int ordinal) {
@@ -57,7 +57,7 @@ bool is_done(const CudaEvent& event) noexcept {
   }
 }
 
-// All but the first.
+// Whether all events except the first are done.
 bool others_done(const std::vector<std::unique_ptr<CudaEvent>>& events) noexcept {
   return std::all_of(std::next(events.begin()), events.end(), [](const auto& each) {
     return is_done(*each);
@@ -78,9 +78,10 @@ CudaAllocator::~CudaAllocator() {
   settle();
 }
 
-// Pre of those that follow: the lock is held.
+// Pre of all functions up to `allocate`: the lock is held.
 
-// What is queued by now on the streams of a block; none where one of them is captured.
+// Records an event behind the work that is now queued on each stream of a block.
+// Returns no events if one of the streams is being captured.
 CudaAllocator::Events CudaAllocator::record_events(const Streams& streams) {
   Events events;
   for (cuda::Stream* stream : streams) {
@@ -100,20 +101,20 @@ CudaAllocator::Events CudaAllocator::record_events(const Streams& streams) {
 void CudaAllocator::keep(Events events) noexcept {
   try {
     std::move(events.begin(), events.end(), std::back_inserter(spare_));
-  } catch (...) {  // no memory for them: they go
+  } catch (...) {  // without memory to keep them, they are destroyed
   }
 }
 
-// Pre: the block's work is done.
+// Pre: all work that uses the block is done.
 void CudaAllocator::give_back(std::list<Freed>::iterator freed) noexcept {
   pool_->release(freed->address);
   keep(std::move(freed->events));
   freed_.erase(freed);
 }
 
-// Work of a stream ends in its order, so its first block that must wait stands for the
-// others; streams are few. A block whose event cannot be asked waits, too: `settle`
-// looks again.
+// The work of a stream ends in the order in which it was queued, so once a block of a
+// stream is not done, its later blocks are not asked. Up to eight such streams are
+// remembered. A block whose event cannot be queried stays until `settle` tries again.
 void CudaAllocator::give_back_done() noexcept {
   std::array<cuda::Stream*, 8> busy{};
   std::size_t count = 0;
@@ -136,7 +137,8 @@ bool CudaAllocator::is_freed(const void* address) const noexcept {
   });
 }
 
-// A thread uses a block on a stream: which thread's, if that is not said by its handle.
+// Notes which thread uses a block on its default stream, whose handle is the same in
+// all threads. A block that several threads use gets an id that no thread has.
 void CudaAllocator::note_thread(const void* address, cuda::Stream* stream) {
   if (stream != kPerThread) return;
   const auto self = std::this_thread::get_id();
@@ -149,8 +151,8 @@ void CudaAllocator::forget(const void* address) noexcept {
   threads_.erase(address);
 }
 
-// The stream, and those that were recorded of the block, such as this thread names
-// them.
+// Returns `first` and the streams recorded for the block. A default stream of another
+// thread, which has no handle here, is replaced by the one that waits for all of them.
 CudaAllocator::Streams CudaAllocator::streams_of(const void* address,
                                                  cuda::Stream* first) const {
   const auto thread = threads_.find(address);
@@ -170,8 +172,8 @@ CudaAllocator::Streams CudaAllocator::streams_of(const void* address,
   return streams;
 }
 
-// Where nothing else is to be had, not even memory of the host. False: the work cannot
-// be waited for.
+// The last resort, for example without host memory for events: waits for all streams of
+// a block. Returns false if one of them is being captured or fails.
 bool CudaAllocator::wait_for_streams(const void* address,
                                      cuda::Stream* first) const noexcept {
   const auto thread = threads_.find(address);
@@ -231,7 +233,7 @@ void* CudaAllocator::allocate(Bytes size, cuda::Stream* stream) {
 
 bool CudaAllocator::record(void* address, cuda::Stream* stream) {
   const CudaContext::Current current(*context_);
-  if (!current) return false;  // a forked child has no such memory
+  if (!current) return false;  // a forked child cannot use the parent's GPU memory
   const std::lock_guard<std::mutex> lock(mutex_);
   try {
     pool_->size_of(address);
@@ -250,7 +252,7 @@ bool CudaAllocator::record(void* address, cuda::Stream* stream) {
 bool CudaAllocator::free(void* address, cuda::Stream* stream) noexcept {
   if (address == nullptr) return true;
   const CudaContext::Current current(*context_);
-  if (!current) return true;  // a forked child has no such memory
+  if (!current) return true;  // a forked child cannot use the parent's GPU memory
   const std::lock_guard<std::mutex> lock(mutex_);
   if (is_freed(address)) return false;
   try {
@@ -266,7 +268,7 @@ bool CudaAllocator::free(void* address, cuda::Stream* stream) noexcept {
   } catch (...) {
     const bool done = wait_for_streams(address, stream);
     forget(address);
-    return done ? pool_->release(address) : true;  // else it is lost
+    return done ? pool_->release(address) : true;  // a block still in use is leaked
   }
 }
 
@@ -286,7 +288,7 @@ void CudaAllocator::settle() noexcept {
     if (here->events.empty()) continue;
     try {
       for (const auto& event : here->events) event->synchronize();
-    } catch (...) {  // the work, or the driver, has failed: nobody knows what it does
+    } catch (...) {  // a failed kernel or driver may still use the block: leak it
       continue;
     }
     give_back(here);

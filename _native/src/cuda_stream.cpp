@@ -11,7 +11,7 @@ namespace {
 
 using Current = CudaContext::Current;
 
-// Whether a query says that all is done.
+// Whether the status of a query says that the work is done; throws if it is an error.
 bool is_done(const CudaContext& context, cuda::Status status, const char* what) {
   if (status == cuda::status::not_ready) return false;
   context.check(status, what);
@@ -90,8 +90,8 @@ CudaFunction::CudaFunction(std::shared_ptr<const CudaModule> module,
 
 void CudaFunction::allow_shared(unsigned nbytes) const {
   if (nbytes <= shared_) return;
-  // The driver keeps the last number: a smaller one would take back what another thread
-  // is about to launch with.
+  // The driver keeps the number of the last call. A smaller one would be too small for
+  // another thread that is about to launch the kernel with more.
   const std::lock_guard<std::mutex> lock(mutex_);
   if (nbytes <= shared_) return;
   const CudaContext& context = module_->context();
@@ -118,7 +118,7 @@ CudaGraph::CudaGraph(std::shared_ptr<const CudaContext> context, cuda::Graph* re
 
 CudaGraph::~CudaGraph() {
   const Current current(*context_);
-  if (current) context_->api().cuGraphExecDestroy(handle_);  // after it has run
+  if (current) context_->api().cuGraphExecDestroy(handle_);  // after a launch has run
 }
 
 CudaStream::CudaStream(std::shared_ptr<const CudaContext> context, int priority)
@@ -144,7 +144,7 @@ CudaStream::~CudaStream() {
     context_->end_capture(handle_, &graph);
     if (graph != nullptr) context_->api().cuGraphDestroy(graph);
   }
-  context_->wait(handle_);  // the driver does not, and nobody could later
+  context_->wait(handle_);  // cuStreamDestroy does not, and nobody could afterwards
   context_->remove(handle_);
   context_->api().cuStreamDestroy_v2(handle_);
 }

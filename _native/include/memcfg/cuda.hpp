@@ -23,9 +23,9 @@ class CudaStream;
 // What the driver says about a GPU.
 struct CudaDeviceInfo {
   std::string name;
-  Bytes memory = 0;             // all that it has
+  Bytes memory = 0;             // in total
   int capability = 0;           // 90 is compute capability 9.0
-  bool virtual_memory = false;  // whether it announces addresses apart from memory
+  bool virtual_memory = false;  // whether it announces virtual memory management
 };
 
 // The driver. Its code stays mapped until the process ends.
@@ -33,9 +33,9 @@ class CudaDriver : private NoCopy {
  public:
   // Loads the file at `path` with its symbols kept local, and initializes it. Throws
   // missing_dependency when it cannot be loaded, lacks a function, or finds no GPU, and
-  // std::runtime_error in the child of a process that had one.
+  // std::runtime_error in a child of a process that has initialized a driver.
   explicit CudaDriver(const std::string& path);
-  // The same with functions that are there; for stand-ins.
+  // The same with functions that are already loaded; for stand-ins.
   explicit CudaDriver(const cuda::Api& api);
 
   int version() const;  // 13000 is CUDA 13.0
@@ -45,8 +45,8 @@ class CudaDriver : private NoCopy {
 
   const cuda::Api& api() const noexcept { return api_; }
 
-  // A process that was forked since cannot use CUDA: the driver's threads stayed
-  // behind.
+  // False in a process that was forked after the driver was loaded: it has none of the
+  // driver's threads and cannot use CUDA.
   bool usable() const noexcept;
 
   // Throws kernel_failure naming `what` unless status is success.
@@ -59,12 +59,13 @@ class CudaDriver : private NoCopy {
   int attribute(int attribute, cuda::Device device) const;
 
   const cuda::Api api_;
-  const std::uint64_t forks_;  // before it was loaded
+  const std::uint64_t forks_;  // the fork count when it was loaded
 };
 
-// The primary context of a GPU, which the process' libraries share. While a `Current`
-// lives it is the calling thread's, whose calls no capture of another library forbids.
-// One object a GPU: it knows the streams made here.
+// The primary context of a GPU, which all libraries of the process share. While a
+// `Current` lives, the context is current in the calling thread, and captures of other
+// libraries do not forbid any calls of this thread. There is one object per GPU, since
+// it knows the streams made here.
 class CudaContext : private NoCopy {
  public:
   // Throws kernel_failure.
@@ -76,14 +77,14 @@ class CudaContext : private NoCopy {
     explicit Current(const CudaContext& context) noexcept;
     ~Current();
     explicit operator bool() const noexcept { return status_ == 0; }
-    // Throws kernel_failure, or in a forked child std::runtime_error, unless it is.
+    // Throws kernel_failure, or std::runtime_error in a forked child, unless the
+    // context is current.
     const Current& require() const;
 
    private:
     const CudaContext& context_;
     const cuda::Status status_;
-    int mode_ =
-        cuda::kRelaxedCapture;  // in its time the thread's own, before and after
+    int mode_ = cuda::kRelaxedCapture;  // then the thread's own, to be restored
   };
 
   const CudaDriver& driver() const noexcept { return *driver_; }
@@ -96,29 +97,31 @@ class CudaContext : private NoCopy {
 
   struct Priorities {
     int least = 0;
-    int greatest = 0;  // the smaller number
+    int greatest = 0;  // smaller than `least`
   };
   Priorities priorities() const;  // throws as Current::require does
   struct Memory {
     Bytes free = 0;
     Bytes total = 0;
   };
-  Memory memory() const;  // likewise; of all processes
-  // Waits for all work; amid captures of streams made here, for that of their others.
-  // Throws likewise; a failure of earlier work is told here.
+  Memory memory() const;  // of all processes; throws likewise
+  // Waits for all work. While streams made here are being captured, waits for all other
+  // streams made here and the default one. Throws likewise, also if earlier work
+  // failed.
   void synchronize() const;
 
-  // Waits for the work that may use memory: of the streams made here and the default
-  // one, but for what is captured. Work on memory of a pool that is put on a stream of
-  // another library must be done, or have been told, when the memory is freed. A wait
-  // for the whole context would break captures of other libraries, which nobody can ask
-  // for. Pre: the context is current.
+  // Waits for the work of the streams made here and of the default stream, except for
+  // streams that are being captured. Before memory is freed, work that uses it on a
+  // stream of another library must be done, or be recorded with its allocator. A wait
+  // for the whole context would break captures of other libraries, which cannot be
+  // detected. Pre: the context is current.
   void wait() const noexcept;
   // The same for one stream.
   void wait(cuda::Stream* stream) const noexcept;
 
-  // What lets streams begin, join and end captures, while nobody waits for them. What
-  // is queued on a stream is done before a capture begins. Pre: it is current.
+  // Captures of streams made here begin, are joined and end through these functions,
+  // which exclude a concurrent wait for the streams. What is queued on a stream is done
+  // before its capture begins. Pre: the context is current.
   void add(cuda::Stream* stream) const;
   void remove(cuda::Stream* stream) const noexcept;
   cuda::Status begin_capture(cuda::Stream* stream) const noexcept;
@@ -136,10 +139,11 @@ class CudaContext : private NoCopy {
 
   mutable std::mutex mutex_;  // never taken in a forked child
   mutable std::set<cuda::Stream*> streams_;
-  mutable std::atomic<int> captures_{0};  // that are on; changed under the lock
+  mutable std::atomic<int> captures_{0};  // in progress; changed under the lock
 };
 
-// Memory that a CUDA driver gives in blocks. Before it goes, all work is waited for.
+// Memory that a CUDA driver allocates in blocks. Before a block is freed, all work is
+// waited for.
 class CudaBlocks : public DeviceSystem {
  public:
   explicit CudaBlocks(std::shared_ptr<const CudaContext> context) noexcept
@@ -156,7 +160,7 @@ class CudaBlocks : public DeviceSystem {
   }
 
  protected:
-  // Pre: the context is current. 0: refused.
+  // Returns 0 if the driver refuses. Pre of both: the context is current.
   virtual cuda::Address take(Bytes size) const noexcept = 0;
   virtual void give_back(cuda::Address address) const noexcept = 0;
 
@@ -167,14 +171,14 @@ class CudaBlocks : public DeviceSystem {
 
  private:
   struct Block {
-    cuda::Address address;  // what the driver gave; the block begins at its alignment
-    Bytes size;             // bytes, with what alignment took
+    cuda::Address address;  // as the driver returned it; the block may begin later
+    Bytes size;             // with the bytes that alignment added
   };
   mutable std::map<cuda::Address, Block> blocks_;
 };
 
-// Page-locked memory of the host, which any GPU copies to and from while the host goes
-// on. It counts against the host's limits.
+// Page-locked memory of the host, which any GPU copies to and from asynchronously. It
+// counts against the host's limits.
 class CudaHostSystem final : public CudaBlocks {
  public:
   using CudaBlocks::CudaBlocks;
@@ -190,38 +194,39 @@ class CudaHostSystem final : public CudaBlocks {
   void give_back(cuda::Address address) const noexcept override;
 };
 
-// The memory of a GPU. Where the driver has virtual memory management, and does not
-// refuse one page when this is made, addresses are
-// reserved and pages of the driver's granularity mapped one by one; a page's memory has
-// gone as soon as it is unmapped, since its handle is released when it is mapped. Else
-// only whole blocks are to be had. Before memory goes, all work of the context is
-// waited for. Contents of new memory are undefined.
+// The memory of a GPU. If the driver has virtual memory management, and maps a first
+// page when this object is made, addresses are reserved, and pages of the driver's
+// granularity are mapped one by one. A page's handle is released once it is mapped, so
+// unmapping frees its memory at once. Otherwise memory comes in whole blocks. Before
+// memory is freed, all work of the context is waited for. New memory has undefined
+// contents.
 //
 // Invariant: committed == the mapped pages of the reservations + the blocks.
 class CudaSystem final : public CudaBlocks {
  public:
-  // Without `pages` its memory comes in blocks, as where the GPU has no virtual memory
+  // Without `pages`, memory comes in blocks as if the GPU had no virtual memory
   // management. Throws kernel_failure.
   explicit CudaSystem(std::shared_ptr<const CudaContext> context, bool pages = true);
-  ~CudaSystem() override;  // pre: everything was released
+  ~CudaSystem() override;  // pre: all memory was released
 
   Bytes page_size() const noexcept override { return page_; }
   Bytes memory_size() const noexcept override { return memory_; }
   SpaceKind kind() const noexcept override { return SpaceKind::device; }
   bool has_pages() const noexcept override { return virtual_memory_; }
-  // Why there are no pages though the driver announces them; else empty.
+  // Why the driver, which announces virtual memory, refused it; empty if it did not.
   const std::string& refusal() const noexcept { return refusal_; }
 
   void* reserve(Bytes size, Access) const noexcept override;
   bool commit(void* address, Bytes size, Access) const noexcept override;
   void decommit(void* address, Bytes size, Access) const noexcept override;
   void release(void* address, Bytes size) const noexcept override;
-  void zero(void* address, Bytes size) const override;  // as Current::require throws
+  // Throws as Current::require does.
+  void zero(void* address, Bytes size) const override;
 
   void check() const override;
 
  private:
-  using Pages = std::vector<bool>;  // of a reservation: which are mapped
+  using Pages = std::vector<bool>;  // which pages of a reservation are mapped
 
   cuda::Address take(Bytes size) const noexcept override;
   void give_back(cuda::Address address) const noexcept override;
@@ -232,22 +237,23 @@ class CudaSystem final : public CudaBlocks {
   void note(cuda::Address address, Bytes size, bool mapped) const noexcept;
 
   const cuda::AllocationProperties properties_;
-  const std::unique_ptr<const CudaStream> zeros_;  // the default one waits for others
-  Bytes memory_ = 0;                               // bytes
+  // For `zero`: the default stream would wait for others.
+  const std::unique_ptr<const CudaStream> zeros_;
+  Bytes memory_ = 0;
   Bytes page_ = 0;
   bool virtual_memory_ = false;
   std::string refusal_;
   mutable std::map<cuda::Address, Pages> reservations_;
 };
 
-// The memory of a GPU, for a pool on top; without `pages` in blocks. `refusal` takes
-// that of its system. Throws kernel_failure.
+// Makes the memory of a GPU, as a resource for a pool; without `pages`, in blocks.
+// `refusal` receives CudaSystem::refusal. Throws kernel_failure.
 std::shared_ptr<Resource> make_cuda_resource(std::string name,
                                              std::shared_ptr<const CudaContext> context,
                                              bool pages = true,
                                              std::string* refusal = nullptr);
 
-// Pinned memory of the host, for a pool on top; how much there is nobody says.
+// Makes page-locked memory of the host, as a resource for a pool, of unknown size.
 std::shared_ptr<Resource> make_pinned_resource(
     std::string name, std::shared_ptr<const CudaContext> context);
 

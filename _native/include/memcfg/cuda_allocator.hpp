@@ -1,5 +1,5 @@
-// Blocks of a GPU's pool for other libraries, which free them while work that uses them
-// is still queued.
+// Blocks of a GPU's pool for other libraries, which free blocks while work that uses
+// them is still queued.
 #pragma once
 
 #include <cstddef>
@@ -18,38 +18,41 @@
 
 namespace memcfg {
 
-// Whoever frees a block names the stream of the work that used it; other streams that
-// use it are recorded before. On its stream it may be handed out again at once, to a
-// request of its size, unless others were recorded whose work is not done; it goes back
-// to the pool, and so to others, when what was queued on all of these before is done.
-// Until then it counts against the pool's limit. Any thread may use it. Blocks are
-// aligned to 512 bytes.
+// `free` names the stream whose work used the block; `record` adds other streams that
+// use it, before it is freed. A request of the same size on the block's own stream may
+// get a freed block at once, if the work of the other streams is done. The block
+// returns to the pool when all work that was queued on its streams before it was freed
+// is done. Until then it counts against the pool's limit. All methods are thread-safe.
+// Blocks are aligned to 512 bytes.
 //
-// CU_STREAM_PER_THREAD is another stream in each thread, and no thread can name that of
-// another. A block that several threads took, recorded or freed by that name goes back
-// behind the default stream of all threads, which follows each of theirs.
+// CU_STREAM_PER_THREAD means a different stream in each thread, and a thread has no
+// handle for that of another. A block that several threads allocated, recorded or freed
+// with it is returned after the work of the legacy default stream, which waits for the
+// streams of all threads.
 //
-// What is freed while one of its streams is captured never comes back: the graph uses
-// it whenever it is launched.
+// A block that is freed while one of its streams is being captured never returns, since
+// the graph uses it whenever it is launched.
 class CudaAllocator final : public PendingFrees {
  public:
-  // `tag` tells who holds the blocks.
+  // `tag` is the holder of the blocks in the pool's statistics.
   CudaAllocator(std::shared_ptr<Pool> pool,
                 std::shared_ptr<const CudaContext> context,
                 std::string tag);
-  ~CudaAllocator() override;  // as `settle`; blocks that are out stay the pool's
+  ~CudaAllocator() override;  // calls `settle`; blocks not freed yet stay in the pool
 
-  // Null for no bytes. Throws out_of_memory when the pool refuses, kernel_failure, also
-  // amid a capture of the stream, and in a forked child std::runtime_error.
+  // Returns null for 0 bytes. Throws out_of_memory if the pool refuses, kernel_failure
+  // if the driver fails or the stream is being captured, and std::runtime_error in a
+  // forked child.
   void* allocate(Bytes size, cuda::Stream* stream);
-  // Has the block's free wait for another stream, too, which exists until then. False:
-  // no block starts there. Throws std::bad_alloc.
+  // Makes the return of a block wait for another stream, too, which must exist until
+  // the block is freed. Returns false if no block starts at the address. Throws
+  // std::bad_alloc.
   bool record(void* address, cuda::Stream* stream);
-  // False: no block starts there. A null address is none, and well.
+  // Returns false if no block starts at the address; true, without effect, for null.
   bool free(void* address, cuda::Stream* stream) noexcept;
   void collect() noexcept override;
   void settle() noexcept override;
-  // Bytes, as asked for, of the freed blocks that are not the pool's again.
+  // Bytes, as requested, of the freed blocks that have not returned to the pool.
   Bytes waiting() const;
 
   const Pool& pool() const noexcept { return *pool_; }
@@ -59,9 +62,9 @@ class CudaAllocator final : public PendingFrees {
   using Events = std::vector<std::unique_ptr<CudaEvent>>;
   struct Freed {
     void* address;
-    Bytes size;  // as asked for
+    Bytes size;  // as requested
     cuda::Stream* stream;
-    Events events;  // what was queued before, there and elsewhere; none: for ever
+    Events events;  // behind the work on all its streams; empty: never returns
   };
 
   void give_back(std::list<Freed>::iterator freed) noexcept;
@@ -80,21 +83,22 @@ class CudaAllocator final : public PendingFrees {
   const std::string tag_;
   mutable std::mutex mutex_;                 // never taken in a forked child
   std::list<Freed> freed_;                   // the oldest first
-  std::map<const void*, Streams> recorded_;  // of blocks that are out
-  // Of blocks that are out, whose stream by CU_STREAM_PER_THREAD; no thread: several's.
+  std::map<const void*, Streams> recorded_;  // of blocks that are not freed
+  // The thread that used a block with CU_STREAM_PER_THREAD, until it is freed; no
+  // thread if several did.
   std::map<const void*, std::thread::id> threads_;
   Events spare_;
 };
 
-// The allocator of a GPU that the functions below use; they take no other parameter.
-// Throws std::invalid_argument where another is there already, since its blocks come
-// back through the same function.
+// Sets the allocator of a GPU for the functions below, which know only the GPU's
+// number. Throws std::invalid_argument if it has an allocator over another pool, whose
+// blocks are freed through the same functions.
 void install_cuda_allocator(int ordinal, std::shared_ptr<CudaAllocator> allocator);
 
 }  // namespace memcfg
 
-// What torch.cuda.memory.CUDAPluggableAllocator calls. The first throws
-// std::runtime_error, whose text PyTorch raises: a null address it would not look at.
+// The functions that torch.cuda.memory.CUDAPluggableAllocator calls. The first throws
+// std::runtime_error, whose text PyTorch raises; PyTorch does not check for null.
 extern "C" {
 __attribute__((visibility("default"))) void* memcfg_cuda_allocate(std::ptrdiff_t size,
                                                                   int device,
@@ -103,8 +107,8 @@ __attribute__((visibility("default"))) void memcfg_cuda_free(void* address,
                                                              std::ptrdiff_t size,
                                                              int device,
                                                              void* stream);
-// Nothing where no allocator has the block: a tensor may be of another library's
-// memory. Throws std::bad_alloc.
+// Does nothing if no allocator has the block, since a tensor may lie in memory of
+// another library. Throws std::bad_alloc.
 __attribute__((visibility("default"))) void memcfg_cuda_record_stream(void* address,
                                                                       void* stream);
 }

@@ -14,12 +14,12 @@
 
 namespace memcfg {
 
-// All of these keep their context. Every method makes it current, and throws
-// kernel_failure when the driver fails, or has failed in work that was queued before;
-// in a forked child std::runtime_error. Any thread may call them; the order of what two
-// threads put into one stream is undefined.
+// All of these classes own a reference to their context. Every method makes the context
+// current, and throws kernel_failure if the driver fails, or if work that was queued
+// before has failed, and std::runtime_error in a forked child. Methods are thread-safe;
+// the order of work that two threads queue on one stream is undefined.
 
-// A point in the work of a stream; as new, it has been reached.
+// A point in the work of a stream. A new event counts as reached.
 class CudaEvent : private NoCopy {
  public:
   CudaEvent(std::shared_ptr<const CudaContext> context, bool timing);
@@ -27,7 +27,7 @@ class CudaEvent : private NoCopy {
 
   void synchronize() const;
   bool done() const;
-  // Pre: both were made for timing, and have been reached.
+  // Pre: both were made with `timing`, and have been reached.
   double seconds_since(const CudaEvent& earlier) const;
 
   cuda::Event* handle() const noexcept { return handle_; }
@@ -37,10 +37,10 @@ class CudaEvent : private NoCopy {
   cuda::Event* handle_ = nullptr;
 };
 
-// Machine code of kernels, loaded.
+// Loaded machine code of kernels.
 class CudaModule : private NoCopy {
  public:
-  // A cubin, a fat binary or PTX.
+  // `image` is a cubin, a fat binary or PTX.
   CudaModule(std::shared_ptr<const CudaContext> context, const std::string& image);
   ~CudaModule();  // waits for all work
 
@@ -52,12 +52,12 @@ class CudaModule : private NoCopy {
   cuda::Module* handle_ = nullptr;
 };
 
-// A kernel, which keeps its module.
+// A kernel, which owns a reference to its module.
 class CudaFunction : private NoCopy {
  public:
   CudaFunction(std::shared_ptr<const CudaModule> module, const std::string& name);
 
-  // Lets launches have so many bytes of dynamic shared memory, or more. Pre: it is
+  // Allows launches with `nbytes` of dynamic shared memory or less. Pre: the context is
   // current.
   void allow_shared(unsigned nbytes) const;
 
@@ -70,11 +70,11 @@ class CudaFunction : private NoCopy {
   mutable std::atomic<unsigned> shared_{cuda::kSharedByDefault};  // bytes
 };
 
-// Work that was captured, ready to be launched any number of times. What the work needs
-// must live as long.
+// Captured work that can be launched any number of times. Everything that the work uses
+// must outlive the graph.
 class CudaGraph : private NoCopy {
  public:
-  // Takes the recording, also when it throws.
+  // Takes ownership of the recording, even if it throws.
   CudaGraph(std::shared_ptr<const CudaContext> context, cuda::Graph* recording);
   ~CudaGraph();
 
@@ -87,19 +87,19 @@ class CudaGraph : private NoCopy {
   cuda::Executable* handle_ = nullptr;
 };
 
-// A queue of work, apart from the default stream. What is queued must live until it has
-// been done.
+// A queue of work that does not synchronize with the default stream. What queued work
+// uses must live until the work is done.
 class CudaStream : private NoCopy {
  public:
   // A smaller number is a higher priority; the driver clamps it.
   CudaStream(std::shared_ptr<const CudaContext> context, int priority);
-  ~CudaStream();  // what is queued is done
+  ~CudaStream();  // waits for the queued work
 
   void synchronize() const;
   bool done() const;
   void record(const CudaEvent& event) const;
-  void wait(const CudaEvent& event) const;  // what is queued later waits for it
-  // Addresses of the device, or of pinned memory.
+  void wait(const CudaEvent& event) const;  // work that is queued later waits for it
+  // Addresses are the device's, or of page-locked memory.
   void copy(cuda::Address target, cuda::Address source, Bytes size) const;
   void fill(cuda::Address target, unsigned char byte, Bytes size) const;
 
@@ -108,20 +108,21 @@ class CudaStream : private NoCopy {
               const Shape& grid,
               const Shape& block,
               unsigned shared_bytes,
-              void** arguments) const;  // copied
+              void** arguments) const;  // arguments are copied
   void launch(const CudaGraph& graph) const;
 
-  // Between the two, work is recorded instead of done, that of streams included which
-  // wait for events of this one; those it must wait for again before the end.
+  // Between these two calls, work is recorded instead of done. This includes the work
+  // of streams that wait for an event of this one, and this stream must wait for them
+  // before the end.
   void begin_capture();
-  std::unique_ptr<CudaGraph> end_capture();  // it has ended also when it throws
+  std::unique_ptr<CudaGraph> end_capture();  // ends the capture even if it throws
 
   cuda::Stream* handle() const noexcept { return handle_; }
 
  private:
   const std::shared_ptr<const CudaContext> context_;
   cuda::Stream* handle_ = nullptr;
-  std::atomic<bool> capturing_{false};  // from begin to end
+  std::atomic<bool> capturing_{false};  // between begin_capture and end_capture
 };
 
 }  // namespace memcfg
