@@ -334,7 +334,7 @@ class WorkspaceConfigError(WorkspaceError, ValueError):
 
 
 class FallbackWarning(UserWarning):
-    """What was asked for does not fit a limit, and runs in a slower way that does."""
+    """A program does not fit a limit, and runs in another way, which does."""
 
 
 class WorkspaceWarning(UserWarning):

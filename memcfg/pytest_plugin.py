@@ -1,8 +1,8 @@
 """A plugin for pytest: ``@pytest.mark.limit_memory("64MiB")``.
 
-The test function runs in a budget of so many bytes beyond what is in use before it. One
-that needs more fails with a `ResourceExhaustedError`, which names the holders. Fixtures
-are not limited.
+The test function runs in a budget of the bytes in use before it and those of the mark.
+A test that needs more fails with a `ResourceExhaustedError`, which names the holders.
+Fixtures are not limited.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         f"{_MARK}(limit): fail the test if models, datasets and NumPy's arrays take "
-        'more than so many bytes, such as "64MiB" (memcfg)',
+        'more bytes than the limit, such as "64MiB" (memcfg)',
     )
 
 

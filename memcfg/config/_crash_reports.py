@@ -80,7 +80,7 @@ def set_crash_reports(
         if folder is not None:
             folder = os.fsdecode(folder)
             if not folder:
-                raise ValueError("the folder of crash reports has no name")
+                raise ValueError("folder is empty: give a path, or None for no reports")
             folder = os.path.abspath(folder)
         crash_setting.set(folder, count(max_reports, "max_reports"))
         return before

@@ -54,7 +54,7 @@ class DTypePolicy:
         object.__setattr__(self, "name", name)
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"{self!r} does not change: make another one")
+        raise AttributeError(f"{self!r} cannot be changed: make another one")
 
     @property
     def compute_dtype(self) -> str:

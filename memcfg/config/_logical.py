@@ -1,6 +1,6 @@
 """Logical devices: listing them, placing models on them, their memory.
 
-Each question is a first use: it makes the devices. A name that fits no device, or
+Each query is a first use: it creates the devices. A name that matches no device, or
 several, is an error; only `device` falls back to the CPU.
 """
 
@@ -77,7 +77,7 @@ def list_logical_devices(device_type: str | None = None) -> list[LogicalDevice]:
 def logical_device(name: str | None = None) -> Device:
     """Return the device of a name, or the one that models are placed on now.
 
-    This is a first use. A name must fit: only `device` falls back.
+    This is a first use. A name must match: only `device` falls back.
 
     Parameters
     ----------
@@ -259,9 +259,9 @@ def set_memory_limit(device: AnyDevice, limit: int | str | None) -> int | None:
         A name such as ``"CPU:0"``, or an object of the lists.
     limit : int, str or None
         The maximum of bytes in use: a number of bytes, a string with its unit
-        (``"4MiB"``), a share of the hardware's memory (``"50%"``), or None for no
-        limit but the hardware's own memory, where it has one, and the
-        environment's.
+        (``"4MiB"``), or a percentage of the hardware's memory (``"50%"``). With None
+        only the limits of the hardware, if it has its own memory, and of the
+        environment remain.
 
     Raises
     ------

@@ -459,18 +459,18 @@ def _check_spill(item: LogicalDeviceConfiguration, hardware: Hardware) -> None:
     for place in spill.places:
         if place.folder is not None and not Path(place.folder).is_dir():
             raise ValueError(
-                f"spill_to: there is no folder {place.folder!r}; the host's memory is "
-                "'host'"
+                f"spill_to: there is no folder {place.folder!r}; for the host's "
+                "memory, write 'host'"
             )
         if hardware.space == "device" and place.bandwidth is not None:
             raise ValueError(
-                f"lane_bandwidth is not supported for {hardware.name}: it slows copies "
-                "down on a CPU and on simulated devices"
+                f"lane_bandwidth is not supported for {hardware.name}: it limits "
+                "copies on a CPU and on simulated devices only"
             )
     if hardware.space == "device" and item.lane_timeout is not None:
         raise ValueError(
-            f"lane_timeout is not supported for {hardware.name}: it is for the lanes "
-            "of a CPU"
+            f"lane_timeout is not supported for {hardware.name}: it applies to the "
+            "lanes of a CPU"
         )
 
 
@@ -490,7 +490,7 @@ def add_simulated_device(
 ) -> PhysicalDevice:
     """Add a physical device of addresses without memory.
 
-    It stands in every listing. Models can be planned on it and pools work there, so
+    It appears in every listing. Models can be planned on it and pools work there, so
     the rules of GPUs can be tried on any machine; running a program on it is an
     error.
 
@@ -507,8 +507,8 @@ def add_simulated_device(
     TypeError
         If the type is not a string, or the memory neither an int nor a string.
     ValueError
-        If the type is no such word, or the memory is not positive, no size, or beyond
-        2**62 bytes.
+        If the type is not such a word, or the memory is not positive, not a size, or
+        more than 2**62 bytes.
     RuntimeError
         If a device was used already.
     FormatError

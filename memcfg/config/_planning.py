@@ -6,7 +6,7 @@ from memcfg.config._registry import registry
 
 
 def get_alternatives_seconds() -> float | None:
-    """Return what `set_alternatives_seconds` was given; None by default."""
+    """Return the value that `set_alternatives_seconds` has set; None by default."""
     return registry.options.alternatives_seconds
 
 
@@ -42,9 +42,9 @@ def set_alternatives_seconds(seconds: float | None) -> float | None:
     """
     if seconds is not None:
         if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-            raise TypeError(f"a number of seconds or None is needed, not {seconds!r}")
+            raise TypeError(f"seconds must be a number or None, not {seconds!r}")
         if not seconds >= 0:
-            raise ValueError(f"seconds cannot be negative, and are {seconds}")
+            raise ValueError(f"seconds must not be negative, got {seconds}")
     before = registry.options.alternatives_seconds
     registry.options.alternatives_seconds = seconds
     return before

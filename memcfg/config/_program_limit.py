@@ -55,9 +55,9 @@ class budget:  # noqa: N801  (a name to call, as numpy.errstate)
     Raises
     ------
     TypeError
-        If `limit` is of no such type, or a bool.
+        If `limit` has another type, or is a bool.
     ValueError
-        If `limit` is not positive or no size.
+        If `limit` is not positive or not a size.
 
     Warns
     -----
@@ -106,7 +106,7 @@ class budget:  # noqa: N801  (a name to call, as numpy.errstate)
     """
 
     def __init__(self, limit: int | str) -> None:
-        self._used = True  # it is nothing to warn of if the rest fails
+        self._used = True  # no warning if the rest fails
         if limit is None:
             raise TypeError("a budget is a number of bytes or a string, not None")
         limit_from_bytes(limit, total_bytes=MAX_BYTES, name="limit", stacklevel=2)
@@ -116,12 +116,12 @@ class budget:  # noqa: N801  (a name to call, as numpy.errstate)
         self._used = False
 
     def __enter__(self) -> Self:
-        """Begin to limit.
+        """Begin to limit memory.
 
         Raises
         ------
         RuntimeError
-            If it is entered already.
+            If the budget is already entered.
         ResourceExhaustedError
             If more is in use than the limit and datasets cannot give it back. Nothing
             has changed then.
@@ -134,7 +134,7 @@ class budget:  # noqa: N801  (a name to call, as numpy.errstate)
             If the limit is more than the machine has: it limits nothing.
         """
         if self._made is not None:
-            raise RuntimeError("the budget is entered already: make another one")
+            raise RuntimeError("the budget is already entered: make another one")
         self._used = True
         made = chosen_device("CPU")
         nbytes = limit_from_bytes(self._limit, total_bytes=made.hardware.memory_bytes)
@@ -287,7 +287,7 @@ def _warn_of_much(made: Made, nbytes: int) -> None:
 
 @contextmanager
 def _limited(made: Made, key: object, nbytes: int) -> Iterator[None]:
-    """Bound a device, beside the bounds that it has."""
+    """Add a bound to a device."""
     with registry.lock:
         if not made.is_budgeted:
             made.own_limit = made.device.pool.limit
@@ -369,7 +369,7 @@ def _refusal(parent: Made, nbytes: int, left: int) -> ResourceExhaustedError:
 
 
 def _settle(parent: Made) -> None:
-    """Take back what shares that have ended do not hold any more."""
+    """Take back the bytes that ended shares no longer hold."""
     ended = [made for made in parent.shares if made.ended]
     if any(made.in_use_bytes for made in ended):
         gc.collect()  # a model that is only kept by a reference cycle

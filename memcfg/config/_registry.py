@@ -64,7 +64,7 @@ class Options:
     workspace_config: WorkspaceConfig = field(default_factory=WorkspaceConfig)
     scope_checks: str = "error"
     debug_mode: DebugMode | None = None  # None: the environment decides
-    alternatives_seconds: float | None = None  # None: by what planning took
+    alternatives_seconds: float | None = None  # None: depends on the planning time
     # Stored only, for TensorFlow's names:
     jit: bool = False
     optimizer: dict[str, bool | int] = field(default_factory=dict)
@@ -84,9 +84,9 @@ class Made:
         self.logical = logical
         self.specification = specification
         self.hardware = hardware
-        self.own_limit: int | None = None  # without the budgets that are on
-        self.budgets: dict[object, int] = {}  # that are on
-        self.shares: dict[Made, int] = {}  # bytes that are lent to other devices
+        self.own_limit: int | None = None  # without budgets
+        self.budgets: dict[object, int] = {}  # bytes of each entered budget
+        self.shares: dict[Made, int] = {}  # bytes that other devices have of the limit
         self.is_share = self.ended = False
         if hardware.space != "device" or not specification.memory.growth:
             _ = self.device
@@ -192,7 +192,7 @@ class Registry:
         self._made, self._looked = made, True
 
     def why_missing(self, device_type: str) -> str:
-        """Return why there is no hardware of a type; empty if there is or not known."""
+        """Return why there is no hardware of a type; empty if there is or unknown."""
         machine = self.machine(device_type)
         if any(device.device_type == device_type for device in machine):
             return ""
@@ -252,7 +252,7 @@ class Registry:
             return (*cpus, *self.shares, *self._made[len(cpus) :])
 
     def next_name(self, device_type: str) -> str:
-        """Return the name of a new device, which no other one has had."""
+        """Return a name that no device has had so far."""
         with self.lock:
             alike = [each for each in self._made or () if _is_of(each, device_type)]
             number = max(len(alike), self._numbers.get(device_type, 0) + 1)

@@ -86,7 +86,7 @@ class Bounds:
         return min(bounds, default=None)
 
     def check(self, specs: Sequence[MemorySpec]) -> None:
-        """Raise ValueError if limits do not go with the bounds."""
+        """Raise ValueError if limits violate the bounds."""
         has = self.memory_bytes
         largest = max((spec.limit_bytes or 0 for spec in specs), default=0)
         used = _total(spec for spec in specs if not spec.growth)
@@ -181,7 +181,7 @@ def _check_growth_alike(devices: Sequence[PhysicalDevice], settings: Settings) -
         raise ValueError(
             f"Memory growth cannot differ between {devices[0].device_type} devices ("
             + ", ".join(f"{d.name}: {growth}" for d, growth in values.items())
-            + "): set it alike, or hide the others with set_visible_devices"
+            + "): set the same for all, or hide the others with set_visible_devices"
         )
 
 
@@ -229,7 +229,7 @@ def _growth(
     settings: Settings,
     overrides: EnvironmentOverrides,
 ) -> bool:
-    """Who decides: the environment, the configuration, the hardware's setting.
+    """Return the growth: that of the environment, the configuration or the hardware.
 
     Real hardware grows by default: a limit holds with growth too.
     """

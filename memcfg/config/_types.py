@@ -197,8 +197,8 @@ class LogicalDeviceConfiguration:
             for name in ("spill_limit", "lane_bandwidth", "lane_timeout"):
                 if getattr(self, name) is not None:
                     raise ValueError(
-                        f"{name} is for where tensors spill to: give spill_to='host' "
-                        "or a folder as well"
+                        f"{name} applies to where tensors spill to: give "
+                        "spill_to='host' or a folder, too"
                     )
             return Spill()
         given = _several(self.spill_to)
@@ -240,8 +240,8 @@ class LogicalDeviceConfiguration:
         if len(result) != count:
             given = f"{len(result)} value{'s' * (len(result) != 1)}"
             raise ValueError(
-                f"{name} has {given}, spill_to {count}: give one for each place, or "
-                "None"
+                f"{name} has {given}, but spill_to has {count}: give one for each "
+                "place, or None"
             )
         return result
 

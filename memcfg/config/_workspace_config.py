@@ -1,4 +1,4 @@
-"""Configurations of workspaces, and the policies of which they consist.
+"""Configurations of workspaces, and the policies that they consist of.
 
 The names are those of ND4J's WorkspaceConfiguration. A member of a policy is also its
 lower-case word, so that ``"strict"`` may stand for `AllocationPolicy.STRICT`.
@@ -52,7 +52,7 @@ class LearningPolicy(Word):
     OVER_TIME = "over_time"
     """At the end of cycle `learning_cycles`; never by itself if that is 0."""
     NONE = "none"
-    """Never: `initial_size` is what there is."""
+    """Never: the page keeps its `initial_size`."""
 
 
 class SpillPolicy(Word):
@@ -420,8 +420,8 @@ def _check_file(config: WorkspaceConfig) -> None:
         return
     if config.learning is not LearningPolicy.NONE:
         raise WorkspaceConfigError(
-            "a mapped file has the size that it has: write learning='none' beside "
-            "location='mmap', and initial_size"
+            "the size of a mapped file is fixed: write learning='none' with "
+            "location='mmap', and an initial_size"
         )
     if config.path is None and (config.initial_size == 0 or config.overwrite):
         raise WorkspaceConfigError(

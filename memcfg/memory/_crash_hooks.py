@@ -1,7 +1,7 @@
 """Crash reports of errors that reach the user's code, if a folder for them is set.
 
-That is where a model's method raises one, or an allocation that the user's code has
-asked for. Errors that the library itself meets, and may handle, leave no report.
+An error reaches it from a method of a model, or from an allocation that the user's code
+requested. Errors that the library itself receives, and may handle, leave no report.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["on_error"]
 
 
 def on_error(error: BaseException, asked: Callable[[], Asked]) -> None:
-    """Write a report of an error if that is set; never raise an Exception."""
+    """Write a report of an error if reports are on; never raise an Exception."""
     try:
         folder = crash_setting.folder
         if folder is None or getattr(error, "crash_report", None) is not None:
@@ -51,13 +51,13 @@ def on_error(error: BaseException, asked: Callable[[], Asked]) -> None:
 
 
 def _observe(resource: Any, error: ResourceExhaustedError) -> None:
-    """Report a request that was refused to the user's code."""
+    """Report a refused request, if the user's code made it."""
     if crash_setting.folder is None:
         return
-    frame: FrameType | None = sys._getframe(2)  # behind `make_room`
+    frame: FrameType | None = sys._getframe(2)  # the caller of `make_room`
     while frame is not None and _package(frame) == "numpy":
         frame = frame.f_back
-    # What the library asks for is reported by the call that needs it, if that fails.
+    # A request of the library is reported by the call that needs it, if that fails.
     if frame is None or _package(frame) == "memcfg":
         return
     if any(pool.retry_seconds for pool in pools_below(resource)):

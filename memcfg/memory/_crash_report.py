@@ -1,7 +1,7 @@
 """Crash reports: a folder with a text and a JSON file on how memory ran out.
 
-Owns the folder, the files, and that a section which fails hides no other. A section is
-written as soon as it is made, so a process that dies meanwhile leaves those before.
+Owns the folder and its files. A section that fails hides no other one. A section is
+written as soon as it is made, so a process that dies meanwhile leaves the earlier ones.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def crash_report(
         What to report, such as a caught `memcfg.errors.ResourceExhaustedError`. None
         reports the present state.
     folder : str or path-like, default "."
-        Where to make the report's folder; made itself if it is missing.
+        Where to make the report's folder; it is created if it is missing.
 
     Returns
     -------
@@ -64,10 +64,10 @@ def crash_report(
 
     Notes
     -----
-    A report says what was asked and by whom, who holds the memory and where, what
-    models have loaded, their plans, their memory over a step, what they have stepped
-    down to, and versions. It changes no model and takes no memory of a pool. Values of
-    arrays are not in it; names of files, lines of code and variables ``MEMCFG_*`` are.
+    A report says what was requested and by whom, who holds the memory and where, what
+    models have loaded, their plans, their memory over a step, their fallbacks, and
+    versions. It changes no model and takes no memory of a pool. It has no values of
+    arrays, but names of files, lines of code and variables ``MEMCFG_*``.
 
     Examples
     --------
@@ -97,7 +97,7 @@ def write_report(error: BaseException, folder: str, asked: Asked) -> Path:
     """
     path, failure = _write(error, folder, asked)
     if failure is not None:
-        with suppress(Warning):  # that is an error, and would hide this one
+        with suppress(Warning):  # if warnings are errors, they would hide this one
             warnings.warn(
                 f"the crash report in {path} is incomplete: {failure}",
                 RuntimeWarning,
@@ -134,7 +134,7 @@ def _new_folder(folder: str) -> Path:
 
 
 class _File:
-    """A file that goes on when the disk is full, and remembers that it was."""
+    """A file whose methods never raise; `close` returns the first failure."""
 
     def __init__(self, path: Path) -> None:
         self._failure: OSError | None = None
@@ -147,7 +147,7 @@ class _File:
             self._failure = failure
 
     def write(self, text: str) -> None:
-        """Write a text, if everything before it was written."""
+        """Write a text, unless an earlier write has failed."""
         if self._failure is not None:
             return
         left = text.encode("utf-8", "backslashreplace")

@@ -1,4 +1,4 @@
-"""The sections of a crash report that need no model: what was asked, who holds memory.
+"""The sections of a crash report that need no model: the request, the holders.
 
 Each is made by a function of its own. None takes memory of a pool, or waits for a lock
 that is held during an allocation of another thread.
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 __all__ = ["sections_after", "sections_before", "table", "wrapped"]
 
-_BLOCKS = 20  # of the largest that are listed
-_EVENTS = 20  # of the last that a tracking resource has
-_OUTER, _INNER = 12, 24  # calls of a stack, from its two ends
+_BLOCKS = 20  # the largest ones are listed
+_EVENTS = 20  # the last ones of each tracking resource are listed
+_OUTER, _INNER = 12, 24  # calls at the two ends of a stack that are listed
 _LABEL = 16  # columns
 _LIBRARIES = ("tensorflow", "torch", "keras", "jax", "onnx", "scipy", "pandas")
 _ROOT = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "")
@@ -54,7 +54,7 @@ def sections_before(error: BaseException | None, asked: Asked) -> list[Section]:
         Section("blocks", "The largest blocks", _blocks),
     ]
     if error is not None:
-        section = Section("error", "What was asked", partial(_error, error, asked))
+        section = Section("error", "The error", partial(_error, error, asked))
         sections.insert(0, section)
     if any(isinstance(each, TrackingResource) for each in live_resources.alive()):
         sections.append(Section("events", "The last events", _events))
@@ -103,7 +103,7 @@ def table(rows: dict[str, Any]) -> str:
 
 
 def _error(error: BaseException, asked: Asked) -> tuple[str, Any]:
-    """Return the error, with its fields, and who met it."""
+    """Return the error with its fields, and where it was raised."""
     calls = _stack(error, asked)
     users = [call for call in calls if not call[3]]
     file, line, function, _ = users[-1] if users else ("", 0, "", False)
@@ -293,7 +293,7 @@ def _environment() -> tuple[str, Any]:
     prefixes = ("MEMCFG_", "OMP_", "GOMP_", "MALLOC_", "CUDA_")
     data = {k: v for k, v in sorted(os.environ.items()) if k.startswith(prefixes)}
     lines = "\n".join(f"{name}={value}" for name, value in data.items())
-    return wrapped(lines) or "No variable of memcfg or OpenMP is set.", data
+    return wrapped(lines) or "No variable that memcfg or OpenMP reads is set.", data
 
 
 def _versions() -> tuple[str, Any]:

@@ -22,11 +22,11 @@ __all__ = [
 
 MAX_REPORTS = 3  # of a process, unless set otherwise
 _VARIABLE = "MEMCFG_CRASH_REPORTS"
-_RESERVE = 1 << 22  # bytes of addresses, which cost no memory, to have in an emergency
+_RESERVE = 1 << 22  # bytes of addresses that are freed before a report is written
 
 
 class Section(NamedTuple):
-    """A part of a report, which is made on its own so that it hides no other."""
+    """A part of a report, made separately so that its failure hides no other part."""
 
     key: str  # in the JSON file
     title: str
@@ -34,21 +34,21 @@ class Section(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What was asked of the library when memory ran out, and by whom."""
+    """The call during which memory ran out, and who made it."""
 
     call: str
-    owner: str = ""  # the model, as listings name its memory
+    owner: str = ""  # the model, by its name in listings of memory
     frame: FrameType | None = None  # of the caller; None: the error's traceback has it
 
 
 class CrashSetting:
-    """Where reports are written, and how many more."""
+    """The folder of reports, and how many more may be written."""
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Let the environment decide again."""
+        """Return to the settings of the environment."""
         self._folder: str | None = None
         self._is_set = False
         self._reserve: bytes | None = None
@@ -58,7 +58,7 @@ class CrashSetting:
             self.take_reserve()
 
     def set(self, folder: str | None, max_reports: int) -> None:
-        """Write so many reports into a folder from now on; None: none."""
+        """Allow up to `max_reports` reports in a folder from now on; None: none."""
         self._folder, self._is_set = folder, True
         self.max_reports, self._numbers = max_reports, count()
         if folder is None:
@@ -76,12 +76,12 @@ class CrashSetting:
         return next(self._numbers) < self.max_reports
 
     def take_reserve(self) -> None:
-        """Keep memory for a report."""
+        """Reserve addresses for a report; untouched, they take no memory."""
         with suppress(MemoryError):
             self._reserve = bytes(_RESERVE)
 
     def free_reserve(self) -> None:
-        """Free the memory that was kept for a report."""
+        """Free the addresses that were reserved for a report."""
         self._reserve = None
 
 

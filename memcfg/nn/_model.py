@@ -607,7 +607,7 @@ class Model(FixedAttributes):
             plans by what each of them shows. Results are bit-identical.
         on_oom : str, Policy or function, or sequence of them, default "micro_batch"
             What is done with a program that does not fit the limit; several steps are
-            tried in their order. Each step down is a `FallbackWarning`, once, and is
+            tried in their order. Each fallback causes one `FallbackWarning` and is
             listed in the history of `fit`. Only ``"mixed_bfloat16"``, functions, and
             policies that are lossy change results.
 

@@ -85,7 +85,7 @@ class Expression:
 
     @property
     def condition(self) -> bool:
-        """Whether it is a condition instead of a number."""
+        """Whether it is a condition, and not a number."""
         return self.kind in CONDITIONS
 
     def __add__(self, other: Expression | Number) -> Expression:
@@ -452,7 +452,7 @@ def floor(x: Expression | Number) -> Expression:
     """Round a uniform number down to an integer."""
     x = _lift(x)
     if not x.uniform:
-        raise TypeError("elements are not rounded down, only uniform numbers")
+        raise TypeError("only uniform numbers can be rounded down, not elements")
     return _node("floor", x)
 
 
@@ -471,7 +471,7 @@ def rounded(x: Expression | Number) -> Expression:
     """
     x = _lift(x)
     if not x.uniform:
-        raise TypeError("elements have the dtype of their arrays")
+        raise TypeError("elements already have the dtype of their arrays")
     return _node("rounded", x)
 
 

@@ -32,7 +32,7 @@ _DTYPES = (  # as in cast.cpp
 
 def _infer(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
     for dtype in (inputs[0].dtype, attributes["dtype"]):
-        require(dtype in _DTYPES, f"cast: {dtype} is none of {', '.join(_DTYPES)}")
+        require(dtype in _DTYPES, f"cast: {dtype} is not one of {', '.join(_DTYPES)}")
     return [Spec(inputs[0].shape, attributes["dtype"])]
 
 

@@ -44,7 +44,9 @@ def _infer(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
 def _infer_gradient(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
     shape = list(inputs[0].shape)
     axis, factor = _read(attributes, shape)
-    require(shape[axis] % factor == 0, f"interpolate: {shape} is none of its outputs")
+    require(
+        shape[axis] % factor == 0, f"interpolate: {shape} is not the shape of an output"
+    )
     shape[axis] //= factor
     return [Spec(tuple(shape), inputs[0].dtype)]
 

@@ -134,7 +134,7 @@ def _cross_entropy_rows_gradient(
 
 
 def _infer_argmax(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
-    require(len(inputs[0].shape) > 0, "argmax is of the last axis, and there is none")
+    require(len(inputs[0].shape) > 0, "argmax needs at least one axis")
     return [Spec(inputs[0].shape[:-1], "int32")]
 
 

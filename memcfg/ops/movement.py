@@ -43,7 +43,7 @@ def _infer_transpose(inputs: Sequence[Spec], attributes: Attributes) -> Sequence
     shape, axes = inputs[0].shape, tuple(attributes["axes"])
     require(
         sorted(axes) == list(range(len(shape))),
-        f"transpose: axes {axes} are no permutation of those of {shape}",
+        f"transpose: axes {axes} are not a permutation of those of {shape}",
     )
     return [Spec(tuple(shape[axis] for axis in axes), inputs[0].dtype)]
 

@@ -42,7 +42,7 @@ def _of_float32(product: str, kernel: int) -> OpType:
     def infer(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
         require(
             inputs[kernel].dtype == "float32" and inputs[1 - kernel].dtype == BFLOAT16,
-            f"{product}_of_float32: a float32 kernel beside bfloat16",
+            f"{product}_of_float32: the kernel is float32 and the rest bfloat16",
         )
         return op_type(product).infer(rounded(inputs), attributes)
 

@@ -60,7 +60,7 @@ def _infer_over(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
         len(gradient) > 1
         and rows == gradient[:-1]
         and columns == (*gradient[:-2], gradient[-1]),
-        f"over_factored_root: {rows} and {columns} are no moments of {gradient}",
+        f"over_factored_root: {rows} and {columns} are not the moments of {gradient}",
     )
     return [Spec(gradient, common_dtype(inputs))]
 

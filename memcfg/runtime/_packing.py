@@ -1,8 +1,8 @@
 """Choice of the weights that kernels read packed, and the graph that contains them.
 
-Owns the choice of weights that lie packed in their own place, the tensors of those that
-are packed beside it, and the decision how many fit a budget. It takes no memory and
-packs nothing: a program packs them when the weights have changed.
+A weight is packed in its own place, or into a tensor of its own next to the plain one.
+This module decides which, makes these tensors, and chooses how many fit a budget. It
+takes no memory and packs nothing: a program packs weights that have changed.
 
 See docs/decisions/0026-packed-weights-are-tensors.md.
 """
@@ -46,7 +46,7 @@ class PackedWeight(NamedTuple):
 
 
 class InPlace(NamedTuple):
-    """A weight that lies packed where it would lie plain."""
+    """A weight that is packed in its own place."""
 
     weight: int
     packing: Packing
@@ -70,9 +70,9 @@ def is_inference(graph: Graph) -> bool:
 
 
 def slots_of(sources: Sequence[tuple[Graph, Kernels]]) -> dict[str, int]:
-    """Return the bytes that the weights of several graphs take where they lie packed.
+    """Return the bytes that the places of packed weights need for several graphs.
 
-    Weights that lie packed nowhere are left out.
+    Weights that none of the graphs packs are left out.
     """
     slots: dict[str, int] = {}
     for graph, kernels in sources:
@@ -92,8 +92,8 @@ def plan_packed(
 ) -> Packed:
     """Plan a graph with as many packed weights as the budget allows.
 
-    Weights lie packed in `slots` where they fit; with None all lie plain. Others are
-    packed beside the plain ones.
+    A weight is packed in its place of `slots` if it fits there; if `slots` is None, all
+    places hold plain weights. Others are packed next to the plain ones.
     """
     candidates = _candidates(source, kernels)
     if slots is None:
@@ -120,9 +120,9 @@ def _plan(
     policy: Callable[[Graph], planning.Plan],
     limit: int | None,
 ) -> Packed:
-    """Plan a graph with as many weights packed beside the plain ones as fit.
+    """Plan a graph with as many weights packed next to the plain ones as fit.
 
-    All candidates are packed if the plan then needs neither recomputation nor moves.
+    All candidates are packed if the plan then needs neither recomputation nor copies.
     Otherwise the plan without packing decides: the largest weights that fit next to it
     are packed, provided that the plan does no more work. Without a limit the budget is
     half of the machine's memory. Raises the errors of the policy for the graph without
@@ -160,7 +160,7 @@ class _Packable:
 
     @property
     def packing(self) -> Packing:
-        """That of the first op."""
+        """The packing of the first op."""
         return next(iter(self.packings.values()))
 
     @property
@@ -199,7 +199,7 @@ def _candidates(graph: Graph, kernels: Kernels) -> list[_Packable]:
 
 
 def _in_place(graph: Graph, candidates: Sequence[_Packable]) -> list[_Packable]:
-    """Return those that may replace their weights: who reads one reads it packed so."""
+    """Return those that may replace their weights: all readers read this layout."""
     readers: defaultdict[int, list[int]] = defaultdict(list)
     for index, op in enumerate(graph.ops):
         for tensor in op.inputs:

@@ -250,7 +250,7 @@ def test_it_may_be_entered_again_but_not_twice():
     budget = mc.budget("8MiB")
     for _ in range(2):
         with budget:
-            with pytest.raises(RuntimeError, match="entered already"):
+            with pytest.raises(RuntimeError, match="already entered"):
                 budget.__enter__()
             assert limit() == 8 * MIB
     for use in (

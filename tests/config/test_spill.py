@@ -262,8 +262,8 @@ def test_one_place_may_be_told_as_a_sequence():
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"spill_limit": 3}, ValueError, "spill_limit is for where tensors spill to"),
-        ({"lane_bandwidth": 3}, ValueError, "lane_bandwidth is for where"),
+        ({"spill_limit": 3}, ValueError, "spill_limit applies to where"),
+        ({"lane_bandwidth": 3}, ValueError, "lane_bandwidth applies to where"),
         ({"spill_to": ""}, ValueError, "spill_to is empty"),
         ({"spill_to": b"/tmp"}, TypeError, "not b'/tmp'"),
         ({"spill_to": 3}, TypeError, "a folder's path or None, not 3"),
@@ -279,24 +279,24 @@ def test_one_place_may_be_told_as_a_sequence():
         (
             {"spill_to": ("host", "/a"), "spill_limit": "1GiB"},
             ValueError,
-            "spill_limit has 1 value, spill_to 2",
+            "spill_limit has 1 value, but spill_to has 2",
         ),
         (
             {"spill_to": ("host", "/a"), "lane_bandwidth": (1, 2, 3)},
             ValueError,
-            "lane_bandwidth has 3 values, spill_to 2",
+            "lane_bandwidth has 3 values, but spill_to has 2",
         ),
         (
             {"spill_to": "host", "spill_limit": ("1GiB", None)},
             ValueError,
-            "spill_limit has 2 values, spill_to 1",
+            "spill_limit has 2 values, but spill_to has 1",
         ),
         (
             {"spill_to": ("host", "/a"), "spill_limit": (0, None)},
             ValueError,
             "spill_limit must be positive",
         ),
-        ({"lane_timeout": 3}, ValueError, "lane_timeout is for where"),
+        ({"lane_timeout": 3}, ValueError, "lane_timeout applies to where"),
         (
             {"spill_to": "host", "lane_timeout": 0},
             ValueError,

@@ -340,7 +340,7 @@ def test_the_setting(tmp_path):
     for wrong in (3, 1.5, ["a"]):
         with pytest.raises(TypeError):
             mc.config.set_crash_reports(wrong)
-    with pytest.raises(ValueError, match="no name"):
+    with pytest.raises(ValueError, match="folder is empty"):
         mc.config.set_crash_reports("")
     with pytest.raises(ValueError, match="max_reports is at least 1"):
         mc.config.set_crash_reports(tmp_path, max_reports=0)

@@ -92,7 +92,7 @@ def test_steps_down_the_plan_and_the_step(folder):
     with pytest.raises(ResourceExhaustedError):
         mc.config.logical_device("CPU:0").pool.allocate(2**20)
     words, document = only(folder)
-    (step,) = document["down: steps down"]["in_force"]
+    (step,) = document["down: fallbacks"]["in_force"]
     assert (step["step"], step["program"]) == ("micro_batch", "train, batch 512")
     assert str(model.history.fallbacks[0]) in " ".join(words.split())
     plan, timeline = document["down: plan"], document["down: timeline"]

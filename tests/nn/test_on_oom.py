@@ -600,7 +600,7 @@ def test_a_policy_may_be_a_plain_function():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"on_oom": ["raise", "replan"]}, "alone"),
+        ({"on_oom": ["raise", "replan"]}, "combined"),
         ({"on_oom": mc.plan.share}, "call plan.share"),
         ({"batch_statistics": True}, "batch_statistics"),
         ({"on_oom": ["replan", "replan"]}, "twice"),
@@ -608,7 +608,7 @@ def test_a_policy_may_be_a_plain_function():
         ({"on_oom": 3}, "on_oom"),
         ({"on_oom": "halve"}, "on_oom"),
         ({"batch_statistics": "all"}, "batch_statistics"),
-        ({"batch_statistics": "micro", "on_oom": "raise"}, "micro-batches"),
+        ({"batch_statistics": "micro", "on_oom": "raise"}, "micro_batch"),
     ],
 )
 def test_other_ways_down_are_refused(options, message):

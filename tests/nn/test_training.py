@@ -473,7 +473,7 @@ def test_a_frequency_of_validation_is_a_count_or_epochs():
 
 def test_compile_has_keras_default_optimizer_and_wants_a_loss():
     model = nn.Sequential([nn.Input((3,)), nn.Dense(2)])
-    with pytest.raises(TypeError, match="there is none: say loss='mse'"):
+    with pytest.raises(TypeError, match="there is none: pass loss='mse'"):
         model.compile("sgd")
     model.compile(loss="mse")
     assert isinstance(model.optimizer, nn.optimizers.RMSprop)

@@ -136,7 +136,7 @@ def test_what_does_not_fit():
         ("scatter_add", (builder.tensor("j", (3,), "int32"), x), {"rows": 3}, "a row"),
         ("one_hot", (x,), {"depth": 3}, "indices are int32"),
         ("one_hot", (i,), {"depth": 3, "dtype": "int32"}, "makes float32"),
-        ("cast", (x,), {"dtype": "complex64"}, "complex64 is none of"),
+        ("cast", (x,), {"dtype": "complex64"}, "complex64 is not one of"),
     ):
         with pytest.raises(GraphError, match=words):
             builder.apply(kind, inputs, attributes)

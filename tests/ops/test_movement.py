@@ -157,7 +157,7 @@ def test_what_does_not_fit():
     builder = Builder("moved")
     x = builder.tensor("x", (2, 3))
     for kind, attributes, words in (
-        ("transpose", {"axes": (0, 0)}, "no permutation"),
+        ("transpose", {"axes": (0, 0)}, "not a permutation"),
         ("slice", {"begin": (0, 0), "end": (2, 4)}, "slice: "),
         ("slice", {"begin": (0, 3), "end": (2, 3)}, "slice: "),
         ("slice", {"begin": (0,), "end": (2,)}, "begin"),

@@ -120,7 +120,7 @@ def test_operands_that_do_not_fit():
     whole = builder.tensor("i", (3,), "int32")
     for name, inputs, words in (
         ("factored_means", (vector,), "two axes or more"),
-        ("over_factored_root", (matrix, vector, vector), "no moments of"),
+        ("over_factored_root", (matrix, vector, vector), "not the moments of"),
         ("norm", (whole,), "floats, not int32"),
         ("norm", (), "at least one input"),
     ):

@@ -27,16 +27,17 @@ _GUESSES = 8  # interpolated, before the interval is halved
 class BatchSearch:
     """Search for the largest batch with a plan.
 
-    Idea: the least memory of a step is nearly a line over the batch, through the bytes
-    of its state and through each refusal, which names what is missing. Invariant: `low`
-    fits and `high` does not, so the result fits and one sample more does not.
+    Idea: the least memory of a step is nearly a linear function of the batch size. The
+    line goes through the bytes of the state, at size 0, and through each refused batch,
+    whose error says how many bytes are missing. Invariant: `low` fits and `high` does
+    not, so the result fits and one sample more does not.
     """
 
     executor: Executor
     policy: Policy
     graph_of: Callable[[int], Graph]  # by the batch
     promised: int = 0
-    limit_bytes: int | None = None  # of the device with nothing else; None: as it is
+    limit_bytes: int | None = None  # of an otherwise empty device; None: as it is now
     end: float = math.inf  # processor seconds of this thread
     shortfalls: dict[int, int] = field(default_factory=dict)  # by the batch
 
@@ -61,7 +62,7 @@ class BatchSearch:
         return self.executor.bound_excess(graph, self.promised, self.limit_bytes)
 
     def has_plain_plan(self, batch: int) -> bool:
-        """Return whether a batch fits although no op is computed twice."""
+        """Return whether a batch fits without computing any op twice."""
         graph = self.graph_of(batch)
         given = self.promised, self.limit_bytes
         return not self.executor.shortfall(graph, share(), *given)
@@ -124,7 +125,7 @@ class BatchSearch:
     def _guess(self, batch: int) -> int:
         """Estimate what fits from the shortfalls of larger batches."""
         missing = self.shortfalls.get(batch)
-        if missing is None:  # a refusal tells more than a plan
+        if missing is None:  # it fits, which says nothing about larger ones
             return batch - 1
         if missing >= NO_PLAN:
             return batch // 2

@@ -119,8 +119,8 @@ def get_modes(training: Any, inference: Any, layers: Any, memory: Any) -> Modes:
     modes = Modes(train, infer, *get_layer_workspaces(layers, train, infer))
     if memory is not None and (why := modes.plans_nothing):
         raise ValueError(
-            f"memory={memory!r} has nothing to plan: {why}. Leave memory out, or have "
-            "one of the passes planned"
+            f"memory={memory!r} has nothing to plan: {why}. Leave memory out, or "
+            "use a mode that is planned for one of them"
         )
     return modes
 

@@ -1,4 +1,4 @@
-"""What a crash report says of models: settings, steps down, plans, memory of a step."""
+"""What a crash report says of models: settings, fallbacks, plans, memory of a step."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class CrashFacts:
     batch_statistics: str | None
     arena_bytes: int
     programs: list[str]
-    lead: str  # the program that reports describe; empty if none is loaded
+    lead: str  # the program whose plan is described; empty if none is loaded
     in_force: list[Fallback]
-    past: list[Fallback]  # the last ones, those in force included
+    past: list[Fallback]  # the latest ones, including those in force
     refused: ProgramKey | None
     executor: Executor | None
     graph: Callable[[ProgramKey], Graph]
@@ -62,7 +62,7 @@ crash_subjects: Living[_Subject] = Living()
 
 
 def name_of(step: Any) -> str:
-    """Return a step of ``on_oom`` by its name: a string, a policy or a function."""
+    """Return the name of a step of ``on_oom``: a string, a policy or a function."""
     names = (step, getattr(step, "name", None), getattr(step, "__name__", None))
     known = (name for name in names if isinstance(name, str))
     return next(known, type(step).__name__)
@@ -99,10 +99,10 @@ def _of_model(facts: CrashFacts, error: BaseException | None) -> Iterator[Sectio
     name = facts.owner
     title = name if name.lower().startswith("model") else f"Model {name}"
     yield Section(f"{name}", title, partial(_settings, facts))
-    title = f"Steps down of {name}"
-    yield Section(f"{name}: steps down", title, partial(_steps, facts))
+    title = f"Fallbacks of {name}"
+    yield Section(f"{name}: fallbacks", title, partial(_fallbacks, facts))
     if isinstance(error, InfeasiblePlanError) and facts.refused is not None:
-        title = f"What was refused to {name}, without a limit"
+        title = f"What {name} was refused, planned without a limit"
         make = partial(_refused, facts, facts.refused)
         yield Section(f"{name}: refused", title, make)
     if facts.lead:
@@ -128,7 +128,7 @@ def _settings(facts: CrashFacts) -> tuple[str, Any]:
     rows = {
         "device": facts.device,
         "policy": f"{facts.policy}, {facts.times} times",
-        "workspaces": f"{facts.training_mode} to train, {facts.inference_mode} else",
+        "workspaces": f"{facts.training_mode}; inference: {facts.inference_mode}",
         "on_oom": ", ".join(facts.on_oom),
         "statistics": facts.batch_statistics,
         "arena": format_bytes(facts.arena_bytes, exact=True),
@@ -137,11 +137,11 @@ def _settings(facts: CrashFacts) -> tuple[str, Any]:
     return table(rows), data
 
 
-def _steps(facts: CrashFacts) -> tuple[str, Any]:
+def _fallbacks(facts: CrashFacts) -> tuple[str, Any]:
     now = [f"  {each}" for each in facts.in_force]
     lines = ["In force:", *(now or ["  none"])]
     if len(facts.past) > len(facts.in_force):
-        lines += ["All, the last one last:", *(f"  {each}" for each in facts.past)]
+        lines += ["All, the latest one last:", *(f"  {each}" for each in facts.past)]
     data = {
         "in_force": [asdict(each) for each in facts.in_force],
         "past": [asdict(each) for each in facts.past],

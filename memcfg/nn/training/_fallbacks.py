@@ -1,8 +1,9 @@
-"""What a model does with a program that does not fit: the steps down, one at a time.
+"""What a model does with a program that does not fit: fallbacks, one at a time.
 
-In this order: another method plans it; a batch runs in micro-batches whose gradients
-are accumulated; a refusal. Each step down is a `Fallback`, is warned of once, and is
-listed in the history of `fit`.
+The steps of `compile(on_oom=)` are tried in their order: another method or policy plans
+the program, the batch runs in micro-batches whose gradients are accumulated, or layers
+compute in bfloat16. If none helps, the program is refused. Each fallback causes one
+warning and is listed in the history of `fit`.
 """
 
 from __future__ import annotations
@@ -44,13 +45,12 @@ __all__ = [
 
 STEPS = ("replan", "micro_batch", "mixed_bfloat16")
 _SECONDS = 20.0  # processor seconds to look for a larger micro-batch
-_STATISTICS = "batch normalisation would see micro-batches"
 
 
 class OnOom(NamedTuple):
     """The arguments of `compile` about programs that do not fit."""
 
-    steps: tuple[Any, ...]  # tried in this order; none: refused at once
+    steps: tuple[Any, ...]  # tried in this order; without any, programs are refused
     batch_statistics: str | None
 
     @property
@@ -71,7 +71,9 @@ def get_on_oom(on_oom: Any, batch_statistics: Any) -> OnOom:
     if steps == ("raise",):
         steps = ()
     if "raise" in steps:
-        raise ValueError(f"on_oom='raise' stands alone, got {on_oom!r}")
+        raise ValueError(
+            f"on_oom='raise' cannot be combined with other steps, got {on_oom!r}"
+        )
     for step in steps:
         _check_step(step)
     if any(step in steps[:i] for i, step in enumerate(steps)):
@@ -80,8 +82,8 @@ def get_on_oom(on_oom: Any, batch_statistics: Any) -> OnOom:
         raise unknown("batch_statistics", str(batch_statistics), ("micro",))
     if batch_statistics is not None and "micro_batch" not in steps:
         raise ValueError(
-            f"batch_statistics={batch_statistics!r} is about micro-batches, and with "
-            f"on_oom={on_oom!r} there are none"
+            f"batch_statistics={batch_statistics!r} needs 'micro_batch' in on_oom, "
+            f"which is {on_oom!r}"
         )
     return OnOom(steps, batch_statistics)
 
@@ -108,21 +110,21 @@ def _is_function(step: Any) -> bool:
 
 @dataclass(frozen=True)
 class Fallback:
-    """A step down: how a program runs that does not fit as it was asked for.
+    """How a program runs that does not fit in the way that was asked for.
 
     Attributes
     ----------
     step : {"replan", "micro_batch", "mixed_bfloat16", "model"}
-        What is done: another method plans the program, the batch runs in parts, layers
-        compute in bfloat16, or another model is trained.
+        What is done instead: another method plans the program, the batch runs in parts,
+        layers compute in bfloat16, or another model is trained.
     program : str
         The program, such as ``"train, batch 1024"``.
     missing_bytes : int
-        What it would need beyond the limit.
+        The bytes beyond the limit that it would need otherwise.
     batch_size : int
         Samples of a micro-batch, or of the batch if it runs as a whole.
     parts : int
-        How many of them make a batch.
+        The number of micro-batches in a batch.
     name : str
         The name of the method or the model.
     """
@@ -146,7 +148,7 @@ class Fallback:
         return f"{need}; it runs as {self.parts} x {self.batch_size} {how}".rstrip()
 
     def warn(self, owner: str) -> None:
-        """Warn of it, and say how to be refused instead."""
+        """Warn of the fallback, and say how to make it an error."""
         warnings.warn(
             f"{owner}: {self}. compile(on_oom='raise') makes this an error",
             FallbackWarning,
@@ -155,18 +157,18 @@ class Fallback:
 
 
 class Division(NamedTuple):
-    """How a batch runs in parts, one after the other."""
+    """The division of a batch into parts that run one after another."""
 
-    size: int  # samples of each but the last, which may have fewer
-    needed: int  # bytes with which the whole batch is tried again
+    size: int  # samples of each part but the last, which may have fewer
+    needed: int  # free bytes with which the whole batch is planned again
 
     def ranges(self, samples: int) -> list[tuple[int, int]]:
-        """Return the first sample of each part, and the one behind its last."""
+        """Return where the samples of each part begin and end."""
         starts = range(0, samples, self.size)
         return [(i, min(i + self.size, samples)) for i in starts]
 
     def keys(self, whole: ProgramKey, *, counts: bool) -> list[ProgramKey]:
-        """Return the programs that a batch needs, the most used first."""
+        """Return the programs that the parts of a batch need, the most used first."""
         ranges = self.ranges(whole.batch_size)
         kinds = [whole.kind] + ["count"] * counts
         sizes = dict.fromkeys(end - begin for begin, end in ranges)
@@ -183,7 +185,7 @@ class Division(NamedTuple):
 
 @dataclass(frozen=True)
 class Thriftier:
-    """A policy, and another one for graphs that do not fit with it."""
+    """A policy, and another one that plans the graphs which do not fit with it."""
 
     policy: Policy
     other: Policy
@@ -223,7 +225,10 @@ def why_whole(
     if key.kind != "train" or on_oom.batch_statistics is not None:
         return ""
     if any(op.type == "moving_average" for op in graph().ops):
-        return f"{_STATISTICS}: compile(batch_statistics='micro') permits that"
+        return (
+            "batch normalisation would use the statistics of micro-batches, which "
+            "compile(batch_statistics='micro') permits"
+        )
     return ""
 
 
@@ -239,8 +244,8 @@ def divide(
 ) -> Division | None:
     """Choose the parts in which a batch runs; None if no part below a size fits.
 
-    The largest part that fits is compared with the largest that fits without computing
-    anything twice, by the predicted time of a sample.
+    Of the largest part that fits and the largest that fits without computing anything
+    twice, the one with the lower predicted time of a sample is taken.
     """
 
     def part(size: int) -> Graph:

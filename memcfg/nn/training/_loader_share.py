@@ -1,8 +1,8 @@
-"""Which part of a program's budget is the model's, and which the loader's.
+"""The division of a program's budget between a model and its loader.
 
 A model is planned first, and the loader takes what is left. If the model then waits for
-elements that a cache has no memory for, another split is tried: a plan that leaves room
-for all of them. The faster one is kept. Losses and weights do not depend on it.
+elements that a cache has no memory for, another division is tried: a plan that leaves
+room for all of them. The faster one is kept. Losses and weights do not depend on it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 __all__ = ["LoaderShare"]
 
-_WAITING = 0.05  # of an epoch, from which on another split is worth a trial
-_EPOCHS = 3  # of a trial: one fills the cache, one is timed, one is to gain by it
-_GAIN = 0.02  # of the time, which a split has to save
+_WAITING = 0.05  # the part of an epoch from which on waiting is worth a trial
+_EPOCHS = 3  # that a trial needs: one fills the cache, one is timed, one gains
+_GAIN = 0.02  # the part of an epoch's time that the other division has to save
 
 
 class LoaderShare:
-    """Try once whether the loader needs memory more than the model."""
+    """Try once whether an epoch is faster if the loader gets more memory."""
 
     def __init__(self, session: Session, feed: Feed) -> None:
         self._session = session
@@ -37,7 +37,7 @@ class LoaderShare:
         self._begun = time.perf_counter()
 
     def end_epoch(self, left: int) -> None:
-        """Judge the epoch that is over; `left` are still to come."""
+        """Evaluate the epoch that has ended; `left` epochs follow."""
         seconds = time.perf_counter() - self._begun
         if self._filling or self._over:
             self._filling = False

@@ -39,7 +39,7 @@ class Lever:
 
 
 def lever(name: str, plan: Plan, times: float = 1.0) -> Lever:
-    """Return the lever of a plan of the lowest peak that runs so often in a step."""
+    """Return the lever of a plan that runs `times` times in a step."""
     return Lever(name, plan.peak_bytes, plan.elapsed_seconds * times)
 
 

@@ -40,7 +40,7 @@ def get_layer_workspaces(
     for name, workspaces, mode in zip(_PASSES, result, modes, strict=True):
         if workspaces is not None and mode is not WorkspaceMode.ENABLED:
             raise ValueError(
-                f"layer_workspaces says where the arrays of {name} lie, and so does "
+                f"layer_workspaces says where the arrays of {name} lie, as does "
                 f"{name}_workspace_mode={mode.value!r}: leave one of them out"
             )
     _check_together([home for each in result if each for _, home in each.homes])
@@ -107,6 +107,5 @@ def _check_config(name: str, config: WorkspaceConfig) -> None:
         )
     if config.location is LocationPolicy.MMAP and not config.initial_size:
         raise WorkspaceConfigError(
-            f"workspace {name!r} lies in a file whose length nobody says: give an "
-            "initial_size"
+            f"workspace {name!r} is in a file of unknown length: give an initial_size"
         )

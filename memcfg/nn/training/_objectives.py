@@ -101,7 +101,7 @@ def check_goals(
     """Check losses and metrics as far as possible without a network."""
     if not _flat(loss):
         raise TypeError(
-            "a loss is what is minimised, and there is none: say loss='mse', or another"
+            "training minimises a loss, and there is none: pass loss='mse', or another"
         )
     if any(isinstance(each, str) for each in _flat(loss_weights)):
         raise TypeError(

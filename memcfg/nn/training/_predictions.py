@@ -79,8 +79,8 @@ def check_workspace(workspace: Workspace | None, modes: Modes) -> None:
         )
     if modes.inference is WorkspaceMode.NONE:
         raise WorkspaceConfigError(
-            "the model was compiled with inference_workspace_mode='none', which is no "
-            f"workspaces at all, so its output cannot go into {workspace.name!r}: "
+            "the model was compiled with inference_workspace_mode='none', without "
+            f"workspaces, so its output cannot go into {workspace.name!r}: "
             "compile it with another mode, or copy the output: workspace.array(output)"
         )
     if not workspace.is_open:

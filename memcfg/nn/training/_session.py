@@ -72,7 +72,7 @@ __all__ = ["Session", "device_of"]
 Floats = npt.NDArray[np.float32]
 Array = npt.NDArray[Any]
 
-_STEPS_TOLD = 50  # of the last steps down, for crash reports
+_PAST_FALLBACKS = 50  # that crash reports list
 _KEPT = 12  # programs of a model that stay loaded; they share one arena
 
 
@@ -106,7 +106,7 @@ class _Ready:
 
 
 class _Place(NamedTuple):
-    """Which part of a batch a program runs, and its shares of what losses divide by."""
+    """The part of a batch that a program runs, and its share of each divisor."""
 
     begin: int
     part: int
@@ -145,7 +145,7 @@ class Session:
         self._is_stale = False  # whether loaded graphs are of another dtype policy
         self._divisions: dict[ProgramKey, Division] = {}
         self.fallbacks: dict[ProgramKey, list[Fallback]] = {}  # in force
-        self.past_fallbacks: deque[Fallback] = deque(maxlen=_STEPS_TOLD)
+        self.past_fallbacks: deque[Fallback] = deque(maxlen=_PAST_FALLBACKS)
         self.refused: ProgramKey | None = None  # the last program with no way to run
         self._shares: dict[tuple[Shape, ...], tuple[Share, ...]] = {}
         self.lock = lock
@@ -535,7 +535,9 @@ class Session:
                 return 0
             high = search.above()
             if high is None:
-                raise ValueError(f"{self._owner} takes no more for larger batches")
+                raise ValueError(
+                    f"{self._owner} needs no more memory for larger batches: any fits"
+                )
             return search.largest(high)[0]
 
     def estimate(self, key: ProgramKey, limit_bytes: int | None) -> Estimate:
@@ -656,13 +658,13 @@ class Session:
     def _load(
         self, wanted: Sequence[ProgramKey], training: bool, promised: int
     ) -> None:
-        """Load programs; where one does not fit, step down until it does, or refuse."""
+        """Load programs; fall back until all fit, or raise the refusal of one."""
         while True:
             began, left = planning_clock(), self.executor.budget_bytes(promised)
             try:
                 self._load_beside(self._programs(wanted), training, promised)
             except InfeasiblePlanError as error:
-                refusal = self._step_down(error, wanted, training, promised, began)
+                refusal = self._fall_back(error, wanted, training, promised, began)
             except ResourceExhaustedError:
                 now = self.executor.budget_bytes(promised)
                 if left is None or now is None or now >= left:
@@ -673,7 +675,7 @@ class Session:
             if refusal is not None:
                 raise refusal
 
-    def _step_down(
+    def _fall_back(
         self,
         error: InfeasiblePlanError,
         wanted: Sequence[ProgramKey],
@@ -681,9 +683,10 @@ class Session:
         promised: int,
         began: float,
     ) -> InfeasiblePlanError | None:
-        """Take the next step down of a program that does not fit; the refusal if none.
+        """Apply the next fallback to a program that does not fit.
 
-        The error is that of the program which needs most.
+        `error` is that of the program which needs most. If no fallback is left, it is
+        returned with the alternatives.
         """
         keys = {key.label: whole for whole in wanted for key in self._programs([whole])}
         whole = keys.get(error.program, wanted[0])
@@ -711,11 +714,11 @@ class Session:
         self.refused = whole
         refusal = self._ways_out(error, whole, training, promised, began)
         if reason:
-            refusal = refusal.with_hint(f"Micro-batches are no way out: {reason}.")
+            refusal = refusal.with_hint(f"Micro-batches cannot be used: {reason}.")
         return refusal
 
     def _divide(self, whole: ProgramKey, missing: int, promised: int) -> bool:
-        """Have a batch run in parts, or in smaller ones; False if none fits."""
+        """Divide a batch into parts, or into smaller ones; False if no part fits."""
         known = self._divisions.get(whole)
         below = whole.batch_size if known is None else known.size
         needed = (self.executor.budget_bytes(promised) or 0) + missing
@@ -749,7 +752,7 @@ class Session:
         return True
 
     def _take(self, step: Any, key: ProgramKey) -> bool:
-        """Take a step for all programs; False if it changes nothing."""
+        """Apply a step of `on_oom` to all programs; False if it changes nothing."""
         self._taken.append(step)
         if step == "mixed_bfloat16":
             return self.executor.device.takes_bfloat16 and self._round(key)
@@ -760,7 +763,7 @@ class Session:
         return True
 
     def _round(self, key: ProgramKey) -> bool:
-        """Have layers of float32 compute in bfloat16, if a program needs less then."""
+        """Let float32 layers compute in bfloat16, if a program then needs less."""
         layers = [
             leaf
             for layer in self._spec.network.layers
@@ -784,7 +787,7 @@ class Session:
         return False
 
     def _note(self, key: ProgramKey, fallback: Fallback) -> None:
-        """Warn of a step down, and list it."""
+        """Warn of a fallback, and list it."""
         known = {
             (each.kind, fallback.step)
             for each, row in self.fallbacks.items()
@@ -797,8 +800,8 @@ class Session:
         if (key.kind, fallback.step) not in known:
             fallback.warn(self._owner)
 
-    def steps_down(self) -> list[Fallback]:
-        """List the steps down that are in force."""
+    def fallbacks_in_force(self) -> list[Fallback]:
+        """List the fallbacks of the loaded programs."""
         return [each for row in self.fallbacks.values() for each in row]
 
     def crash_facts(self) -> CrashFacts:
@@ -816,7 +819,7 @@ class Session:
             arena_bytes=0 if executor is None else executor.nbytes,
             programs=[key.label for key in self._graphs],
             lead="" if self.lead is None else self.lead.label,
-            in_force=self.steps_down(),
+            in_force=self.fallbacks_in_force(),
             past=list(self.past_fallbacks),
             refused=self.refused,
             executor=executor,
@@ -900,7 +903,7 @@ class Session:
         self._active = None
         self._user = ref(threading.current_thread())
         report = self.executor.memory_report(key.label, verify=verify)
-        return replace(report, fallbacks=tuple(map(str, self.steps_down())))
+        return replace(report, fallbacks=tuple(map(str, self.fallbacks_in_force())))
 
     # Steps
 
@@ -1102,7 +1105,7 @@ class Session:
             del inputs  # an error's frames would keep the views alive
 
     def _feed_draws(self, inputs: Mapping[str, Array], size: int) -> None:
-        """Write what layers read that also draw outside of training."""
+        """Write the inputs of layers that draw numbers outside of training, too."""
         if "position" in inputs:
             inputs["position"][...] = (self._draws, 0, size)
         elif "step" in inputs:
@@ -1118,7 +1121,7 @@ class Session:
         optimizer: Optimizer | None,
         place: _Place,
     ) -> None:
-        """Write what the program of a part of a batch reads beside its samples."""
+        """Write the inputs of the program of a part, other than its samples."""
         number = self._draws if optimizer is None else optimizer._iterations.value
         if optimizer is None and place.part + 1 == place.parts:
             self._draws += 1

@@ -54,10 +54,10 @@ KINDS = ("train", "evaluate", "predict", "count")
 
 
 class Share(NamedTuple):
-    """How the value of a loss of a part becomes its share of that of the whole batch.
+    """How the loss of a part becomes its share of the loss of the whole batch.
 
-    It is multiplied by the part's share of the samples to the power of `rows`, and by
-    its share of each of `counts` numbers that the data decides.
+    The value is multiplied by the part's share of the samples to the power of `rows`,
+    and by its share of each of `counts` numbers that the data decides.
     """
 
     rows: int
@@ -65,7 +65,7 @@ class Share(NamedTuple):
 
 
 class ProgramKey(NamedTuple):
-    """What a program computes, for batches of which size.
+    """The kind of a program and the size of its batches.
 
     A program of one of several `parts` of a batch returns its share of the results and,
     in training, of the gradient; the last part updates the weights. ``count`` programs
@@ -151,7 +151,7 @@ def shares_of(spec: TraceSpec, weights: tuple[Shape, ...]) -> tuple[Share, ...]:
 
 
 def trace_layers(network: Network) -> None:
-    """Trace the layers as `predict` does, to raise early if that fails."""
+    """Trace the layers as `predict` does, so that what fails there fails early."""
     size = network.inputs[0].node.batch_size or 1
     _Trace(TraceSpec("", network), ProgramKey("predict", size))._forward()
 
@@ -345,7 +345,7 @@ class _Trace:
         outputs: Sequence[int],
         weights: int | None,
     ) -> int:
-        """Return a part's share of a loss, and note how it follows from the data."""
+        """Return a part's share of a loss, and note what of the data decides it."""
         y, mask = ys[term.output], self.masks[term.output]
         term.loss.check_samples(self.builder, y, outputs[term.output])
         rows, counts = 0, []
@@ -434,8 +434,8 @@ class _Trace:
         for weight in trained:
             if self.weights[weight.name] not in found:
                 raise ValueError(
-                    f"the loss does not depend on the weight {weight.name!r}: an op on "
-                    "its way has no slope, and it cannot be trained"
+                    f"the loss does not depend on the weight {weight.name!r}: an op "
+                    "between them has no gradient, so it cannot be trained"
                 )
         if not found:
             return new

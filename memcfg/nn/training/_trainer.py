@@ -42,8 +42,8 @@ def non_finite(session: Session, loss: float, where: str) -> NonFiniteLossError:
     else:
         text = (
             f"the loss is {loss} in {where}, because weights are not finite since an "
-            "earlier step, whose loss was: its update was too large. Begin again "
-            "from weights that you have, with a lower learning rate or with clipnorm"
+            "earlier step, whose loss was: its update was too large. Start again "
+            "from saved weights, with a lower learning rate or with clipnorm"
         )
     return NonFiniteLossError(text)
 
@@ -128,7 +128,7 @@ class Trainer:
         finally:
             feed.close()
             history.pipeline = feed.source.report()
-            history.fallbacks = session.steps_down()
+            history.fallbacks = session.fallbacks_in_force()
             if held is not None:
                 held.close()
         return history

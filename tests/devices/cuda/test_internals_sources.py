@@ -138,7 +138,7 @@ def test_operands_without_a_kernel():
         ("reshape", {"shape": (5,)}, [x], [x], "cannot reshape"),
         ("reshape", {}, [x], [x], "needs the attribute 'shape'"),
         ("concatenate", {"axis": 0}, [x, wide], [x], "dtypes differ"),
-        ("cast", {"dtype": "float16"}, [x], [x], "float16 is none of"),
+        ("cast", {"dtype": "float16"}, [x], [x], "float16 is not one of"),
         ("dropout", {"rate": 2, "key": 0}, [x, step], [x], "rate 2 is not in"),
         ("constant", {"shape": (2, 3), "data": "00"}, [], [x], "2 digits"),
         ("bias", {}, [x], [x], "takes 2 inputs"),
