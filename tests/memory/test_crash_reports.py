@@ -313,7 +313,7 @@ def test_the_environment_asks_for_them(tmp_path):
     source = (
         "import os, memcfg as mc\n"
         "pool = mc.memory.Pool(limit='1MiB')\n"
-        "print(mc.config.get_crash_reports())\n"
+        "print(mc.config.get_crash_reports(), flush=True)\n"
         "if not os.fork():\n"
         "    pool.allocate(2**21)\n"
         "os.wait()\n"

@@ -26,7 +26,9 @@ def trained(model):
 
 
 def test_only_networks_are_listed():
-    assert [name for name in dir(models) if name[0] != "_"] == sorted(models.__all__)
+    # Names with an "@" are pytest's, which rewrites assertions where it has plugins.
+    public = [name for name in dir(models) if name[0] not in "_@"]
+    assert public == sorted(models.__all__)
 
 
 def test_every_network_is_in_both_tables():
