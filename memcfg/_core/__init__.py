@@ -3,6 +3,8 @@
 Owns the compiled modules and re-exports the engine's classes. It contains no policy.
 `memcfg._core.search` and `rows`, which need no engine, are imported by their full
 names.
+
+See docs/decisions/0006-one-extension-owns-the-core.md.
 """
 
 from __future__ import annotations

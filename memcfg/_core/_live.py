@@ -2,6 +2,8 @@
 
 Owns the two lists that reports read by default. They keep nothing alive and need no
 lock, so they may be read in any thread and after a fork.
+
+See docs/decisions/0021-forks-are-counted.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The tiers of a logical device, to which tensors are swapped."""
+"""The tiers of a logical device, to which tensors are swapped.
+
+See docs/decisions/0033-lanes-of-files-time-out.md.
+"""
 
 from __future__ import annotations
 

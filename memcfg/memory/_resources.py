@@ -2,6 +2,10 @@
 
 Owns the functions that stack one resource on another. What resources do belongs to the
 native core.
+
+See docs/decisions/0008-a-limit-counts-bytes-in-use.md,
+docs/decisions/0009-pool-of-reserved-addresses.md and
+docs/decisions/0010-checked-frees.md.
 """
 
 from __future__ import annotations

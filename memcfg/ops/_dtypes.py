@@ -3,6 +3,8 @@
 A bfloat16 is the upper 16 bits of a float32: sign, 8 bits of exponent, 7 of fraction.
 It is stored in arrays of uint16. An op on bfloat16 computes in float32 and rounds its
 results to nearest, ties to even; NaN stays NaN.
+
+See docs/decisions/0015-bfloat16-in-the-graph.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Two-dimensional convolution and its two gradients.
 
 Activations are [N, H, W, C], kernels [KH, KW, C / groups, O].
+
+See docs/decisions/0004-channels-last.md.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Owns the compilation of a plan and its placement, the places of tensors at the start and
 at the end of a run, and the inputs that can be bound to a caller's array.
+
+See docs/decisions/0016-a-step-is-one-act.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The choice of a CPU's kernels: oneDNN with memcfg's own, or the NumPy reference."""
+"""The choice of a CPU's kernels: oneDNN with memcfg's own, or the NumPy reference.
+
+See docs/decisions/0005-onednn-and-own-loops.md.
+"""
 
 from __future__ import annotations
 

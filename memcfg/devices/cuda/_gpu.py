@@ -1,4 +1,7 @@
-"""A GPU of this machine, and logical GPUs: a pool under a limit, streams, kernels."""
+"""A GPU of this machine, and logical GPUs: a pool under a limit, streams, kernels.
+
+See docs/decisions/0027-cuda-from-cpp.md.
+"""
 
 from __future__ import annotations
 

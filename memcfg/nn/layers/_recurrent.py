@@ -3,6 +3,8 @@
 A faster fused op computes layers with Keras's defaults. Other activations, recurrent
 dropout, masks with initial states and ``unroll=True`` are traced step by step, which
 lets a policy recompute single steps.
+
+See docs/decisions/0035-recurrent-layers-are-one-op.md.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 An optimizer appends ops to the graph of a step: gradient accumulation, clipping, an
 update op for each weight, moving averages. Its state follows the weights in the arena.
 The learning rate is an input of the step, so that it can change without a new plan.
+
+See docs/decisions/0034-accumulation-in-one-program.md.
 """
 
 from __future__ import annotations

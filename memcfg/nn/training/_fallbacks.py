@@ -4,6 +4,8 @@ The steps of `compile(on_oom=)` are tried in their order: another method or poli
 the program, the batch runs in micro-batches whose gradients are accumulated, or layers
 compute in bfloat16. If none helps, the program is refused. Each fallback causes one
 warning and is listed in the history of `fit`.
+
+See docs/decisions/0037-micro-batches.md.
 """
 
 from __future__ import annotations

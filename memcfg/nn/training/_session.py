@@ -1,4 +1,7 @@
-"""A model's values and its loaded programs, all in one arena of a device."""
+"""A model's values and its loaded programs, all in one arena of a device.
+
+See docs/decisions/0017-models-share-layers.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Sizes of encoded tensors, as defined in docs/plan-format.md."""
+"""Sizes of encoded tensors, as defined in docs/plan-format.md.
+
+See docs/decisions/0024-lossy-by-name-only.md.
+"""
 
 from __future__ import annotations
 

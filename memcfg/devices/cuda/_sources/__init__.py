@@ -4,6 +4,8 @@ This package only writes text and imports nothing of CUDA. Sources depend on ran
 dtypes; lengths and attributes are arguments, so that ops with other batch sizes share a
 source. Results are deterministic: the order of sums does not depend on the schedule of
 threads.
+
+See docs/decisions/0029-gpu-code-runs-on-the-host.md.
 """
 
 from __future__ import annotations
