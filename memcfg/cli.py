@@ -30,7 +30,7 @@ __all__ = ["main"]
 _INTERRUPTED, _UNREAD = 130, 141  # 128 plus the number of SIGINT and of SIGPIPE
 _COMMANDS = {  # modules of memcfg.commands
     "plan": "_plans",
-    "compare": "_compare",
+    "compare": "comparison._compare",
     "judge": "_plans",
     "place": "_plans",
     "devices": "_listing",

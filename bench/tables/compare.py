@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from memcfg.commands._method_report import markdown
+from memcfg.commands.comparison._method_report import markdown
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "compare.json"
 

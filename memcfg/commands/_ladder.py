@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from memcfg._tables import new_table
 from memcfg._terminal import shorten, width, writable, write
 from memcfg.commands._at_work import GrowingTable, shown
-from memcfg.commands._comparison import extra, gap, seconds, waits
 from memcfg.commands._measured import Measured, environment, measure
 from memcfg.commands._rungs import Rungs
 from memcfg.commands._tasks import Task
+from memcfg.commands.comparison._comparison import extra, gap, seconds, waits
 from memcfg.files import write_atomically
 from memcfg.plan import NAMED_POLICIES, Plan, share
 from memcfg.units import format_bytes

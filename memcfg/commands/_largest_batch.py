@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from memcfg._tables import draw, new_table
 from memcfg._terminal import width, write
 from memcfg.commands._at_work import shown
-from memcfg.commands._comparison import seconds
+from memcfg.commands.comparison._comparison import seconds
 from memcfg.errors import MemcfgError
 from memcfg.graph import with_profile
 from memcfg.plan import NAMED_POLICIES

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from memcfg._checks import unknown
 from memcfg._terminal import write
 from memcfg.commands._at_work import shown
-from memcfg.commands._comparison import compare
 from memcfg.commands._ladder import climb
 from memcfg.commands._largest_batch import USUAL, largest_batches
 from memcfg.commands._places import add_places, configure, said_places, tiers_said
 from memcfg.commands._sizes import is_bare, size, warn_of_few
 from memcfg.commands._tasks import NETWORKS, OwnTask, Task, missing, read_setting
 from memcfg.commands._whole_numbers import positive
+from memcfg.commands.comparison._comparison import compare
 from memcfg.errors import FormatError, GraphError
 from memcfg.files import read_file, write_atomically
 from memcfg.graph import PROFILES, TIMES, Graph, with_profile

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from memcfg._checks import count
 from memcfg.config._registry import registry
-from memcfg.memory._crash_sections import table
-from memcfg.memory._crash_setting import (
+from memcfg.memory.crash._crash_sections import table
+from memcfg.memory.crash._crash_setting import (
     MAX_REPORTS,
     Section,
     contributions,

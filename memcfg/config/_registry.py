@@ -46,7 +46,7 @@ from memcfg.config._variables import (
 from memcfg.config._workspace_config import DebugMode, WorkspaceConfig
 from memcfg.devices import CpuHardware, SimulatedHardware
 from memcfg.devices.cuda import find_gpus
-from memcfg.memory._crash_setting import crash_setting
+from memcfg.memory.crash._crash_setting import crash_setting
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:

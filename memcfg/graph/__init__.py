@@ -10,31 +10,31 @@ from __future__ import annotations
 
 from memcfg.graph._allowance import Allowance, allowed_ops, spend
 from memcfg.graph._builder import Builder
-from memcfg.graph._concatenations import (
-    read_concatenations,
-    split_convolution_gradients,
-)
-from memcfg.graph._constants import fold_constants
 from memcfg.graph._cost import (
     NOMINAL_CODECS,
     NOMINAL_COPY,
     memory_seconds,
     nominal_seconds_of,
 )
-from memcfg.graph._cross_entropy import fuse_cross_entropy
-from memcfg.graph._dead_ops import drop_dead_ops
-from memcfg.graph._duplicates import merge_duplicates
-from memcfg.graph._fusion import fuse_ops, fuse_products
 from memcfg.graph._gradients import gradients
 from memcfg.graph._graph import PHASES, ROLES, TIMES, Algorithm, Graph, Op, Tensor, Tier
-from memcfg.graph._kept_activations import spare_activations
-from memcfg.graph._narrow_updates import narrow_updates
 from memcfg.graph._profiles import PROFILES, Profile, with_profile
-from memcfg.graph._reshapes import keep_one_shape
-from memcfg.graph._slices import join_padded, slice_again
-from memcfg.graph._tiled_updates import tile_updates
-from memcfg.graph._updates import hoist_updates, update_order
-from memcfg.graph._wide_kernels import read_wide_kernels
+from memcfg.graph.rewrites._concatenations import (
+    read_concatenations,
+    split_convolution_gradients,
+)
+from memcfg.graph.rewrites._constants import fold_constants
+from memcfg.graph.rewrites._cross_entropy import fuse_cross_entropy
+from memcfg.graph.rewrites._dead_ops import drop_dead_ops
+from memcfg.graph.rewrites._duplicates import merge_duplicates
+from memcfg.graph.rewrites._fusion import fuse_ops, fuse_products
+from memcfg.graph.rewrites._kept_activations import spare_activations
+from memcfg.graph.rewrites._narrow_updates import narrow_updates
+from memcfg.graph.rewrites._reshapes import keep_one_shape
+from memcfg.graph.rewrites._slices import join_padded, slice_again
+from memcfg.graph.rewrites._tiled_updates import tile_updates
+from memcfg.graph.rewrites._updates import hoist_updates, update_order
+from memcfg.graph.rewrites._wide_kernels import read_wide_kernels
 
 __all__ = [
     "NOMINAL_CODECS",

@@ -62,9 +62,7 @@ from memcfg._core import (
     StatisticsResource,
     SystemResource,
 )
-from memcfg.memory import _crash_hooks as _crash_hooks
 from memcfg.memory._arrays import numpy_allocator, owner_of
-from memcfg.memory._crash_report import crash_report
 from memcfg.memory._files import MappedArray, mapped_array, mmap_file
 from memcfg.memory._recording import TrackingResource, logging, tracking
 from memcfg.memory._replay import ReplayReport, ReplayRun, replay
@@ -79,6 +77,8 @@ from memcfg.memory._resources import (
 )
 from memcfg.memory._snapshot import snapshot
 from memcfg.memory._trace import Trace
+from memcfg.memory.crash import _crash_hooks as _crash_hooks
+from memcfg.memory.crash._crash_report import crash_report
 
 __all__ = [
     "Arena",

@@ -33,8 +33,8 @@ from memcfg._core import Counter, Lock
 from memcfg.config._dtype_policy import as_policy, dtype_policy
 from memcfg.errors import InfeasiblePlanError
 from memcfg.graph import TIMES
-from memcfg.memory._crash_hooks import on_error
-from memcfg.memory._crash_setting import Asked
+from memcfg.memory.crash._crash_hooks import on_error
+from memcfg.memory.crash._crash_setting import Asked
 from memcfg.nn import optimizers
 from memcfg.nn._argument_checks import integer
 from memcfg.nn._attributes import (
@@ -77,13 +77,13 @@ from memcfg.nn.training._compile_config import (
     get_times,
 )
 from memcfg.nn.training._crash_facts import describe_call
-from memcfg.nn.training._fallbacks import Fallback, get_on_oom
 from memcfg.nn.training._objectives import check_goals, resolve, warn_of_outputs
 from memcfg.nn.training._predictions import Predictions, check_workspace
 from memcfg.nn.training._progress import check_verbose
 from memcfg.nn.training._session import Session, device_of
 from memcfg.nn.training._tracing import ProgramKey, TraceSpec
 from memcfg.nn.training._trainer import Totals, Trainer, check_on_nan, non_finite
+from memcfg.nn.training.alternatives._fallbacks import Fallback, get_on_oom
 from memcfg.units import parse_bytes
 from memcfg.workspaces import gc, is_attached, scope_out
 
@@ -101,8 +101,8 @@ if TYPE_CHECKING:
     from memcfg.nn.layers._layer import Variable
     from memcfg.nn.losses import Loss
     from memcfg.nn.optimizers import Optimizer
-    from memcfg.nn.training._fallbacks import OnOom
-    from memcfg.nn.training._memory_estimate import Estimate
+    from memcfg.nn.training.alternatives._fallbacks import OnOom
+    from memcfg.nn.training.alternatives._memory_estimate import Estimate
     from memcfg.plan import Plan, Policy
     from memcfg.runtime import MemoryReport
     from memcfg.workspaces import LayerWorkspaceMgr, Workspace, WorkspaceMode

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from memcfg.data import PipelineReport
-    from memcfg.nn.training._fallbacks import Fallback
+    from memcfg.nn.training.alternatives._fallbacks import Fallback
 
 __all__ = [
     "BackupAndRestore",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from memcfg._terminal import paragraph, shorten
 from memcfg.errors import WorkspaceConfigError, WorkspaceError
-from memcfg.memory._crash_setting import Section, contributions
+from memcfg.memory.crash._crash_setting import Section, contributions
 from memcfg.units import format_bytes
 from memcfg.workspaces._model_workspaces import ModelWorkspace, workspace_holders
 from memcfg.workspaces._workspace import (

@@ -16,12 +16,13 @@ from recurrent_graphs import unrolled
 
 from memcfg import models, plan
 from memcfg.cli import main
-from memcfg.commands import _compare, _comparison, _ladder
+from memcfg.commands import _ladder
 from memcfg.commands._measured import Turns, _may_change
-from memcfg.commands._method_cells import Case, plan_cell
-from memcfg.commands._method_facts import FACTS, SCOPES, TECHNIQUES, rounding
-from memcfg.commands._method_report import _COLUMNS
 from memcfg.commands._tasks import NETWORKS, Task, missing, read_setting
+from memcfg.commands.comparison import _compare, _comparison
+from memcfg.commands.comparison._method_cells import Case, plan_cell
+from memcfg.commands.comparison._method_facts import FACTS, SCOPES, TECHNIQUES, rounding
+from memcfg.commands.comparison._method_report import _COLUMNS
 from memcfg.errors import MemcfgError
 from memcfg.graph import Tier
 from memcfg.plan import NAMED_POLICIES, Compute, Encode, auto, share

@@ -405,8 +405,8 @@ def test_methods_swap_to_one_place_after_the_other(tmp_path, capsys):
         main([*words, *places, "--spill-limit", "1MiB"])
     told = capsys.readouterr().err.splitlines()[-1]
     assert told.endswith(
-        "--spill-limit has 1 value, --spill-to 2: give one for each place, even if it "
-        "is none"
+        "--spill-limit has 1 value, but --spill-to has 2: give one for each place, "
+        "even if it is none"
     )
 
 
@@ -452,7 +452,8 @@ def test_a_place_to_swap_to_must_be_there(capsys):
         main(["plan", "lenet5", "--spill-to", "/no/such/folder"])
     told = capsys.readouterr().err.splitlines()[-1]
     assert told.endswith(
-        "--spill-to: there is no folder '/no/such/folder'; the host's memory is 'host'"
+        "--spill-to: there is no folder '/no/such/folder'; for the host's "
+        "memory, write 'host'"
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from cuda_compiler import compile_on_host
 from cuda_stand_in import ROOT, driver_path
 
-from memcfg.devices.cuda._cublaslt import CublasLt
+from memcfg.devices.cuda.libraries._cublaslt import CublasLt
 
 # Matrices column by column. All of the workspace is written.
 KERNEL = """

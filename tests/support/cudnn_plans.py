@@ -14,7 +14,7 @@ import warnings
 from types import SimpleNamespace
 
 from memcfg.devices.cuda._convolution_spec import ConvolutionSpec
-from memcfg.devices.cuda._cudnn import Cudnn, find_cudnn
+from memcfg.devices.cuda.libraries._cudnn import Cudnn, find_cudnn
 from memcfg.errors import MissingDependencyError
 
 MISSING = 77

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from cuda_compiler import compile_on_host
 from cuda_stand_in import driver_path
 
-from memcfg.devices.cuda._cudnn import Cudnn
+from memcfg.devices.cuda.libraries._cudnn import Cudnn
 
 # All of the workspace is written; sums are made there, if there is any.
 KERNEL = """

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from memcfg import _tensorflow_names
 from memcfg._missing import instead as instead
-from memcfg.commands import _compare, _comparison, _ladder, _plans
+from memcfg.commands import _ladder, _plans
 from memcfg.commands._digits import load_digits as load_digits
 from memcfg.commands._digits import residual_network as residual_network
 from memcfg.commands._tasks import Task
+from memcfg.commands.comparison import _compare, _comparison
 from memcfg.config._registry import registry
 from memcfg.data.ops._node import Node as Node
 from memcfg.devices import (
@@ -25,7 +26,7 @@ from memcfg.devices import (
 )
 from memcfg.devices.cpu._onednn_library import find_onednn as find_onednn
 from memcfg.files import _temporary
-from memcfg.memory import _crash_report, _crash_setting
+from memcfg.memory.crash import _crash_report, _crash_setting
 from memcfg.nn import _sequential
 from memcfg.nn._keras_arguments import ARGUMENTS as ARGUMENTS
 from memcfg.nn._keras_arguments import argument as argument
@@ -37,8 +38,9 @@ from memcfg.nn._saving import restore as restore
 from memcfg.nn.inputs import _batches
 from memcfg.nn.inputs._batches import Batch as Batch
 from memcfg.nn.layers._layer import Scope, _calls
-from memcfg.nn.training import _session, _tracing, _ways_out
+from memcfg.nn.training import _session, _tracing
 from memcfg.nn.training._tracing import ProgramKey
+from memcfg.nn.training.alternatives import _ways_out
 from memcfg.ops._expression import derivative as derivative
 from memcfg.ops._expression import evaluate as evaluate
 from memcfg.ops._expression import floor as floor

@@ -18,11 +18,15 @@ from memcfg.devices._contract import KernelTable
 from memcfg.devices.cuda._bound_launch import BoundLaunch, bind_source
 from memcfg.devices.cuda._codec_sources import CODECS
 from memcfg.devices.cuda._convolution_spec import describe_convolution
-from memcfg.devices.cuda._cublaslt import ChosenProduct, CublasLt, describe_product
-from memcfg.devices.cuda._cudnn import ChosenConvolution, Cudnn
 from memcfg.devices.cuda._kernel_times import measure_launches
 from memcfg.devices.cuda._sources import CudaSource, cuda_source, has_source
 from memcfg.devices.cuda._then_bias import ThenBias, then_bias
+from memcfg.devices.cuda.libraries._cublaslt import (
+    ChosenProduct,
+    CublasLt,
+    describe_product,
+)
+from memcfg.devices.cuda.libraries._cudnn import ChosenConvolution, Cudnn
 from memcfg.errors import KernelError
 
 if TYPE_CHECKING:

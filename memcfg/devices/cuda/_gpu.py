@@ -18,12 +18,12 @@ from memcfg.devices._contract import Device, Hardware
 from memcfg.devices._copy_times import copy_rate
 from memcfg.devices._tiers import ANYWHERE, Spill
 from memcfg.devices.cuda._codec_sources import CODECS
-from memcfg.devices.cuda._cublaslt import load_cublaslt
 from memcfg.devices.cuda._cuda_kernels import CudaKernels, CudaModules
 from memcfg.devices.cuda._cuda_program import CudaProgram
-from memcfg.devices.cuda._cudnn import load_cudnn
 from memcfg.devices.cuda._mapped_space import MappedSpace
 from memcfg.devices.cuda._nvcc import compile_with_nvcc
+from memcfg.devices.cuda.libraries._cublaslt import load_cublaslt
+from memcfg.devices.cuda.libraries._cudnn import load_cudnn
 from memcfg.memory import Pool
 
 if TYPE_CHECKING:

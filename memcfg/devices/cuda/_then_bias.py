@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from memcfg.devices._contract import OperandSpec
-    from memcfg.devices.cuda._cublaslt import ChosenProduct
-    from memcfg.devices.cuda._cudnn import ChosenConvolution
+    from memcfg.devices.cuda.libraries._cublaslt import ChosenProduct
+    from memcfg.devices.cuda.libraries._cudnn import ChosenConvolution
 
 
 @dataclass(frozen=True, eq=False)

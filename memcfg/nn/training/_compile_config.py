@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from memcfg import plan as planning
 from memcfg._checks import check_policy, unknown
 from memcfg.graph import TIMES
-from memcfg.nn.training._fallbacks import OnOom
 from memcfg.nn.training._named_workspaces import get_layer_workspaces
 from memcfg.nn.training._workspace_modes import execution_mode
+from memcfg.nn.training.alternatives._fallbacks import OnOom
 from memcfg.workspaces import WorkspaceMode
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import numpy as np
 
 from memcfg._core._live import Living
 from memcfg.errors import InfeasiblePlanError
-from memcfg.memory._crash_sections import table, wrapped
-from memcfg.memory._crash_setting import Section, contributions
+from memcfg.memory.crash._crash_sections import table, wrapped
+from memcfg.memory.crash._crash_setting import Section, contributions
 from memcfg.plan import share, simulate
 from memcfg.runtime import TimelineEntry
 from memcfg.runtime._report import draw_timeline
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from memcfg.graph import Graph
-    from memcfg.nn.training._fallbacks import Fallback
     from memcfg.nn.training._tracing import ProgramKey
+    from memcfg.nn.training.alternatives._fallbacks import Fallback
     from memcfg.plan import Plan
     from memcfg.runtime import Executor
 

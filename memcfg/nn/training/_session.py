@@ -25,19 +25,9 @@ from memcfg.errors import InfeasiblePlanError, ResourceExhaustedError
 from memcfg.graph import fuse_cross_entropy, read_wide_kernels, tile_updates
 from memcfg.nn.inputs._array_checks import Field
 from memcfg.nn.inputs._samples import Wanted
-from memcfg.nn.training._batch_search import BatchSearch
 from memcfg.nn.training._crash_facts import CrashFacts, crash_subjects
 from memcfg.nn.training._crash_facts import name_of as step_name
-from memcfg.nn.training._fallbacks import (
-    Division,
-    Fallback,
-    OnOom,
-    Thriftier,
-    divide,
-    why_whole,
-)
 from memcfg.nn.training._index_tables import index_tables
-from memcfg.nn.training._memory_estimate import Estimate, Lever, lever
 from memcfg.nn.training._tracing import (
     KINDS,
     ProgramKey,
@@ -47,7 +37,17 @@ from memcfg.nn.training._tracing import (
     shares_of,
     trace,
 )
-from memcfg.nn.training._ways_out import Spilling, with_ways_out
+from memcfg.nn.training.alternatives._batch_search import BatchSearch
+from memcfg.nn.training.alternatives._fallbacks import (
+    Division,
+    Fallback,
+    OnOom,
+    Thriftier,
+    divide,
+    why_whole,
+)
+from memcfg.nn.training.alternatives._memory_estimate import Estimate, Lever, lever
+from memcfg.nn.training.alternatives._ways_out import Spilling, with_ways_out
 from memcfg.plan import auto, share
 from memcfg.plan.search._floor import lowest_plan
 from memcfg.plan.search._watch import planning_clock

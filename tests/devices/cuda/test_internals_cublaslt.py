@@ -22,8 +22,8 @@ import memcfg.workspaces  # before `logical_device`, which it imports, is replac
 from memcfg import plan as planning
 from memcfg._core import CudaInfo, CudaStream
 from memcfg.devices import OperandSpec
-from memcfg.devices.cuda import _cublaslt
-from memcfg.devices.cuda._cublaslt import (
+from memcfg.devices.cuda.libraries import _cublaslt
+from memcfg.devices.cuda.libraries._cublaslt import (
     CONSTANTS,
     Choice,
     describe_product,

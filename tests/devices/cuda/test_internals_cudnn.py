@@ -36,10 +36,10 @@ import memcfg.workspaces  # before `logical_device`, which it imports, is replac
 from memcfg import plan as planning
 from memcfg._core import CudaStream
 from memcfg.devices import OperandSpec
-from memcfg.devices.cuda import _cudnn
 from memcfg.devices.cuda._convolution_ranks import ranked, workspace_limit
 from memcfg.devices.cuda._convolution_spec import ConvolutionSpec, describe_convolution
-from memcfg.devices.cuda._cudnn import find_cudnn
+from memcfg.devices.cuda.libraries import _cudnn
+from memcfg.devices.cuda.libraries._cudnn import find_cudnn
 from memcfg.errors import KernelError, MemcfgError, MissingDependencyError
 from memcfg.ops import op_type
 

@@ -22,8 +22,8 @@ from memcfg import plan as planning
 from memcfg._caller import outside
 from memcfg._checks import check_policy, name_of, unknown
 from memcfg.errors import FallbackWarning, InfeasiblePlanError
-from memcfg.nn.training._batch_search import BatchSearch
 from memcfg.nn.training._tracing import ProgramKey, shares_of
+from memcfg.nn.training.alternatives._batch_search import BatchSearch
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:

@@ -15,35 +15,7 @@ from memcfg._core._machine import machine_bytes
 from memcfg._tables import new_table
 from memcfg._terminal import width, write
 from memcfg.commands._at_work import GrowingTable, shown
-from memcfg.commands._heat_map import heat_map
 from memcfg.commands._measured import devices_for_turns, measure_in_turns
-from memcfg.commands._method_cells import (
-    BANDWIDTHS,
-    MIDDLE,
-    Case,
-    Cell,
-    Planned,
-    plan_cell,
-)
-from memcfg.commands._method_document import (
-    RATES,
-    budget_text,
-    document,
-    in_lines,
-    lossy,
-    row,
-    tier_rows,
-)
-from memcfg.commands._method_facts import told_lossy
-from memcfg.commands._method_report import (
-    bandwidth,
-    lasting,
-    markdown,
-    on_tiers,
-    percent,
-    spreadsheet,
-    times,
-)
 from memcfg.commands._places import (
     add_places,
     configure,
@@ -52,6 +24,34 @@ from memcfg.commands._places import (
 )
 from memcfg.commands._tasks import NETWORKS, Task, missing
 from memcfg.commands._whole_numbers import positive
+from memcfg.commands.comparison._heat_map import heat_map
+from memcfg.commands.comparison._method_cells import (
+    BANDWIDTHS,
+    MIDDLE,
+    Case,
+    Cell,
+    Planned,
+    plan_cell,
+)
+from memcfg.commands.comparison._method_document import (
+    RATES,
+    budget_text,
+    document,
+    in_lines,
+    lossy,
+    row,
+    tier_rows,
+)
+from memcfg.commands.comparison._method_facts import told_lossy
+from memcfg.commands.comparison._method_report import (
+    bandwidth,
+    lasting,
+    markdown,
+    on_tiers,
+    percent,
+    spreadsheet,
+    times,
+)
 from memcfg.files import write_atomically
 from memcfg.graph import TIMES
 from memcfg.plan import NAMED_POLICIES, POLICIES

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from memcfg._caller import outside
 from memcfg._core._holders import pools_below, refusal_observers
-from memcfg.memory._crash_report import write_report
-from memcfg.memory._crash_setting import Asked, crash_setting
+from memcfg.memory.crash._crash_report import write_report
+from memcfg.memory.crash._crash_setting import Asked, crash_setting
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ import threading
 import traceback
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,9 +24,9 @@ from memcfg._core import get_host_limits, live_resources, resident_bytes, tracke
 from memcfg._terminal import WIDTH, printable, shorten
 from memcfg._version import __version__
 from memcfg.memory._census import kind_of, label_of
-from memcfg.memory._crash_setting import Asked, Section
 from memcfg.memory._recording import TrackingResource
 from memcfg.memory._reports import list_live, occupancy, summary
+from memcfg.memory.crash._crash_setting import Asked, Section
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ _EVENTS = 20  # the last ones of each tracking resource are listed
 _OUTER, _INNER = 12, 24  # calls at the two ends of a stack that are listed
 _LABEL = 16  # columns
 _LIBRARIES = ("tensorflow", "torch", "keras", "jax", "onnx", "scipy", "pandas")
-_ROOT = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "")
+_ROOT = os.path.join(str(Path(__file__).parents[3]), "")
 _ACTIONS = ("took", "freed", "was refused")
 
 Call = tuple[str, int, str, bool]  # file, line, function, whether it is memcfg's

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from memcfg.graph._kept_activations import backward_readers, changed
+from memcfg.graph.rewrites._kept_activations import backward_readers, changed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg.graph._cost import nominal_seconds_of
 from memcfg.graph._graph import Op
-from memcfg.graph._kept_activations import backward_readers
+from memcfg.graph.rewrites._kept_activations import backward_readers
 from memcfg.ops import op_type
 
 if TYPE_CHECKING:

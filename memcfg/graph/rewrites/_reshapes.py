@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from memcfg.graph._cost import nominal_seconds_of
-from memcfg.graph._kept_activations import backward_readers
+from memcfg.graph.rewrites._kept_activations import backward_readers
 from memcfg.ops import op_type
 
 if TYPE_CHECKING:

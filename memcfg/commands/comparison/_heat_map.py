@@ -10,9 +10,9 @@ from html import escape
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from memcfg.commands._method_cells import MIDDLE
-from memcfg.commands._method_document import at_rate
-from memcfg.commands._method_report import bandwidth, percent, times
+from memcfg.commands.comparison._method_cells import MIDDLE
+from memcfg.commands.comparison._method_document import at_rate
+from memcfg.commands.comparison._method_report import bandwidth, percent, times
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:

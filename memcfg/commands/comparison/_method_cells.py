@@ -7,8 +7,8 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from memcfg.commands._comparison import copies
-from memcfg.commands._method_facts import FACTS
+from memcfg.commands.comparison._comparison import copies
+from memcfg.commands.comparison._method_facts import FACTS
 from memcfg.errors import InfeasiblePlanError, MemcfgError
 from memcfg.plan import NAMED_POLICIES, Plan, lower_bound, share
 

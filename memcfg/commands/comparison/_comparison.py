@@ -9,8 +9,8 @@ from memcfg._tables import new_table
 from memcfg._terminal import width, write
 from memcfg.commands._at_work import GrowingTable, shown
 from memcfg.commands._measured import Measured, measure
-from memcfg.commands._method_facts import told_lossy
 from memcfg.commands._tasks import Task
+from memcfg.commands.comparison._method_facts import told_lossy
 from memcfg.errors import InfeasiblePlanError, MemcfgError
 from memcfg.plan import NAMED_POLICIES, Plan, keep_all, lower_bound, share
 from memcfg.units import format_bytes

@@ -7,9 +7,9 @@ import io
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from memcfg.commands._comparison import seconds
-from memcfg.commands._method_cells import MIDDLE
-from memcfg.commands._method_document import at_rate
+from memcfg.commands.comparison._comparison import seconds
+from memcfg.commands.comparison._method_cells import MIDDLE
+from memcfg.commands.comparison._method_document import at_rate
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:

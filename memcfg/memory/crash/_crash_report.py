@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from memcfg._caller import outside
 from memcfg._terminal import WIDTH, shorten
 from memcfg.files import make_private_folder
-from memcfg.memory._crash_sections import sections_after, sections_before
-from memcfg.memory._crash_setting import Asked, Section, contributions
+from memcfg.memory.crash._crash_sections import sections_after, sections_before
+from memcfg.memory.crash._crash_setting import Asked, Section, contributions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

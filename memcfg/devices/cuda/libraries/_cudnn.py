@@ -25,8 +25,8 @@ from memcfg.devices._contract import OperandSpec
 from memcfg.devices._switch import asks_for_tf32
 from memcfg.devices.cuda._bound_launch import Bound, bind_source
 from memcfg.devices.cuda._convolution_ranks import ranked, workspace_limit
-from memcfg.devices.cuda._packaged_library import packaged_library
 from memcfg.devices.cuda._sources import CudaSource, cuda_source
+from memcfg.devices.cuda.libraries._packaged_library import packaged_library
 from memcfg.errors import KernelError, MissingDependencyError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memcfg.graph._dead_ops import drop_dead_ops
+from memcfg.graph.rewrites._dead_ops import drop_dead_ops
 from memcfg.ops import op_type
 
 if TYPE_CHECKING:

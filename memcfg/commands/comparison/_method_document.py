@@ -8,13 +8,13 @@ from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any
 
 from memcfg.commands._measured import environment
-from memcfg.commands._method_cells import BANDWIDTHS, Planned
-from memcfg.commands._method_facts import FACTS, is_lossless, rounding
+from memcfg.commands.comparison._method_cells import BANDWIDTHS, Planned
+from memcfg.commands.comparison._method_facts import FACTS, is_lossless, rounding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from memcfg.commands._method_cells import Case, Cell, Refused
+    from memcfg.commands.comparison._method_cells import Case, Cell, Refused
     from memcfg.graph import Tier
 
 RATES = [rate if math.isfinite(rate) else "unlimited" for rate in BANDWIDTHS]

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from memcfg.graph._cost import nominal_seconds_of
-from memcfg.graph._updates import hoist_updates
+from memcfg.graph.rewrites._updates import hoist_updates
 from memcfg.ops import op_type
 from memcfg.ops.of_float32 import OF_FLOAT32
 

@@ -1,0 +1,5 @@
+"""The command ``memcfg compare``."""
+
+from __future__ import annotations
+
+__all__: list[str] = []
