@@ -50,7 +50,8 @@ const char* out_of_memory::what() const noexcept {
 const char* OutOfMemoryInfo::next() const {
   const bool of_device = device.rfind("/device:", 0) == 0;
   if (cause != limit_reached || !of_device) return kWords[cause].next;
-  return "Raise the limit with memcfg.config.set_memory_limit or lower the batch size.";
+  return "Raise the limit (memcfg.config.set_memory_limit, or that of the budget) or "
+         "lower the batch size.";
 }
 
 Failure current_failure() {

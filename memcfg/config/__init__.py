@@ -162,8 +162,8 @@ def reset() -> None:
     Raises
     ------
     RuntimeError
-        If memory of a device is still in use; the message lists its holders.
-        Nothing is dropped then.
+        If memory of a device is still in use; the message lists its holders. If a
+        `memcfg.budget` limits a device. Nothing is dropped then.
     """
     _registry.reset()
     _reset_dtype_policy()

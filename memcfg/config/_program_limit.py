@@ -8,17 +8,15 @@ See docs/decisions/0036-memory-is-asked-back.md.
 
 from __future__ import annotations
 
-import gc
 import warnings
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from memcfg._caller import outside
-from memcfg._core._holders import margin_of
 from memcfg.config._logical import chosen_device, device
-from memcfg.config._registry import Made, registry
+from memcfg.config._registry import LEAST_BESIDE_SHARES, Made, registry
 from memcfg.config._specify import MemorySpec
 from memcfg.config._types import MAX_BYTES, LogicalDevice, limit_from_bytes
 from memcfg.errors import ResourceExhaustedError
@@ -34,8 +32,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-_LEAST = 64  # bytes that a share leaves to the rest
 
 
 class budget:  # noqa: N801  (a name to call, as numpy.errstate)
@@ -79,7 +75,7 @@ class budget:  # noqa: N801  (a name to call, as numpy.errstate)
     Blocks may be nested and overlap: the smallest limit holds, also that which the
     device had before. At the end of a block, by an exception or not, the limit is again
     what it would be without it. Meanwhile `memcfg.config.set_memory_limit` of that
-    device is a RuntimeError.
+    device is a RuntimeError, as is `memcfg.config.reset`.
 
     NumPy keeps its allocator in the context of a thread or task: arrays of the thread
     that entered the budget and of tasks started inside count. Those of another thread
@@ -123,8 +119,8 @@ class budget:  # noqa: N801  (a name to call, as numpy.errstate)
         RuntimeError
             If the budget is already entered.
         ResourceExhaustedError
-            If more is in use than the limit and datasets cannot give it back. Nothing
-            has changed then.
+            If more is in use, or set aside in shares, than the limit and datasets
+            cannot give it back. Nothing has changed then.
         ValueError, ResourceExhaustedError
             What `list_logical_devices` raises.
 
@@ -225,8 +221,9 @@ class budget:  # noqa: N801  (a name to call, as numpy.errstate)
         -----
         What is still in use at the end of the block, such as an array or a model that
         was not closed, stays where it is, with its part of the limit. That is given
-        back when the next share begins or ends. A model cannot take memory again after
-        its share has ended: compile it in another block.
+        back when another share or budget begins or ends, or a limit of the device is
+        set. A model cannot take memory again after its share has ended: compile it in
+        another block.
 
         Examples
         --------
@@ -248,7 +245,7 @@ class budget:  # noqa: N801  (a name to call, as numpy.errstate)
         finally:
             with registry.lock:
                 made.ended = True
-                _settle(parent)
+                registry.settle(parent)
 
     @property
     def _device(self) -> Made:
@@ -289,11 +286,12 @@ def _warn_of_much(made: Made, nbytes: int) -> None:
 def _limited(made: Made, key: object, nbytes: int) -> Iterator[None]:
     """Add a bound to a device."""
     with registry.lock:
-        if not made.is_budgeted:
+        registry.settle(made)
+        if not (made.budgets or made.shares):
             made.own_limit = made.device.pool.limit
         made.budgets[key] = nbytes
         try:
-            _apply(made)
+            made.apply_limit()
         except BaseException:
             del made.budgets[key]
             raise
@@ -302,32 +300,15 @@ def _limited(made: Made, key: object, nbytes: int) -> Iterator[None]:
     finally:
         with registry.lock:
             made.budgets.pop(key, None)
-            _settle(made)
-
-
-def _apply(made: Made) -> None:
-    """Set the limit that budgets and shares leave, and what plans leave to arrays."""
-    pool, limit = made.device.pool, _total(made)
-    if limit is not None:
-        limit -= sum(made.shares.values())
-    pool.set_limit(limit)
-    budgeted = limit if made.is_budgeted else None
-    pool.holders.margin_bytes = 0 if budgeted is None else margin_of(budgeted)
-
-
-def _total(made: Made) -> int | None:
-    """Return the limit of a device and its shares together."""
-    bounds = [*made.budgets.values()]
-    if made.own_limit is not None:
-        bounds.append(made.own_limit)
-    return min(bounds, default=None)
+            registry.settle(made)
+            made.apply_limit()
 
 
 def _lend(parent: Made, nbytes: int) -> Made:
     """Make a device with a part of another's limit."""
     with registry.lock:
-        _settle(parent)
-        total, lent = _total(parent), sum(parent.shares.values())
+        registry.settle(parent)
+        total = parent.total_bytes
         assert total is not None  # a budget is on
         memory = MemorySpec(nbytes, growth=True)
         made = Made(
@@ -336,16 +317,16 @@ def _lend(parent: Made, nbytes: int) -> Made:
             parent.hardware,
         )
         made.own_limit, made.is_share = nbytes, True
-        left = total - lent
-        if nbytes > left - _LEAST:
+        left = total - parent.lent_bytes
+        if nbytes > left - LEAST_BESIDE_SHARES:
             raise _refusal(parent, nbytes, left)
         parent.shares[made] = nbytes
         try:
-            _apply(parent)
+            parent.apply_limit()
         except ResourceExhaustedError as error:
             del parent.shares[made]
             raise _refusal(parent, nbytes, left) from error
-        _apply(made)
+        made.apply_limit()
         registry.shares.append(made)
         return made
 
@@ -354,7 +335,7 @@ def _refusal(parent: Made, nbytes: int, left: int) -> ResourceExhaustedError:
     """Return the error of a share that does not fit beside what is in use."""
     pool = parent.device.pool
     in_use = pool.stats().current_bytes
-    largest = max(0, left - max(in_use, _LEAST))
+    largest = max(0, left - max(in_use, LEAST_BESIDE_SHARES))
     return ResourceExhaustedError(
         "A share does not fit its budget.",
         requested_bytes=nbytes,
@@ -366,21 +347,3 @@ def _refusal(parent: Made, nbytes: int, left: int) -> ResourceExhaustedError:
         hint=f"The largest share is {format_bytes(largest, exact=True)} now. Take a "
         "smaller one, or wait until another share ends.",
     )
-
-
-def _settle(parent: Made) -> None:
-    """Take back the bytes that ended shares no longer hold."""
-    ended = [made for made in parent.shares if made.ended]
-    if any(made.in_use_bytes for made in ended):
-        gc.collect()  # a model that is only kept by a reference cycle
-    for made in ended:
-        held = made.in_use_bytes
-        if held:
-            with suppress(ResourceExhaustedError):  # pages of several blocks
-                made.device.pool.set_limit(held)
-                parent.shares[made] = held
-        else:
-            del parent.shares[made]
-            with suppress(ValueError):  # a reset has dropped it
-                registry.shares.remove(made)
-    _apply(parent)

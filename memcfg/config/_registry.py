@@ -14,6 +14,7 @@ from __future__ import annotations
 import gc
 import os
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ from memcfg._core import (
     set_spill_everything,
 )
 from memcfg._core._environment import host as process_memory
+from memcfg._core._holders import margin_of
 from memcfg._core.engine import drop_ended
 from memcfg.config._specify import (
     Bounds,
@@ -46,6 +48,7 @@ from memcfg.config._variables import (
 from memcfg.config._workspace_config import DebugMode, WorkspaceConfig
 from memcfg.devices import CpuHardware, SimulatedHardware
 from memcfg.devices.cuda import find_gpus
+from memcfg.errors import ResourceExhaustedError
 from memcfg.memory.crash._crash_setting import crash_setting
 from memcfg.units import format_bytes
 
@@ -53,6 +56,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from memcfg.devices import Device, Hardware, Spill
+
+LEAST_BESIDE_SHARES = 64  # bytes that shares leave to the rest
 
 
 @dataclass
@@ -84,7 +89,7 @@ class Made:
         self.logical = logical
         self.specification = specification
         self.hardware = hardware
-        self.own_limit: int | None = None  # without budgets
+        self.own_limit: int | None = None  # without budgets and shares
         self.budgets: dict[object, int] = {}  # bytes of each entered budget
         self.shares: dict[Made, int] = {}  # bytes that other devices have of the limit
         self.is_share = self.ended = False
@@ -114,7 +119,57 @@ class Made:
     @property
     def is_budgeted(self) -> bool:
         """Whether its limit is that of a budget, or a share of one."""
-        return bool(self.budgets or self.shares or self.is_share)
+        return bool(self.budgets) or self.is_share
+
+    @property
+    def lent_bytes(self) -> int:
+        """The bytes of its shares."""
+        return sum(self.shares.values())
+
+    @property
+    def total_bytes(self) -> int | None:
+        """The limit of the device and its shares together."""
+        bounds = [*self.budgets.values()]
+        if self.own_limit is not None:
+            bounds.append(self.own_limit)
+        return min(bounds, default=None)
+
+    def apply_limit(self) -> None:
+        """Set the limit that budgets and shares leave, and what plans leave to arrays.
+
+        Raises ResourceExhaustedError, and changes nothing, if more is in use or lent.
+        """
+        pool, limit = self.device.pool, self.total_bytes
+        if limit is None or not self.shares:
+            pool.set_limit(limit)
+        elif limit <= self.lent_bytes:
+            raise self._refusal_beside_shares(limit)
+        else:
+            total, limit = limit, limit - self.lent_bytes
+            try:
+                pool.set_limit(limit)
+            except ResourceExhaustedError as error:
+                raise self._refusal_beside_shares(total) from error
+        margin = 0 if limit is None or not self.is_budgeted else margin_of(limit)
+        pool.holders.margin_bytes = margin
+
+    def _refusal_beside_shares(self, limit: int) -> ResourceExhaustedError:
+        """Return the error of a limit that leaves too little beside the shares."""
+        pool = self.device.pool
+        least = self.lent_bytes + max(pool.stats().current_bytes, LEAST_BESIDE_SHARES)
+        return ResourceExhaustedError(
+            "The limit cannot be set below the bytes in use and in shares.",
+            requested_bytes=limit,
+            in_use_bytes=least,
+            limit_bytes=pool.limit,
+            device=self.logical.name,
+            owners={
+                **pool.owners(),
+                **{f"share {each.logical.name}": n for each, n in self.shares.items()},
+            },
+            hint=f"The smallest limit is {format_bytes(least, exact=True)} now. Take a "
+            "larger one, or wait until a share ends and its memory is free.",
+        )
 
     @property
     def in_use_bytes(self) -> int:
@@ -283,7 +338,35 @@ class Registry:
                 limit_bytes = bounds.max_limit(memory.growth, others)
             bounds.check([MemorySpec(limit_bytes, memory.growth), *others])
             bounds.warn_of_much([limit_bytes])
-            return made.device.pool.set_limit(limit_bytes)
+            self.settle(made)
+            own = made.own_limit
+            before = own if made.shares else made.limit_bytes
+            made.own_limit = limit_bytes
+            try:
+                made.apply_limit()
+            except BaseException:
+                made.own_limit = own
+                raise
+            return before
+
+    def settle(self, made: Made) -> None:
+        """Take back the bytes that ended shares of a device no longer hold."""
+        ended = [each for each in made.shares if each.ended]
+        if not ended:
+            return
+        if any(each.in_use_bytes for each in ended):
+            gc.collect()  # a model that is only kept by a reference cycle
+        for each in ended:
+            held = each.in_use_bytes
+            if held:
+                with suppress(ResourceExhaustedError):  # pages of several blocks
+                    each.device.pool.set_limit(held)
+                    made.shares[each] = held
+            else:
+                del made.shares[each]
+                with suppress(ValueError):  # a reset has dropped it
+                    self.shares.remove(each)
+        made.apply_limit()
 
     def lower_limits(self, most: int) -> None:
         """Limit all devices with their own memory to `most` bytes, or change nothing.
@@ -359,10 +442,16 @@ class Registry:
             self._default_threads = None
 
     def reset(self) -> None:
-        """Drop all settings and devices, unless memory of a device is in use."""
+        """Drop all settings and devices, unless a budget or memory is in use."""
         with self.lock:
-            drop_ended()
             devices = (*(self._made or ()), *self.shares)
+            budgeted = [made.logical.name for made in devices if made.budgets]
+            if budgeted:
+                raise RuntimeError(
+                    f"a budget limits {budgeted[0]}, and a reset would drop it: reset "
+                    "when its block has ended"
+                )
+            drop_ended()
             if self._live(devices):
                 gc.collect()  # frees models in reference cycles
             live = self._live(devices)

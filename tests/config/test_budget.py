@@ -152,6 +152,16 @@ def test_meanwhile_the_limit_cannot_be_set():
     mc.config.set_memory_limit(CPU, "4MiB")
 
 
+def test_meanwhile_nothing_is_reset():
+    with mc.budget("16MiB"):
+        with pytest.raises(RuntimeError, match="budget limits /device:CPU:0"):
+            mc.config.reset()
+        assert limit() == 16 * MIB
+        with pytest.raises(MemoryError):
+            ones(17 * MIB)
+    mc.config.reset()
+
+
 def test_another_cpu_may_be_meant():
     cpu = mc.config.list_physical_devices("CPU")[0]
     two = [mc.config.LogicalDeviceConfiguration(memory_limit=n) for n in (32, 64)]
@@ -362,3 +372,51 @@ def test_a_share_may_outlive_its_budget():
         ended.set()
         assert thread.result() == MIB
     assert limit() == 32 * MIB
+
+
+def test_a_limit_may_be_set_while_what_outlives_a_share_keeps_its_part():
+    with mc.budget("16MiB") as budget, budget.share("8MiB"):
+        array = ones(MIB)
+    assert mc.config.set_memory_limit(CPU, "12MiB") is None
+    assert limit() == 11 * MIB
+    assert mc.config.set_memory_limit(CPU, "10MiB") == 12 * MIB
+    with mc.budget("6MiB"):
+        assert limit() == 5 * MIB
+    assert limit() == 9 * MIB
+    with pytest.raises(ResourceExhaustedError, match="1048640 B"):
+        mc.config.set_memory_limit(CPU, "1MiB")
+    assert limit() == 9 * MIB
+    assert array.sum() == MIB
+    del array
+    assert mc.config.set_memory_limit(CPU, None) == 10 * MIB
+    assert limit() is None
+
+
+def test_a_budget_that_leaves_nothing_beside_shares_changes_nothing():
+    with mc.budget("16MiB") as budget, budget.share("8MiB") as device:
+        with mc.device(CPU):
+            for nbytes in (MIB, 8 * MIB):
+                with pytest.raises(ResourceExhaustedError) as caught, mc.budget(nbytes):
+                    pytest.fail("it was entered")
+                assert f"{8 * MIB + 64} B" in caught.value.hint
+                assert caught.value.owners == {f"share {device.name}": 8 * MIB}
+                assert limit() == 8 * MIB
+            with mc.budget(8 * MIB + 64):
+                assert limit() == 64
+        assert mc.config.get_memory_limit(device) == 8 * MIB
+    assert limit() is None
+
+
+@pytest.mark.parametrize("nbytes", [8 * MIB, 9 * MIB, 10 * MIB - 64])
+def test_what_a_refusal_beside_shares_names_is_enough(nbytes):
+    with mc.budget("16MiB") as budget:
+        array = ones(2 * MIB)
+        with budget.share("8MiB"), mc.device(CPU):
+            with pytest.raises(ResourceExhaustedError) as caught, mc.budget(nbytes):
+                pytest.fail("it was entered")
+            assert caught.value.requested_bytes == nbytes
+            least = caught.value.in_use_bytes
+            assert f"{least} B" in caught.value.hint
+            with mc.budget(least):
+                assert limit() == 2 * MIB
+        assert array.sum() == 2 * MIB
