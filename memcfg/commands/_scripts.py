@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import os
 import runpy
 import sys
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 from memcfg import config
 from memcfg.commands._sizes import is_bare, size, warn_of_few
 from memcfg.errors import ResourceExhaustedError
+from memcfg.memory import numpy_allocator
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -19,7 +21,8 @@ if TYPE_CHECKING:
 _DESCRIPTION = (
     "Run a Python script as the main program, with all of its memory under one limit, "
     "as inside of `with memcfg.budget(LIMIT)`: models, datasets, NumPy's arrays. The "
-    "status is the script's, or 1 after an exception."
+    "limit holds until the process ends, also for threads that the script leaves "
+    "running. The status is the script's, or 1 after an exception."
 )
 
 
@@ -73,8 +76,16 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _run_script(limit: int, script: str) -> None:
+    """Run the script; the limit holds until the process ends.
+
+    The interpreter waits for threads that the script has left, and calls what it has
+    registered, after this.
+    """
+    whole = config.budget(f"{limit}B")
+    whole.__enter__()
+    atexit.register(whole.__exit__, None, None, None)
     try:
-        with config.budget(limit):
+        with numpy_allocator(config.logical_device("CPU:0").pool):
             runpy.run_path(script, run_name="__main__")
     except ResourceExhaustedError as error:
         numpys = error.__cause__  # raised in the script, and says less

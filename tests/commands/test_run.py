@@ -44,6 +44,44 @@ def test_it_runs_within_the_limit(run):
     assert run(text).stdout == f"{8 << 20}\n"
 
 
+def test_the_limit_holds_until_the_process_ends(run):
+    done = run(
+        """
+import atexit, threading
+import numpy as np
+import memcfg as mc
+
+def late():
+    threading.main_thread().join()
+    show()
+
+def show():
+    print(mc.config.get_memory_limit("CPU:0"))
+
+def at_exit():
+    try:
+        np.ones(2**23)
+    except MemoryError:
+        show()
+
+threading.Thread(target=late).start()
+atexit.register(at_exit)
+"""
+    )
+    assert done.stdout == f"{8 << 20}\n" * 2
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("limit", "words"), [("64", "64 is 64 bytes"), ("90TiB", "limits nothing")]
+)
+def test_a_doubtful_limit_is_one_warning(run, limit, words):
+    done = run("print('ran')", limit=limit)
+    assert (done.returncode, done.stdout) == (0, "ran\n")
+    assert done.stderr.count(words) == 1
+    assert done.stderr.count("64 bytes") + done.stderr.count("nothing") == 1
+
+
 def test_what_does_not_fit_is_our_error_where_it_came_up(run):
     done = run("import numpy as np\nprint(np.ones(2**19).sum())\nnp.ones(2**23)\n")
     assert done.stdout == "524288.0\n"
