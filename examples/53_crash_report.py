@@ -34,7 +34,8 @@ with tempfile.TemporaryDirectory() as folder:
     print("Refused:", error["program"], "of", error["by"])
     print("Smallest limit:", error["smallest_limit_bytes"], "B")
     top = max(
-        report[f"{error['by']}: refused"]["timeline"], key=lambda e: e["live_bytes"]
+        report[f"model {error['by']}: refused"]["timeline"],
+        key=lambda e: e["live_bytes"],
     )
     print("Most memory without a limit:", top["op"], top["live_bytes"], "B")
 
@@ -43,4 +44,4 @@ with tempfile.TemporaryDirectory() as folder:
     model.fit(x, y, batch_size=500, verbose=0)
     path = crash_report(folder=folder)
     report = json.loads((path / "report.json").read_text(encoding="utf-8"))
-    print("Loaded now:", *report["sequential"]["programs"])
+    print("Loaded now:", *report["model sequential"]["programs"])

@@ -75,8 +75,8 @@ def test_a_call_that_is_refused(name, folder):
     assert error["by"] == model.name
     assert error["at"].startswith(__file__)
     assert error["smallest_limit_bytes"] == caught.value.smallest_limit_bytes
-    assert document[model.name]["on_oom"] == ["micro_batch"]
-    refused = document[f"{model.name}: refused"]
+    assert document[f"model {model.name}"]["on_oom"] == ["micro_batch"]
+    refused = document[f"model {model.name}: refused"]
     assert refused["predicted"]["peak_bytes"] > 40 * 1024
     assert max(each["live_bytes"] for each in refused["timeline"]) > 40 * 1024
     assert "live bytes over the step" in words
@@ -92,10 +92,10 @@ def test_steps_down_the_plan_and_the_step(folder):
     with pytest.raises(ResourceExhaustedError):
         mc.config.logical_device("CPU:0").pool.allocate(2**20)
     words, document = only(folder)
-    (step,) = document["down: fallbacks"]["in_force"]
+    (step,) = document["model down: fallbacks"]["in_force"]
     assert (step["step"], step["program"]) == ("micro_batch", "train, batch 512")
     assert str(model.history.fallbacks[0]) in " ".join(words.split())
-    plan, timeline = document["down: plan"], document["down: timeline"]
+    plan, timeline = document["model down: plan"], document["model down: timeline"]
     assert plan["predicted"]["peak_bytes"] == model.memory_plan.peak_bytes
     assert timeline["measured_peak_bytes"] == model.memory_plan.peak_bytes
     assert str(model.memory_plan).splitlines()[1] in words
@@ -132,6 +132,41 @@ def test_no_value_of_an_array_is_in_it(folder):
     assert "sample_weight=float64 (64,)" in document["error"]["asked"]
 
 
+def test_no_value_of_a_list_is_in_it(folder):
+    model = made()
+    limited("40KiB")
+    with pytest.raises(InfeasiblePlanError):
+        model.predict([[1234.5] * WIDE] * 64, batch_size=64, verbose=0)
+    _, document = only(folder)
+    row = "(float, float, float, ...)"
+    asked = f"predict(({row}, {row}, {row}, ...), batch_size=64, verbose=0)"
+    assert document["error"]["asked"] == asked
+
+
+@pytest.mark.parametrize(
+    "names", [("error", "memory"), ("format", "host"), ("a: plan", "a")]
+)
+def test_names_of_models_hide_no_section(names, folder):
+    models, (x, _) = [made(name, on_oom="raise") for name in names], data(2)
+    for model in models:
+        model.predict_on_batch(x)
+    limited(mc.config.get_memory_info("CPU:0")["current"])
+    with pytest.raises(InfeasiblePlanError):
+        models[0].predict_on_batch(data(64)[0])
+    (path,) = folder.iterdir()
+    pairs = json.loads(
+        (path / "report.json").read_text(encoding="utf-8"), object_pairs_hook=list
+    )
+    keys = [key for key, _ in pairs]
+    assert len({*keys}) == len(keys)
+    _, document = only(folder)
+    assert document["format"] == "memcfg.crash_report/1"
+    assert document["error"]["type"] == "InfeasiblePlanError"
+    assert document["versions"]["memcfg"] == mc.__version__
+    for name in names:
+        assert document[f"model {name}"]["arena_bytes"] > 0
+
+
 def test_the_failing_model_comes_first(folder):
     first, second, (x, y) = made("first"), made("second"), data(64)
     first.fit(x, y, verbose=0)
@@ -141,7 +176,7 @@ def test_the_failing_model_comes_first(folder):
         second.fit(x, y, verbose=0)
     words, document = only(folder)
     assert words.index("Model second") < words.index("Model first")
-    assert document["first"]["arena_bytes"] > 0
+    assert document["model first"]["arena_bytes"] > 0
     assert document["error"]["owners"] == {"model first": used}
 
 

@@ -67,7 +67,9 @@ def crash_report(
     A report says what was requested and by whom, who holds the memory and where, what
     models have loaded, their plans, their memory over a step, their fallbacks, and
     versions. It changes no model and takes no memory of a pool. It has no values of
-    arrays, but names of files, lines of code and variables ``MEMCFG_*``.
+    arrays, but names of files and lines of code, and of the environment the variables
+    of memcfg, OpenMP, malloc and CUDA: ``MEMCFG_*``, ``OMP_*``, ``GOMP_*``,
+    ``MALLOC_*`` and ``CUDA_*``.
 
     Examples
     --------
@@ -175,19 +177,30 @@ def _write_sections(
         f'{{\n"format": {json.dumps(_FORMAT)},\n"time": {json.dumps(when)},\n'
         f'"process": {os.getpid()}'
     )
-    failed = []
+    failed: list[str] = []
+    keys = {"format", "time", "process", "failed_sections"}
     for section in _sections(error, asked):
+        key = _unused(section.key, keys)
         try:
             words, value = section.make()
             document = json.dumps(value, allow_nan=False, default=str)
         except Exception as failure:
-            failed.append(section.key)
+            failed.append(key)
             words = f"This section failed. {type(failure).__name__}: {failure}"
             document = json.dumps({"failed": f"{type(failure).__name__}: {failure}"})
         heading = shorten(section.title, WIDTH)
         text.write(f"\n{heading}\n{'-' * len(heading)}\n{_narrow(words)}\n")
-        data.write(f",\n{json.dumps(section.key)}: {document}")
+        data.write(f",\n{json.dumps(key)}: {document}")
     data.write(f',\n"failed_sections": {json.dumps(failed)}\n}}\n')
+
+
+def _unused(name: str, keys: set[str]) -> str:
+    """Return a key that no section has, since JSON keeps the last of two."""
+    key, numbers = name, count(2)
+    while key in keys:
+        key = f"{name} ({next(numbers)})"
+    keys.add(key)
+    return key
 
 
 def _narrow(text: str) -> str:

@@ -15,6 +15,7 @@ from memcfg.memory.crash._crash_setting import Section, contributions
 from memcfg.plan import share, simulate
 from memcfg.runtime import TimelineEntry
 from memcfg.runtime._report import draw_timeline
+from memcfg.runtime._state import model_tag
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
@@ -76,14 +77,19 @@ def describe_call(name: str, args: tuple[Any, ...], options: dict[str, Any]) -> 
 
 
 def _described(value: Any) -> str:
-    if isinstance(value, np.ndarray):
-        return f"{value.dtype} {value.shape}"
-    if isinstance(value, tuple | list):
-        inside = ", ".join(_described(each) for each in value[:3])
-        return f"({inside}{', ...' * (len(value) > 3)})"
     if value is None or isinstance(value, bool | int | float | str):
         text = repr(value)
         return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+    return _of_data(value)
+
+
+def _of_data(value: Any) -> str:
+    """Return what may be data without its values."""
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} {value.shape}"
+    if isinstance(value, tuple | list):
+        inside = ", ".join(_of_data(each) for each in value[:3])
+        return f"({inside}{', ...' * (len(value) > 3)})"
     return type(value).__name__
 
 
@@ -96,20 +102,20 @@ def _sections(error: BaseException | None, owner: str) -> Iterator[Section]:
 
 
 def _of_model(facts: CrashFacts, error: BaseException | None) -> Iterator[Section]:
-    name = facts.owner
+    name, key = facts.owner, model_tag(facts.owner)
     title = name if name.lower().startswith("model") else f"Model {name}"
-    yield Section(f"{name}", title, partial(_settings, facts))
+    yield Section(key, title, partial(_settings, facts))
     title = f"Fallbacks of {name}"
-    yield Section(f"{name}: fallbacks", title, partial(_fallbacks, facts))
+    yield Section(f"{key}: fallbacks", title, partial(_fallbacks, facts))
     if isinstance(error, InfeasiblePlanError) and facts.refused is not None:
         title = f"What {name} was refused, planned without a limit"
         make = partial(_refused, facts, facts.refused)
-        yield Section(f"{name}: refused", title, make)
+        yield Section(f"{key}: refused", title, make)
     if facts.lead:
         title = f"Plan of {name}"
-        yield Section(f"{name}: plan", title, partial(_plan, facts, facts.lead))
+        yield Section(f"{key}: plan", title, partial(_plan, facts, facts.lead))
         title = f"Memory of {name} over a step"
-        yield Section(f"{name}: timeline", title, partial(_timeline, facts, facts.lead))
+        yield Section(f"{key}: timeline", title, partial(_timeline, facts, facts.lead))
 
 
 def _settings(facts: CrashFacts) -> tuple[str, Any]:
