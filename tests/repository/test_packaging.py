@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path, PurePosixPath
 
@@ -55,3 +57,21 @@ def test_the_sdist_has_what_tests_and_readers_need():
     lines = (ROOT / "MANIFEST.in").read_text(encoding="utf-8").splitlines()
     grafted = {line.split()[1] for line in lines if line.startswith("graft ")}
     assert {"_native", "bench", "docs", "examples", "tests", ".ci"} <= grafted
+
+
+# What stands at the top of the repository.
+TOP = {
+    *(".ci", ".clang-format", ".gitignore", ".pre-commit-config.yaml"),
+    *("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "MANIFEST.in", "README.md"),
+    *("_native", "bench", "docs", "examples", "memcfg", "tests"),
+    *("pyproject.toml", "setup.py", "tox.ini"),
+}
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs a clone")
+def test_git_tracks_no_environment_and_nothing_that_a_program_wrote():
+    command = ["git", "ls-files", "-z"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    paths = filter(None, done.stdout.split("\0"))
+    assert {path.partition("/")[0] for path in paths} <= TOP
