@@ -159,7 +159,21 @@ def test_the_links_of_a_page_lead_somewhere(path):
 def headings(path: Path) -> set[str]:
     """The anchors of a page, as its host makes them."""
     lines = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in lines}
+    return set(map(anchor, lines))
+
+
+def anchor(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs").glob("*.md")), ids=page_name)
+def test_a_page_of_several_sections_begins_with_links_to_them(path):
+    """The architecture is exempt: it is read from the top."""
+    front, *sections = re.split(r"^## (.*)$", path.read_text(), flags=re.MULTILINE)
+    titles = sections[::2]
+    linked = {link[1:] for link in LINK.findall(front) if link.startswith("#")}
+    if linked or (len(titles) > 4 and path.name != "architecture.md"):
+        assert {*map(anchor, titles)} <= linked
 
 
 @pytest.mark.parametrize(
