@@ -59,15 +59,15 @@ class GivingOrder(IntEnum):
 class Holder(Protocol):
     """Something that can do without memory of a pool.
 
-    Both are called in any thread, amid an allocation, and wait for nothing.
+    Both are called in any thread, during an allocation, and wait for nothing.
     """
 
     @property
     def spare_bytes(self) -> int:
-        """How many bytes it could give back."""
+        """Bytes that it could give back."""
 
     def give_back(self, nbytes: int) -> int:
-        """Free at least so many bytes, or all that can be; return how many."""
+        """Free at least `nbytes`, or all that can be freed; return the freed bytes."""
 
 
 class Holders:
@@ -78,7 +78,7 @@ class Holders:
     """
 
     def __init__(self) -> None:
-        # That plans leave to arrays of the program; 0: no budget is on.
+        # Bytes that plans leave to arrays of the program; 0 outside of budgets.
         self.margin_bytes = 0
         self._holders: dict[tuple[int, int], ref[Holder]] = {}
         self._numbers = count()
@@ -91,16 +91,16 @@ class Holders:
 
     @property
     def spare_bytes(self) -> int:
-        """How many bytes all holders could give back."""
+        """Bytes that all holders together could give back."""
         return sum(holder.spare_bytes for holder in self._in_order())
 
     @property
     def wanted_bytes(self) -> int:
-        """How many bytes more holders could use."""
+        """Bytes that holders could use in addition."""
         return sum(getattr(each, "wanted_bytes", 0) for each in self._in_order())
 
     def give_back(self, nbytes: int) -> int:
-        """Have holders free so many bytes, in their order; return how many."""
+        """Let holders free `nbytes`, in their order; return the freed bytes."""
         given = 0
         with undemanding():
             for holder in self._in_order():
@@ -123,7 +123,7 @@ def margin_of(limit_bytes: int) -> int:
 
 
 def margin_beside(needed_bytes: int) -> int:
-    """Return the margin of the smallest budget that has so many bytes beside it."""
+    """Return the margin of the smallest budget that has these bytes in addition."""
     return min(_MAX_MARGIN, -(-needed_bytes // (_MARGIN_PART - 1)))
 
 

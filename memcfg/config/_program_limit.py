@@ -332,7 +332,7 @@ def _lend(parent: Made, nbytes: int) -> Made:
 
 
 def _refusal(parent: Made, nbytes: int, left: int) -> ResourceExhaustedError:
-    """Return the error of a share that does not fit beside what is in use."""
+    """Return the error of a share that does not fit next to what is in use."""
     pool = parent.device.pool
     in_use = pool.stats().current_bytes
     largest = max(0, left - max(in_use, LEAST_BESIDE_SHARES))

@@ -154,7 +154,7 @@ class Made:
         pool.holders.margin_bytes = margin
 
     def _refusal_beside_shares(self, limit: int) -> ResourceExhaustedError:
-        """Return the error of a limit that leaves too little beside the shares."""
+        """Return the error of a limit that leaves too little next to the shares."""
         pool = self.device.pool
         least = self.lent_bytes + max(pool.stats().current_bytes, LEAST_BESIDE_SHARES)
         return ResourceExhaustedError(

@@ -57,7 +57,7 @@ def create_temporary(folder: Path, permissions: int) -> tuple[int, Path]:
 def remove_abandoned(
     path: str | os.PathLike[str], now_nanoseconds: int | None = None
 ) -> None:
-    """Remove temporary files beside a file that no living process writes.
+    """Remove the temporary files of a file that no running process writes.
 
     What cannot be looked at or removed stays, without an error. `now_nanoseconds` is
     the time by the clock of the file system, such as that of a file's last write just
@@ -117,7 +117,7 @@ def _is_at(file: int, path: str | Path) -> bool:
 
 
 def _place_of(folder: str | Path) -> str | None:
-    """Name the running kernel and the mount of a folder; None: it cannot be told.
+    """Name the running kernel and the mount of a folder; None if unknown.
 
     A file system that keeps locks to itself, as some over the network do, has one
     device number for each mount.

@@ -87,7 +87,7 @@ class Budget:
         return max(self.arrays, self.initial) if self.arrays else 0
 
     def _with_arrays(self, needed: int) -> int:
-        """Return the smallest limit that has so many bytes beside those for arrays."""
+        """Return the smallest limit with these bytes and those for arrays."""
         if not self.arrays:
             return needed
         return needed + max(margin_beside(needed), self.initial)
@@ -150,13 +150,13 @@ class Budget:
         left = None
         if limit is not None:
             left = max(limit - self._others - self._left_to_arrays, 0)
-        beside = ""
+        read_ahead = ""
         if self.promised:
-            beside = f", beside {format_bytes(self.promised)} for batches read ahead"
+            read_ahead = f", and {format_bytes(self.promised)} for batches read ahead"
             hint = f"Prefetch fewer batches. {hint}"
         return InfeasiblePlanError(
             f"{self.owner} does not fit: {program or 'its step'} needs too much"
-            f"{beside}.",
+            f"{read_ahead}.",
             smallest_limit_bytes=align_up(
                 self._with_arrays(arena + self.aside + self.margin + self._others),
                 self.device.page_bytes,

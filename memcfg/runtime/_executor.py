@@ -141,7 +141,7 @@ class Executor:
         self._files = MappedWorkspaces()
         self._contents = _NOTHING
         self._programs: dict[str, Program] = {}  # those that are made
-        self._settled: Program | None = None  # may keep memory beside the arena
+        self._settled: Program | None = None  # may keep memory outside of the arena
         self._packed = PackedState()
         self._loader_bytes = 0  # that plans leave to what reads the data
         self._took: dict[object, float] = {}  # seconds of ops in steps, as of `Kernels`
@@ -405,7 +405,7 @@ class Executor:
         modes : mapping of str to ExecutionMode, optional
             How programs run that are not planned; those that it names.
         promised : int, default 0
-            Bytes of the device to leave to others, beside what they have now.
+            Bytes of the device to leave to others, in addition to what they have.
 
         Raises
         ------
@@ -688,7 +688,7 @@ class Executor:
         return None if made is None else made.report(program, verify=False)
 
     def reconsider(self, name: str) -> None:
-        """Judge a program's plan by its first steps, beside others that may be faster.
+        """Compare a program's plan by its first steps with others that may be faster.
 
         Each of those takes its place, is `due` after some steps, and in the end the one
         of the fastest steps stays. Of a policy that learns from steps, each plan is
@@ -733,7 +733,7 @@ class Executor:
             self._trials.pop(name)
 
     def _trial(self, made: Program, spec: ProgramSpec) -> Trial:
-        """Have what is to run beside a program that has run."""
+        """Return the trial of a program that has run."""
         if lessons_of(spec.policy) is not None:
             self._note_seconds(made)
             return Adaptation(made, self._took)
@@ -803,7 +803,7 @@ class Executor:
             self._settle()
 
     def _settle(self) -> None:
-        """Have nothing beside the arena."""
+        """Keep no memory outside of the arena."""
         if self._settled is not None:
             self._settled.give_back()
         self._settled = None
@@ -893,10 +893,11 @@ class Executor:
     def _replace(
         self, specs: Mapping[str, ProgramSpec], initial: Mapping[str, _Value]
     ) -> None:
-        """Have the programs of these specs; those from before if that fails.
+        """Replace the programs by those of these specs, or keep the old ones.
 
-        What has moved waits beside the arena until all of it is in its place, however
-        often that is interrupted. Where the arena has no room to grow, all of it has.
+        State that moves waits outside of the arena until all of it is in its new place,
+        however often that is interrupted. If the arena has no room to grow, all state
+        waits there.
         """
         self._place_state()
         self._packed.program = None

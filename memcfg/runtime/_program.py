@@ -84,7 +84,7 @@ class Program:
     ) -> None:
         self.spec = spec
         self._packed = packed
-        self._packer: Loop | None = None  # packs weights beside the plain ones
+        self._packer: Loop | None = None  # packs weights next to the plain ones
         self.graph = spec.graph
         self.touched_bytes = 0  # highest end of a kernel's operand in the arena
         self.device = device

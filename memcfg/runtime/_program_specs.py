@@ -84,7 +84,7 @@ class ProgramSpec:
 
     @property
     def sized(self) -> Graph:
-        """The source, with the bytes that weights take; nothing is packed beside."""
+        """The source, with the bytes that weights take; without packed copies."""
         return self.source if self.stored is None else self.stored
 
     def serves(
@@ -111,8 +111,8 @@ def program_specs(
 ) -> dict[str, ProgramSpec]:
     """Return the specs of all graphs; known specs that would be the same are reused.
 
-    Where no graph changes weights, and unless the model `trains` beside them, weights
-    that are read packed lie so in their own place. Raises InfeasiblePlanError with the
+    If no graph changes weights and the model does not train (`trains`), weights that
+    are read packed are packed in their own place. Raises InfeasiblePlanError with the
     largest of the smallest limits, or PlanError for a plan that is invalid or that the
     device cannot run.
     """
@@ -253,7 +253,7 @@ def without_lessons(policy: PolicyLike) -> PolicyLike:
 def planned_spec(
     source: Graph, policy: PolicyLike, budget: Budget, *, trains: bool
 ) -> ProgramSpec:
-    """Plan a program alone, with or without a training step beside it.
+    """Plan a program alone, for a model with or without a training step.
 
     Raises InfeasiblePlanError as the policy does.
     """

@@ -144,7 +144,7 @@ class PackedState:
     def bring(self, device: Device, arena: Arena, wanted: Mapping[str, Slot]) -> None:
         """Bring weights into the layouts that are wanted, and others into plain ones.
 
-        Takes no memory beside a bit for each 16 to 256 bytes of one weight at a time.
+        Takes no memory but a bit for each 16 to 256 bytes of one weight at a time.
         """
         for name, (slot, _) in list(self._lying.items()):
             other = wanted.get(name)

@@ -423,7 +423,7 @@ def test_arguments_of_arrays(source, wrong, rows):
     data, model = SOURCES[source](*rows), make()
     name = next(iter(wrong))
     kinds = (ValueError, TypeError) if name == "y" else ValueError
-    with pytest.raises(kinds, match=f"{name} goes with arrays|give no y beside it"):
+    with pytest.raises(kinds, match=f"{name} goes with arrays|do not pass y, too"):
         model.fit(data, verbose=0, **wrong)
     assert model.optimizer.iterations == 0
     model.fit(data, verbose=0, shuffle=False)

@@ -77,7 +77,7 @@ def _hint(given: Any, what: str) -> str:
     if isfunction(given):
         return "; if it makes batches, call it, or give Dataset.from_generator of it"
     if hasattr(given, "__iter__") and not isinstance(given, str | bytes | type):
-        return "; if it gives batches (x, y), give no y beside it"
+        return "; if it gives batches (x, y), do not pass y, too"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""The bytes that passes of one model hold and need beside each other."""
+"""The bytes that passes of one model hold and need at the same time."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def estimate(
     example : sequence, default ()
         Its inputs, positional.
     example_kwargs : mapping or None, default None
-        Its inputs by name, beside those.
+        Its inputs by name, in addition to those.
     loss : callable or None, default None
         Computes a scalar from the model's output, as your own loss does. It is traced
         and never run. None counts three times the bytes of the outputs for your loss.
@@ -185,7 +185,7 @@ def export(
     path : str or path-like
         The file, which is replaced.
     example_kwargs : mapping or None, default None
-        Its inputs by name, beside those.
+        Its inputs by name, in addition to those.
     loss : callable or None, default None
         Computes a scalar from the model's output. None gives the step an op without
         cost instead.

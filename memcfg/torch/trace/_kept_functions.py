@@ -260,7 +260,7 @@ class _Call:
                 outputs.append(each)
             elif each is not None:
                 kind = type(each).__name__
-                raise TypeError(f"{self.name} gives a {kind} beside its tensors")
+                raise TypeError(f"{self.name} returns a {kind} next to its tensors")
         run.differentiable = [each.requires_grad for each in outputs]
         if any(run.differentiable):
             with torch._C._ForceDispatchKeyGuard(*_CLEAN), torch.enable_grad():
