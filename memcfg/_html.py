@@ -44,7 +44,7 @@ class Section(NamedTuple):
     rows: Sequence[Row]
 
 
-def told(text: str, letters: int = _LETTERS) -> str:
+def as_html(text: str, letters: int = _LETTERS) -> str:
     """Return a text as HTML, shortened and escaped."""
     shown = printable(text)
     if len(shown) > letters:
@@ -55,7 +55,7 @@ def told(text: str, letters: int = _LETTERS) -> str:
 
 def report(title: str, sections: Iterable[Section], picture: str = "") -> str:
     """Return a report; pictures are below their section's heading, or at the end."""
-    parts = [f"<strong>{told(title)}</strong>"]
+    parts = [f"<strong>{as_html(title)}</strong>"]
     for heading, rows in sections:
         parts.append(_heading(heading))
         made = [_row(row) for row in rows[:_ROWS]]
@@ -81,7 +81,7 @@ def table(
         "".join(_cell(each, _NUMBER, tag) for each in row[: len(names)])
         for tag, row in [("th", names), *(("td", row) for row in shown)]
     ]
-    return _block([f"<strong>{told(title)}</strong>", _table(made), picture])
+    return _block([f"<strong>{as_html(title)}</strong>", _table(made), picture])
 
 
 def bars(levels: Sequence[tuple[str, str, float]], highest: str) -> str:
@@ -91,7 +91,7 @@ def bars(levels: Sequence[tuple[str, str, float]], highest: str) -> str:
     shapes = [
         f'<rect x="{i * width:.1f}" y="{_HEIGHT * (1 - height):.1f}" '
         f'width="{max(width - 0.4, 0.5):.1f}" height="{_HEIGHT * height:.1f}" '
-        f'fill="{_colour(kinds.index(kind))}"><title>{told(words)}</title></rect>'
+        f'fill="{_colour(kinds.index(kind))}"><title>{as_html(words)}</title></rect>'
         for i, (kind, words, height) in enumerate(levels)
     ]
     return _picture(shapes, kinds, highest)
@@ -121,14 +121,14 @@ def lines(series: Mapping[str, Sequence[float]]) -> str:
 
 def _picture(shapes: Sequence[str], kinds: Sequence[str], words: str) -> str:
     keys = " ".join(
-        f'<span style="color:{_colour(i)}">■</span> {told(kind)}'
+        f'<span style="color:{_colour(i)}">■</span> {as_html(kind)}'
         for i, kind in enumerate(kinds)
     )
     return (
         f'<svg viewBox="0 -2 {_WIDTH} {_HEIGHT + 4}" role="img" '
         f'style="display:block;width:100%;max-width:{_WIDTH}px;margin:4px 0;'
-        f'border-bottom:1px solid currentColor" aria-label="{told(words)}">'
-        f"{''.join(shapes)}</svg><div>{keys} · {told(words)}</div>"
+        f'border-bottom:1px solid currentColor" aria-label="{as_html(words)}">'
+        f"{''.join(shapes)}</svg><div>{keys} · {as_html(words)}</div>"
     )
 
 
@@ -141,7 +141,7 @@ def _block(parts: Iterable[str]) -> str:
 
 
 def _heading(text: str) -> str:
-    return f'<div style="margin-top:6px">{told(text)}</div>' if text else ""
+    return f'<div style="margin-top:6px">{as_html(text)}</div>' if text else ""
 
 
 def _table(lines: Iterable[str]) -> str:
@@ -165,5 +165,5 @@ def _row(row: Row) -> str:
 
 
 def _cell(text: str, style: str, tag: str = "td") -> str:
-    shown = told(text, _LETTERS if style == _WORDS else _LABEL)
+    shown = as_html(text, _LETTERS if style == _WORDS else _LABEL)
     return f'<{tag} style="{style}">{shown}</{tag}>'

@@ -55,7 +55,7 @@ class _Parser(argparse.ArgumentParser):
         return result, extra
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, _told(message) + "\n")
+        self.exit(2, _error_line(message) + "\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -159,11 +159,11 @@ def _parser(words: list[str]) -> argparse.ArgumentParser:
 
 
 def _fail(message: str, status: int) -> int:
-    print(_told(" ".join(message.split())), file=sys.stderr)
+    print(_error_line(" ".join(message.split())), file=sys.stderr)
     return status
 
 
-def _told(message: str) -> str:
+def _error_line(message: str) -> str:
     """Print an error on one line, or wrapped if stderr is a terminal."""
     line = f"memcfg: error: {message}"
     if sys.stderr is None or not sys.stderr.isatty():

@@ -294,11 +294,11 @@ def _plan_once(args: argparse.Namespace, method: str, graph: Graph) -> Plan:
         return plan(NAMED_POLICIES[method](), graph, limit)
     with shown("planning") as update:
 
-        def told(method: str, _: float | None) -> None:
+        def begin(method: str, _: float | None) -> None:
             assert update is not None
             update(f"planning: {method}")
 
-        policy = auto(time_limit=args.time_limit, progress=told if update else None)
+        policy = auto(time_limit=args.time_limit, progress=begin if update else None)
         return plan(policy, graph, limit)
 
 
@@ -348,9 +348,9 @@ def _check(args: argparse.Namespace) -> None:
         "a ladder is written to a .svg or .json file": drawn
         and not args.output.endswith((".svg", ".json")),
     }
-    for told, is_wrong in wrong.items():
+    for message, is_wrong in wrong.items():
         if is_wrong:
-            args.parser.error(told)
+            args.parser.error(message)
 
 
 def add_judge(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -383,9 +383,9 @@ def _place(name: AnyDevice) -> Made:
     if fallback is None or not registry.options.soft_placement or not known:
         raise _missing("Could not satisfy the placement on", name)
     with registry.lock:
-        told = missing in registry.options.warned
+        was_warned = missing in registry.options.warned
         registry.options.warned.add(missing)
-    if not told:
+    if not was_warned:
         warnings.warn(
             f"there is no {_name(name)!r}, so {_FALLBACK.name} is used; "
             "memcfg.config.set_soft_device_placement(False) makes this an error"

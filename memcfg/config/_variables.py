@@ -95,12 +95,12 @@ def warn_of_unknown() -> None:
     ]
     if not unknown:
         return
-    told = []
+    names = []
     for name in unknown:
         near = get_close_matches(name.removeprefix(_PREFIX), _READ, 1)
-        told.append(f"{name} (did you mean {_PREFIX}{near[0]}?)" if near else name)
+        names.append(f"{name} (did you mean {_PREFIX}{near[0]}?)" if near else name)
     warnings.warn(
-        f"memcfg does not know {', '.join(told)} of the environment: correct or unset",
+        f"memcfg does not know {', '.join(names)} of the environment: correct or unset",
         RuntimeWarning,
         stacklevel=outside(),
     )

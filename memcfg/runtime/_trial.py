@@ -63,33 +63,33 @@ class Trial:
     @property
     def best(self) -> ProgramSpec:
         """The spec with the fastest steps; its plan's summary reports the trial."""
-        return self._told(min(self._took, key=lambda row: row[0])[1])
+        return self._with_results(min(self._took, key=lambda row: row[0])[1])
 
     @property
     def last(self) -> ProgramSpec:
         """The running spec, used if there is no memory for the best one."""
         self._refused = self.best.plan.method
-        return self._told(self._took[-1][1])
+        return self._with_results(self._took[-1][1])
 
     def _method(self, number: int) -> str:
         """Return how a plan that ran was made."""
         return self._took[number][1].plan.method
 
-    def _told(self, spec: ProgramSpec) -> ProgramSpec:
+    def _with_results(self, spec: ProgramSpec) -> ProgramSpec:
         tried = tuple((self._method(n), row[0]) for n, row in enumerate(self._took))
         first, summary = self._first.plan, spec.plan.summary
         assert first.summary is not None
         assert first.summary.recosted is not None
         # only a policy's plan is tried, and it has a summary
         assert summary is not None
-        told = replace(
+        recosted = replace(
             first.summary.recosted,
             refused=self._refused,
             tried=tried if tried[1:] else (),
         )
         if spec is not self._first:
-            told = replace(
-                told, replaced=first.method, replaced_seconds=first.elapsed_seconds
+            recosted = replace(
+                recosted, replaced=first.method, replaced_seconds=first.elapsed_seconds
             )
-        plan = replace(spec.plan, summary=replace(summary, recosted=told))
+        plan = replace(spec.plan, summary=replace(summary, recosted=recosted))
         return replace(spec, plan=plan, timed=False, passive=False)

@@ -89,8 +89,10 @@ class _Search:
         sizes = [nbytes for at, nbytes, *_ in blocks if at not in self._found]
         if len(sizes) != rest:
             return ""
-        told = [f"{format_bytes(size)}{_line_of_size(size)}" for size in sizes[:_NAMED]]
-        return f" ({', '.join(told)})"
+        lines = [
+            f"{format_bytes(size)}{_line_of_size(size)}" for size in sizes[:_NAMED]
+        ]
+        return f" ({', '.join(lines)})"
 
     def look_into_frames(self) -> None:
         """Search the variables of all running functions in all threads."""

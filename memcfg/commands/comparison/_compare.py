@@ -42,7 +42,7 @@ from memcfg.commands.comparison._method_document import (
     row,
     tier_rows,
 )
-from memcfg.commands.comparison._method_facts import told_lossy
+from memcfg.commands.comparison._method_facts import describe_lossy
 from memcfg.commands.comparison._method_report import (
     bandwidth,
     lasting,
@@ -205,8 +205,8 @@ def _compare(args: argparse.Namespace) -> int:
         cells += planned
         table.add(*_row(planned, args.steps))
     write("\n".join(_refusals(cells)))
-    if told := told_lossy(_codecs(cells)):
-        write(textwrap.fill(told, width(), subsequent_indent="  "))
+    if text := describe_lossy(_codecs(cells)):
+        write(textwrap.fill(text, width(), subsequent_indent="  "))
     for path in args.output:
         comparison = document(cases, cells, args.steps, tiers)
         text = _WRITERS[Path(path).suffix](comparison)
@@ -312,8 +312,8 @@ def _refusals(cells: Sequence[Cell]) -> Iterable[str]:
         yield textwrap.fill(text, width(), subsequent_indent="  ")
     alike: dict[tuple[str, str], list[str]] = {}
     for method, own in networks.items():
-        told = "".join(own), next(iter(own.values()))
-        alike.setdefault(told, []).append(method)
+        reasons = "".join(own), next(iter(own.values()))
+        alike.setdefault(reasons, []).append(method)
     for (letters, reason), methods in alike.items():
         text = f"{', '.join(methods)}: not {letters}: {reason}"
         yield textwrap.fill(text, width(), subsequent_indent="  ")

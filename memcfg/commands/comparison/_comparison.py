@@ -10,7 +10,7 @@ from memcfg._terminal import width, write
 from memcfg.commands._at_work import GrowingTable, shown
 from memcfg.commands._measured import Measured, measure
 from memcfg.commands._tasks import Task
-from memcfg.commands.comparison._method_facts import told_lossy
+from memcfg.commands.comparison._method_facts import describe_lossy
 from memcfg.errors import InfeasiblePlanError, MemcfgError
 from memcfg.plan import NAMED_POLICIES, Plan, keep_all, lower_bound, share
 from memcfg.units import format_bytes
@@ -96,15 +96,15 @@ def _write_notes(
     """Print the best rows, and what is unproven, lossy or refused."""
     if len(plans) > 1:
         what = "the smallest peak" if limit is None else "the least time"
-        told = f"Methods with {what}: {', '.join(best)}" if best else f"* {what}"
-        write("\n" + textwrap.fill(told, width(), subsequent_indent="  "))
+        text = f"Methods with {what}: {', '.join(best)}" if best else f"* {what}"
+        write("\n" + textwrap.fill(text, width(), subsequent_indent="  "))
     if unproven := [name for name in plans if is_unproven(plans[name])]:
         write(
             "\nThe search ended before it proved that this is the method's best plan:"
         )
         write("\n".join(f"  {name}" for name in unproven))
-    if told := told_lossy({name: plan.lossy for name, plan in plans.items()}):
-        write("\n" + textwrap.fill(told, width(), subsequent_indent="  "))
+    if text := describe_lossy({name: plan.lossy for name, plan in plans.items()}):
+        write("\n" + textwrap.fill(text, width(), subsequent_indent="  "))
     if refused:
         what = "No plan" if limit is None else f"No plan within {format_bytes(limit)}"
         write(f"\n{what}:" if plans else f"{what}:")

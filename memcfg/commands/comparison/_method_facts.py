@@ -118,16 +118,16 @@ def is_lossless(method: str) -> bool:
     return bool(getattr(NAMED_POLICIES[method](), "lossless", True))
 
 
-def told_lossy(codecs: Mapping[str, Iterable[str]]) -> str:
+def describe_lossy(codecs: Mapping[str, Iterable[str]]) -> str:
     """Say which methods are not lossless, and the codecs of their plans."""
-    told = [
+    methods = [
         f"{method} ({', '.join(names)})" if (names := rounding(lossy)) else method
         for method, lossy in codecs.items()
         if rounding(lossy) or not is_lossless(method)
     ]
     return (
-        f"Not lossless (weights differ from those of share): {', '.join(told)}"
-        if told
+        f"Not lossless (weights differ from those of share): {', '.join(methods)}"
+        if methods
         else ""
     )
 

@@ -39,7 +39,7 @@ class Feed:
         self._pass: Generator[Batch] | StreamPass | None = None
         self._from_pass = 0  # batches taken from the pass
         self._taken = 0  # batches counted towards `_wanted`
-        self.ran_out = self._told = False
+        self.ran_out = self._warned = False
         self._check(epochs)
 
     @property
@@ -97,11 +97,11 @@ class Feed:
 
     def _tell(self) -> None:
         """Raise if there was no batch; warn if the data ended too early."""
-        if not (self._taken or self._told):
+        if not (self._taken or self._warned):
             raise ValueError("the data is empty: it has no batch")
         self.ran_out = self._steps is not None
-        if self.ran_out and not self._told:
-            self._told = True
+        if self.ran_out and not self._warned:
+            self._warned = True
             warnings.warn(
                 f"the data ended after {self._taken} of {self._wanted} batches, and no "
                 f"more are read. Lower {self._name}, or have the data go on: "

@@ -109,8 +109,8 @@ def add_token(forward: fx.Graph, backward: fx.Graph, outputs: int) -> None:
     results = list(output.args[0])
     output.args = ((*results[:outputs], made, *results[outputs:]),)
     if "desc" in output.meta:
-        told = list(output.meta["desc"])
-        output.meta["desc"] = [*told[:outputs], None, *told[outputs:]]
+        descriptions = list(output.meta["desc"])
+        output.meta["desc"] = [*descriptions[:outputs], None, *descriptions[outputs:]]
 
 
 def runs_as_planned(_: torch.Tensor) -> torch.Tensor:

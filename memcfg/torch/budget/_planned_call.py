@@ -155,8 +155,8 @@ class PlannedCall:
                 "memcfg.torch.saved_tensors needs none, and takes such models"
             ) from None
         except exceptions.TorchRuntimeError as error:
-            told = re.search(r"got \w+\(['\"](.*?)['\"]\)", str(error), re.DOTALL)
-            why = told[1] if told else str(error).strip().splitlines()[0]
+            quoted = re.search(r"got \w+\(['\"](.*?)['\"]\)", str(error), re.DOTALL)
+            why = quoted[1] if quoted else str(error).strip().splitlines()[0]
             raise ValueError(f"the model does not run on these inputs: {why}") from None
 
 

@@ -130,7 +130,7 @@ def _run(node: fx.Node) -> Any:
 
 
 def _key_of(node: fx.Node) -> str:
-    def told(each: Any) -> Any:
+    def properties(each: Any) -> Any:
         if not isinstance(each, fx.Node):
             return repr(each)
         return [
@@ -143,7 +143,7 @@ def _key_of(node: fx.Node) -> str:
             for v in [each.meta.get("val")]
         ]
 
-    arguments = fx.node.map_aggregate((node.args, dict(node.kwargs)), told)
+    arguments = fx.node.map_aggregate((node.args, dict(node.kwargs)), properties)
     processor = platform.processor(), torch.backends.cpu.get_cpu_capability()
     machine = torch.__version__, torch.get_num_threads(), processor
     gpus = [torch.cuda.get_device_name(each) for each in _gpus([node])]

@@ -198,16 +198,16 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[misc]
         if self._measure is not None:
             scratch, values = self._measure(func, args, given, made)
         # one fake storage may stand for several real ones
-        told: dict[int, dict[int, int]] = {}
+        sizes: dict[int, dict[int, int]] = {}
         storages = {}
         for each, real in zip(tree_leaves(made), tree_leaves(values), strict=True):
             if isinstance(each, torch.Tensor):
                 storage = each.untyped_storage()
                 storages[storage._cdata] = storage
-                own = told.setdefault(storage._cdata, {})
+                own = sizes.setdefault(storage._cdata, {})
                 own[real.untyped_storage()._cdata] = nbytes_of(real)
         for key, storage in storages.items():
-            self._made(key, storage, sum(told[key].values()), old)
+            self._made(key, storage, sum(sizes[key].values()), old)
         self.add(scratch)
         return made
 

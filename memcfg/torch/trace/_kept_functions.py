@@ -711,8 +711,8 @@ def kept_in_eager() -> Iterator[None]:
 
 def _tried(call: _Call) -> _Call:
     """Return the call of this kind that was tried, or try this one."""
-    told = *call.places, *call.inputs, *call.needs, *call.autocast
-    key = call.function, repr(call.spec), repr(call.leaves), told
+    flags = *call.places, *call.inputs, *call.needs, *call.autocast
+    key = call.function, repr(call.spec), repr(call.leaves), flags
     with _lock:
         if key in _known:
             return _known[key]

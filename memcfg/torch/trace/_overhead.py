@@ -84,12 +84,12 @@ def _measured_workspace(device: torch.device) -> int:
 def key_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """Return a key of the properties of inputs that a loss's bytes depend on."""
 
-    def told(each: Any) -> Any:
+    def properties(each: Any) -> Any:
         if isinstance(each, torch.Tensor):
             return (each.dtype, tuple(each.shape), each.stride(), each.device)
         return each
 
-    return repr(tree_map(told, (tuple(args), dict(kwargs))))
+    return repr(tree_map(properties, (tuple(args), dict(kwargs))))
 
 
 def loss_bytes(
