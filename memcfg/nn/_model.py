@@ -661,7 +661,7 @@ class Model(FixedAttributes):
         modes = get_modes(
             training_workspace_mode, inference_workspace_mode, layer_workspaces, memory
         )
-        found = CompileConfig(
+        compiled = CompileConfig(
             optimizers.get(optimizer),
             check_goals(loss, loss_weights, metrics, weighted_metrics),
             get_policy(memory),
@@ -672,10 +672,10 @@ class Model(FixedAttributes):
         )
         with self._lock.step():
             self._lock.require_no_session(self._trained_elsewhere())
-            found.optimizer._check_free(self)
+            compiled.optimizer._check_free(self)
             if self._network is not None:
-                resolve(found.goals, self._network)
-            self._configure(found)
+                resolve(compiled.goals, self._network)
+            self._configure(compiled)
 
     @takes_arguments
     @runs
@@ -1077,10 +1077,10 @@ class Model(FixedAttributes):
             If the loss is NaN or infinite; weights and optimizer are as before.
         """
         with self._lock.turn():
-            found = self._parts.config or self._compiled("train_on_batch")
+            compiled = self._parts.config or self._compiled("train_on_batch")
             guard = on_nan == "raise" or check_on_nan(on_nan)
             session, batch = self._batch("train", x, y, sample_weight, class_weight)
-            optimizer = found.optimizer
+            optimizer = compiled.optimizer
             finished, values = session.step("train", batch, optimizer, guard=guard)
         if not finished:
             where = f"step {optimizer._iterations.value + 1}"
@@ -1590,13 +1590,13 @@ class Model(FixedAttributes):
         values = (
             elsewhere | values if restored and values else (values or {}) | elsewhere
         )
-        found = self._config
-        if found is not None and not restored:
-            found = replace(found, frozen=network.frozen())
-        session = self._make_session(network, found, values)
+        compiled = self._config
+        if compiled is not None and not restored:
+            compiled = replace(compiled, frozen=network.frozen())
+        session = self._make_session(network, compiled, values)
         for layer in network.leaves:
             layer._claim(self)
-        self._replace(Parts(network, found, session))
+        self._replace(Parts(network, compiled, session))
 
     def _gather(self) -> None:
         """Take back the values of shared layers that another model has used since.
@@ -1635,20 +1635,20 @@ class Model(FixedAttributes):
         network = self._built_network()
         self._built_session().write(network.names[layer, name], value)
 
-    def _configure(self, found: CompileConfig) -> None:
+    def _configure(self, compiled: CompileConfig) -> None:
         """Apply a configuration, keeping values and the state of the same optimizer."""
         network, before, session = self._parts
-        found.optimizer._claim(self)
+        compiled.optimizer._claim(self)
         if network is not None:
             values = {} if session is None else session.known_values()
-            if before is None or before.optimizer is not found.optimizer:
+            if before is None or before.optimizer is not compiled.optimizer:
                 known = {weight.name for weight in network.weights}
                 values = {name: v for name, v in values.items() if name in known}
-            found = replace(found, frozen=network.frozen())
+            compiled = replace(compiled, frozen=network.frozen())
             lent = session is not None and session.lent
-            session = self._make_session(network, found, values)
+            session = self._make_session(network, compiled, values)
             session.lent = lent
-        self._replace(Parts(network, found, session))
+        self._replace(Parts(network, compiled, session))
         for layer in () if network is None else network.leaves:
             layer._policy_used = True  # even if another model holds its values
 
@@ -1660,19 +1660,19 @@ class Model(FixedAttributes):
                 f"a function in on_oom must return another Model, got {other!r}"
             )
         optimizer = type(own.optimizer).from_config(own.optimizer.get_config())
-        found = replace(own, optimizer=optimizer, frozen=frozenset(), on_oom=on_oom)
+        compiled = replace(own, optimizer=optimizer, frozen=frozenset(), on_oom=on_oom)
         with other._lock.step():
-            other._configure(found)
+            other._configure(compiled)
         return other
 
     def _freeze(self, keys: Sequence[str]) -> None:
         """Freeze the weights with these names in files; see `CompileConfig`."""
-        network, found = self._built_network(), self._compiled("training")
+        network, compiled = self._built_network(), self._compiled("training")
         frozen = frozenset(w.name for w in network.weights if w.key in keys)
-        if frozen != found.frozen:
-            found = replace(found, frozen=frozen)
-            session = self._make_session(network, found, None)
-            self._replace(Parts(network, found, session))
+        if frozen != compiled.frozen:
+            compiled = replace(compiled, frozen=frozen)
+            session = self._make_session(network, compiled, None)
+            self._replace(Parts(network, compiled, session))
 
     def _replace(self, parts: Parts) -> None:
         """Replace all parts at once, then free the memory of the old ones."""
@@ -1683,27 +1683,27 @@ class Model(FixedAttributes):
     def _make_session(
         self,
         network: Network,
-        found: CompileConfig | None,
+        compiled: CompileConfig | None,
         values: dict[str, Floats] | None,
     ) -> Session:
         held = self._lock, self._owner, values, WeakMethod(self._gather)
         spec = TraceSpec(self.name, network)
-        if found is None:
+        if compiled is None:
             on_oom = get_on_oom("micro_batch", None)
             return Session(
                 spec, get_policy(None), TIMES[0], PLANNED, None, on_oom, *held
             )
-        objectives = resolve(found.goals, network)
+        objectives = resolve(compiled.goals, network)
         warn_of_outputs(objectives, network)
-        frozen = found.frozen
-        spec = TraceSpec(self.name, network, found.optimizer, objectives, frozen)
+        frozen = compiled.frozen
+        spec = TraceSpec(self.name, network, compiled.optimizer, objectives, frozen)
         return Session(
             spec,
-            found.policy,
-            found.times,
-            found.modes,
-            found.device,
-            found.on_oom,
+            compiled.policy,
+            compiled.times,
+            compiled.modes,
+            compiled.device,
+            compiled.on_oom,
             *held,
         )
 
@@ -1827,11 +1827,11 @@ class Model(FixedAttributes):
         self, kind: str, x: Any, y: Any = None, weights: Any = None, classes: Any = None
     ) -> tuple[Session, Batch]:
         """Check a batch and load its program."""
-        found, session = self._parts.config, self._parts.session
+        compiled, session = self._parts.config, self._parts.session
         labelled = kind != "predict"
         table = None if classes is None else check_class_weight(classes)
         wanted = None
-        if session is not None and (found is not None or not labelled):
+        if session is not None and (compiled is not None or not labelled):
             wanted = session.wanted(labelled=labelled)
         given = samples(wanted, x, y, weights, labelled=labelled)
         weighing = given.weighing or ((),) * (table is not None)
@@ -1886,13 +1886,13 @@ class Model(FixedAttributes):
             return Network(starts, ends, takes, gives, order, predicts)
 
         if "training" not in inspect.signature(self.call).parameters:
-            found = network()
+            traced = network()
         else:
             try:
-                found = network(_Training())
+                traced = network(_Training())
             except _Branches:
-                found = network(True, predicts=network(False))
-        self._adopt(found)
+                traced = network(True, predicts=network(False))
+        self._adopt(traced)
 
     def _call_in(
         self, inputs: Any, training: Any

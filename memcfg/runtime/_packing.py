@@ -108,9 +108,9 @@ def plan_packed(
         {index: packing for each in chosen for index, packing in each.packings.items()}
     )
     left = [each for each in candidates if each not in chosen]
-    found = _plan(sized, own, left, policy, limit)
+    packed = _plan(sized, own, left, policy, limit)
     in_place = tuple(InPlace(each.weights[0], each.packing) for each in chosen)
-    return replace(found, in_place=in_place, sized=sized)
+    return replace(packed, in_place=in_place, sized=sized)
 
 
 def _plan(

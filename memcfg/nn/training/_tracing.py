@@ -430,20 +430,20 @@ class _Trace:
             raise RuntimeError("a training program needs an optimizer")
         new = self._move()
         trained = self.spec.trained
-        found = gradients(self.builder, loss, [self.weights[w.name] for w in trained])
+        slopes = gradients(self.builder, loss, [self.weights[w.name] for w in trained])
         for weight in trained:
-            if self.weights[weight.name] not in found:
+            if self.weights[weight.name] not in slopes:
                 raise ValueError(
                     f"the loss does not depend on the weight {weight.name!r}: an op "
                     "between them has no gradient, so it cannot be trained"
                 )
-        if not found:
+        if not slopes:
             return new
         weights = {weight.name: self.weights[weight.name] for weight in trained}
         updated = optimizer.trace(
             self.builder,
             weights,
-            {name: found[tensor] for name, tensor in weights.items()},
+            {name: slopes[tensor] for name, tensor in weights.items()},
             self.state,
             self._input("learning_rate", (), "float32"),
             self.step,
