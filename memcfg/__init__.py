@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         device,
     )
     from memcfg.memory import crash_report
+    from memcfg.nn.functions import GradientTape, function, grad, value_and_grad
     from memcfg.workspaces import (
         RingWorkspace,
         Workspace,
@@ -110,6 +111,7 @@ _MOVED = {
 }
 
 __all__ = [
+    "GradientTape",
     "RingWorkspace",
     "Workspace",
     "WorkspaceConfig",
@@ -124,7 +126,9 @@ __all__ = [
     "device",
     "devices",
     "errors",
+    "function",
     "gc",
+    "grad",
     "graph",
     "interop",
     "is_attached",
@@ -138,6 +142,7 @@ __all__ = [
     "scope_out",
     "testing",
     "units",
+    "value_and_grad",
     "workspace",
     "workspace_of",
     "workspaces",
@@ -164,7 +169,7 @@ def __getattr__(name: str) -> Any:
     if name in _SUBPACKAGES:
         return import_module(f"memcfg.{name}")
     # the first is the fastest to load
-    for room in ("errors", "memory", "config", "workspaces"):
+    for room in ("errors", "memory", "config", "workspaces", "nn.functions"):
         module = import_module(f"memcfg.{room}")
         if name in module.__all__:
             return getattr(module, name)

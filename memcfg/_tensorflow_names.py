@@ -13,11 +13,8 @@ _FILES = (
 
 TOP = by_name(
     {
-        "GradientTape gradients hessians": (
-            "gradients are derived when a model is compiled: use Model.fit, or "
-            "train_on_batch in a loop of your own"
-        ),
-        "function autograph recompute_grad xla": (
+        "gradients hessians": "use memcfg.grad, or memcfg.GradientTape in a function",
+        "autograph recompute_grad xla": (
             "every step is one planned program already: remove the decorator"
         ),
         "bool double half string bfloat16 float16 float32 float64 int8 int16 int32 "

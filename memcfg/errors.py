@@ -29,6 +29,7 @@ __all__ = [
     "NonFiniteLossError",
     "PlanError",
     "ResourceExhaustedError",
+    "RetracingWarning",
     "WeightsError",
     "WorkspaceConfigError",
     "WorkspaceError",
@@ -335,6 +336,10 @@ class WorkspaceConfigError(WorkspaceError, ValueError):
 
 class FallbackWarning(UserWarning):
     """A program does not fit a limit, and runs in another way, which does."""
+
+
+class RetracingWarning(UserWarning):
+    """A function is traced again and again, each time to another program."""
 
 
 class WorkspaceWarning(UserWarning):

@@ -45,6 +45,7 @@ class Builder:
         self.name = name
         self.group: str | None = None  # group of following ops; None: the op's name
         self.training = False  # whether `gradients` will be called
+        self.phase = "forward"  # of ops that are appended without a phase
         # dtype in which ops of the forward phase compute, "float32" or "bfloat16":
         # floats of another dtype are cast first. None: the dtype of the inputs.
         self.compute_dtype: str | None = None
@@ -108,7 +109,7 @@ class Builder:
         attributes: Mapping[str, Any] | None = None,
         *,
         name: str = "",
-        phase: str = "forward",
+        phase: str | None = None,
     ) -> tuple[int, ...]:
         """Append an op.
 
@@ -123,8 +124,9 @@ class Builder:
         name : str, default ""
             Name of the op and its first output, by default the type; a number is
             appended if it is in use.
-        phase : str, default "forward"
-            One of `memcfg.graph.PHASES`.
+        phase : str, optional
+            One of `memcfg.graph.PHASES`; by default `Builder.phase`, which is
+            ``"forward"`` unless it is set.
 
         Returns
         -------
@@ -138,6 +140,7 @@ class Builder:
             ops is used up.
         """
         spend()
+        phase = self.phase if phase is None else phase
         kind = op_type(type)
         if kind.arity is not None and len(inputs) != kind.arity:
             raise GraphError(f"{type} takes {kind.arity} inputs, not {len(inputs)}")
@@ -180,7 +183,7 @@ class Builder:
             self._copies[outputs[0]] = made
         return outputs
 
-    def cast(self, tensor: int, dtype: str, *, phase: str = "forward") -> int:
+    def cast(self, tensor: int, dtype: str, *, phase: str | None = None) -> int:
         """Cast a tensor to another float dtype.
 
         Parameters
@@ -189,8 +192,8 @@ class Builder:
             The tensor's id.
         dtype : str
             ``"float32"`` or ``"bfloat16"``.
-        phase : str, default "forward"
-            One of `memcfg.graph.PHASES`.
+        phase : str, optional
+            As of `apply`.
 
         Returns
         -------
@@ -199,6 +202,7 @@ class Builder:
             neither float32 nor bfloat16. A tensor is cast at most once in the backward
             phase and once in the others.
         """
+        phase = self.phase if phase is None else phase
         source = self._tensors[tensor]
         if source.dtype == dtype or source.dtype not in _FLOATS:
             return tensor

@@ -47,7 +47,9 @@ def gradients(builder: Builder, loss: int, wrt: Sequence[int]) -> dict[int, int]
     forward = builder.ops
     if builder.shape(loss) != () or not any(loss in op.outputs for op in forward):
         raise GraphError("the loss must be a scalar produced by an op")
-    builder.note_loss(loss)
+    maker = builder.maker(loss)
+    if maker is not None and maker.phase == "forward":
+        builder.note_loss(loss)
     depends = _dependents(forward, wrt)
     gradients_of: dict[int, int] = {loss: UNIT}
     for op in reversed(forward):
@@ -63,9 +65,10 @@ def gradients(builder: Builder, loss: int, wrt: Sequence[int]) -> dict[int, int]
 
 
 def _dependents(ops: Sequence[Op], wrt: Sequence[int]) -> set[int]:
+    """Return the tensors made from `wrt`; state is a constant once it is updated."""
     depends = set(wrt)
     for op in ops:
-        if depends.intersection(op.inputs):
+        if op.phase != "update" and depends.intersection(op.inputs):
             depends.update(op.outputs)
     return depends
 

@@ -16,6 +16,7 @@ from memcfg.config import DTypePolicy
 from memcfg.nn import (
     activations,
     callbacks,
+    functions,
     initializers,
     layers,
     losses,
@@ -283,6 +284,7 @@ __all__ = [
     "callbacks",
     "concatenate",
     "dot",
+    "functions",
     "initializers",
     "layers",
     "losses",

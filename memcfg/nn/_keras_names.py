@@ -192,9 +192,9 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "standardize_dtype": "use numpy.dtype",
         },
         "ops": {
-            "custom_gradient jvp stop_gradient": (
-                "gradients are derived when a model is compiled; a layer with "
-                "trainable=False is a constant"
+            "custom_gradient jvp": (
+                "memcfg.grad derives gradients from the ops that a function calls, and "
+                "ops.stop_gradient takes a tensor for a constant"
             ),
             "associative_scan cond fori_loop map scan switch vectorize* while_loop "
             "select": (
@@ -288,9 +288,10 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
             "add_variable add_weight variables": _METRIC,
         },
         "Optimizer": {
-            "apply apply_gradients minimize update_step variables": (
-                "updates are a part of the step: call fit or train_on_batch"
+            "minimize": (
+                "use apply in a function: see memcfg.function and memcfg.value_and_grad"
             ),
+            "update_step": "updates are ops: use the most similar optimizer",
         },
     }.items()
 }

@@ -192,15 +192,16 @@ _STEPS = {
     *("train_step", "test_step", "predict_step", "compute_loss", "compute_metrics"),
     *("make_train_function", "make_test_function", "make_predict_function"),
 }
-_owners: WeakValueDictionary[str, Model] = WeakValueDictionary()  # live models
+# Live owners of the values of layers: models and functions.
+_owners: WeakValueDictionary[str, Any] = WeakValueDictionary()
 
 
-def _owner_name(model: Model) -> str:
-    """Return a unique name for a model's memory; repeated names are numbered."""
-    label, number = model.name, 1
-    while _owners.setdefault(label, model) is not model:
+def name_owner(owner: Any, name: str) -> str:
+    """Return a unique name for an owner's memory; repeated names are numbered."""
+    label, number = name, 1
+    while _owners.setdefault(label, owner) is not owner:
         number += 1
-        label = f"{model.name} ({number})"
+        label = f"{name} ({number})"
     return label
 
 
@@ -298,7 +299,7 @@ class Model(FixedAttributes):
         """Initialise an empty model; its lock serialises the steps of threads."""
         self._kind = kind if name is None else None  # kind of an automatic name
         self.name = automatic_name(kind or "") if name is None else check_name(name)
-        self._owner = _owner_name(self)
+        self._owner = name_owner(self, self.name)
         self._parts = Parts(None, None, None)
         self._policy = None if dtype is None else as_policy(dtype)
         self._trainer = Trainer()
@@ -1586,7 +1587,7 @@ class Model(FixedAttributes):
         self._policy_for(network.layers)()
         self._join(network)
         with self._lock.turn():
-            elsewhere = _taken_over(network, self)
+            elsewhere = values_elsewhere(network.weights, self)
         values = (
             elsewhere | values if restored and values else (values or {}) | elsewhere
         )
@@ -1606,7 +1607,7 @@ class Model(FixedAttributes):
         network, _, session = self._parts
         if network is None or session is None or not session.lent:
             return
-        for name, value in _taken_over(network, self).items():
+        for name, value in values_elsewhere(network.weights, self).items():
             session.write(name, value)
         for layer in network.leaves:
             layer._claim(self)
@@ -1614,17 +1615,7 @@ class Model(FixedAttributes):
 
     def _join(self, network: Network) -> None:
         """Share one lock with all models that hold layers of a network."""
-        models = {weight.layer._model for weight in network.weights} - {None, self}
-        with _joining:
-            locks = {each._lock for each in models}
-            if models and locks != {self._lock}:
-                shared = next(iter(locks))
-                locks.add(self._lock)
-                for each in {self, *_owners.values()}:
-                    if each._lock in locks:
-                        each._lock = shared
-                        if each._session is not None:
-                            each._session.use_lock(shared)
+        join_locks(self, {weight.layer._model for weight in network.weights})
 
     def _read_weight(self, layer: Layer, name: str) -> Floats:
         """Return the value of a layer's weight that this model holds."""
@@ -1999,12 +1990,27 @@ class _Training:
         raise _Branches
 
 
-def _taken_over(network: Network, model: Model) -> dict[str, Floats]:
-    """Return the values of weights held by layers or other models, by name."""
+def join_locks(owner: Any, others: Iterable[Any]) -> None:
+    """Share one lock with all owners of layers that `others` hold."""
+    models = {*others} - {None, owner}
+    with _joining:
+        locks = {each._lock for each in models}
+        if models and locks != {owner._lock}:
+            shared = next(iter(locks))
+            locks.add(owner._lock)
+            for each in {owner, *_owners.values()}:
+                if each._lock in locks:
+                    each._lock = shared
+                    if each._session is not None:
+                        each._session.use_lock(shared)
+
+
+def values_elsewhere(weights: Iterable[Weight], owner: Any) -> dict[str, Floats]:
+    """Return the values of weights held by layers or other owners, by name."""
     result: dict[str, Floats] = {}
-    for weight in network.weights:
+    for weight in weights:
         layer, other = weight.layer, weight.layer._model
-        if other is not None and other is not model:
+        if other is not None and other is not owner:
             result[weight.name] = other._read_weight(layer, weight.spec_name)
             other._session.lent = True
         elif other is None and weight.spec_name in layer._values:

@@ -9,7 +9,6 @@ from memcfg.nn._nesting import Structure, unique
 from memcfg.nn.layers._layer import (
     Input,
     Layer,
-    Node,
     Scope,
     SymbolicTensor,
     members,
@@ -51,7 +50,7 @@ class Nested(Layer):
                 )
         results = [(each.sample_shape, each.sample_dtype) for each in network.outputs]
         self._weight_specs = ()
-        node = Node(self, tuple(operands), results, ((), mode) if mode else None)
+        node = self._node(operands, results, ((), mode) if mode else None)
         return network.gives.pack(node.outputs)
 
     def __repr__(self) -> str:

@@ -30,7 +30,14 @@ if TYPE_CHECKING:
     from memcfg.nn.initializers import Initializer
     from memcfg.nn.layers._layer import Layer, SymbolicTensor, WeightSpec
 
-__all__ = ["Network", "Weight", "from_inner", "summary_text"]
+__all__ = [
+    "Network",
+    "Weight",
+    "from_inner",
+    "summary_text",
+    "traverse",
+    "weights_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +94,7 @@ class Network:
         self.outputs = tuple(outputs)
         self.takes = takes or Structure(None, (self.inputs[0].name,))
         self.gives = gives or Structure(None, (self.outputs[0].name,))
-        nodes, self.layers = _traverse([output.node for output in outputs])
+        nodes, self.layers = traverse([output.node for output in outputs])
         if order:
             first = {layer: i for i, layer in enumerate(order)}
             known = sorted(self.layers, key=lambda each: first.get(each, len(first)))
@@ -95,7 +102,7 @@ class Network:
         self.nodes = tuple(sorted(nodes, key=lambda node: node.order))
         self._check_inputs()
         self._check_names()
-        self.weights, self.aliases = _weights(self.layers)
+        self.weights, self.aliases = weights_of(self.layers)
         self.names = {(each.layer, each.spec_name): each.name for each in self.weights}
         self.exchanged = tuple(w for w in self.weights if not w.hidden)
         if predicts is not None:
@@ -210,7 +217,7 @@ def from_inner(
             shape, dtype = tensor.sample_shape, tensor.sample_dtype
             start = InputLayer(shape, dtype, batch_size=tensor.node.batch_size)
             made[tensor] = Node(start, (), [(shape, dtype)]).outputs[0]
-    nodes, _ = _traverse([output.node for output in outputs], set(inputs))
+    nodes, _ = traverse([output.node for output in outputs], set(inputs))
     for node in sorted(nodes, key=lambda node: node.order):
         called = tuple(made.get(each, each) for each in node.inputs)
         if any(a is not b for a, b in zip(called, node.inputs, strict=True)):
@@ -244,7 +251,7 @@ def _rejoined(
     return Network(starts, stops[0], takes, gives, (), predicts)
 
 
-def _traverse(
+def traverse(
     ends: Sequence[Node], starts: Collection[SymbolicTensor] = ()
 ) -> tuple[list[Node], tuple[Layer, ...]]:
     """Return the calls that lead to `ends`, and the layers in Keras's order.
@@ -283,7 +290,7 @@ def _depths(finished: Sequence[Node]) -> dict[Layer, int]:
     return of_layer
 
 
-def _weights(layers: Sequence[Layer]) -> tuple[tuple[Weight, ...], dict[str, str]]:
+def weights_of(layers: Sequence[Layer]) -> tuple[tuple[Weight, ...], dict[str, str]]:
     """Return the weights, and the alternative names of shared weights."""
     weights: dict[tuple[Layer, str], Weight] = {}
     aliases: dict[str, str] = {}

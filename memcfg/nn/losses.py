@@ -12,19 +12,28 @@ See docs/decisions/0012-keras-names.md.
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
 
 from memcfg._checks import unknown
 from memcfg.nn._argument_checks import integer, nonnegative, real
 from memcfg.nn._attributes import FixedAttributes, check_name, snake_case
 from memcfg.nn._keras_names import absent
-from memcfg.nn.layers._layer import trace_call
+from memcfg.nn.layers._layer import (
+    Layer,
+    SymbolicTensor,
+    Variable,
+    is_whole,
+    trace_call,
+)
+from memcfg.nn.layers._operators import Function, constant_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from memcfg.graph import Builder, Op
-    from memcfg.nn.layers._layer import SymbolicTensor
+    from memcfg.nn.layers._layer import Scope
 
 __all__ = [
     "BinaryCrossentropy",
@@ -166,6 +175,29 @@ class Terms:
         return self("broadcast_to", (narrow,), {"shape": shape})
 
 
+class _OfLoss(Layer):
+    """The loss of targets, an output and perhaps weights, as a call."""
+
+    __slots__ = ("loss",)
+
+    arity: ClassVar[int | None] = None
+
+    def __init__(self, loss: Loss) -> None:
+        self.loss = loss
+        super().__init__()
+
+    def _called(self) -> str:
+        return self.loss.name
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the ops of the loss."""
+        y_true, y_pred, *weight = inputs
+        y_pred = scope.builder.cast(y_pred, "float32")
+        return self.loss.trace(
+            scope.builder, y_true, y_pred, weight[0] if weight else None
+        )
+
+
 class Loss(FixedAttributes):
     """Base class of the losses.
 
@@ -213,12 +245,52 @@ class Loss(FixedAttributes):
         self.name = snake_case(kind) if name is None else check_name(name)
         self.reduction = reduction
 
-    def __call__(self, *_arguments: Any, **_options: Any) -> NoReturn:
-        """Raise TypeError: a training step calls `trace`."""
-        raise TypeError(
-            f"{type(self).__name__} is a part of a training step and cannot be called: "
-            "compile a model with it, and call model.evaluate(x, y)"
-        )
+    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        """Compute the loss of arrays, or of tensors of a function.
+
+        Parameters
+        ----------
+        y_true, y_pred : array_like or SymbolicTensor
+            The targets of a batch and the model's output.
+        sample_weight : array_like or SymbolicTensor, optional
+            Weights of shape ``(batch,)``, or ``(batch, time)``.
+
+        Returns
+        -------
+        numpy.ndarray or SymbolicTensor
+            The loss, a scalar.
+
+        Raises
+        ------
+        TypeError
+            If tensors come from a model's layers instead of from a function.
+        ValueError
+            If the loss cannot read arrays of these shapes.
+        """
+        given = [y_true, y_pred, *(() if sample_weight is None else (sample_weight,))]
+        if not any(isinstance(each, SymbolicTensor) for each in given):
+            arrays = [np.asarray(each) for each in given]
+            return Variable.functions.at_once(self._of_tensors, arrays, {})
+        for place, each in enumerate(given):
+            if not isinstance(each, SymbolicTensor):
+                given[place] = constant_tensor(each)
+        return self._of_tensors(*given)
+
+    def _of_tensors(self, y_true: Any, y_pred: Any, *weight: Any) -> Any:
+        if not all(is_whole(x) for x in (y_true, y_pred, *weight)):
+            raise TypeError(
+                f"{type(self).__name__} is computed from arrays, or from the tensors "
+                "of a function: pass it to compile, or see memcfg.function"
+            )
+        target = self.target(y_pred)
+        if y_true.shape[1:] != target.shape:
+            raise ValueError(
+                f"{type(self).__name__}: targets must have shape "
+                f"{(y_pred.shape[0], *target.shape)}, got {y_true.shape}"
+            )
+        if y_true.sample_dtype != target.dtype:
+            y_true = Function("cast", {"dtype": target.dtype})(y_true)
+        return _OfLoss(self)([y_true, y_pred, *weight])
 
     def target(self, output: SymbolicTensor) -> Target:
         """Return the shape and dtype of the targets of one sample.

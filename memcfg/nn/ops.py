@@ -52,6 +52,7 @@ from memcfg.nn.layers._operators import (
     Power,
     Reciprocal,
 )
+from memcfg.nn.layers._whole import of_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -120,6 +121,7 @@ __all__ = [
     "squeeze",
     "stack",
     "std",
+    "stop_gradient",
     "subtract",
     "sum",
     "swapaxes",
@@ -140,6 +142,7 @@ _PARAMETERS = {
     "x": "SymbolicTensor\n    The input.",
     "x1": "SymbolicTensor or float\n    The first operand.",
     "x2": "SymbolicTensor or float\n    The second; axes of length 1 are broadcast.",
+    "variable": "SymbolicTensor\n    The input.",
     "key": "object\n    Integers, slices, None and ``...``; the batch comes first.",
     "xs": "sequence of SymbolicTensor\n    The tensors.",
     "axis": "int or tuple of int\n    The axis; axis 0, the batch, is not allowed. In "
@@ -169,7 +172,7 @@ def _documented(function: Callable[..., Any]) -> Callable[..., Any]:
     names = inspect.signature(function).parameters
     lines = "\n".join(f"{name} : {_PARAMETERS[name]}" for name in names)
     function.__doc__ = f"{function.__doc__}\n\nParameters\n----------\n{lines}\n"
-    return operation(takes_arguments(function))
+    return operation(of_whole(takes_arguments(function)))
 
 
 def _axis(x: SymbolicTensor, axis: Any, rank: int | None = None) -> int:
@@ -557,6 +560,12 @@ def take(x: Any, indices: Any, axis: int | None = None) -> Any:
         )
     place = _axis(x, axis)
     return get_item(x, (*[slice(None)] * place, integer(indices, "an index", None)))
+
+
+@_documented
+def stop_gradient(variable: Any) -> Any:
+    """Return a tensor of the same values that gradients take for a constant."""
+    return Function("stop_gradient", {})(variable)
 
 
 @_documented

@@ -413,6 +413,7 @@ def _clip_by_value(
 
 
 elementwise("moving_average", _moving_average, state=("moving",))
+elementwise("assign", lambda variable, value: value, state=("variable",))
 elementwise("accumulate", _accumulate, scalars=("step",), state=("total",))
 elementwise("accumulate_parts", _accumulate_parts, scalars=("step",), state=("total",))
 elementwise("average", _average, scalars=("step",), state=("average",))

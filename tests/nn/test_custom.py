@@ -392,7 +392,7 @@ class TestWhatKerasUsersAskLayersFor:
             (made, "predict_classes", "argmax"),
             (made.layers[0], "output_shape", "use layer.output.shape"),
             (nn.metrics.AUC(), "update_state", "pass it to compile"),
-            (nn.Adam(), "apply_gradients", "call fit or train_on_batch"),
+            (nn.Adam(), "minimize", "use apply in a function"),
         ):
             with pytest.raises(AttributeError, match=f"unlike Keras's: .*{words}"):
                 getattr(owner, name)

@@ -58,7 +58,9 @@ __all__ = [
     "filled_in",
     "first_value",
     "inner_layers",
+    "is_whole",
     "members",
+    "pattern",
     "sample_shape",
     "show_shape",
     "trace_call",
@@ -76,10 +78,16 @@ _order: Iterator[int] = itertools.count()  # numbers calls in order of time
 
 
 def operation(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function that calls layers so that, like an operator, it drops masks."""
+    """Wrap a function that calls layers so that, like an operator, it drops masks.
+
+    With arrays and no symbolic tensors it computes at once.
+    """
 
     @functools.wraps(function)
     def call(*args: Any, **options: Any) -> Any:
+        args, options = _without_variables(args, options)
+        if are_arrays(args, options):
+            return Variable.functions.at_once(call, args, options)
         token = _in_operation.set(True)
         try:
             return function(*args, **options)
@@ -87,6 +95,28 @@ def operation(function: Callable[..., Any]) -> Callable[..., Any]:
             _in_operation.reset(token)
 
     return call
+
+
+def _without_variables(args: Any, options: Any) -> Any:
+    """Return arguments with weights as tensors of a function, or as arrays."""
+    leaves: list[Any] = []
+    given = pattern((args, options), leaves, Variable)
+    if not leaves:
+        return args, options
+    symbols = [(each, each.functions.symbol(each)) for each in leaves]
+    return filled_in(given, [w.numpy() if s is None else s for w, s in symbols])
+
+
+def is_whole(value: Any) -> bool:
+    """Return whether a value is a tensor without a batch of any size."""
+    return isinstance(value, SymbolicTensor) and value._whole is not None
+
+
+def are_arrays(*values: Any) -> bool:
+    """Return whether there are arrays, and no symbolic tensors, among arguments."""
+    leaves: list[Any] = []
+    pattern(values, leaves, (SymbolicTensor, np.ndarray, np.generic))
+    return bool(leaves) and not any(isinstance(x, SymbolicTensor) for x in leaves)
 
 
 class SymbolicTensor(FixedAttributes):
@@ -100,14 +130,22 @@ class SymbolicTensor(FixedAttributes):
         The call that made the tensor.
     sample_dtype : str, default "float32"
         The dtype if all layers computed in float32.
+    whole : tuple of int, optional
+        The whole shape of a tensor of a function or of a weight, whose axis 0 need not
+        be a batch. Layers take it for one.
     """
 
-    __slots__ = ("node", "sample_dtype", "sample_shape")
+    __slots__ = ("_whole", "node", "sample_dtype", "sample_shape")
 
     def __init__(
-        self, sample_shape: Shape, node: Node, sample_dtype: str = "float32"
+        self,
+        sample_shape: Shape,
+        node: Node,
+        sample_dtype: str = "float32",
+        whole: Shape | None = None,
     ) -> None:
         self.sample_shape = sample_shape
+        self._whole = whole
         self.node = node
         self.sample_dtype = sample_dtype
 
@@ -121,7 +159,15 @@ class SymbolicTensor(FixedAttributes):
     @property
     def shape(self) -> tuple[int | None, ...]:
         """The shape; None stands for a batch of any size."""
+        if self._whole is not None:
+            return self._whole
         return (self.node.batch_size, *self.sample_shape)
+
+    @property
+    def whole_shape(self) -> Shape:
+        """The shape of a tensor without a batch of any size."""
+        assert self._whole is not None
+        return self._whole
 
     @property
     def name(self) -> str:
@@ -209,6 +255,9 @@ class SymbolicTensor(FixedAttributes):
     def __matmul__(self, other: Any) -> Any:
         return self.operators.binary("matmul", self, other)
 
+    def __rmatmul__(self, other: Any) -> Any:
+        return self.operators.binary("matmul", other, self)
+
     def __neg__(self) -> Any:
         return self.operators.negative(self)
 
@@ -220,7 +269,10 @@ class SymbolicTensor(FixedAttributes):
 
 
 class Node(FixedAttributes):
-    """A call of a layer; `results` are the shapes and dtypes of its outputs."""
+    """A call of a layer; `results` are the shapes and dtypes of its outputs.
+
+    The shapes are those of samples, unless the results are `whole`.
+    """
 
     __slots__ = (
         "batch_size",
@@ -241,6 +293,8 @@ class Node(FixedAttributes):
         results: Sequence[tuple[Shape, str]],
         details: Any = None,
         in_operation: bool | None = None,
+        *,
+        whole: bool = False,
     ) -> None:
         self.details = (
             details  # arguments of the call other than tensors: args, options
@@ -255,7 +309,12 @@ class Node(FixedAttributes):
         sizes = {tensor.node.batch_size for tensor in inputs} - {None}
         own: int | None = getattr(layer, "batch_size", None)
         self.batch_size = sizes.pop() if sizes else own
-        self.outputs = tuple(SymbolicTensor(shape, self, t) for shape, t in results)
+        self.outputs = tuple(
+            SymbolicTensor(shape[1:], self, dtype, shape)
+            if whole
+            else SymbolicTensor(shape, self, dtype)
+            for shape, dtype in results
+        )
         if results:  # the node of a weight has none
             layer._calls.append(weakref.ref(self))
 
@@ -810,7 +869,10 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         )
 
     def __call__(self, inputs: Any, *more: Any, **options: Any) -> Any:
-        """Connect the layer to symbolic tensors."""
+        """Connect the layer to symbolic tensors, or compute on arrays at once."""
+        if are_arrays(inputs, more, options):
+            given = (inputs, *more)
+            return Variable.functions.at_once(self, given, options)
         if type(self).trace is Layer.trace:
             return self._join(inputs, *more, **options)
         mode = self._given_mode(options)
@@ -819,7 +881,9 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         specs = self._specs_for([operand.sample_shape for operand in operands])
         structure, results = self._infer(specs, operands)
         self._weight_specs = specs
-        outputs = Node(self, operands, results, ((), mode) if mode else None).outputs
+        details = ((), mode) if mode else None
+        whole = self._is_whole(operands)
+        outputs = Node(self, operands, results, details, whole=whole).outputs
         return outputs[0] if structure is None else structure(outputs)
 
     def _given_mode(self, options: dict[str, Any]) -> dict[str, Any]:
@@ -843,7 +907,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         mode = self._given_mode(options)
         training = mode.get("training", call_mode.get())
         operands: list[SymbolicTensor] = []
-        details = (_pattern(args, operands), _pattern(options, operands) | mode)
+        details = (pattern(args, operands), pattern(options, operands) | mode)
         if not operands:
             raise TypeError(
                 f"layer {self.name!r} must be called on symbolic tensors, which start "
@@ -858,7 +922,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         if self._weight_specs is None:
             self._weight_specs = ()
         results = [(each.sample_shape, each.sample_dtype) for each in inner.outputs]
-        node = Node(self, tuple(operands), results, details)
+        node = self._node(operands, results, details)
         return filled_in(inner.structure, list(node.outputs))
 
     def _reads_masks(self) -> bool:
@@ -913,7 +977,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
             finally:
                 call_mode.reset(before)
             ends: list[SymbolicTensor] = []
-            structure = _pattern(made, ends)
+            structure = pattern(made, ends)
             if method == "call" and not ends:
                 raise TypeError(
                     f"layer {self.name!r}: {type(self).__name__}.call must return one "
@@ -1263,8 +1327,8 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         inputs = [
             builder.tensor(
                 f"input {i}",
-                each.shape
-                if isinstance(each, WeightTensor)
+                each.whole_shape
+                if is_whole(each)
                 else (each.node.batch_size or 1, *each.sample_shape),
                 each.sample_dtype,
                 "input",
@@ -1282,7 +1346,25 @@ class Layer(FixedAttributes, metaclass=_LayerType):
             ) from error
         structure = None if isinstance(made, int) else type(made)
         several = [made] if isinstance(made, int) else made
-        return structure, [(builder.shape(i)[1:], scope.dtype(i)) for i in several]
+        begin = 0 if self._is_whole(operands) else 1
+        return structure, [(builder.shape(i)[begin:], scope.dtype(i)) for i in several]
+
+    def _is_whole(self, operands: Sequence[SymbolicTensor]) -> bool:
+        """Return whether the results of a call have no batch of any size."""
+        return bool(operands) and all(is_whole(x) for x in operands)
+
+    def _node(
+        self,
+        operands: Sequence[SymbolicTensor],
+        results: Sequence[tuple[Shape, str]],
+        details: Any,
+    ) -> Node:
+        """Return a call with results of so many samples as its operands."""
+        whole = self._is_whole(operands)
+        if whole:
+            batch = operands[0].whole_shape[:1]
+            results = [((*batch, *shape), dtype) for shape, dtype in results]
+        return Node(self, tuple(operands), results, details, whole=whole)
 
 
 class WeightTensor(SymbolicTensor):
@@ -1301,12 +1383,7 @@ class WeightTensor(SymbolicTensor):
     def __init__(self, spec: WeightSpec, layer: Layer) -> None:
         self.spec = spec
         self.layer = layer
-        super().__init__(spec.shape, Node(layer, (), ()), spec.dtype)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape, which has no batch."""
-        return self.spec.shape
+        super().__init__(spec.shape[1:], Node(layer, (), ()), spec.dtype, spec.shape)
 
     @property
     def dtype(self) -> str:
@@ -1410,20 +1487,115 @@ class Variable(FixedAttributes):
 
         Parameters
         ----------
-        value : array_like
-            The new value, of the weight's shape.
+        value : array_like or SymbolicTensor
+            The new value, of the weight's shape. A symbolic tensor in a function that
+            `memcfg.function` traces replaces the value in each call of the function.
 
         Raises
         ------
         ValueError
             If the shape differs.
+        RuntimeError
+            If a symbolic tensor is given outside of such a function.
         """
+        if isinstance(value, SymbolicTensor):
+            self.functions.assign(self, value)
+            return
         array = np.array(value, self.dtype)
         if array.shape != self.shape:
             raise ValueError(
                 f"weight {self.path!r} must have shape {self.shape}, got {array.shape}"
             )
         self._layer._write(self._index, array)
+
+    def assign_add(self, value: Any) -> None:
+        """Add to the value.
+
+        Parameters
+        ----------
+        value : array_like or SymbolicTensor
+            As of `assign`.
+
+        Raises
+        ------
+        ValueError, RuntimeError
+            As of `assign`.
+        """
+        self.assign(self + value)
+
+    def assign_sub(self, value: Any) -> None:
+        """Subtract from the value.
+
+        Parameters
+        ----------
+        value : array_like or SymbolicTensor
+            As of `assign`.
+
+        Raises
+        ------
+        ValueError, RuntimeError
+            As of `assign`.
+        """
+        self.assign(self - value)
+
+    # The package `memcfg.nn.functions`, which imports this module, sets it.
+    functions: ClassVar[Any]
+
+    def __array_ufunc__(
+        self, ufunc: Any, method: str, *inputs: Any, **options: Any
+    ) -> Any:
+        """Apply a ufunc to the value; in a function that is traced, an operator."""
+        symbol = self.functions.symbol(self)
+        if symbol is not None:
+            return symbol.__array_ufunc__(ufunc, method, *inputs, **options)
+        arrays = [x.numpy() if isinstance(x, Variable) else x for x in inputs]
+        return getattr(ufunc, method)(*arrays, **options)
+
+    def _apply(self, kind: str, a: Any, b: Any) -> Any:
+        """Apply an operator to tensors in a function, and to arrays outside of one."""
+        if self.functions.symbol(self) is not None:
+            return SymbolicTensor.operators.binary(kind, a, b)
+        return getattr(np, kind)(np.asarray(a), np.asarray(b))
+
+    def __add__(self, other: Any) -> Any:
+        return self._apply("add", self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return self._apply("add", other, self)
+
+    def __sub__(self, other: Any) -> Any:
+        return self._apply("subtract", self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._apply("subtract", other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._apply("multiply", self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self._apply("multiply", other, self)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._apply("divide", self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self._apply("divide", other, self)
+
+    def __matmul__(self, other: Any) -> Any:
+        return self._apply("matmul", self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return self._apply("matmul", other, self)
+
+    def __pow__(self, other: Any) -> Any:
+        return self._apply("power", self, other)
+
+    def __neg__(self) -> Any:
+        return self._apply("multiply", self, -1.0)
+
+    def __getitem__(self, key: Any) -> Any:
+        symbol = self.functions.symbol(self)
+        return self.numpy()[key] if symbol is None else symbol[key]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.asarray(self.numpy(), dtype)
@@ -1454,27 +1626,31 @@ class _Inner(NamedTuple):
     structure: Any
 
 
-def _pattern(value: Any, tensors: list[SymbolicTensor]) -> Any:
-    """Move symbolic tensors from a nested value to a list, leaving `Place`s."""
-    if isinstance(value, SymbolicTensor):
-        tensors.append(value)
-        return Place(len(tensors) - 1)
+def pattern(value: Any, leaves: list[Any], kinds: Any = SymbolicTensor) -> Any:
+    """Move leaves of some kinds from a nested value to a list, leaving `Place`s."""
+    if isinstance(value, kinds):
+        leaves.append(value)
+        return Place(len(leaves) - 1)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(pattern(each, leaves, kinds) for each in value))
     if isinstance(value, list | tuple):
-        return type(value)([_pattern(each, tensors) for each in value])
+        return type(value)([pattern(each, leaves, kinds) for each in value])
     if isinstance(value, dict):
-        return {key: _pattern(each, tensors) for key, each in value.items()}
+        return {key: pattern(each, leaves, kinds) for key, each in value.items()}
     return value
 
 
-def filled_in(pattern: Any, tensors: Sequence[Any]) -> Any:
+def filled_in(value: Any, tensors: Sequence[Any]) -> Any:
     """Return a nested value with tensors in place of its `Place`s."""
-    if isinstance(pattern, Place):
-        return tensors[pattern.number]
-    if isinstance(pattern, list | tuple):
-        return type(pattern)([filled_in(each, tensors) for each in pattern])
-    if isinstance(pattern, dict):
-        return {key: filled_in(each, tensors) for key, each in pattern.items()}
-    return pattern
+    if isinstance(value, Place):
+        return tensors[value.number]
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(filled_in(each, tensors) for each in value))
+    if isinstance(value, list | tuple):
+        return type(value)([filled_in(each, tensors) for each in value])
+    if isinstance(value, dict):
+        return {key: filled_in(each, tensors) for key, each in value.items()}
+    return value
 
 
 def _shapes(given: Any) -> Any:
@@ -1562,7 +1738,7 @@ def _steps_of_masks(tensors: Sequence[SymbolicTensor]) -> list[int | None]:
     for node in nodes:
         for each in node.inputs:
             if isinstance(each, WeightTensor) and each not in values:
-                values[each] = tensor(each.shape, each.sample_dtype)
+                values[each] = tensor(each.whole_shape, each.sample_dtype)
         if isinstance(node.layer, InputLayer):
             (start,) = node.outputs
             values[start] = tensor((batch, *start.sample_shape), start.sample_dtype)

@@ -16,11 +16,14 @@ from memcfg.nn._argument_checks import constant, integer
 from memcfg.nn.layers._layer import (
     COMPARISONS,
     Layer,
+    Node,
     Scope,
     Shape,
     SymbolicTensor,
+    Variable,
     WeightTensor,
     in_loss,
+    is_whole,
     operation,
 )
 from memcfg.nn.layers._merge import (
@@ -32,6 +35,7 @@ from memcfg.nn.layers._merge import (
     broadcast,
 )
 from memcfg.nn.layers._reshape import Rescaling, reshape
+from memcfg.nn.layers._whole import of_whole
 from memcfg.ops._dtypes import BFLOAT16, round_to_bfloat16, widen
 
 if TYPE_CHECKING:
@@ -182,7 +186,7 @@ class Absolute(Layer):
 
 
 class OfWeight(Layer):
-    """Combine tensors, one of which is a weight of a user's layer."""
+    """Combine tensors, one of which is a weight, or has no batch of any size."""
 
     __slots__ = ("op",)
 
@@ -341,7 +345,7 @@ def _of_two(kind: str, a: SymbolicTensor, b: SymbolicTensor) -> Any:
         kind, a, b = _SWAPPED[kind], b, a
     if kind not in _OF_TENSORS:
         return NotImplemented
-    if isinstance(a, WeightTensor) or isinstance(b, WeightTensor):
+    if is_whole(a) or is_whole(b):
         return OfWeight(kind)([a, b])
     if in_loss.get() and a.node.batch_size != b.node.batch_size:
         raise ValueError(
@@ -356,9 +360,54 @@ def _of_two(kind: str, a: SymbolicTensor, b: SymbolicTensor) -> Any:
     return _OF_TENSORS[kind]()([a, b])
 
 
+class Constant(Layer):
+    """Numbers that are part of the program."""
+
+    __slots__ = ("array",)
+
+    arity: ClassVar[int | None] = 0
+
+    def __init__(self, array: np.ndarray[Any, Any], *, name: str | None = None) -> None:
+        self.array = array
+        super().__init__(name)
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the op."""
+        del inputs
+        data = self.array.astype(">f4").tobytes().hex()
+        return scope.apply("constant", (), {"shape": self.array.shape, "data": data})[0]
+
+
+_MOST_NUMBERS = 1 << 16  # of a constant
+
+
+def constant_tensor(array: Any) -> SymbolicTensor:
+    """Return numbers as a tensor of a function, in float32."""
+    numbers = np.array(array, np.float32)
+    if numbers.size > _MOST_NUMBERS:
+        raise ValueError(
+            f"an array of shape {numbers.shape} is too large to be a constant of a "
+            "function: pass it as an argument"
+        )
+    results = [(numbers.shape, "float32")]
+    (tensor,) = Node(Constant(numbers), (), results, whole=True).outputs
+    return tensor
+
+
+def _in_function(value: Any, other: Any) -> Any:
+    """Return a weight, or an array beside a tensor without a batch, as a tensor."""
+    if isinstance(value, Variable):
+        symbol = value.functions.symbol(value)
+        return value if symbol is None else symbol
+    is_array = isinstance(value, np.ndarray | list | tuple) and np.ndim(value)
+    whole = is_whole(other) and not isinstance(other, WeightTensor)
+    return constant_tensor(value) if is_array and whole else value
+
+
 @operation
 def binary(kind: str, a: Any, b: Any) -> Any:
     """Return the result of an operator with at least one symbolic operand."""
+    a, b = _in_function(a, b), _in_function(b, a)
     if isinstance(a, SymbolicTensor) and isinstance(b, SymbolicTensor):
         return _of_two(kind, a, b)
     if isinstance(a, SymbolicTensor):
@@ -396,6 +445,7 @@ def absolute(tensor: SymbolicTensor) -> Any:
 
 
 @operation
+@of_whole
 def get_item(tensor: SymbolicTensor, key: Any) -> Any:
     """Return ``tensor[key]``; the batch cannot be indexed."""
     rank = len(tensor.shape)

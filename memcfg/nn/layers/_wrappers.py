@@ -267,7 +267,8 @@ class TimeDistributed(Layer):
                 f"input of shape {(None, steps)}"
             )
         (y,) = self._of_step(tuple(shape), operands[0].sample_dtype).outputs
-        return None, [((steps, *y.sample_shape), y.sample_dtype)]
+        batch = operands[0].whole_shape[:1] if self._is_whole(operands) else ()
+        return None, [((*batch, steps, *y.sample_shape), y.sample_dtype)]
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the inner layer, with all steps of all samples as its batch."""

@@ -25,7 +25,7 @@ from memcfg.nn.optimizers.schedules import LearningRateSchedule, deserialize, se
 from memcfg.ops import op_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Self
 
     from memcfg.graph import Builder
@@ -528,6 +528,55 @@ class Optimizer(FixedAttributes):
         name = f"{label}/moved"
         result = updates.builder.apply(kind, inputs, a, name=name, phase="update")
         return [*kept, *result, *slots]
+
+    # In a function
+
+    def apply(
+        self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None
+    ) -> None:
+        """Update weights in a function that `memcfg.function` traces.
+
+        Parameters
+        ----------
+        grads : sequence of (SymbolicTensor or None)
+            The gradients, as of `memcfg.GradientTape.gradient`. A weight whose gradient
+            is None stays as it is.
+        trainable_variables : sequence of Variable
+            The weights, as of `Model.trainable_variables`.
+
+        Raises
+        ------
+        TypeError
+            If the weights are missing.
+        ValueError
+            If a gradient has not the shape of its weight, no weight has a gradient, or
+            a weight is updated twice in one function.
+        RuntimeError
+            Outside of a function.
+        """
+        name = type(self).__name__
+        if not trainable_variables:
+            raise TypeError(f"{name}.apply: pass the weights that the gradients are of")
+        first = trainable_variables[0]
+        if not hasattr(first, "functions"):
+            raise TypeError(f"{name}.apply: weights are Variables, got {first!r}")
+        first.functions.apply_gradients(self, [*grads], [*trainable_variables])
+
+    def apply_gradients(self, grads_and_vars: Iterable[tuple[Any, Any]]) -> None:
+        """Update weights in a function, as `apply` does.
+
+        Parameters
+        ----------
+        grads_and_vars : iterable of (SymbolicTensor or None, Variable)
+            Pairs of a gradient and its weight.
+
+        Raises
+        ------
+        TypeError, ValueError, RuntimeError
+            As of `apply`.
+        """
+        pairs = list(grads_and_vars)
+        self.apply([each for each, _ in pairs], [each for _, each in pairs])
 
     # The model's values
 

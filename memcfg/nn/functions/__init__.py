@@ -1,0 +1,40 @@
+"""Functions of one's own as planned programs, and their gradients."""
+
+from __future__ import annotations
+
+from memcfg.nn.functions._assignments import apply_gradients, assign
+from memcfg.nn.functions._at_once import at_once
+from memcfg.nn.functions._derivatives import (
+    GradientTape,
+    grad,
+    value_and_grad,
+)
+from memcfg.nn.functions._function import Function, function
+from memcfg.nn.functions._recorder import current
+from memcfg.nn.layers._layer import SymbolicTensor, Variable
+
+
+class _Functions:
+    """What a weight does in a function that is traced."""
+
+    assign = staticmethod(assign)
+    apply_gradients = staticmethod(apply_gradients)
+    at_once = staticmethod(at_once)
+
+    @staticmethod
+    def symbol(variable: Variable) -> SymbolicTensor | None:
+        """Return a weight's value in the function; None outside of one."""
+        recording = current()
+        return None if recording is None else recording.symbol(variable)
+
+
+# Variables reach functions through this, since modules import only downward.
+Variable.functions = _Functions
+
+__all__ = [
+    "Function",
+    "GradientTape",
+    "function",
+    "grad",
+    "value_and_grad",
+]

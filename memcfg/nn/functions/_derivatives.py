@@ -1,0 +1,322 @@
+"""Gradients of functions: `grad`, `value_and_grad` and `GradientTape`.
+
+A gradient is the result of a call like that of a layer, with the loss and the tensors
+as its inputs. The backward ops are derived when the call is traced, so the plan of a
+function has both, and gradients can be differentiated if the rules of ops allow it.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from memcfg.graph import gradients
+from memcfg.nn._argument_checks import integer
+from memcfg.nn.functions._function import Function
+from memcfg.nn.functions._recorder import current, recorded
+from memcfg.nn.layers._layer import (
+    Layer,
+    Node,
+    Scope,
+    SymbolicTensor,
+    Variable,
+    WeightTensor,
+    filled_in,
+    is_whole,
+    pattern,
+)
+from memcfg.nn.layers._operators import Function as OpLayer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+    from typing import Self
+
+__all__ = ["GradientTape", "grad", "value_and_grad"]
+
+
+class Gradients(Layer):
+    """The gradients of a scalar, the first input, by the other inputs."""
+
+    __slots__ = ()
+
+    arity: ClassVar[int | None] = None
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> list[int]:
+        """Append the backward ops; zeros where the loss does not depend on a tensor."""
+        loss, *wrt = inputs
+        builder = scope.builder
+        made = gradients(builder, loss, wrt)
+        result = []
+        for each in wrt:
+            if each not in made:
+                zeros = {"shape": builder.shape(each), "value": 0.0, "dtype": "float32"}
+                (made[each],) = scope.apply("fill", (), zeros)
+            result.append(builder.cast(made[each], "float32", phase="backward"))
+        return result
+
+
+def derivatives(
+    target: Any, sources: Sequence[Any], what: str, *, zeros: bool = False
+) -> list[Any]:
+    """Return the gradients of a tensor by others.
+
+    Where a tensor is not made from another, the gradient is None, or has `zeros`.
+    Elements of a target that is no scalar are summed first, as in TensorFlow.
+    """
+    recording = recorded(what)
+    if not is_whole(target):
+        raise TypeError(
+            f"{what}: the target must be a tensor of the function, got {target!r}"
+        )
+    if target.shape:
+        axes = {"axes": tuple(range(len(target.shape))), "keepdims": False}
+        target = OpLayer("reduce_sum", axes)(target)
+    tensors = []
+    for each in sources:
+        symbol = each
+        if isinstance(each, Variable):  # the target may be older than an update
+            symbol = recording.symbol(each)
+            if not zeros and not _reached(target, [symbol]):
+                symbol = recording.before(each)
+        if not is_whole(symbol) or symbol.sample_dtype != "float32":
+            raise TypeError(
+                f"{what}: gradients are with respect to float32 tensors of the "
+                f"function and to weights, got {each!r}"
+            )
+        tensors.append(symbol)
+    reached = set(tensors) if zeros else _reached(target, tensors)
+    distinct = list(dict.fromkeys(each for each in tensors if each in reached))
+    made: dict[Any, Any] = {}
+    if distinct:
+        recording.differentiates = True
+        results = [(each.shape, "float32") for each in distinct]
+        node = Node(Gradients(), (target, *distinct), results, whole=True)
+        made = dict(zip(distinct, node.outputs, strict=True))
+    return [made.get(each) for each in tensors]
+
+
+def _reached(target: SymbolicTensor, tensors: Sequence[SymbolicTensor]) -> set[Any]:
+    """Return those tensors that a target is made from."""
+    weights = {
+        (each.layer, each.spec.name): each
+        for each in tensors
+        if isinstance(each, WeightTensor)
+    }
+    wanted, result = set(tensors), set()
+    nodes, stack = set(), [target]
+    while stack:
+        tensor = stack.pop()
+        if tensor in wanted:
+            result.add(tensor)
+        if tensor.node not in nodes:
+            nodes.add(tensor.node)
+            stack += tensor.node.inputs
+            for _, leaf in tensor.node.layer._leaves():
+                for spec in leaf.weight_specs or ():
+                    if (leaf, spec.name) in weights:
+                        result.add(weights[leaf, spec.name])
+    return result
+
+
+class GradientTape:
+    """Derive gradients in a function, as TensorFlow's tape does.
+
+    A function's gradients can be derived at any place of it, so the tape records
+    nothing: `watch` and `persistent` are accepted and change nothing.
+
+    Parameters
+    ----------
+    persistent : bool, default False
+        Accepted for TensorFlow's programs; a tape may be asked any number of times.
+    watch_accessed_variables : bool, default True
+        Accepted; only the sources of `gradient` matter.
+
+    Raises
+    ------
+    RuntimeError
+        Outside of a function that `memcfg.function` traces.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> import numpy as np
+    >>> @mc.function
+    ... def slope(x):
+    ...     with mc.GradientTape() as tape:
+    ...         tape.watch(x)
+    ...         y = x * x
+    ...     return tape.gradient(y, x)
+    >>> slope(np.float32(3)).item()
+    6.0
+    """
+
+    def __init__(
+        self, persistent: bool = False, watch_accessed_variables: bool = True
+    ) -> None:
+        del persistent, watch_accessed_variables
+
+    def __enter__(self) -> Self:
+        """Begin the block whose results are differentiated."""
+        recorded("a GradientTape")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the block."""
+
+    def watch(self, tensor: Any) -> None:
+        """Accept a tensor; sources need not be watched.
+
+        Parameters
+        ----------
+        tensor : SymbolicTensor or sequence of SymbolicTensor
+            The tensors.
+        """
+
+    def gradient(self, target: Any, sources: Any) -> Any:
+        """Return the gradients of a target by sources.
+
+        Parameters
+        ----------
+        target : SymbolicTensor
+            A float32 tensor of the function; the elements of one that is no scalar are
+            summed first.
+        sources : SymbolicTensor or Variable, or nested lists, tuples or dicts of them
+            Tensors of the function, and weights.
+
+        Returns
+        -------
+        SymbolicTensor or None, or nested lists, tuples or dicts of them
+            The gradients; None for a source that the target is not made from.
+
+        Raises
+        ------
+        TypeError
+            If the target or a source is no float32 tensor of the function, nor a
+            weight.
+        RuntimeError
+            Outside of a function that `memcfg.function` traces.
+        """
+        several: list[Any] = []
+        shape = pattern(sources, several, (SymbolicTensor, Variable))
+        if not several:
+            raise TypeError(
+                "GradientTape.gradient: gradients are with respect to tensors of the "
+                f"function and to weights, got {sources!r}"
+            )
+        made = derivatives(target, several, "GradientTape.gradient")
+        return filled_in(shape, made)
+
+
+def value_and_grad(
+    function: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+) -> Callable[..., Any]:
+    """Return a function that returns the value and the gradients of another.
+
+    Parameters
+    ----------
+    function : callable
+        Takes tensors or arrays, and returns a scalar.
+    argnums : int or sequence of int, default 0
+        The positions of the arguments to differentiate with respect to. Each may be a
+        nested list, tuple or dict of tensors and weights.
+    has_aux : bool, default False
+        Whether `function` returns a pair of a scalar and other results.
+
+    Returns
+    -------
+    callable
+        Takes the arguments of `function`, and returns ``(value, gradients)``, where the
+        value is what `function` returns. For an int in `argnums` the gradients are
+        those of that argument, else a tuple.
+
+    Raises
+    ------
+    TypeError
+        If the function does not return a scalar, or an argument in `argnums` has
+        anything else than float32 tensors and weights.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> import numpy as np
+    >>> square = mc.value_and_grad(lambda x: x * x)
+    >>> [each.item() for each in square(np.float32(3))]
+    [9.0, 6.0]
+    """
+    single = not isinstance(argnums, list | tuple)
+    places = [
+        integer(each, "value_and_grad: a position in argnums", 0)
+        for each in ([argnums] if single else argnums)  # type: ignore[union-attr]
+    ]
+
+    @functools.wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        what = f"value_and_grad of {getattr(function, '__name__', function)!r}"
+        if current() is None:
+            return at_once(*args, **options)
+        if any(place >= len(args) for place in places):
+            raise TypeError(
+                f"{what}: argnums is {argnums}, but there are {len(args)} arguments"
+            )
+        value = function(*args, **options)
+        target = value[0] if has_aux else value
+        if not is_whole(target) or target.shape:
+            raise TypeError(f"{what}: the value must be a scalar, got {target!r}")
+        several: list[Any] = []
+        shapes = [
+            pattern(args[place], several, (SymbolicTensor, Variable))
+            for place in places
+        ]
+        made = derivatives(target, several, what, zeros=True)
+        slopes = tuple(filled_in(shape, made) for shape in shapes)
+        return value, slopes[0] if single else slopes
+
+    at_once = Function(call)
+    return call
+
+
+def grad(
+    function: Callable[..., Any], argnums: int | Sequence[int] = 0
+) -> Callable[..., Any]:
+    """Return a function that returns the gradients of another.
+
+    Parameters
+    ----------
+    function : callable
+        Takes tensors or arrays, and returns a scalar.
+    argnums : int or sequence of int, default 0
+        As of `value_and_grad`.
+
+    Returns
+    -------
+    callable
+        Takes the arguments of `function`, and returns the gradients of
+        `value_and_grad`.
+
+    Raises
+    ------
+    TypeError
+        As of `value_and_grad`.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> import numpy as np
+    >>> mc.grad(lambda x: mc.nn.ops.sum(x * x))(np.ones(2, np.float32))
+    array([2., 2.], dtype=float32)
+    """
+    both = value_and_grad(function, argnums)
+
+    @functools.wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        return both(*args, **options)[1]
+
+    return call

@@ -1,0 +1,300 @@
+"""From the calls of a function to the graph of one of its programs.
+
+All graphs of a function list the same persistent tensors first, weights and then the
+states of optimizers, so that they agree on their offsets.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from memcfg.errors import GraphError
+from memcfg.graph import (
+    Builder,
+    Graph,
+    drop_dead_ops,
+    fold_constants,
+    fuse_ops,
+    fuse_products,
+    hoist_updates,
+    join_padded,
+    keep_one_shape,
+    merge_duplicates,
+    narrow_updates,
+    read_concatenations,
+    slice_again,
+    spare_activations,
+    split_convolution_gradients,
+)
+from memcfg.nn._network import traverse, weights_of
+from memcfg.nn.functions._assignments import Update
+from memcfg.nn.layers._layer import Scope
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from memcfg.nn._network import Weight
+    from memcfg.nn.functions._recorder import Recording
+    from memcfg.nn.layers._layer import Layer, Node, SymbolicTensor
+    from memcfg.nn.optimizers import Optimizer
+    from memcfg.nn.optimizers._optimizer import Slot
+
+__all__ = ["Calls", "FunctionSpec", "OptimizerState", "trace_function"]
+
+_STEP = "step"
+
+
+@dataclass(eq=False)
+class Calls:
+    """The calls of a function for arguments of certain shapes and values."""
+
+    label: str
+    starts: Sequence[SymbolicTensor]
+    ends: Sequence[SymbolicTensor]
+    structure: Any  # of the results
+    recording: Recording
+    nodes: list[Node] = field(init=False)
+    layers: tuple[Layer, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        ends = [end.node for end in self.ends]
+        nodes, layers = traverse([*ends, *self.recording.calls])
+        made = (node for node in nodes if node.outputs)  # not those of weights
+        self.nodes = sorted(made, key=lambda node: node.order)
+        own = [layer for layer, _ in self.recording.read]
+        held = {leaf for layer in layers for _, leaf in layer._leaves()}
+        missing = dict.fromkeys(layer for layer in own if layer not in held)
+        self.layers = (*layers, *missing)
+
+    @property
+    def updates(self) -> list[Update]:
+        """The updates, in order."""
+        layers = (node.layer for node in self.recording.calls)
+        return [layer for layer in layers if isinstance(layer, Update)]
+
+
+@dataclass(eq=False)
+class OptimizerState:
+    """The state of an optimizer for the weights that it updates."""
+
+    prefix: str  # of the names of its tensors
+    optimizer: Optimizer
+    weights: list[Weight]
+
+    @property
+    def slots(self) -> list[Slot]:
+        """The state tensors, named as in graphs."""
+        return [
+            slot._replace(name=f"{self.prefix}{slot.name}")
+            for slot in self.optimizer.state(self.weights)
+        ]
+
+
+@dataclass(eq=False)
+class FunctionSpec:
+    """All that determines the graphs of a function."""
+
+    name: str
+    layers: Sequence[Layer]
+    weights: Sequence[Weight]
+    aliases: dict[str, str]
+    optimizers: Sequence[OptimizerState]
+
+    @property
+    def slots(self) -> list[Slot]:
+        """The state of all optimizers."""
+        return [slot for each in self.optimizers for slot in each.slots]
+
+
+def make_spec(
+    name: str, programs: Iterable[Calls], known: FunctionSpec | None
+) -> FunctionSpec:
+    """Return what determines the graphs of programs; what was known comes first."""
+    layers: dict[Layer, None] = dict.fromkeys(() if known is None else known.layers)
+    for calls in programs:
+        layers |= dict.fromkeys(calls.layers)
+    weights, aliases = weights_of(tuple(layers))
+    names = {(each.layer, each.spec_name): each for each in weights}
+    by_optimizer: dict[Optimizer, dict[Weight, None]] = {}
+    for each in () if known is None else known.optimizers:
+        by_optimizer[each.optimizer] = dict.fromkeys(each.weights)
+    for calls in programs:
+        for update in calls.updates:
+            if update.optimizer is not None:
+                held = by_optimizer.setdefault(update.optimizer, {})
+                for variable in update.variables:
+                    held[names[variable._layer, variable.name]] = None
+    states = []
+    for place, (optimizer, held) in enumerate(by_optimizer.items()):
+        prefix = f"optimizer_{place}/" if place else ""
+        states.append(OptimizerState(prefix, optimizer, list(held)))
+    return FunctionSpec(name, tuple(layers), weights, aliases, states)
+
+
+def trace_function(
+    spec: FunctionSpec, calls: Calls, has: Callable[[str], bool] = lambda _: False
+) -> Graph:
+    """Trace a program; `has` reports whether the device has a kernel for an op."""
+    return _Trace(spec, calls).graph(has)
+
+
+class _Trace:
+    """The tracer of one program."""
+
+    def __init__(self, spec: FunctionSpec, calls: Calls) -> None:
+        self.spec = spec
+        self.calls = calls
+        names = [f"argument_{i}" for i in range(len(calls.starts))]
+        rates = [f"{each.prefix}learning_rate" for each in spec.optimizers]
+        steps = [f"{each.prefix}iteration" for each in spec.optimizers]
+        reserved = [*names, *rates, *steps, _STEP]
+        self.builder = Builder(f"{spec.name}, {calls.label}", reserved)
+        self.builder.training = calls.recording.differentiates
+        self.builder.compute_dtype = "float32"  # layers set their own
+        self.weights = {
+            each.name: self.builder.tensor(
+                each.name, each.shape, each.dtype, role="parameter"
+            )
+            for each in spec.weights
+        }
+        self.state = {
+            slot.name: self.builder.tensor(
+                slot.name, slot.shape, slot.dtype, role="optimizer_state"
+            )
+            for slot in spec.slots
+        }
+        self.values: dict[SymbolicTensor, int] = {
+            tensor: self._input(name, tensor.whole_shape, tensor.sample_dtype)
+            for name, tensor in zip(names, calls.starts, strict=True)
+        }
+        self.names = {(w.layer, w.spec_name): w.name for w in spec.weights}
+        self._step: int | None = None
+        self._calls: dict[Layer, int] = {}  # of each layer so far
+        # The newest value of each weight and state tensor that is updated.
+        self.new: dict[str, int] = {}
+
+    def _input(self, name: str, shape: tuple[int, ...], dtype: str) -> int:
+        return self.builder.tensor(name, shape, dtype, role="input")
+
+    def step(self) -> int:
+        """Return the number of the call, by which layers draw."""
+        if self._step is None:
+            self._step = self._input(_STEP, (), "int64")
+        return self._step
+
+    def graph(self, has: Callable[[str], bool]) -> Graph:
+        outputs = self._forward()
+        keep = [*outputs, *self.new.values()]
+        graph = fold_constants(
+            merge_duplicates(drop_dead_ops(self.builder.build(keep)))
+        )
+        graph = keep_one_shape(slice_again(join_padded(narrow_updates(graph))))
+        if not self.builder.training:
+            graph = fuse_products(graph, has)
+        graph = fuse_ops(split_convolution_gradients(spare_activations(graph)))
+        if not self.new:
+            return graph
+        with suppress(GraphError):  # a function may read what it has updated
+            graph = hoist_updates(graph)
+        return read_concatenations(graph)
+
+    def _forward(self) -> list[int]:
+        """Trace the calls in order; return the results."""
+        masks: dict[SymbolicTensor, int | None] = {}
+        for (layer, index), tensor in self.calls.recording.read.items():
+            spec = (layer.weight_specs or ())[index]
+            self.values[tensor] = self.weights[self.names[layer, spec.name]]
+        scope = self._scope()
+        for node in self.calls.nodes:
+            if isinstance(node.layer, Update):
+                self._move(scope)
+                self._update(node, node.layer)
+                scope = self._scope()
+                # Updates follow the forward phase, and what reads them follows them.
+                self.builder.phase = "backward"
+            else:
+                scope.trace([node], self.values, masks)
+        self._move(scope)
+        return [self._output(each) for each in self.calls.ends]
+
+    def _scope(self) -> Scope:
+        """Return a scope of calls that read the newest weights."""
+        newest = {name: self.new.get(name, each) for name, each in self.weights.items()}
+        aliases = {other: newest[name] for other, name in self.spec.aliases.items()}
+        return Scope(
+            self.builder,
+            "",
+            newest | aliases,
+            training=False,
+            step=self.step,
+            calls=self._calls,
+        )
+
+    def _move(self, scope: Scope) -> None:
+        """Append the moving averages that calls have asked for."""
+        for name, value, momentum in scope.moving:
+            own = self.spec.aliases.get(name, name)
+            before = self.new.get(own, self.weights[own])
+            (self.new[own],) = self.builder.apply(
+                "moving_average",
+                (before, value),
+                {"momentum": momentum},
+                name=f"{own}/moved",
+                phase="update",
+            )
+
+    def _output(self, end: SymbolicTensor) -> int:
+        """Return a result, copied if it is an argument or a weight."""
+        value = self.builder.cast(self.values[end], "float32")
+        shape = self.builder.shape(value)
+        if self.builder.maker(value) is None or value in self.new.values():
+            (value,) = self.builder.apply("reshape", (value,), {"shape": shape})
+        return value
+
+    def _update(self, node: Node, update: Update) -> None:
+        """Append the new values of weights."""
+        names = [
+            self.names[variable._layer, variable.name] for variable in update.variables
+        ]
+        given = [self.values[each] for each in node.inputs]
+        if update.optimizer is None:
+            (name,), (value,) = names, given
+            before = self.new.get(name, self.weights[name])
+            made = self.builder.apply(
+                "assign", (before, value), name=f"{name}/assigned", phase="update"
+            )
+            self.new[name] = made[0]
+            return
+        place = next(
+            each for each in self.spec.optimizers if each.optimizer is update.optimizer
+        )
+        rate = self._input(f"{place.prefix}learning_rate", (), "float32")
+        step: list[int] = []
+
+        def iteration() -> int:
+            if not step:
+                step.append(self._input(f"{place.prefix}iteration", (), "int64"))
+            return step[0]
+
+        cut = len(place.prefix)
+        new = update.optimizer.trace(
+            self.builder,
+            {name: self.new.get(name, self.weights[name]) for name in names},
+            dict(zip(names, given, strict=True)),
+            {slot.name[cut:]: self.state[slot.name] for slot in place.slots},
+            rate,
+            iteration,
+        )
+        owners = {tensor: name for name, tensor in (self.weights | self.state).items()}
+        for tensor in new:
+            self.new[owners[self._overwritten(tensor)]] = tensor
+        for name, output in zip(names, node.outputs, strict=True):
+            self.values[output] = self.new[name]
+
+    def _overwritten(self, tensor: int) -> int:
+        """Return the weight or state tensor whose place an updated tensor takes."""
+        while (op := self.builder.maker(tensor)) is not None:
+            tensor = next(old for old, new in op.in_place if new == tensor)
+        return tensor

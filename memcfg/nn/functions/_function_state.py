@@ -1,0 +1,285 @@
+"""The weights of a function and the programs that compute with them, in one arena."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from memcfg import config
+from memcfg._core import Lock
+from memcfg.graph import fuse_cross_entropy, read_wide_kernels, tile_updates
+from memcfg.nn._model import join_locks, name_owner, values_elsewhere
+from memcfg.nn.functions._function_graph import make_spec, trace_function
+from memcfg.runtime import Executor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from memcfg.graph import Graph
+    from memcfg.nn._network import Weight
+    from memcfg.nn.functions._function_graph import Calls, FunctionSpec
+    from memcfg.nn.layers._layer import Layer
+    from memcfg.nn.optimizers._optimizer import Slot
+    from memcfg.plan import Plan, Policy
+    from memcfg.runtime import MemoryReport
+    from memcfg.runtime._program import Program
+
+__all__ = ["FunctionState"]
+
+_Array = np.ndarray[Any, Any]
+
+
+class _Ready:
+    """A program with views of its inputs and results."""
+
+    def __init__(self, program: Program, spec: FunctionSpec, calls: Calls) -> None:
+        self.program = program
+        graph = program.graph
+        views = {
+            tensor.name: program.view(tensor.name, at_end=False)
+            for i, tensor in enumerate(graph.tensors)
+            if tensor.role == "input" and (graph.consumers[i] or i in graph.keep)
+        }
+        self.arguments = [
+            (i, views[name])
+            for i in range(len(calls.starts))
+            if (name := f"argument_{i}") in views
+        ]
+        used = {update.optimizer for update in calls.updates}
+        states = [each for each in spec.optimizers if each.optimizer in used]
+        self.optimizers = [each.optimizer for each in states]
+        self.rates = [
+            (each.optimizer, views[name])
+            for each in states
+            if (name := f"{each.prefix}learning_rate") in views
+        ]
+        self.iterations = [
+            (each.optimizer, views[name])
+            for each in states
+            if (name := f"{each.prefix}iteration") in views
+        ]
+        self.step = views.get("step")
+        self.outputs = [
+            program.view(graph.tensors[i].name, at_end=True)
+            for i in graph.keep[: len(calls.ends)]
+        ]
+
+    def feed(self, arguments: Sequence[_Array], number: int) -> None:
+        """Write what the next run reads."""
+        for place, view in self.arguments:
+            view[...] = arguments[place]
+        for optimizer, view in self.rates:
+            view[...] = optimizer.learning_rate
+        for optimizer, view in self.iterations:
+            view[...] = optimizer._iterations.value
+        if self.step is not None:
+            self.step[...] = number
+
+
+class FunctionState:
+    """Owns the values of the weights of a function's layers, as a model does.
+
+    Programs are loaded together, since all list the same state. The number of programs
+    is bounded; the one that was used least recently is dropped.
+    """
+
+    def __init__(self, name: str, policy: Policy, times: str, programs: int) -> None:
+        self.name = name
+        self.lent = False  # whether a model has newer values of the weights
+        self._policy = policy
+        self._times = times
+        self._programs = programs
+        self._owner = name_owner(self, name)
+        self._lock = Lock(self._owner)
+        self._device = config.logical_device().name
+        self._spec: FunctionSpec | None = None
+        self._calls: dict[str, Calls] = {}  # by label, least recently used first
+        self._executor: Executor | None = None
+        self._on_host: dict[str, _Array] = {}
+        self._numbers = 0  # of calls, by which layers draw
+        self._names: dict[tuple[Layer, str], Weight] = {}
+        self._ready: dict[str, _Ready] = {}  # programs that have run
+
+    # What a layer asks of the owner of its values
+
+    @property
+    def _session(self) -> FunctionState:
+        return self
+
+    _config = None
+
+    def use_lock(self, lock: Lock) -> None:
+        """Use the lock of a model that shares layers."""
+        self._lock = lock
+        if self._executor is not None:
+            self._executor.lock = lock
+
+    def _read_weight(self, layer: Layer, name: str) -> _Array:
+        """Return a copy of a weight's value."""
+        with self._lock.turn():
+            weight = self._names[layer, name]
+            if weight.name in self._resident:
+                return np.asarray(self.executor.read_state(weight.name))
+            value = self._on_host.setdefault(weight.name, weight.first_value())
+            return value.copy()
+
+    def _write_weight(self, layer: Layer, name: str, value: _Array) -> None:
+        """Replace a weight's value."""
+        with self._lock.turn():
+            weight = self._names[layer, name]
+            if weight.name in self._resident:
+                self.executor.write_state(weight.name, value)
+            else:
+                self._on_host[weight.name] = value
+
+    # Programs
+
+    @property
+    def executor(self) -> Executor:
+        """The executor; without memory it moves to the device of its name."""
+        if self._executor is None or not self._executor.nbytes:
+            device = config.logical_device(self._device)
+            if self._executor is None or self._executor.device is not device:
+                self._executor = Executor(
+                    device, name=self._owner, lock=self._lock, times=self._times
+                )
+        return self._executor
+
+    @property
+    def _resident(self) -> Any:
+        return () if self._executor is None else self._executor.state
+
+    def has(self, label: str) -> bool:
+        """Return whether a program is loaded."""
+        return self._executor is not None and self._executor.has(label)
+
+    def load(self, calls: Calls) -> None:
+        """Load a program, and those that were loaded before; all or nothing."""
+        with self._lock.turn():
+            self._lock.require_no_step()
+            kept = {**self._calls, calls.label: calls}
+            while len(kept) > self._programs:
+                kept.pop(next(iter(kept)))
+            spec = make_spec(self.name, list(kept.values()), self._spec)
+            self._check_names(spec)
+            self._take_over(spec)
+            graphs = {label: self._trace(spec, each) for label, each in kept.items()}
+            self._ready.clear()  # views would keep the arena from growing
+            self.executor.load(graphs, self._policy, self._initial(spec))
+            self._spec, self._calls = spec, kept
+            for each in spec.optimizers:
+                each.optimizer._claim(self)
+
+    def graph(self, calls: Calls) -> Graph:
+        """Return a program's graph with the kernels' scratch; takes no memory."""
+        with self._lock.turn():
+            spec = make_spec(self.name, [*self._calls.values(), calls], self._spec)
+            return self.executor.annotate(self._trace(spec, calls))
+
+    def plan(self, calls: Calls, limit_bytes: int | None) -> Plan:
+        """Plan a program under a limit; takes no memory."""
+        with self._lock.turn():
+            spec = make_spec(self.name, [*self._calls.values(), calls], self._spec)
+            graph = self._trace(spec, calls)
+            return self.executor.plan(graph, self._policy, limit_bytes)
+
+    def report(self, label: str, *, verify: bool) -> MemoryReport:
+        """Return what a loaded program takes."""
+        with self._lock.turn():
+            return self.executor.memory_report(label, verify=verify)
+
+    def run(self, calls: Calls, arguments: Sequence[_Array]) -> list[_Array]:
+        """Run a loaded program on arrays; return copies of its results."""
+        with self._lock.step():
+            if self.lent:
+                self._gather()
+            ready = self._views(calls)
+            ready.feed(arguments, self._numbers)
+            ready.program.run(guard=False)
+            self._numbers += 1
+            for optimizer in ready.optimizers:
+                optimizer._iterations.advance()
+            return [np.array(each) for each in ready.outputs]
+
+    def _views(self, calls: Calls) -> _Ready:
+        """Return a loaded program with views of what it reads and returns."""
+        program = self.executor.prepare(calls.label)
+        ready = self._ready.get(calls.label)
+        if ready is None or ready.program is not program:
+            assert self._spec is not None  # a program is loaded
+            ready = self._ready[calls.label] = _Ready(program, self._spec, calls)
+        return ready
+
+    def _trace(self, spec: FunctionSpec, calls: Calls) -> Graph:
+        kernels = self.executor.device.kernels
+        graph = trace_function(spec, calls, kernels.has)
+        if kernels.has("dense_cross_entropy"):
+            graph = fuse_cross_entropy(graph)
+        return read_wide_kernels(tile_updates(graph, kernels.has), kernels.has)
+
+    # Values
+
+    def _check_names(self, spec: FunctionSpec) -> None:
+        owned: dict[str, Layer] = {}
+        for layer in spec.layers:
+            if layer.weight_specs and owned.setdefault(layer.name, layer) is not layer:
+                raise ValueError(
+                    f"{self.name!r} calls two layers named {layer.name!r}: names must "
+                    "be unique in a function"
+                )
+        for each in spec.optimizers:
+            each.optimizer._check_free(self)
+
+    def _take_over(self, spec: FunctionSpec) -> None:
+        """Become the owner of the weights, with the values of those before."""
+        join_locks(self, {weight.layer._model for weight in spec.weights})
+        for name, value in values_elsewhere(spec.weights, self).items():
+            if name in self._resident:
+                self.executor.write_state(name, value)
+            else:
+                self._on_host[name] = value
+        self._names = {(w.layer, w.spec_name): w for w in spec.weights}
+        for layer in dict.fromkeys(weight.layer for weight in spec.weights):
+            if layer._model is not self:
+                layer._claim(self)
+        self.lent = False
+
+    def _gather(self) -> None:
+        assert self._spec is not None  # a program is loaded
+        self._take_over(self._spec)
+
+    def _initial(self, spec: FunctionSpec) -> dict[str, _Array | Callable[[], Any]]:
+        """Return values for the state that is not in the arena yet."""
+        values: dict[str, _Array | Callable[[], Any]] = {}
+        state: list[Weight | Slot] = [*spec.weights, *spec.slots]
+        for each in state:
+            if each.name not in self._resident:
+                known = self._on_host.pop(each.name, None)
+                values[each.name] = each.first_value if known is None else known
+        return values
+
+    def close(self) -> None:
+        """Free the arena; values go to the host."""
+        with self._lock.turn():
+            for name in list(self._resident):
+                self._on_host[name] = np.asarray(self.executor.read_state(name))
+            self._ready.clear()
+            if self._executor is not None:
+                self._executor.close()
+            self._calls = {}
+
+    def __del__(self) -> None:
+        for (layer, name), weight in getattr(self, "_names", {}).items():
+            if layer._model in (self, None):
+                if weight.name in self._resident:
+                    value = np.asarray(self.executor.read_state(weight.name))
+                elif weight.name in self._on_host:
+                    value = self._on_host[weight.name]
+                else:
+                    continue
+                layer._values.setdefault(name, value)
+        self._ready = {}
+        executor: Executor | None = getattr(self, "_executor", None)
+        if executor is not None:
+            executor.close()

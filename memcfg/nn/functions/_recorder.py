@@ -1,0 +1,83 @@
+"""What a function of symbolic tensors does while it is traced."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from memcfg.nn.layers._layer import (
+    InputLayer,
+    Node,
+    SymbolicTensor,
+    Variable,
+    WeightTensor,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memcfg.nn.layers._layer import Layer
+
+__all__ = ["Recording", "current", "recorded", "recording", "start"]
+
+_current: ContextVar[Recording | None] = ContextVar("recording", default=None)
+
+
+@dataclass(eq=False)
+class Recording:
+    """The weights that a function reads and writes, in the order of its calls."""
+
+    read: dict[tuple[Layer, int], WeightTensor] = field(default_factory=dict)
+    written: dict[tuple[Layer, int], SymbolicTensor] = field(default_factory=dict)
+    calls: list[Node] = field(default_factory=list)  # with effects: updates of weights
+    differentiates: bool = False
+
+    def symbol(self, variable: Variable) -> SymbolicTensor:
+        """Return the value of a weight at this place of the function."""
+        key = variable._layer, variable._index
+        if key in self.written:
+            return self.written[key]
+        return self.before(variable)
+
+    def before(self, variable: Variable) -> WeightTensor:
+        """Return the value of a weight at the begin of the function."""
+        key = variable._layer, variable._index
+        if key not in self.read:
+            self.read[key] = WeightTensor(variable._spec, variable._layer)
+        return self.read[key]
+
+
+def current() -> Recording | None:
+    """Return the recording of the function that is being traced, or None."""
+    return _current.get()
+
+
+def recorded(what: str) -> Recording:
+    """Return the current recording; RuntimeError outside of a function."""
+    result = _current.get()
+    if result is None:
+        raise RuntimeError(
+            f"{what} needs a function that memcfg traces: decorate the one that calls "
+            "it with memcfg.function"
+        )
+    return result
+
+
+@contextmanager
+def recording() -> Iterator[Recording]:
+    """Record a function that a ``with`` block calls."""
+    made = Recording()
+    token = _current.set(made)
+    try:
+        yield made
+    finally:
+        _current.reset(token)
+
+
+def start(shape: tuple[int, ...], dtype: str) -> SymbolicTensor:
+    """Return a symbolic tensor that stands for an argument."""
+    layer = InputLayer(shape[1:], dtype)
+    (result,) = Node(layer, (), [(shape, dtype)], whole=True).outputs
+    return result
