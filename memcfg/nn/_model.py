@@ -107,10 +107,11 @@ if TYPE_CHECKING:
     from memcfg.runtime import MemoryReport
     from memcfg.workspaces import LayerWorkspaceMgr, Workspace, WorkspaceMode
 
+    Step: TypeAlias = str | Policy | Callable[["Model"], "Model"]
+
 __all__ = ["Model", "Parts"]
 
 Array = npt.NDArray[Any]
-Step: TypeAlias = "str | Policy | Callable[[Model], Model]"
 Floats = npt.NDArray[np.float32]
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -15,11 +15,12 @@ from memcfg.nn.layers._layer import SymbolicTensor, Variable
 
 
 class _Functions:
-    """What a weight does in a function that is traced."""
+    """What weights, layers and ops ask of functions."""
 
-    assign = staticmethod(assign)
-    apply_gradients = staticmethod(apply_gradients)
-    at_once = staticmethod(at_once)
+    def __init__(self) -> None:
+        self.assign = assign
+        self.apply_gradients = apply_gradients
+        self.at_once = at_once
 
     @staticmethod
     def symbol(variable: Variable) -> SymbolicTensor | None:
@@ -29,7 +30,7 @@ class _Functions:
 
 
 # Variables reach functions through this, since modules import only downward.
-Variable.functions = _Functions
+Variable.functions = _Functions()
 
 __all__ = [
     "Function",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +18,7 @@ __all__ = ["at_once"]
 
 _KEPT = 64  # ops whose programs are kept
 _CACHE = "at once"  # the key of a layer's function in its cache
+_functions: dict[Any, Function] = {}  # of ops, least recently used first
 
 
 def at_once(call: Callable[..., Any], args: Any, options: Any) -> Any:
@@ -40,14 +40,14 @@ def at_once(call: Callable[..., Any], args: Any, options: Any) -> Any:
 
 
 def _function_of(call: Callable[..., Any]) -> Function:
-    if not isinstance(call, Layer):
-        return _of_callable(call)
-    if _CACHE not in call._inner:
-        call._inner[_CACHE] = Function(call)
-    result: Function = call._inner[_CACHE]
+    """Return the function of an op or a layer, made if it is not known."""
+    known, key = (
+        (call._inner, _CACHE) if isinstance(call, Layer) else (_functions, call)
+    )
+    result: Function | None = known.pop(key, None)
+    if result is None:
+        result = Function(call)
+    known[key] = result
+    while len(_functions) > _KEPT:
+        _functions.pop(next(iter(_functions)), None)
     return result
-
-
-@lru_cache(_KEPT)
-def _of_callable(call: Callable[..., Any]) -> Function:
-    return Function(call)

@@ -137,10 +137,10 @@ class Function:
         ----------
         *args
             The arguments of the call; only the shapes and dtypes of arrays matter.
-        **options
-            The same by keyword.
         limit : int or str, optional
             A limit such as ``"64MiB"``; by default the device's.
+        **options
+            The same by keyword.
 
         Returns
         -------
@@ -183,11 +183,11 @@ class Function:
         ----------
         *args
             The arguments of the call; only the shapes and dtypes of arrays matter.
-        **options
-            The same by keyword.
         verify : bool, default False
             Whether to measure the peak by a run on made-up numbers; weights are put
             back.
+        **options
+            The same by keyword.
 
         Returns
         -------
