@@ -107,7 +107,7 @@ if TYPE_CHECKING:
     from memcfg.runtime import MemoryReport
     from memcfg.workspaces import LayerWorkspaceMgr, Workspace, WorkspaceMode
 
-    Step: TypeAlias = str | Policy | Callable[["Model"], "Model"]
+    _Step: TypeAlias = str | Policy | Callable[["Model"], "Model"]
 
 __all__ = ["Model", "Parts"]
 
@@ -563,7 +563,7 @@ class Model(FixedAttributes):
         *,
         memory: Policy | str | None = None,
         times: str = "nominal",
-        on_oom: Step | Sequence[Step] = "micro_batch",
+        on_oom: _Step | Sequence[_Step] = "micro_batch",
         batch_statistics: str | None = None,
         training_workspace_mode: WorkspaceMode | str = "enabled",
         inference_workspace_mode: WorkspaceMode | str = "enabled",
