@@ -38,14 +38,14 @@ __all__ = [
 _PAGE = 4096
 
 # What plans under a program's budget leave to arrays of the program: a part of the
-# limit this small, and at most so many bytes.
+# limit, and at most these bytes.
 _MARGIN_PART = 16
 _MAX_MARGIN = 64 * 2**20
 
 # Whether a request that does not fit asks for memory. Not while memory is given back.
 _asks: ContextVar[bool] = ContextVar("memcfg_asks_for_memory", default=True)
 
-# Called with the resource and the error of a request that nobody makes room for.
+# Called with the resource and the error of a request that is refused in the end.
 refusal_observers: list[Callable[[Any, ResourceExhaustedError], None]] = []
 
 
@@ -129,7 +129,7 @@ def margin_beside(needed_bytes: int) -> int:
 
 @contextmanager
 def undemanding() -> Iterator[None]:
-    """Have requests that do not fit fail, in a ``with`` block; nobody is asked."""
+    """Let requests that do not fit fail in a ``with`` block, without asking holders."""
     token = _asks.set(False)
     try:
         yield

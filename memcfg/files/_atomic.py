@@ -24,14 +24,14 @@ def write_atomically(
     overwrite: bool = True,
     permissions: int | None = None,
 ) -> None:
-    """Write a file: whole, or, when anything fails, not at all.
+    """Write a file as a whole, or not at all if anything fails.
 
-    It gets `permissions`, whatever the umask; None: those of the file that is there, or
-    of any new one. A symbolic link stays, and its target is replaced; what is no file
-    on a disk, such as a pipe, is written into. An OSError has `path` as its `filename`
-    and leaves nothing behind. The bytes go to a temporary file in the same folder, and
-    to the disk, before it takes the name over, which is atomic. What processes have
-    left there that died meanwhile is removed.
+    It gets `permissions`, whatever the umask; None: those of the file that it replaces,
+    or of any new one. A symbolic link stays, and its target is replaced. A path that is
+    not a file on a disk, such as a pipe, is written to directly. An OSError has `path`
+    as its `filename` and leaves nothing behind. The bytes go to a temporary file in the
+    same folder, and to the disk, before it is renamed, which is atomic. Temporary files
+    of processes that died while writing are removed.
     """
     pieces = (data,) if isinstance(data, bytes) else data
     try:

@@ -1,9 +1,9 @@
 """Folders and files that nobody but their user can change, as ssh asks of its own.
 
-What is not the user's or root's, or what a group or others can write, is refused with a
-PermissionError that says so. A folder lies safe if nobody else can put another one in
-its place: this is asked of the folders around it, too, up to the user's home or the
-root. Those may be writable by others if these cannot rename what is not theirs there.
+A file or folder that neither the user nor root owns, or that a group or others can
+write, is refused with a PermissionError that says so. Nobody else may be able to
+replace a folder, so its parents are checked, too, up to the user's home or the root. A
+sticky parent may be writable by others, who can then rename only their own files.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Temporary names of files that are being written, and those that were left behind.
 
-Whoever writes a file under such a name holds a lock on it (flock), which the kernel
-releases when the last process that has the file open ends, however that comes about.
-A file that can be locked is therefore abandoned, as far as locks reach: within one
-kernel, and one mount of a file system. The name says which these were. What was written
-elsewhere, or where there are no locks, counts as abandoned a day after its last write.
+A process that writes a file under such a name holds a lock on it (flock), which the
+kernel releases when the last process that has the file open ends, in whatever way. A
+file that can be locked is therefore abandoned, within the reach of locks: one kernel,
+and one mount of a file system, which the name identifies. A file that was written
+elsewhere, or without locks, counts as abandoned a day after its last write.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def as_integers(
     array = _as_column(name, values, count, "biu")
     minimum, maximum = bounds
     for row in np.flatnonzero((array < minimum) | (array > maximum))[:1]:
-        raise ValueError(f"row {row} has {array[row]} as its {name}, which is none")
+        raise ValueError(f"row {row} has {array[row]} as its {name}, which is invalid")
     return _frozen(array.astype(dtype))
 
 
@@ -55,7 +55,7 @@ def as_seconds(values: ArrayLike, count: int) -> NDArray[np.float64]:
         values = np.zeros(count)
     array = _as_column("seconds", values, count, "biuf").astype(np.float64)
     for row in np.flatnonzero(~np.isfinite(array))[:1]:
-        raise ValueError(f"row {row} has {array[row]} as its time, which is none")
+        raise ValueError(f"row {row} has {array[row]} as its time, which is invalid")
     return _frozen(array)
 
 

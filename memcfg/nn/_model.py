@@ -158,8 +158,8 @@ def or_another_model(method: Callable[P, History]) -> Callable[P, History]:
             raise refusal
         if iterator:
             raise refusal.with_hint(
-                "No other model is trained: the data is an iterator, of which batches "
-                "were read. Pass what begins anew, such as a memcfg.data.Dataset."
+                "No other model is trained, since batches of the iterator were read. "
+                "Pass data that can be read again, such as a memcfg.data.Dataset."
             )
         other = model._other_model(make, rest)
         missing = refusal.smallest_limit_bytes - (refusal.limit_bytes or 0)

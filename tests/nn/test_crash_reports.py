@@ -1,4 +1,4 @@
-"""Crash reports of models: who asked for what, the steps down, the plans."""
+"""Crash reports of models: the failing call, the fallbacks, the plans."""
 
 from __future__ import annotations
 

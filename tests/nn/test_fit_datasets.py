@@ -195,7 +195,7 @@ def test_a_generator_is_not_enough_for_two_epochs(rows):
         yield from parts(*rows)
 
     before = weights(model)
-    with pytest.raises(ValueError, match="can be read once, and 2 epochs"):
+    with pytest.raises(ValueError, match="read only once, for 2 epochs"):
         model.fit(generate(), epochs=2, verbose=0)
     assert begun == []
     assert weights(model) == before
@@ -382,7 +382,7 @@ class TestValidation:
     def test_a_generator_lasts_for_one_validation(self, rows):
         data = SOURCES["batch"](*rows)
         model = make()
-        with pytest.raises(ValueError, match=r"read once.*say validation_steps"):
+        with pytest.raises(ValueError, match=r"read only once.*pass validation_steps"):
             model.fit(data, epochs=2, verbose=0, validation_data=iter(parts(*rows)))
         assert model.optimizer.iterations == 0
         found = model.fit(data, verbose=0, validation_data=iter(parts(*rows)))

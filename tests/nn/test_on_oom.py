@@ -1,4 +1,4 @@
-"""Programs that do not fit: steps down to what does, with the update that was asked."""
+"""Programs that do not fit run in another way, with the update that was asked for."""
 
 from __future__ import annotations
 
@@ -512,7 +512,7 @@ def test_no_other_model_is_trained_once_training_has_begun():
 def test_no_other_model_is_trained_on_what_an_iterator_has_left():
     model, x, y = wide(on_oom=lambda _: pytest.fail("called"))
     limited(between(model))
-    with pytest.raises(InfeasiblePlanError, match="begins anew"):
+    with pytest.raises(InfeasiblePlanError, match="can be read again"):
         model.fit(iter([(x, y)] * 3), verbose=0)
 
 
@@ -611,7 +611,7 @@ def test_a_policy_may_be_a_plain_function():
         ({"batch_statistics": "micro", "on_oom": "raise"}, "micro_batch"),
     ],
 )
-def test_other_ways_down_are_refused(options, message):
+def test_other_steps_of_on_oom_are_refused(options, message):
     with pytest.raises((TypeError, ValueError), match=message):
         compiled([nn.Input((3,)), nn.Dense(2)], **options)
 

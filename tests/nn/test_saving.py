@@ -149,7 +149,7 @@ def test_policy_and_modes_come_with_it(tmp_path):
     assert models.load_model(path).training_workspace_mode.value == "separate"
 
 
-def test_ways_down_come_with_it(tmp_path):
+def test_on_oom_comes_with_it(tmp_path):
     path = tmp_path / "m.memcfg"
     layers = [nn.Input((40, 9)), nn.Dense(9), nn.BatchNormalization(), nn.Dense(1)]
     x = np.ones((30, 40, 9), np.float32)

@@ -115,7 +115,7 @@ class Feed:
             raise ValueError(f"the data has no end: say {self._name}")
         if self._steps is None and epochs > 1 and not self.source.restartable:
             raise ValueError(
-                f"this data can be read once, and {epochs} epochs were asked for: give "
-                "a memcfg.data.Dataset or an iterable that begins anew with each "
-                f"iter(), or say {self._name}, which cuts one pass into epochs"
+                f"this data can be read only once, for {epochs} epochs: pass a "
+                "memcfg.data.Dataset or an iterable that starts again with each "
+                f"iter(), or pass {self._name}, which cuts one pass into epochs"
             )

@@ -75,7 +75,7 @@ class _Runs:
     late_limit: int | None  # checked when the backward pass begins
     title: Title
     watch: PeakWatch | None
-    inputs: Sequence[int]  # positions of the forward inputs that are no parameters
+    inputs: Sequence[int]  # positions of the forward inputs that are not parameters
     outputs: int
 
     def __deepcopy__(self, _memo: dict[int, Any]) -> _Runs:
@@ -390,7 +390,7 @@ def _keep_what_is_saved() -> None:
 
 
 def _inputs_at(step: Step, graph: fx.Graph) -> list[int]:
-    """Return the positions of the forward inputs that are no parameters."""
+    """Return the positions of the forward inputs that are not parameters."""
     traced = step.traced
     state = {
         node.name

@@ -111,7 +111,7 @@ class LivePasses:
     ) -> Callable[[list[Any]], Any]:
         """Return a forward graph that records its pass, or raises NoRoomError.
 
-        `inputs` are the positions of its arguments that are no parameters. The graph
+        `inputs` are the positions of its arguments that are not parameters. The graph
         returns `outputs` tensors for the user, then, if it trains, the token of the
         pass and the saved tensors.
         """
