@@ -8,6 +8,7 @@ import numpy as np
 
 from memcfg._checks import unknown
 from memcfg.ops import op_types
+from memcfg.ops.mathematics import FUNCTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +34,7 @@ Sides = tuple[Pair, ...]  # (before, after) of each axis
 
 _ALIASES = {"swish": "silu", "hard_swish": "hard_silu"}
 _ALONG_AN_AXIS = ("log_softmax", "softmax")  # activations along the last axis
+_FUNCTIONS = {"absolute", "log1p", "reciprocal_root"}  # not shown as activations
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -147,7 +149,8 @@ def activation_name(activation: Any, layer: str) -> str | None:
             f"{layer}: activation must be a name such as 'relu' or a function of "
             f"memcfg.nn.activations, got {activation!r}"
         )
-    raise unknown("activation", activation, ["linear", *known], f"{layer}: ")
+    shown = [name for name in known if name not in FUNCTIONS | _FUNCTIONS]
+    raise unknown("activation", activation, ["linear", *shown], f"{layer}: ")
 
 
 def padding_name(

@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Expression",
+    "atan",
     "attribute",
     "clip",
+    "cos",
     "count_flops",
     "derivative",
     "equal",
@@ -50,6 +52,7 @@ __all__ = [
     "scalar",
     "select",
     "sigmoid",
+    "sin",
     "sqrt",
     "tanh",
     "write",
@@ -449,11 +452,67 @@ def equal(a: Expression | Number, b: Expression | Number) -> Expression:
 
 
 def floor(x: Expression | Number) -> Expression:
-    """Round a uniform number down to an integer."""
-    x = _lift(x)
-    if not x.uniform:
-        raise TypeError("only uniform numbers can be rounded down, not elements")
-    return _node("floor", x)
+    """Round down to an integer.
+
+    Parameters
+    ----------
+    x : Expression or float
+        The argument.
+
+    Returns
+    -------
+    Expression
+        The largest integer that is not above `x`.
+    """
+    return _public("floor", x)
+
+
+def sin(x: Expression | Number) -> Expression:
+    """Compute the sine.
+
+    Parameters
+    ----------
+    x : Expression or float
+        The angle in radians; accurate below 2**28.
+
+    Returns
+    -------
+    Expression
+        A number in [-1, 1]; NaN if the angle is not finite.
+    """
+    return _public("sin", x)
+
+
+def cos(x: Expression | Number) -> Expression:
+    """Compute the cosine.
+
+    Parameters
+    ----------
+    x : Expression or float
+        The angle in radians; accurate below 2**28.
+
+    Returns
+    -------
+    Expression
+        A number in [-1, 1]; NaN if the angle is not finite.
+    """
+    return _public("cos", x)
+
+
+def atan(x: Expression | Number) -> Expression:
+    """Compute the inverse of the tangent.
+
+    Parameters
+    ----------
+    x : Expression or float
+        The argument.
+
+    Returns
+    -------
+    Expression
+        An angle between -pi/2 and pi/2.
+    """
+    return _public("atan", x)
 
 
 def rounded(x: Expression | Number) -> Expression:
@@ -548,6 +607,9 @@ _SLOPES: dict[str, Callable[[Expression, Expression], Expression]] = {
     "tanh": lambda _a, y: 1 - y * y,
     "sigmoid": lambda _a, y: y * (1 - y),
     "erf": lambda a, _y: 2 / math.sqrt(math.pi) * exp(-(a * a)),
+    "sin": lambda a, _y: cos(a),
+    "cos": lambda a, _y: -sin(a),
+    "atan": lambda a, _y: 1 / (1 + a * a),
     "floor": lambda _a, _y: number(0),
     "rounded": lambda _a, _y: number(1),
 }

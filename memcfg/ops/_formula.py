@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -39,6 +40,8 @@ __all__ = ["MAX_NODES", "MAX_OPERANDS", "elementwise"]
 
 MAX_NODES = 256  # as in _native/src/kernels/expression.cpp
 MAX_OPERANDS = 32
+
+_NONE: Mapping[str, Any] = MappingProxyType({})
 
 Outputs: TypeAlias = tuple[Expression, ...]
 Trace: TypeAlias = Callable[[Mapping[str, bool]], Outputs]
@@ -173,6 +176,7 @@ def elementwise(
     formula: Callable[..., Any],
     slope: Callable[..., Any] | None = None,
     *,
+    partials: Mapping[str, Callable[..., Any]] = _NONE,
     scalars: Sequence[str] = (),
     state: Sequence[str] = (),
     constants: Sequence[str] = (),
@@ -197,6 +201,9 @@ def elementwise(
         Returns the derivative as an expression of the output, its parameter ``y``, so
         that backward reads the output instead of the input. It may take attributes of
         the formula by keyword. Only for formulas of one operand and one output.
+    partials : mapping of str to callable, optional
+        Derivatives by operand, for those that the formula would lead to badly. Each
+        returns an expression; its parameters are operands, attributes, or the output y.
     scalars : sequence of str, default ()
         The operands of shape ().
     state : sequence of str, default ()
@@ -214,18 +221,19 @@ def elementwise(
     ------
     ValueError
         If there is already a type of this name, the formula uses a reserved name,
-        `slope` is given for more than one operand or output, or the formula or a
-        derivative has more than 256 nodes or 32 operands and outputs.
+        `slope` is given for more than one operand or output, `partials` name no
+        operand, or the formula or a derivative has more than 256 nodes or 32 operands
+        and outputs.
     TypeError
         If the formula does not return expressions.
 
     Examples
     --------
     >>> from memcfg import ops
-    >>> squareplus = ops.elementwise(
-    ...     "squareplus", lambda x, *, b=4.0: (x + ops.sqrt(x * x + b)) / 2
+    >>> smooth_relu = ops.elementwise(
+    ...     "smooth_relu", lambda x, *, b=4.0: (x + ops.sqrt(x * x + b)) / 2
     ... )
-    >>> squareplus.arity
+    >>> smooth_relu.arity
     1
     """
     made = _read_formula(
@@ -234,10 +242,13 @@ def elementwise(
     single = len(next(made.cases())) == 1
     if slope is not None and (state or not single or len(made.operands) > 1):
         raise ValueError(f"op type {name!r}: a slope is of one operand and one output")
+    for each in partials:
+        if each not in made.operands or not single or state:
+            raise ValueError(f"op type {name!r}: a partial of {each!r}")
     gradients: list[OpType] = []
     rule = None
     if not state and single:
-        rule = _GradientRule(made, slope, gradients)
+        rule = _GradientRule(made, slope, partials, gradients)
     pairs = [(i, 0) for i in made.arrays]
     if state:
         pairs = [(made.operands.index(each), i) for i, each in enumerate(state)]
@@ -344,6 +355,7 @@ class _GradientRule:
         self,
         formula: _Formula,
         slope: Callable[..., Any] | None,
+        partials: Mapping[str, Callable[..., Any]],
         types: list[OpType],
     ) -> None:
         self.formula = formula
@@ -351,7 +363,7 @@ class _GradientRule:
         several = len(formula.operands) > 1
         for name in formula.operands:
             suffix = f"gradient_{name}" if several else "gradient"
-            row = self._row(name, suffix, slope, types)
+            row = self._row(name, suffix, partials.get(name, slope), types)
             self.rows.append(row)
 
     def _row(
@@ -365,12 +377,15 @@ class _GradientRule:
         if name in forward.constants:
             return None
         wrt = scalar(name) if name in forward.scalars else operand(name)
-        settings = [] if slope is None else _attributes_of(slope, forward)
+        read_by_slope = [] if slope is None else _parameters_of(slope, forward)
 
         def trace(switches: Mapping[str, bool]) -> Outputs:
             if slope is not None:
-                named = {each: switches.get(each, attribute(each)) for each in settings}
-                return (slope(operand("y"), **named) * dy,)
+                known: dict[str, Any] = {"y": operand("y")}
+                known |= {each: operand(each) for each in forward.operands}
+                known |= {each: attribute(each) for each in forward.defaults}
+                known |= switches
+                return (slope(**{each: known[each] for each in read_by_slope}) * dy,)
             (output,) = forward.outputs({**forward.defaults, **switches})
             return (derivative(output, wrt) * dy,)
 
@@ -442,10 +457,10 @@ class _GradientRule:
         return dy
 
 
-def _attributes_of(slope: Callable[..., Any], formula: _Formula) -> list[str]:
-    """Return the attributes that a slope reads; ValueError for unknown ones."""
-    _, *names = inspect.signature(slope).parameters
-    unknown = sorted(set(names) - set(formula.defaults))
+def _parameters_of(slope: Callable[..., Any], formula: _Formula) -> list[str]:
+    """Return the names of what a slope reads; ValueError for unknown ones."""
+    names = list(inspect.signature(slope).parameters)
+    unknown = sorted({*names} - {"y", *formula.operands, *formula.defaults})
     if unknown:
         raise ValueError(
             f"op type {formula.name!r} has no attribute {unknown[0]!r}, which its "

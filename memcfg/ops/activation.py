@@ -176,3 +176,19 @@ elementwise(
         x * exp(-beta * log(bias + alpha * count * mean))
     ),
 )
+
+
+def _squareplus(x: Expression, *, b: Expression | float = 4.0) -> Expression:
+    root = sqrt(x * x + b)
+    return select(x < 0, b / (2 * (root - x)), (x + root) / 2)
+
+
+elementwise("squareplus", _squareplus)
+elementwise(
+    "sparse_plus",
+    lambda x: select(x <= -1, 0, select(x >= 1, x, (x + 1) * (x + 1) / 4)),
+)
+elementwise(
+    "sparse_sigmoid",
+    lambda x: select(x <= -1, 0, select(x >= 1, 1, (x + 1) / 2)),
+)

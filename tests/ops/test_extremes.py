@@ -40,6 +40,13 @@ SETTINGS = {  # of ops that have no default
     "l2": 0.25,
     "limit": 1.0,
     "divisor": 4,
+    "base": 1.5,
+    "nan": 0.5,
+    "posinf": 7.0,
+    "neginf": -7.0,
+    "default_value": 0.25,
+    "rtol": 1e-5,
+    "atol": 1e-8,
 }
 LONG = np.dtype(np.longdouble)
 KNOWN = {kind.name: kind for kind in ops.op_types()}
@@ -103,6 +110,8 @@ def test_far_out_an_op_and_its_gradients_are_the_true_ones(name):
         wanted = np.broadcast_to(wanted, grid[0].shape)
         known = np.isfinite(wanted) & (abs(wanted) < np.finfo("f4").max)
         smooth = known if op == name else known & grid.all(axis=0)  # kinks are at 0
+        if name == "arctan2":  # whose formula, and no slope, has a kink there
+            smooth = smooth & (abs(grid[0]) != abs(grid[-1]))
         for found in both(op, named, settings):
             assert np.isfinite(found[known]).all(), op
             np.testing.assert_allclose(

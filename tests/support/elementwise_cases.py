@@ -50,6 +50,14 @@ ATTRIBUTES = {
     "beta": 0.5,
     "bias": 1.0,
     "count": 5.0,
+    "base": 1.5,
+    "nan": 0.5,
+    "posinf": 7.0,
+    "neginf": -7.0,
+    "default_value": 0.25,
+    "rtol": 1e-5,
+    "atol": 1e-8,
+    "b": 4.0,
 }
 SPECIAL = [
     0.0,
@@ -73,20 +81,39 @@ def some_values(count, seed=0):
     return values
 
 
+def near_values(count, seed=0):
+    """Values for a sine, which is accurate below 2**28."""
+    values = some_values(count, seed)
+    values[np.abs(values) == np.float32(3e38)] = 3e7
+    return values
+
+
+def is_periodic(kind):
+    """Whether it has a sine."""
+    formula = kind.formula
+    known = {name: ATTRIBUTES.get(name, 1) for name in formula.defaults}
+    text = formula.kernel_attributes(known)["expression"]
+    return any(line.startswith(("sin ", "cos ")) for line in text.split("; "))
+
+
 def operands_of(kind, count, dtype=np.float32):
     """Arrays for an op type's operands: special values, each at another place."""
+    values = near_values if is_periodic(kind) else some_values
     return [
         np.array(3, np.int64)
         if name == "step"
         else np.array(0.1, dtype)
         if name in kind.formula.scalars
-        else np.roll(some_values(count, place), place).astype(dtype)
+        else np.roll(values(count, place), place).astype(dtype)
         for place, name in enumerate(kind.formula.operands)
     ]
 
 
 # These subtract near numbers, or take powers: their last bits are those of `log`.
 ROUGH = (
+    *("remainder", "truncated_remainder", "floor_divide", "power_of", "exponential_of"),
+    *("tan", "sinc", "erfc", "erfinv", "bessel_i0", "cube_root", "sinh", "cosh"),
+    *("arctanh", "arccosh", "arcsinh", "log_add_exp", "exp2", "squareplus"),
     *("squared_log_error", "log_cosh", "poisson"),
     *("gelu", "mish", "silu", "tanh_shrink"),
     *("divide_by_local_response", "gaussian"),

@@ -43,7 +43,6 @@ from memcfg.nn.training._tracing import ProgramKey
 from memcfg.nn.training.alternatives import _ways_out
 from memcfg.ops._expression import derivative as derivative
 from memcfg.ops._expression import evaluate as evaluate
-from memcfg.ops._expression import floor as floor
 from memcfg.ops._expression import operand as operand
 from memcfg.ops._expression import write as write
 from memcfg.plan import capuchin_feedback, vdnn_all

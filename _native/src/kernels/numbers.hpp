@@ -46,6 +46,15 @@ inline double erf_of(double x) {
 inline double power_of(double x, double y) {
   return std::pow(x, y);
 }
+inline double sin_of(double x) {
+  return std::sin(x);
+}
+inline double cos_of(double x) {
+  return std::cos(x);
+}
+inline double atan_of(double x) {
+  return std::atan(x);
+}
 inline double floor_of(double x) {
   return std::floor(x);
 }

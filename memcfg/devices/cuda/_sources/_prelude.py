@@ -54,6 +54,13 @@ __device__ inline float erf_of(float x) { return erff(x); }
 __device__ inline double erf_of(double x) { return erf(x); }
 __device__ inline float power_of(float x, float y) { return powf(x, y); }
 __device__ inline double power_of(double x, double y) { return pow(x, y); }
+__device__ inline float sin_of(float x) { return sinf(x); }
+__device__ inline double sin_of(double x) { return sin(x); }
+__device__ inline float cos_of(float x) { return cosf(x); }
+__device__ inline double cos_of(double x) { return cos(x); }
+__device__ inline float atan_of(float x) { return atanf(x); }
+__device__ inline double atan_of(double x) { return atan(x); }
+__device__ inline float floor_of(float x) { return floorf(x); }
 __device__ inline double floor_of(double x) { return floor(x); }
 __device__ inline double rounded_of(double x) { return static_cast<float>(x); }
 template <class Condition>

@@ -1,0 +1,402 @@
+"""Cases of Keras's ops: what to compute with a module of ops, and what NumPy gives."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from statistics import NormalDist
+
+import numpy as np
+
+erf = np.vectorize(math.erf, otypes=[float])
+erfc = np.vectorize(math.erfc, otypes=[float])
+
+
+@np.vectorize
+def erfinv(x):
+    if not abs(x) < 1:
+        return x * math.inf if abs(x) == 1 else math.nan
+    return NormalDist().inv_cdf((x + 1) / 2) / math.sqrt(2) if x else x
+
+
+def logsumexp(x, axis):
+    most = x.max(axis, keepdims=True)
+    return np.log(np.exp(x - most).sum(axis)) + most.squeeze(axis)
+
+
+# Of one tensor above 0.5 and below 1.5: the name in Keras, and NumPy's function.
+OF_ONE = {
+    **{
+        name: getattr(np, name)
+        for name in (
+            *("sin", "cos", "tan", "arctan", "sinh", "cosh", "arcsinh", "sinc"),
+            *("floor", "ceil", "trunc", "round", "sign", "signbit", "expm1", "exp2"),
+            *("log2", "log10", "cbrt", "i0", "isnan", "isinf", "isfinite", "deg2rad"),
+            *("rad2deg", "nan_to_num", "isposinf", "isneginf", "real", "imag"),
+            *("conj", "angle", "isreal", "fabs", "logical_not", "zeros_like"),
+            *("ones_like", "fliplr"),
+        )
+    },
+    "erf": erf,
+    "erfc": erfc,
+    "squareplus": lambda x: (x + np.sqrt(x * x + 4)) / 2,
+}
+# Of x and y, both between 0.5 and 1.5.
+OF_TWO = {
+    name: getattr(np, name)
+    for name in (
+        *("arctan2", "hypot", "logaddexp", "logaddexp2", "mod", "fmod", "power"),
+        *("floor_divide", "logical_and", "logical_or", "logical_xor", "heaviside"),
+        *("fmax", "fmin", "isclose", "cross"),
+    )
+    if name != "cross"
+}
+
+
+def _two(name):
+    return lambda k, x, y: getattr(k, name)(x, y) + 0.0 * x
+
+
+def _one(name):
+    return lambda k, x, y: getattr(k, name)(x) + 0.0 * x
+
+
+CASES = {
+    **{name: (_one(name), lambda x, y, f=f: f(x)) for name, f in OF_ONE.items()},
+    **{name: (_two(name), f) for name, f in OF_TWO.items()},
+    "arcsin": (lambda k, x, y: k.arcsin(x - 1), lambda x, y: np.arcsin(x - 1)),
+    "arccos": (lambda k, x, y: k.arccos(x - 1), lambda x, y: np.arccos(x - 1)),
+    "arctanh": (lambda k, x, y: k.arctanh(x - 1), lambda x, y: np.arctanh(x - 1)),
+    "arccosh": (lambda k, x, y: k.arccosh(x + 1), lambda x, y: np.arccosh(x + 1)),
+    "erfinv": (lambda k, x, y: k.erfinv(x - 1), lambda x, y: erfinv(x - 1)),
+    "round to": (
+        lambda k, x, y: k.round(x, 1) * y,
+        lambda x, y: np.round(x, 1) * y,
+    ),
+    "divide_no_nan": (
+        lambda k, x, y: k.divide_no_nan(x, k.floor(y) * y),
+        lambda x, y: np.where(y < 1, 0, x / np.maximum(y, 1)),
+    ),
+    "power of number": (lambda k, x, y: 2.0**x, lambda x, y: 2.0**x),
+    "number mod": (lambda k, x, y: 5.0 % x + y % 0.3, lambda x, y: 5 % x + y % 0.3),
+    "ldexp": (
+        lambda k, x, y: k.ldexp(x, k.ones((3, 4))),
+        lambda x, y: x * 2,
+    ),
+    "threshold": (
+        lambda k, x, y: k.threshold(x, 1.0, 0.25),
+        lambda x, y: np.where(x > 1, x, 0.25),
+    ),
+    "sparse_plus": (
+        lambda k, x, y: k.sparse_plus(3 * x - 3),
+        lambda x, y: np.where(
+            x * 3 - 3 >= 1, x * 3 - 3, np.maximum(x * 3 - 2, 0) ** 2 / 4
+        ),
+    ),
+    "sparse_sigmoid": (
+        lambda k, x, y: k.sparse_sigmoid(3 * x - 3),
+        lambda x, y: ((3 * x - 2) / 2).clip(0, 1),
+    ),
+    "stop_gradient": (lambda k, x, y: k.stop_gradient(x) * y, lambda x, y: x * y),
+    "select": (
+        lambda k, x, y: k.select([x > 1.2, y > 1.0], [x, 2 * y], 0 * x),
+        lambda x, y: np.select([x > 1.2, y > 1.0], [x, 2 * y], 0),
+    ),
+    "arrays": (
+        lambda k, x, y: x * k.arange(4, dtype="float32") + k.tri(3, 4),
+        lambda x, y: x * np.arange(4) + np.tri(3, 4),
+    ),
+    # reductions
+    "prod": (lambda k, x, y: k.prod(x, axis=(1, 2)), lambda x, y: x.prod((1, 2))),
+    "prod of 3": (
+        lambda k, x, y: k.prod(x, axis=1, keepdims=True) * y,
+        lambda x, y: x.prod(1, keepdims=True) * y,
+    ),
+    "any": (
+        lambda k, x, y: k.where(k.any(x > 1.2, axis=-1), x[..., 0], 2 * y[..., 1]),
+        lambda x, y: np.where((x > 1.2).any(-1), x[..., 0], 2 * y[..., 1]),
+    ),
+    "all": (
+        lambda k, x, y: k.where(k.all(x > 0.7, axis=-1), x[..., 0], 2 * y[..., 1]),
+        lambda x, y: np.where((x > 0.7).all(-1), x[..., 0], 2 * y[..., 1]),
+    ),
+    "count_nonzero": (
+        lambda k, x, y: (
+            k.cast(k.count_nonzero(k.floor(x), axis=1), "float32") * y[:, 0]
+        ),
+        lambda x, y: (x >= 1).sum(1) * y[:, 0],
+    ),
+    "argmax": (
+        lambda k, x, y: k.cast(k.argmax(x, axis=-1), "float32") * y[..., 0],
+        lambda x, y: x.argmax(-1) * y[..., 0],
+    ),
+    "argmin": (
+        lambda k, x, y: k.cast(k.argmin(k.floor(x), axis=1), "float32") * y[:, 0],
+        lambda x, y: np.floor(x).argmin(1) * y[:, 0],
+    ),
+    "ptp": (lambda k, x, y: k.ptp(x, axis=-1), lambda x, y: np.ptp(x, -1)),
+    "logsumexp": (
+        lambda k, x, y: k.logsumexp(30 * x, axis=-1),
+        lambda x, y: logsumexp(30 * x, -1),
+    ),
+    "average": (
+        lambda k, x, y: k.average(x, axis=-1, weights=y),
+        lambda x, y: np.average(x, -1, y),
+    ),
+    "moments": (
+        lambda k, x, y: k.add(*k.moments(x, (1, 2))),
+        lambda x, y: x.mean((1, 2)) + x.var((1, 2)),
+    ),
+    **{
+        f"norm {order}": (
+            lambda k, x, y, o=order: k.norm(x - 1, ord=o, axis=-1),
+            lambda x, y, o=order: np.linalg.norm(x - 1, o, -1),
+        )
+        for order in (None, 1, 2, 3, np.inf, -np.inf, 0.5)
+    },
+    **{
+        f"norm of matrices {order}": (
+            lambda k, x, y, o=order: k.norm(x - 1, ord=o, axis=(1, 2)),
+            lambda x, y, o=order: np.linalg.norm(x - 1, o, (1, 2)),
+        )
+        for order in (None, "fro", 1, -1, np.inf, -np.inf)
+    },
+    "normalize": (
+        lambda k, x, y: k.normalize(x, axis=-1),
+        lambda x, y: x / np.linalg.norm(x, axis=-1, keepdims=True),
+    ),
+    "diff": (lambda k, x, y: k.diff(x, 2, axis=-1), lambda x, y: np.diff(x, 2, -1)),
+    "trapezoid": (
+        lambda k, x, y: k.trapezoid(x, dx=0.5, axis=1),
+        lambda x, y: np.trapezoid(x, dx=0.5, axis=1),
+    ),
+    **{
+        name: (
+            lambda k, x, y, n=name: getattr(k, n)(k.where(x > 0.6, x, np.nan), axis=-1),
+            lambda x, y, n=name: _quiet(getattr(np, n))(np.where(x > 0.6, x, np.nan)),
+        )
+        for name in ("nansum", "nanprod", "nanmax", "nanmin", "nanmean", "nanvar")
+    },
+    # shapes
+    "tile": (lambda k, x, y: k.tile(x, (1, 2, 3)), lambda x, y: np.tile(x, (1, 2, 3))),
+    "repeat": (lambda k, x, y: k.repeat(x, 2, 1), lambda x, y: np.repeat(x, 2, 1)),
+    "repeat some": (
+        lambda k, x, y: k.repeat(x, np.array([1, 2, 3]), 1),
+        lambda x, y: np.repeat(x, [1, 2, 3], 1),
+    ),
+    "roll": (lambda k, x, y: k.roll(x, 3, axis=2), lambda x, y: np.roll(x, 3, 2)),
+    "roll back": (
+        lambda k, x, y: k.roll(x, -1, axis=1),
+        lambda x, y: np.roll(x, -1, 1),
+    ),
+    "rot90": (
+        lambda k, x, y: k.rot90(x, 1, axes=(1, 2)),
+        lambda x, y: np.rot90(x, 1, (1, 2)),
+    ),
+    "rot270": (
+        lambda k, x, y: k.rot90(x, 3, axes=(2, 1)),
+        lambda x, y: np.rot90(x, 3, (2, 1)),
+    ),
+    "pad": (
+        lambda k, x, y: k.pad(x, ((0, 0), (1, 2), (0, 3)), constant_values=2.0),
+        lambda x, y: np.pad(x, ((0, 0), (1, 2), (0, 3)), constant_values=2),
+    ),
+    **{
+        f"pad {mode}": (
+            lambda k, x, y, m=mode: k.pad(x, ((0, 0), (1, 2), (2, 0)), mode=m),
+            lambda x, y, m=mode: np.pad(x, ((0, 0), (1, 2), (2, 0)), mode=m),
+        )
+        for mode in ("reflect", "symmetric")
+    },
+    "broadcast_to": (
+        lambda k, x, y: k.broadcast_to(x[:, :1], k.shape(x)),
+        lambda x, y: np.broadcast_to(x[:, :1], x.shape),
+    ),
+    "array_split": (
+        lambda k, x, y: k.concatenate(k.array_split(x, 3, axis=-1)[::-1], -1),
+        lambda x, y: np.concatenate(np.array_split(x, 3, -1)[::-1], -1),
+    ),
+    "unstack": (
+        lambda k, x, y: k.multiply(*k.unstack(x, axis=1)[1:]),
+        lambda x, y: x[:, 1] * x[:, 2],
+    ),
+    "append": (
+        lambda k, x, y: k.append(x, y, axis=1),
+        lambda x, y: np.append(x, y, 1),
+    ),
+    "hstack": (lambda k, x, y: k.hstack([x, y]), lambda x, y: np.hstack([x, y])),
+    "dstack": (lambda k, x, y: k.dstack([x, y]), lambda x, y: np.dstack([x, y])),
+    "hsplit": (lambda k, x, y: k.hsplit(x, 3)[1], lambda x, y: x[:, 1:2]),
+    "dsplit": (lambda k, x, y: k.dsplit(x, [1])[1], lambda x, y: x[..., 1:]),
+    "slice_update": (
+        lambda k, x, y: k.slice_update(x, (0, 1, 1), y[:, :2, :3]),
+        lambda x, y: _replaced(x, y),
+    ),
+    "tril": (lambda k, x, y: k.tril(x, 1), lambda x, y: np.tril(x, 1)),
+    "triu": (lambda k, x, y: k.triu(x, -1), lambda x, y: np.triu(x, -1)),
+    "diagonal": (
+        lambda k, x, y: k.diagonal(x, 1, axis1=1, axis2=2),
+        lambda x, y: np.diagonal(x, 1, 1, 2),
+    ),
+    "trace": (
+        lambda k, x, y: k.trace(x, -1, axis1=1, axis2=2),
+        lambda x, y: np.trace(x, -1, 1, 2),
+    ),
+    "rearrange": (
+        lambda k, x, y: k.rearrange(x, "b h (w c) -> b (c h) w", c=2),
+        lambda x, y: x.reshape(-1, 3, 2, 2).transpose(0, 3, 1, 2).reshape(-1, 6, 2),
+    ),
+    "moveaxis of two": (
+        lambda k, x, y: k.moveaxis(x[..., None] * y[..., None], (1, 3), (3, 1)),
+        lambda x, y: (x * y)[..., None].transpose(0, 3, 2, 1),
+    ),
+    # products
+    "einsum": (
+        lambda k, x, y: k.einsum("bij,bkj->bik", x, y),
+        lambda x, y: np.einsum("bij,bkj->bik", x, y),
+    ),
+    "einsum of a constant": (
+        lambda k, x, y: k.einsum("bij,jk->bki", x, np.tri(4, 5, dtype="f4")),
+        lambda x, y: np.einsum("bij,jk->bki", x, np.tri(4, 5)),
+    ),
+    "einsum of a constant with shared axes": (
+        lambda k, x, y: k.einsum("bij,ijk->bik", x, np.ones((3, 4, 2), "f4") / 3),
+        lambda x, y: np.einsum("bij,ijk->bik", x, np.ones((3, 4, 2)) / 3),
+    ),
+    "einsum of three": (
+        lambda k, x, y: k.einsum("bij,bkj,bkl->bil", x, y, x),
+        lambda x, y: np.einsum("bij,bkj,bkl->bil", x, y, x),
+    ),
+    "einsum with dots": (
+        lambda k, x, y: k.einsum("...j,...j->...", x, y),
+        lambda x, y: np.einsum("...j,...j->...", x, y),
+    ),
+    "einsum of products": (
+        lambda k, x, y: k.einsum("bij,bij->bij", x, y),
+        lambda x, y: x * y,
+    ),
+    "einsum of one": (
+        lambda k, x, y: k.einsum("bij->bj", x),
+        lambda x, y: x.sum(1),
+    ),
+    "einsum outer": (
+        lambda k, x, y: k.einsum("bi,bj->bij", x[:, 0], y[:, :, 0]),
+        lambda x, y: x[:, 0, :, None] * y[:, None, :, 0],
+    ),
+    "tensordot": (
+        lambda k, x, y: k.tensordot(x, np.tri(3, 4, dtype="f4"), ([1, 2], [0, 1])),
+        lambda x, y: np.tensordot(x, np.tri(3, 4), ([1, 2], [0, 1])),
+    ),
+    "dot": (
+        lambda k, x, y: k.dot(x, np.tri(4, 2, dtype="f4")),
+        lambda x, y: x @ np.tri(4, 2),
+    ),
+    "inner": (
+        lambda k, x, y: k.inner(x, np.tri(2, 4, dtype="f4")),
+        lambda x, y: np.inner(x, np.tri(2, 4)),
+    ),
+    "cross": (
+        lambda k, x, y: k.cross(x[..., :3], y[..., 1:]),
+        lambda x, y: np.cross(x[..., :3], y[..., 1:]),
+    ),
+    "matmul of a vector": (
+        lambda k, x, y: k.matmul(x, np.arange(4, dtype="f4")),
+        lambda x, y: x @ np.arange(4),
+    ),
+    "matmul from the left": (
+        lambda k, x, y: k.matmul(np.tri(2, 3, dtype="f4"), x),
+        lambda x, y: np.tri(2, 3) @ x,
+    ),
+    "cdist": (
+        lambda k, x, y: k.cdist(x, y),
+        lambda x, y: np.linalg.norm(x[:, :, None] - y[:, None], axis=-1),
+    ),
+    # sequences, order and indices
+    "cumsum": (lambda k, x, y: k.cumsum(x, axis=1), lambda x, y: x.cumsum(1)),
+    "cumprod": (lambda k, x, y: k.cumprod(x, axis=-1), lambda x, y: x.cumprod(-1)),
+    "associative_scan": (
+        lambda k, x, y: k.associative_scan(k.maximum, x, axis=2, reverse=True),
+        lambda x, y: np.maximum.accumulate(x[..., ::-1], 2)[..., ::-1],
+    ),
+    "sort": (lambda k, x, y: k.sort(x, axis=1), lambda x, y: np.sort(x, 1)),
+    "argsort": (
+        lambda k, x, y: k.cast(k.argsort(x, axis=-1), "float32") * y,
+        lambda x, y: x.argsort(-1) * y,
+    ),
+    "top_k": (
+        lambda k, x, y: k.top_k(x, 2)[0] * k.cast(k.top_k(x, 2)[1], "float32"),
+        lambda x, y: (-np.sort(-x, -1) * np.argsort(-x, -1))[..., :2],
+    ),
+    "median": (lambda k, x, y: k.median(x, axis=-1), lambda x, y: np.median(x, -1)),
+    "quantile": (
+        lambda k, x, y: k.quantile(x, 0.3, axis=(1, 2)),
+        lambda x, y: np.quantile(x, 0.3, (1, 2)),
+    ),
+    "percentile": (
+        lambda k, x, y: k.percentile(x, 80, axis=1, method="lower"),
+        lambda x, y: np.percentile(x, 80, 1, method="lower"),
+    ),
+    "take of an array": (
+        lambda k, x, y: k.take(x, np.array([[2, 0, 1], [1, 1, 3]]), axis=2),
+        lambda x, y: x[:, :, [[2, 0, 1], [1, 1, 3]]],
+    ),
+    "take_along_axis": (
+        lambda k, x, y: k.take_along_axis(x, k.argsort(y, axis=1), axis=1),
+        lambda x, y: np.take_along_axis(x, y.argsort(1), 1),
+    ),
+    "searchsorted": (
+        lambda k, x, y: (
+            k.cast(k.searchsorted(np.array([0.6, 0.9, 1.2], "f4"), x), "float32") * y
+        ),
+        lambda x, y: np.searchsorted([0.6, 0.9, 1.2], x) * y,
+    ),
+    "digitize": (
+        lambda k, x, y: (
+            k.cast(k.digitize(x, np.array([0.7, 1.1], "f4")), "float32") * y
+        ),
+        lambda x, y: np.digitize(x, [0.7, 1.1]) * y,
+    ),
+    # activations
+    "glu": (
+        lambda k, x, y: k.glu(x, axis=-1),
+        lambda x, y: x[..., :2] / (1 + np.exp(-x[..., 2:])),
+    ),
+    "sparsemax": (
+        lambda k, x, y: k.sparsemax(x, axis=-1) * y,
+        lambda x, y: _sparsemax(x) * y,
+    ),
+    # control flow that Python runs
+    "fori_loop": (
+        lambda k, x, y: k.fori_loop(0, 3, lambda i, v: v * y + i, x),
+        lambda x, y: ((x * y) * y + 1) * y + 2,
+    ),
+    "cond": (
+        lambda k, x, y: k.cond(len(x.shape) == 3, lambda: x * y, lambda: x),
+        lambda x, y: x * y,
+    ),
+}
+
+
+def _quiet(function):
+    def call(x):
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return function(x, -1)
+
+    return call
+
+
+def _sparsemax(x):
+    """By bisection of the threshold."""
+    low, high = x.min(-1, keepdims=True) - 1, x.max(-1, keepdims=True)
+    for _ in range(60):
+        middle = (low + high) / 2
+        above = np.maximum(x - middle, 0).sum(-1, keepdims=True) > 1
+        low, high = np.where(above, middle, low), np.where(above, high, middle)
+    return np.maximum(x - low, 0)
+
+
+def _replaced(x, y):
+    made = x.copy()
+    made[:, 1:, 1:] = y[:, :2, :3]
+    return made
