@@ -152,7 +152,9 @@ CASES = {
 def test_every_op_with_a_gradient_has_a_case():
     """Those of element-wise ops are tested with their expressions."""
     wanted = {t.name for t in op_types() if t.gradient is not None and not t.formula}
-    of_indices = {"gather", "scatter_add", "one_hot"}  # tests/ops/test_gather.py
+    # tests/ops/test_gather.py and test_ordering.py
+    of_indices = {"gather", "scatter_add", "one_hot", "order"}
+    of_indices |= {"take_along", "put_along"}
     assert wanted - of_indices <= set(CASES)
 
 

@@ -24,7 +24,17 @@ CPU_ONLY = {  # made where a device has a kernel
     ),
 }
 EXACT = {
-    *("argmax", "hits", "correct_count", "gather", "one_hot", "cast", "constant"),
+    *(
+        "order",
+        "take_along",
+        "argmax",
+        "hits",
+        "correct_count",
+        "gather",
+        "one_hot",
+        "cast",
+        "constant",
+    ),
     *("concatenate", "split", "transpose", "slice", "pad", "reverse", "broadcast_to"),
     *("fill", "flatten", "reshape", "reduce_max", "max_pool2d", "max_pool2d_inference"),
     "max_pool2d_at",
@@ -384,6 +394,20 @@ def movement_cases():
         yield case("split", [together], {"axis": axis, "lengths": (2, 1, 5)})
 
 
+def ordering_cases():
+    ties = np.round(normal(4, 37) * 2) / 2
+    ties[1, ::5], ties[2, 3], ties[3, :4] = np.nan, np.inf, [-0.0, 0.0, -np.inf, 0]
+    indices = np.array([[0, 4, -1, 5], [-5, 2, 2, -6], [1, 1, 1, 1]], np.int32)
+    for x in (ties, normal(5), normal(2, 3, 1)):
+        for descending in (0, 1):
+            yield case("order", [x.astype("f4")], {"descending": descending})
+    yield case("take_along", [normal(3, 5), indices])
+    yield case("put_along", [indices, normal(3, 4)], {"length": 5})
+    many = np.random.default_rng(0).integers(-9, 9, (2, 700)).astype(np.int32)
+    yield case("take_along", [normal(2, 8), many])
+    yield case("put_along", [many, normal(2, 700)], {"length": 8})
+
+
 def table_cases():
     indices = np.array([[0, 6, 2], [2, -1, 7]], np.int32)
     yield case("gather", [normal(7, 5), indices])
@@ -392,6 +416,7 @@ def table_cases():
     many = np.random.default_rng(0).integers(-1, 6, 700).astype(np.int32)
     yield case("scatter_add", [many, normal(700, 300)], {"rows": 5})
     yield case("one_hot", [indices], {"depth": 7})
+    yield from ordering_cases()
     odd = [0.0, -0.0, 1.9, -1.9, 255.5, 3e9, -3e9, 1e19, np.nan, np.inf, -np.inf]
     for source in ("float32", "float64", "int32", "int64", "uint8", "bool"):
         for target in ("float32", "float64", "int32", "int64", "uint8", "bool"):

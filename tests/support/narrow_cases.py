@@ -14,6 +14,7 @@ from memcfg.devices import OperandSpec
 BIT = 2.0**-8  # half of the distance of neighbours, relative
 # No operand of these can be rounded.
 FLOAT32_ONLY = {"constant", "fill", "random_uniform", "one_hot"}
+FLOAT32_ONLY |= {"order", "take_along", "put_along"}
 
 
 def run(table, op_type, attributes, inputs, dtypes, outputs):

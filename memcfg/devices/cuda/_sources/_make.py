@@ -12,6 +12,7 @@ from memcfg.devices.cuda._sources import (
     _products,
     _reductions,
     _row_kernels,
+    _sorted_rows,
     _window_kernels,
 )
 from memcfg.devices.cuda._sources._elementwise import write_elementwise
@@ -30,6 +31,7 @@ _FAMILIES: dict[str, Callable[[Writer], None]] = {
     **_attention_kernels.FAMILY,
     **_cell_kernels.FAMILY,
     **_movements.FAMILY,
+    **_sorted_rows.FAMILY,
     **_products.FAMILY,
     **_reductions.FAMILY,
     **_row_kernels.FAMILY,
