@@ -156,9 +156,7 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "l1 l1_l2 l2": _FUNCTION,
         },
         "activations": {
-            "glu sparse* squareplus threshold": (
-                "write it as your own op, in one line (docs/ops.md)"
-            ),
+            "glu sparsemax threshold": "use it as a function of nn.ops, in a call",
             "deserialize serialize": _CONFIG,
         },
         "models": {
@@ -196,48 +194,23 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
                 "memcfg.grad derives gradients from the ops that a function calls, and "
                 "ops.stop_gradient takes a tensor for a constant"
             ),
-            "associative_scan cond fori_loop map scan switch vectorize* while_loop "
-            "select": (
-                "use Python's if and for, which run while a layer is traced, and "
-                "ops.where for elements"
-            ),
-            "cross dot einsum inner kron outer tensordot vdot": (
-                "use ops.matmul (@) with ops.reshape and ops.transpose"
-            ),
-            "adaptive_* average_pool max_pool *_normalization normalize *_crossentropy "
-            "conv *_conv *_transpose *_attention sparsemax saturate_cast": (
+            "vectorize": "ops are of whole tensors: call the function on them",
+            "adaptive_* average_pool max_pool *_normalization *_crossentropy "
+            "conv *_conv *_transpose *_attention": (
                 "use the layer or the loss of that name"
             ),
-            "cholesky* det diag* eig* inv logdet lstsq lu_factor matrix_rank pinv qr "
-            "slogdet solve* svd trace tri[lu] *fft fft2 ifft2 *stft extract_sequences "
-            "*fold ctc_*": ("compute it with NumPy before or after training"),
-            "append array_split broadcast_to *_to_space space_to_depth ?split ?stack "
-            "flip?? pad rearrange repeat roll rot90 scatter* slice* take_along_axis "
-            "tile unravel_index unstack view": (
-                "use ops.reshape, transpose, concatenate, stack, split, flip and "
-                "indexing"
+            "cholesky* det eig* inv logdet lstsq lu_factor matrix_rank pinv qr "
+            "slogdet solve* svd *fft fft2 ifft2 *stft extract_sequences "
+            "*fold ctc_*": "compute it with NumPy before or after training",
+            "nonzero unique": (
+                "its shape would depend on the data: compute it with NumPy from the "
+                "result of predict"
             ),
-            "arange array bartlett blackman empty* eye full* geomspace hamming hanning "
-            "identity kaiser linspace logspace meshgrid multi_hot ones* tri vander "
-            "zeros* convert_to_tensor copy dtype is_tensor size": (
-                "make the array with NumPy, and pass it as an input or store it as a "
-                "weight of a layer"
+            "bitwise_* gcd lcm left_shift right_shift": (
+                "integers are indices: compute it with NumPy before training"
             ),
-            "all* any arg[mps]* average bincount cdist corrcoef correlate "
-            "count_nonzero cum* diff digitize histogram in_top_k isin logsumexp median "
-            "moments nan[acmpqsv]* nonzero norm percentile prod psnr ptp quantile "
-            "ravel searchsorted segment_* sort top_k trapezoid unique "
-            "convert_to_numpy": (
-                "compute it with NumPy from the result of predict, or write an op "
-                "(docs/ops.md)"
-            ),
-            "angle arc* bitwise_* cbrt ceil conj* cos* deg2rad divide_no_nan erf* exp* "
-            "fabs floor* fm* gcd glu heaviside hypot i0 imag is* lcm ldexp "
-            "left_shift log* mod nan_to_num nextafter polar rad2deg real right_shift "
-            "round sign* sin* sparse_* squareplus tan threshold trunc view_as_*": (
-                "write it as your own op, in one line: memcfg.ops.elementwise "
-                "(docs/ops.md)"
-            ),
+            "nextafter view": "write it with NumPy, on arrays",
+            "polar view_as_*": "numbers are real: keep both parts as two tensors",
         },
     }.items()
 }

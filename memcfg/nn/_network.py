@@ -20,7 +20,13 @@ from memcfg._terminal import shorten, width
 from memcfg.graph import spend
 from memcfg.nn._nested import Nested
 from memcfg.nn._nesting import Structure
-from memcfg.nn.layers._layer import InputLayer, Node, first_value, show_shape
+from memcfg.nn.layers._layer import (
+    InputLayer,
+    Node,
+    first_value,
+    is_whole,
+    show_shape,
+)
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
@@ -156,7 +162,7 @@ class Network:
             (
                 node.layer,
                 [indices[each] for each in node.inputs],
-                [(output.sample_shape, output.sample_dtype) for output in node.outputs],
+                _results_of(node),
                 node.details,
                 node.in_operation,
             )
@@ -221,12 +227,26 @@ def from_inner(
     for node in sorted(nodes, key=lambda node: node.order):
         called = tuple(made.get(each, each) for each in node.inputs)
         if any(a is not b for a, b in zip(called, node.inputs, strict=True)):
-            results = [(each.sample_shape, each.sample_dtype) for each in node.outputs]
-            again = Node(node.layer, called, results, node.details, node.in_operation)
+            again = Node(
+                node.layer,
+                called,
+                _results_of(node),
+                node.details,
+                node.in_operation,
+                whole=is_whole(node.outputs[0]),
+            )
             for old, new in zip(node.outputs, again.outputs, strict=True):
                 made.setdefault(old, new)
     starts = [made[tensor] for tensor in inputs]
     return starts, [made.get(tensor, tensor) for tensor in outputs]
+
+
+def _results_of(node: Node) -> list[tuple[Any, str]]:
+    """Return the shapes and dtypes of a call's results, as `Node` takes them."""
+    return [
+        (each.whole_shape if is_whole(each) else each.sample_shape, each.sample_dtype)
+        for each in node.outputs
+    ]
 
 
 def _rejoined(
@@ -243,7 +263,10 @@ def _rejoined(
     for layer, operands, results, details, *in_operation in calls:
         inputs = tuple(made[i] for i in operands)
         in_operation = in_operation or [False]  # absent in older files
-        made += Node(layer, inputs, results, details, *in_operation).outputs
+        whole = layer._is_whole(inputs)
+        made += Node(
+            layer, inputs, results, details, *in_operation, whole=whole
+        ).outputs
     starts, *stops = ([made[i] for i in each] for each in ends)
     predicts = None
     if len(stops) > 1 and ends[1] != ends[2]:

@@ -44,6 +44,9 @@ __all__ = [
     "softmax",
     "softplus",
     "softsign",
+    "sparse_plus",
+    "sparse_sigmoid",
+    "squareplus",
     "swish",
     "tanh",
     "tanh_shrink",
@@ -462,6 +465,59 @@ def softsign(x: SymbolicTensor) -> Any:
         The result, of the shape of x.
     """
     return Activation("softsign")(x)
+
+
+@_named
+def sparse_plus(x: SymbolicTensor) -> Any:
+    """Return 0 up to -1, x from 1, and ``(x + 1)**2 / 4`` between.
+
+    Parameters
+    ----------
+    x : SymbolicTensor
+        The input.
+
+    Returns
+    -------
+    SymbolicTensor
+        The result, of the shape of x.
+    """
+    return Activation("sparse_plus")(x)
+
+
+@_named
+def sparse_sigmoid(x: SymbolicTensor) -> Any:
+    """Return ``(x + 1) / 2``, clipped to [0, 1].
+
+    Parameters
+    ----------
+    x : SymbolicTensor
+        The input.
+
+    Returns
+    -------
+    SymbolicTensor
+        The result, of the shape of x.
+    """
+    return Activation("sparse_sigmoid")(x)
+
+
+@_named
+def squareplus(x: SymbolicTensor, b: float = 4) -> Any:
+    """Return ``(x + sqrt(x**2 + b)) / 2``, a smooth `relu`.
+
+    Parameters
+    ----------
+    x : SymbolicTensor
+        The input.
+    b : float, default 4
+        How smooth the bend at 0 is.
+
+    Returns
+    -------
+    SymbolicTensor
+        The result, of the shape of x.
+    """
+    return Function("squareplus", {"b": float(b)})(x)
 
 
 @_named

@@ -219,7 +219,7 @@ TABLE = [
         "Returns.call must return one or several symbolic",
     ),
     (lambda: Computes()(symbolic), TypeError, "numpy.maximum cannot be applied"),
-    (lambda: X * symbolic, TypeError, "pass it as an input"),
+    (lambda: X * symbolic, ValueError, "has no batch and would be combined"),
     (lambda: ModelNoSuper().build((None, 8)), AttributeError, "ModelNoSuper.__init__"),
     (lambda: ModelReturns().build((None, 8)), TypeError, "ModelReturns.call returns"),
     (no_gradient, GraphError, "has no gradient: pass gradient to its OpType"),

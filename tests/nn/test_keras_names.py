@@ -95,6 +95,9 @@ def test_a_value_that_the_page_excepts_is_refused(kind, argument, value):
         "input_dim": 3,
         "output_dim": 2,
         "layer": mc.nn.LSTM(2),
+        "x": mc.nn.Input((4, 4, 4)),
+        "inputs": mc.nn.Input((4, 4, 4)),
+        "block_size": 2,
     }
     ours = inspect.signature(kind).parameters
     given = {each: given[each] for each in given if each in ours} | {argument: value}

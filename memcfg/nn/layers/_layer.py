@@ -164,6 +164,11 @@ class SymbolicTensor(FixedAttributes):
         return (self.node.batch_size, *self.sample_shape)
 
     @property
+    def whole(self) -> bool:
+        """Whether it has no batch: a weight, a constant, or made from such alone."""
+        return self._whole is not None
+
+    @property
     def whole_shape(self) -> Shape:
         """The shape of a tensor without a batch of any size."""
         assert self._whole is not None
@@ -251,6 +256,21 @@ class SymbolicTensor(FixedAttributes):
 
     def __pow__(self, other: Any) -> Any:
         return self.operators.binary("power", self, other)
+
+    def __rpow__(self, other: Any) -> Any:
+        return self.operators.binary("power", other, self)
+
+    def __mod__(self, other: Any) -> Any:
+        return self.operators.binary("remainder", self, other)
+
+    def __rmod__(self, other: Any) -> Any:
+        return self.operators.binary("remainder", other, self)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self.operators.binary("floor_divide", self, other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return self.operators.binary("floor_divide", other, self)
 
     def __matmul__(self, other: Any) -> Any:
         return self.operators.binary("matmul", self, other)

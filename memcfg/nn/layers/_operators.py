@@ -16,14 +16,11 @@ from memcfg.nn._argument_checks import constant, integer
 from memcfg.nn.layers._layer import (
     COMPARISONS,
     Layer,
-    Node,
     Scope,
     Shape,
     SymbolicTensor,
     Variable,
-    WeightTensor,
     in_loss,
-    is_whole,
     operation,
 )
 from memcfg.nn.layers._merge import (
@@ -34,17 +31,21 @@ from memcfg.nn.layers._merge import (
     Subtract,
     broadcast,
 )
-from memcfg.nn.layers._reshape import Rescaling, reshape
-from memcfg.nn.layers._whole import of_whole
+from memcfg.nn.layers._reshape import Rescaling
 from memcfg.ops._dtypes import BFLOAT16, round_to_bfloat16, widen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 __all__ = [
+    "AlongLast",
+    "Constant",
+    "Filled",
+    "ForEachSample",
     "Function",
     "Gather",
     "GetItem",
+    "Joined",
     "Matmul",
     "OfBatch",
     "OfNumber",
@@ -52,11 +53,80 @@ __all__ = [
     "Pointwise",
     "Power",
     "Reciprocal",
+    "Several",
+    "as_tensor",
+    "constant_tensor",
 ]
+
+_LARGEST_CONSTANT = 2**18  # elements: 1 MiB, which a graph's text has twice
+
+
+class Constant(Layer):
+    """An array as a part of the program; `data` has the bits of its float32 numbers."""
+
+    __slots__ = ("data", "target", "target_shape")
+
+    arity: ClassVar[int | None] = 0
+
+    def _is_whole(self, operands: Sequence[SymbolicTensor]) -> bool:
+        del operands
+        return True
+
+    def __init__(
+        self,
+        target_shape: Sequence[int],
+        data: str,
+        target: str = "float32",
+        *,
+        name: str | None = None,
+    ) -> None:
+        self.target_shape = tuple(target_shape)
+        self.data = data
+        self.target = target
+        super().__init__(name)
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the constant, and its conversion to integers."""
+        shape = {"shape": self.target_shape, "data": self.data}
+        (y,) = scope.apply("constant", inputs, shape)
+        if self.target == "float32":
+            return y
+        return scope.apply("cast", (y,), {"dtype": self.target})[0]
+
+
+def as_tensor(value: Any, what: str) -> SymbolicTensor:
+    """Return a symbolic tensor as it is, and a number or an array as a constant."""
+    if isinstance(value, SymbolicTensor):
+        return value
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiub" or array.size == 0:
+        raise TypeError(
+            f"{what} must be a symbolic tensor, a number, or an array of numbers, got "
+            f"{value!r}"
+        )
+    if array.size > _LARGEST_CONSTANT:
+        raise ValueError(
+            f"{what} is an array of {array.size} numbers: constants have at most "
+            f"{_LARGEST_CONSTANT}: pass it as an input, or store it as a weight of a "
+            "layer"
+        )
+    whole = array.dtype.kind in "iu"
+    if whole and np.abs(array.astype(np.int64)).max() >= 2**24:
+        raise ValueError(f"{what}: integers of constants must be below 2**24")
+    data = np.ascontiguousarray(array, ">f4").tobytes().hex()
+    made: SymbolicTensor = Constant(array.shape, data, "int32" if whole else "float32")(
+        []
+    )
+    return made
+
+
+def constant_tensor(array: Any) -> SymbolicTensor:
+    """Return numbers as a tensor of a function, in float32."""
+    return as_tensor(np.array(array, np.float32), "an array")
 
 
 class Function(Layer):
-    """An op on one tensor, with attributes."""
+    """An op on one tensor; None in a tuple of an attribute is the size of the batch."""
 
     __slots__ = ("attributes", "op")
 
@@ -77,7 +147,72 @@ class Function(Layer):
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op."""
-        return scope.apply(self.op, inputs, self.attributes)[0]
+        attributes = dict(self.attributes)
+        for name, value in attributes.items():
+            if isinstance(value, list | tuple) and None in value:
+                batch = scope.builder.shape(inputs[0])[0]
+                filled = (batch if each is None else each for each in value)
+                attributes[name] = tuple(filled)
+        return scope.apply(self.op, inputs, attributes)[0]
+
+
+class Filled(Layer):
+    """One number in the shape of a tensor."""
+
+    __slots__ = ("target", "value")
+
+    def __init__(
+        self, value: float, target: str = "float32", *, name: str | None = None
+    ) -> None:
+        self.value = value
+        self.target = target
+        super().__init__(name)
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the op, which does not read the tensor."""
+        shape = scope.builder.shape(inputs[0])
+        attributes = {"shape": shape, "value": self.value, "dtype": self.target}
+        return scope.apply("fill", (), attributes)[0]
+
+
+class ForEachSample(Layer):
+    """Repeat the first tensor, which has no batch, for each sample of the second."""
+
+    __slots__ = ()
+
+    arity: ClassVar[int | None] = 2
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append a reshape and a broadcast."""
+        whole, like = inputs
+        shape = scope.builder.shape(whole)
+        (x,) = scope.apply("reshape", (whole,), {"shape": (1, *shape)})
+        wide = {"shape": (scope.builder.shape(like)[0], *shape)}
+        return scope.apply("broadcast_to", (x,), wide)[0]
+
+
+class Joined(Layer):
+    """Tensors one after another along an axis; those without a batch are repeated."""
+
+    __slots__ = ("axis",)
+
+    arity: ClassVar[int | None] = None
+
+    def __init__(self, axis: int, *, name: str | None = None) -> None:
+        self.axis = axis
+        super().__init__(name)
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the op."""
+        shapes = [scope.builder.shape(tensor) for tensor in inputs]
+        batch = max(shape[0] for shape in shapes)
+        operands = []
+        for tensor, shape in zip(inputs, shapes, strict=True):
+            if self.axis and shape[0] == 1 < batch:
+                wide = {"shape": (batch, *shape[1:])}
+                (tensor,) = scope.apply("broadcast_to", (tensor,), wide)
+            operands.append(tensor)
+        return scope.apply("concatenate", operands, {"axis": self.axis})[0]
 
 
 class OfBatch(Layer):
@@ -151,6 +286,64 @@ class OfNumber(Layer):
         return scope.apply(f"{self.op}_number", inputs, {"number": number})[0]
 
 
+class Several(Layer):
+    """An op on several tensors as they are."""
+
+    __slots__ = ("attributes", "op")
+
+    arity: ClassVar[int | None] = None
+
+    def __init__(
+        self,
+        op: str,
+        attributes: dict[str, Any] | None = None,
+        *,
+        name: str | None = None,
+    ) -> None:
+        self.op = op
+        self.attributes = attributes
+        super().__init__(name)
+
+    def _called(self) -> str:
+        return self.op
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the op."""
+        return scope.apply(self.op, inputs, self.attributes)[0]
+
+
+class AlongLast(Layer):
+    """An op on the last axes of two tensors; the axes before are broadcast."""
+
+    __slots__ = ("op",)
+
+    arity: ClassVar[int | None] = 2
+
+    def __init__(self, op: str, *, name: str | None = None) -> None:
+        self.op = op
+        super().__init__(name)
+
+    def _called(self) -> str:
+        return self.op
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the op."""
+        shapes = [scope.builder.shape(tensor) for tensor in inputs]
+        try:
+            lead = np.broadcast_shapes(*(shape[:-1] for shape in shapes))
+        except ValueError as error:
+            raise GraphError(str(error)) from None
+        operands = []
+        for tensor, shape in zip(inputs, shapes, strict=True):
+            wide = (*lead, shape[-1])
+            if shape != wide:
+                near = (*[1] * (len(wide) - len(shape)), *shape)
+                (tensor,) = scope.apply("reshape", (tensor,), {"shape": near})
+                (tensor,) = scope.apply("broadcast_to", (tensor,), {"shape": wide})
+            operands.append(tensor)
+        return scope.apply(self.op, operands)[0]
+
+
 class Gather(Layer):
     """Take rows of a weight by index."""
 
@@ -186,18 +379,25 @@ class Absolute(Layer):
 
 
 class OfWeight(Layer):
-    """Combine tensors, one of which is a weight, or has no batch of any size."""
+    """Combine tensors, of which at least one has no batch."""
 
-    __slots__ = ("op",)
+    __slots__ = ("attributes", "op")
 
-    arity: ClassVar[int | None] = 2
+    arity: ClassVar[int | None] = None
 
-    def __init__(self, op: str, *, name: str | None = None) -> None:
+    def __init__(
+        self,
+        op: str,
+        attributes: dict[str, Any] | None = None,
+        *,
+        name: str | None = None,
+    ) -> None:
         self.op = op
+        self.attributes = attributes
         super().__init__(name)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the op after broadcasting both operands by NumPy's rules."""
+        """Append the op after broadcasting the operands by NumPy's rules."""
         if self.op == "matmul":
             return scope.apply("matmul", inputs)[0]
         shapes = [scope.builder.shape(tensor) for tensor in inputs]
@@ -215,7 +415,7 @@ class OfWeight(Layer):
             if shape != common:
                 (tensor,) = scope.apply("broadcast_to", (tensor,), {"shape": common})
             operands.append(tensor)
-        return scope.apply(self.op, operands)[0]
+        return scope.apply(self.op, operands, self.attributes)[0]
 
 
 class Reciprocal(Layer):
@@ -279,10 +479,11 @@ class GetItem(Layer):
         """Append the necessary ops."""
         (x,) = inputs
         shape = scope.builder.shape(x)
+        batch = len(shape) - len(self.begin)  # 0 for a tensor that has none
         part = {
-            "begin": (0, *self.begin),
-            "end": (shape[0], *self.end),
-            "strides": (1, *self.strides),
+            "begin": (*(0,) * batch, *self.begin),
+            "end": (*shape[:batch], *self.end),
+            "strides": (*(1,) * batch, *self.strides),
         }
         if (part["begin"], part["end"]) != ((0,) * len(shape), shape) or any(
             step > 1 for step in self.strides
@@ -290,8 +491,9 @@ class GetItem(Layer):
             (x,) = scope.apply("slice", (x,), part)
         if self.reverse:
             (x,) = scope.apply("reverse", (x,), {"axes": self.reverse})
-        if scope.builder.shape(x)[1:] != self.target_shape:
-            x = reshape(scope, x, *self.target_shape)
+        target = (*shape[:batch], *self.target_shape)
+        if scope.builder.shape(x) != target:
+            (x,) = scope.apply("reshape", (x,), {"shape": target})
         return x
 
 
@@ -303,9 +505,16 @@ _OF_TENSORS: dict[str, Callable[[], Layer]] = {
     "matmul": Matmul,
     "maximum": Maximum,
     "minimum": Minimum,
+    "power": partial(Pointwise, "power_of"),
     **{
         kind: partial(Pointwise, kind)
-        for kind in ("less", "less_equal", "equal", "not_equal")
+        for kind in (
+            *("less", "less_equal", "equal", "not_equal"),
+            *("remainder", "truncated_remainder", "floor_divide", "divide_or_zero"),
+            *("arctan2", "hypotenuse", "log_add_exp", "log_add_exp2"),
+            *("logical_and", "logical_or", "logical_xor", "heaviside"),
+            *("greater_not_nan", "smaller_not_nan"),
+        )
     },
 }
 
@@ -333,6 +542,7 @@ _OF_NUMBER: dict[str, Callable[[float], Layer]] = {
 }
 # The layer of an operator whose left operand is a number.
 _OF_LEFT_NUMBER: dict[str, Callable[[float], Layer]] = {
+    "power": lambda number: Function("exponential_of", {"base": number}),
     "subtract": lambda number: Rescaling(-1, number),
     "divide": Reciprocal,
     **{kind: _OF_NUMBER[kind] for kind in ("add", "multiply", "maximum", "minimum")},
@@ -340,13 +550,36 @@ _OF_LEFT_NUMBER: dict[str, Callable[[float], Layer]] = {
 }
 
 
+_OF_WHOLE = {"power": "power_of"}
+
+
+def check_batch(kind: str, tensors: Sequence[SymbolicTensor]) -> None:
+    """Raise ValueError if one without a batch would be broadcast along the batch."""
+    rank = max((len(each.shape) for each in tensors if not each.whole), default=0)
+    for each in tensors:
+        if (
+            rank
+            and each.whole
+            and each.shape[: len(each.shape) - rank + 1]
+            not in (
+                (),
+                (1,),
+            )
+        ):
+            raise ValueError(
+                f"{kind}: {each!r} has no batch and would be combined with each sample "
+                f"of a tensor of {rank} axes: at most {rank - 1} axes, or a first one "
+                "of length 1"
+            )
+
+
 def _of_two(kind: str, a: SymbolicTensor, b: SymbolicTensor) -> Any:
     if kind in ("greater", "greater_equal"):
         kind, a, b = _SWAPPED[kind], b, a
-    if kind not in _OF_TENSORS:
-        return NotImplemented
-    if is_whole(a) or is_whole(b):
-        return OfWeight(kind)([a, b])
+    if a.whole or b.whole:
+        if kind != "matmul":
+            check_batch(kind, [a, b])
+        return OfWeight(_OF_WHOLE.get(kind, kind))([a, b])
     if in_loss.get() and a.node.batch_size != b.node.batch_size:
         raise ValueError(
             "a scalar of the whole batch cannot be combined with samples: reduce "
@@ -360,54 +593,20 @@ def _of_two(kind: str, a: SymbolicTensor, b: SymbolicTensor) -> Any:
     return _OF_TENSORS[kind]()([a, b])
 
 
-class Constant(Layer):
-    """Numbers that are part of the program."""
-
-    __slots__ = ("array",)
-
-    arity: ClassVar[int | None] = 0
-
-    def __init__(self, array: np.ndarray[Any, Any], *, name: str | None = None) -> None:
-        self.array = array
-        super().__init__(name)
-
-    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the op."""
-        del inputs
-        data = self.array.astype(">f4").tobytes().hex()
-        return scope.apply("constant", (), {"shape": self.array.shape, "data": data})[0]
+def _in_order(a: Any, b: Any, swapped: bool) -> tuple[Any, Any]:
+    return (b, a) if swapped else (a, b)
 
 
-_MOST_NUMBERS = 1 << 16  # of a constant
-
-
-def constant_tensor(array: Any) -> SymbolicTensor:
-    """Return numbers as a tensor of a function, in float32."""
-    numbers = np.array(array, np.float32)
-    if numbers.size > _MOST_NUMBERS:
-        raise ValueError(
-            f"an array of shape {numbers.shape} is too large to be a constant of a "
-            "function: pass it as an argument"
-        )
-    results = [(numbers.shape, "float32")]
-    (tensor,) = Node(Constant(numbers), (), results, whole=True).outputs
-    return tensor
-
-
-def _in_function(value: Any, other: Any) -> Any:
-    """Return a weight, or an array beside a tensor without a batch, as a tensor."""
-    if isinstance(value, Variable):
-        symbol = value.functions.symbol(value)
-        return value if symbol is None else symbol
-    is_array = isinstance(value, np.ndarray | list | tuple) and np.ndim(value)
-    whole = is_whole(other) and not isinstance(other, WeightTensor)
-    return constant_tensor(value) if is_array and whole else value
+def _in_function(value: Any) -> Any:
+    """Return a weight in a function as a tensor, and anything else as it is."""
+    symbol = value.functions.symbol(value) if isinstance(value, Variable) else None
+    return value if symbol is None else symbol
 
 
 @operation
 def binary(kind: str, a: Any, b: Any) -> Any:
     """Return the result of an operator with at least one symbolic operand."""
-    a, b = _in_function(a, b), _in_function(b, a)
+    a, b = _in_function(a), _in_function(b)
     if isinstance(a, SymbolicTensor) and isinstance(b, SymbolicTensor):
         return _of_two(kind, a, b)
     if isinstance(a, SymbolicTensor):
@@ -417,11 +616,8 @@ def binary(kind: str, a: Any, b: Any) -> Any:
     if isinstance(other, np.ndarray) and other.ndim == 0:
         other = other[()]
     if isinstance(other, np.ndarray | list | tuple):
-        raise TypeError(
-            f"{tensor!r} can be combined with numbers and symbolic tensors, got an "
-            f"array of shape {np.shape(other)}: pass it as an input, or write a layer "
-            "with a weight"
-        )
+        floats = as_tensor(np.asarray(other, np.float32), kind)
+        return _of_two(kind, *_in_order(tensor, floats, reflected))
     if kind in COMPARISONS and isinstance(other, bool | np.bool_):
         other = float(other)
     if isinstance(other, bool) or not isinstance(
@@ -429,7 +625,12 @@ def binary(kind: str, a: Any, b: Any) -> Any:
     ):
         return NotImplemented
     result = (_OF_LEFT_NUMBER if reflected else _OF_NUMBER).get(kind)
-    return NotImplemented if result is None else result(float(other))(tensor)
+    if result is not None:
+        return result(float(other))(tensor)
+    if kind == "matmul":
+        return NotImplemented
+    number = as_tensor(float(other), kind)
+    return _of_two(kind, *_in_order(tensor, number, reflected))
 
 
 @operation
@@ -445,7 +646,6 @@ def absolute(tensor: SymbolicTensor) -> Any:
 
 
 @operation
-@of_whole
 def get_item(tensor: SymbolicTensor, key: Any) -> Any:
     """Return ``tensor[key]``; the batch cannot be indexed."""
     rank = len(tensor.shape)
@@ -453,16 +653,16 @@ def get_item(tensor: SymbolicTensor, key: Any) -> Any:
     axis = 0
     for each in _expanded(tensor, key, rank):
         if each is None:
-            if not axis:
+            if not axis and not tensor.whole:
                 raise _no_batch(tensor)
             shape.append(1)
             continue
-        if axis == 0:
+        if axis == 0 and not tensor.whole:
             if each != slice(None):
                 raise _no_batch(tensor)
             axis = 1
             continue
-        length = tensor.sample_shape[axis - 1]
+        length = int(tensor.shape[axis] or 1)
         first, count, step = _places(tensor, each, length, axis)
         last = first + (count - 1) * step
         begin.append(min(first, last))
