@@ -90,6 +90,11 @@ class Function:
         functools.update_wrapper(self, func)
         self._function = func
         self._signature = inspect.signature(func)
+        self._parameters = [
+            name
+            for name, each in self._signature.parameters.items()
+            if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+        ]
         self._specs = None if input_signature is None else tuple(input_signature)
         self._settings = (
             get_policy(memory),
@@ -283,15 +288,19 @@ class Function:
     def _keys(self, given: Any, arrays: Sequence[Any]) -> Iterator[tuple[str, Any]]:
         """Yield what a trace depends on, by the argument."""
         args, options = given
-        try:
-            bound = self._signature.bind(*args, **options).arguments
-        except TypeError as error:
-            raise TypeError(f"{self._name}: {error}") from None
-        for name, value in bound.items():
+        names = self._parameters
+        for place, value in enumerate(args):
+            name = names[place] if place < len(names) else f"argument {place}"
+            yield from _leaves(name, value, arrays)
+        for name, value in options.items():
             yield from _leaves(name, value, arrays)
 
     def _trace(self, given: Any, arrays: Any, depends: dict[str, Any]) -> Calls:
         args, options = given
+        try:
+            self._signature.bind(*args, **options)
+        except TypeError as error:
+            raise TypeError(f"{self._name}: {error}") from None
         starts = [start(each.shape, each.dtype.name) for each in arrays]
         with recording() as made:
             result = self._function(
@@ -343,7 +352,7 @@ class Function:
 def _leaves(path: str, value: Any, arrays: Sequence[Any]) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Place):
         array = arrays[value.number]
-        yield path, (value.number, array.shape, array.dtype.name)
+        yield path, (value.number, array.shape, array.dtype)
     elif isinstance(value, list | tuple):
         yield path, (type(value), len(value))
         for place, each in enumerate(value):
@@ -360,7 +369,7 @@ def _leaves(path: str, value: Any, arrays: Sequence[Any]) -> Iterator[tuple[str,
 
 def _shown(key: Any) -> str:
     match key:
-        case (int(), tuple() as shape, str(dtype)):
+        case (int(), tuple() as shape, np.dtype() as dtype):
             return f"an array of shape {shape} and {dtype}"
         case (type(), str(text)):
             return text
