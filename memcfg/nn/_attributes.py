@@ -38,7 +38,7 @@ class FixedAttributes:
         """Make constructors explain unsupported arguments of Keras."""
         super().__init_subclass__(**options)
         for name in vars(cls):
-            why = reason(NEVER_CALLED, cls, name)
+            why = reason(NEVER_CALLED, cls.__mro__[1], name)
             if why is not None:
                 raise TypeError(f"{cls.__name__}.{name} would not be called: {why}")
         if "__init__" in vars(cls):

@@ -217,7 +217,6 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
 
 _WHOLE = "use Model.save and models.load_model, or copy.deepcopy"
 _PENALTY = "pass activity_regularizer to a layer, or compute it in the loss"
-_ON_ARRAYS = "a metric is a part of the step: pass it to compile, and call evaluate"
 _METRIC = "a metric is traced: write `values`, or `trace` and `result`"
 
 ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
@@ -257,7 +256,7 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
             "output_shape": "use layer.output.shape",
         },
         "Metric": {
-            "update_state reset_state reset_states": _ON_ARRAYS,
+            "reset_states": "use reset_state",
             "add_variable add_weight variables": _METRIC,
         },
         "Optimizer": {

@@ -6,7 +6,8 @@ value of the metric is computed from the sums when it is read.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -15,15 +16,17 @@ from memcfg.nn import losses
 from memcfg.nn._argument_checks import integer, real
 from memcfg.nn._attributes import FixedAttributes, check_name, snake_case
 from memcfg.nn._keras_names import absent
+from memcfg.nn.layers._layer import Layer, SymbolicTensor, Variable
+from memcfg.nn.layers._operators import Function
 from memcfg.nn.losses import Loss, Terms, cosines
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
 
     from memcfg.graph import Builder
-    from memcfg.nn.layers._layer import SymbolicTensor
+    from memcfg.nn.layers._layer import Scope
     from memcfg.nn.losses import Target
 
     _Sums = Sequence[float | npt.NDArray[np.float64]]
@@ -125,6 +128,40 @@ def _four(sums: _Sums) -> tuple[Any, Any, Any, Any]:
     return tp, fp, false[0] - fp, true[0] - tp
 
 
+class _OfMetric(Layer):
+    """The sums of a metric of targets, an output and perhaps weights, as a call."""
+
+    __slots__ = ("metric",)
+
+    arity: ClassVar[int | None] = None
+
+    def __init__(self, metric: Metric) -> None:
+        self.metric = metric
+        super().__init__()
+
+    def _called(self) -> str:
+        return self.metric.name
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> tuple[int, ...]:
+        """Append the ops of the metric."""
+        y_true, y_pred, *weight = inputs
+        y_pred = scope.builder.cast(y_pred, "float32")
+        return self.metric.trace(
+            scope.builder, y_true, y_pred, weight[0] if weight else None
+        )
+
+
+def _of_own_sums(result: Callable[..., float]) -> Callable[..., float]:
+    """Wrap a metric's `result`, which takes its own sums by default."""
+
+    @wraps(result)
+    def call(self: Metric, sums: _Sums | None = None) -> float:
+        sums = self._sums if sums is None else sums
+        return 0.0 if sums is None else result(self, sums)
+
+    return call
+
+
 class Metric(FixedAttributes):
     """Base class of the metrics.
 
@@ -153,7 +190,7 @@ class Metric(FixedAttributes):
     >>> huber = mc.nn.Metric(name="huber", of=mc.nn.losses.Huber(0.1))
     """
 
-    __slots__ = ("_of", "name")
+    __slots__ = ("_of", "_sums", "name")
 
     count: ClassVar[int] = 2  # the number of ids that `trace` returns
     _labels: ClassVar[bool] = False  # whether targets are integer labels
@@ -170,6 +207,13 @@ class Metric(FixedAttributes):
             raise ValueError(f"{kind}: dtype must be 'float32' or None, got {dtype!r}")
         self.name = snake_case(kind) if name is None else check_name(name)
         self._of = of
+        self._sums: list[Any] | None = None  # of `update_state`
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Make `result` take the sums of `update_state` by default."""
+        super().__init_subclass__(**options)
+        if "result" in vars(cls):
+            cls.result = _of_own_sums(vars(cls)["result"])  # type: ignore[method-assign]
 
     @property
     def direction(self) -> str | None:
@@ -181,12 +225,73 @@ class Metric(FixedAttributes):
         own: str | None = self._direction
         return "down" if own is None and isinstance(self._of, losses.KNOWN) else own
 
-    def __call__(self, *_arguments: Any, **_options: Any) -> NoReturn:
-        """Raise TypeError: an evaluation calls `trace` and `result`."""
-        raise TypeError(
-            f"{type(self).__name__} is a part of an evaluation and cannot be called: "
-            "compile a model with metrics=[...], and call model.evaluate(x, y)"
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        """Add a batch to the metric, for loops of your own.
+
+        A model's `fit` and `evaluate` have sums of their own.
+
+        Parameters
+        ----------
+        y_true, y_pred : array_like
+            The targets of a batch and the model's output.
+        sample_weight : array_like, optional
+            Weights of shape ``(batch,)``, or ``(batch, time)``.
+
+        Raises
+        ------
+        TypeError
+            If tensors are given instead of arrays.
+        ValueError
+            If the metric cannot read arrays of these shapes.
+        """
+        given = [y_true, y_pred, *(() if sample_weight is None else (sample_weight,))]
+        if any(isinstance(each, SymbolicTensor) for each in given):
+            raise TypeError(
+                f"{type(self).__name__}.update_state takes arrays: call it on those "
+                "that a function returns"
+            )
+        arrays = [np.asarray(each) for each in given]
+        new = Variable.functions.at_once(self._sums_of, arrays, {})
+        sums = [np.asarray(each, np.float64) for each in new]
+        if self._sums is not None:
+            sums = [a + b for a, b in zip(self._sums, sums, strict=True)]
+        self._sums = sums
+
+    def reset_state(self) -> None:
+        """Forget all batches of `update_state`."""
+        self._sums = None
+
+    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> float:
+        """Add a batch, as `update_state` does, and return the metric.
+
+        Parameters
+        ----------
+        y_true, y_pred, sample_weight : array_like
+            As of `update_state`.
+
+        Returns
+        -------
+        float
+            The metric of all batches since `reset_state`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As of `update_state`.
+        """
+        self.update_state(y_true, y_pred, sample_weight)
+        return float(self.result())
+
+    def _sums_of(self, y_true: Any, y_pred: Any, *weight: Any) -> Any:
+        """Return the numbers of `trace` as tensors."""
+        labels = self._labels or isinstance(
+            self._of, losses.SparseCategoricalCrossentropy
         )
+        target = self.target(y_pred)
+        dtype = target.dtype if target else "int32" if labels else "float32"
+        if y_true.sample_dtype != dtype:
+            y_true = Function("cast", {"dtype": dtype})(y_true)
+        return _OfMetric(self)([y_true, y_pred, *weight])
 
     def target(self, output: SymbolicTensor) -> Target | None:
         """Return the shape and dtype of the targets of one sample.
@@ -268,18 +373,20 @@ class Metric(FixedAttributes):
             return elements
         return self._of.values(builder, y_true, y_pred)
 
+    @_of_own_sums
     def result(self, sums: _Sums) -> float:
         """Compute the metric from its sums.
 
         Parameters
         ----------
-        sums : sequence of float or numpy.ndarray
-            The numbers of `trace`, summed over the batches.
+        sums : sequence of float or numpy.ndarray, optional
+            The numbers of `trace`, summed over the batches; by default those of
+            `update_state`. A subclass that overrides this always gets them.
 
         Returns
         -------
         float
-            The metric, as logs show it.
+            The metric, as logs show it; 0.0 without a batch.
         """
         total, count = sums
         return float(total / count) if count else 0.0

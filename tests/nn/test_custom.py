@@ -391,7 +391,7 @@ class TestWhatKerasUsersAskLayersFor:
             (made, "to_json", "Model.save and models.load_model"),
             (made, "predict_classes", "argmax"),
             (made.layers[0], "output_shape", "use layer.output.shape"),
-            (nn.metrics.AUC(), "update_state", "pass it to compile"),
+            (nn.metrics.AUC(), "reset_states", "use reset_state"),
             (nn.Adam(), "minimize", "use apply in a function"),
         ):
             with pytest.raises(AttributeError, match=f"unlike Keras's: .*{words}"):

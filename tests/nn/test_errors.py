@@ -462,7 +462,6 @@ def test_a_program_that_does_not_fit_leaves_those_that_do(cpu, loss, images):
 @pytest.mark.parametrize(
     ("thing", "instead"),
     [
-        (nn.metrics.Accuracy(), r"metrics=\[\.\.\.\], and call model\.evaluate"),
         (nn.initializers.Zeros(), r"draw\(shape, seed\)"),
         (nn.regularizers.L2(0.1), "kernel_regularizer"),
     ],

@@ -428,3 +428,91 @@ def test_directions():
         _direction = "up"
 
     assert Mine().direction == "up"
+
+
+# -- in loops of one's own ----------------------------------------------------------
+
+
+AT_ONCE = {
+    "labels": [
+        "SparseCategoricalAccuracy",
+        "SparseCategoricalCrossentropy",
+        "SparseTopKCategoricalAccuracy",
+    ],
+    "classes": [
+        "CategoricalAccuracy",
+        "CategoricalCrossentropy",
+        "KLDivergence",
+        "TopKCategoricalAccuracy",
+    ],
+    "binary": ["AUC", "BinaryAccuracy", "Precision", "Recall", "TruePositives"],
+    "numbers": ["CosineSimilarity", "MeanSquaredError", "R2Score", "MeanAbsoluteError"],
+}
+LOSSES = {
+    "labels": "sparse_categorical_crossentropy",
+    "classes": "categorical_crossentropy",
+    "binary": "binary_crossentropy",
+    "numbers": "mse",
+}
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(kind, name) for kind in AT_ONCE for name in AT_ONCE[kind]],
+)
+def test_batches_at_once_give_what_evaluate_does(kind, name, weighted):
+    random = np.random.default_rng(1)
+    x = random.standard_normal((50, 6)).astype(np.float32)
+    labels = random.integers(0, 7, 50)
+    units = {"labels": 7, "classes": 7, "binary": 1, "numbers": 7}[kind]
+    y = {
+        "labels": labels,
+        "classes": np.eye(7, dtype=np.float32)[labels],
+        "binary": (labels > 3).astype(np.float32)[:, None],
+        "numbers": random.standard_normal((50, 7)).astype(np.float32),
+    }[kind]
+    activation = {"binary": "sigmoid", "numbers": None}.get(kind, "softmax")
+    model = mc.nn.Sequential([mc.nn.Input((6,)), mc.nn.Dense(units, activation)])
+    metric = getattr(metrics, name)()
+    key = "weighted_metrics" if weighted else "metrics"
+    model.compile("sgd", LOSSES[kind], **{key: [metric]})
+    weight = random.uniform(0.5, 2, 50).astype(np.float32)
+    given = {"sample_weight": weight} if weighted else {}
+    _, expected = model.evaluate(x, y, batch_size=20, verbose=0, **given)
+    assert metric.result() == 0  # a model has sums of its own
+    for begin in (0, 20, 40):
+        part = slice(begin, begin + 20)
+        more = {"sample_weight": weight[part]} if weighted else {}
+        last = metric(y[part], model.predict_on_batch(x[part]), **more)
+    # A model computes some metrics from the logits of its last layer.
+    assert metric.result() == last == pytest.approx(expected, rel=1e-5)
+    metric.reset_state()
+    assert metric.result() == 0
+
+
+def test_a_metric_of_ones_own_adds_batches():
+    class Largest(mc.nn.Metric):
+        count = 1
+
+        def trace(self, builder, y_true, y_pred, sample_weight):
+            a = {"axes": (0, 1), "keepdims": False}
+            return builder.apply("reduce_max", (y_pred,), a)
+
+        def result(self, sums):
+            return float(sums[0])
+
+    largest = Largest()
+    largest.update_state(np.zeros((2, 2)), [[1.0, 5.0], [2.0, 3.0]])
+    assert largest(np.zeros((1, 2)), [[7.0, 5.0]]) == 12
+
+
+def test_what_a_metric_cannot_add_is_said():
+    accuracy = metrics.SparseCategoricalAccuracy()
+    with pytest.raises(ValueError, match="needs labels"):
+        accuracy.update_state(np.zeros((2, 3)), np.zeros((2, 3)))
+    with pytest.raises(TypeError, match="those that a function returns"):
+        mc.function(lambda y, p: accuracy.update_state(y, p))(
+            np.array([1]), np.ones((1, 2))
+        )
+    assert accuracy.result() == 0
