@@ -570,6 +570,45 @@ def test_a_weight_has_one_update():
         training(model, model.optimizer)(np.ones((1, 4)), np.ones((1, 2)))
 
 
+def test_optimizers_tell_and_take_their_state():
+    first, second = nn.Dense(1, name="first"), nn.Dense(1, name="second")
+    first(np.ones((1, 2)))
+    second(np.ones((1, 2)))
+    optimizers = nn.Adam(0.1), nn.Adam(0.1, use_ema=True, ema_momentum=0.5)
+
+    @mc.function
+    def step(x):
+        with mc.GradientTape() as tape:
+            value = ops.sum(first(x) * second(x))
+        found = tape.gradient(value, [first.kernel, second.kernel])
+        for optimizer, slope, layer in zip(
+            optimizers, found, (first, second), strict=True
+        ):
+            optimizer.apply([slope], [layer.kernel])
+        return value
+
+    x = numbers(4, 2)
+    step(x)
+    states = [optimizer.get_state() for optimizer in optimizers]
+    assert [*states[0]] == ["iteration", "first/kernel/m", "first/kernel/v"]
+    assert [*states[1]][3:] == ["second/kernel/average"]
+    assert all(state["iteration"] == 1 for state in states)
+    kernels = first.kernel.numpy(), second.kernel.numpy()
+    value = step(x)
+    step.close()  # values are on the host then
+    for optimizer, state in zip(optimizers, states, strict=True):
+        optimizer.set_state(state)
+        np.testing.assert_array_equal(
+            [*optimizer.get_state().values()][1], [*state.values()][1]
+        )
+    first.kernel.assign(kernels[0])
+    second.kernel.assign(kernels[1])
+    assert step(x) == value
+    average = optimizers[1].get_state()["second/kernel/average"]
+    optimizers[1].finalize_variable_values()
+    np.testing.assert_array_equal(second.kernel.numpy(), average)
+
+
 def test_memory_comes_back_and_values_return_to_layers():
     layer = nn.Dense(3)
     double = mc.function(lambda x: layer(x) * 2)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from memcfg.nn._network import Weight
     from memcfg.nn.functions._function_graph import Calls, FunctionSpec
     from memcfg.nn.layers._layer import Layer
+    from memcfg.nn.optimizers import Optimizer
     from memcfg.nn.optimizers._optimizer import Slot
     from memcfg.plan import Plan, Policy
     from memcfg.runtime import MemoryReport
@@ -117,21 +118,43 @@ class FunctionState:
 
     def _read_weight(self, layer: Layer, name: str) -> _Array:
         """Return a copy of a weight's value."""
-        with self._lock.turn():
-            weight = self._names[layer, name]
-            if weight.name in self._resident:
-                return np.asarray(self.executor.read_state(weight.name))
-            value = self._on_host.setdefault(weight.name, weight.first_value())
-            return value.copy()
+        return self.read(self._names[layer, name].name)
 
     def _write_weight(self, layer: Layer, name: str, value: _Array) -> None:
         """Replace a weight's value."""
+        self.write(self._names[layer, name].name, value)
+
+    # What an optimizer asks of the owner of its state
+
+    def _built_session(self) -> FunctionState:
+        return self
+
+    def slots_of(self, optimizer: Optimizer) -> list[Slot]:
+        """Return the state tensors of an optimizer."""
+        assert self._spec is not None  # it has been loaded with the optimizer
+        states = self._spec.optimizers
+        return next(each.slots for each in states if each.optimizer is optimizer)
+
+    def read(self, name: str) -> _Array:
+        """Return a copy of a weight or of a state tensor."""
         with self._lock.turn():
-            weight = self._names[layer, name]
-            if weight.name in self._resident:
-                self.executor.write_state(weight.name, value)
+            if name in self._resident:
+                return np.asarray(self.executor.read_state(name))
+            if name not in self._on_host:
+                self._on_host[name] = self._first_value(name)
+            return self._on_host[name].copy()
+
+    def write(self, name: str, value: _Array) -> None:
+        """Replace a weight or a state tensor."""
+        with self._lock.turn():
+            if name in self._resident:
+                self.executor.write_state(name, value)
             else:
-                self._on_host[weight.name] = value
+                self._on_host[name] = value
+
+    def _first_value(self, name: str) -> _Array:
+        state = [*self._names.values(), *(self._spec.slots if self._spec else ())]
+        return next(each.first_value() for each in state if each.name == name)
 
     # Programs
 

@@ -619,7 +619,7 @@ class Optimizer(FixedAttributes):
         with model._lock.turn():
             result = {"iteration": np.array(self._iterations.value, np.int64)}
             session = model._built_session()
-            for slot in session.slots:
+            for slot in session.slots_of(self):
                 result[slot.key] = session.read(slot.name)
             return result
 
@@ -641,7 +641,7 @@ class Optimizer(FixedAttributes):
         model = self._model()
         with model._lock.turn():
             session = model._built_session()
-            slots = {slot.key: slot for slot in session.slots}
+            slots = {slot.key: slot for slot in session.slots_of(self)}
             if state.keys() != {"iteration", *slots}:
                 differ = sorted(state.keys() ^ {"iteration", *slots})
                 raise WeightsError(
@@ -686,8 +686,8 @@ class Optimizer(FixedAttributes):
         model = self._model()
         with model._lock.turn():
             session = model._built_session()
-            for slot in session.slots:
-                if slot.name == f"{self.kind}/{slot.weight}/average":
+            for slot in session.slots_of(self):
+                if slot.key.endswith("/average"):
                     session.write(slot.weight, session.read(slot.name))
 
     # Settings

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from memcfg.nn.inputs._batches import Batch
     from memcfg.nn.layers._layer import Shape
     from memcfg.nn.optimizers import Optimizer
+    from memcfg.nn.optimizers._optimizer import Slot
     from memcfg.nn.training._compile_config import Modes
     from memcfg.nn.training._objectives import Objectives
     from memcfg.plan import Plan, Policy
@@ -286,6 +287,11 @@ class Session:
         )
 
     # Values
+
+    def slots_of(self, optimizer: Optimizer) -> tuple[Slot, ...]:
+        """Return the state tensors of the optimizer, which is the only one."""
+        del optimizer
+        return self.slots
 
     def read(self, name: str) -> Floats:
         """Return a copy of a value, drawing its initial value if it has none yet."""
