@@ -7,6 +7,7 @@ import operator
 import numpy as np
 import pytest
 from op_cases import CASES as MORE
+from op_cases import WHOLE
 
 import memcfg as mc
 from memcfg.nn import ops
@@ -137,6 +138,86 @@ def test_values_are_numpys(name):
     if not any(node.layer is starts[0].node.layer for node in model._network.nodes):
         pytest.fail("x is not read")
     np.testing.assert_allclose(model.predict([*x], verbose=0)[0], expected, 1e-5, 1e-6)
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_arrays_have_no_batch(name):
+    symbolic, numpys = WHOLE[name]
+    x = np.random.default_rng(2).uniform(0.5, 1.5, (3, 4)).astype("f4")
+    found, expected = symbolic(ops, x), numpys(x)
+    assert np.shape(found) == np.shape(expected)
+    np.testing.assert_allclose(found, expected, 1e-5, 1e-6)
+
+
+MADE = {  # arrays, as NumPy makes them
+    "arange": (1, 9, 2),
+    "linspace": (0, 1, 7),
+    "logspace": (0, 1, 7),
+    "geomspace": (1, 8, 4),
+    "eye": (3, 4, 1),
+    "identity": (3,),
+    "tri": (3, 4, -1),
+    "zeros": ((2, 3),),
+    "ones": ((2, 3),),
+    "full": ((2, 3), 4),
+    "array": ([1, 2],),
+    "bartlett": (7,),
+    "blackman": (7,),
+    "hamming": (7,),
+    "hanning": (7,),
+    "kaiser": (7, 3.0),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_arrays_are_made_as_by_numpy(name):
+    found, expected = (getattr(k, name)(*MADE[name]) for k in (ops, np))
+    assert found.dtype == (np.int32 if expected.dtype.kind == "i" else np.float32)
+    np.testing.assert_allclose(found, expected, 1e-6, 1e-7)
+
+
+def test_places_of_flat_indices_and_grids():
+    for found, expected in zip(
+        ops.unravel_index(np.arange(6), (2, 3)),
+        np.unravel_index(np.arange(6), (2, 3)),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(found, expected)
+    for indexing in ("xy", "ij"):
+        for found, expected in zip(
+            ops.meshgrid(np.arange(3), np.arange(2), indexing=indexing),
+            np.meshgrid(np.arange(3), np.arange(2), indexing=indexing),
+            strict=True,
+        ):
+            np.testing.assert_array_equal(found, expected)
+
+
+@mc.function
+def _scattered(x, y):
+    put = ops.scatter(np.array([[1, 0], [2, 3], [1, 0]]), y, (3, 4))
+    other = ops.scatter_update(x, np.array([[0], [2]]), y[:1] + 0 * x[:2])
+    more = ops.scatter_update(x, np.array([[0, 1], [0, 1], [2, 2]]), y, "add")
+    most = ops.scatter_update(x, np.array([[0, 1], [2, 2], [1, 1]]), y, "max")
+    return put, other, more, most
+
+
+def test_elements_are_put_at_indices():
+    x = np.random.default_rng(0).uniform(0.5, 1.5, (3, 4)).astype("f4")
+    y = np.float32([0.25, 3, 1])
+    put, other, more, most = _scattered(x, y)
+    wanted = np.zeros((3, 4), "f4")
+    wanted[1, 0], wanted[2, 3] = 1.25, 3
+    np.testing.assert_allclose(put, wanted)
+    wanted = x.copy()
+    wanted[[0, 2]] = 0.25
+    np.testing.assert_allclose(other, wanted)
+    wanted = x.copy()
+    np.add.at(wanted, ([0, 0, 2], [1, 1, 2]), y)
+    np.testing.assert_allclose(more, wanted, 1e-6)
+    wanted = x.copy()
+    np.maximum.at(wanted, ([0, 2, 1], [1, 2, 1]), y)
+    np.testing.assert_allclose(most, wanted)
+    _scattered.close()
 
 
 def test_a_chain_that_is_too_long_for_one_loop_gives_the_same():

@@ -377,6 +377,142 @@ CASES = {
 }
 
 
+# Of an array of 3 x 4 without a batch, whose axis 0 is like any other: at once.
+WHOLE = {
+    "sum": (lambda k, x: k.sum(x), lambda x: x.sum()),
+    "sum of axis 0": (lambda k, x: k.sum(x, 0), lambda x: x.sum(0)),
+    "prod": (lambda k, x: k.prod(x), lambda x: x.prod()),
+    "argmax": (lambda k, x: k.argmax(x), lambda x: x.argmax()),
+    "argmin of axis 0": (lambda k, x: k.argmin(x, 0), lambda x: x.argmin(0)),
+    "sort of all": (lambda k, x: k.sort(x, None), lambda x: np.sort(x, None)),
+    "sort of axis 0": (lambda k, x: k.sort(x, 0), lambda x: np.sort(x, 0)),
+    "median": (lambda k, x: k.median(x), lambda x: np.median(x)),
+    "quantiles": (
+        lambda k, x: k.quantile(x, [0.2, 0.5], axis=0),
+        lambda x: np.quantile(x, [0.2, 0.5], 0),
+    ),
+    "cumsum": (lambda k, x: k.cumsum(x), lambda x: x.cumsum()),
+    "cumprod of axis 0": (lambda k, x: k.cumprod(x, 0), lambda x: x.cumprod(0)),
+    "transpose": (lambda k, x: k.transpose(x), lambda x: x.T),
+    "reshape": (lambda k, x: k.reshape(x, (2, -1)), lambda x: x.reshape(2, 6)),
+    "ravel": (lambda k, x: k.ravel(x), lambda x: x.ravel()),
+    "squeeze": (lambda k, x: k.squeeze(x[:1]), lambda x: x[0]),
+    "flip": (lambda k, x: k.flip(x), lambda x: np.flip(x)),
+    "flipud": (lambda k, x: k.flipud(x), np.flipud),
+    "rot90": (lambda k, x: k.rot90(x, 2), lambda x: np.rot90(x, 2)),
+    "roll": (lambda k, x: k.roll(x, 5), lambda x: np.roll(x, 5)),
+    "tile": (lambda k, x: k.tile(x, (2, 2, 1)), lambda x: np.tile(x, (2, 2, 1))),
+    "repeat": (lambda k, x: k.repeat(x, 2), lambda x: np.repeat(x, 2)),
+    "pad": (lambda k, x: k.pad(x, 1), lambda x: np.pad(x, 1)),
+    "pad edge": (lambda k, x: k.pad(x, 2, "edge"), lambda x: np.pad(x, 2, "edge")),
+    "pad wrap": (lambda k, x: k.pad(x, 2, "wrap"), lambda x: np.pad(x, 2, "wrap")),
+    "vstack": (lambda k, x: k.vstack([x, x[0]]), lambda x: np.vstack([x, x[0]])),
+    "hstack": (lambda k, x: k.hstack([x, x]), lambda x: np.hstack([x, x])),
+    "dstack": (lambda k, x: k.dstack([x, x]), lambda x: np.dstack([x, x])),
+    "stack": (lambda k, x: k.stack([x, x]), lambda x: np.stack([x, x])),
+    "split": (lambda k, x: k.split(x, 3)[1], lambda x: x[1:2]),
+    "vsplit": (lambda k, x: k.vsplit(x, [1])[1], lambda x: x[1:]),
+    "unstack": (lambda k, x: k.unstack(x)[2], lambda x: x[2]),
+    "append": (lambda k, x: k.append(x, x[0]), lambda x: np.append(x, x[0])),
+    "slice": (lambda k, x: k.slice(x, (1, 0), (2, 3)), lambda x: x[1:3, :3]),
+    "diag": (lambda k, x: k.diag(x, 1), lambda x: np.diag(x, 1)),
+    "diag of a vector": (
+        lambda k, x: k.diag(x[0], -2),
+        lambda x: np.diag(x[0], -2),
+    ),
+    "diagflat": (lambda k, x: k.diagflat(x[:2], 1), lambda x: np.diagflat(x[:2], 1)),
+    "diagonal": (lambda k, x: k.diagonal(x), np.diagonal),
+    "trace": (lambda k, x: k.trace(x), np.trace),
+    "outer": (lambda k, x: k.outer(x, x[0]), lambda x: np.outer(x, x[0])),
+    "inner": (lambda k, x: k.inner(x, x), lambda x: np.inner(x, x)),
+    "dot": (lambda k, x: k.dot(x[0], x[1]), lambda x: x[0] @ x[1]),
+    "dot of matrices": (lambda k, x: k.dot(x, x.T), lambda x: x @ x.T),
+    "vdot": (lambda k, x: k.vdot(x, x), lambda x: np.vdot(x, x)),
+    "tensordot": (
+        lambda k, x: k.tensordot(x, x, ([0], [0])),
+        lambda x: np.tensordot(x, x, ([0], [0])),
+    ),
+    "kron": (lambda k, x: k.kron(x, x[:2, :2]), lambda x: np.kron(x, x[:2, :2])),
+    "cross": (
+        lambda k, x: k.cross(x[:, :2], x[:, :3]),
+        lambda x: np.cross(np.pad(x[:, :2], ((0, 0), (0, 1))), x[:, :3]),
+    ),
+    "corrcoef": (lambda k, x: k.corrcoef(x), np.corrcoef),
+    **{
+        f"correlate {mode}": (
+            lambda k, x, m=mode: k.correlate(x.ravel(), x[0, :3], mode=m),
+            lambda x, m=mode: np.correlate(x.ravel(), x[0, :3], m),
+        )
+        for mode in ("valid", "same", "full")
+    },
+    "einsum": (lambda k, x: k.einsum("ij,kj", x, x), lambda x: x @ x.T),
+    "einsum of a diagonal": (
+        lambda k, x: k.einsum("ii->i", x[:, :3]),
+        lambda x: np.diagonal(x[:, :3]),
+    ),
+    "matmul of several": (
+        lambda k, x: k.matmul(np.stack([x, 2 * x]), x.T),
+        lambda x: np.stack([x, 2 * x]) @ x.T,
+    ),
+    "take": (
+        lambda k, x: k.take(x, np.array([2, 0], np.int32), axis=1),
+        lambda x: x[:, [2, 0]],
+    ),
+    "take_along_axis": (
+        lambda k, x: k.take_along_axis(x, np.array([[1, 0, 2, 2]], np.int32), axis=0),
+        lambda x: np.take_along_axis(x, np.array([[1, 0, 2, 2]]), 0),
+    ),
+    "segment_sum": (
+        lambda k, x: k.segment_sum(x, np.array([1, 0, 1], np.int32), 3),
+        lambda x: np.stack([x[1], x[0] + x[2], 0 * x[0]]),
+    ),
+    "segment_max": (
+        lambda k, x: k.segment_max(x, np.array([1, 0, 1], np.int32), 2),
+        lambda x: np.stack([x[1], np.maximum(x[0], x[2])]),
+    ),
+    "segment_min": (
+        lambda k, x: k.segment_min(x, np.array([1, 0, 1], np.int32), 2),
+        lambda x: np.stack([x[1], np.minimum(x[0], x[2])]),
+    ),
+    "segment_prod": (
+        lambda k, x: k.segment_prod(x, np.array([1, 0, 1], np.int32), 2),
+        lambda x: np.stack([x[1], x[0] * x[2]]),
+    ),
+    "isin": (
+        lambda k, x: k.isin(x, x[0, :2]),
+        lambda x: np.isin(x, x[0, :2]),
+    ),
+    "allclose": (lambda k, x: k.allclose(x, x), lambda x: 1.0),
+    "psnr": (
+        lambda k, x: k.psnr(x, x + 0.5, 2.0),
+        lambda x: 20 * np.log10(2) - 10 * np.log10(0.25),
+    ),
+    "histogram": (
+        lambda k, x: k.histogram(x, 4, (0.5, 1.5))[0],
+        lambda x: np.histogram(x, 4, (0.5, 1.5))[0],
+    ),
+    "vander": (lambda k, x: k.vander(x[0]), lambda x: np.vander(x[0])),
+    "map": (
+        lambda k, x: k.map(lambda row: row * 2 + row[0], x),
+        lambda x: x * 2 + x[:, :1],
+    ),
+    "scan": (
+        lambda k, x: k.scan(lambda c, row: (c + row, c * row), x[0], x)[1],
+        lambda x: (np.cumsum(x, 0) - x + x[0]) * x,
+    ),
+    "switch": (
+        lambda k, x: k.switch(1, [lambda v: v, lambda v: k.sin(v)], x),
+        np.sin,
+    ),
+    "while_loop": (
+        lambda k, x: k.while_loop(
+            lambda i, v: i < 3, lambda i, v: (i + 1, k.sin(v)), (0, x)
+        )[1],
+        lambda x: np.sin(np.sin(np.sin(x))),
+    ),
+}
+
+
 def _quiet(function):
     def call(x):
         with np.errstate(all="ignore"), warnings.catch_warnings():

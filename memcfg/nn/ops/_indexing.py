@@ -62,14 +62,7 @@ def take(x: Any, indices: Any, axis: int | None = None) -> Any:
         x = ravel(x)
     axis = 0 if axis is None and x.whole else axis
     if isinstance(indices, SymbolicTensor):
-        if not x.whole:
-            raise TypeError(
-                f"take: symbolic indices can only select rows of a weight, got {x!r}: "
-                "use ops.take_along_axis"
-            )
-        if axis_of(x, axis):
-            raise ValueError("take: rows of a weight must be taken along axis=0")
-        return Gather()([x, indices])
+        return _taken_rows(x, indices, axis_of(x, axis))
     place = axis_of(x, axis)
     if np.ndim(indices) == 0:
         index = integer(np.asarray(indices).item(), "an index", None)
@@ -77,13 +70,31 @@ def take(x: Any, indices: Any, axis: int | None = None) -> Any:
     places = np.asarray(indices, np.int32)
     if places.size == 0:
         raise ValueError("take: no index is given")
-    rest = [n for i, n in enumerate(lengths_of(x)) if i != place]
     flat = as_tensor(places.reshape(-1), "take: indices")
+    return _taken_along(x, flat, place, places.shape)
+
+
+def _taken_rows(x: SymbolicTensor, indices: SymbolicTensor, place: int) -> Any:
+    """Return elements at symbolic indices, which rows alone have with a batch."""
+    if not x.whole:
+        raise TypeError(
+            f"take: symbolic indices can only select rows of a weight, got {x!r}: use "
+            "ops.take_along_axis"
+        )
+    if not place:
+        return Gather()([x, indices])
+    if not indices.whole:
+        raise ValueError("take: rows of a weight must be taken along axis=0")
+    return _taken_along(x, ravel(indices), place, lengths_of(indices))
+
+
+def _taken_along(x: Any, flat: Any, place: int, shape: Any) -> Any:
+    """Return elements along an axis at flat indices of a shape."""
+    rest = [n for i, n in enumerate(lengths_of(x)) if i != place]
     taken = AlongLast("take_along")([moveaxis(x, place, -1), flat])
-    taken = reshaped(taken, [*rest, *places.shape])
-    count = places.ndim
-    source = list(range(len(rest), len(rest) + count))
-    return moveaxis(taken, source, list(range(place, place + count)))
+    taken = reshaped(taken, [*rest, *shape])
+    source = list(range(len(rest), len(rest) + len(shape)))
+    return moveaxis(taken, source, list(range(place, place + len(shape))))
 
 
 @documented
