@@ -104,6 +104,8 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             ),
             "get": _GET.format("losses"),
             "deserialize serialize": _CONFIG,
+            "binary_crossentropy categorical_crossentropy "
+            "sparse_categorical_crossentropy": _FUNCTION,
             "*_crossentropy *_error *hinge dice cosine_similarity huber kl_divergence "
             "log_cosh poisson tversky": _FUNCTION,
         },
@@ -115,6 +117,8 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "*_focal_crossentropy huber": (
                 "pass the loss of this name as a metric: metrics=[...]"
             ),
+            "binary_crossentropy categorical_crossentropy "
+            "sparse_categorical_crossentropy": _FUNCTION,
             "*_accuracy *_crossentropy *_error *hinge kl_divergence log_cosh "
             "poisson": _FUNCTION,
         },
@@ -195,10 +199,6 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
                 "ops.stop_gradient takes a tensor for a constant"
             ),
             "vectorize": "ops are of whole tensors: call the function on them",
-            "adaptive_* average_pool max_pool *_normalization *_crossentropy "
-            "conv *_conv *_transpose *_attention": (
-                "use the layer or the loss of that name"
-            ),
             "cholesky* det eig* inv logdet lstsq lu_factor matrix_rank pinv qr "
             "slogdet solve* svd *fft fft2 ifft2 *stft extract_sequences "
             "*fold ctc_*": "compute it with NumPy before or after training",

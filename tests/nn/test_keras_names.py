@@ -98,6 +98,11 @@ def test_a_value_that_the_page_excepts_is_refused(kind, argument, value):
         "x": mc.nn.Input((4, 4, 4)),
         "inputs": mc.nn.Input((4, 4, 4)),
         "block_size": 2,
+        "output_size": 2,
+        "pool_size": 2,
+        "kernel": np.ones((2, 2, 4, 4)),
+        "depthwise_kernel": np.ones((2, 2, 4, 1)),
+        "pointwise_kernel": np.ones((1, 1, 4, 4)),
     }
     ours = inspect.signature(kind).parameters
     given = {each: given[each] for each in given if each in ours} | {argument: value}

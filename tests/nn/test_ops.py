@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 
 import numpy as np
@@ -218,6 +219,34 @@ def test_elements_are_put_at_indices():
     np.maximum.at(wanted, ([0, 2, 1], [1, 2, 1]), y)
     np.testing.assert_allclose(most, wanted)
     _scattered.close()
+
+
+def test_arrays_beside_a_batch_are_of_a_sample():
+    x = nn.Input((2, 3, 4))
+    for shape in ((), (4,), (3, 1), (2, 3, 4), (1, 2, 3, 4)):
+        assert (x * np.ones(shape, "f4")).shape == (None, 2, 3, 4)
+        assert ops.where(np.ones(shape, "f4"), x, 0.0).shape == (None, 2, 3, 4)
+    for shape in ((2, 2, 3, 4), (1, 1, 2, 3, 4)):
+        with pytest.raises(ValueError, match="has no batch and would be combined"):
+            _ = x * np.ones(shape, "f4")
+    with pytest.raises(ValueError, match="constants have at most"):
+        _ = x * np.ones((2**19,), "f4")
+    with pytest.raises(TypeError, match="must be a symbolic tensor, a number"):
+        ops.where(x, np.array(["a"]), x)
+
+
+def test_a_model_with_constants_is_saved_and_copied(tmp_path):
+    x = nn.Input((3, 4))
+    y = ops.einsum("bij,jk->bik", x, np.tri(4, 2, dtype="f4")) + ops.arange(2)
+    model = nn.Model(x, ops.top_k(y, 1)[0])
+    data = np.random.default_rng(0).normal(size=(5, 3, 4)).astype("f4")
+    wanted = model.predict(data, verbose=0)
+    exact = (data @ np.tri(4, 2) + np.arange(2)).max(-1, keepdims=True)
+    np.testing.assert_allclose(wanted, exact, 1e-5, 1e-5)
+    model.save(tmp_path / "constants.memcfg")
+    loaded = nn.models.load_model(tmp_path / "constants.memcfg")
+    for other in (copy.deepcopy(model), loaded):
+        np.testing.assert_array_equal(other.predict(data, verbose=0), wanted)
 
 
 def test_a_chain_that_is_too_long_for_one_loop_gives_the_same():

@@ -19,6 +19,10 @@ def erfinv(x):
     return NormalDist().inv_cdf((x + 1) / 2) / math.sqrt(2) if x else x
 
 
+GAMMA = np.float32([0.5, 1, 2, 0.25])
+KERNEL = np.random.default_rng(4).normal(size=(2, 4, 3)).astype("f4")
+
+
 def logsumexp(x, axis):
     most = x.max(axis, keepdims=True)
     return np.log(np.exp(x - most).sum(axis)) + most.squeeze(axis)
@@ -356,6 +360,102 @@ CASES = {
         ),
         lambda x, y: np.digitize(x, [0.7, 1.1]) * y,
     ),
+    # networks; the kernel of a convolution is a part of the program
+    "layer_normalization": (
+        lambda k, x, y: k.layer_normalization(x, epsilon=1e-3) * y,
+        lambda x, y: _standard(x, -1) * y,
+    ),
+    "layer_normalization with scales": (
+        lambda k, x, y: k.layer_normalization(
+            x, GAMMA, 2 * GAMMA, axis=-1, epsilon=1e-3
+        ),
+        lambda x, y: _standard(x, -1) * GAMMA + 2 * GAMMA,
+    ),
+    "rms_normalization": (
+        lambda k, x, y: k.rms_normalization(x, GAMMA, axis=-1),
+        lambda x, y: x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-7) * GAMMA,
+    ),
+    "batch_normalization": (
+        lambda k, x, y: k.batch_normalization(
+            x, GAMMA, GAMMA + 1, -1, offset=GAMMA, scale=3 * GAMMA
+        ),
+        lambda x, y: (x - GAMMA) / np.sqrt(GAMMA + 1.001) * 3 * GAMMA + GAMMA,
+    ),
+    "binary_crossentropy": (
+        lambda k, x, y: k.binary_crossentropy(k.floor(y), x / 2),
+        lambda x, y: -np.log(np.where(y >= 1, x / 2, 1 - x / 2)),
+    ),
+    "binary_crossentropy of logits": (
+        lambda k, x, y: k.binary_crossentropy(k.floor(y), x, from_logits=True),
+        lambda x, y: np.log1p(np.exp(x)) - x * (y >= 1),
+    ),
+    "categorical_crossentropy": (
+        lambda k, x, y: k.categorical_crossentropy(k.softmax(y), x),
+        lambda x, y: _cross(_softmax(y), np.log(x / x.sum(-1, keepdims=True))),
+    ),
+    "categorical_crossentropy of logits": (
+        lambda k, x, y: k.categorical_crossentropy(k.softmax(y), x, True),
+        lambda x, y: _cross(_softmax(y), np.log(_softmax(x))),
+    ),
+    "sparse_categorical_crossentropy": (
+        lambda k, x, y: k.sparse_categorical_crossentropy(
+            k.argmax(y, axis=-1), x, from_logits=True
+        ),
+        lambda x, y: _cross(np.eye(4)[y.argmax(-1)], np.log(_softmax(x))),
+    ),
+    **{
+        f"dot_product_attention {causal}": (
+            lambda k, x, y, c=causal: k.dot_product_attention(
+                k.reshape(x, (-1, 3, 2, 2)),
+                k.reshape(y, (-1, 3, 2, 2)),
+                k.reshape(x * y, (-1, 3, 2, 2)),
+                is_causal=c,
+            ),
+            lambda x, y, c=causal: _attention(x, y, c),
+        )
+        for causal in (False, True)
+    },
+    "conv": (
+        lambda k, x, y: k.conv(x, KERNEL, padding="same"),
+        lambda x, y: _convolved(np.pad(x, ((0, 0), (0, 1), (0, 0)))),
+    ),
+    "conv of images": (
+        lambda k, x, y: k.conv(k.expand_dims(x, -1), KERNEL[..., None, :], strides=1),
+        lambda x, y: _convolved_images(x),
+    ),
+    "depthwise_conv": (
+        lambda k, x, y: k.depthwise_conv(x, KERNEL[..., :1]),
+        lambda x, y: x[:, :2] * KERNEL[0, :, 0] + x[:, 1:] * KERNEL[1, :, 0],
+    ),
+    "separable_conv": (
+        lambda k, x, y: k.separable_conv(x, KERNEL[..., :1], KERNEL[:1]),
+        lambda x, y: (
+            (x[:, :2] * KERNEL[0, :, 0] + x[:, 1:] * KERNEL[1, :, 0]) @ KERNEL[0]
+        ),
+    ),
+    "conv_transpose": (
+        lambda k, x, y: k.conv_transpose(x, KERNEL.transpose(0, 2, 1)),
+        lambda x, y: (
+            np.pad(x @ KERNEL[0], ((0, 0), (0, 1), (0, 0)))
+            + np.pad(x @ KERNEL[1], ((0, 0), (1, 0), (0, 0)))
+        ),
+    ),
+    "max_pool": (
+        lambda k, x, y: k.max_pool(x, 2, 1),
+        lambda x, y: np.maximum(x[:, :2], x[:, 1:]),
+    ),
+    "average_pool": (
+        lambda k, x, y: k.average_pool(x, 2, 1),
+        lambda x, y: (x[:, :2] + x[:, 1:]) / 2,
+    ),
+    "adaptive_average_pool": (
+        lambda k, x, y: k.adaptive_average_pool(x, 2),
+        lambda x, y: (x[:, :2] + x[:, 1:]) / 2,
+    ),
+    "adaptive_max_pool": (
+        lambda k, x, y: k.adaptive_max_pool(x, 2),
+        lambda x, y: np.maximum(x[:, :2], x[:, 1:]),
+    ),
     # activations
     "glu": (
         lambda k, x, y: k.glu(x, axis=-1),
@@ -520,6 +620,39 @@ def _quiet(function):
             return function(x, -1)
 
     return call
+
+
+def _standard(x, axis):
+    apart = x - x.mean(axis, keepdims=True)
+    return apart / np.sqrt(x.var(axis, keepdims=True) + 1e-3)
+
+
+def _softmax(x):
+    return np.exp(x) / np.exp(x).sum(-1, keepdims=True)
+
+
+def _cross(target, logs):
+    return -(target * logs).sum(-1)
+
+
+def _attention(x, y, causal):
+    q, k, v = (each.reshape(-1, 3, 2, 2) for each in (x, y, x * y))
+    scores = np.einsum("bqhd,bkhd->bhqk", q, k) / np.sqrt(2)
+    scores = np.where(np.tri(3) if causal else 1, scores, -np.inf)
+    return np.einsum("bhqk,bkhd->bqhd", _softmax(scores), v)
+
+
+def _convolved(x):
+    return x[:, :-1] @ KERNEL[0] + x[:, 1:] @ KERNEL[1]
+
+
+def _convolved_images(x):
+    parts = [
+        x[:, i : i + 2, j : j + 1, None] * KERNEL[i, j]
+        for i in range(2)
+        for j in range(4)
+    ]
+    return sum(parts)
 
 
 def _sparsemax(x):

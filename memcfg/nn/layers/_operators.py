@@ -94,8 +94,11 @@ class Constant(Layer):
         return scope.apply("cast", (y,), {"dtype": self.target})[0]
 
 
-def as_tensor(value: Any, what: str) -> SymbolicTensor:
-    """Return a symbolic tensor as it is, and a number or an array as a constant."""
+def as_tensor(value: Any, what: str, *, floats: bool = False) -> SymbolicTensor:
+    """Return a symbolic tensor as it is, and a number or an array as a constant.
+
+    Integers stay such, unless `floats`, which element-wise ops take.
+    """
     if isinstance(value, SymbolicTensor):
         return value
     array = np.asarray(value)
@@ -110,7 +113,7 @@ def as_tensor(value: Any, what: str) -> SymbolicTensor:
             f"{_LARGEST_CONSTANT}: pass it as an input, or store it as a weight of a "
             "layer"
         )
-    whole = array.dtype.kind in "iu"
+    whole = array.dtype.kind in "iu" and not floats
     if whole and np.abs(array.astype(np.int64)).max() >= 2**24:
         raise ValueError(f"{what}: integers of constants must be below 2**24")
     data = np.ascontiguousarray(array, ">f4").tobytes().hex()
@@ -123,6 +126,16 @@ def as_tensor(value: Any, what: str) -> SymbolicTensor:
 def constant_tensor(array: Any) -> SymbolicTensor:
     """Return numbers as a tensor of a function, in float32."""
     return as_tensor(np.array(array, np.float32), "an array")
+
+
+def _with_batch(attributes: dict[str, Any], batch: int) -> dict[str, Any]:
+    """Return attributes with the size of the batch in place of None in their tuples."""
+    return {
+        name: tuple(batch if each is None else each for each in value)
+        if isinstance(value, list | tuple) and None in value
+        else value
+        for name, value in attributes.items()
+    }
 
 
 class Function(Layer):
@@ -147,12 +160,8 @@ class Function(Layer):
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op."""
-        attributes = dict(self.attributes)
-        for name, value in attributes.items():
-            if isinstance(value, list | tuple) and None in value:
-                batch = scope.builder.shape(inputs[0])[0]
-                filled = (batch if each is None else each for each in value)
-                attributes[name] = tuple(filled)
+        shape = scope.builder.shape(inputs[0])
+        attributes = _with_batch(self.attributes, shape[0] if shape else 1)
         return scope.apply(self.op, inputs, attributes)[0]
 
 
@@ -287,7 +296,7 @@ class OfNumber(Layer):
 
 
 class Several(Layer):
-    """An op on several tensors as they are."""
+    """An op on tensors as they are; None in an attribute is the last one's batch."""
 
     __slots__ = ("attributes", "op")
 
@@ -309,7 +318,9 @@ class Several(Layer):
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op."""
-        return scope.apply(self.op, inputs, self.attributes)[0]
+        batch = scope.builder.shape(inputs[-1])[0]
+        attributes = _with_batch(self.attributes or {}, batch)
+        return scope.apply(self.op, inputs, attributes)[0]
 
 
 class AlongLast(Layer):
@@ -557,15 +568,8 @@ def check_batch(kind: str, tensors: Sequence[SymbolicTensor]) -> None:
     """Raise ValueError if one without a batch would be broadcast along the batch."""
     rank = max((len(each.shape) for each in tensors if not each.whole), default=0)
     for each in tensors:
-        if (
-            rank
-            and each.whole
-            and each.shape[: len(each.shape) - rank + 1]
-            not in (
-                (),
-                (1,),
-            )
-        ):
+        first = each.shape[: max(len(each.shape) - rank + 1, 0)]  # beside the batch
+        if rank and each.whole and first not in ((), (1,)):
             raise ValueError(
                 f"{kind}: {each!r} has no batch and would be combined with each sample "
                 f"of a tensor of {rank} axes: at most {rank - 1} axes, or a first one "
@@ -616,8 +620,8 @@ def binary(kind: str, a: Any, b: Any) -> Any:
     if isinstance(other, np.ndarray) and other.ndim == 0:
         other = other[()]
     if isinstance(other, np.ndarray | list | tuple):
-        floats = as_tensor(np.asarray(other, np.float32), kind)
-        return _of_two(kind, *_in_order(tensor, floats, reflected))
+        numbers = as_tensor(other, kind, floats=True)
+        return _of_two(kind, *_in_order(tensor, numbers, reflected))
     if kind in COMPARISONS and isinstance(other, bool | np.bool_):
         other = float(other)
     if isinstance(other, bool) or not isinstance(

@@ -5,8 +5,6 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from memcfg.nn._argument_checks import integer
 from memcfg.nn._keras_arguments import takes_arguments
 from memcfg.nn.layers import SymbolicTensor
@@ -197,12 +195,7 @@ def combined(op: str, operands: Sequence[Any], attributes: Any = None) -> Any:
     """Return an element-wise op of tensors, arrays and numbers, after broadcasting."""
     if not any(isinstance(each, SymbolicTensor) for each in operands):
         raise TypeError(f"{op} needs a symbolic tensor, got {operands!r}")
-    tensors = [
-        each
-        if isinstance(each, SymbolicTensor)
-        else as_tensor(np.asarray(each, np.float32), op)
-        for each in operands
-    ]
+    tensors = [as_tensor(each, op, floats=True) for each in operands]
     if any(each.whole for each in tensors):
         check_batch(op, tensors)
         return OfWeight(op, attributes)(tensors)
