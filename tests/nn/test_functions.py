@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import warnings
 
 import numpy as np
@@ -607,6 +608,27 @@ def test_optimizers_tell_and_take_their_state():
     average = optimizers[1].get_state()["second/kernel/average"]
     optimizers[1].finalize_variable_values()
     np.testing.assert_array_equal(second.kernel.numpy(), average)
+
+
+def test_threads_call_one_function():
+    layer = nn.Dense(2, use_bias=False, kernel_initializer="ones")
+    scaled = mc.function(lambda x, factor: layer(x) * factor, max_traces=2)
+    wrong = []
+
+    def run(factor):
+        for number in range(40):
+            made = scaled(np.full((number % 3 + 1, 2), float(number)), factor)
+            if not (made == 2 * number * factor).all():
+                wrong.append((number, factor))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RetracingWarning)
+        threads = [threading.Thread(target=run, args=(each,)) for each in (2, 3, 4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert wrong == []
 
 
 def test_memory_comes_back_and_values_return_to_layers():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memcfg._caller import outside
-from memcfg._core import scope_out
+from memcfg._core import Lock, scope_out
 from memcfg.errors import RetracingWarning
 from memcfg.nn._argument_checks import integer
 from memcfg.nn.functions._function_graph import Calls
@@ -102,6 +102,7 @@ class Function:
             integer(max_traces, "function: max_traces"),
         )
         self._name = getattr(func, "__name__", type(func).__name__)
+        self._lock = Lock(self._name)  # of the traces; taken before the state's
         self._state: FunctionState | None = None
         self._traces: dict[Any, Calls] = {}  # least recently used first
         self._last: dict[str, Any] = {}  # what the last trace depends on
@@ -127,7 +128,7 @@ class Function:
         """Run the function on arrays, or trace it within another function."""
         if current() is not None:
             return self._function(*args, **options)
-        with scope_out():
+        with scope_out(), self._lock.turn():
             calls, arrays = self._program(args, options)
             state = self._owner()
             if not state.has(calls.label):
@@ -157,9 +158,10 @@ class Function:
         InfeasiblePlanError
             If no plan fits.
         """
-        calls, _ = self._program(args, options)
         nbytes = None if limit is None else parse_bytes(limit)
-        return self._owner().plan(calls, nbytes)
+        with self._lock.turn():
+            calls, _ = self._program(args, options)
+            return self._owner().plan(calls, nbytes)
 
     def graph(self, *args: Any, **options: Any) -> Any:
         """Return the graph of a call, as policies see it.
@@ -176,8 +178,9 @@ class Function:
         memcfg.graph.Graph
             The graph, with the scratch of the device's kernels.
         """
-        calls, _ = self._program(args, options)
-        return self._owner().graph(calls)
+        with self._lock.turn():
+            calls, _ = self._program(args, options)
+            return self._owner().graph(calls)
 
     def memory_report(
         self, *args: Any, verify: bool = False, **options: Any
@@ -204,11 +207,12 @@ class Function:
         InfeasiblePlanError
             If no plan fits.
         """
-        calls, _ = self._program(args, options)
-        state = self._owner()
-        if not state.has(calls.label):
-            state.load(calls)
-        return state.report(calls.label, verify=verify)
+        with self._lock.turn():
+            calls, _ = self._program(args, options)
+            state = self._owner()
+            if not state.has(calls.label):
+                state.load(calls)
+            return state.report(calls.label, verify=verify)
 
     @property
     def trace_count(self) -> int:
@@ -217,8 +221,9 @@ class Function:
 
     def close(self) -> None:
         """Free the memory of the function; the values of weights are kept."""
-        if self._state is not None:
-            self._state.close()
+        with self._lock.turn():
+            if self._state is not None:
+                self._state.close()
 
     def __repr__(self) -> str:
         return f"<Function {self._name!r}, {len(self._traces)} traces>"
