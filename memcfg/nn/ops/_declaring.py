@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from typing import TYPE_CHECKING, Any
 
@@ -111,8 +112,22 @@ _PARAMETERS = {
 
 
 def documented(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Append the numpydoc section of the parameters; make the function an operation."""
-    return operation(described(function))
+    """Append the numpydoc section of the parameters; make the function an operation.
+
+    An op that has nothing to do still drops the mask of its input.
+    """
+    own = described(function)
+
+    @functools.wraps(own)
+    def call(*args: Any, **options: Any) -> Any:
+        made = own(*args, **options)
+        if isinstance(made, SymbolicTensor) and any(
+            made is each for each in (*args, *options.values())
+        ):
+            return Function("reshape", {"shape": tuple(lengths_of(made))})(made)
+        return made
+
+    return operation(call)
 
 
 def described(function: Callable[..., Any]) -> Callable[..., Any]:
