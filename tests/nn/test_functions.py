@@ -643,3 +643,20 @@ def test_memory_comes_back_and_values_return_to_layers():
     assert mc.config.get_memory_info("CPU:0")["current"] == 0
     np.testing.assert_array_equal(layer.kernel.numpy(), kernel)
     np.testing.assert_allclose(layer(x) * 2, expected, rtol=1e-6)
+
+
+def test_a_refused_call_loses_no_weight():
+    model = dense(32, 3)
+    function = mc.function(lambda x: model(x))
+    x = numbers(2, 4)
+    values = [each + 1 for each in model.get_weights()]
+    before = np.asarray(function(x))
+    model.set_weights(values)
+    function.close()
+    mc.config.set_memory_limit("CPU:0", "1KiB")
+    with pytest.raises(InfeasiblePlanError):
+        function(x)
+    mc.config.set_memory_limit("CPU:0", None)
+    for value, own in zip(values, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(own, value)
+    assert not np.array_equal(np.asarray(function(x)), before)

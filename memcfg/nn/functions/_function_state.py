@@ -189,7 +189,10 @@ class FunctionState:
             self._take_over(spec)
             graphs = {label: self._trace(spec, each) for label, each in kept.items()}
             self._ready.clear()  # views would keep the arena from growing
-            self.executor.load(graphs, self._policy, self._initial(spec))
+            initial = self._initial(spec)
+            self.executor.load(graphs, self._policy, initial)
+            for name in initial:
+                self._on_host.pop(name, None)
             self._spec, self._calls = spec, kept
             for each in spec.optimizers:
                 each.optimizer._claim(self)
@@ -278,7 +281,7 @@ class FunctionState:
         state: list[Weight | Slot] = [*spec.weights, *spec.slots]
         for each in state:
             if each.name not in self._resident:
-                known = self._on_host.pop(each.name, None)
+                known = self._on_host.get(each.name)
                 values[each.name] = each.first_value if known is None else known
         return values
 
