@@ -249,7 +249,7 @@ TABLE = [
     (lambda: Weights("float64")(symbolic), ValueError, "a weight must be float32, got"),
     (lambda: Weights(None, 2)(symbolic), ValueError, "already has a weight named 'w'"),
     (lambda: nn.Dense(3)(symbolic, symbolic), TypeError, "accepts only tensors, got"),
-    (lambda: nn.Dense(3)(X), TypeError, "called on symbolic tensors"),
+    (lambda: nn.Dense(3)("numbers"), TypeError, "called on symbolic tensors"),
     (
         lambda: nn.Dense(3).compute_mask(symbolic),
         NotImplementedError,

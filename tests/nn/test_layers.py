@@ -165,7 +165,7 @@ def test_what_cannot_be_honoured_raises(call, message):
         lambda: nn.Input(4),
         lambda: nn.Input(("4",)),
         lambda: nn.set_random_seed("x"),
-        lambda: nn.Dense(4)(np.zeros((2, 3), np.float32)),
+        lambda: nn.Dense(4)("numbers"),
         lambda: np.asarray(nn.Input((3,))),
     ],
 )
