@@ -216,28 +216,30 @@ MEMCFG_INLINE float floor_of(float x) {
   return blend(a < 0x1p23F, below, x);
 }
 
-// sin(x + quarters pi / 2) = sin(r + n pi / 2) with |r| <= pi / 4. The products of n and
-// the first two parts of pi / 2, of 25 bits each, are exact below |x| = 2^28. Above, r
-// is capped: neighbouring floats are then many periods apart.
+// sin(x + quarters pi / 2) = sin(r + n pi / 2) with |r| <= pi / 4. The products of n
+// and the first two parts of pi / 2, of 25 bits each, are exact below |x| = 2^28.
+// Above, r is capped: neighbouring floats are then many periods apart.
 MEMCFG_INLINE float sine_of(float x, std::uint32_t quarters) {
   const double wide = static_cast<double>(x);
   const double shifted = wide * 0.63661977236758134 + 0x1.8p52;  // rounds to an integer
   const double n = shifted - 0x1.8p52;
   std::uint64_t whole;
   std::memcpy(&whole, &shifted, sizeof whole);
-  const double rest =
-      ((wide - n * 0x1.921fb50000000p+0) - n * 0x1.110b460000000p-26) - n * 0x1.1a62633145c06p-54;
+  const double rest = ((wide - n * 0x1.921fb50000000p+0) - n * 0x1.110b460000000p-26) -
+                      n * 0x1.1a62633145c06p-54;
   const auto near = static_cast<float>(rest);
   const float r = blend(near > 0.8F, 0.8F, blend(near < -0.8F, -0.8F, near));
   const std::uint32_t turn = static_cast<std::uint32_t>(whole) + quarters;
   const float z = r * r;
   const float sine =
-      r + r * z * (-0.166666672F + z * (0.00833333191F +
-                                        z * (-0.000198400579F + z * 2.72464536e-06F)));
+      r + r * z *
+              (-0.166666672F +
+               z * (0.00833333191F + z * (-0.000198400579F + z * 2.72464536e-06F)));
   const float cosine =
       (1.0F - 0.5F * z) +
-      z * z * (0.0416666679F + z * (-0.00138888787F +
-                                    z * (2.47957947e-05F + z * -2.67327729e-07F)));
+      z * z *
+          (0.0416666679F +
+           z * (-0.00138888787F + z * (2.47957947e-05F + z * -2.67327729e-07F)));
   const float value = blend((turn & 1U) != 0, cosine, sine);
   return blend((turn & 2U) != 0, -value, value);
 }
@@ -256,9 +258,10 @@ MEMCFG_INLINE float atan_of(float x) {
   const bool far = b > 0.414213568F;  // tan(pi / 8)
   const float c = blend(far, (b - 1.0F) / (b + 1.0F), b), z = c * c;
   const float series =
-      c + c * z * (-0.333333313F +
-                   z * (0.199995399F +
-                        z * (-0.142638713F + z * (0.107421376F + z * -0.0644484386F))));
+      c + c * z *
+              (-0.333333313F +
+               z * (0.199995399F +
+                    z * (-0.142638713F + z * (0.107421376F + z * -0.0644484386F))));
   const float part = blend(far, 0.785398163F + series, series);
   const float value = blend(above, 1.57079633F - part, part);
   return with_sign_of(value, x);
