@@ -30,6 +30,7 @@ from memcfg.graph.rewrites._duplicates import merge_duplicates
 from memcfg.graph.rewrites._fusion import fuse_ops, fuse_products
 from memcfg.graph.rewrites._kept_activations import spare_activations
 from memcfg.graph.rewrites._narrow_updates import narrow_updates
+from memcfg.graph.rewrites._passes import for_device, simplify
 from memcfg.graph.rewrites._reshapes import keep_one_shape
 from memcfg.graph.rewrites._slices import join_padded, slice_again
 from memcfg.graph.rewrites._tiled_updates import tile_updates
@@ -54,6 +55,7 @@ __all__ = [
     "allowed_ops",
     "drop_dead_ops",
     "fold_constants",
+    "for_device",
     "fuse_cross_entropy",
     "fuse_ops",
     "fuse_products",
@@ -67,6 +69,7 @@ __all__ = [
     "nominal_seconds_of",
     "read_concatenations",
     "read_wide_kernels",
+    "simplify",
     "slice_again",
     "spare_activations",
     "spend",

@@ -8,7 +8,7 @@ import pytest
 from family_cases import case
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from internals import leave_out_last_rewrite
+from internals import leave_out_rewrite
 from kernel_cases import check, execute, normal
 from kernels import check_on_threads
 
@@ -175,7 +175,7 @@ def kinds(graph):
 
 def trained(monkeypatch, made, policy="share", *, fuses=True):
     if not fuses:
-        leave_out_last_rewrite(monkeypatch, "fuse_cross_entropy")
+        leave_out_rewrite(monkeypatch, "fuse_cross_entropy")
     losses = [compiled(made, policy).train_on_batch(*data())]
     losses += [made.train_on_batch(*data()) for _ in range(2)]
     report = made.memory_report(verify=True)

@@ -7,7 +7,7 @@ import pytest
 from bfloat16 import round_to_bfloat16, widen
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from internals import leave_out_last_rewrite
+from internals import leave_out_rewrite
 from kernel_cases import Room, normal
 
 import memcfg as mc
@@ -208,7 +208,7 @@ def test_models_train_as_with_copies_in_less_memory(table, monkeypatch):
         assert again[0] == losses
         for first, second in zip(weights, again[1], strict=True):
             np.testing.assert_array_equal(first, second)
-    leave_out_last_rewrite(monkeypatch, "read_wide_kernels")
+    leave_out_rewrite(monkeypatch, "read_wide_kernels")
     other = trained()
     np.testing.assert_allclose(losses, other[0], rtol=0.02)
     np.testing.assert_allclose(outputs, other[2], rtol=0.05, atol=0.02)
@@ -241,7 +241,7 @@ def test_gradients_are_those_of_the_weights_before_the_step(table, monkeypatch):
     for index, op in enumerate(graph.ops):
         for tensor, _ in op.in_place if op.phase == "update" else ():
             assert max(graph.consumers[tensor]) == index
-    leave_out_last_rewrite(monkeypatch, "read_wide_kernels")
+    leave_out_rewrite(monkeypatch, "read_wide_kernels")
     for first, second in zip(found, moved()[0], strict=True):
         scale = np.abs(second).max()
         np.testing.assert_allclose(first, second, rtol=0, atol=0.02 * scale)

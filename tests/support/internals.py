@@ -26,6 +26,7 @@ from memcfg.devices import (
 )
 from memcfg.devices.cpu._onednn_library import find_onednn as find_onednn
 from memcfg.files import _temporary
+from memcfg.graph.rewrites import _passes
 from memcfg.memory.crash import _crash_report, _crash_setting
 from memcfg.nn import _sequential
 from memcfg.nn._keras_arguments import ARGUMENTS as ARGUMENTS
@@ -38,7 +39,7 @@ from memcfg.nn._saving import restore as restore
 from memcfg.nn.inputs import _batches
 from memcfg.nn.inputs._batches import Batch as Batch
 from memcfg.nn.layers._layer import Scope, _calls
-from memcfg.nn.training import _session, _tracing
+from memcfg.nn.training import _session
 from memcfg.nn.training._tracing import ProgramKey
 from memcfg.nn.training.alternatives import _ways_out
 from memcfg.ops._expression import derivative as derivative
@@ -164,8 +165,8 @@ def set_copy_seconds(patch: pytest.MonkeyPatch, seconds: Iterable[float]) -> Non
 
 
 def leave_out_rewrite(patch: pytest.MonkeyPatch, name: str) -> None:
-    """Trace training steps without one rewrite of their graph."""
-    patch.setattr(_tracing, name, lambda graph, *_: graph)
+    """Trace steps without one rewrite of their graphs."""
+    patch.setattr(_passes, name, lambda graph, *_: graph)
 
 
 def set_step_seconds(
@@ -400,16 +401,11 @@ def replace_copies_of_gpus(
     patch.setattr(_media, "Streams", streams)
 
 
-def leave_out_last_rewrite(patch: pytest.MonkeyPatch, name: str) -> None:
-    """Leave out a rewrite of all programs, which is for what a device has."""
-    patch.setattr(_session, name, lambda graph, *_: graph)
-
-
 def keep_sums_apart(patch: pytest.MonkeyPatch) -> None:
     """Leave sums ops of their own, which products could add."""
-    fuse = _tracing.fuse_products
+    fuse = _passes.fuse_products
     patch.setattr(
-        _tracing,
+        _passes,
         "fuse_products",
         lambda graph, has: fuse(graph, lambda kind: has(kind) and "_add" not in kind),
     )

@@ -14,23 +14,14 @@ from memcfg.errors import GraphError
 from memcfg.graph import (
     Builder,
     Graph,
-    drop_dead_ops,
-    fold_constants,
-    fuse_ops,
-    fuse_products,
     hoist_updates,
-    join_padded,
-    keep_one_shape,
-    merge_duplicates,
-    narrow_updates,
     read_concatenations,
-    slice_again,
-    spare_activations,
-    split_convolution_gradients,
+    simplify,
 )
 from memcfg.nn._network import traverse, weights_of
 from memcfg.nn.functions._assignments import Update
 from memcfg.nn.layers._layer import Scope
+from memcfg.nn.training._tracing import move_averages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -187,13 +178,8 @@ class _Trace:
     def graph(self, has: Callable[[str], bool]) -> Graph:
         outputs = self._forward()
         keep = [*outputs, *self.new.values()]
-        graph = fold_constants(
-            merge_duplicates(drop_dead_ops(self.builder.build(keep)))
-        )
-        graph = keep_one_shape(slice_again(join_padded(narrow_updates(graph))))
-        if not self.builder.training:
-            graph = fuse_products(graph, has)
-        graph = fuse_ops(split_convolution_gradients(spare_activations(graph)))
+        built = self.builder.build(keep)
+        graph = simplify(built, has, differentiates=self.builder.training)
         if not self.new:
             return graph
         with suppress(GraphError):  # a function may read what it has updated
@@ -234,16 +220,11 @@ class _Trace:
 
     def _move(self, scope: Scope) -> None:
         """Append the moving averages that calls have asked for."""
-        for name, value, momentum in scope.moving:
-            own = self.spec.aliases.get(name, name)
-            before = self.new.get(own, self.weights[own])
-            (self.new[own],) = self.builder.apply(
-                "moving_average",
-                (before, value),
-                {"momentum": momentum},
-                name=f"{own}/moved",
-                phase="update",
-            )
+        moves = [
+            (self.spec.aliases.get(name, name), value, momentum)
+            for name, value, momentum in scope.moving
+        ]
+        self.new |= move_averages(self.builder, moves, self.weights | self.new)
 
     def _output(self, end: SymbolicTensor) -> int:
         """Return a result, copied if it is an argument or a weight."""

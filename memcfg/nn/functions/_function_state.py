@@ -8,7 +8,7 @@ import numpy as np
 
 from memcfg import config
 from memcfg._core import Lock
-from memcfg.graph import fuse_cross_entropy, read_wide_kernels, tile_updates
+from memcfg.graph import for_device
 from memcfg.nn._model import join_locks, name_owner, values_elsewhere
 from memcfg.nn.functions._function_graph import make_spec, trace_function
 from memcfg.runtime import Executor
@@ -238,11 +238,8 @@ class FunctionState:
         return ready
 
     def _trace(self, spec: FunctionSpec, calls: Calls) -> Graph:
-        kernels = self.executor.device.kernels
-        graph = trace_function(spec, calls, kernels.has)
-        if kernels.has("dense_cross_entropy"):
-            graph = fuse_cross_entropy(graph)
-        return read_wide_kernels(tile_updates(graph, kernels.has), kernels.has)
+        has = self.executor.device.kernels.has
+        return for_device(trace_function(spec, calls, has), has)
 
     # Values
 

@@ -22,7 +22,7 @@ from memcfg._cached import cached_property
 from memcfg._checks import name_of
 from memcfg.config._dtype_policy import as_policy
 from memcfg.errors import InfeasiblePlanError, ResourceExhaustedError
-from memcfg.graph import fuse_cross_entropy, read_wide_kernels, tile_updates
+from memcfg.graph import for_device
 from memcfg.nn.inputs._array_checks import Field
 from memcfg.nn.inputs._samples import Wanted
 from memcfg.nn.training._crash_facts import CrashFacts, crash_subjects
@@ -650,11 +650,8 @@ class Session:
 
     def _trace(self, spec: TraceSpec, key: ProgramKey) -> Graph:
         """Trace a program for the device."""
-        kernels = self.executor.device.kernels
-        graph = trace(spec, key, kernels.has)
-        if kernels.has("dense_cross_entropy"):
-            graph = fuse_cross_entropy(graph)
-        return read_wide_kernels(tile_updates(graph, kernels.has), kernels.has)
+        has = self.executor.device.kernels.has
+        return for_device(trace(spec, key, has), has)
 
     def _spec_for(self, training: bool) -> TraceSpec:
         return self._spec if training else replace(self._spec, optimizer=None)

@@ -13,25 +13,15 @@ from memcfg._cached import cached_property
 from memcfg.graph import (
     Builder,
     Graph,
-    drop_dead_ops,
-    fold_constants,
-    fuse_ops,
-    fuse_products,
     gradients,
     hoist_updates,
-    join_padded,
-    keep_one_shape,
-    merge_duplicates,
-    narrow_updates,
     read_concatenations,
-    slice_again,
-    spare_activations,
-    split_convolution_gradients,
+    simplify,
 )
 from memcfg.nn.layers._layer import Scope
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from memcfg.nn._network import Network, Weight
     from memcfg.nn.layers._layer import Shape, SymbolicTensor
@@ -45,6 +35,7 @@ __all__ = [
     "Share",
     "TraceSpec",
     "input_names",
+    "move_averages",
     "shares_of",
     "trace",
     "trace_layers",
@@ -211,12 +202,7 @@ class _Trace:
             keep = self._loss(outputs)
             updated = self._updates(loss=keep[0]) if self.training else self._move()
         built = self.builder.build(keep=[*keep, *updated])
-        graph = fold_constants(merge_duplicates(drop_dead_ops(built)))
-        graph = slice_again(join_padded(narrow_updates(graph)))
-        graph = keep_one_shape(graph)
-        if not self.training:
-            graph = fuse_products(graph, has)
-        graph = fuse_ops(split_convolution_gradients(spare_activations(graph)))
+        graph = simplify(built, has, differentiates=self.training)
         return read_concatenations(hoist_updates(graph)) if updated else graph
 
     def _declare_persistent(self) -> None:
@@ -453,14 +439,23 @@ class _Trace:
 
     def _move(self) -> list[int]:
         """Trace the moving averages; a layer called twice updates them twice."""
-        current: dict[str, int] = {}
-        for name, value, momentum in self.moves:
-            before = current.get(name, self.weights[name])
-            (current[name],) = self.builder.apply(
-                "moving_average",
-                (before, value),
-                {"momentum": momentum},
-                name=f"{name}/moved",
-                phase="update",
-            )
-        return list(current.values())
+        return list(move_averages(self.builder, self.moves, self.weights).values())
+
+
+def move_averages(
+    builder: Builder,
+    moves: Iterable[tuple[str, int, float]],
+    weights: Mapping[str, int],
+) -> dict[str, int]:
+    """Append the updates of moving averages; return the new values by name."""
+    result: dict[str, int] = {}
+    for name, value, momentum in moves:
+        before = result.get(name, weights[name])
+        (result[name],) = builder.apply(
+            "moving_average",
+            (before, value),
+            {"momentum": momentum},
+            name=f"{name}/moved",
+            phase="update",
+        )
+    return result
