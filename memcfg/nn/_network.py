@@ -24,7 +24,6 @@ from memcfg.nn.layers._layer import (
     InputLayer,
     Node,
     first_value,
-    is_whole,
     show_shape,
 )
 from memcfg.units import format_bytes
@@ -233,7 +232,7 @@ def from_inner(
                 _results_of(node),
                 node.details,
                 node.in_operation,
-                whole=is_whole(node.outputs[0]),
+                whole=node.outputs[0].whole,
             )
             for old, new in zip(node.outputs, again.outputs, strict=True):
                 made.setdefault(old, new)
@@ -244,7 +243,7 @@ def from_inner(
 def _results_of(node: Node) -> list[tuple[Any, str]]:
     """Return the shapes and dtypes of a call's results, as `Node` takes them."""
     return [
-        (each.whole_shape if is_whole(each) else each.sample_shape, each.sample_dtype)
+        (each.whole_shape if each.whole else each.sample_shape, each.sample_dtype)
         for each in node.outputs
     ]
 

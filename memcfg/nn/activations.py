@@ -12,7 +12,6 @@ from memcfg.nn._keras_names import absent
 from memcfg.nn.layers import Activation, ReLU
 from memcfg.nn.layers._layer import operation
 from memcfg.nn.layers._operators import Function
-from memcfg.nn.layers._whole import of_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +58,7 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 def _named(function: Callable[..., Any]) -> Callable[..., Any]:
     """Mark a function, so that layers accept it in place of its name."""
     function.activation = function.__name__  # type: ignore[attr-defined]
-    return operation(of_whole(function))
+    return operation(function)
 
 
 @_named

@@ -24,7 +24,6 @@ from memcfg.nn.layers._layer import (
     Layer,
     SymbolicTensor,
     Variable,
-    is_whole,
     trace_call,
 )
 from memcfg.nn.layers._operators import Function, constant_tensor
@@ -277,7 +276,7 @@ class Loss(FixedAttributes):
         return self._of_tensors(*given)
 
     def _of_tensors(self, y_true: Any, y_pred: Any, *weight: Any) -> Any:
-        if not all(is_whole(x) for x in (y_true, y_pred, *weight)):
+        if not all(x.whole for x in (y_true, y_pred, *weight)):
             raise TypeError(
                 f"{type(self).__name__} is computed from arrays, or from the tensors "
                 "of a function: pass it to compile, or see memcfg.function"

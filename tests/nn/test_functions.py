@@ -660,3 +660,22 @@ def test_a_refused_call_loses_no_weight():
     for value, own in zip(values, model.get_weights(), strict=True):
         np.testing.assert_array_equal(own, value)
     assert not np.array_equal(np.asarray(function(x)), before)
+
+
+def test_calls_on_arrays_of_many_shapes_do_not_warn():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for rows in range(1, 10):
+            assert ops.relu(np.full((rows,), -1.0)).tolist() == [0.0] * rows
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1, -2])
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_activations_along_any_axis_of_a_tensor_without_a_batch(name, axis):
+    x = np.random.default_rng(3).standard_normal((3, 5)).astype(np.float32)
+    wide = np.exp(x.astype(np.float64))
+    wanted = wide / wide.sum(axis, keepdims=True)
+    if name == "log_softmax":
+        wanted = np.log(wanted)
+    run = mc.function(lambda x: getattr(nn.activations, name)(x, axis=axis))
+    np.testing.assert_allclose(run(x), wanted, rtol=1e-5, atol=1e-6)

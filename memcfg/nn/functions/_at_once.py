@@ -46,7 +46,7 @@ def _function_of(call: Callable[..., Any]) -> Function:
     )
     result: Function | None = known.pop(key, None)
     if result is None:
-        result = Function(call)
+        result = Function(call, warns=False)
     known[key] = result
     while len(_functions) > _KEPT:
         _functions.pop(next(iter(_functions)), None)

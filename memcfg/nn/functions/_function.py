@@ -74,6 +74,8 @@ class Function:
         The seconds of ops that the policy reads.
     max_traces : int, default 16
         The number of programs that are kept.
+    warns : bool, default True
+        Whether to warn of a function that is traced again and again.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class Function:
         memory: Policy | str | None = None,
         times: str = "nominal",
         max_traces: int = _TRACES,
+        warns: bool = True,
     ) -> None:
         if not callable(func):
             raise TypeError(f"function: func must be callable, got {func!r}")
@@ -107,7 +110,7 @@ class Function:
         self._traces: dict[Any, Calls] = {}  # least recently used first
         self._last: dict[str, Any] = {}  # what the last trace depends on
         self._number = 0  # of traces so far
-        self._warned = False
+        self._warns = warns
         self._bound: weakref.WeakKeyDictionary[Any, Function] = (
             weakref.WeakKeyDictionary()
         )
@@ -335,9 +338,9 @@ class Function:
 
     def _warn(self, depends: dict[str, Any]) -> None:
         """Warn once of a function that is traced again and again."""
-        if self._number <= _FEW or self._warned:
+        if self._number <= _FEW or not self._warns:
             return
-        self._warned = True
+        self._warns = False
         differs = [
             name
             for name in dict.fromkeys((*self._last, *depends))

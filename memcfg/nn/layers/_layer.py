@@ -1348,7 +1348,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
             builder.tensor(
                 f"input {i}",
                 each.whole_shape
-                if is_whole(each)
+                if each.whole
                 else (each.node.batch_size or 1, *each.sample_shape),
                 each.sample_dtype,
                 "input",
@@ -1371,7 +1371,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
 
     def _is_whole(self, operands: Sequence[SymbolicTensor]) -> bool:
         """Return whether the results of a call have no batch of any size."""
-        return bool(operands) and all(is_whole(x) for x in operands)
+        return bool(operands) and all(x.whole for x in operands)
 
     def _node(
         self,
