@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import operator
+import re
 
 import numpy as np
 import pytest
@@ -384,3 +386,21 @@ def test_a_model_of_ops_is_saved_and_trains_alike(tmp_path):
     )
     assert one == two
     assert one["loss"][2] < one["loss"][0]
+
+
+@pytest.mark.parametrize("name", sorted(ops.__all__))
+def test_the_documentation_says_what_each_parameter_is(name):
+    function = getattr(ops, name)
+    if not callable(function):
+        return
+    text = inspect.getdoc(function) or ""
+    for parameter in inspect.signature(function).parameters:
+        assert re.search(
+            rf"^(?:.*, )?\**{parameter}\b.* : .+\n +\S", text, re.MULTILINE
+        ), name
+
+
+def test_attention_in_blocks_is_refused_as_an_op():
+    x = nn.Input((3, 2, 4))
+    with pytest.raises(ValueError, match="flash_attention must be None or False"):
+        ops.dot_product_attention(x, x, x, flash_attention=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from typing import TYPE_CHECKING, Any
 
 from memcfg.nn._argument_checks import integer
@@ -41,74 +42,293 @@ __all__ = [
     "tensor_of",
 ]
 
-_PARAMETERS = {
-    "x": "SymbolicTensor\n    The input.",
-    "x1": "SymbolicTensor, array_like or float\n    The first operand.",
-    "x2": "SymbolicTensor, array_like or float\n    The second; axes of length 1 are "
-    "broadcast.",
-    "key": "object\n    Integers, slices, None and ``...``; the batch comes first.",
-    "xs": "sequence of SymbolicTensor\n    The tensors.",
-    "axis": "int or tuple of int\n    The axis; axis 0, the batch, is not allowed. In "
-    "a loss None reduces all\n    axes including the batch, and sample weights cannot "
-    "be used.",
-    "axes": "int or tuple of int\n    The axes, in order.",
-    "keepdims": "bool, default False\n    Whether to keep reduced axes, with length 1.",
-    "condition": "SymbolicTensor\n    Not 0 where to take x1.",
-    "newshape": "tuple of int\n    The new shape; the first length is -1 or None.",
-    "shape": "tuple of int\n    The shape; the length of the batch is -1 or None.",
-    "dtype": 'str\n    ``"float32"`` or ``"int32"``.',
-    "num_classes": "int\n    The length of the new axis.",
-    "indices": "SymbolicTensor, array_like or int\n    The indices; negative ones "
-    "count from the end.",
-    "indices_or_sections": "int or sequence of int\n    The number of parts, or the "
-    "indices where to split.",
-    "x_min": "float\n    The minimum.",
-    "x_max": "float\n    The maximum.",
-    "source": "int or sequence of int\n    The axes to move.",
-    "destination": "int or sequence of int\n    Their new positions.",
-    "axis1": "int\n    The first axis.",
-    "axis2": "int\n    The second axis.",
-    "approximate": "bool, default True\n    Whether to approximate with tanh.",
-    "decimals": "int, default 0\n    Digits after the decimal point.",
-    "nan": "float, default 0.0\n    Takes the place of NaN.",
-    "posinf": "float, optional\n    Takes the place of infinity; by default the "
-    "largest float32.",
-    "neginf": "float, optional\n    Takes the place of -infinity; by default the "
-    "smallest float32.",
-    "rtol": "float, default 1e-5\n    The tolerance relative to x2.",
-    "atol": "float, default 1e-8\n    The absolute tolerance.",
-    "equal_nan": "bool, default False\n    Whether NaN is close to NaN.",
-    "threshold": "float\n    The largest number that is replaced.",
-    "default_value": "float\n    What replaces it.",
-    "b": "float, default 4\n    How smooth the bend at 0 is.",
-    "weights": "SymbolicTensor or array_like, optional\n    The weights; by default "
-    "all are equal.",
-    "ord": "int, float or str, optional\n    The order: a number, inf, -inf, or "
-    '``"fro"``; by default 2.',
-    "order": "int or float, default 2\n    The order of the norm.",
-    "epsilon": "float, optional\n    Added to, or the least of, what is divided by.",
-    "max_val": "float\n    The largest value that the signal may have.",
-    "n": "int\n    How often, or how many.",
-    "a": "SymbolicTensor\n    The input.",
-    "y": "SymbolicTensor\n    The second input.",
-    "dx": "float, default 1.0\n    The distance between neighbours.",
-    "repeats": "int or sequence of int\n    How often to repeat, for each axis.",
-    "shift": "int or sequence of int\n    The places by which elements move.",
-    "pad_width": "int or sequence of (int, int)\n    Lengths before and after, for "
-    "each axis; those of the batch are 0.",
-    "mode": "str\n    How it is done, by Keras's names.",
-    "constant_values": "float, optional\n    The padding, 0 by default.",
-    "k": "int\n    The diagonal, or the number of elements.",
-    "offset": "int, default 0\n    The diagonal: above the main one if positive.",
-    "num": "int, optional\n    The number of elements or of parts.",
-    "variable": "SymbolicTensor\n    The input.",
-    "block_size": "int\n    The side of a block.",
-    "data_format": 'str\n    ``"channels_last"``.',
-    "pattern": "str\n    Axes by name before and after ``->``, in parentheses where "
-    "they are joined.",
-    "start_indices": "sequence of int\n    The first index along each axis.",
-    "updates": "SymbolicTensor or array_like\n    What replaces the part.",
-}
+# Parameters in numpydoc's form, by name, or by op and name where ops differ.
+_TEXTS = """
+M : int, optional
+    The number of columns; by default N.
+N : int
+    The number of rows.
+a : SymbolicTensor
+    The input.
+approximate : bool, default True
+    Whether to approximate with tanh.
+array : SymbolicTensor
+    The input, of at least two axes.
+assume_unique : bool, default False
+    Accepted for NumPy's programs; the result is the same.
+atol : float, default 1e-8
+    The absolute tolerance.
+attn_logits_soft_cap : float, optional
+    Scores are bounded by ``cap * tanh(scores / cap)``.
+axes : int or tuple of int
+    The axes, in order.
+axes_lengths : int
+    The lengths of axes that the pattern names and the shape does not tell.
+axis : int or tuple of int
+    The axis; axis 0, the batch, is not allowed. In a loss None reduces all axes
+    including the batch, and sample weights cannot be used.
+expand_dims.axis : int or tuple of int
+    The positions of the new axes in the result.
+axis1 : int
+    The first axis.
+axis2 : int
+    The second axis.
+axisa : int, default -1
+    The axis of the vectors of x1.
+axisb : int, default -1
+    The axis of the vectors of x2.
+axisc : int, default -1
+    The axis of the vectors of the result.
+b : float, default 4
+    How smooth the bend at 0 is.
+base : float, default 10
+    The base of the powers.
+beta : SymbolicTensor or array_like, optional
+    The shift, of the length of the axis.
+kaiser.beta : float
+    The shape of the window; 0 makes a rectangle.
+dot_product_attention.bias : SymbolicTensor or array_like, optional
+    Added to the scores (N, heads or 1, queries, keys).
+bins : sequence of float
+    The edges, in ascending order.
+histogram.bins : int, default 10
+    The number of bins.
+block_size : int
+    The side of a block.
+choicelist : sequence of SymbolicTensor or array_like
+    What to take where the condition of the same position holds.
+condition : SymbolicTensor
+    Not 0 where to take x1.
+condlist : sequence of SymbolicTensor or array_like
+    The conditions; the first that holds decides.
+constant_values : float, optional
+    The padding, 0 by default.
+data : SymbolicTensor
+    The rows, without a batch.
+data_format : str
+    ``"channels_last"``.
+decimals : int, default 0
+    Digits after the decimal point.
+default : SymbolicTensor, array_like or float, default 0
+    What to take where no condition holds.
+default_value : float
+    What replaces it.
+depthwise_kernel : SymbolicTensor or array_like
+    The kernel (..., channels, multiplier) of each channel.
+destination : int or sequence of int
+    Their new positions.
+dilation_rate : int or tuple of int, default 1
+    The distance of the kernel's elements along each axis.
+dtype : str
+    ``"float32"`` or ``"int32"``.
+dx : float, default 1.0
+    The distance between neighbours.
+endpoint : bool, default True
+    Whether `stop` is the last number.
+epsilon : float, optional
+    Added to, or the least of, what is divided by.
+equal_nan : bool, default False
+    Whether NaN is close to NaN.
+fill_value : float
+    The value of all elements.
+flash_attention : bool, optional
+    How scores are computed is planned; True is refused.
+from_logits : bool, default False
+    Whether the output has logits in the place of probabilities.
+gamma : SymbolicTensor or array_like, optional
+    The factor, of the length of the axis.
+increasing : bool, default False
+    Whether powers grow from left to right.
+indices : SymbolicTensor, array_like or int
+    The indices; negative ones count from the end.
+indices_or_sections : int or sequence of int
+    The number of parts, or the indices where to split.
+inputs : SymbolicTensor
+    The input.
+multi_hot.inputs : SymbolicTensor
+    The classes, in int32; negative ones are left out.
+invert : bool, default False
+    Whether to return where elements are not in x2.
+is_causal : bool, default False
+    Whether a query sees only the keys up to its own position.
+in_top_k.k : int
+    How many of the largest predictions count.
+k : int, default 0
+    The diagonal: above the main one if positive.
+rot90.k : int, default 1
+    How often to rotate by 90 degrees.
+top_k.k : int
+    The number of elements.
+keepdims : bool, default False
+    Whether to keep reduced axes, with length 1.
+conv_transpose.kernel : SymbolicTensor or array_like
+    The kernel (..., filters, channels).
+depthwise_conv.kernel : SymbolicTensor or array_like
+    The kernel (..., channels, multiplier).
+kernel : SymbolicTensor or array_like
+    The kernel (..., channels, filters), after the lengths of its sides.
+dot_product_attention.key : SymbolicTensor
+    The keys (N, steps, heads, size).
+key : object
+    Integers, slices, None and ``...``; the batch comes first.
+kth : int
+    The position, in ascending order, before which no element is larger.
+mask : SymbolicTensor or array_like, optional
+    Not 0 where a key counts (N, heads or 1, queries, keys).
+max_val : float
+    The largest value that the signal may have.
+mean : SymbolicTensor or array_like
+    The mean, of the length of the axis.
+method : str, default "linear"
+    How to interpolate: ``"linear"``, ``"lower"``, ``"higher"``, ``"midpoint"`` or
+    ``"nearest"``.
+minlength : int
+    The length of the result: numbers are less.
+correlate.mode : str, default "valid"
+    ``"valid"``, ``"same"`` or ``"full"``.
+pad.mode : str, default "constant"
+    ``"constant"``, ``"reflect"``, ``"symmetric"``, ``"edge"`` or ``"wrap"``.
+diff.n : int, default 1
+    How often to take differences.
+identity.n : int
+    The number of rows and columns.
+nan : float, default 0.0
+    Takes the place of NaN.
+neginf : float, optional
+    Takes the place of -infinity; by default the smallest float32.
+newshape : tuple of int
+    The new shape; the first length is -1 or None.
+num : int, default 50
+    The number of elements.
+unstack.num : int, optional
+    The length of the axis, where it is to be checked.
+num_classes : int
+    The length of the new axis.
+num_segments : int, optional
+    The number of segments; by default as many as constant ids tell.
+batch_normalization.offset : SymbolicTensor or array_like, optional
+    The shift, of the length of the axis.
+offset : int, default 0
+    The diagonal: above the main one if positive.
+ord : int, float or str, optional
+    The order: a number, inf, -inf, or ``"fro"``; by default 2.
+order : int or float, default 2
+    The order of the norm.
+output : SymbolicTensor
+    The predictions.
+output_padding : None
+    Accepted for Keras's programs; any other value is refused.
+output_size : int or tuple of int
+    The lengths of the result, without batch and channels.
+pad_width : int or sequence of (int, int)
+    Lengths before and after, for each axis; those of the batch are 0.
+conv.padding : str, default "valid"
+    ``"valid"``, ``"same"``, or for one axis ``"causal"``.
+padding : str, default "valid"
+    ``"valid"`` or ``"same"``.
+pattern : str
+    Axes by name before and after ``->``, in parentheses where they are joined.
+pointwise_kernel : SymbolicTensor or array_like
+    The kernel (..., channels * multiplier, filters) that mixes channels.
+pool_size : int or tuple of int
+    The lengths of the window.
+posinf : float, optional
+    Takes the place of infinity; by default the largest float32.
+predictions : SymbolicTensor
+    The scores (N, classes).
+nanpercentile.q : float or sequence of float
+    The percentiles, from 0 to 100.
+percentile.q : float or sequence of float
+    The percentiles, from 0 to 100.
+q : float or sequence of float
+    The quantiles, from 0 to 1.
+query : SymbolicTensor
+    The queries (N, steps, heads, size).
+range : tuple of float
+    The least and the largest number that count.
+reduction : str, optional
+    ``"add"``, ``"max"``, ``"min"`` or ``"mul"`` to combine old values with new
+    ones.
+repeats : int or sequence of int
+    How often to repeat, for each axis.
+retstep : bool, default False
+    Whether to return the distance of the numbers, too.
+rtol : float, default 1e-5
+    The tolerance relative to x2.
+dot_product_attention.scale : float, optional
+    The factor of the scores; by default ``1 / sqrt(size)``.
+scale : SymbolicTensor or array_like, optional
+    The factor, of the length of the axis.
+segment_ids : SymbolicTensor or array_like
+    The segment of each row, in int32.
+shape : tuple of int
+    The shape; the length of the batch is -1 or None.
+shift : int or sequence of int
+    The places by which elements move.
+side : str, default "left"
+    ``"left"`` or ``"right"`` of equal elements.
+sorted : bool, default False
+    Accepted for Keras's programs; the result is the same.
+top_k.sorted : bool, default True
+    Accepted for Keras's programs; elements are always in descending order.
+sorted_sequence : SymbolicTensor or array_like
+    A vector in ascending order.
+source : int or sequence of int
+    The axes to move.
+start : float
+    The first number; for `arange` without `stop`, the end.
+start_indices : sequence of int
+    The first index along each axis.
+step : float, optional
+    The distance of the numbers; by default 1.
+stop : float
+    The end.
+strides : int or tuple of int
+    The steps of the window along each axis; for pooling `pool_size` by default.
+target : SymbolicTensor or array_like
+    The truth.
+targets : SymbolicTensor
+    The classes (N,), in int32.
+tensor : SymbolicTensor
+    The input.
+threshold : float
+    The largest number that is replaced.
+updates : SymbolicTensor or array_like
+    What replaces the part.
+value : SymbolicTensor
+    The values (N, steps, heads, size).
+scatter.values : SymbolicTensor
+    The values, one or a row for each index.
+searchsorted.values : SymbolicTensor or array_like
+    The numbers to insert.
+values : SymbolicTensor or array_like
+    The values.
+variable : SymbolicTensor
+    The input.
+variance : SymbolicTensor or array_like
+    The variance, of the length of the axis.
+weights : SymbolicTensor or array_like, optional
+    The weights; by default all are equal.
+x : SymbolicTensor
+    The input.
+x1 : SymbolicTensor, array_like or float
+    The first operand.
+x2 : SymbolicTensor, array_like or float
+    The second; axes of length 1 are broadcast.
+x_max : float
+    The maximum.
+x_min : float
+    The minimum.
+xs : sequence of SymbolicTensor
+    The tensors.
+cdist.y : SymbolicTensor
+    The second set of points.
+trapezoid.y : SymbolicTensor
+    The values to integrate.
+y : SymbolicTensor
+    The second input.
+"""
+_PARAMETERS = dict(re.findall(r"^([\w.]+) : (.+(?:\n    .+)*)", _TEXTS, re.MULTILINE))
 
 
 def documented(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -132,12 +352,13 @@ def documented(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def described(function: Callable[..., Any]) -> Callable[..., Any]:
     """Append the numpydoc section of the parameters of a function, even of arrays."""
-    names = inspect.signature(function).parameters
+    own = function.__name__
     lines = "\n".join(
-        f"{name} : {_PARAMETERS.get(name, 'object' + chr(10) + '    As in Keras.')}"
-        for name in names
+        f"{name} : {_PARAMETERS.get(f'{own}.{name}') or _PARAMETERS[name]}"
+        for name in inspect.signature(function).parameters
     )
-    function.__doc__ = f"{function.__doc__}\n\nParameters\n----------\n{lines}\n"
+    text = inspect.cleandoc(function.__doc__ or "")
+    function.__doc__ = f"{text}\n\nParameters\n----------\n{lines}\n"
     return takes_arguments(function)
 
 

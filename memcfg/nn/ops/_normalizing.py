@@ -165,7 +165,11 @@ def dot_product_attention(
     Keys and values may have fewer heads, each for as many heads of the query. The mask,
     (N, heads or 1, queries, keys), is not 0 where a key counts.
     """
-    del flash_attention  # how it is computed is planned
+    if flash_attention:
+        raise ValueError(
+            "dot_product_attention: flash_attention must be None or False: the layer "
+            "MultiHeadAttention computes scores in blocks"
+        )
     q, k, v = (tensor_of(each, "attention") for each in (query, key, value))
     if not len(q.shape) == len(k.shape) == len(v.shape) == 4:
         raise ValueError(
