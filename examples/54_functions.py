@@ -67,7 +67,7 @@ radius = np.linalg.norm(made, axis=1)
 print(f"radius of the forgeries: {radius.mean():.2f} +- {radius.std():.2f}")
 assert abs(radius.mean() - 1) < 0.25, radius.mean()
 
-limit = report.measured_peak_bytes * 7 // 10
+limit = report.measured_peak_bytes * 8 // 10
 gc.collect()
 mc.config.reset()
 mc.config.set_memory_limit("CPU:0", limit)

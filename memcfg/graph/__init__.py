@@ -30,8 +30,8 @@ from memcfg.graph.rewrites._duplicates import merge_duplicates
 from memcfg.graph.rewrites._fusion import fuse_ops, fuse_products
 from memcfg.graph.rewrites._kept_activations import spare_activations
 from memcfg.graph.rewrites._narrow_updates import narrow_updates
-from memcfg.graph.rewrites._passes import for_device, simplify
 from memcfg.graph.rewrites._reshapes import keep_one_shape
+from memcfg.graph.rewrites._rewriting import for_device, simplify
 from memcfg.graph.rewrites._slices import join_padded, slice_again
 from memcfg.graph.rewrites._tiled_updates import tile_updates
 from memcfg.graph.rewrites._updates import hoist_updates, update_order

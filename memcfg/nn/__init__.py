@@ -24,6 +24,7 @@ from memcfg.nn import (
     models,
     ops,
     optimizers,
+    random,
     regularizers,
     utils,
 )
@@ -295,6 +296,7 @@ __all__ = [
     "multiply",
     "ops",
     "optimizers",
+    "random",
     "regularizers",
     "set_random_seed",
     "subtract",

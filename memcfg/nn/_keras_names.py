@@ -58,7 +58,6 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "device": "use memcfg.device",
             "legacy": "Keras 3 has these under their own names",
             "name_scope": "layers have names, name=...",
-            "random": "use NumPy for arrays, and Dropout and GaussianNoise in models",
             "version": "use memcfg.__version__",
             "visualization": "use model.summary() and model.graph()",
         },
@@ -97,6 +96,9 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "Wrapper": "write a Layer that has another as its attribute",
             "deserialize serialize": _CONFIG,
         },
+        "random": {
+            "beta binomial gamma": "draw with NumPy, and pass the numbers as an array",
+        },
         "losses": {
             "CTC ctc Circle circle": _LATER,
             "CategoricalGeneralized* categorical_generalized_*": (
@@ -111,7 +113,7 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
         },
         "metrics": {
             "*IoU *Correlation *_correlation": "compute it from predict's result",
-            "Mean MeanMetricWrapper Sum": "write a Metric with trace and result",
+            "MeanMetricWrapper": "write a Metric with trace and result",
             "get": _GET.format("metrics"),
             "deserialize serialize": _CONFIG,
             "*_focal_crossentropy huber": (
@@ -150,8 +152,8 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "STFT STFTInitializer stft": _DATA,
             "get": _GET.format("initializers"),
             "deserialize serialize": _CONFIG,
-            "*_normal *_uniform constant identity ones orthogonal variance_scaling "
-            "zeros": _FUNCTION,
+            "*_normal *_uniform constant identity ones orthogonal truncated_normal "
+            "variance_scaling zeros": _FUNCTION,
         },
         "regularizers": {
             "get": _GET.format("regularizers"),
@@ -224,15 +226,8 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
     for kind, rows in {
         "Model": {
             "get_config to_json export": _WHOLE,
-            "add_loss losses": _PENALTY,
-            "metrics metrics_names get_metrics_result": (
-                "use fit's history or evaluate(return_dict=True)"
-            ),
-            "train_step test_step predict_step compute_loss": (
-                "a step is one planned program: write a Loss, a Layer, or loop over "
-                "train_on_batch"
-            ),
-            "loss compute_metrics": "it is an argument of compile",
+            "metrics_names": "use fit's history or evaluate(return_dict=True)",
+            "loss": "it is an argument of compile",
             "variables non_trainable_variables": "use weights",
             "add_metric": "pass metrics to compile",
             "compiled": "compile may be called again at any time",
@@ -244,7 +239,7 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
             "pop": "make another Sequential of model.layers[:-1]",
         },
         "Layer": {
-            "add_loss losses": _PENALTY,
+            "losses": "the losses of a model are Model.losses, in a step of its own",
             "variables non_trainable_variables": "use weights",
             "add_metric": "pass metrics to compile",
             "add_variable": "use add_weight",

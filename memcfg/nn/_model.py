@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
-from functools import wraps
+from functools import partial, wraps
 from typing import (
     TYPE_CHECKING,
     Any,
+    ClassVar,
     Concatenate,
     NamedTuple,
     NoReturn,
@@ -51,6 +52,7 @@ from memcfg.nn._saving import save
 from memcfg.nn._weight_files import check_file_name, check_list, read_file, write_file
 from memcfg.nn.callbacks import CallbackList, History, check_callbacks
 from memcfg.nn.inputs._batches import Batch
+from memcfg.nn.inputs._element_source import element_source, element_sources
 from memcfg.nn.inputs._feed import Feed
 from memcfg.nn.inputs._reading import (
     Source,
@@ -64,11 +66,16 @@ from memcfg.nn.layers._layer import (
     Layer,
     Shape,
     SymbolicTensor,
-    call_mode,
+    Variable,
+    add_loss,
+    calling,
     change_policy,
+    check_ends,
     sample_shape,
     show_shape,
 )
+from memcfg.nn.layers._operators import constant_tensor
+from memcfg.nn.metrics import Metric
 from memcfg.nn.training._compile_config import (
     PLANNED,
     CompileConfig,
@@ -82,7 +89,7 @@ from memcfg.nn.training._predictions import Predictions, check_workspace
 from memcfg.nn.training._progress import check_verbose
 from memcfg.nn.training._session import Session, device_of
 from memcfg.nn.training._tracing import ProgramKey, TraceSpec
-from memcfg.nn.training._trainer import Totals, Trainer, check_on_nan, non_finite
+from memcfg.nn.training._trainer import Trainer, check_on_nan, non_finite
 from memcfg.nn.training.alternatives._fallbacks import Fallback, get_on_oom
 from memcfg.units import parse_bytes
 from memcfg.workspaces import gc, is_attached, scope_out
@@ -98,9 +105,9 @@ if TYPE_CHECKING:
     from memcfg.memory import Pool
     from memcfg.nn._network import Weight
     from memcfg.nn.callbacks import Callback
-    from memcfg.nn.layers._layer import Variable
     from memcfg.nn.losses import Loss
     from memcfg.nn.optimizers import Optimizer
+    from memcfg.nn.optimizers._optimizer import Slot
     from memcfg.nn.training.alternatives._fallbacks import OnOom
     from memcfg.nn.training.alternatives._memory_estimate import Estimate
     from memcfg.plan import Plan, Policy
@@ -187,12 +194,12 @@ def runs(method: Callable[Concatenate[Model, P], R]) -> Callable[..., R]:
     return call
 
 
+_ALL = 1 << 62  # samples of an array in one batch
 _SHOWN = 12  # layers listed in a message about an unknown name
 _joining = threading.Lock()  # held while models begin to share a lock
-_STEPS = {
-    *("train_step", "test_step", "predict_step", "compute_loss", "compute_metrics"),
-    *("make_train_function", "make_test_function", "make_predict_function"),
-}
+_NEVER_CALLED = ("make_train_function", "make_test_function", "make_predict_function")
+# Methods whose overrides make the steps of a model functions of one's own.
+_STEPS = ("train_step", "test_step", "predict_step", "compute_loss", "compute_metrics")
 # Live owners of the values of layers: models and functions.
 _owners: WeakValueDictionary[str, Any] = WeakValueDictionary()
 
@@ -255,6 +262,7 @@ class Model(FixedAttributes):
         "_kind",
         "_lock",
         "_nested",
+        "_own",
         "_owner",
         "_parts",
         "_policy",
@@ -262,18 +270,21 @@ class Model(FixedAttributes):
         "name",
     )
 
+    _has_own_steps: ClassVar[bool] = False  # whether a subclass overrides a step
     _saved_as = "Model"
     _advice = "say it to the constructor, compile or fit; stop_training ends a fit"
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Refuse overrides of Keras methods that are never called here."""
         super().__init_subclass__(**options)
-        for name in _STEPS & vars(cls).keys():
+        for name in vars(cls).keys() & {*_NEVER_CALLED}:
             raise TypeError(
-                f"{cls.__name__}.{name} would not be called, a step is one planned "
-                "program: write a Loss, a Layer or a Callback, or a loop over "
-                "train_on_batch"
+                f"{cls.__name__}.{name} would not be called: override train_step, "
+                "test_step or predict_step, which are traced to planned programs"
             )
+        cls._has_own_steps = any(
+            getattr(cls, name) is not getattr(Model, name) for name in _STEPS
+        )
 
     def __init__(
         self,
@@ -283,7 +294,8 @@ class Model(FixedAttributes):
         *,
         dtype: str | DTypePolicy | None = None,
     ) -> None:
-        if inputs is None and outputs is None and type(self).call is not Model.call:
+        own = type(self).call is not Model.call or self._has_own_steps
+        if inputs is None and outputs is None and own:
             self._begin(name, snake_case(type(self).__name__), dtype)
             return
         self._begin(name, "functional", dtype)
@@ -304,6 +316,7 @@ class Model(FixedAttributes):
         self._parts = Parts(None, None, None)
         self._policy = None if dtype is None else as_policy(dtype)
         self._trainer = Trainer()
+        self._own: Any = None  # the programs of steps of one's own
         self._nested: Nested | None = None  # the model as a layer
         self._lock = Lock(self.name)  # shared with models that share layers
 
@@ -345,6 +358,13 @@ class Model(FixedAttributes):
         if several and all(isinstance(each, SymbolicTensor) for each in several):
             return self._as_layer()(inputs, training=training, mask=mask)
         self._as_layer()._check_call(mask=mask)
+        if Variable.functions.is_tracing():  # arrays are constants there
+            constants = [constant_tensor(each) for each in several]
+            if isinstance(inputs, dict):
+                given: Any = dict(zip(inputs, constants, strict=True))
+            else:
+                given = constants if isinstance(inputs, list | tuple) else constants[0]
+            return self._as_layer()(given, training=training)
         if training:
             raise ValueError(
                 f"{self.name!r} is called on arrays for its predictions; training=True "
@@ -665,17 +685,32 @@ class Model(FixedAttributes):
         )
         compiled = CompileConfig(
             optimizers.get(optimizer),
-            check_goals(loss, loss_weights, metrics, weighted_metrics),
+            check_goals(
+                loss,
+                loss_weights,
+                metrics,
+                weighted_metrics,
+                required=not self._has_own_steps,
+            ),
             get_policy(memory),
             modes,
             config.logical_device().name,
             times=get_times(times, modes),
             on_oom=get_on_oom(on_oom, batch_statistics),
         )
+        if self._has_own_steps and modes != PLANNED:
+            raise ValueError(
+                f"{type(self).__name__} has steps of its own, which are planned: leave "
+                "workspace modes and layer_workspaces out"
+            )
         with self._lock.step():
             self._lock.require_no_session(self._trained_elsewhere())
+            if self._own is not None:  # its arena is freed, its values are kept
+                self._own.close()
+                self._gather()
+                self._own = None
             compiled.optimizer._check_free(self)
-            if self._network is not None:
+            if self._network is not None and compiled.goals.loss is not None:
                 resolve(compiled.goals, self._network)
             self._configure(compiled)
 
@@ -826,8 +861,11 @@ class Model(FixedAttributes):
             steps = _count(steps_per_epoch, "steps_per_epoch")
             held_steps = _count(validation_steps, "validation_steps")
             validated = _validated(validation_freq, numbers)
-            train, held = fit_sources(
-                self._wanted("fit"),
+            own = self._own_steps()
+            sources: Any = element_sources
+            if own is None:
+                sources = partial(fit_sources, self._wanted("fit"))
+            train, held = sources(
                 x,
                 y,
                 batch_size=batch_size,
@@ -863,11 +901,13 @@ class Model(FixedAttributes):
                 # Without a number of steps, training and validation passes do not
                 # overlap.
                 try:
-                    session = self._load(wanted, add=max if steps is None else sum)
+                    session = own or self._load(
+                        wanted, add=max if steps is None else sum
+                    )
                 except InfeasiblePlanError as error:
                     iterator = any(map(_is_iterator, (x, validation_data)))
                     raise _Refused(error, iterator=iterator) from None
-                if session.frozen != self._built_network().frozen():
+                if own is None and session.frozen != self._built_network().frozen():
                     warnings.warn(
                         f"trainable was set since {self.name!r} was compiled, and is "
                         "looked at by compile: compile it again",
@@ -948,17 +988,22 @@ class Model(FixedAttributes):
         """
         shown, given = check_verbose(verbose), check_callbacks(callbacks)
         self._compiled("evaluate")
-        source = source_of(
-            self._wanted("evaluate"),
-            x,
-            y,
-            sample_weight,
-            batch_size,
-            self._pool,
-            labelled=True,
-        )
+        own = self._own_steps()
+        source: Any
+        if own is None:
+            source = source_of(
+                self._wanted("evaluate"),
+                x,
+                y,
+                sample_weight,
+                batch_size,
+                self._pool,
+                labelled=True,
+            )
+        else:
+            source = element_source(x, y, sample_weight, batch_size, self._pool)
         with Feed(source, _count(steps, "steps"), "steps") as feed:
-            session = self._load([("evaluate", source)])
+            session = own or self._load([("evaluate", source)])
             params = {"verbose": shown, "steps": feed.steps}
             listeners = CallbackList(given, self, params)
             logs = self._trainer.evaluate(session, feed, shown, listeners)
@@ -1019,6 +1064,20 @@ class Model(FixedAttributes):
             If the data ends before `steps` batches.
         """
         shown, given = check_verbose(verbose), check_callbacks(callbacks)
+        own = self._own_steps()
+        if own is not None:
+            if workspace is not None:
+                raise ValueError(
+                    f"{type(self).__name__} has steps of its own, whose results are "
+                    "outside of workspaces: leave workspace out"
+                )
+            elements: Any = element_source(x, None, None, batch_size, self._pool)
+            with Feed(elements, _count(steps, "steps"), "steps") as feed:
+                results = own.predictions()
+                params = {"verbose": shown, "steps": feed.steps}
+                listeners = CallbackList(given, self, params)
+                self._trainer.predict(own, feed, results, shown, listeners)
+            return results.joined()
         wanted = self._wanted("predict")
         source = source_of(
             wanted, x, None, None, batch_size, self._pool, labelled=False
@@ -1082,12 +1141,11 @@ class Model(FixedAttributes):
             compiled = self._parts.config or self._compiled("train_on_batch")
             guard = on_nan == "raise" or check_on_nan(on_nan)
             session, batch = self._batch("train", x, y, sample_weight, class_weight)
-            optimizer = compiled.optimizer
+            optimizer, totals = compiled.optimizer, session.totals()
             finished, values = session.step("train", batch, optimizer, guard=guard)
         if not finished:
             where = f"step {optimizer._iterations.value + 1}"
             raise non_finite(session, values[0], where)
-        totals = Totals(session.objectives)
         totals.add(batch.size, values)
         return _returned(totals.logs(), return_dict)
 
@@ -1123,7 +1181,7 @@ class Model(FixedAttributes):
         with self._lock.turn():
             self._compiled("test_on_batch")
             session, batch = self._batch("evaluate", x, y, sample_weight, None)
-            totals = Totals(session.objectives)
+            totals = session.totals()
             totals.add(batch.size, session.step("evaluate", batch)[1])
         return _returned(totals.logs(), return_dict)
 
@@ -1155,6 +1213,11 @@ class Model(FixedAttributes):
             If no plan fits the device's limit.
         """
         session, batch = self._batch("predict", x)
+        own = self._own_steps()
+        if own is not None:
+            results = own.predictions()
+            own.step("predict", batch, results=results.next_rows(batch.size))
+            return results.joined()
         network = self._built_network()
         result = Predictions(batch.size, network.outputs, None)
         session.step("predict", batch, results=result.next_rows(batch.size))
@@ -1195,6 +1258,14 @@ class Model(FixedAttributes):
             self._compiled("plan")
         nbytes = None if limit is None else parse_bytes(limit)
         chosen = None if policy is None else get_policy(policy)
+        own = self._own_steps()
+        if own is not None:
+            if chosen is not None:
+                raise ValueError(
+                    "a model with steps of its own plans by compile's policy"
+                )
+            result: Plan = own.plan(kind, size, nbytes)
+            return result
         return self._built_session().plan(ProgramKey(kind, size), nbytes, chosen)
 
     @outside_workspaces
@@ -1245,6 +1316,7 @@ class Model(FixedAttributes):
         True
         """
         kind = _program(program)
+        self._require_built_in_steps("largest_batch")
         if kind != "predict":
             self._compiled("largest_batch")
         nbytes = None if limit is None else parse_bytes(limit)
@@ -1283,6 +1355,7 @@ class Model(FixedAttributes):
             As of `largest_batch`.
         """
         kind, size = _program(program), integer(batch_size, "batch_size")
+        self._require_built_in_steps("estimate")
         if kind != "predict":
             self._compiled("estimate")
         nbytes = None if limit is None else parse_bytes(limit)
@@ -1305,11 +1378,17 @@ class Model(FixedAttributes):
         """
         size = integer(batch_size, "batch_size")
         self._compiled("graph")
+        own = self._own_steps()
+        if own is not None:
+            return own.graph("train", size)  # type: ignore[no-any-return]
         return self._built_session().graph(ProgramKey("train", size))
 
     @property
     def memory_plan(self) -> Plan:
         """The plan of the training step or, before one, of the last program loaded."""
+        own = self._own_steps()
+        if own is not None:
+            return own.latest_plan()  # type: ignore[no-any-return]
         with self._lock.turn():
             session, key = self._lead()
             return session.loaded_plan(key)
@@ -1334,6 +1413,9 @@ class Model(FixedAttributes):
         RuntimeError
             If nothing is loaded yet, or this thread is inside a step of the model.
         """
+        own = self._own_steps()
+        if own is not None:
+            return own.latest_report(verify=verify)  # type: ignore[no-any-return]
         with self._lock.step():
             session, key = self._lead()
             return session.memory_report(key, verify=verify)
@@ -1494,6 +1576,8 @@ class Model(FixedAttributes):
             If this thread is inside a step of the model.
         """
         with self._lock.step():
+            if self._own is not None:
+                self._own.close()
             if self._session is not None:
                 self._session.retire()
 
@@ -1612,6 +1696,13 @@ class Model(FixedAttributes):
             session.write(name, value)
         for layer in network.leaves:
             layer._claim(self)
+        compiled = self._config
+        if compiled is not None and compiled.optimizer._holder() is not self:
+            weights = {weight.name: weight for weight in network.weights}
+            slots = session.slots_of(compiled.optimizer)
+            for name, value in state_elsewhere(compiled.optimizer, slots, weights):
+                session.write(name, value)
+            compiled.optimizer._claim(self)
         session.lent = False
 
     def _join(self, network: Network) -> None:
@@ -1680,7 +1771,7 @@ class Model(FixedAttributes):
     ) -> Session:
         held = self._lock, self._owner, values, WeakMethod(self._gather)
         spec = TraceSpec(self.name, network)
-        if compiled is None:
+        if compiled is None or compiled.goals.loss is None:
             on_oom = get_on_oom("micro_batch", None)
             return Session(
                 spec, get_policy(None), TIMES[0], PLANNED, None, on_oom, *held
@@ -1698,6 +1789,188 @@ class Model(FixedAttributes):
             compiled.on_oom,
             *held,
         )
+
+    # Steps of one's own
+
+    def add_loss(self, loss: Any) -> None:
+        """Add a loss that `call` computes to the loss of the model.
+
+        Parameters
+        ----------
+        loss : SymbolicTensor
+            As of `Layer.add_loss`.
+
+        Raises
+        ------
+        RuntimeError
+            Outside of `call`.
+        TypeError
+            If the loss is no symbolic tensor.
+        """
+        add_loss(loss, repr(self.name))
+
+    @property
+    def losses(self) -> list[Any]:
+        """The losses of regularizers and of `add_loss` in the last call in a step.
+
+        Raises
+        ------
+        RuntimeError
+            Outside of a step or of another function that `memcfg.function` traces.
+        """
+        return Variable.functions.losses_of(self)  # type: ignore[no-any-return]
+
+    @property
+    def metrics(self) -> list[Any]:
+        """The metrics that steps of one's own update, which begin anew each epoch.
+
+        They are the mean loss, named ``"loss"``, and the metrics of `compile`, if it
+        has a loss, and metrics that are attributes of the model. A subclass may
+        override it.
+        """
+        own = self._own_steps()
+        given = [] if own is None else own.compiled_metrics()
+        held = getattr(self, "__dict__", {}).values()
+        return [*given, *(each for each in held if isinstance(each, Metric))]
+
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> Any:
+        """Return the loss of a batch, in a step of one's own.
+
+        Parameters
+        ----------
+        x, y : SymbolicTensor, or list or dict of them
+            The samples of a batch and their targets.
+        y_pred : SymbolicTensor, or list or dict of them
+            What the model returns for the samples.
+        sample_weight : SymbolicTensor, or list or dict of them, optional
+            Weights of samples.
+        training : bool, default True
+            Whether the batch is one of training.
+
+        Returns
+        -------
+        SymbolicTensor
+            The sum of the losses of `compile` and of `losses`, a scalar.
+
+        Raises
+        ------
+        ValueError
+            If there is no loss.
+        """
+        del x, training
+        return self._own_steps().loss(y, y_pred, sample_weight)
+
+    def compute_metrics(
+        self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
+    ) -> dict[str, Any]:
+        """Update the metrics of `compile`, and return the results of all metrics.
+
+        Parameters
+        ----------
+        x, y, y_pred, sample_weight : SymbolicTensor, or list or dict of them
+            As of `compute_loss`.
+
+        Returns
+        -------
+        dict of str to object
+            The results by name.
+        """
+        del x
+        self._own_steps().measure(y, y_pred, sample_weight)
+        return self.get_metrics_result()
+
+    def get_metrics_result(self) -> dict[str, Any]:
+        """Return the results of all `metrics` by name.
+
+        Returns
+        -------
+        dict of str to object
+            Floats; in a step, what stands for them until it has run.
+        """
+        own = self._own_steps()
+        names = {} if own is None else own.metric_names()
+        return {names.get(id(m), m.name): m.result() for m in self.metrics}
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        """Train on a batch; a subclass overrides this for a step of its own.
+
+        `fit` traces it once for each shape of batches, like a function that
+        `memcfg.function` decorates, and runs it as one planned program.
+
+        Parameters
+        ----------
+        data : SymbolicTensor, or list, tuple or dict of them
+            A batch: ``x``, ``(x, y)`` or ``(x, y, sample_weight)`` of arrays, or an
+            element of a dataset.
+
+        Returns
+        -------
+        dict of str to object
+            Scalars, or results of metrics, for the logs.
+        """
+        x, y, sample_weight = unpack_x_y_sample_weight(data)
+        y_pred = self(x, training=True)
+        loss = self.compute_loss(x, y, y_pred, sample_weight, training=True)
+        own = self._own_steps()
+        own.track(loss, x)
+        own.descend(loss)
+        return self.compute_metrics(x, y, y_pred, sample_weight)
+
+    def test_step(self, data: Any) -> dict[str, Any]:
+        """Evaluate a batch; a subclass overrides this for a step of its own.
+
+        Parameters
+        ----------
+        data : SymbolicTensor, or list, tuple or dict of them
+            As of `train_step`.
+
+        Returns
+        -------
+        dict of str to object
+            Scalars, or results of metrics, for the logs.
+        """
+        x, y, sample_weight = unpack_x_y_sample_weight(data)
+        y_pred = self(x, training=False)
+        loss = self.compute_loss(x, y, y_pred, sample_weight, training=False)
+        self._own_steps().track(loss, x)
+        return self.compute_metrics(x, y, y_pred, sample_weight)
+
+    def predict_step(self, data: Any) -> Any:
+        """Predict a batch; a subclass overrides this for a step of its own.
+
+        Parameters
+        ----------
+        data : SymbolicTensor, or list, tuple or dict of them
+            As of `train_step`.
+
+        Returns
+        -------
+        SymbolicTensor, or list, tuple or dict of them
+            The predictions, with one row a sample.
+        """
+        return self(unpack_x_y_sample_weight(data)[0], training=False)
+
+    def _own_steps(self) -> Any:
+        """Return the programs of steps of one's own; None for the built-in steps."""
+        if not self._has_own_steps:
+            return None
+        if self._own is None:
+            self._own = Variable.functions.own_steps(self, self._compiled("a step"))
+        return self._own
+
+    def _require_built_in_steps(self, what: str) -> None:
+        if self._has_own_steps:
+            raise NotImplementedError(
+                f"{what} is for the built-in steps: {type(self).__name__} has steps of "
+                "its own, and plan(batch_size, limit) says what they take"
+            )
 
     def _compiled(self, what: str) -> CompileConfig:
         result = self._config
@@ -1820,6 +2093,12 @@ class Model(FixedAttributes):
     ) -> tuple[Session, Batch]:
         """Check a batch and load its program."""
         compiled, session = self._parts.config, self._parts.session
+        own = self._own_steps()
+        if own is not None:
+            if classes is not None:
+                raise ValueError("class_weight is for the built-in step")
+            source: Any = element_source(x, y, weights, _ALL, self._pool)
+            return own, next(source.begin())
         labelled = kind != "predict"
         table = None if classes is None else check_class_weight(classes)
         wanted = None
@@ -1874,8 +2153,9 @@ class Model(FixedAttributes):
         order = self._as_layer()._sublayers()
 
         def network(training: Any = None, predicts: Network | None = None) -> Network:
-            ends, gives = self._call_in(inputs, training)
-            return Network(starts, ends, takes, gives, order, predicts)
+            ends, gives, losses = self._call_in(inputs, training, starts)
+            check_ends(ends, starts, type(self).__name__)
+            return Network(starts, ends, takes, gives, order, predicts, losses)
 
         if "training" not in inspect.signature(self.call).parameters:
             traced = network()
@@ -1887,17 +2167,15 @@ class Model(FixedAttributes):
         self._adopt(traced)
 
     def _call_in(
-        self, inputs: Any, training: Any
-    ) -> tuple[list[SymbolicTensor], Structure]:
-        """Return the outputs of `call`; `training` is None if it takes no mode."""
+        self, inputs: Any, training: Any, starts: Sequence[SymbolicTensor]
+    ) -> tuple[list[SymbolicTensor], Structure, Sequence[SymbolicTensor]]:
+        """Return outputs of `call` and added losses; None for `training`: no mode."""
         options = {} if training is None else {"training": training}
-        before = call_mode.set(training)
-        try:
+        with calling(training, starts) as losses:
             outputs = self.call(inputs, **options)
-        finally:
-            call_mode.reset(before)
         ends, gives = symbolic(outputs, f"what {type(self).__name__}.call returns")
-        return ends, Structure(None, ("output",)) if len(ends) == 1 else gives
+        gives = Structure(None, ("output",)) if len(ends) == 1 else gives
+        return ends, gives, losses
 
     def _unbuild(self) -> None:
         """Undo `_build`."""
@@ -1970,6 +2248,32 @@ def _program(program: Any) -> str:
     return str(program)
 
 
+def unpack_x_y_sample_weight(data: Any) -> tuple[Any, Any, Any]:
+    """Return samples, targets and sample weights of a batch, with None for absent ones.
+
+    Parameters
+    ----------
+    data : object
+        ``x``, ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``.
+
+    Returns
+    -------
+    tuple
+        ``(x, y, sample_weight)``.
+
+    Raises
+    ------
+    ValueError
+        If the batch has more parts.
+    """
+    given = tuple(data) if isinstance(data, list | tuple) else (data,)
+    if len(given) > 3:
+        raise ValueError(
+            f"a batch is x, (x, y) or (x, y, sample_weight), got {len(given)} parts"
+        )
+    return (*given, None, None)[:3]
+
+
 def _returned(
     logs: dict[str, float], return_dict: bool
 ) -> float | list[float] | dict[str, float]:
@@ -2017,6 +2321,28 @@ def values_elsewhere(weights: Iterable[Weight], owner: Any) -> dict[str, Floats]
         elif other is None and weight.spec_name in layer._values:
             result[weight.name] = layer._values[weight.spec_name]
     return result
+
+
+def state_elsewhere(
+    optimizer: Optimizer, slots: Iterable[Slot], weights: Mapping[str, Weight]
+) -> Iterator[tuple[str, Floats]]:
+    """Yield the state of an optimizer that another owner has, by names of slots."""
+    owner = optimizer._holder()
+    session = None if owner is None else owner._session
+    if session is None or not optimizer._iterations.value:
+        return
+    there = {weight.name: weight for weight in session.held_weights}
+
+    def key(slot: Slot, by_name: Mapping[str, Weight]) -> Any:
+        weight = by_name.get(slot.weight)
+        of = None if weight is None else (weight.layer, weight.spec_name)
+        return of, slot.key.rpartition("/")[2]
+
+    known = {key(slot, there): slot.name for slot in session.slots_of(optimizer)}
+    for slot in slots:
+        name = known.get(key(slot, weights))
+        if name is not None:
+            yield slot.name, session.read(name)
 
 
 def _distinct(weights: Iterable[Variable]) -> list[Variable]:

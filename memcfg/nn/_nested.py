@@ -69,6 +69,7 @@ class Nested(Layer):
         values = dict(zip(network.inputs, inputs, strict=True))
         masks = dict(zip(network.inputs, scope.masks, strict=False))
         scope.trace(network.nodes, values, masks)
+        scope.penalties += [(None, values[each]) for each in network.losses]
         scope.mask = [masks.get(tensor) for tensor in network.outputs]
         made = [values[tensor] for tensor in network.outputs]
         return made[0] if len(made) == 1 else made

@@ -93,13 +93,15 @@ class Network:
         gives: Structure | None = None,
         order: Sequence[Layer] = (),  # layers whose weights come first
         predicts: Network | None = None,
+        losses: Sequence[SymbolicTensor] = (),  # that `call` adds
     ) -> None:
         self._predicts = predicts  # set if `call` branches on training
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
+        self.losses = tuple(losses)
         self.takes = takes or Structure(None, (self.inputs[0].name,))
         self.gives = gives or Structure(None, (self.outputs[0].name,))
-        nodes, self.layers = traverse([output.node for output in outputs])
+        nodes, self.layers = traverse([each.node for each in (*outputs, *losses)])
         if order:
             first = {layer: i for i, layer in enumerate(order)}
             known = sorted(self.layers, key=lambda each: first.get(each, len(first)))
@@ -171,7 +173,7 @@ class Network:
         specs = [(leaf, leaf.weight_specs) for leaf in leaves]
         ends = [
             [indices[end] for end in each]
-            for each in (self.inputs, self.outputs, other.outputs)
+            for each in (self.inputs, self.outputs, other.outputs, self.losses)
         ]
         return _rejoined, (calls, specs, ends, self.takes, self.gives)
 
@@ -270,7 +272,8 @@ def _rejoined(
     predicts = None
     if len(stops) > 1 and ends[1] != ends[2]:
         predicts = Network(starts, stops[1], takes, gives)
-    return Network(starts, stops[0], takes, gives, (), predicts)
+    losses = stops[2] if len(stops) > 2 else ()  # absent in older files
+    return Network(starts, stops[0], takes, gives, (), predicts, losses)
 
 
 def traverse(

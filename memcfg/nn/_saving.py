@@ -344,6 +344,7 @@ class Backup:
 def backup(model: Any, path: str, epoch: int) -> None:
     """Write all values and the epoch to resume from."""
     with model._lock.turn():
+        model._gather()
         _, session = model._weights_and_session()
         steps = str(model.optimizer._iterations.value)
         metadata = {"format": BACKUP, "iterations": steps, "epoch": str(epoch)}
@@ -370,6 +371,7 @@ def restore(model: Any, saved: str | Backup) -> None:
     """Restore a model from a backup or its path, atomically."""
     source = saved if isinstance(saved, Backup) else read_backup(saved)
     with model._lock.turn():
+        model._gather()
         wanted = entries(model)
         values = source.file.read(wanted)
         set_values(model, zip(wanted, values, strict=True), source.iterations)

@@ -408,7 +408,9 @@ class _Monitor(Callback):
         if self.mode != "auto":
             return
         name = self.monitor.removeprefix("val_")
-        direction = self.model._built_session().objectives.direction(name)
+        own = self.model._own_steps()
+        known = self.model._built_session().objectives if own is None else own
+        direction = known.direction(name)
         if direction is None:
             raise ValueError(
                 f"{type(self).__name__} monitors {self.monitor!r}, but the model does "

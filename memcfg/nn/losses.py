@@ -174,6 +174,36 @@ class Terms:
         return self("broadcast_to", (narrow,), {"shape": shape})
 
 
+def in_shape(y_true: SymbolicTensor, shape: tuple[Any, ...]) -> SymbolicTensor:
+    """Return targets with or without axes of length 1, where only these differ."""
+    plain = [n for n in shape if n != 1]
+    if y_true.shape == shape or [n for n in y_true.shape if n != 1] != plain:
+        return y_true
+    made: SymbolicTensor = Function("reshape", {"shape": shape})(y_true)
+    return made
+
+
+def masked(
+    builder: Builder, weights: int | None, mask: int | None, *, scaled: bool = False
+) -> int | None:
+    """Multiply weights by a mask scaled to a mean of 1 (0 if it is all zeros)."""
+    if mask is None:
+        return weights
+    apply, shape = builder.apply, builder.shape(mask)
+    if scaled:
+        (share,) = apply("reduce_mean", (mask,), {"axes": (0, 1), "keepdims": True})
+        one = {"shape": (1, 1), "value": 1.0, "dtype": "float32"}
+        (factor,) = apply("divide_no_nan", (*apply("fill", (), one), share))
+        (factor,) = apply("broadcast_to", (factor,), {"shape": shape})
+        (mask,) = apply("multiply", (mask, factor), name="mask_weights")
+    if weights is None:
+        return mask
+    if builder.shape(weights) != shape:
+        (column,) = apply("reshape", (weights,), {"shape": (shape[0], 1)})
+        (weights,) = apply("broadcast_to", (column,), {"shape": shape})
+    return apply("multiply", (mask, weights), name="masked_weights")[0]
+
+
 class _OfLoss(Layer):
     """The loss of targets, an output and perhaps weights, as a call."""
 
@@ -191,10 +221,15 @@ class _OfLoss(Layer):
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the ops of the loss."""
         y_true, y_pred, *weight = inputs
-        y_pred = scope.builder.cast(y_pred, "float32")
-        return self.loss.trace(
-            scope.builder, y_true, y_pred, weight[0] if weight else None
+        builder, mask = scope.builder, scope.mask_of(1)
+        y_pred = builder.cast(y_pred, "float32")
+        weights = masked(
+            builder,
+            weight[0] if weight else None,
+            mask,
+            scaled=self.loss.reduction != "sum",
         )
+        return self.loss.trace(builder, y_true, y_pred, weights)
 
 
 class Loss(FixedAttributes):
@@ -282,6 +317,7 @@ class Loss(FixedAttributes):
                 "of a function: pass it to compile, or see memcfg.function"
             )
         target = self.target(y_pred)
+        y_true = in_shape(y_true, (y_pred.shape[0], *target.shape))
         if y_true.shape[1:] != target.shape:
             raise ValueError(
                 f"{type(self).__name__}: targets must have shape "

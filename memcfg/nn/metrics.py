@@ -7,7 +7,7 @@ value of the metric is computed from the sums when it is read.
 from __future__ import annotations
 
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from memcfg.nn._argument_checks import integer, real
 from memcfg.nn._attributes import FixedAttributes, check_name, snake_case
 from memcfg.nn._keras_names import absent
 from memcfg.nn.layers._layer import Layer, SymbolicTensor, Variable
-from memcfg.nn.layers._operators import Function
+from memcfg.nn.layers._operators import Function, constant_tensor
 from memcfg.nn.losses import Loss, Terms, cosines
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ __all__ = [
     "Hinge",
     "KLDivergence",
     "LogCoshError",
+    "Mean",
     "MeanAbsoluteError",
     "MeanAbsolutePercentageError",
     "MeanSquaredError",
@@ -65,6 +66,7 @@ __all__ = [
     "SparseTopKCategoricalAccuracy",
     "SpecificityAtSensitivity",
     "SquaredHinge",
+    "Sum",
     "TopKCategoricalAccuracy",
     "TrueNegatives",
     "TruePositives",
@@ -144,11 +146,7 @@ class _OfMetric(Layer):
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> tuple[int, ...]:
         """Append the ops of the metric."""
-        y_true, y_pred, *weight = inputs
-        y_pred = scope.builder.cast(y_pred, "float32")
-        return self.metric.trace(
-            scope.builder, y_true, y_pred, weight[0] if weight else None
-        )
+        return self.metric._trace_sums(scope, inputs)
 
 
 def _of_own_sums(result: Callable[..., float]) -> Callable[..., float]:
@@ -156,7 +154,11 @@ def _of_own_sums(result: Callable[..., float]) -> Callable[..., float]:
 
     @wraps(result)
     def call(self: Metric, sums: _Sums | None = None) -> float:
-        sums = self._sums if sums is None else sums
+        if sums is None:
+            later = Variable.functions.result_of(self)
+            if later is not None:
+                return later  # type: ignore[no-any-return]
+            sums = self._sums
         return 0.0 if sums is None else result(self, sums)
 
     return call
@@ -228,30 +230,42 @@ class Metric(FixedAttributes):
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         """Add a batch to the metric, for loops of your own.
 
-        A model's `fit` and `evaluate` have sums of their own.
+        A model's `fit` and `evaluate` have sums of their own. In a function, the batch
+        is added when the function has run.
 
         Parameters
         ----------
-        y_true, y_pred : array_like
+        y_true, y_pred : array_like or SymbolicTensor
             The targets of a batch and the model's output.
-        sample_weight : array_like, optional
+        sample_weight : array_like or SymbolicTensor, optional
             Weights of shape ``(batch,)``, or ``(batch, time)``.
 
         Raises
         ------
         TypeError
-            If tensors are given instead of arrays.
+            If tensors are given that are not of a function.
         ValueError
             If the metric cannot read arrays of these shapes.
         """
-        given = [y_true, y_pred, *(() if sample_weight is None else (sample_weight,))]
-        if any(isinstance(each, SymbolicTensor) for each in given):
-            raise TypeError(
-                f"{type(self).__name__}.update_state takes arrays: call it on those "
-                "that a function returns"
-            )
+        self._update([y_true, y_pred], sample_weight)
+
+    def _update(self, given: list[Any], sample_weight: Any) -> None:
+        """Add the numbers of arrays, or have those of tensors added."""
+        if sample_weight is not None:
+            given = [*given, sample_weight]
+        traced = Variable.functions.is_tracing()
+        if traced or any(isinstance(each, SymbolicTensor) for each in given):
+            tensors = [
+                each if isinstance(each, SymbolicTensor) else constant_tensor(each)
+                for each in given
+            ]
+            Variable.functions.measure(self, self._sums_of(*tensors))
+            return
         arrays = [np.asarray(each) for each in given]
-        new = Variable.functions.at_once(self._sums_of, arrays, {})
+        self._add(Variable.functions.at_once(self._sums_of, arrays, {}))
+
+    def _add(self, new: Sequence[Any]) -> None:
+        """Add the numbers of a batch."""
         sums = [np.asarray(each, np.float64) for each in new]
         if self._sums is not None:
             sums = [a + b for a, b in zip(self._sums, sums, strict=True)]
@@ -280,7 +294,7 @@ class Metric(FixedAttributes):
             As of `update_state`.
         """
         self.update_state(y_true, y_pred, sample_weight)
-        return float(self.result())
+        return self.result()
 
     def _sums_of(self, y_true: Any, y_pred: Any, *weight: Any) -> Any:
         """Return the numbers of `trace` as tensors."""
@@ -289,9 +303,21 @@ class Metric(FixedAttributes):
         )
         target = self.target(y_pred)
         dtype = target.dtype if target else "int32" if labels else "float32"
+        of = y_pred.shape[1:-1] if labels else y_pred.shape[1:]
+        shape = target.shape if target else of
+        y_true = losses.in_shape(y_true, (y_pred.shape[0], *shape))
         if y_true.sample_dtype != dtype:
             y_true = Function("cast", {"dtype": dtype})(y_true)
         return _OfMetric(self)([y_true, y_pred, *weight])
+
+    def _trace_sums(self, scope: Scope, given: Sequence[int]) -> tuple[int, ...]:
+        """Append the numbers of what `update_state` takes."""
+        y_true, y_pred, *weight = given
+        builder = scope.builder
+        y_pred = builder.cast(y_pred, "float32")
+        own = weight[0] if weight else None
+        weights = losses.masked(builder, own, scope.mask_of(1))
+        return self.trace(builder, y_true, y_pred, weights)
 
     def target(self, output: SymbolicTensor) -> Target | None:
         """Return the shape and dtype of the targets of one sample.
@@ -414,6 +440,161 @@ class _Plain(Metric):
 
     def __init__(self, name: str | None = None, dtype: str | None = None) -> None:
         super().__init__(dtype, name, None if self._loss is None else self._loss())
+
+
+class _OfOne(_OfMetric):
+    """The sums of a metric of values."""
+
+    __slots__ = ()
+
+    arity: ClassVar[int | None] = 1
+
+
+class _OfValues(_Plain):
+    """A metric of values that `update_state` gets, without targets."""
+
+    __slots__ = ()
+
+    def update_state(  # type: ignore[override]
+        self, values: Any, sample_weight: Any = None
+    ) -> None:
+        """Add values to the metric.
+
+        Parameters
+        ----------
+        values : array_like or SymbolicTensor
+            Numbers, or a tensor of a function, which is added when it has run.
+        sample_weight : array_like or SymbolicTensor, optional
+            Weights of the shape of the first axes of the values; values of further axes
+            are averaged first.
+
+        Raises
+        ------
+        TypeError
+            If tensors are given that are not of a function.
+        ValueError
+            If the weights have another shape.
+        """
+        self._update([values], sample_weight)
+
+    def __call__(  # type: ignore[override]
+        self, values: Any, sample_weight: Any = None
+    ) -> float:
+        """Add values, as `update_state` does, and return the metric.
+
+        Parameters
+        ----------
+        values, sample_weight : array_like or SymbolicTensor
+            As of `update_state`.
+
+        Returns
+        -------
+        float
+            The metric of all values since `reset_state`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As of `update_state`.
+        """
+        self.update_state(values, sample_weight)
+        return self.result()
+
+    def _sums_of(self, *given: Any) -> Any:
+        values, *weight = (
+            each
+            if each.sample_dtype == "float32"
+            else Function("cast", {"dtype": "float32"})(each)
+            for each in given
+        )
+        return _OfMetric(self)([values, *weight]) if weight else _OfOne(self)(values)
+
+    def target(self, output: SymbolicTensor) -> NoReturn:
+        """Raise, since the metric is of values and not of targets.
+
+        Parameters
+        ----------
+        output : SymbolicTensor
+            A model's output.
+
+        Raises
+        ------
+        TypeError
+            Always.
+        """
+        raise TypeError(
+            f"{type(self).__name__} is a metric of values, which a train_step of your "
+            f"own passes to its update_state; compile cannot use it for {output!r}"
+        )
+
+    def _trace_sums(self, scope: Scope, given: Sequence[int]) -> tuple[int, ...]:
+        terms = Terms(scope.builder, self.name)
+        values, *weight = (scope.builder.cast(each, "float32") for each in given)
+        shape = terms.shape(values)
+        if not weight:
+            size = float(np.prod(shape))
+            return terms.reduce("sum", values), _count(terms, size)
+        of = terms.shape(weight[0])
+        if shape[: len(of)] != of:
+            raise ValueError(
+                f"{type(self).__name__}: sample_weight must have the shape of the "
+                f"first axes of values of shape {shape}, got {of}"
+            )
+        if len(shape) > len(of):
+            values = terms.reduce("mean", values, range(len(of), len(shape)))
+        values = terms("multiply", (values, weight[0]))
+        return terms.reduce("sum", values), terms.reduce("sum", weight[0])
+
+
+class Mean(_OfValues):
+    """The weighted mean of values, such as the losses of an epoch.
+
+    Parameters
+    ----------
+    name : str, optional
+        The name in logs. None: the class's name in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> mean = mc.nn.metrics.Mean()
+    >>> mean.update_state([1, 3, 5, 7])
+    >>> mean.result()
+    4.0
+    """
+
+    __slots__ = ()
+
+
+class Sum(_OfValues):
+    """The weighted sum of values.
+
+    Parameters
+    ----------
+    name : str, optional
+        The name in logs. None: the class's name in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    """
+
+    __slots__ = ()
+
+    def result(self, sums: _Sums) -> float:
+        """Return the sum.
+
+        Parameters
+        ----------
+        sums : sequence of float, optional
+            As of `Metric.result`.
+
+        Returns
+        -------
+        float
+            The sum of all values since `reset_state`.
+        """
+        return float(sums[0])
 
 
 class MeanSquaredError(_Plain):

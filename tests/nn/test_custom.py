@@ -456,14 +456,6 @@ class TestLossesOfUsers:
             made.save(tmp_path / "a.memcfg")
 
 
-def test_a_step_of_ones_own_is_refused_where_it_is_written():
-    with pytest.raises(TypeError, match=r"Own\.train_step would not be called"):
-
-        class Own(nn.Model):
-            def train_step(self, data):
-                return {}
-
-
 class Counted(nn.Layer):
     """Adds the steps that count; there is no result without a mask."""
 

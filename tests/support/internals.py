@@ -26,7 +26,7 @@ from memcfg.devices import (
 )
 from memcfg.devices.cpu._onednn_library import find_onednn as find_onednn
 from memcfg.files import _temporary
-from memcfg.graph.rewrites import _passes
+from memcfg.graph.rewrites import _rewriting
 from memcfg.memory.crash import _crash_report, _crash_setting
 from memcfg.nn import _sequential
 from memcfg.nn._keras_arguments import ARGUMENTS as ARGUMENTS
@@ -166,7 +166,7 @@ def set_copy_seconds(patch: pytest.MonkeyPatch, seconds: Iterable[float]) -> Non
 
 def leave_out_rewrite(patch: pytest.MonkeyPatch, name: str) -> None:
     """Trace steps without one rewrite of their graphs."""
-    patch.setattr(_passes, name, lambda graph, *_: graph)
+    patch.setattr(_rewriting, name, lambda graph, *_: graph)
 
 
 def set_step_seconds(
@@ -403,9 +403,9 @@ def replace_copies_of_gpus(
 
 def keep_sums_apart(patch: pytest.MonkeyPatch) -> None:
     """Leave sums ops of their own, which products could add."""
-    fuse = _passes.fuse_products
+    fuse = _rewriting.fuse_products
     patch.setattr(
-        _passes,
+        _rewriting,
         "fuse_products",
         lambda graph, has: fuse(graph, lambda kind: has(kind) and "_add" not in kind),
     )

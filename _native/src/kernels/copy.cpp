@@ -1,6 +1,7 @@
 // flatten, reshape: the same bytes under another shape; nothing to do in place. fill:
 // one number as an array; constant: numbers as an array.
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 
 #include "kernels/function_kernel.hpp"
@@ -25,6 +26,14 @@ KernelPtr make_copy(const KernelSpec& spec) {
 }
 
 KernelPtr make_fill(const KernelSpec& spec) {
+  if (spec.outputs.size() == 1 && spec.outputs[0].dtype == kInt64) {
+    const SpecReader reader(spec, {}, {kInt64});
+    const Bytes bytes = reader.bytes(spec.outputs[0]);
+    const auto value = static_cast<std::int64_t>(reader.real("value"));
+    return function_kernel({{}, {bytes}}, 0, [=](void* const* operands, void*) {
+      std::fill_n(static_cast<std::int64_t*>(operands[0]), bytes / sizeof value, value);
+    });
+  }
   const SpecReader reader(spec, {}, {kFloat32});
   const Count count = reader.count(spec.outputs[0]);
   const float value = static_cast<float>(reader.real("value"));

@@ -10,6 +10,9 @@ from memcfg.nn.functions._derivatives import (
     value_and_grad,
 )
 from memcfg.nn.functions._function import Function, function
+from memcfg.nn.functions._losses import losses_of
+from memcfg.nn.functions._measures import measure, result_of
+from memcfg.nn.functions._own_steps import OwnSteps
 from memcfg.nn.functions._recorder import current
 from memcfg.nn.layers._layer import SymbolicTensor, Variable
 
@@ -21,6 +24,15 @@ class _Functions:
         self.assign = assign
         self.apply_gradients = apply_gradients
         self.at_once = at_once
+        self.losses_of = losses_of
+        self.measure = measure
+        self.own_steps = OwnSteps
+        self.result_of = result_of
+
+    @staticmethod
+    def is_tracing() -> bool:
+        """Return whether a function is being traced."""
+        return current() is not None
 
     @staticmethod
     def symbol(variable: Variable) -> SymbolicTensor | None:

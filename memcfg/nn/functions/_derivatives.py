@@ -90,6 +90,7 @@ def derivatives(
     made: dict[Any, Any] = {}
     if distinct:
         recording.differentiates = True
+        recording.losses.append(target)
         results = [(each.shape, "float32") for each in distinct]
         node = Node(Gradients(), (target, *distinct), results, whole=True)
         made = dict(zip(distinct, node.outputs, strict=True))

@@ -17,6 +17,7 @@ from memcfg.errors import RetracingWarning
 from memcfg.nn._argument_checks import integer
 from memcfg.nn.functions._function_graph import Calls
 from memcfg.nn.functions._function_state import FunctionState
+from memcfg.nn.functions._measures import MetricResult
 from memcfg.nn.functions._recorder import current, recording, start
 from memcfg.nn.layers._layer import (
     Place,
@@ -30,7 +31,7 @@ from memcfg.nn.training._compile_config import PLANNED, get_policy, get_times
 from memcfg.units import parse_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from memcfg.plan import Plan, Policy
     from memcfg.runtime import MemoryReport
@@ -76,6 +77,8 @@ class Function:
         The number of programs that are kept.
     warns : bool, default True
         Whether to warn of a function that is traced again and again.
+    state : FunctionState, optional
+        What holds the weights and the programs; by default made when it is needed.
     """
 
     def __init__(
@@ -87,6 +90,7 @@ class Function:
         times: str = "nominal",
         max_traces: int = _TRACES,
         warns: bool = True,
+        state: FunctionState | None = None,
     ) -> None:
         if not callable(func):
             raise TypeError(f"function: func must be callable, got {func!r}")
@@ -106,7 +110,7 @@ class Function:
         )
         self._name = getattr(func, "__name__", type(func).__name__)
         self._lock = Lock(self._name)  # of the traces; taken before the state's
-        self._state: FunctionState | None = None
+        self._state = state
         self._traces: dict[Any, Calls] = {}  # least recently used first
         self._last: dict[str, Any] = {}  # what the last trace depends on
         self._number = 0  # of traces so far
@@ -131,13 +135,24 @@ class Function:
         """Run the function on arrays, or trace it within another function."""
         if current() is not None:
             return self._function(*args, **options)
+        return self._run(args, options)[1]
+
+    def _run(
+        self, args: Sequence[Any], options: Mapping[str, Any], *, guard: bool = False
+    ) -> tuple[bool, Any]:
+        """Run the program; a guard stops it at the first loss that is not finite.
+
+        Returns whether it ran to the end, and the results. Metrics are updated only at
+        the end.
+        """
         with scope_out(), self._lock.turn():
             calls, arrays = self._program(args, options)
             state = self._owner()
             if not state.has(calls.label):
                 state.load(calls)
-            results = state.run(calls, arrays)
-        return filled_in(calls.structure, results)
+            finished, values = state.run(calls, arrays, guard=guard)
+            results = calls.measured(values, finished=finished)
+        return finished, filled_in(calls.structure, results)
 
     def plan(self, *args: Any, limit: int | str | None = None, **options: Any) -> Plan:
         """Return the plan of a call, without running it.
@@ -315,18 +330,18 @@ class Function:
                 *filled_in(args, starts), **filled_in(options, starts)
             )
             ends: list[Any] = []
-            structure = pattern(result, ends, (SymbolicTensor, Variable))
-            tensors = [
+            structure = pattern(result, ends, (SymbolicTensor, Variable, MetricResult))
+            results = [
                 made.symbol(each) if isinstance(each, Variable) else each
                 for each in ends
             ]
-        for each in tensors:
-            if not is_whole(each):
+        for each in results:
+            if not is_whole(each) and not isinstance(each, MetricResult):
                 raise TypeError(
                     f"{self._name} returns {each!r}, which does not come from its "
                     "arguments or from weights"
                 )
-        if not (tensors or made.calls):
+        if not (results or made.calls or made.measured):
             raise TypeError(
                 f"{self._name} computes nothing from arrays: it must return tensors, "
                 f"or update weights, and returned {result!r}"
@@ -334,7 +349,7 @@ class Function:
         self._number += 1
         self._warn(depends)
         self._last = depends
-        return Calls(f"trace {self._number}", starts, tensors, structure, made)
+        return Calls(f"trace {self._number}", starts, results, structure, made)
 
     def _warn(self, depends: dict[str, Any]) -> None:
         """Warn once of a function that is traced again and again."""

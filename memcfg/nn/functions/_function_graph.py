@@ -20,6 +20,7 @@ from memcfg.graph import (
 )
 from memcfg.nn._network import traverse, weights_of
 from memcfg.nn.functions._assignments import Update
+from memcfg.nn.functions._measures import MetricResult
 from memcfg.nn.layers._layer import Scope
 from memcfg.nn.training._tracing import move_averages
 
@@ -43,13 +44,17 @@ class Calls:
 
     label: str
     starts: Sequence[SymbolicTensor]
-    ends: Sequence[SymbolicTensor]
+    results: Sequence[SymbolicTensor | MetricResult]
     structure: Any  # of the results
     recording: Recording
+    ends: list[SymbolicTensor] = field(init=False)  # results and numbers of metrics
     nodes: list[Node] = field(init=False)
     layers: tuple[Layer, ...] = field(init=False)
 
     def __post_init__(self) -> None:
+        given = [each for each in self.results if not isinstance(each, MetricResult)]
+        sums = [each for _, several in self.recording.measured for each in several]
+        self.ends = [*given, *sums]
         ends = [end.node for end in self.ends]
         nodes, layers = traverse([*ends, *self.recording.calls])
         made = (node for node in nodes if node.outputs)  # not those of weights
@@ -58,6 +63,20 @@ class Calls:
         held = {leaf for layer in layers for _, leaf in layer._leaves()}
         missing = dict.fromkeys(layer for layer in own if layer not in held)
         self.layers = (*layers, *missing)
+
+    def measured(self, values: Sequence[Any], *, finished: bool) -> list[Any]:
+        """Add the numbers of metrics, which come last; return the results."""
+        left = iter(values)
+        given = [
+            each if isinstance(each, MetricResult) else next(left)
+            for each in self.results
+        ]
+        for metric, sums in self.recording.measured if finished else ():
+            metric._add([next(left) for _ in sums])
+        return [
+            each.metric.result() if isinstance(each, MetricResult) else each
+            for each in given
+        ]
 
     @property
     def updates(self) -> list[Update]:

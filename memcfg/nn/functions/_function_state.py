@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 import numpy as np
 
 from memcfg import config
 from memcfg._core import Lock
 from memcfg.graph import for_device
-from memcfg.nn._model import join_locks, name_owner, values_elsewhere
-from memcfg.nn.functions._function_graph import make_spec, trace_function
+from memcfg.nn._model import (
+    join_locks,
+    name_owner,
+    state_elsewhere,
+    values_elsewhere,
+)
+from memcfg.nn.functions._function_graph import (
+    FunctionSpec,
+    make_spec,
+    trace_function,
+)
 from memcfg.runtime import Executor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from memcfg.graph import Graph
     from memcfg.nn._network import Weight
-    from memcfg.nn.functions._function_graph import Calls, FunctionSpec
+    from memcfg.nn.functions._function_graph import (
+        Calls,
+        OptimizerState,
+    )
     from memcfg.nn.layers._layer import Layer
     from memcfg.nn.optimizers import Optimizer
     from memcfg.nn.optimizers._optimizer import Slot
@@ -85,15 +98,24 @@ class FunctionState:
     is bounded; the one that was used least recently is dropped.
     """
 
-    def __init__(self, name: str, policy: Policy, times: str, programs: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        policy: Policy,
+        times: str,
+        programs: int,
+        device: str | None = None,
+        model: Any = None,  # whose optimizers it may use
+    ) -> None:
         self.name = name
+        self._model = None if model is None else ref(model)
         self.lent = False  # whether a model has newer values of the weights
         self._policy = policy
         self._times = times
         self._programs = programs
         self._owner = name_owner(self, name)
         self._lock = Lock(self._owner)
-        self._device = config.logical_device().name
+        self._device = config.logical_device(device).name
         self._spec: FunctionSpec | None = None
         self._calls: dict[str, Calls] = {}  # by label, least recently used first
         self._executor: Executor | None = None
@@ -128,6 +150,11 @@ class FunctionState:
 
     def _built_session(self) -> FunctionState:
         return self
+
+    @property
+    def held_weights(self) -> Sequence[Weight]:
+        """The weights, whose names the state of optimizers has."""
+        return list(self._names.values())
 
     def slots_of(self, optimizer: Optimizer) -> list[Slot]:
         """Return the state tensors of an optimizer."""
@@ -184,7 +211,7 @@ class FunctionState:
             kept = {**self._calls, calls.label: calls}
             while len(kept) > self._programs:
                 kept.pop(next(iter(kept)))
-            spec = make_spec(self.name, list(kept.values()), self._spec)
+            spec = self._spec_of(kept.values())
             self._check_names(spec)
             self._take_over(spec)
             graphs = {label: self._trace(spec, each) for label, each in kept.items()}
@@ -200,13 +227,13 @@ class FunctionState:
     def graph(self, calls: Calls) -> Graph:
         """Return a program's graph with the kernels' scratch; takes no memory."""
         with self._lock.turn():
-            spec = make_spec(self.name, [*self._calls.values(), calls], self._spec)
+            spec = self._spec_of([*self._calls.values(), calls])
             return self.executor.annotate(self._trace(spec, calls))
 
     def plan(self, calls: Calls, limit_bytes: int | None) -> Plan:
         """Plan a program under a limit; takes no memory."""
         with self._lock.turn():
-            spec = make_spec(self.name, [*self._calls.values(), calls], self._spec)
+            spec = self._spec_of([*self._calls.values(), calls])
             graph = self._trace(spec, calls)
             return self.executor.plan(graph, self._policy, limit_bytes)
 
@@ -215,18 +242,20 @@ class FunctionState:
         with self._lock.turn():
             return self.executor.memory_report(label, verify=verify)
 
-    def run(self, calls: Calls, arguments: Sequence[_Array]) -> list[_Array]:
-        """Run a loaded program on arrays; return copies of its results."""
+    def run(
+        self, calls: Calls, arguments: Sequence[_Array], *, guard: bool
+    ) -> tuple[bool, list[_Array]]:
+        """Run a loaded program; return if it ran to the end, and copies of results."""
         with self._lock.step():
             if self.lent:
                 self._gather()
             ready = self._views(calls)
             ready.feed(arguments, self._numbers)
-            ready.program.run(guard=False)
+            finished = ready.program.run(guard=guard)
             self._numbers += 1
-            for optimizer in ready.optimizers:
+            for optimizer in ready.optimizers if finished else ():
                 optimizer._iterations.advance()
-            return [np.array(each) for each in ready.outputs]
+            return finished, [np.array(each) for each in ready.outputs]
 
     def _views(self, calls: Calls) -> _Ready:
         """Return a loaded program with views of what it reads and returns."""
@@ -236,6 +265,15 @@ class FunctionState:
             assert self._spec is not None  # a program is loaded
             ready = self._ready[calls.label] = _Ready(program, self._spec, calls)
         return ready
+
+    def _spec_of(self, programs: Iterable[Calls]) -> FunctionSpec:
+        """Return what determines the graphs of programs, with the names of a model."""
+        known = self._spec
+        model = None if self._model is None else self._model()
+        network = None if model is None else model._network
+        if known is None and network is not None:
+            known = FunctionSpec(self.name, network.layers, (), {}, ())
+        return make_spec(self.name, list(programs), known)
 
     def _trace(self, spec: FunctionSpec, calls: Calls) -> Graph:
         has = self.executor.device.kernels.has
@@ -252,7 +290,8 @@ class FunctionState:
                     "be unique in a function"
                 )
         for each in spec.optimizers:
-            each.optimizer._check_free(self)
+            if self._model is None or each.optimizer._holder() is not self._model():
+                each.optimizer._check_free(self)
 
     def _take_over(self, spec: FunctionSpec) -> None:
         """Become the owner of the weights, with the values of those before."""
@@ -263,10 +302,25 @@ class FunctionState:
             else:
                 self._on_host[name] = value
         self._names = {(w.layer, w.spec_name): w for w in spec.weights}
+        for state in spec.optimizers:
+            self._take_state(state)
         for layer in dict.fromkeys(weight.layer for weight in spec.weights):
             if layer._model is not self:
                 layer._claim(self)
         self.lent = False
+
+    def _take_state(self, state: OptimizerState) -> None:
+        """Take over the state of an optimizer that the model had."""
+        owner = state.optimizer._holder()
+        if owner is None or owner is self:
+            return
+        weights = {weight.name: weight for weight in state.weights}
+        for name, value in state_elsewhere(state.optimizer, state.slots, weights):
+            if name in self._resident:
+                self.executor.write_state(name, value)
+            else:
+                self._on_host[name] = value
+        state.optimizer._claim(self)
 
     def _gather(self) -> None:
         assert self._spec is not None  # a program is loaded

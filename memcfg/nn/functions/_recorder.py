@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from memcfg.nn.layers._layer import (
     InputLayer,
@@ -33,6 +33,9 @@ class Recording:
     written: dict[tuple[Layer, int], SymbolicTensor] = field(default_factory=dict)
     calls: list[Node] = field(default_factory=list)  # with effects: updates of weights
     differentiates: bool = False
+    losses: list[SymbolicTensor] = field(default_factory=list)  # with gradients
+    # Metrics with the tensors that are added to their sums when the program has run.
+    measured: list[tuple[Any, tuple[SymbolicTensor, ...]]] = field(default_factory=list)
 
     def symbol(self, variable: Variable) -> SymbolicTensor:
         """Return the value of a weight at this place of the function."""

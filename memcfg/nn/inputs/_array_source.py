@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from memcfg.nn.inputs._samples import Samples, Wanted
     from memcfg.nn.layers._layer import Shape
 
-__all__ = ["ArraySource"]
+__all__ = ["ArraySource", "orders"]
 
 _SOME = 1 << 14  # sample indices written at once
 
@@ -57,7 +57,7 @@ class ArraySource:
         self._batch_size = batch_size
         self._samples = len(found.xs[0])
         passes, self._skipped = divmod(skipped, self.steps)
-        self._orders = _orders(self._samples, seed, passes)
+        self._orders = orders(self._samples, seed, passes)
         self._shuffled = seed is not None
         self._columns: list[Column] = []  # filled by `expect`
         self.weights = given.weighing or ((),) * (class_weight is not None)
@@ -149,7 +149,7 @@ def _file_of(array: Any) -> FileColumn | None:
     return column
 
 
-def _orders(samples: int, seed: int | None, passes: int) -> Iterator[Order]:
+def orders(samples: int, seed: int | None, passes: int) -> Iterator[Order]:
     """Yield the order of each pass, in one array that is overwritten."""
     if seed is None:
         while True:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from memcfg.nn.inputs._samples import Wanted
     from memcfg.nn.layers._layer import Shape
 
-__all__ = ["StreamPass", "StreamSource"]
+__all__ = ["StreamPass", "StreamSource", "origin_of"]
 
 
 class _DatasetOrigin:
@@ -115,6 +115,11 @@ class _Items:
         """Return None, since there is no pipeline."""
 
 
+def origin_of(data: Any) -> _DatasetOrigin | _IterableOrigin:
+    """Return the origin of passes over a dataset or an iterable of batches."""
+    return _DatasetOrigin(data) if isinstance(data, Dataset) else _IterableOrigin(data)
+
+
 class StreamSource:
     """Source of batches from a dataset or an iterable."""
 
@@ -127,9 +132,7 @@ class StreamSource:
         labelled: bool,
         class_weight: Mapping[int, float] | None = None,
     ) -> None:
-        self._origin = (
-            _DatasetOrigin(data) if isinstance(data, Dataset) else _IterableOrigin(data)
-        )
+        self._origin = origin_of(data)
         self._resource = resource
         self._labelled = labelled
         self._class_weight = class_weight

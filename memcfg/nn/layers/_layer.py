@@ -10,6 +10,7 @@ import functools
 import inspect
 import itertools
 import weakref
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass, field, replace
 from math import prod
@@ -53,8 +54,12 @@ __all__ = [
     "Variable",
     "WeightSpec",
     "WeightTensor",
+    "add_loss",
     "call_mode",
+    "calling",
     "change_policy",
+    "check_ends",
+    "current_call",
     "filled_in",
     "first_value",
     "inner_layers",
@@ -74,6 +79,7 @@ _OPERATORS = ("add", "subtract", "multiply", "divide", "power", "matmul", *COMPA
 call_mode: ContextVar[Any] = ContextVar("training", default=None)
 in_loss: ContextVar[bool] = ContextVar("in_loss", default=False)
 _in_operation: ContextVar[bool] = ContextVar("in_operation", default=False)
+_call: ContextVar[_Call | None] = ContextVar("call", default=None)
 _order: Iterator[int] = itertools.count()  # numbers calls in order of time
 
 
@@ -380,7 +386,9 @@ class Scope:
     mask: Any = None  # of the result; a list for several results
     # number of calls of each layer so far
     calls: dict[Layer, int] = field(default_factory=dict)
-    penalties: list[tuple[Any, int]] = field(default_factory=list)  # on activities
+    # Activities with their regularizers, and losses of `add_loss` with None.
+    penalties: list[tuple[Any, int]] = field(default_factory=list)
+    spans: dict[Node, slice] = field(default_factory=dict)  # of penalties, by call
     moving: list[tuple[str, int, float]] = field(default_factory=list, init=False)
 
     def apply(
@@ -394,6 +402,11 @@ class Scope:
         """Return a tensor's dtype as layers see it, with float32 for bfloat16."""
         result = self.builder.dtype(tensor)
         return "float32" if result == "bfloat16" else result
+
+    def mask_of(self, place: int) -> int | None:
+        """Return the mask of an input in float32, or None."""
+        mask = self.masks[place] if place < len(self.masks) else None
+        return None if mask is None else self.builder.cast(mask, "float32")
 
     def move(self, weight: str, value: int, momentum: float) -> None:
         """Request the update of a moving average at the end of the step."""
@@ -412,7 +425,10 @@ class Scope:
                 # Operators and ops see no masks and drop them, as in Keras 3.
                 passed = () if node.in_operation else node.inputs
                 inner.masks = [masks.get(tensor) for tensor in passed]
+                begin = len(self.penalties)
                 made = inner.run(node.layer, [values[each] for each in node.inputs])
+                if len(self.penalties) > begin:
+                    self.spans[node] = slice(begin, len(self.penalties))
                 several = [made] if isinstance(made, int) else made
                 values |= zip(node.outputs, several, strict=True)
                 ends = inner.mask if isinstance(inner.mask, list) else [inner.mask]
@@ -809,6 +825,29 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         for variable, array in zip(own, arrays, strict=True):
             variable.assign(array)
 
+    def add_loss(self, loss: Any) -> None:
+        """Add a loss that `call` computes to the loss of the model.
+
+        Parameters
+        ----------
+        loss : SymbolicTensor
+            The loss; the elements of a tensor are summed. In `call`, functions such as
+            ``ops.mean(x)`` reduce the batch as well.
+
+        Raises
+        ------
+        RuntimeError
+            Outside of `call`.
+        TypeError
+            If the loss is no symbolic tensor.
+
+        Notes
+        -----
+        A batch whose loss has such terms does not run in micro-batches, since whether
+        they are sums or means over the samples is not known.
+        """
+        add_loss(loss, repr(self.name))
+
     @takes_arguments
     def add_weight(
         self,
@@ -986,16 +1025,13 @@ class Layer(FixedAttributes, metaclass=_LayerType):
             first = details[0][0] if details[0] else next(iter(details[1].values()))
             masked = any(each is not None for each in masks)
             mask = filled_in(first, masks) if masked else None
-            before = call_mode.set(training)
-            try:
+            with calling(training, starts) as losses:
                 if method == "call":
                     options |= {"training": training} if "training" in takes else {}
                     options |= {"mask": mask} if mask is not None else {}
                     made = self.call(*args, **options)
                 else:
                     made = self.compute_mask(filled_in(first, starts), mask)
-            finally:
-                call_mode.reset(before)
             ends: list[SymbolicTensor] = []
             structure = pattern(made, ends)
             if method == "call" and not ends:
@@ -1003,7 +1039,9 @@ class Layer(FixedAttributes, metaclass=_LayerType):
                     f"layer {self.name!r}: {type(self).__name__}.call must return one "
                     f"or several symbolic tensors, got {made!r}"
                 )
-            self._inner[key] = _Inner(tuple(starts), _calls(ends), ends, structure)
+            check_ends(ends, starts, f"layer {self.name!r}")
+            calls = _calls([*ends, *losses])
+            self._inner[key] = _Inner(tuple(starts), calls, ends, structure, losses)
             self._check_inner(self._inner[key])
         result: _Inner = self._inner[key]
         return result
@@ -1086,6 +1124,8 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         for tensor in self._own:
             values[tensor] = scope.weights[tensor.spec.name]
         scope.trace(inner.nodes, values, masks)
+        if method == "call":
+            scope.penalties += [(None, values[each]) for each in inner.losses]
         outputs = inner.outputs
         return inner, [values[e] for e in outputs], [masks.get(e) for e in outputs]
 
@@ -1644,6 +1684,57 @@ class _Inner(NamedTuple):
     nodes: Sequence[Node]
     outputs: Sequence[SymbolicTensor]
     structure: Any
+    losses: Sequence[SymbolicTensor]
+
+
+class _Call(NamedTuple):
+    """A `call` that is being traced."""
+
+    starts: Sequence[SymbolicTensor]
+    losses: list[SymbolicTensor]  # that it has added so far
+
+
+@contextmanager
+def calling(
+    training: Any, starts: Sequence[SymbolicTensor]
+) -> Iterator[list[SymbolicTensor]]:
+    """Run a `call` in a mode; yield the list of the losses that it adds."""
+    call = _Call(starts, [])
+    mode, token = call_mode.set(training), _call.set(call)
+    try:
+        yield call.losses
+    finally:
+        _call.reset(token)
+        call_mode.reset(mode)
+
+
+def current_call() -> _Call | None:
+    """Return the `call` that is being traced, or None."""
+    return _call.get()
+
+
+def add_loss(loss: Any, what: str) -> None:
+    """Note a loss of the current `call`; RuntimeError outside of one."""
+    call = _call.get()
+    if call is None:
+        raise RuntimeError(
+            f"{what}.add_loss adds a loss that `call` computes: call it there"
+        )
+    if not isinstance(loss, SymbolicTensor):
+        raise TypeError(f"{what}.add_loss takes a symbolic tensor, got {loss!r}")
+    call.losses.append(loss)
+
+
+def check_ends(
+    ends: Sequence[SymbolicTensor], starts: Sequence[SymbolicTensor], what: str
+) -> None:
+    """Raise ValueError for results that depend on a reduction over the batch."""
+    for end in ends:
+        if end.node.batch_size == 1 and not any(x.node.batch_size for x in starts):
+            raise ValueError(
+                f"{what} returns a tensor that is reduced along the batch, whose size "
+                "may differ: only losses of add_loss may be"
+            )
 
 
 def pattern(value: Any, leaves: list[Any], kinds: Any = SymbolicTensor) -> Any:

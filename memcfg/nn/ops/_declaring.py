@@ -11,7 +11,7 @@ from memcfg.nn._argument_checks import integer
 from memcfg.nn._keras_arguments import takes_arguments
 from memcfg.nn.layers import SymbolicTensor
 from memcfg.nn.layers import _operators as operators
-from memcfg.nn.layers._layer import in_loss, operation
+from memcfg.nn.layers._layer import current_call, in_loss, operation
 from memcfg.nn.layers._operators import (
     ForEachSample,
     Function,
@@ -409,7 +409,8 @@ def axes_of(x: SymbolicTensor, axis: Any) -> tuple[int, ...]:
 def reduced(how: str, x: Any, axis: Any, keepdims: bool) -> Any:
     """Return a sum, mean or maximum along axes."""
     x = tensor_of(x, how)
-    if axis is None and in_loss.get() and not x.whole:
+    reduces_batch = in_loss.get() or current_call() is not None
+    if axis is None and reduces_batch and not x.whole:
         return OfBatch(f"reduce_{how}", bool(keepdims))(x)
     axes = axes_of(x, axis)
     return Function(f"reduce_{how}", {"axes": axes, "keepdims": bool(keepdims)})(x)

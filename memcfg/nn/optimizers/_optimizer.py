@@ -582,8 +582,7 @@ class Optimizer(FixedAttributes):
 
     def _check_free(self, owner: object) -> None:
         """Raise ValueError if the optimizer belongs to another model."""
-        held = None if self._owner is None else self._owner()
-        if held is not None and held is not owner:
+        if self._holder() not in (None, owner):
             raise ValueError(
                 "this optimizer already belongs to another model: make a new one"
             )
@@ -592,8 +591,12 @@ class Optimizer(FixedAttributes):
         """Make a model the owner of the optimizer."""
         self._owner = weakref.ref(owner)
 
+    def _holder(self) -> Any:
+        """Return the model or function that holds the state, or None."""
+        return None if self._owner is None else self._owner()
+
     def _model(self) -> Any:
-        model = None if self._owner is None else self._owner()
+        model = self._holder()
         if model is None:
             raise RuntimeError(
                 "the optimizer has no state: it belongs to no model. Call compile first"

@@ -96,9 +96,21 @@ class Objectives:
 
 
 def check_goals(
-    loss: Any, loss_weights: Any, metrics: Any, weighted_metrics: Any
+    loss: Any,
+    loss_weights: Any,
+    metrics: Any,
+    weighted_metrics: Any,
+    *,
+    required: bool = True,
 ) -> Goals:
     """Check losses and metrics as far as possible without a network."""
+    if not required and not _flat(loss):
+        if metrics or weighted_metrics or loss_weights is not None:
+            raise ValueError(
+                "without a loss, metrics are updated by train_step: set them as "
+                "attributes of the model"
+            )
+        return Goals(None, None, None, None)
     if not _flat(loss):
         raise TypeError(
             "training minimises a loss, and there is none: pass loss='mse', or another"

@@ -28,6 +28,7 @@ from memcfg.nn.inputs._samples import Wanted
 from memcfg.nn.training._crash_facts import CrashFacts, crash_subjects
 from memcfg.nn.training._crash_facts import name_of as step_name
 from memcfg.nn.training._index_tables import index_tables
+from memcfg.nn.training._totals import Totals
 from memcfg.nn.training._tracing import (
     KINDS,
     ProgramKey,
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from memcfg._core import Lock
     from memcfg.devices import Device
     from memcfg.graph import Graph
+    from memcfg.nn._network import Weight
     from memcfg.nn.inputs._batches import Batch
     from memcfg.nn.layers._layer import Shape
     from memcfg.nn.optimizers import Optimizer
@@ -287,6 +289,15 @@ class Session:
         )
 
     # Values
+
+    @property
+    def held_weights(self) -> Sequence[Weight]:
+        """The weights, whose names the state of the optimizer has."""
+        return self._spec.network.weights
+
+    def totals(self) -> Totals:
+        """Return what sums the numbers of an epoch."""
+        return Totals(self.objectives)
 
     def slots_of(self, optimizer: Optimizer) -> tuple[Slot, ...]:
         """Return the state tensors of the optimizer, which is the only one."""

@@ -19,6 +19,7 @@ from memcfg.graph import (
     simplify,
 )
 from memcfg.nn.layers._layer import Scope
+from memcfg.nn.losses import masked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,6 +37,7 @@ __all__ = [
     "TraceSpec",
     "input_names",
     "move_averages",
+    "penalty",
     "shares_of",
     "trace",
     "trace_layers",
@@ -138,6 +140,8 @@ def shares_of(spec: TraceSpec, weights: tuple[Shape, ...]) -> tuple[Share, ...]:
     graph = tracer.graph(lambda _: False)
     if any(graph.tensors[i].name == "step" for op in graph.ops for i in op.inputs):
         raise NotImplementedError("counts steps of a mask that is drawn at random")
+    if any(regularizer is None for regularizer, _ in tracer.penalties):
+        raise NotImplementedError("has terms of add_loss")
     return tuple(Share(rows, len(counts)) for rows, counts in tracer.rules)
 
 
@@ -264,6 +268,7 @@ class _Trace:
             (network.aliases.get(name, name), value, momentum)
             for name, value, momentum in scope.moving
         ]
+        scope.penalties += [(None, values[each]) for each in network.losses]
         self.penalties = scope.penalties
         return [self.builder.cast(values[each], "float32") for each in network.outputs]
 
@@ -290,7 +295,8 @@ class _Trace:
                 self.builder,
                 ys[gauge.output],
                 outputs[gauge.output],
-                self._masked(
+                masked(
+                    self.builder,
                     weights.get(gauge.output) if gauge.weighted else None,
                     self.masks[gauge.output],
                 ),
@@ -301,7 +307,8 @@ class _Trace:
                 self.builder,
                 ys[term.output],
                 outputs[term.output],
-                self._masked(
+                masked(
+                    self.builder,
                     weights.get(term.output),
                     self.masks[term.output],
                     scaled=term.loss.reduction != "sum",
@@ -336,7 +343,9 @@ class _Trace:
         term.loss.check_samples(self.builder, y, outputs[term.output])
         rows, counts = 0, []
         if term.loss.reduction != "sum":
-            divisor = term.loss.divisor(self.builder, y, self._masked(weights, mask))
+            divisor = term.loss.divisor(
+                self.builder, y, masked(self.builder, weights, mask)
+            )
             counts = [] if divisor is None else [divisor]
             rows = 0 if counts else 1
             if mask is not None and term.loss.reduction != "mean_with_sample_weight":
@@ -360,26 +369,6 @@ class _Trace:
             return dict.fromkeys(outputs, result[0])
         return dict(zip(outputs, result, strict=True)) if result else {}
 
-    def _masked(
-        self, weights: int | None, mask: int | None, *, scaled: bool = False
-    ) -> int | None:
-        """Multiply weights by a mask scaled to a mean of 1 (0 if it is all zeros)."""
-        if mask is None:
-            return weights
-        apply, shape = self.builder.apply, self.builder.shape(mask)
-        if scaled:
-            (share,) = apply("reduce_mean", (mask,), {"axes": (0, 1), "keepdims": True})
-            one = {"shape": (1, 1), "value": 1.0, "dtype": "float32"}
-            (factor,) = apply("divide_no_nan", (*apply("fill", (), one), share))
-            (factor,) = apply("broadcast_to", (factor,), {"shape": shape})
-            (mask,) = apply("multiply", (mask, factor), name="mask_weights")
-        if weights is None:
-            return mask
-        if self.builder.shape(weights) != shape:
-            (column,) = apply("reshape", (weights,), {"shape": (shape[0], 1)})
-            (weights,) = apply("broadcast_to", (column,), {"shape": shape})
-        return apply("multiply", (mask, weights), name="masked_weights")[0]
-
     def _total(self, losses: Sequence[int], weights: Sequence[float | None]) -> int:
         terms = []
         for loss, weight in zip(losses, weights, strict=True):
@@ -400,13 +389,9 @@ class _Trace:
             for weight in self.spec.network.weights
             if weight.regularizer is not None and weight.name not in self.spec.frozen
         ]
-        value = {"shape": (), "value": 1 / self.key.batch_size, "dtype": "float32"}
-        for regularizer, activity in self.penalties:
-            penalty = regularizer.trace(self.builder, activity)
-            (by,) = self.builder.apply("fill", (), value, name="share")
-            result += self.builder.apply(
-                "multiply", (penalty, by), name="activity_loss"
-            )
+        for regularizer, tensor in self.penalties:
+            batch = self.key.batch_size
+            result.append(penalty(self.builder, regularizer, tensor, batch))
         return result
 
     def _updates(self, loss: int) -> list[int]:
@@ -440,6 +425,19 @@ class _Trace:
     def _move(self) -> list[int]:
         """Trace the moving averages; a layer called twice updates them twice."""
         return list(move_averages(self.builder, self.moves, self.weights).values())
+
+
+def penalty(builder: Builder, regularizer: Any, tensor: int, batch: int) -> int:
+    """Append the mean penalty on the samples of an activity, or the sum of a loss."""
+    shape = builder.shape(tensor)
+    if regularizer is None:
+        axes = {"axes": tuple(range(len(shape))), "keepdims": False}
+        tensor = builder.cast(tensor, "float32")
+        return builder.apply("reduce_sum", (tensor,), axes, name="added_loss")[0]
+    value = {"shape": (), "value": 1 / batch, "dtype": "float32"}
+    made = regularizer.trace(builder, tensor)
+    (by,) = builder.apply("fill", (), value, name="share")
+    return builder.apply("multiply", (made, by), name="activity_loss")[0]
 
 
 def move_averages(

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from memcfg.nn.callbacks import CallbackList, History
     from memcfg.nn.inputs._feed import Feed
     from memcfg.nn.training._compile_config import CompileConfig
-    from memcfg.nn.training._objectives import Objectives
     from memcfg.nn.training._predictions import Predictions
     from memcfg.nn.training._session import Session
+    from memcfg.nn.training._totals import Totals
 
-__all__ = ["Totals", "Trainer", "check_on_nan", "non_finite"]
+__all__ = ["Trainer", "check_on_nan", "non_finite"]
 
 
 def check_on_nan(on_nan: Any) -> bool:
@@ -46,31 +46,6 @@ def non_finite(session: Session, loss: float, where: str) -> NonFiniteLossError:
             "from saved weights, with a lower learning rate or with clipnorm"
         )
     return NonFiniteLossError(text)
-
-
-class Totals:
-    """Running sums over the samples of an epoch."""
-
-    def __init__(self, objectives: Objectives) -> None:
-        self._objectives = objectives
-        self._means = 1 + len(objectives.terms) * objectives.several
-        self._samples = 0
-        self._sums: list[Any] = [0.0] * objectives.value_count
-
-    def add(self, samples: int, values: tuple[Any, ...]) -> None:
-        """Add a step's results: its losses, which are means, and its metrics' sums."""
-        self._samples += samples
-        sums, means = self._sums, self._means
-        for i in range(means):
-            sums[i] += values[i] * samples
-        for i in range(means, len(sums)):
-            sums[i] = sums[i] + values[i]
-
-    def logs(self) -> dict[str, float]:
-        """Return the logs by name; empty if there were no samples."""
-        if not self._samples:
-            return {}
-        return self._objectives.logs(self._sums, self._samples)
 
 
 class Trainer:
@@ -105,7 +80,7 @@ class Trainer:
                 shares.begin_epoch()
                 of = f"{epoch + 1}/{epochs.stop}"
                 callbacks("on_epoch_begin", epoch, {})
-                totals = Totals(session.objectives)
+                totals = session.totals()
                 with Progress(
                     verbose, feed.steps, f"Epoch {of}", totals.logs
                 ) as progress:
@@ -214,7 +189,7 @@ class Trainer:
         callbacks: CallbackList,
         progress: Progress | None = None,
     ) -> Totals:
-        totals = Totals(session.objectives)
+        totals = session.totals()
         begin = callbacks.hooks("on_test_batch_begin")
         end = callbacks.hooks("on_test_batch_end")
         callbacks("on_test_begin", {})

@@ -28,7 +28,22 @@ __all__ = ["for_device", "simplify"]
 def simplify(
     graph: Graph, has: Callable[[str], bool], *, differentiates: bool
 ) -> Graph:
-    """Return a graph of fewer and smaller ops; `has` reports the device's kernels."""
+    """Return a graph of fewer and smaller ops with the same results.
+
+    Parameters
+    ----------
+    graph : Graph
+        The graph as it was traced.
+    has : callable
+        ``has(op_type)`` says whether the device has a kernel of that type.
+    differentiates : bool
+        Whether the graph has gradients, for which some products are not fused.
+
+    Returns
+    -------
+    Graph
+        The graph after all rewrites that come before updates are hoisted.
+    """
     graph = fold_constants(merge_duplicates(drop_dead_ops(graph)))
     graph = keep_one_shape(slice_again(join_padded(narrow_updates(graph))))
     if not differentiates:
@@ -40,6 +55,18 @@ def for_device(graph: Graph, has: Callable[[str], bool]) -> Graph:
     """Return a graph with ops that a device has kernels for in the place of others.
 
     These rewrites come last, after updates have been hoisted.
+
+    Parameters
+    ----------
+    graph : Graph
+        The graph.
+    has : callable
+        ``has(op_type)`` says whether the device has a kernel of that type.
+
+    Returns
+    -------
+    Graph
+        The rewritten graph.
     """
     if has("dense_cross_entropy"):
         graph = fuse_cross_entropy(graph)

@@ -1,0 +1,321 @@
+"""Steps of one's own: `Model.train_step` and its relatives as planned programs."""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+from weakref import ref
+
+import numpy as np
+
+from memcfg.errors import InfeasiblePlanError
+from memcfg.nn.functions._derivatives import derivatives
+from memcfg.nn.functions._function import Function
+from memcfg.nn.functions._function_state import FunctionState
+from memcfg.nn.functions._recorder import recorded
+from memcfg.nn.layers._layer import SymbolicTensor, filled_in, pattern
+from memcfg.nn.metrics import Mean
+from memcfg.nn.training._objectives import resolve
+
+if TYPE_CHECKING:
+    from memcfg.nn.inputs._element_source import Elements
+    from memcfg.nn.metrics import Metric
+    from memcfg.nn.optimizers import Optimizer
+    from memcfg.nn.training._compile_config import CompileConfig
+    from memcfg.nn.training._objectives import Objectives
+    from memcfg.plan import Plan
+    from memcfg.runtime import MemoryReport
+
+__all__ = ["OwnSteps"]
+
+_PROGRAMS = 16  # of a model that are kept
+_METHODS = {"train": "train_step", "evaluate": "test_step", "predict": "predict_step"}
+_ARRAYS = (np.ndarray, np.generic)
+
+
+class LatestLogs:
+    """What the last step of an epoch returned: metrics are of the whole epoch."""
+
+    def __init__(self) -> None:
+        self._logs: dict[str, float] = {}
+
+    def add(self, samples: int, values: dict[str, float]) -> None:
+        """Replace the numbers by those of a later step."""
+        del samples
+        self._logs = values
+
+    def logs(self) -> dict[str, float]:
+        """Return the numbers by name; empty before the first step."""
+        return self._logs
+
+
+class OwnPredictions:
+    """What `predict_step` returned for each batch."""
+
+    def __init__(self) -> None:
+        self._batches: list[list[Any]] = []
+
+    def next_rows(self, size: int) -> list[Any]:
+        """Return the list that receives the result of the next batch."""
+        del size
+        self._batches.append([])
+        return self._batches[-1]
+
+    def joined(self) -> Any:
+        """Return the results of all batches, one after the other."""
+        parts: list[list[Any]] = []
+        for (batch,) in self._batches:
+            parts.append([])
+            structure = pattern(batch, parts[-1], _ARRAYS)
+        arrays = [np.concatenate(each) for each in zip(*parts, strict=True)]
+        return filled_in(structure, arrays)
+
+
+class OwnSteps:
+    """The programs of a model whose class defines steps; stands for a `Session`."""
+
+    def __init__(self, model: Any, compiled: CompileConfig) -> None:
+        self._model = ref(model)
+        self._last: tuple[str, int] | None = None  # the last step
+        self._shapes: dict[str, Any] = {}  # of the last data, by the kind of step
+        self._compiled = compiled
+        self.loss_tracker = Mean(name="loss")
+        self._resolved: Objectives | None = None
+        self._tracks = False  # whether a default step has used it
+
+        def step(kind: str, data: Any) -> Any:
+            return self._traced(kind, data)
+
+        step.__name__ = model.name
+        settings = compiled.policy, compiled.times, _PROGRAMS
+        state = FunctionState(model.name, *settings, compiled.device, model)
+        policy, times, _ = settings
+        self._function = Function(step, memory=policy, times=times, state=state)
+
+    @property
+    def objectives(self) -> Objectives | None:
+        """The losses and metrics of `compile`; None without any, or before shapes."""
+        network = self._owner()._network
+        if network is None or self._compiled.goals.loss is None:
+            return None
+        if self._resolved is None:
+            self._resolved = resolve(self._compiled.goals, network)
+        return self._resolved
+
+    @property
+    def executor(self) -> Any:
+        """The executor of the programs."""
+        return self._function._owner().executor
+
+    def _owner(self) -> Any:
+        model = self._model()
+        assert model is not None  # it owns this object
+        return model
+
+    def _traced(self, kind: str, data: Any) -> Any:
+        """Return what a step returns, and the losses that it has gradients of."""
+        model, name = self._owner(), _METHODS[kind]
+        made = getattr(model, name)(data)
+        if kind == "predict":
+            return made, []
+        if not isinstance(made, dict) or not all(isinstance(key, str) for key in made):
+            raise TypeError(
+                f"{type(model).__name__}.{name} must return a dict of numbers by name, "
+                f"got {made!r}"
+            )
+        for key, value in made.items():
+            if isinstance(value, SymbolicTensor) and value.shape:
+                raise ValueError(
+                    f"{type(model).__name__}.{name} must return scalars, got {key!r} "
+                    f"of shape {value.shape}"
+                )
+        return made, list(recorded(name).losses)
+
+    def compiled_metrics(self) -> list[Metric]:
+        """Return the mean loss and the metrics of `compile`, if there are losses."""
+        if self._compiled.goals.loss is None:
+            return [self.loss_tracker] if self._tracks else []
+        gauges = () if self.objectives is None else self.objectives.gauges
+        return [self.loss_tracker, *(gauge.metric for gauge in gauges)]
+
+    def metric_names(self) -> dict[int, str]:
+        """Return the names of the metrics of `compile` in logs, by their ids."""
+        gauges = () if self.objectives is None else self.objectives.gauges
+        return {id(gauge.metric): gauge.name for gauge in gauges}
+
+    def direction(self, name: str) -> str | None:
+        """Return the direction in which a log improves, "up" or "down", or None."""
+        model = self._owner()
+        if "loss" in name:
+            return "down"
+        names = self.metric_names()
+        found = [m for m in model.metrics if names.get(id(m), m.name) == name]
+        return found[0].direction if found else None
+
+    # What a trainer asks of a session
+
+    def totals(self) -> LatestLogs:
+        """Return what collects the numbers of an epoch; metrics begin anew."""
+        for metric in self._owner().metrics:
+            metric.reset_state()
+        return LatestLogs()
+
+    def step(
+        self,
+        kind: str,
+        batch: Elements,
+        optimizer: Optimizer | None = None,
+        *,
+        guard: bool = False,
+        results: list[Any] | None = None,
+    ) -> tuple[bool, Any]:
+        """Run a step on a batch; return whether no guard stopped it, and the numbers.
+
+        The guard stops at the first loss that is not finite.
+        """
+        del optimizer  # the step has it
+        try:
+            finished, (made, losses) = self._function._run(
+                (kind, batch.data), {}, guard=guard
+            )
+        except InfeasiblePlanError as error:
+            raise error.with_hint(
+                f"{_METHODS[kind]} runs on whole batches: choose a smaller batch_size."
+            ) from None
+        self._note(kind, batch.data)
+        self._last = kind, batch.size
+        if results is not None:
+            results.append(made)
+            return True, ()
+        if not finished:
+            values = map(float, losses)
+            return False, (next((v for v in values if not isfinite(v)), np.nan),)
+        return True, {name: float(value) for name, value in made.items()}
+
+    def is_finite(self) -> bool:
+        """Return whether all weights are finite."""
+        weights = self._owner().weights
+        return all(np.isfinite(weight.numpy()).all() for weight in weights)
+
+    def fallbacks_in_force(self) -> list[Any]:
+        """Return an empty list: steps run as they are planned, or not at all."""
+        return []
+
+    def leave(self, nbytes: int) -> bool:
+        """Return False: programs do not make room for a loader."""
+        del nbytes
+        return False
+
+    # What a user asks of a model
+
+    def _note(self, kind: str, data: Any) -> None:
+        if kind not in self._shapes:
+            leaves: list[Any] = []
+            structure = pattern(data, leaves, _ARRAYS)
+            self._shapes[kind] = structure, [(x.shape[1:], x.dtype) for x in leaves]
+
+    def _sample(self, kind: str, size: int) -> Any:
+        if kind not in self._shapes:
+            raise RuntimeError(
+                f"the data of {_METHODS[kind]} is not known yet: call fit, evaluate or "
+                "predict first, or the method for one batch"
+            )
+        structure, shapes = self._shapes[kind]
+        return filled_in(structure, [np.zeros((size, *s), d) for s, d in shapes])
+
+    def plan(self, kind: str, size: int, limit_bytes: int | None) -> Plan:
+        """Plan a step for a batch size; takes no memory."""
+        return self._function.plan(kind, self._sample(kind, size), limit=limit_bytes)
+
+    def graph(self, kind: str, size: int) -> Any:
+        """Return the graph of a step."""
+        return self._function.graph(kind, self._sample(kind, size))
+
+    def memory_report(self, kind: str, size: int, *, verify: bool) -> MemoryReport:
+        """Return what a step takes."""
+        sample = self._sample(kind, size)
+        return self._function.memory_report(kind, sample, verify=verify)
+
+    def close(self) -> None:
+        """Free the memory; the values of weights are kept."""
+        self._function.close()
+
+    def latest_plan(self) -> Plan:
+        """Return the plan of the step of the last batch; RuntimeError before one."""
+        return self.plan(*self._latest(), None)
+
+    def latest_report(self, *, verify: bool) -> MemoryReport:
+        """Return what the step of the last batch takes."""
+        return self.memory_report(*self._latest(), verify=verify)
+
+    def _latest(self) -> tuple[str, int]:
+        if self._last is None:
+            raise RuntimeError("no step has run yet: call fit, evaluate or predict")
+        return self._last
+
+    def predictions(self) -> OwnPredictions:
+        """Return what collects the results of `predict_step`."""
+        return OwnPredictions()
+
+    # The default steps
+
+    def track(self, loss: Any, x: Any) -> None:
+        """Add the loss of a batch to the mean loss, weighted by its samples."""
+        self._tracks = True
+        leaves: list[Any] = []
+        pattern(x, leaves)
+        size = leaves[0].shape[0] if leaves else 1
+        self.loss_tracker.update_state(loss, np.float32(size))
+
+    def descend(self, loss: Any) -> None:
+        """Update the trainable weights by the gradients of a loss."""
+        model = self._owner()
+        weights = model.trainable_weights
+        slopes = derivatives(loss, weights, f"{type(model).__name__}.train_step")
+        for weight, slope in zip(weights, slopes, strict=True):
+            if slope is None:
+                raise ValueError(
+                    f"the loss does not depend on the weight {weight.path!r}, so it "
+                    "cannot be trained: override train_step, or freeze it"
+                )
+        model.optimizer.apply(slopes, weights)
+
+    def loss(self, y: Any, y_pred: Any, sample_weight: Any) -> Any:
+        """Return the loss of `compile` and the losses of layers."""
+        objectives = self.objectives
+        terms = list(self._owner().losses)
+        if objectives is not None:
+            ys, preds, weights = self._by_output(y, y_pred, sample_weight)
+            for term in objectives.terms:
+                out = term.output
+                value = term.loss(ys[out], preds[out], weights[out])
+                terms.append(value if term.weight is None else value * term.weight)
+        if not terms:
+            raise ValueError(
+                "there is no loss: pass one to compile, override compute_loss, or use "
+                "add_loss in a layer"
+            )
+        total = terms[0]
+        for term in terms[1:]:
+            total = total + term
+        return total
+
+    def measure(self, y: Any, y_pred: Any, sample_weight: Any) -> None:
+        """Update the metrics of `compile`."""
+        objectives = self.objectives
+        if objectives is None or not objectives.gauges:
+            return
+        ys, preds, weights = self._by_output(y, y_pred, sample_weight)
+        for gauge in objectives.gauges:
+            out = gauge.output
+            weight = weights[out] if gauge.weighted else None
+            gauge.metric.update_state(ys[out], preds[out], weight)
+
+    def _by_output(self, y: Any, y_pred: Any, sample_weight: Any) -> Any:
+        """Return targets, outputs and weights as lists, one for each output."""
+        gives = self._owner()._built_network().gives
+        preds = gives.unpack(y_pred, "y_pred", "outputs")
+        ys = gives.unpack(y, "y", "outputs")
+        if isinstance(sample_weight, list | tuple | dict):
+            return ys, preds, gives.unpack(sample_weight, "sample_weight", "outputs")
+        return ys, preds, [sample_weight] * len(preds)

@@ -1,0 +1,421 @@
+"""Keras's random numbers, drawn by a generator whose counter is the step.
+
+In a step, a function or a `call`, a draw depends on its seed and on the number of the
+step alone, so nothing is stored and a plan may draw it again. On its own, a call
+returns an array.
+"""
+
+from __future__ import annotations
+
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from memcfg.nn import ops
+from memcfg.nn._argument_checks import integer, nonnegative, real, unit_interval
+from memcfg.nn._attributes import FixedAttributes, check_name
+from memcfg.nn._keras_names import absent
+from memcfg.nn._random import derive_seed, fixed_seed, next_seed
+from memcfg.nn.layers._layer import (
+    Layer,
+    Node,
+    Scope,
+    SymbolicTensor,
+    Variable,
+    current_call,
+    operation,
+)
+from memcfg.nn.layers._operators import Several
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = [
+    "SeedGenerator",
+    "categorical",
+    "dropout",
+    "normal",
+    "randint",
+    "shuffle",
+    "truncated_normal",
+    "uniform",
+]
+
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name
+    __getattr__ = absent(__name__)
+
+_BOUND = 2.0  # standard deviations of a truncated normal distribution
+
+
+class SeedGenerator(FixedAttributes):
+    """A sequence of seeds, one for each draw that gets it.
+
+    Parameters
+    ----------
+    seed : int, optional
+        The seed of the sequence; by default drawn from `set_random_seed`'s sequence.
+    name : str, optional
+        Accepted for Keras's programs.
+    """
+
+    __slots__ = ("_count", "seed")
+
+    def __init__(self, seed: int | None = None, name: str | None = None) -> None:
+        check_name(name or "seed_generator")
+        fixed = fixed_seed(seed)
+        self.seed = next_seed() if fixed is None else fixed
+        self._count = 0
+
+    def next(self) -> int:
+        """Return the next seed.
+
+        Returns
+        -------
+        int
+            A seed.
+        """
+        self._count += 1
+        return derive_seed(self.seed, self._count)
+
+
+class Draw(Layer):
+    """Uniform numbers in (0, 1); an input only tells the size of the batch."""
+
+    __slots__ = ("fixed", "key", "lengths")
+
+    arity: ClassVar[int | None] = None
+
+    def __init__(self, lengths: Sequence[int | None], seed: Any) -> None:
+        super().__init__()
+        self.lengths = tuple(lengths)
+        # With a number as its seed, a draw is the same in all steps, as in Keras.
+        self.fixed = fixed_seed(seed) is not None if _is_number(seed) else False
+        self.key = seed if self.fixed else _seed(seed)
+
+    def _called(self) -> str:
+        return "random_uniform"
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the op."""
+        lengths = self.lengths
+        if inputs:
+            lengths = (scope.builder.shape(inputs[0])[0], *lengths[1:])
+        if self.fixed or scope.step is None:
+            zero = {"shape": (), "value": 0, "dtype": "int64"}
+            (step,) = scope.apply("fill", (), zero)
+        else:
+            step = scope.step()
+        given = {"shape": lengths, "key": derive_seed(self.key, scope.call)}
+        return scope.apply("random_uniform", (step,), given)[0]
+
+
+def _is_number(seed: Any) -> bool:
+    return seed is not None and not isinstance(seed, SeedGenerator)
+
+
+def _seed(seed: Any) -> int:
+    return seed.next() if isinstance(seed, SeedGenerator) else next_seed()
+
+
+def _drawn(shape: Any, seed: Any) -> SymbolicTensor:
+    """Return uniform numbers as a tensor of the `call` or function that is traced."""
+    lengths = list(shape) if isinstance(shape, list | tuple) else [shape]
+    call = current_call()
+    if call is not None:
+        if not lengths or lengths[0] is not None:
+            raise ValueError(
+                f"in a call, the first length of a draw must be that of the batch, "
+                f"ops.shape(x)[0], got {tuple(lengths)}"
+            )
+        rest = [integer(each, "a length of a draw") for each in lengths[1:]]
+        layer = Draw([None, *rest], seed)
+        results = [(tuple(rest), "float32")]
+        made = Node(layer, (call.starts[0],), results).outputs[0]
+    else:
+        lengths = [integer(each, "a length of a draw") for each in lengths]
+        results = [(tuple(lengths), "float32")]
+        made = Node(Draw(lengths, seed), (), results, whole=True).outputs[0]
+    made.node.layer._weight_specs = ()
+    return made
+
+
+def _of_shape(draw: Callable[[Any], Any], shape: Any, seed: Any) -> Any:
+    """Return a function of uniform numbers, at once outside of steps."""
+    if current_call() is None and not Variable.functions.is_tracing():
+        key = _seed(seed) if not _is_number(seed) else seed
+        return Variable.functions.at_once(lambda: draw(_drawn(shape, key)), (), {})
+    return draw(_drawn(shape, seed))
+
+
+def _float32(dtype: Any) -> None:
+    if dtype not in (None, "float32"):
+        raise ValueError(f"draws are float32, got dtype={dtype!r}")
+
+
+def uniform(
+    shape: Sequence[int],
+    minval: float = 0.0,
+    maxval: float = 1.0,
+    dtype: str | None = None,
+    seed: int | SeedGenerator | None = None,
+) -> Any:
+    """Draw from a uniform distribution.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        The shape; in a `call` it starts with the batch, ``ops.shape(x)[0]``.
+    minval, maxval : float, default 0.0 and 1.0
+        The bounds.
+    dtype : str, optional
+        ``"float32"`` or None.
+    seed : int or SeedGenerator, optional
+        With an int the numbers are the same in all steps; by default, and with a
+        generator, they differ.
+
+    Returns
+    -------
+    SymbolicTensor or numpy.ndarray
+        The numbers.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is invalid.
+    """
+    _float32(dtype)
+    low, high = real(minval, "minval"), real(maxval, "maxval")
+    return _of_shape(lambda u: u * (high - low) + low, shape, seed)
+
+
+def normal(
+    shape: Sequence[int],
+    mean: float = 0.0,
+    stddev: float = 1.0,
+    dtype: str | None = None,
+    seed: int | SeedGenerator | None = None,
+) -> Any:
+    """Draw from a normal distribution.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        As of `uniform`.
+    mean : float, default 0.0
+        The mean.
+    stddev : float, default 1.0
+        The standard deviation, zero or more.
+    dtype : str, optional
+        ``"float32"`` or None.
+    seed : int or SeedGenerator, optional
+        As of `uniform`.
+
+    Returns
+    -------
+    SymbolicTensor or numpy.ndarray
+        The numbers.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is invalid.
+    """
+    _float32(dtype)
+    center, width = real(mean, "mean"), nonnegative(stddev, "stddev")
+    return _of_shape(lambda u: _quantile(u, center, width), shape, seed)
+
+
+def _quantile(u: SymbolicTensor, mean: float, stddev: float) -> Any:
+    center = ops.full_like(u, mean)
+    return Several("gaussian_noise", {"stddev": stddev})([center, u])
+
+
+def truncated_normal(
+    shape: Sequence[int],
+    mean: float = 0.0,
+    stddev: float = 1.0,
+    dtype: str | None = None,
+    seed: int | SeedGenerator | None = None,
+) -> Any:
+    """Draw from a normal distribution within two standard deviations of its mean.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        As of `uniform`.
+    mean : float, default 0.0
+        The mean.
+    stddev : float, default 1.0
+        The standard deviation before numbers are cut off, zero or more.
+    dtype : str, optional
+        ``"float32"`` or None.
+    seed : int or SeedGenerator, optional
+        As of `uniform`.
+
+    Returns
+    -------
+    SymbolicTensor or numpy.ndarray
+        The numbers.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is invalid.
+    """
+    _float32(dtype)
+    center, width = real(mean, "mean"), nonnegative(stddev, "stddev")
+    low = NormalDist().cdf(-_BOUND)
+    return _of_shape(
+        lambda u: _quantile(u * (1 - 2 * low) + low, center, width), shape, seed
+    )
+
+
+def randint(
+    shape: Sequence[int],
+    minval: int,
+    maxval: int,
+    dtype: str = "int32",
+    seed: int | SeedGenerator | None = None,
+) -> Any:
+    """Draw integers from a uniform distribution.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        As of `uniform`.
+    minval, maxval : int
+        The least integer, and one above the largest; at most 2**23 apart and from 0.
+    dtype : {"int32"}, default "int32"
+        The dtype.
+    seed : int or SeedGenerator, optional
+        As of `uniform`.
+
+    Returns
+    -------
+    SymbolicTensor or numpy.ndarray
+        The numbers, in int32.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is invalid.
+    """
+    if dtype != "int32":
+        raise ValueError(f"integers are int32, got dtype={dtype!r}")
+    low, high = integer(minval, "minval", None), integer(maxval, "maxval", None)
+    if not 0 < high - low <= 1 << 23 or max(-low, high) > 1 << 23:
+        raise ValueError(
+            "randint: integers are at most 2**23 apart and from 0, got "
+            f"{low} and {high}"
+        )
+    count = high - low
+    return _of_shape(
+        lambda u: ops.cast(
+            ops.minimum(ops.floor(u * count), count - 1.0) + float(low), "int32"
+        ),
+        shape,
+        seed,
+    )
+
+
+@operation
+def categorical(
+    logits: Any,
+    num_samples: int,
+    dtype: str = "int32",
+    seed: int | SeedGenerator | None = None,
+) -> Any:
+    """Draw classes by their logits.
+
+    Parameters
+    ----------
+    logits : SymbolicTensor or array_like
+        Logarithms of probabilities, up to a constant, of shape (batch, classes).
+    num_samples : int
+        The number of draws for each row.
+    dtype : {"int32"}, default "int32"
+        The dtype.
+    seed : int or SeedGenerator, optional
+        As of `uniform`.
+
+    Returns
+    -------
+    SymbolicTensor or numpy.ndarray
+        Classes of shape (batch, num_samples), in int32.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is invalid.
+    """
+    if dtype != "int32":
+        raise ValueError(f"classes are int32, got dtype={dtype!r}")
+    count = integer(num_samples, "num_samples")
+    batch, classes = logits.shape
+    u = _drawn((batch, count, classes), seed)
+    noise = -ops.log(-ops.log(u))
+    return ops.argmax(ops.expand_dims(logits, 1) + noise, axis=-1)
+
+
+@operation
+def dropout(
+    inputs: Any,
+    rate: float,
+    noise_shape: None = None,
+    seed: int | SeedGenerator | None = None,
+) -> Any:
+    """Drop elements at random and scale up the others.
+
+    Parameters
+    ----------
+    inputs : SymbolicTensor or array_like
+        The input.
+    rate : float
+        The fraction of the elements to drop, in ``[0, 1)``.
+    noise_shape : None, optional
+        Not supported.
+    seed : int or SeedGenerator, optional
+        As of `uniform`.
+
+    Returns
+    -------
+    SymbolicTensor or numpy.ndarray
+        The input with zeros where elements are dropped, times ``1 / (1 - rate)``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is invalid.
+    """
+    if noise_shape is not None:
+        raise ValueError("dropout: noise_shape must be None")
+    part = unit_interval(rate, "dropout: rate")
+    u = _drawn(inputs.shape, seed)
+    return ops.where(u >= part, inputs * (1 / (1 - part)), 0.0)
+
+
+@operation
+def shuffle(x: Any, axis: int = 0, seed: int | SeedGenerator | None = None) -> Any:
+    """Return elements along an axis in a random order.
+
+    Parameters
+    ----------
+    x : SymbolicTensor or array_like
+        A tensor of a function, whose first axis is like any other.
+    axis : int, default 0
+        The axis.
+    seed : int or SeedGenerator, optional
+        As of `uniform`.
+
+    Returns
+    -------
+    SymbolicTensor or numpy.ndarray
+        The elements, in the shape of x.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is invalid.
+    """
+    length = x.shape[axis]
+    order = ops.argsort(_drawn((length,), seed))
+    return ops.take(x, order, axis=axis)

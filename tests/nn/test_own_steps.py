@@ -1,0 +1,570 @@
+"""Steps of one's own: `train_step` and its relatives, `add_loss`, metrics in steps."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import memcfg as mc
+from memcfg.errors import InfeasiblePlanError, NonFiniteLossError
+
+nn, ops = mc.nn, mc.nn.ops
+layers = nn.layers
+
+
+def numbers(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+X = numbers(96, 4)
+Y = X[:, :1] * X[:, 1:2]
+
+
+class Plain(nn.Model):
+    def __init__(self, penalty=None, rate=0.0):
+        super().__init__()
+        self.first = layers.Dense(
+            16,
+            activation="relu",
+            kernel_regularizer=penalty,
+            activity_regularizer=penalty,
+        )
+        self.drop = layers.Dropout(rate)
+        self.last = layers.Dense(1)
+
+    def call(self, x):
+        return self.last(self.drop(self.first(x)))
+
+
+class Own(Plain):
+    """The built-in step, written with a tape."""
+
+    def train_step(self, data):
+        x, y, *weight = data
+        with mc.GradientTape() as tape:
+            y_pred = self(x, training=True)
+            loss = self.compute_loss(x, y, y_pred, *weight)
+        weights = self.trainable_variables
+        self.optimizer.apply(tape.gradient(loss, weights), weights)
+        for metric in self.metrics:
+            if metric.name == "loss":
+                metric.update_state(loss, np.float32(x.shape[0]))
+            else:
+                metric.update_state(y, y_pred)
+        return {metric.name: metric.result() for metric in self.metrics}
+
+
+class Inherited(Plain):
+    def train_step(self, data):
+        return super().train_step(data)
+
+
+class WithTerm(Plain):
+    """The built-in step, with a loss that has one more term."""
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, **more):
+        loss = super().compute_loss(x, y, y_pred, sample_weight, **more)
+        return loss + ops.mean(ops.square(y_pred)) * 0.5
+
+
+def trained(kind, optimizer=None, weight=None, memory=None, **options):
+    nn.set_random_seed(0)
+    model = kind(**options)
+    model.build((None, 4))
+    nn.set_random_seed(1)
+    model.compile(optimizer or nn.Adam(0.01), "mse", metrics=["mae"], memory=memory)
+    history = model.fit(
+        X,
+        Y,
+        epochs=3,
+        seed=3,
+        sample_weight=weight,
+        validation_data=(X[:20], Y[:20]),
+        verbose=0,
+    )
+    return model, history.history
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "options"),
+    [
+        (lambda: nn.SGD(0.1, momentum=0.9), {}),
+        (lambda: nn.Adam(0.01), {"penalty": nn.regularizers.L2(0.01)}),
+        (lambda: nn.RMSprop(0.01, use_ema=True), {}),
+        (lambda: nn.Adam(0.01, gradient_accumulation_steps=3), {}),
+    ],
+)
+@pytest.mark.parametrize("kind", [Own, Inherited])
+def test_the_bits_are_those_of_the_built_in_step(kind, optimizer, options):
+    wanted, first = trained(Plain, optimizer(), **options)
+    made, second = trained(kind, optimizer(), **options)
+    for one, other in zip(wanted.get_weights(), made.get_weights(), strict=True):
+        assert_array_equal(one, other)
+    assert first.keys() == second.keys()
+    for name, values in first.items():
+        assert_allclose(values, second[name], rtol=1e-5)
+    assert made.evaluate(X, Y, verbose=0) == pytest.approx(
+        wanted.evaluate(X, Y, verbose=0), rel=1e-5
+    )
+    assert_array_equal(made.predict(X, verbose=0), wanted.predict(X, verbose=0))
+    for one, other in zip(
+        wanted.optimizer.variables, made.optimizer.variables, strict=True
+    ):
+        assert_array_equal(one, other)
+
+
+def test_sample_weights_reach_the_step():
+    weight = np.abs(numbers(96, seed=5))
+    wanted, _ = trained(Plain, weight=weight)
+    made, _ = trained(Own, weight=weight)
+    for one, other in zip(wanted.get_weights(), made.get_weights(), strict=True):
+        assert_array_equal(one, other)
+
+
+def test_masks_reach_losses_and_metrics():
+    def build(base):
+        class Masked(base):
+            def __init__(self):
+                nn.Model.__init__(self)
+                self.table = layers.Embedding(10, 4, mask_zero=True)
+                self.rnn = layers.LSTM(4, return_sequences=True)
+                self.last = layers.Dense(1)
+
+            def call(self, x):
+                return self.last(self.rnn(self.table(x)))
+
+        return Masked
+
+    x = np.random.default_rng(0).integers(0, 10, (16, 5))
+    y = numbers(16, 5, 1)
+    found = []
+    for base in (Plain, Inherited):
+        nn.set_random_seed(0)
+        model = build(base)()
+        model.compile(nn.SGD(0.1), "mse", metrics=["mae"])
+        history = model.fit(x, y, batch_size=8, shuffle=False, verbose=0).history
+        found.append((model.get_weights(), history))
+    for one, other in zip(found[0][0], found[1][0], strict=True):
+        assert_array_equal(one, other)
+    for name, values in found[0][1].items():
+        assert_allclose(values, found[1][1][name], rtol=1e-5)
+
+
+def test_the_same_bits_at_the_smallest_limit():
+    wanted, _ = trained(Own)
+    plan = wanted.plan(32)
+    for policy in ("auto", "sqrt_checkpoint", "share"):
+        made, _ = trained(Own, memory=policy)
+        for one, other in zip(wanted.get_weights(), made.get_weights(), strict=True):
+            assert_array_equal(one, other)
+        report = made.memory_report(verify=True)
+        assert report.measured_peak_bytes == made.memory_plan.peak_bytes
+    assert plan.peak_bytes == wanted.plan(32, limit=plan.peak_bytes).peak_bytes
+
+
+def test_a_step_that_does_not_fit_leaves_everything():
+    model, _ = trained(Own)
+    before, state = model.get_weights(), model.optimizer.get_state()
+    with pytest.raises(InfeasiblePlanError):
+        model.plan(4096, limit=4096)
+    for one, other in zip(before, model.get_weights(), strict=True):
+        assert_array_equal(one, other)
+    for key, value in model.optimizer.get_state().items():
+        assert_array_equal(value, state[key])
+
+
+def test_a_term_of_compute_loss_changes_training():
+    plain, _ = trained(Plain)
+    made, history = trained(WithTerm)
+    assert (
+        np.abs(made.predict(X, verbose=0)).mean()
+        < np.abs(plain.predict(X, verbose=0)).mean()
+    )
+    assert history["loss"][0] > history["mae"][0] ** 2
+
+
+def test_a_loss_that_is_not_finite_stops_before_the_update():
+    made, _ = trained(Own)
+    before = made.get_weights()
+    bad = X.copy()
+    bad[3] = np.nan
+    with pytest.raises(NonFiniteLossError, match="the loss is nan in epoch 1/1"):
+        made.fit(bad, Y, batch_size=96, shuffle=False, verbose=0)
+    for one, other in zip(before, made.get_weights(), strict=True):
+        assert_array_equal(one, other)
+    made.fit(bad, Y, batch_size=96, verbose=0, on_nan="ignore")
+    assert np.isnan(made.get_weights()[0]).any()
+
+
+class Adversarial(nn.Model):
+    """Two networks, each with an optimizer, in one step and without `call`."""
+
+    def __init__(self, latent=3):
+        super().__init__()
+        self.judge = nn.Sequential(
+            [nn.Input((2,)), layers.Dense(16, activation="relu"), layers.Dense(1)]
+        )
+        self.maker = nn.Sequential(
+            [nn.Input((latent,)), layers.Dense(16, activation="relu"), layers.Dense(2)]
+        )
+        self.latent = latent
+        self.judged = nn.metrics.Mean(name="judge_loss")
+        self.made = nn.metrics.Mean(name="maker_loss")
+
+    def compile(self, judge, maker, loss, **options):
+        super().compile(**options)
+        self.judge_optimizer, self.maker_optimizer, self.loss_fn = judge, maker, loss
+
+    @property
+    def metrics(self):
+        return [self.judged, self.made]
+
+    def train_step(self, real):
+        count = real.shape[0]
+        noise = nn.random.normal((count, self.latent))
+        both = ops.concatenate([self.maker(noise), real], axis=0)
+        labels = ops.concatenate([ops.ones((count, 1)), ops.zeros((count, 1))], axis=0)
+        with mc.GradientTape() as tape:
+            loss = self.loss_fn(labels, self.judge(both))
+        weights = self.judge.trainable_weights
+        pairs = zip(tape.gradient(loss, weights), weights, strict=True)
+        self.judge_optimizer.apply_gradients(pairs)
+        with mc.GradientTape() as tape:
+            fooled = self.loss_fn(ops.zeros((count, 1)), self.judge(self.maker(noise)))
+        weights = self.maker.trainable_weights
+        self.maker_optimizer.apply(tape.gradient(fooled, weights), weights)
+        self.judged.update_state(loss)
+        self.made.update_state(fooled)
+        return {"judge_loss": self.judged.result(), "maker_loss": self.made.result()}
+
+
+def adversaries(memory=None):
+    nn.set_random_seed(0)
+    model = Adversarial()
+    loss = nn.losses.BinaryCrossentropy(from_logits=True)
+    model.compile(nn.Adam(0.01), nn.Adam(0.01), loss, memory=memory)
+    return model
+
+
+def test_several_models_and_optimizers_in_one_step():
+    model = adversaries()
+    data = numbers(256, 2) + 3
+    history = model.fit(data, epochs=4, seed=1, verbose=0).history
+    assert [*history] == ["judge_loss", "maker_loss"]
+    assert len(history["judge_loss"]) == 4
+    before = model.maker.get_weights()
+    noise = numbers(50, 3)
+    assert np.linalg.norm(model.maker.predict(noise, verbose=0).mean(0) - 3) < 2
+    model.fit(mc.data.Dataset.from_tensor_slices(data).batch(32), epochs=8, verbose=0)
+    assert not np.array_equal(before[0], model.maker.get_weights()[0])
+    assert model.judge_optimizer.iterations == model.maker_optimizer.iterations == 96
+    thrifty = adversaries("sqrt_checkpoint")
+    thrifty.fit(data, epochs=4, seed=1, verbose=0)
+    for one, other in zip(before, thrifty.maker.get_weights(), strict=True):
+        assert_array_equal(one, other)
+
+
+class Sampling(layers.Layer):
+    def __init__(self, factor=1.0):
+        super().__init__()
+        self.factor = factor
+        self.seeds = nn.random.SeedGenerator(1)
+
+    def call(self, inputs):
+        mean, log_variance = inputs
+        kl = 1 + log_variance - ops.square(mean) - ops.exp(log_variance)
+        self.add_loss(-0.5 * ops.mean(kl) * self.factor)
+        noise = nn.random.normal(ops.shape(mean), seed=self.seeds)
+        return mean + ops.exp(0.5 * log_variance) * noise
+
+
+def autoencoder(factor):
+    nn.set_random_seed(0)
+    start = nn.Input((8,))
+    hidden = layers.Dense(16, activation="relu")(start)
+    sample = Sampling(factor)([layers.Dense(2)(hidden), layers.Dense(2)(hidden)])
+    return nn.Model(start, layers.Dense(8)(sample))
+
+
+def test_losses_that_a_layer_adds_are_minimised():
+    x = numbers(64, 8)
+    found = []
+    for factor in (0.0, 1.0, 10.0):
+        model = autoencoder(factor)
+        model.compile(nn.Adam(0.01), "mse")
+        model.fit(x, x, epochs=30, verbose=0)
+        inner = nn.Model(model.inputs, model.layers[2].output)
+        mean = inner.predict(x, verbose=0)
+        found.append(float(np.square(mean).mean()))
+    assert found[0] > found[1] > found[2]
+
+
+def test_an_added_loss_has_its_value():
+    class Adds(layers.Layer):
+        def call(self, x):
+            self.add_loss(ops.sum(ops.square(x)) * 0.25)
+            return x
+
+    start = nn.Input((4,))
+    model = nn.Model(start, Adds()(start))
+    model.compile("sgd", "mse")
+    wanted = np.square(X[:7] - 1).mean() + 0.25 * np.square(X[:7]).sum()
+    assert model.test_on_batch(X[:7], np.ones((7, 4))) == pytest.approx(
+        wanted, rel=1e-6
+    )
+
+    class Step(nn.Model):
+        def __init__(self):
+            super().__init__()
+            self.inner = Adds()
+
+        def call(self, x):
+            self.add_loss(ops.mean(x))
+            return self.inner(x)
+
+        def test_step(self, data):
+            return super().test_step(data)
+
+    own = Step()
+    own.compile("sgd", "mse")
+    assert own.test_on_batch(X[:7], np.ones((7, 4))) == pytest.approx(
+        wanted + X[:7].mean(), rel=1e-6
+    )
+
+
+def test_a_batch_with_added_losses_runs_whole():
+    model = autoencoder(1.0)
+    model.compile("sgd", "mse")
+    wide = model.plan(512)
+    with pytest.raises(InfeasiblePlanError):
+        model.plan(512, limit=wide.peak_bytes // 8)
+
+
+def test_what_cannot_be_added_or_returned_is_refused():
+    with pytest.raises(
+        RuntimeError, match=r"add_loss adds a loss that `call` computes"
+    ):
+        layers.Dense(1).add_loss(1.0)
+
+    class Reduces(layers.Layer):
+        def call(self, x):
+            return x - ops.mean(x, keepdims=True)
+
+    with pytest.raises(ValueError, match="reduced along the batch"):
+        Reduces()(nn.Input((4,)))
+
+    class Adds(layers.Layer):
+        def call(self, x):
+            self.add_loss(0.5)
+            return x
+
+    with pytest.raises(TypeError, match="takes a symbolic tensor, got"):
+        Adds()(nn.Input((4,)))
+
+
+def returning(made):
+    class Step(Plain):
+        def train_step(self, data):
+            del data
+            return made
+
+    return Step()
+
+
+@pytest.mark.parametrize(
+    ("made", "kind", "text"),
+    [
+        (None, TypeError, "train_step must return a dict of numbers by name"),
+        (3.0, TypeError, "train_step must return a dict of numbers by name"),
+    ],
+)
+def test_steps_that_return_something_else_are_refused(made, kind, text):
+    model = returning(made)
+    model.compile("sgd", "mse")
+    with pytest.raises(kind, match=text):
+        model.fit(X, Y, verbose=0)
+
+
+def test_a_step_must_return_scalars():
+    class Step(Plain):
+        def train_step(self, data):
+            return {"each": self(data[0]) * 2}
+
+    model = Step()
+    model.compile("sgd", "mse")
+    with pytest.raises(ValueError, match=r"must return scalars, got 'each' of shape"):
+        model.fit(X, Y, verbose=0)
+
+
+def test_what_steps_of_their_own_do_not_honour_is_refused():
+    model = Own()
+    with pytest.raises(ValueError, match="has steps of its own, which are planned"):
+        model.compile("sgd", "mse", training_workspace_mode="none")
+    with pytest.raises(ValueError, match="metrics are updated by train_step"):
+        model.compile("sgd", metrics=["mae"])
+    model.compile("sgd", "mse")
+    with pytest.raises(ValueError, match="class_weight is for the built-in step"):
+        model.fit(X, Y, class_weight={0: 1.0}, verbose=0)
+    with pytest.raises(RuntimeError, match="the data of train_step is not known yet"):
+        model.plan(8)
+    with pytest.raises(NotImplementedError, match="largest_batch is for the built-in"):
+        model.largest_batch("1MiB")
+    with pytest.raises(TypeError, match=r"make_train_function would not be called"):
+
+        class Made(Plain):
+            def make_train_function(self):
+                pass
+
+
+def test_results_of_metrics_cannot_be_computed_with():
+    class Step(Plain):
+        def train_step(self, data):
+            del data
+            return {"loss": self.metrics[0].result() * 2}
+
+    model = Step()
+    model.compile("sgd", "mse")
+    with pytest.raises(TypeError, match="is known after the function has run"):
+        model.fit(X, Y, verbose=0)
+
+
+def test_own_evaluation_and_prediction():
+    class Step(Plain):
+        def __init__(self):
+            super().__init__()
+            self.largest = nn.metrics.Mean(name="size")
+
+        def test_step(self, data):
+            x, _ = data
+            self.largest.update_state(ops.abs(self(x)))
+            return {"size": self.largest.result()}
+
+        def predict_step(self, data):
+            return {"y": self(data), "twice": self(data) * 2}
+
+    model = Step()
+    model.compile("sgd", "mse")
+    found = model.predict(X, batch_size=40, verbose=0)
+    assert_allclose(found["twice"], found["y"] * 2, rtol=1e-6)
+    assert found["y"].shape == (96, 1)
+    value = model.evaluate(X, Y, batch_size=40, verbose=0)
+    assert value == pytest.approx(np.abs(found["y"]).mean(), rel=1e-5)
+    assert model.predict_on_batch(X[:3])["y"].shape == (3, 1)
+
+
+def test_weights_and_optimizer_survive_compiling_and_saving(tmp_path):
+    model, _ = trained(Own, nn.Adam(0.01))
+    state = model.optimizer.get_state()
+    assert state["iteration"] == 9
+    weights = model.get_weights()
+    model.compile(model.optimizer, "mse")
+    for key, value in model.optimizer.get_state().items():
+        assert_array_equal(value, state[key])
+    model.save_weights(tmp_path / "own.weights.safetensors")
+    model.fit(X, Y, verbose=0)
+    assert model.optimizer.iterations == 12
+    model.load_weights(tmp_path / "own.weights.safetensors")
+    for one, other in zip(weights, model.get_weights(), strict=True):
+        assert_array_equal(one, other)
+    model.close()
+    for one, other in zip(weights, model.get_weights(), strict=True):
+        assert_array_equal(one, other)
+
+
+def test_a_backup_resumes_a_step_of_its_own(tmp_path):
+    wanted, _ = trained(Own)
+
+    class Stops(nn.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 2:
+                raise KeyboardInterrupt
+
+    def run(*more):
+        nn.set_random_seed(0)
+        model = Own()
+        model.build((None, 4))
+        nn.set_random_seed(1)
+        model.compile(nn.Adam(0.01), "mse")
+        saved = nn.callbacks.BackupAndRestore(tmp_path)
+        model.fit(X, Y, epochs=3, seed=3, verbose=0, callbacks=[saved, *more])
+        return model
+
+    with pytest.raises(KeyboardInterrupt):
+        run(Stops())
+    for one, other in zip(wanted.get_weights(), run().get_weights(), strict=True):
+        assert_array_equal(one, other)
+
+
+def test_callbacks_see_a_step_of_its_own():
+    seen = []
+
+    class Records(nn.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            seen.append((batch, logs["loss"]))
+
+    model = Own()
+    model.compile(nn.Adam(0.01), "mse")
+    stop = nn.callbacks.EarlyStopping("val_loss", patience=0, min_delta=10.0)
+    data = mc.data.Dataset.from_tensor_slices((X, Y)).batch(32)
+    history = model.fit(
+        data, epochs=9, validation_data=data, callbacks=[Records(), stop], verbose=0
+    )
+    assert len(history.history["loss"]) == 2  # the first epoch is the best
+    assert [batch for batch, _ in seen] == [0, 1, 2] * 2
+
+
+def test_data_of_any_structure():
+    class Step(Plain):
+        def train_step(self, data):
+            (a, b), extra = data["x"], data["more"]["z"]
+            with mc.GradientTape() as tape:
+                loss = ops.mean(ops.square(self(a) - self(b) - extra))
+            weights = self.trainable_variables
+            self.optimizer.apply(tape.gradient(loss, weights), weights)
+            return {"loss": loss}
+
+    model = Step()
+    model.compile(nn.Adam(0.05))
+    data = {"x": (X, X[::-1].copy()), "more": {"z": Y}}
+    dataset = mc.data.Dataset.from_tensor_slices(data).batch(32)
+    history = model.fit(dataset, epochs=20, verbose=0).history["loss"]
+    assert history[-1] < history[0]
+
+
+def test_metrics_begin_anew_with_each_epoch():
+    class Step(Plain):
+        def __init__(self):
+            super().__init__()
+            self.count = nn.metrics.Sum(name="count")
+
+        def train_step(self, data):
+            self.count.update_state(ops.ones((data[0].shape[0],)))
+            loss = super().train_step(data)
+            return {"loss": loss["loss"], "count": self.count.result()}
+
+    model = Step()
+    model.compile("sgd", "mse")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        history = model.fit(X, Y, epochs=3, batch_size=40, verbose=0).history
+    assert history["count"] == [96.0] * 3
+
+
+def test_mean_and_sum_of_values():
+    mean, total = nn.metrics.Mean(), nn.metrics.Sum()
+    values, weights = numbers(5, 3), np.abs(numbers(5, seed=2))
+    mean.update_state(values, weights)
+    mean.update_state(2.0)
+    wanted = (values.mean(1) * weights).sum() + 2
+    assert mean.result() == pytest.approx(wanted / (weights.sum() + 1), rel=1e-5)
+    assert total(values) == pytest.approx(values.sum(), rel=1e-4)
+    total.reset_state()
+    assert total.result() == 0.0
+    with pytest.raises(ValueError, match="sample_weight must have the shape"):
+        mean.update_state(values, np.ones(4))
+    model = nn.Sequential([nn.Input((2,)), layers.Dense(1)])
+    with pytest.raises(TypeError, match="Mean is a metric of values"):
+        model.compile("sgd", "mse", metrics=[nn.metrics.Mean()])
