@@ -9,6 +9,7 @@ See docs/decisions/0015-bfloat16-in-the-graph.md.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +31,7 @@ __all__ = [
 BFLOAT16 = "bfloat16"
 
 
+@cache
 def item_bytes(dtype: str) -> int:
     """Return the bytes of an element of a dtype."""
     return 2 if dtype == BFLOAT16 else np.dtype(dtype).itemsize
