@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from memcfg._cached import cached_property
@@ -312,7 +313,7 @@ class Graph:
 
         changed = []
         for op in ops:
-            pairs = [(number(a), number(b)) for a, b in op.in_place] or ()
+            pairs = [(number(a), number(b)) for a, b in op.in_place]
             reads, makes = tuple(map(number, op.inputs)), tuple(map(number, op.outputs))
             changed.append(
                 replace(op, inputs=reads, outputs=makes, in_place=tuple(pairs))
@@ -440,14 +441,16 @@ def _check_costs(ops: Iterable[Op]) -> None:
     longest = 0.0
     for op in ops:
         slowest = 0.0
-        for each in (op, *op.algorithms):
+        costs: tuple[Op | Algorithm, ...] = (op, *op.algorithms)
+        for each in costs:
             if not (math.isfinite(each.seconds) and each.seconds >= 0):
                 raise GraphError(f"op {op.name!r}: negative or non-finite cost")
             if not 0 <= each.scratch_bytes < _NO_SIZE:
                 raise GraphError(f"op {op.name!r}: scratch is not in [0, 2**63) bytes")
             slowest = max(slowest, each.seconds)
         longest += slowest
-        if len({each.name for each in op.algorithms}) < len(op.algorithms):
+        names = set(map(attrgetter("name"), op.algorithms))
+        if len(names) < len(op.algorithms):
             raise GraphError(f"op {op.name!r}: duplicate algorithm names")
     if not math.isfinite(2 * longest):  # plans may compute an op twice
         raise GraphError("the sum of the ops' times overflows")
