@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from memcfg.ops._op_type import Arrays, Attributes, Meaning
@@ -31,10 +33,12 @@ __all__ = [
 BFLOAT16 = "bfloat16"
 
 
-@cache
-def item_bytes(dtype: str) -> int:
+def _item_bytes(dtype: str) -> int:
     """Return the bytes of an element of a dtype."""
     return 2 if dtype == BFLOAT16 else np.dtype(dtype).itemsize
+
+
+item_bytes: Callable[[str], int] = cache(_item_bytes)  # few dtypes, many tensors
 
 
 def array_dtype(dtype: str) -> np.dtype[Any]:
