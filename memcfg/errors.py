@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from memcfg.units import format_bytes
+from memcfg.units import exact, format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -127,22 +127,22 @@ class ResourceExhaustedError(MemcfgError, MemoryError):
 
     def _request(self) -> Iterator[str]:
         """Return the numbers in a sentence, without those that repeat another."""
-        requested = f"Requested {_exact(self.requested_bytes)}"
+        requested = f"Requested {exact(self.requested_bytes)}"
         if self.rounded_bytes != self.requested_bytes:
             requested += f", rounded up to {self.rounded_bytes} B,"
         if self.device:
             requested += f" on {self.device}"
         yield f"{requested.removesuffix(',')};"
-        in_use = f"in use {_exact(self.in_use_bytes)}"
+        in_use = f"in use {exact(self.in_use_bytes)}"
         if self.reserved_bytes != self.in_use_bytes:
-            in_use += f", reserved {_exact(self.reserved_bytes)}"
+            in_use += f", reserved {exact(self.reserved_bytes)}"
         limit = self.limit_bytes
-        bound = "no limit" if limit is None else f"limit {_exact(limit)}"
+        bound = "no limit" if limit is None else f"limit {exact(limit)}"
         yield f"{in_use}; {bound}."
 
     def _free_memory(self) -> Iterator[str]:
         if self.largest_free_bytes is not None:
-            yield f"Largest free block {_exact(self.largest_free_bytes)}."
+            yield f"Largest free block {exact(self.largest_free_bytes)}."
         spare = self.reserved_bytes - self.in_use_bytes
         if self.fragmentation > 0 and spare >= self.rounded_bytes:
             yield (
@@ -239,8 +239,8 @@ class InfeasiblePlanError(ResourceExhaustedError):
         what = "that would do" if self.is_smallest else "found so far, not proven"
         lines = [
             super()._text(),
-            f"Smallest limit {what}: {_exact(self.smallest_limit_bytes)}{above}.",
-            f"Lower bound for any policy: {_exact(self.lower_bound_bytes)}.",
+            f"Smallest limit {what}: {exact(self.smallest_limit_bytes)}{above}.",
+            f"Lower bound for any policy: {exact(self.lower_bound_bytes)}.",
             *self._ways_out(),
         ]
         return "\n".join(lines)
@@ -248,7 +248,7 @@ class InfeasiblePlanError(ResourceExhaustedError):
     def _ways_out(self) -> Iterator[str]:
         """Return advice on other settings and the limits that they need."""
         for setting, limit in self.limits_with.items():
-            yield f"With {setting}: at least {_exact(limit)}."
+            yield f"With {setting}: at least {exact(limit)}."
         if self.largest_batch:
             larger = "larger batches" in self.unsearched
             what = "A smaller batch" if larger else "The largest batch"
@@ -352,8 +352,3 @@ class WorkspaceLeakWarning(WorkspaceWarning):
 
 class WorkspaceSpillWarning(WorkspaceWarning):
     """A workspace works without its page, or was found disabled at its end."""
-
-
-def _exact(nbytes: int) -> str:
-    """Return a size with every byte, as requests and limits often differ by a few."""
-    return format_bytes(nbytes, exact=True)

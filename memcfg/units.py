@@ -197,3 +197,8 @@ def format_bytes(nbytes: int, *, exact: bool = False) -> str:
         return f"{nbytes} B"
     rounded = f"{size:.2f} {unit}"
     return f"{nbytes} B ({rounded})" if exact else rounded
+
+
+def exact(nbytes: int) -> str:
+    """Format a size with every byte, as requests and limits often differ by a few."""
+    return format_bytes(nbytes, exact=True)

@@ -1,4 +1,4 @@
-"""The memory of this machine that the process may use.
+"""The memory and the cores of this machine that the process may use.
 
 Owns the reading of these numbers from the operating system, without caching.
 """
@@ -12,13 +12,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["machine_bytes"]
+__all__ = ["cores", "machine_bytes"]
 
 
 def machine_bytes() -> int:
     """Return the machine's memory, or its control group's limit if that is less."""
     physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return min([physical, *group_limits()])
+
+
+def cores() -> int:
+    """Count the cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def group_limits() -> Iterator[int]:

@@ -35,7 +35,7 @@ from memcfg.plan import (
     violations,
     write_placement,
 )
-from memcfg.units import format_bytes, parse_share
+from memcfg.units import exact, format_bytes, parse_share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -370,11 +370,11 @@ def _judge(args: argparse.Namespace) -> int:
         write(f"invalid: {len(faults)} violation{'s' if len(faults) > 1 else ''}")
         write("\n".join(f"  {text}" for text in faults))
         return 1
-    limit = "none" if plan.limit_bytes is None else _exact(plan.limit_bytes)
+    limit = "none" if plan.limit_bytes is None else exact(plan.limit_bytes)
     write(f"valid: {plan.method} plans {graph.name!r}")
-    write(f"  peak         {_exact(plan.peak_bytes)}")
+    write(f"  peak         {exact(plan.peak_bytes)}")
     write(f"  limit        {limit}")
-    write(f"  lower bound  {_exact(lower_bound(graph))}")
+    write(f"  lower bound  {exact(lower_bound(graph))}")
     for claim in unchecked_claims(graph, plan):
         write(f"  not checked  {claim}")
     return 0
@@ -503,7 +503,3 @@ def _seconds(text: str) -> float:
             f"{text!r} is not a positive number of seconds"
         )
     return seconds
-
-
-def _exact(nbytes: int) -> str:
-    return format_bytes(nbytes, exact=True)

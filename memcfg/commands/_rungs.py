@@ -27,14 +27,14 @@ class Rungs:
 
     def __init__(self, policy: Policy, graph: Graph, default: int) -> None:
         self._policy, self._what = policy, "the smallest limit"
-        self._bound = lower_bound(graph)
-        self._found = floor = Floor(self._plan, graph)
+        bound = lower_bound(graph)
+        self._found = floor = Floor(self._plan, graph, bound=bound)
         self.planned, self.refused = floor.planned, floor.refused
         steps = [default * part // 100 for part in PARTS]
         floor.ask(1)
         first = floor.named()
         if first is None or _is_short(graph):
-            asked = {limit for limit in steps if limit >= self._bound}
+            asked = {limit for limit in steps if limit >= bound}
         else:
             asked = {limit for limit in steps if limit > first}
         asked |= {first} if first is not None else set()
@@ -42,7 +42,7 @@ class Rungs:
             self._what = f"{format_bytes(limit)}, {number} of {len(asked)}"
             floor.ask(limit)
         self._what = "the smallest limit"
-        floor.descend(self._bound)
+        floor.descend()
         if not self.planned:
             raise self.refused[max(self.refused)]
         self.limits = [
@@ -58,10 +58,7 @@ class Rungs:
     @property
     def refused_below(self) -> int | None:
         """The largest limit below the floor that is refused, or below the bound."""
-        refused = self._found.refused_below()
-        if self._bound <= self.floor:
-            refused = max(refused, self._bound - 1)
-        return refused or None
+        return self._found.refused_below() or None
 
     def _plan(self, graph: Graph, limit: int) -> Plan:
         with shown(f"planning: {self._what}"):

@@ -15,7 +15,7 @@ from memcfg._core import get_host_limits
 from memcfg.config._types import LogicalDeviceConfiguration, PhysicalDevice
 from memcfg.config._variables import LIMITS
 from memcfg.devices import Spill
-from memcfg.units import format_bytes
+from memcfg.units import exact
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -92,13 +92,13 @@ class Bounds:
         used = _total(spec for spec in specs if not spec.growth)
         if has is not None and largest > has:
             raise ValueError(
-                f"a memory limit of {_exact(largest)} is more than {self.name} has: "
-                f"{_exact(has)}"
+                f"a memory limit of {exact(largest)} is more than {self.name} has: "
+                f"{exact(has)}"
             )
         if has is not None and used > has:
             raise ValueError(
-                f"the logical devices of {self.name} take {_exact(used)} at once, and "
-                f"it has {_exact(has)}: lower a memory limit, or let them grow"
+                f"the logical devices of {self.name} take {exact(used)} at once, and "
+                f"it has {exact(has)}: lower a memory limit, or let them grow"
             )
         for allowed, what in (
             (self.ceiling_bytes, LIMITS),
@@ -111,13 +111,13 @@ class Bounds:
         self, specs: Sequence[MemorySpec], allowed: int, what: str
     ) -> None:
         """Raise ValueError if limits together are above a ceiling."""
-        ceiling = f"{what} allows {_exact(allowed)} on {self.name}"
+        ceiling = f"{what} allows {exact(allowed)} on {self.name}"
         if any(spec.limit_bytes is None for spec in specs):
             raise ValueError(f"{ceiling}: give each logical device a memory limit")
         if _total(specs) > allowed:
             raise ValueError(
                 f"{ceiling}, and the memory limits configured there come to "
-                f"{_exact(_total(specs))}"
+                f"{exact(_total(specs))}"
             )
 
     def warn_of_much(self, limits: Iterable[int | None]) -> None:
@@ -125,8 +125,8 @@ class Bounds:
         largest = max((limit or 0 for limit in limits), default=0)
         if self.machine_bytes is not None and largest > self.machine_bytes:
             warnings.warn(
-                f"a memory limit of {_exact(largest)} on {self.name} limits nothing: "
-                f"this machine has {_exact(self.machine_bytes)}. Give less, or None",
+                f"a memory limit of {exact(largest)} on {self.name} limits nothing: "
+                f"this machine has {exact(self.machine_bytes)}. Give less, or None",
                 RuntimeWarning,
                 stacklevel=outside(),
             )
@@ -134,10 +134,6 @@ class Bounds:
 
 def _total(specs: Iterable[MemorySpec]) -> int:
     return sum(spec.limit_bytes or 0 for spec in specs)
-
-
-def _exact(nbytes: int) -> str:
-    return format_bytes(nbytes, exact=True)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from memcfg._version import __version__
@@ -15,11 +16,13 @@ from memcfg.devices._file_cache import CacheKind, digest, find_file_cache, warn_
 from memcfg.devices._switch import switched_on
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from memcfg.devices._contract import OperandSpec
     from memcfg.memory import Pool
 
+_RUNS = 5  # runs, of which the shortest counts
+_ENOUGH = 0.05  # seconds after which no further run begins
 _VARIABLE = "MEMCFG_MEASURE"
 _KEPT = CacheKind(
     "algorithms",
@@ -78,6 +81,17 @@ class AlgorithmTimes:
             (each.algorithm, each.scratch_bytes, known.get(each.algorithm, 0.0))
             for each in kernels
         ]
+
+
+def shortest_run(run: Callable[[], object]) -> float:
+    """Run something up to six times; return the least seconds, without the first."""
+    taken: list[float] = []
+    run()  # fills the caches, and touches memory
+    while len(taken) < _RUNS and sum(taken) < _ENOUGH:
+        begin = perf_counter()
+        run()
+        taken.append(perf_counter() - begin)
+    return min(taken)
 
 
 def describe(

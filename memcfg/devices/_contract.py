@@ -41,7 +41,7 @@ class OperandSpec:
     @property
     def nbytes(self) -> int:
         """Size in bytes."""
-        return self.size * item_bytes(self.dtype)
+        return prod(self.shape) * item_bytes(self.dtype)
 
 
 class UnboundKernel(Protocol):

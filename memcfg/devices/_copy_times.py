@@ -6,9 +6,9 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from memcfg.devices._algorithm_times import shortest_run
 from memcfg.errors import KernelError, ResourceExhaustedError
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 # does the measurement.
 # bytes, from 64 MiB to 1 MiB; the first that fits is used
 _SIZES = tuple(1 << power for power in range(26, 19, -1))
-_RUNS = 5  # runs, of which the shortest counts
-_ENOUGH = 0.05  # seconds after which no further run begins
 _MOUNTS = Path("/proc/self/mountinfo")
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
@@ -72,7 +70,7 @@ class _Copies:
             for queue, source, target in ways:
                 program = self.make(arena, memory)
                 program.copy(queue, source, target, nbytes)
-                taken.append(_shortest(program.run))
+                taken.append(shortest_run(program.run))
             return max(taken)
         finally:
             limit.reserve(owner, {})
@@ -122,13 +120,3 @@ def filesystem_of(folder: str) -> str:
         if inside and (not result or len(place) >= len(result[0])):
             result = (place, more[0], more[1])
     return " ".join(result)
-
-
-def _shortest(run: Callable[[], Any]) -> float:
-    taken: list[float] = []
-    run()  # the first touch of memory
-    while len(taken) < _RUNS and sum(taken) < _ENOUGH:
-        begin = perf_counter()
-        run()
-        taken.append(perf_counter() - begin)
-    return min(taken)

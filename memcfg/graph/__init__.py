@@ -23,18 +23,23 @@ from memcfg.graph.rewrites._concatenations import (
     read_concatenations,
     split_convolution_gradients,
 )
-from memcfg.graph.rewrites._constants import fold_constants
 from memcfg.graph.rewrites._cross_entropy import fuse_cross_entropy
-from memcfg.graph.rewrites._dead_ops import drop_dead_ops
-from memcfg.graph.rewrites._duplicates import merge_duplicates
 from memcfg.graph.rewrites._fusion import fuse_ops, fuse_products
 from memcfg.graph.rewrites._kept_activations import spare_activations
-from memcfg.graph.rewrites._narrow_updates import narrow_updates
 from memcfg.graph.rewrites._reshapes import keep_one_shape
 from memcfg.graph.rewrites._rewriting import for_device, simplify
+from memcfg.graph.rewrites._simplifications import (
+    drop_dead_ops,
+    fold_constants,
+    merge_duplicates,
+)
 from memcfg.graph.rewrites._slices import join_padded, slice_again
-from memcfg.graph.rewrites._tiled_updates import tile_updates
-from memcfg.graph.rewrites._updates import hoist_updates, update_order
+from memcfg.graph.rewrites._updates import (
+    hoist_updates,
+    narrow_updates,
+    tile_updates,
+    update_order,
+)
 from memcfg.graph.rewrites._wide_kernels import read_wide_kernels
 
 __all__ = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from memcfg.errors import GraphError
@@ -51,6 +52,7 @@ class Builder:
         self.compute_dtype: str | None = None
         self._reserved = frozenset(reserved)
         self._tensors: list[Tensor] = []
+        self._specs: list[Spec] = []  # of the tensors, without suffix and role
         self._ops: list[Op] = []
         self._names: set[str] = set()  # of tensors and ops
         # Name and suffixes of outputs -> first number that may be free.
@@ -152,15 +154,12 @@ class Builder:
             inputs = [self._again(tensor) for tensor in inputs]
         operands = [self._spec(tensor) for tensor in inputs]
         results = kind.infer(operands, attributes or {})
-        label = self._unique(name or type, results)
-        outputs = tuple(
-            self._append(
-                _tensor_name(label, spec),
-                spec,
-                self._role(spec, kind, inputs, place, phase),
-            )
-            for place, spec in enumerate(results)
-        )
+        suffixes = [spec.suffix and f":{spec.suffix}" for spec in results]
+        label = self._unique(name or type, suffixes)
+        outputs: tuple[int, ...] = ()
+        for place, spec in enumerate(results):
+            role = spec.role or self._role(kind, inputs, place, phase)
+            outputs += (self._append(label + suffixes[place], spec, role),)
         made = Op(
             label,
             type,
@@ -170,9 +169,11 @@ class Builder:
             seconds=nominal_seconds(kind, operands, results, attributes or {}),
             replayable=kind.replayable,
             in_place=tuple(
-                (inputs[i], outputs[o])
-                for i, o in kind.in_place
-                if operands[i].dtype == results[o].dtype
+                [
+                    (inputs[i], outputs[o])
+                    for i, o in kind.in_place
+                    if operands[i].dtype == results[o].dtype
+                ]
             ),
             attributes=dict(attributes or {}),
             group=label if self.group is None else self.group,
@@ -342,24 +343,24 @@ class Builder:
         )
 
     def _append(self, name: str, spec: Spec, role: str) -> int:
-        nbytes = spec.size * item_bytes(spec.dtype)
+        nbytes = prod(spec.shape) * item_bytes(spec.dtype)
         self._names.add(name)
+        self._specs.append(Spec(spec.shape, spec.dtype))
         self._tensors.append(Tensor(name, nbytes, role, spec.shape, spec.dtype))
         return len(self._tensors) - 1
 
     def _spec(self, tensor: int) -> Spec:
         if not 0 <= tensor < len(self._tensors):
             raise GraphError(f"graph {self.name!r} has no tensor {tensor}")
-        known = self._tensors[tensor]
-        return Spec(known.shape or (), known.dtype or "float32")
+        return self._specs[tensor]
 
-    def _unique(self, name: str, results: Sequence[Spec]) -> str:
+    def _unique(self, name: str, suffixes: Sequence[str]) -> str:
         """Return and register an unused name for an op and its outputs."""
-        key = name, *(spec.suffix for spec in results)
+        key = name, *suffixes
         number = self._numbers.get(key, 0)  # lower numbers are in use for good
         label = f"{name}_{number}" if number else name
         while label in self._reserved or not self._names.isdisjoint(
-            [label, *(_tensor_name(label, spec) for spec in results)]
+            [label, *map(label.__add__, suffixes)]
         ):
             number += 1
             label = f"{name}_{number}"
@@ -367,16 +368,8 @@ class Builder:
         self._names.add(label)
         return label
 
-    def _role(
-        self,
-        spec: Spec,
-        kind: OpType,
-        inputs: Sequence[int],
-        place: int,
-        phase: str,
-    ) -> str:
-        if spec.role is not None:
-            return spec.role
+    def _role(self, kind: OpType, inputs: Sequence[int], place: int, phase: str) -> str:
+        """Return the role of an output whose spec states none."""
         if phase == "update":
             states = (i for i, o in kind.in_place if o == place)
             return self._tensors[inputs[next(states)]].role
@@ -384,8 +377,3 @@ class Builder:
         if phase == "backward" and roles == {"gradient"}:
             return "gradient"  # the sum of a shared parameter's gradients
         return _ROLE_OF_PHASE[phase]
-
-
-def _tensor_name(label: str, spec: Spec) -> str:
-    """Return the name of an op's output."""
-    return f"{label}:{spec.suffix}" if spec.suffix else label

@@ -8,6 +8,7 @@ See docs/decisions/0002-plans-count-work.md.
 
 from __future__ import annotations
 
+from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -71,7 +72,8 @@ def nominal_seconds(
 ) -> float:
     """Estimate the seconds of an op on the nominal machine."""
     flops = kind.flops(inputs, outputs, attributes)
-    traffic = sum(spec.size * item_bytes(spec.dtype) for spec in (*inputs, *outputs))
+    specs = (*inputs, *outputs)
+    traffic = sum([prod(spec.shape) * item_bytes(spec.dtype) for spec in specs])
     return max(flops / _FLOPS_PER_SECOND + _SECONDS_PER_OP, memory_seconds(traffic))
 
 

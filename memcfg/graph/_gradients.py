@@ -53,8 +53,8 @@ def gradients(builder: Builder, loss: int, wrt: Sequence[int]) -> dict[int, int]
     depends = _dependents(forward, wrt)
     gradients_of: dict[int, int] = {loss: UNIT}
     for op in reversed(forward):
-        reached = any(t in gradients_of for t in op.outputs)
-        if reached and any(t in depends for t in op.inputs):
+        reached = not gradients_of.keys().isdisjoint(op.outputs)
+        if reached and not depends.isdisjoint(op.inputs):
             _differentiate(builder, op, depends, gradients_of)
     gradients_of.pop(loss)
     return {
@@ -88,8 +88,8 @@ def _differentiate(
         op.inputs,
         op.outputs,
         op.attributes,
-        tuple(_gradient_of(builder, op, t, gradients_of) for t in op.outputs),
-        tuple(t in depends for t in op.inputs),
+        tuple([_gradient_of(builder, op, t, gradients_of) for t in op.outputs]),
+        tuple(map(depends.__contains__, op.inputs)),
     )
     before, builder.group = builder.group, op.group
     partial = rule(adjoint)

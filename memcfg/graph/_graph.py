@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from memcfg._cached import cached_property
@@ -310,24 +311,19 @@ class Graph:
         """
         number = {tensor: number for number, tensor in enumerate(tensors)}.__getitem__
 
-        def renumbered(ids: Iterable[int]) -> tuple[int, ...]:
-            return tuple(map(number, ids))
-
-        def changed(op: Op) -> Op:
+        changed = []
+        for op in ops:
             pairs = [(number(a), number(b)) for a, b in op.in_place]
-            return replace(
-                op,
-                inputs=renumbered(op.inputs),
-                outputs=renumbered(op.outputs),
-                in_place=tuple(pairs),
+            reads, makes = tuple(map(number, op.inputs)), tuple(map(number, op.outputs))
+            changed.append(
+                replace(op, inputs=reads, outputs=makes, in_place=tuple(pairs))
             )
-
         return replace(
             self,
             tensors=tuple(map(self.tensors.__getitem__, tensors)),
-            ops=tuple(map(changed, ops)),
-            keep=renumbered(self.keep),
-            losses=renumbered(self.losses),
+            ops=tuple(changed),
+            keep=tuple(map(number, self.keep)),
+            losses=tuple(map(number, self.losses)),
         )
 
     def check(self) -> None:
@@ -339,12 +335,10 @@ class Graph:
             If an invariant does not hold.
         """
         _check_tensors(self.tensors)
-        available = self._sources()
-        for op in self.ops:
-            _check_op(op, available, len(self.tensors))
-            available.update(op.outputs)
+        _check_ops(self.ops, len(self.tensors))
+        _check_costs(self.ops)
         for tensor_id in self.keep:
-            if tensor_id not in available:
+            if not 0 <= tensor_id < len(self.tensors):
                 raise GraphError(f"keep names tensor {tensor_id}, which does not exist")
         made = {t for op in self.ops if op.phase == "forward" for t in op.outputs}
         for tensor_id in self.losses:
@@ -353,18 +347,6 @@ class Graph:
         if self.times not in TIMES:
             known = ", ".join(TIMES)
             raise GraphError(f"times must be one of {known}, not {self.times!r}")
-        longest = 0.0
-        for op in self.ops:
-            seconds = op.seconds
-            for each in op.algorithms:
-                seconds = max(seconds, each.seconds)
-            longest += seconds
-        if not math.isfinite(2 * longest):  # plans may compute an op twice
-            raise GraphError("the sum of the ops' times overflows")
-
-    def _sources(self) -> set[int]:
-        made = {output for op in self.ops for output in op.outputs}
-        return set(range(len(self.tensors))) - made
 
     def to_json(self) -> str:
         """Return the graph in the interchange format ``memcfg.graph/1``.
@@ -428,43 +410,50 @@ def _check_tensors(tensors: Iterable[Tensor]) -> None:
             raise GraphError(f"tensor {tensor.name!r}: unknown dtype {tensor.dtype!r}")
 
 
-def _check_op(op: Op, available: set[int], count: int) -> None:
-    if op.phase not in PHASES:
-        raise GraphError(f"op {op.name!r}: unknown phase {op.phase!r}")
-    for tensor in (*op.inputs, *op.outputs):
-        if not 0 <= tensor < count:
-            raise GraphError(f"op {op.name!r}: there is no tensor {tensor}")
-    for tensor in op.inputs:
-        if tensor not in available:
+def _check_ops(ops: Sequence[Op], count: int) -> None:
+    """Check the phase, order and in-place pairs of ops over `count` tensors."""
+    ids = set(range(count))
+    available = ids.difference(*[op.outputs for op in ops])
+    for op in ops:
+        if op.phase not in PHASES:
+            raise GraphError(f"op {op.name!r}: unknown phase {op.phase!r}")
+        inputs, outputs = set(op.inputs), set(op.outputs)
+        if strange := (inputs | outputs) - ids:
+            raise GraphError(f"op {op.name!r}: there is no tensor {min(strange)}")
+        if early := inputs - available:
             raise GraphError(
-                f"op {op.name!r} reads tensor {tensor} before it is computed"
+                f"op {op.name!r} reads tensor {min(early)} before it is computed"
             )
-    inputs, outputs = set(op.inputs), set[int]()
-    for tensor in op.outputs:
-        if tensor in available or tensor in outputs:
-            raise GraphError(f"op {op.name!r}: tensor {tensor} has two producers")
-        outputs.add(tensor)
-    for source, target in op.in_place:
-        if source not in inputs or target not in outputs:
-            raise GraphError(
-                f"op {op.name!r}: in-place pair ({source}, {target}) is not an input "
-                "and an output of the op"
-            )
-    _check_costs(op)
+        if len(outputs) < len(op.outputs) or outputs & available:
+            twice = [t for t in op.outputs if t in available or op.outputs.count(t) > 1]
+            raise GraphError(f"op {op.name!r}: tensor {twice[0]} has two producers")
+        for source, target in op.in_place:
+            if source not in inputs or target not in outputs:
+                raise GraphError(
+                    f"op {op.name!r}: in-place pair ({source}, {target}) is not an "
+                    "input and an output of the op"
+                )
+        available |= outputs
 
 
-def _check_costs(op: Op) -> None:
-    costs = [(op.seconds, op.scratch_bytes)]
-    if op.algorithms:
-        names = {each.name for each in op.algorithms}
+def _check_costs(ops: Iterable[Op]) -> None:
+    """Check the seconds and the scratch of each algorithm, and the longest time."""
+    longest = 0.0
+    for op in ops:
+        slowest = 0.0
+        costs: tuple[Op | Algorithm, ...] = (op, *op.algorithms)
+        for each in costs:
+            if not (math.isfinite(each.seconds) and each.seconds >= 0):
+                raise GraphError(f"op {op.name!r}: negative or non-finite cost")
+            if not 0 <= each.scratch_bytes < _NO_SIZE:
+                raise GraphError(f"op {op.name!r}: scratch is not in [0, 2**63) bytes")
+            slowest = max(slowest, each.seconds)
+        longest += slowest
+        names = set(map(attrgetter("name"), op.algorithms))
         if len(names) < len(op.algorithms):
             raise GraphError(f"op {op.name!r}: duplicate algorithm names")
-        costs += [(each.seconds, each.scratch_bytes) for each in op.algorithms]
-    for seconds, scratch_bytes in costs:
-        if not (math.isfinite(seconds) and seconds >= 0):
-            raise GraphError(f"op {op.name!r}: negative or non-finite cost")
-        if not 0 <= scratch_bytes < _NO_SIZE:
-            raise GraphError(f"op {op.name!r}: scratch is not in [0, 2**63) bytes")
+    if not math.isfinite(2 * longest):  # plans may compute an op twice
+        raise GraphError("the sum of the ops' times overflows")
 
 
 def _plain(value: object, keys: Mapping[str, Key]) -> dict[str, Any]:

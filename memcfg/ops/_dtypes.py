@@ -9,11 +9,14 @@ See docs/decisions/0015-bfloat16-in-the-graph.md.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from memcfg.ops._op_type import Arrays, Attributes, Meaning
@@ -30,9 +33,12 @@ __all__ = [
 BFLOAT16 = "bfloat16"
 
 
-def item_bytes(dtype: str) -> int:
+def _item_bytes(dtype: str) -> int:
     """Return the bytes of an element of a dtype."""
     return 2 if dtype == BFLOAT16 else np.dtype(dtype).itemsize
+
+
+item_bytes: Callable[[str], int] = cache(_item_bytes)  # few dtypes, many tensors
 
 
 def array_dtype(dtype: str) -> np.dtype[Any]:

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from memcfg._cached import cached_property
+from memcfg.errors import GraphError
 from memcfg.ops._expression import (
     Expression,
     attribute,
@@ -48,6 +49,24 @@ Trace: TypeAlias = Callable[[Mapping[str, bool]], Outputs]
 
 
 @dataclass(frozen=True, eq=False)
+class _Case:
+    """The expressions of a formula for one setting of its switches."""
+
+    outputs: Outputs
+    operands: tuple[str, ...]
+
+    @cached_property
+    def flops(self) -> int:
+        """The floating-point operations per element, at least one."""
+        return max(count_flops(self.outputs), 1)
+
+    @cached_property
+    def text(self) -> str:
+        """The expressions as text for kernels."""
+        return write(self.outputs, self.operands)
+
+
+@dataclass(frozen=True, eq=False)
 class _Formula:
     """Expressions of named operands; `defaults` are the attributes' (None: required).
 
@@ -63,7 +82,7 @@ class _Formula:
     state: tuple[str, ...] = ()  # operands that the outputs overwrite
     constants: frozenset[str] = frozenset()  # operands without a gradient
     gradients: list[str] = field(default_factory=list)  # op types
-    _traced: dict[tuple[bool, ...], Outputs] = field(default_factory=dict)
+    _cases: dict[tuple[bool, ...], _Case] = field(default_factory=dict)
 
     @property
     def is_activation(self) -> bool:
@@ -92,18 +111,21 @@ class _Formula:
     def complete(self, attributes: Attributes) -> Attributes:
         """Return the attributes with their defaults."""
         for name, default in self.defaults.items():
-            require(
-                default is not None or attributes.get(name) is not None,
-                f"{self.name} needs the attribute {name!r}",
-            )
+            if default is None and attributes.get(name) is None:
+                raise GraphError(f"{self.name} needs the attribute {name!r}")
         return {**self.defaults, **attributes}
 
-    def outputs(self, attributes: Attributes) -> Outputs:
+    def case(self, attributes: Attributes) -> _Case:
         """Return the expressions of an op with complete attributes."""
-        case = tuple(bool(attributes[name]) for name in self.switches)
-        if case not in self._traced:
-            self._traced[case] = self.trace(dict(zip(self.switches, case, strict=True)))
-        return self._traced[case]
+        key = tuple([bool(attributes[name]) for name in self.switches])
+        if key not in self._cases:
+            outputs = self.trace(dict(zip(self.switches, key, strict=True)))
+            self._cases[key] = _Case(outputs, self.operands)
+        return self._cases[key]
+
+    def outputs(self, attributes: Attributes) -> Outputs:
+        """Return the expressions of the outputs of an op with complete attributes."""
+        return self.case(attributes).outputs
 
     def cases(self) -> Iterator[Outputs]:
         """Yield the expressions for each setting of the switches."""
@@ -113,7 +135,7 @@ class _Formula:
     def kernel_attributes(self, attributes: Attributes) -> Attributes:
         """Return the attributes, with defaults and the expression as text."""
         complete = self.complete(attributes)
-        return {**complete, "expression": write(self.outputs(complete), self.operands)}
+        return {**complete, "expression": self.case(complete).text}
 
     def infer(self, inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
         """Return the outputs' specs; GraphError for invalid shapes or dtypes."""
@@ -121,25 +143,22 @@ class _Formula:
         require(not unknown, f"{self.name} has no attribute {', '.join(unknown)}")
         outputs = self.outputs(self.complete(attributes))
         arrays = [inputs[place] for place in self.arrays]
-        first = arrays[0]
+        shape = arrays[0].shape
         for spec in arrays:
-            require(
-                spec.shape == first.shape,
-                f"{self.name}: shapes {first.shape} and {spec.shape} differ",
-            )
+            if spec.shape != shape:
+                raise GraphError(f"{self.name}: shapes {shape} and {spec.shape} differ")
         dtype = common_dtype(arrays)
         require("float" in dtype, f"{self.name} computes floats, not {dtype}")
         for name, spec in zip(self.operands, inputs, strict=True):
-            require(
-                name not in self.scalars or spec.shape == (),
-                f"{self.name}: {name} is one number, not of shape {spec.shape}",
-            )
+            if spec.shape and name in self.scalars:
+                raise GraphError(
+                    f"{self.name}: {name} is one number, not of shape {spec.shape}"
+                )
         if self.state:
-            places = (self.operands.index(name) for name in self.state)
-            return [Spec(first.shape, dtype, f"new{place}") for place in places]
+            places = map(self.operands.index, self.state)
+            return [Spec(shape, dtype, f"new{place}") for place in places]
         return [
-            Spec(first.shape, dtype, f"output{i}" if i else "")
-            for i in range(len(outputs))
+            Spec(shape, dtype, f"output{i}" if i else "") for i in range(len(outputs))
         ]
 
     def numpy(self, attributes: Attributes, inputs: Arrays, outputs: Arrays) -> None:
@@ -167,8 +186,7 @@ class _Formula:
         self, _: Sequence[Spec], outputs: Sequence[Spec], attributes: Attributes
     ) -> int:
         """Count the floating-point operations of an op."""
-        each = count_flops(self.outputs(self.complete(attributes)))
-        return max(each, 1) * outputs[0].size
+        return self.case(self.complete(attributes)).flops * outputs[0].size
 
 
 def elementwise(

@@ -466,7 +466,8 @@ def like(position: int = 0) -> Infer:
 def common_dtype(inputs: Sequence[Spec]) -> str:
     """Return the common dtype of specs; GraphError if they differ."""
     dtypes = [spec.dtype for spec in inputs]
-    require(len(set(dtypes)) == 1, f"dtypes differ: {', '.join(dtypes)}")
+    if len(set(dtypes)) != 1:
+        raise GraphError(f"dtypes differ: {', '.join(dtypes)}")
     return dtypes[0]
 
 

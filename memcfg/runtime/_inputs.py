@@ -52,7 +52,8 @@ class Readers:
         copied = self._copied(op, places)
         movable = native or copied is None
         for position, tensor in enumerate(op.inputs):
-            self._note(self._input_of.get(tensor), (number, position), movable)
+            if tensor in self._input_of:
+                self._note(self._input_of[tensor], (number, position), movable)
         for position, tensor in enumerate(op.outputs, len(op.inputs)):
             self._input_of.pop(tensor, None)
             if copied is not None:
@@ -72,13 +73,10 @@ class Readers:
             if operands and tensor not in self._fixed:
                 yield tensor, operands
 
-    def _note(
-        self, tensor: int | None, operand: tuple[int, int], movable: bool
-    ) -> None:
-        if tensor is not None:
-            self._operands[tensor].append(operand)
-            if not movable:
-                self._fixed.add(tensor)
+    def _note(self, tensor: int, operand: tuple[int, int], movable: bool) -> None:
+        self._operands[tensor].append(operand)
+        if not movable:
+            self._fixed.add(tensor)
 
     def _copied(self, op: Op, places: Mapping[int, tuple[int, int]]) -> int | None:
         """Return the input that an op copies onto itself, or None."""

@@ -63,12 +63,15 @@ class Kernels:
         self._copy_rates = _copy_rates(device) if measured else {}
         self._times = times
         self._took = took
+        used = {tensor for op in graph.ops for tensor in (*op.inputs, *op.outputs)}
+        specs = {tensor: _spec(graph.tensors[tensor]) for tensor in sorted(used)}
+        spec_of = specs.__getitem__
         self._specs = [
             (
                 op.type,
                 op.attributes,
-                _specs(graph, op.inputs),
-                _specs(graph, op.outputs),
+                tuple(map(spec_of, op.inputs)),
+                tuple(map(spec_of, op.outputs)),
             )
             for op in graph.ops
         ]
@@ -172,11 +175,12 @@ class Kernels:
             kernel = self._packings[index].kernel
             own = Algorithm(kernel.algorithm, op.seconds, kernel.scratch_bytes)
             return replace(op, scratch_bytes=own.scratch_bytes, algorithms=(own,))
-        result = tuple(
+        result = [
             Algorithm(name, seconds or op.seconds, scratch)
             for name, scratch, seconds in rows
-        )
-        return replace(op, scratch_bytes=result[0].scratch_bytes, algorithms=result)
+        ]
+        scratch_bytes = result[0].scratch_bytes
+        return replace(op, scratch_bytes=scratch_bytes, algorithms=tuple(result))
 
 
 def _tiers(device: Device) -> tuple[Tier, ...]:
@@ -205,10 +209,6 @@ def _refuse_bfloat16(graph: Graph, device: Device) -> None:
             f"{device.name} takes no bfloat16: models of dtype 'mixed_bfloat16' run on "
             "a CPU; on a GPU use dtype 'float32'"
         )
-
-
-def _specs(graph: Graph, tensors: tuple[int, ...]) -> tuple[OperandSpec, ...]:
-    return tuple(_spec(graph.tensors[tensor]) for tensor in tensors)
 
 
 def _spec(tensor: Tensor) -> OperandSpec:

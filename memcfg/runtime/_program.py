@@ -576,7 +576,7 @@ class Program:
             made = self._loop.encode(*code, place)
         self._codes.here[action.tensor] = action, made
         self._codes.all.append((made, action))
-        self._touch((0, action.offset), action.nbytes)
+        self._touch(((0, action.offset), action.nbytes))
         return made
 
     def _decode(self, tensor: int, offset: int) -> int:
@@ -588,7 +588,7 @@ class Program:
             made = self._loop.decode(*code)
         else:
             made = self._loop.decode(*code, encoding)
-        self._touch((0, offset), nbytes)
+        self._touch(((0, offset), nbytes))
         return made
 
     def codings(self) -> tuple[CodingEntry, ...]:
@@ -602,11 +602,13 @@ class Program:
             result.append(CodingEntry(*entry))
         return tuple(result)
 
-    def _touch(self, place: _Place, nbytes: int) -> None:
-        space, offset = place
-        if space == 0:
-            end = offset + align_up(nbytes, self._alignment)
-            self.touched_bytes = max(self.touched_bytes, end)
+    def _touch(self, *ranges: tuple[_Place, int]) -> None:
+        """Note that an op uses bytes at these places, if they are in the arena."""
+        line, end = self._alignment, self.touched_bytes
+        for (space, offset), nbytes in ranges:
+            if space == 0:
+                end = max(end, offset - (-nbytes // line) * line)
+        self.touched_bytes = end
 
     def _place(self, tensor: int, place: _Place | None) -> None:
         if place is None:
@@ -633,10 +635,9 @@ class Program:
         readers.see(number, op, self._places, native=kernel.kernel is not None)
         self._ops[number] = op
         self._op_instructions.append(number)
-        for place, nbytes in zip(places, sizes, strict=True):
-            self._touch(place, nbytes)
+        self._touch(*zip(places, sizes, strict=True))
         if scratch is not None:
-            self._touch(scratch, kernel.scratch_bytes)
+            self._touch((scratch, kernel.scratch_bytes))
         for tensor in op.outputs:
             if tensor in self._unguarded:  # guard the first computation only
                 self._unguarded.discard(tensor)

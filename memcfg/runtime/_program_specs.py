@@ -45,6 +45,8 @@ __all__ = [
     "without_lessons",
 ]
 
+_Move = planning.SwapOut | planning.SwapIn | planning.Encode | planning.Decode
+
 PolicyLike = Callable[..., planning.Plan]
 
 
@@ -431,11 +433,12 @@ def _needs(
 
     Raises PlanError if it exceeds the limit of a tier.
     """
-    fails = device.fallible or any(_may_fail(a, device) for a in plan.actions)
+    moves = [action for action in plan.actions if isinstance(action, _Move)]
+    fails = device.fallible or any(_may_fail(action, device) for action in moves)
     computes = [a for a in plan.actions if isinstance(a, planning.Compute)]
     ops = [(a.op, a.algorithm) for a in computes]
     saved = _saved(graph, kernels, ops, device, fails=fails)
-    peaks = planning.simulate(graph, plan).tier_peak_bytes
+    peaks = planning.simulate(graph, plan).tier_peak_bytes if moves else {}
     tiers = {tier: peaks[tier] for tier in device.tiers if tier in peaks}
     for place in device.spill.places:
         away, limit = tiers.get(place.tier, 0), place.limit_bytes
@@ -449,14 +452,14 @@ def _needs(
     return {"saved_bytes": saved, "tier_bytes": tiers, "arena_bytes": plan.peak_bytes}
 
 
-def _may_fail(action: planning.Action, device: Device) -> bool:
-    """Return whether an action can fail: one that uses a disk or a codec."""
-    match action:
+def _may_fail(move: _Move, device: Device) -> bool:
+    """Return whether a move can fail: one that uses a disk or a codec."""
+    match move:
         case planning.SwapOut(_, tier, _, codec):
             return device.tiers[tier] == "file" or codec is not None
         case planning.SwapIn(_, tier):
             return device.tiers[tier] == "file"
-    return isinstance(action, planning.Encode | planning.Decode)
+    return True
 
 
 def _check_actions(plan: planning.Plan, device: Device) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from memcfg._html import Row, Section, bars, report
 from memcfg._terminal import WIDTH, fit, paragraph, shorten, width, writable
-from memcfg.units import format_bytes
+from memcfg.units import exact, format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -190,22 +190,25 @@ class MemoryReport:
         return tuple(words.split())
 
     def _sections(self) -> tuple[Section, Section, Section]:
-        limit = "none" if self.limit_bytes is None else _exact(self.limit_bytes)
+        limit = "none" if self.limit_bytes is None else exact(self.limit_bytes)
         how = "bytes that changed" if self.verified else "bytes given to kernels"
         if self.mode != "enabled":
             source = "by the pool" if self.verified else "by the layout"
             how = f"{source}; workspace mode {self.mode!r}"
         if self.changed_peak_bytes not in (None, self.measured_peak_bytes):
             how += f"; kernels changed bytes up to {self.changed_peak_bytes} B"
-        measured, arena = _exact(self.measured_peak_bytes), _exact(self.arena_bytes)
+        measured, arena = (
+            exact(self.measured_peak_bytes),
+            exact(self.arena_bytes),
+        )
         head = [
             Row("limit", limit),
-            Row("predicted peak", _exact(self.predicted_peak_bytes)),
+            Row("predicted peak", exact(self.predicted_peak_bytes)),
             Row("measured peak", measured, tuple(f"({how})".split())),
             Row("arena", f"{arena},", ("shared", "by", "all", "programs")),
         ]
         head += [
-            Row(f"tier {tier}", _exact(nbytes), self._saved(tier))
+            Row(f"tier {tier}", exact(nbytes), self._saved(tier))
             for tier, nbytes in self.tier_bytes.items()
             if nbytes
         ]
@@ -268,10 +271,6 @@ def _picture(timeline: tuple[TimelineEntry, ...]) -> Section:
 
 def _top(timeline: tuple[TimelineEntry, ...]) -> int:
     return max((entry.live_bytes for entry in timeline), default=0) or 1
-
-
-def _exact(nbytes: int) -> str:
-    return format_bytes(nbytes, exact=True)
 
 
 def _bar(share: float | None, width: int) -> str:

@@ -134,7 +134,7 @@ def test_the_floor_is_found_to_the_byte_or_lies_between(floor, named):
     floor, named = 64 * floor, 64 * named
     found = Floor(policy(floor, named), GRAPH)
     found.ask(1)
-    found.descend(1)
+    found.descend()
     if named < floor:  # and nothing told of a limit that has a plan
         assert not found.planned
         return
@@ -146,7 +146,7 @@ def test_the_floor_is_found_to_the_byte_or_lies_between(floor, named):
 def test_a_peak_below_a_limit_is_asked_next():
     found = Floor(policy(500, 800, peak=512), GRAPH)
     assert found.first_of([600, 700]).limit_bytes == 600
-    assert found.narrow(2, 1).limit_bytes == 512
+    assert found.narrow(2).limit_bytes == 512
 
 
 def test_limits_that_rise_are_asked_until_one_has_a_plan():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 import weakref
 from contextlib import ExitStack, contextmanager, suppress
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from memcfg._cached import cached_property
 from memcfg._core import resident_bytes, scope_out
-from memcfg._core._machine import machine_bytes
+from memcfg._core._machine import cores, machine_bytes
 from memcfg.memory import numpy_allocator
 
 if TYPE_CHECKING:
@@ -238,13 +237,6 @@ def free_bytes(resource: Resource) -> int:
     free = resource.stats().largest_free_bytes
     machine = max(0, machine_bytes() - resident_bytes())
     return machine if free is None else min(free, machine)
-
-
-def cores() -> int:
-    """Count the cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 @contextmanager

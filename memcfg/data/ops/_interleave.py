@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from memcfg._cached import cached_property
 from memcfg._checks import count
 from memcfg._core import scope_out
+from memcfg._core._machine import cores
 from memcfg.data._options import Options
 from memcfg.data.elements._spec import vague
 from memcfg.data.engine._autotune import AUTOTUNE
 from memcfg.data.engine._iterator import DatasetIterator
 from memcfg.data.engine._parallel_step import StepThreads, checked_calls
-from memcfg.data.engine._run import closing, cores, kept
+from memcfg.data.engine._run import closing, kept
 from memcfg.data.ops._node import INFINITE, UNKNOWN, Node, UnaryNode
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from math import prod
 from types import MappingProxyType
@@ -12,7 +11,7 @@ import numpy as np
 
 from memcfg._cached import cached_property
 from memcfg._core import Lane, OneDNN, Program, ScratchFile, codec_bounds
-from memcfg._core._machine import machine_bytes
+from memcfg._core._machine import cores, machine_bytes
 from memcfg.devices._algorithm_times import AlgorithmTimes
 from memcfg.devices._contract import Device, Hardware
 from memcfg.devices._copy_times import copy_rate, filesystem_of
@@ -184,7 +183,7 @@ class CpuHardware(Hardware):
         """Return the name, the cores that this process may use, and the memory."""
         return {
             "device_name": processor_name(),
-            "cores": _usable_cores(),
+            "cores": cores(),
             "memory": self.memory_bytes,
         }
 
@@ -200,9 +199,3 @@ class CpuHardware(Hardware):
         """Make a logical device, whose priority must be 0."""
         assert priority == 0, "a CPU has no priorities"
         return CpuDevice(name, limit_bytes, growth=growth, spill=spill)
-
-
-def _usable_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -149,7 +149,11 @@ class NativeKernels:
         result = _for_defaults(self._list(*op)) if defaults else self._list(*op)
         if self._pool is None or not result:
             return [(name, scratch, 0.0) for name, scratch in result]
-        kernels = [self._native(*op, name) for name, _ in result]
+        numbers = _numbers(op_type, attributes)
+        assert numbers is not None
+        kernels = [
+            self._native(op_type, numbers, inputs, outputs, name) for name, _ in result
+        ]
         return self._times.rows(op, kernels, self._pool, self._machine)
 
     @property
@@ -170,11 +174,13 @@ class NativeKernels:
         A user's op without a native kernel runs its definition in NumPy.
         """
         op = (op_type, attributes, inputs, outputs)
-        if algorithm == self._reference.name or not _is_native(op_type):
+        reference = algorithm == self._reference.name
+        numbers = None if reference else _numbers(op_type, attributes)
+        if numbers is None:
             return self._reference.make(*op, algorithm)
-        if algorithm is None:
+        if algorithm is None and self._choice != "default":
             algorithm = self._chosen(*op)
-        return self._native(*op, algorithm)
+        return self._native(op_type, numbers, inputs, outputs, algorithm)
 
     def packing(
         self,
@@ -190,6 +196,7 @@ class NativeKernels:
         if algorithm is None:
             algorithm = self._chosen(op_type, attributes, inputs, outputs)
         numbers = _numbers(op_type, attributes)
+        assert numbers is not None
         made = make_packing(op_type, numbers, inputs, outputs, self._library, algorithm)
         if made is None:
             return None
@@ -233,22 +240,21 @@ class NativeKernels:
         outputs: Sequence[OperandSpec],
     ) -> list[tuple[str, int]]:
         """List the name and scratch of native algorithms without compiling anything."""
-        if not _is_native(op_type):
-            return []
         numbers = _numbers(op_type, attributes)
+        if numbers is None:
+            return []
         return list_algorithms(op_type, numbers, inputs, outputs, self._library)
 
     def _native(
         self,
         op_type: str,
-        attributes: Mapping[str, Any],
+        numbers: Mapping[str, Any],
         inputs: Sequence[OperandSpec],
         outputs: Sequence[OperandSpec],
         algorithm: str | None = None,
     ) -> _NativeKernel:
         if not self._library.has_fast_bfloat16:
             _warn_of_bfloat16(self._library, (*inputs, *outputs))
-        numbers = _numbers(op_type, attributes)
         return _NativeKernel(
             Kernel(op_type, numbers, inputs, outputs, self._library, algorithm)
         )
@@ -284,18 +290,18 @@ def _for_defaults(rows: list[tuple[str, int]]) -> list[tuple[str, int]]:
     return [row for row in rows if row[0] != "im2col" and "/" not in row[0]]
 
 
-def _is_native(op_type: str) -> bool:
-    """Return whether there is a native kernel; KernelError for an unknown type."""
+def _numbers(op_type: str, attributes: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the attributes for native kernels, or None if there are no such kernels.
+
+    KernelError for an unknown type, or attributes that do not fit.
+    """
     try:
         kind = ops.op_type(op_type)
     except GraphError:
         raise KernelError(f"there is no kernel of type {op_type!r}") from None
-    return kind.formula is not None or has_kernel(op_type)
-
-
-def _numbers(op_type: str, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the attributes for native kernels; KernelError if they do not fit."""
+    if kind.formula is None:
+        return attributes if has_kernel(op_type) else None
     try:
-        return ops.op_type(op_type).kernel_attributes(attributes)
+        return kind.kernel_attributes(attributes)
     except GraphError as error:
         raise KernelError(f"kernel {op_type!r}: {error}") from None

@@ -5,10 +5,10 @@ The system's directories are not searched, since they may contain another build.
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 from pathlib import Path
 
+from memcfg.devices._packaged_library import packaged_library
 from memcfg.errors import KernelError, MissingDependencyError
 
 _VARIABLE = "MEMCFG_ONEDNN_LIBRARY"
@@ -23,14 +23,9 @@ def find_onednn() -> str:
         if not Path(named).is_file():
             raise KernelError(f"{_VARIABLE} is {named!r}, which is not a file")
         return named
-    try:
-        files = importlib.metadata.files(_PACKAGE) or []
-    except importlib.metadata.PackageNotFoundError:
-        files = []
-    for file in files:
-        path = Path(str(file.locate()))
-        if file.name == _FILE and path.is_file():
-            return str(path.resolve().parent / _FILE)
+    path = packaged_library(_PACKAGE, _FILE)
+    if path is not None:
+        return str(Path(path).resolve().parent / _FILE)
     raise MissingDependencyError(
         f"oneDNN was not found: install it with `pip install {_PACKAGE}`, or let "
         f"{_VARIABLE} name a {_FILE}."

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from itertools import accumulate
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from memcfg._core import Program
+from memcfg.devices._algorithm_times import shortest_run
 from memcfg.errors import ResourceExhaustedError
 from memcfg.units import align_up
 
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
     from memcfg._core import Arena, CallbackKernel, Kernel
     from memcfg.memory import Pool
-
-_RUNS = 5  # runs, of which the shortest counts
-_ENOUGH = 0.05  # seconds after which no further run begins
 
 
 def measure_runs(kernel: Kernel, pool: Pool) -> float:
@@ -49,19 +46,9 @@ def measure_instruction(
     _touch(arena)
     program = Program(arena)
     program.compute(instruction, places, sizes, scratch if lines[-1] else None)
-    return _shortest(program)
+    return shortest_run(program.run)
 
 
 def _touch(arena: Arena) -> None:
     """Write zeros, as pages never written to would all share one page of the cache."""
     np.frombuffer(memoryview(arena), np.uint8)[:] = 0
-
-
-def _shortest(program: Program) -> float:
-    taken: list[float] = []
-    program.run()  # a first run fills the caches
-    while len(taken) < _RUNS and sum(taken) < _ENOUGH:
-        begin = perf_counter()
-        program.run()
-        taken.append(perf_counter() - begin)
-    return min(taken)

@@ -209,12 +209,10 @@ def _live_bytes(graph: Graph) -> int:
         ends[tensor] = len(graph.ops)
     live = most = 0
     for index, op in enumerate(graph.ops):
-        live += sum(graph.tensors[tensor].nbytes for tensor in op.outputs)
+        for tensor in op.outputs:
+            live += graph.tensors[tensor].nbytes
         most = max(most, live)
-        used = dict.fromkeys((*op.inputs, *op.outputs))
-        live -= sum(
-            graph.tensors[tensor].nbytes
-            for tensor in used
-            if ends[tensor] == index and graph.producer[tensor] is not None
-        )
+        for tensor in {*op.inputs, *op.outputs}:
+            if ends[tensor] == index and graph.producer[tensor] is not None:
+                live -= graph.tensors[tensor].nbytes
     return most

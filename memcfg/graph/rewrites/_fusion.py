@@ -127,18 +127,16 @@ def _composed(
     """
     fused: dict[int, Op] = {}
     taken: set[int] = set()
-    for kind in sorted(op_types(), key=_size, reverse=True):
-        if kind.composite is None:
-            break
-        if not allows(kind, kind.composite):
+    for kind, composite in _composites():
+        if not allows(kind, composite):
             continue
-        last = kind.composite.parts[-1].type
+        last = composite.parts[-1].type
         for anchor, op in enumerate(graph.ops):
             if op.type != last or anchor in taken:
                 continue
             matches = [
                 match
-                for match in _matches(graph, kind.composite, anchor)
+                for match in _matches(graph, composite, anchor)
                 if taken.isdisjoint(match.ops)
                 and match.is_closed(kept)
                 and suits(match)
@@ -154,8 +152,10 @@ def _composed(
     return fused, taken
 
 
-def _size(kind: OpType) -> int:
-    return 0 if kind.composite is None else len(kind.composite.parts)
+def _composites() -> list[tuple[OpType, Composite]]:
+    """Return the composite op types, those of the most parts first."""
+    rows = [(kind, kind.composite) for kind in op_types() if kind.composite is not None]
+    return sorted(rows, key=lambda row: len(row[1].parts), reverse=True)
 
 
 class _Match:
@@ -181,8 +181,8 @@ class _Match:
     @property
     def inputs(self) -> tuple[int, ...]:
         """The input tensors of the composite."""
-        count = sum(value.part < 0 for value in self.tensors)
-        return tuple(self.tensors[Value(-1, place)] for place in range(count))
+        places = sorted([place for part, place in self.tensors if part < 0])
+        return tuple([self.tensors[Value(-1, place)] for place in places])
 
     @property
     def outputs(self) -> tuple[int, ...]:

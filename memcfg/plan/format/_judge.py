@@ -190,6 +190,7 @@ class _Judge:
         self.plan = plan
         self.violations: list[str] = []
         self.where = "at the start"
+        self.sizes = [self.rounded(tensor.nbytes) for tensor in graph.tensors]
         self.arena = _Ranges()  # the buffers and encodings below
         self.buffers: dict[int, _Range] = {}  # by tensor
         self.encoded: dict[int, _Range] = {}  # by tensor
@@ -263,24 +264,22 @@ class _Judge:
     def name(self, tensor: int) -> str:
         return f"tensor {tensor} ({_quoted(self.graph.tensors[tensor].name)})"
 
-    def known(self, tensor: int) -> bool:
-        if 0 <= tensor < len(self.graph.tensors):
-            return True
-        self.blame(f"the graph has no tensor {tensor}")
-        return False
+    def label(self, held: _Range) -> str:
+        if held.tensor is None:
+            return "its scratch"
+        return f"{held.what}{self.name(held.tensor)}{held.where}"
 
     # -- buffers -----------------------------------------------------------------
 
     def rounded(self, nbytes: int) -> int:
         return -(-nbytes // self.plan.alignment) * self.plan.alignment
 
-    def size(self, tensor: int) -> int:
-        return self.rounded(self.graph.tensors[tensor].nbytes)
-
-    def buffer(self, offset: int, nbytes: int, label: str) -> _Range:
+    def buffer(
+        self, offset: int, size: int, tensor: int | None, what: str = ""
+    ) -> _Range:
         """Check a new buffer against all in use; the caller calls `open`."""
         offset = int(offset)  # sums of NumPy integers may wrap around
-        buffer = _Range(offset, offset + self.rounded(nbytes), label)
+        buffer = _Range(offset, offset + size, tensor, what)
         if self.plan.places:
             self.check_place(buffer, self.arena)
             end = buffer.end  # an empty buffer counts with its offset
@@ -292,16 +291,16 @@ class _Judge:
     def check_place(self, buffer: _Range, buffers: _Ranges) -> None:
         if buffer.start < 0 or buffer.start % self.plan.alignment:
             self.blame(
-                f"{buffer.label} lies at {buffer.start}, which is not a nonnegative "
-                f"multiple of {self.plan.alignment}"
+                f"{self.label(buffer)} lies at {buffer.start}, which is not a "
+                f"nonnegative multiple of {self.plan.alignment}"
             )
         clash = buffers.clash(buffer)
         if clash is not None:
             other, count = clash
             more = f" and {count - 1} more" if count > 1 else ""
             self.blame(
-                f"{buffer.label} at [{buffer.start}, {buffer.end}) overlaps "
-                f"{other.label} at [{other.start}, {other.end}){more}"
+                f"{self.label(buffer)} at [{buffer.start}, {buffer.end}) overlaps "
+                f"{self.label(other)} at [{other.start}, {other.end}){more}"
             )
 
     def open(self, held: dict[int, _Range], tensor: int, buffer: _Range) -> None:
@@ -324,8 +323,7 @@ class _Judge:
         elif tensor in self.overwritten:
             self.blame(f"{self.name(tensor)} is state that was overwritten")
         else:
-            nbytes = self.graph.tensors[tensor].nbytes
-            buffer = self.buffer(offset, nbytes, self.name(tensor))
+            buffer = self.buffer(offset, self.sizes[tensor], tensor)
             self.open(self.buffers, tensor, buffer)
             return True
         return False
@@ -367,7 +365,9 @@ class _Judge:
                 self.blame(f"{action!r} is not valid: {name} has the wrong type")
                 return False
         for name in _TENSORS:
-            if hasattr(action, name) and not self.known(getattr(action, name)):
+            tensor = getattr(action, name, None)
+            if tensor is not None and not 0 <= tensor < len(self.sizes):
+                self.blame(f"the graph has no tensor {tensor}")
                 return False
         return True
 
@@ -403,7 +403,7 @@ class _Judge:
                 f"{self.name(output)} cannot take over the buffer of "
                 f"{self.name(source)}, which has none"
             )
-        elif self.size(output) > self.size(source):
+        elif self.sizes[output] > self.sizes[source]:
             self.blame(
                 f"{self.name(output)} does not fit the buffer of {self.name(source)}"
             )
@@ -422,7 +422,7 @@ class _Judge:
             else:
                 self.blame(f"{self.name(tensor)} is freed but has no buffer")
             return
-        if self.on_its_way(tensor):
+        if self.copies and self.on_its_way(tensor):
             self.blame(f"{self.name(tensor)} is freed while it is being copied")
         if tensor in self.promised:
             self.blame(f"{self.name(tensor)} is freed before its buffer is taken over")
@@ -432,10 +432,8 @@ class _Judge:
         self.written.discard(tensor)
         output = self.taken.pop(tensor, None)
         if output is not None:
-            taken = _Range(
-                buffer.start, buffer.start + self.size(output), self.name(output)
-            )
-            self.open(self.buffers, output, taken)
+            end = buffer.start + self.sizes[output]
+            self.open(self.buffers, output, _Range(buffer.start, end, output))
 
     # -- compute ---------------------------------------------------------------
 
@@ -474,7 +472,7 @@ class _Judge:
                 return
             nbytes = choices[0].scratch_bytes
         if action.scratch_offset is not None:
-            self.buffer(action.scratch_offset, nbytes, "its scratch")
+            self.buffer(action.scratch_offset, self.rounded(nbytes), None)
         elif nbytes:
             self.blame(f"the op needs {nbytes} B of scratch and has none")
 
@@ -506,7 +504,7 @@ class _Judge:
     def check_readable(self, tensor: int) -> None:
         if tensor not in self.buffers:
             self.blame(f"reads {self.name(tensor)}, which is not resident")
-        elif self.on_its_way(tensor, inward=True):
+        elif self.copies and self.on_its_way(tensor, inward=True):
             self.blame(f"reads {self.name(tensor)}, whose copy was not waited for")
         elif tensor not in self.written:
             self.blame(f"reads {self.name(tensor)}, which holds no value")
@@ -523,7 +521,7 @@ class _Judge:
             return
         elif output in self.written:
             self.blame(f"overwrites {self.name(output)}, which is resident")
-        elif self.on_its_way(output, inward=True):
+        elif self.copies and self.on_its_way(output, inward=True):
             self.blame(f"writes {self.name(output)} while it is being copied in")
         self.written.add(output)
 
@@ -533,7 +531,7 @@ class _Judge:
                 f"{self.name(output)} takes over {self.name(source)}, which the op "
                 "does not declare as a pair"
             )
-        if self.on_its_way(source):
+        if self.copies and self.on_its_way(source):
             self.blame(f"overwrites {self.name(source)} while it is being copied")
         if output in self.buffers:
             self.blame(f"{self.name(output)} has a buffer already")
@@ -550,7 +548,7 @@ class _Judge:
         if op.phase != "update":
             self.blame(f"overwrites {self.name(source)}, which is state")
         buffer = self.close(self.buffers, source)
-        self.open(self.buffers, output, buffer._replace(label=self.name(output)))
+        self.open(self.buffers, output, _Range(buffer.start, buffer.end, output))
         self.overwritten.add(source)
         self.state.add(output)
 
@@ -558,7 +556,7 @@ class _Judge:
 
     def swap(self, index: int, action: SwapOut | SwapIn) -> None:
         tensor = action.tensor
-        if self.on_its_way(tensor):
+        if self.copies and self.on_its_way(tensor):
             self.blame(f"{self.name(tensor)} is being copied already")
         key = (tensor, action.tier)
         if isinstance(action, SwapOut):
@@ -568,7 +566,7 @@ class _Judge:
             self.copy_out(action)
         else:
             self.check_copy_back(action)
-        self.moved += self.rounded(self.coded.get(key, 0)) or self.size(tensor)
+        self.moved += self.rounded(self.coded.get(key, 0)) or self.sizes[tensor]
         self.copies[index] = action
         self.ways(action)[tensor] += 1
 
@@ -588,23 +586,25 @@ class _Judge:
     def copy_out(self, action: SwapOut) -> None:
         """Open the bytes of a copy on its tier and check them for overlaps."""
         key = (action.tensor, action.tier)
-        label = f"the copy of {self.name(action.tensor)} on {action.tier!r}"
         if key in self.copied:
-            self.blame(f"{label} exists already")
+            name = self.name(action.tensor)
+            self.blame(f"the copy of {name} on {action.tier!r} exists already")
             self.release_copy(key)
         self.elsewhere.discard(key)
         nbytes = self.graph.tensors[action.tensor].nbytes
         size = self.rounded(nbytes + _HEADER if key in self.coded else nbytes)
-        self.copied[key] = self.send(action.tier, action.offset, size, label)
+        self.copied[key] = self.send(*key, action.offset, size, "the copy of ")
 
     def release_copy(self, key: tuple[int, str]) -> None:
         self.bring(key[1], self.copied.pop(key))
 
-    def send(self, tier: str, offset: int | None, size: int, label: str) -> _Range:
+    def send(
+        self, tensor: int, tier: str, offset: int | None, size: int, what: str
+    ) -> _Range:
         """Open bytes on a tier; without an offset they are not checked for overlaps."""
         buffers = self.tiers.setdefault(tier, _Ranges())
         start = -1 if offset is None else int(offset)
-        buffer = _Range(start, start + size, label)
+        buffer = _Range(start, start + size, tensor, what, f" on {tier!r}")
         if offset is not None:
             self.check_place(buffer, buffers)
             buffers.add(buffer)
@@ -678,14 +678,13 @@ class _Judge:
                 f"{self.name(tensor)} of {nbytes} B is encoded in {action.nbytes} B"
                 + (f"; {action.codec!r} may need {least} B" if nbytes else "")
             )
-        label = f"the encoding of {self.name(tensor)}"
-        self.open(
-            self.encoded, tensor, self.buffer(action.offset, action.nbytes, label)
-        )
+        what, size = "the encoding of ", self.rounded(action.nbytes)
+        buffer = self.buffer(action.offset, size, tensor, what)
+        self.open(self.encoded, tensor, buffer)
         if action.tier is not None:
             left = self.rounded(max(nbytes - int(action.nbytes), 0))
-            label = f"the overflow of {label} on {action.tier!r}"
-            buffer = self.send(action.tier, action.overflow, left, label)
+            what = f"the overflow of {what}"
+            buffer = self.send(tensor, action.tier, action.overflow, left, what)
             self.overflows[tensor] = (action.tier, buffer)
 
     def check_overflow(self, action: Encode, least: int) -> int:
@@ -815,10 +814,8 @@ def _is_timed(graph: Graph) -> bool:
 
 
 def _can_time(graph: Graph, plan: Plan) -> bool:
-    open_ended = SwapOut | SwapIn | Encode | Decode
-    return _is_timed(graph) and not any(
-        isinstance(action, open_ended) for action in plan.actions
-    )
+    kinds = set(map(type, plan.actions))
+    return _is_timed(graph) and kinds.isdisjoint((SwapOut, SwapIn, Encode, Decode))
 
 
 def _check_times(graph: Graph, plan: Plan) -> Iterator[str]:
@@ -844,11 +841,13 @@ def _check_times(graph: Graph, plan: Plan) -> Iterator[str]:
 
 
 class _Range(NamedTuple):
-    """The bytes [start, end) of an arena or tier, in use."""
+    """The bytes [start, end) of an arena or tier, in use, and what holds them."""
 
     start: int
     end: int
-    label: str
+    tensor: int | None  # None for scratch
+    what: str = ""  # before the tensor's name in messages
+    where: str = ""  # after it
 
 
 class _Ranges:

@@ -226,15 +226,12 @@ class _Usage:
                         self._free(tensor)
                     case Compute(op, algorithm, scratch):
                         self._compute(op, algorithm, scratch)
-                    case Alias(output, input):
-                        self._alias(output, input)
-                    case Encode(tensor, nbytes=nbytes, offset=offset):
-                        size = align_up(nbytes, self.plan.alignment)
-                        self._open(("encoded", tensor), offset, size)
-                    case Decode(tensor, offset):
-                        self._open(("tensor", tensor), offset, self._sizes[tensor])
-                        self._note_moment(None)
-                        self._close(("encoded", tensor))
+                    case Alias(output, source) if source in self._state:
+                        self._state.add(output)
+                    case Alias(output, source):
+                        self._takers[source] = output
+                    case Encode() | Decode():
+                        self._code(action)
             except LookupError as error:
                 raise PlanError(
                     f"action {index} ({action}) does not fit the graph "
@@ -243,12 +240,6 @@ class _Usage:
         self._next += len(actions)
         if end is None:
             self._note_moment(None)
-
-    def _alias(self, output: int, source: int) -> None:
-        if source in self._state:
-            self._state.add(output)
-        else:
-            self._takers[source] = output
 
     def _open(self, key: _Key, offset: int, size: int) -> None:
         self.buffers[key] = (offset, size)
@@ -265,13 +256,23 @@ class _Usage:
         return offset
 
     def _free(self, tensor: int) -> None:
-        key = ("tensor", tensor)
-        if key not in self.buffers:
-            key = ("encoded", tensor)
-        offset = self._close(key)
-        if self._takers and key[0] == "tensor" and tensor in self._takers:
+        if ("tensor", tensor) not in self.buffers:
+            self._close(("encoded", tensor))
+            return
+        offset = self._close(("tensor", tensor))
+        if tensor in self._takers:
             output = self._takers.pop(tensor)
             self._open(("tensor", output), offset, self._sizes[output])
+
+    def _code(self, action: Encode | Decode) -> None:
+        tensor, offset = action.tensor, action.offset
+        if isinstance(action, Encode):
+            size = align_up(action.nbytes, self.plan.alignment)
+            self._open(("encoded", tensor), offset, size)
+            return
+        self._open(("tensor", tensor), offset, self._sizes[tensor])
+        self._note_moment(None)
+        self._close(("encoded", tensor))
 
     def _compute(self, index: int, algorithm: str | None, scratch: int | None) -> None:
         op = self.graph.ops[index]

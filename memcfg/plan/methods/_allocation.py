@@ -27,7 +27,7 @@ from memcfg.plan.search.algorithms._algorithms import (
     with_choice,
 )
 from memcfg.plan.search.algorithms._scratch import FreeGaps
-from memcfg.plan.search.recompute._choices import Choice, Search
+from memcfg.plan.search.recompute._choices import Choice, Search, by_cost
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class _Loads:
             self.at[op] = max(loads[step], self.at.get(op, 0))
 
 
-class _Candidate(NamedTuple):
+class _Allotment(NamedTuple):
     """What a division gives: the ops computed again, and algorithms with scratch."""
 
     choice: Choice
@@ -151,7 +151,7 @@ class _Divided:
 
     # -- divisions -------------------------------------------------------------
 
-    def candidates(self) -> list[_Candidate]:
+    def allotments(self) -> list[_Allotment]:
         """Return the best divisions, with their scratch reserved and without."""
         search = self.search
         claims = self.rule(Claims(self._claims(), self.seconds))
@@ -165,14 +165,14 @@ class _Divided:
             for k in range(count)
         ]
         limits.append(ranges[-1])
-        ends = [self._candidate(each, {}) for each in (least_load, nothing)]
+        ends = [self._allotment(each, {}) for each in (least_load, nothing)]
         made = [
             self._divide(claims, start, limit)
             for limit in dict.fromkeys(limits)
             for start in self._starts(limit)
         ]
         made += ends
-        bare = [self._candidate(each.choice, {}) for each in made if each.taken]
+        bare = [self._allotment(each.choice, {}) for each in made if each.taken]
         # `share` and the lowest load may be placed lower than what beats them
         return list(dict.fromkeys([*_front(made), *_front(bare), *ends]))
 
@@ -188,7 +188,7 @@ class _Divided:
             dropped[op] = 1
         dearest = search.score(bytes(dropped))
         seeds = [each for each in search.seeds if each.load <= limit]
-        cheapest = sorted(seeds, key=lambda each: each.by_cost)[: _STARTS - 2]
+        cheapest = sorted(seeds, key=by_cost)[: _STARTS - 2]
         starts = [search.least_load(), *cheapest, dearest]
         return [each for each in dict.fromkeys(starts) if each.load <= limit]
 
@@ -235,8 +235,8 @@ class _Divided:
         )
         return max(nothing.load, most)
 
-    def _candidate(self, choice: Choice, taken: Mapping[int, Algorithm]) -> _Candidate:
-        """Return a candidate with its bytes in use and its time."""
+    def _allotment(self, choice: Choice, taken: Mapping[int, Algorithm]) -> _Allotment:
+        """Return an allotment with its bytes in use and its time."""
         load = choice.load
         if taken:
             loads = _Loads(self.inner, self.search.sequence(choice))
@@ -249,9 +249,9 @@ class _Divided:
             (taken[op].seconds if op in taken else self.seconds[op]) * (1 + again)
             for op, again in enumerate(choice.dropped)
         )
-        return _Candidate(choice, tuple(sorted(taken.items())), load, seconds)
+        return _Allotment(choice, tuple(sorted(taken.items())), load, seconds)
 
-    def _divide(self, claims: Sequence[Claim], start: Choice, limit: int) -> _Candidate:
+    def _divide(self, claims: Sequence[Claim], start: Choice, limit: int) -> _Allotment:
         """Meet claims in their order, as far as the limit allows."""
         check_planning_time()
         now, search = start, self.search
@@ -278,15 +278,15 @@ class _Divided:
                     continue
                 loads = then
             now = other
-        return self._candidate(now, taken)
+        return self._allotment(now, taken)
 
     # -- plans -----------------------------------------------------------------
 
     def plan(self) -> Plan:
         """Return the fastest plan of the divisions that fits, or else the lowest."""
-        candidates = self.candidates()
-        bounds = [(self._bound(each.choice), n) for n, each in enumerate(candidates)]
-        placed = [self._placing(each) for each in candidates]
+        allotments = self.allotments()
+        bounds = [(self._bound(each.choice), n) for n, each in enumerate(allotments)]
+        placed = [self._placing(each) for each in allotments]
         best: Plan | None = None
         least_key = math.inf, 0
         for bound, number in sorted(bounds):
@@ -294,7 +294,7 @@ class _Divided:
                 break
             made = self._filled(placed[number])
             if made is not None:
-                key = made.predicted.seconds, candidates[number].choice.replayed
+                key = made.predicted.seconds, allotments[number].choice.replayed
                 if key < least_key:
                     best, least_key = made, key
         if best is not None:
@@ -302,17 +302,17 @@ class _Divided:
         lowest = min(placed, key=lambda each: each.peak)
         return planned(self.request, lowest.plan().actions)
 
-    def _placing(self, candidate: _Candidate) -> _Placing:
-        """Return the placement of a candidate, in which its scratch is reserved."""
-        choice = {**self.choice, **dict(candidate.taken)}
+    def _placing(self, allotment: _Allotment) -> _Placing:
+        """Return the placement of an allotment, in which its scratch is reserved."""
+        choice = {**self.choice, **dict(allotment.taken)}
         request = self.inner
-        if candidate.taken:
+        if allotment.taken:
             graph = with_choice(self.request.graph, choice)
             request = Request.of(
                 graph, request.method, request.limit_bytes, request.watch
             )
             request = replace(request, places=self.request.places)
-        return _Placing(request, self.search.sequence(candidate.choice), choice)
+        return _Placing(request, self.search.sequence(allotment.choice), choice)
 
     def _bound(self, choice: Choice) -> tuple[float, int]:
         """Return a time that no plan of a choice is below, and its recomputations."""
@@ -378,9 +378,9 @@ class _Placing:
         return replace(plan, actions=named(plan.actions, names))
 
 
-def _front(made: Sequence[_Candidate]) -> list[_Candidate]:
-    """Return the candidates that no other beats in bytes and time."""
-    front: list[_Candidate] = []
+def _front(made: Sequence[_Allotment]) -> list[_Allotment]:
+    """Return the allotments that no other beats in bytes and time."""
+    front: list[_Allotment] = []
     for each in sorted(made, key=lambda each: (each.load, each.seconds)):
         if not front or each.seconds < front[-1].seconds:
             front.append(each)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from memcfg.plan.search._policy import fits
+from memcfg.plan.search.recompute._recomputation import Candidate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -16,13 +17,6 @@ if TYPE_CHECKING:
 _SLOTS = 32  # numbers of slots that a method tries
 
 
-class _Scored(NamedTuple):
-    load: int  # bytes: a lower bound of the peak
-    cost: float  # time of recomputation
-    again: int  # computations beyond the first of each op
-    sequence: tuple[int, ...]
-
-
 def plan_cheapest(request: Request, sequences: Iterable[Sequence[int]]) -> Plan:
     """Return the plan with the least recomputation that fits.
 
@@ -30,7 +24,7 @@ def plan_cheapest(request: Request, sequences: Iterable[Sequence[int]]) -> Plan:
     smallest limit in the error is exact for these schedules.
     """
     rows = dict.fromkeys(tuple(request.arranged(sequence)) for sequence in sequences)
-    candidates = [_Scored(*request.step.measure(row), row) for row in rows]
+    candidates = [Candidate.of(request.step, row) for row in rows]
     limit = request.limit_bytes
     if limit is not None:
         fitting = [each for each in candidates if each.load <= limit]

@@ -62,16 +62,20 @@ def _inside_state(graph: Graph) -> set[int]:
     """Return the tensors that can be in the buffers of the state."""
     inside = set(graph.persistent)
     for op in graph.ops:
-        inside |= {output for source, output in op.in_place if source in inside}
+        for source, output in op.in_place:
+            if source in inside:
+                inside.add(output)
     return inside
 
 
 def _working_set(op: Op, sizes: Sequence[int], inside: set[int]) -> int:
-    inputs = sum([sizes[t] for t in set(op.inputs) - inside])
-    outputs = sum([sizes[t] for t in op.outputs])
+    inputs = sum(map(sizes.__getitem__, set(op.inputs) - inside))
+    outputs = sum(map(sizes.__getitem__, op.outputs))
     if op.in_place:
         outputs -= _in_place_bytes(op, sizes)
-    least = min([op.scratch_bytes, *[each.scratch_bytes for each in op.algorithms]])
+    least = op.scratch_bytes
+    for each in op.algorithms:
+        least = min(least, each.scratch_bytes)
     return inputs + outputs - (-least // ALIGNMENT) * ALIGNMENT
 
 
@@ -97,5 +101,5 @@ def _in_place_bytes(op: Op, sizes: Sequence[int]) -> int:
                 return True
         return False
 
-    ordered = sorted(buffers, key=lambda output: -sizes[output])
-    return sum(sizes[output] for output in ordered if place(output, set()))
+    ordered = sorted(buffers, key=sizes.__getitem__, reverse=True)
+    return sum([sizes[output] for output in ordered if place(output, set())])

@@ -32,6 +32,8 @@ class Floor:
         The graph.
     refusals : tuple of type, default (MemcfgError,)
         The exceptions that mean that there is no plan.
+    bound : int, default 0
+        A lower bound of any limit, in bytes.
 
     Attributes
     ----------
@@ -46,10 +48,12 @@ class Floor:
         plan: Callable[[Graph, int], Plan],
         graph: Graph,
         refusals: tuple[type[MemcfgError], ...] = (MemcfgError,),
+        bound: int = 0,
     ) -> None:
         self.planned: dict[int, Plan] = {}
         self.refused: dict[int, MemcfgError] = {}
-        self._plan, self._graph, self._refusals = plan, graph, refusals
+        self._plan, self._graph = plan, graph
+        self._refusals, self._bound = refusals, bound
 
     def ask(self, limit: int) -> Plan | None:
         """Plan within a limit; return the plan, or None if there is none."""
@@ -66,8 +70,14 @@ class Floor:
         return min(self.planned)
 
     def refused_below(self) -> int:
-        """Return the largest refused limit below `limit`, or 0."""
-        return max((each for each in self.refused if each < self.limit), default=0)
+        """Return the largest limit below `limit` without a plan, or 0.
+
+        It was refused, or is below the bound.
+        """
+        limits = [each for each in self.refused if each < self.limit]
+        if 0 < self._bound <= self.limit:
+            limits.append(self._bound - 1)
+        return max(limits, default=0)
 
     def named(self) -> int | None:
         """Return the smallest untried limit below `limit` that results name, or None.
@@ -95,24 +105,23 @@ class Floor:
                 break
         return self.planned[self.limit] if self.planned else None
 
-    def narrow(self, halvings: int, bound: int) -> Plan:
+    def narrow(self, halvings: int) -> Plan:
         """Try the peak of the best plan, then bisect down to the refused limits.
 
-        `bound` is a lower bound of any limit. Return the plan at the smallest limit.
+        Return the plan at the smallest limit.
         """
         for attempt in range(1 + halvings):
-            limit, bad = self.limit, max(self.refused_below(), bound - 1)
+            limit, bad = self.limit, self.refused_below()
             most = min(self.planned[limit].peak_bytes, limit)
             middle = align_up((bad + most) // 2) if attempt else most
             if bad < middle < limit:
                 self.ask(middle)
         return self.planned[self.limit]
 
-    def descend(self, bound: int) -> None:
+    def descend(self) -> None:
         """Try limits until one byte less is refused, or `_TRIES` limits were tried.
 
         Named limits come first, then one byte less; if that has a plan, a bisection.
-        `bound` is a lower bound of any limit.
         """
         halve = False
         for _ in range(_TRIES):
@@ -121,8 +130,6 @@ class Floor:
                 if not self.planned:
                     return
                 refused = self.refused_below()
-                if bound <= self.limit:
-                    refused = max(refused, bound - 1)
                 if self.limit - 1 <= refused:
                     return
                 limit = (refused + self.limit) // 2 // ALIGNMENT * ALIGNMENT

@@ -16,7 +16,7 @@ from memcfg.plan.format._simulate import simulate
 from memcfg.plan.format._tier_choice import tiers_of
 from memcfg.plan.search._bound import lower_bound
 from memcfg.plan.search._floor import Floor
-from memcfg.units import format_bytes
+from memcfg.units import exact
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,8 +46,8 @@ def beyond_limits(method: str, graph: Graph, simulation: Simulation) -> str:
         there = simulation.tier_peak_bytes.get(name, 0)
         excess += max(there - limit, 0)
         of = "" if parts else f" of {graph.name!r}"
-        parts.append(f"{_exact(there)}{of} on {name!r}, whose limit is {_exact(limit)}")
-    message = f"{method} has {', and '.join(parts)}: {_exact(excess)} too much."
+        parts.append(f"{exact(there)}{of} on {name!r}, whose limit is {exact(limit)}")
+    message = f"{method} has {', and '.join(parts)}: {exact(excess)} too much."
     return message if excess else ""
 
 
@@ -121,14 +121,15 @@ def within_tiers(
         if limit_bytes is None or not limits_of(graph):
             raise
         refusal = error
-    floor = Floor(tried or plan, graph, (InfeasiblePlanError, TierFullError))
+    refusals = InfeasiblePlanError, TierFullError
+    floor = Floor(tried or plan, graph, refusals, lower_bound(graph))
     floor.refused[limit_bytes] = refusal
     everything = sum(graph.aligned_bytes)
     everything += max((op.scratch_bytes for op in graph.ops), default=0)
     named = getattr(refusal, "smallest_limit_bytes", 0)
     if floor.first_of(sorted({named, everything})) is None:
         raise refusal
-    lowest = floor.narrow(_HALVINGS, lower_bound(graph))
+    lowest = floor.narrow(_HALVINGS)
     raise _refused(name, graph, limit_bytes, lowest, tried or plan) from None
 
 
@@ -151,7 +152,7 @@ def _refused(
         if lacking := beyond_limits(name, graph, needs):
             advice = f"{lacking} {advice}"
     return InfeasiblePlanError(
-        f"{name} cannot plan {graph.name!r} within {_exact(limit_bytes)} and "
+        f"{name} cannot plan {graph.name!r} within {exact(limit_bytes)} and "
         "the limits of its tiers.",
         smallest_limit_bytes=enough,
         lower_bound_bytes=lowest.lower_bound_bytes,
@@ -166,7 +167,3 @@ def _with_room(graph: Graph) -> Graph:
     """Return the graph with the last tier's limit removed."""
     *tiers, last = tiers_of(graph)
     return replace(graph, tiers=(*tiers, replace(last, limit_bytes=None)))
-
-
-def _exact(nbytes: int) -> str:
-    return format_bytes(nbytes, exact=True)

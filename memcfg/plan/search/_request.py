@@ -10,6 +10,7 @@ import math
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -220,6 +221,11 @@ class Request:
         made: _Made = self.known[key]
         return made
 
+    @property
+    def lower_bound(self) -> int:
+        """A lower bound of the peak of any plan, in bytes."""
+        return self.once("bound", lambda: lower_bound(self.graph))
+
     @cached_property
     def droppable(self) -> tuple[int, ...]:
         """The ops of the forward phase that a plan may recompute."""
@@ -244,11 +250,13 @@ class Request:
         graph = self.graph
         fixed = {*graph.losses} & {*graph.keep} | {*state_updates(graph)}
         return frozenset(
-            index
-            for index, op in enumerate(graph.ops)
-            if op.replayable
-            and fixed.isdisjoint(op.outputs)
-            and (self.replayed is None or index in self.replayed)
+            [
+                index
+                for index, op in enumerate(graph.ops)
+                if op.replayable
+                and fixed.isdisjoint(op.outputs)
+                and (self.replayed is None or index in self.replayed)
+            ]
         )
 
     @property
@@ -591,7 +599,7 @@ class Request:
             moved_bytes=result.moved_bytes,
             seconds=result.seconds,
             recompute_seconds=result.recompute_seconds,
-            lower_bound_bytes=self.once("bound", lambda: lower_bound(self.graph)),
+            lower_bound_bytes=self.lower_bound,
             planning_seconds=time.perf_counter() - self.began,
             stall_seconds=stall(result),
             codec_seconds=result.codec_seconds,
@@ -744,7 +752,7 @@ def tier_rates(graph: Graph) -> dict[str, float]:
 def _group(graph: Graph, items: Iterable[tuple[str, Sequence[int]]]) -> Group:
     """Return the group of named items with their tensors; `names` are the largest."""
     own = graph.aligned_bytes
-    sizes = [(name, sum([own[tensor] for tensor in each])) for name, each in items]
+    sizes = [(name, sum(map(own.__getitem__, each))) for name, each in items]
     largest = sorted(sizes, key=itemgetter(1), reverse=True)[:FEW]
     names = tuple([name for name, _ in largest])
     return Group(len(sizes), sum([nbytes for _, nbytes in sizes]), names)
@@ -819,7 +827,7 @@ def make_step(
             (
                 op.inputs,
                 op.outputs,
-                [tensor for pair in pairs for tensor in pair],
+                [*chain.from_iterable(pairs)],
                 graph.aligned_scratch[index],
                 _PHASES[op.phase],
                 op.seconds if timed else 1.0,
@@ -836,13 +844,10 @@ def _needed_forward(graph: Graph) -> set[int]:
     An op whose outputs only the backward phase reads could be delayed beyond it.
     """
     forward = {i for i, op in enumerate(graph.ops) if op.phase == "forward"}
-    if all(op.phase != "update" for op in graph.ops):
+    if "update" not in map(attrgetter("phase"), graph.ops):
         return forward
-    return {
-        i
-        for i in forward
-        if any(not forward.isdisjoint(graph.consumers[t]) for t in graph.ops[i].outputs)
-    }
+    read = {tensor for i in forward for tensor in graph.ops[i].inputs}
+    return {i for i in forward if not read.isdisjoint(graph.ops[i].outputs)}
 
 
 def _actions(graph: Graph, sequence: Sequence[int], layout: Layout) -> list[Action]:
@@ -873,7 +878,8 @@ def _actions(graph: Graph, sequence: Sequence[int], layout: Layout) -> list[Acti
             scratch = layout.scratch[step]
             place = base + scratch if scratch >= 0 else None
             actions.append(Compute(sequence[step], None, place))
-        actions += [Free(tensor) for _, tensor in sorted(ends[step])]
+        if step in ends:
+            actions += [Free(tensor) for _, tensor in sorted(ends[step])]
     return actions
 
 

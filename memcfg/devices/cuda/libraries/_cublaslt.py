@@ -20,9 +20,9 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from memcfg.devices._packaged_library import packaged_library
 from memcfg.devices._switch import asks_for_tf32
 from memcfg.devices.cuda._convolution_spec import describe_convolution
-from memcfg.devices.cuda.libraries._packaged_library import packaged_library
 from memcfg.errors import KernelError, MissingDependencyError
 
 if TYPE_CHECKING:

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 
 from memcfg._first_line import first_line
 from memcfg.devices._contract import OperandSpec
+from memcfg.devices._packaged_library import packaged_library
 from memcfg.devices._switch import asks_for_tf32
 from memcfg.devices.cuda._bound_launch import Bound, bind_source
 from memcfg.devices.cuda._convolution_ranks import ranked, workspace_limit
 from memcfg.devices.cuda._sources import CudaSource, cuda_source
-from memcfg.devices.cuda.libraries._packaged_library import packaged_library
 from memcfg.errors import KernelError, MissingDependencyError
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from memcfg._terminal import fit, paragraph, width, writable
-from memcfg.units import format_bytes
+from memcfg.units import exact, format_bytes
 
 if TYPE_CHECKING:
     from memcfg.plan import Plan
@@ -93,7 +93,7 @@ class Estimate:
     def __str__(self) -> str:
         """Return the estimate as a table; the best lever is marked with ``*``."""
         once = self.levers[0]
-        limit = "none" if self.limit_bytes is None else _exact(self.limit_bytes)
+        limit = "none" if self.limit_bytes is None else exact(self.limit_bytes)
         name = _NAME - max(0, 80 - width())
         lines = [
             f"Memory of '{self.program}' on {self.device}, limit {limit}",
@@ -124,7 +124,3 @@ class Estimate:
 
 def _limit(each: Lever) -> int:
     return each.limit_bytes or 0
-
-
-def _exact(nbytes: int) -> str:
-    return format_bytes(nbytes, exact=True)

@@ -89,8 +89,8 @@ class Chain:
         crossing: list[tuple[int, ...]] = []
         open_: list[int] = []
         for stage, ops in enumerate(self.stages):
-            made = (t for op in ops for t in self.graph.ops[op].outputs)
-            dropped = (t for t in made if self.graph.producer[t] in self.droppable)
+            made = [t for op in ops for t in self.graph.ops[op].outputs]
+            dropped = [t for t in made if self.graph.producer[t] in self.droppable]
             open_ = [t for t in (*open_, *dropped) if self._last[t] > stage]
             crossing.append(tuple(open_))
         return crossing
@@ -110,7 +110,7 @@ class Chain:
             label[index] = stage
         for index in reversed(label):
             op = self.graph.ops[index]
-            if all(self.graph.producer[tensor] is None for tensor in op.inputs):
+            if {*map(self.graph.producer.__getitem__, op.inputs)} <= {None}:
                 readers = {r for t in op.outputs for r in self.graph.consumers[t]}
                 labels = [label[reader] for reader in readers if reader in label]
                 label[index] = max(labels, default=label[index])
@@ -267,7 +267,7 @@ class Chain:
             op = self.graph.ops[index]
             if index in self.droppable and not needed.isdisjoint(op.outputs):
                 result.append(index)
-                needed.update([t for t in op.inputs if t not in held])
+                needed.update(op.inputs if not held else {*op.inputs} - held)
         return result[::-1]
 
     def finished(self, sequence: Sequence[int]) -> list[int]:
@@ -324,12 +324,13 @@ class Chain:
         rows: dict[int, list[int]] = {}
         for index in sorted(self._late):
             op = graph.ops[index]
-            place = max(
-                start,
-                *[first[m] for t in op.inputs if (m := made[t]) is not None],
-                *[last.get(taken[t], 0) for t in op.outputs if t in taken],
-                0,
-            )
+            place = start
+            for maker in map(made.__getitem__, op.inputs):
+                if maker is not None:
+                    place = max(place, first[maker])
+            for tensor in op.outputs:
+                if tensor in taken:
+                    place = max(place, last.get(taken[tensor], 0))
             first[index] = place
             for tensor in op.inputs:
                 last[tensor] = max(last.get(tensor, 0), place)
@@ -355,8 +356,8 @@ def forward_ops(graph: Graph) -> list[int]:
     """Return the forward ops that depend only on forward ops."""
     head: set[int] = set()
     for index, op in enumerate(graph.ops):
-        makers = (graph.producer[t] for t in op.inputs)
-        if op.phase == "forward" and all(m is None or m in head for m in makers):
+        makers = {*map(graph.producer.__getitem__, op.inputs)} - {None}
+        if op.phase == "forward" and makers <= head:
             head.add(index)
     return sorted(head)
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import chain
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from memcfg._cached import cached_property
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from memcfg.plan.search._request import Request
 
@@ -31,15 +32,9 @@ class Choice:
     replayed: int
     dropped: bytes
 
-    @property
-    def by_load(self) -> tuple[int, float, int]:
-        """Sort key: memory, then work."""
-        return self.load, self.cost, self.replayed
 
-    @property
-    def by_cost(self) -> tuple[float, int, int]:
-        """Sort key: work, then memory."""
-        return self.cost, self.replayed, self.load
+by_load = attrgetter("load", "cost", "replayed")  # memory, then work
+by_cost = attrgetter("cost", "replayed", "load")  # work, then memory
 
 
 class Search:
@@ -108,7 +103,7 @@ class Search:
     def _even(self) -> Iterator[bytes]:
         """Yield the segments of Algorithm 3 of Chen et al. 2016 for several budgets."""
         outputs = [
-            sum(self.graph.aligned_bytes[t] for t in op.outputs)
+            sum(map(self.graph.aligned_bytes.__getitem__, op.outputs))
             for op in self.graph.ops
             if op.phase == "forward"
         ]
@@ -120,22 +115,22 @@ class Search:
         """Yield the ops of least cost per byte (mirror rule of Chen et al. 2016)."""
         ordered = sorted(self.droppable, key=lambda op: (self._density(op), op))
         for k in range(1, _BUDGETS + 1):
-            yield self._with(
-                self.nothing.dropped, ordered[: len(ordered) * k // _BUDGETS], 1
-            )
+            dropped = bytearray(self.nothing.dropped)
+            for op in ordered[: len(ordered) * k // _BUDGETS]:
+                dropped[op] = 1
+            yield bytes(dropped)
 
     def _density(self, index: int) -> float:
         """Return the seconds per byte of an op's outputs; infinity without bytes."""
         op = self.graph.ops[index]
-        nbytes = sum(self.graph.tensors[t].nbytes for t in op.outputs)
+        nbytes = sum([self.graph.tensors[t].nbytes for t in op.outputs])
         return op.seconds / nbytes if nbytes else float("inf")
 
-    @staticmethod
-    def _with(dropped: bytes, ops: Iterable[int], value: int) -> bytes:
-        changed = bytearray(dropped)
-        for op in ops:
-            changed[op] = value
-        return bytes(changed)
+    def _with(self, choice: Choice, op: int, value: int) -> Choice:
+        """Score a choice with another value for one op."""
+        dropped = bytearray(choice.dropped)
+        dropped[op] = value
+        return self.score(bytes(dropped))
 
     # -- improvement -----------------------------------------------------------
 
@@ -145,17 +140,17 @@ class Search:
 
     @cached_property
     def _least(self) -> Choice:
-        starts = sorted(self.seeds, key=lambda choice: choice.by_load)[:_STARTS]
+        starts = sorted(self.seeds, key=by_load)[:_STARTS]
         improved = [self._flip(start) for start in starts]
-        best = min(improved, key=lambda choice: choice.by_load)
+        best = min(improved, key=by_load)
         return self.least_cost_from(best, best.load)
 
     def least_cost(self, limit: int, also: Choice) -> Choice:
         """Return the cheapest choice found within a limit; `also` must be within it."""
         starts = [choice for choice in self.seeds if choice.load <= limit]
-        starts = [also, *sorted(starts, key=lambda choice: choice.by_cost)[:_STARTS]]
+        starts = [also, *sorted(starts, key=by_cost)[:_STARTS]]
         result = [self.least_cost_from(start, limit) for start in starts]
-        return min(result, key=lambda choice: choice.by_cost)
+        return min(result, key=by_cost)
 
     def least_cost_from(self, start: Choice, limit: int) -> Choice:
         """Stop dropping ops, the most expensive first, as far as the limit allows."""
@@ -166,10 +161,10 @@ class Search:
             for op in sorted(chosen, key=lambda op: (-key(op), op)):
                 if self.is_over():
                     break
-                trial = self.score(self._with(current.dropped, [op], 0))
-                if trial.load <= limit and trial.by_cost < current.by_cost:
+                trial = self._with(current, op, 0)
+                if trial.load <= limit and by_cost(trial) < by_cost(current):
                     current = trial
-            best = min(best, current, key=lambda choice: choice.by_cost)
+            best = min(best, current, key=by_cost)
         return best
 
     def _cost(self, index: int) -> float:
@@ -186,9 +181,8 @@ class Search:
             for op in tried:
                 if self.is_over():
                     return current
-                value = 1 - current.dropped[op]
-                trial = self.score(self._with(current.dropped, [op], value))
-                current = min(current, trial, key=lambda choice: choice.by_load)
+                trial = self._with(current, op, 1 - current.dropped[op])
+                current = min(current, trial, key=by_load)
             left -= len(tried)
             if current is before:
                 break

@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from memcfg.plan.search._bound import lower_bound
 from memcfg.plan.search._policy import Method
-from memcfg.plan.search.recompute._choices import Search
+from memcfg.plan.search.recompute._choices import Search, by_cost, by_load
 from memcfg.plan.search.recompute._recomputation import first_fitting
-from memcfg.units import align_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -57,10 +55,9 @@ class _Schedules:
         self.reached: int | None = None  # goal of the descents so far
         self.last: list[Sequence[int]] = []
         graph = request.graph
-        sizes = [tensor.nbytes for tensor in graph.tensors]
-        sizes += [op.scratch_bytes for op in graph.ops]
-        self.unit = math.gcd(*map(align_up, sizes)) or 1  # loads are multiples of it
-        self.bottom = lower_bound(graph)
+        # Loads are multiples of the unit.
+        self.unit = math.gcd(*graph.aligned_bytes, *graph.aligned_scratch) or 1
+        self.bottom = request.lower_bound
         self.top, _, _ = self.step.measure(self.given)
 
     def _reach(self, goal: int) -> None:
@@ -70,7 +67,7 @@ class _Schedules:
                 return
             goal = 0
         self.reached = goal
-        lowest = min(self.seeds, key=lambda choice: choice.by_load)
+        lowest = min(self.seeds, key=by_load)
         if lowest.load > goal and self.ops <= _SMALL:
             lowest = self.search.least_load()
             self.seeds = [lowest, *self.seeds]
@@ -189,9 +186,9 @@ class _Schedules:
         cheapest = min(rungs, key=lambda rung: rung[1])[2]
         starts = [*([self.given] if parts == 1 else []), *self.last, cheapest]
         seeds = [choice for choice in self.seeds if choice.load <= goal]
-        seeds.sort(key=lambda choice: choice.by_cost)
+        seeds.sort(key=by_cost)
         if seeds and self.ops <= _SMALL:
-            lowest = min(seeds, key=lambda choice: choice.by_load)
+            lowest = min(seeds, key=by_load)
             seeds = [self.search.least_cost(goal, lowest), *seeds]
         starts += [self.step.sequence(choice.dropped) for choice in seeds[:_SEEDS]]
         work = self._work(_SEARCH) // parts

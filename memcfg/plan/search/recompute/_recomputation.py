@@ -5,20 +5,35 @@ No op is computed more than twice, and every candidate is simulated after placem
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg.plan.search._policy import Method
-from memcfg.plan.search.recompute._choices import Search
+from memcfg.plan.search.recompute._choices import Search, by_cost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from memcfg._core import search
     from memcfg.plan.format._plan import Plan
     from memcfg.plan.search._policy import Policy
     from memcfg.plan.search._request import Request
 
 
 _ROUNDS = 8  # searches with a tighter goal when placement exceeds the limit
+
+
+class Candidate(NamedTuple):
+    """A schedule that a search compares, without copies and before it is placed."""
+
+    load: int  # bytes in use: a lower bound of the peak
+    cost: float  # time of recomputation
+    again: int  # computations beyond the first of each op
+    sequence: Sequence[int]
+
+    @staticmethod
+    def of(step: search.Step, sequence: Sequence[int]) -> Candidate:
+        """Measure a schedule."""
+        return Candidate(*step.measure(sequence), sequence)
 
 
 def plan_recomputation(request: Request) -> Plan:
@@ -35,7 +50,7 @@ def plan_recomputation(request: Request) -> Plan:
             (choice, request.peak_in_order(search.sequence(choice)))
             for choice in (least, search.nothing)
         ),
-        key=lambda item: (item[1], item[0].by_cost),
+        key=lambda item: (item[1], by_cost(item[0])),
     )
     if limit is None or peak > limit:
         return request.ordered(search.sequence(choice))

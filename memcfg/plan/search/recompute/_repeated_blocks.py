@@ -8,13 +8,14 @@ from memcfg._cached import cached_property
 from memcfg._core import search
 from memcfg.plan.search._policy import Method
 from memcfg.plan.search.recompute._chain import Chain, articulated, merged
-from memcfg.plan.search.recompute._recomputation import first_fitting
+from memcfg.plan.search.recompute._recomputation import Candidate, first_fitting
 from memcfg.plan.search.recompute._replay_elementwise import known_cheap_ops
 from memcfg.units import ALIGNMENT
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from memcfg.graph import Op
     from memcfg.plan.format._plan import Plan
     from memcfg.plan.search._policy import Policy
     from memcfg.plan.search._request import Request
@@ -39,12 +40,6 @@ class _Way(NamedTuple):
     again_last: float  # the same if the tensors that cross its end are resident
 
 
-class _Found(NamedTuple):
-    load: int
-    cost: float
-    sequence: list[int]
-
-
 class _Blocks:
     """The blocks of a graph, and its schedules by blocks."""
 
@@ -63,7 +58,7 @@ class _Blocks:
         self.kinds: list[int] = []  # by block
         self.ways: list[list[_Way]] = []  # by kind
         self._classify()
-        self._found: dict[int, _Found | None] = {}  # by limit of the program
+        self._found: dict[int, Candidate | None] = {}  # by limit of the program
         self._state_bytes = self._sum(graph.persistent)
 
     @staticmethod
@@ -88,7 +83,7 @@ class _Blocks:
         names: dict[int, int] = {}
         crossing, gradients = set(chain.crossing[block]), self.gradients[block]
         before = set(chain.crossing[block - 1]) if block else set[int]()
-        persistent = self._persistent
+        persistent, later = self._persistent, self._wanted_later(block)
 
         def name(tensor: int) -> tuple[int, int, int]:
             """Return the number, bytes and kind of a tensor, numbered by first use."""
@@ -101,7 +96,7 @@ class _Blocks:
                 + 2 * (tensor in gradients)
                 + 4 * (tensor in before)
                 + 8 * (tensor in persistent)
-                + 16 * (tensor in self._wanted_later(block))
+                + 16 * (tensor in later)
             )
             return place, self.bytes[tensor], kind
 
@@ -113,9 +108,9 @@ class _Blocks:
                     each.scratch_bytes,
                     self.seconds[op],
                     op in chain.droppable,
-                    tuple(name(t) for t in each.inputs),
-                    tuple(name(t) for t in each.outputs),
-                    tuple((name(i), name(o)) for i, o in each.in_place),
+                    tuple(map(name, each.inputs)),
+                    tuple(map(name, each.outputs)),
+                    tuple([(name(i), name(o)) for i, o in each.in_place]),
                 )
             )
         return len(chain.stages[block]), tuple(rows)
@@ -161,7 +156,7 @@ class _Blocks:
     def _replayed_seconds(self, block: int, dropped: frozenset[int]) -> float:
         again = set(self.chain.stages[block])
         ops = self._with_replays(block, dropped)
-        return sum(self.seconds[op] for op in ops if op in again)
+        return sum([self.seconds[op] for op in ops if op in again])
 
     def _way(self, block: int, dropped: frozenset[int]) -> _Way:
         chain = self.chain
@@ -175,8 +170,8 @@ class _Blocks:
             kept=self._sum(held),
             need=self._busiest_backward(block, dropped, held),
             cost=self._replayed_seconds(block, dropped),
-            again=sum(self.seconds[op] for op in again),
-            again_last=sum(self.seconds[op] for op in last),
+            again=sum([self.seconds[op] for op in again]),
+            again_last=sum([self.seconds[op] for op in last]),
         )
 
     def _held(self, block: int, dropped: frozenset[int]) -> set[int]:
@@ -185,7 +180,7 @@ class _Blocks:
         return {t for t in self.chain.kept(block) if t not in gone}
 
     def _sum(self, tensors: Iterable[int]) -> int:
-        return sum(self.bytes[t] for t in tensors)
+        return sum(map(self.bytes.__getitem__, tensors))
 
     def _with_replays(self, block: int, dropped: frozenset[int]) -> list[int]:
         """Return a block's backward ops, each after the ops recomputed for it."""
@@ -229,18 +224,27 @@ class _Blocks:
         most = 0
         for place, index in enumerate(ops):
             op = graph.ops[index]
-            saved = sum(
-                self.bytes[o]
-                for i, o in {o: (i, o) for i, o in op.in_place}.values()
-                if last.get(i) == place and i in live and self.bytes[i] == self.bytes[o]
-            )
-            live.update((t, self.bytes[t]) for t in op.outputs)
+            saved = self._saved(op, place, last, live) if op.in_place else 0
+            for tensor in op.outputs:
+                live[tensor] = self.bytes[tensor]
             load = sum(live.values()) + graph.aligned_scratch[index]
             most = max(most, load - saved)
             for tensor in (*op.inputs, *op.outputs):
                 if last.get(tensor, place) <= place:
                     live.pop(tensor, None)
         return most
+
+    def _saved(
+        self, op: Op, place: int, last: Mapping[int, int], live: Collection[int]
+    ) -> int:
+        """Return the bytes of outputs that take over inputs which an op reads last."""
+        pairs = {output: source for source, output in op.in_place}
+        saved = 0
+        for output, source in pairs.items():
+            same = self.bytes[source] == self.bytes[output]
+            if same and last.get(source) == place and source in live:
+                saved += self.bytes[output]
+        return saved
 
     # -- plans -------------------------------------------------------------------
 
@@ -314,7 +318,7 @@ class _Blocks:
             self._forward[key] = chain.makers(wanted, chain.stages[block], there)
         return self._forward[key]
 
-    def _plan(self, limit: int) -> _Found | None:
+    def _plan(self, limit: int) -> Candidate | None:
         """Return the schedule of the program for a limit in the program's bytes."""
         if limit not in self._found:
             parts = self._planner.plan(limit)
@@ -322,19 +326,18 @@ class _Blocks:
             if parts:
                 sequence = self._sequence(parts)
                 assert self.step.fault(sequence) is None
-                load, cost, _ = self.step.measure(sequence)
-                schedule = _Found(load, cost, sequence)
+                schedule = Candidate.of(self.step, sequence)
             self._found[limit] = schedule
         return self._found[limit]
 
-    def _known(self, goal: int) -> tuple[int, int, int, _Found | None]:
+    def _known(self, goal: int) -> tuple[int, int, int, Candidate | None]:
         """Return what earlier calls tell about a goal.
 
         The result is a limit within the goal, one above it, the limit between them to
         try next, and the cheapest schedule so far.
         """
         low, high, limit = 0, 2 * goal, max(1, goal - self._state_bytes)
-        best: _Found | None = None
+        best: Candidate | None = None
         for known, schedule in sorted(self._found.items()):
             if schedule is not None and schedule.load > goal:
                 high = known
@@ -387,7 +390,7 @@ class _Blocks:
         return self.step.measure(stripped)[0], stripped
 
     @cached_property
-    def lowest(self) -> _Found:
+    def lowest(self) -> Candidate:
         """The schedule of lowest load for limits near the program's smallest."""
         low, high = 0, self._planner.most
         for _ in range(_STEPS):
@@ -402,7 +405,7 @@ class _Blocks:
         given = list(range(len(self.graph.ops)))
         schedules = (self._plan(limit) for limit in limits if not self.is_over())
         plans = [each for each in schedules if each is not None]
-        plans.append(_Found(self.step.measure(given)[0], 0.0, given))
+        plans.append(Candidate.of(self.step, given))
         return min(plans, key=lambda each: (each.load, each.cost))
 
 

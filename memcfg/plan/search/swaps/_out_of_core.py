@@ -52,7 +52,9 @@ _ORDERS: tuple[Callable[[Covering, Gap], float], ...] = (
 _ALL = range(len(_ORDERS))
 
 
-class _Candidate(NamedTuple):
+class _Swapped(NamedTuple):
+    """A schedule with copies."""
+
     seconds: float
     moved: int  # bytes in each direction
     events: list[Event]
@@ -148,10 +150,10 @@ class _Schedules:
         self._more = self._made()
         self._fastest = math.inf  # seconds of the fastest schedule for a goal
 
-    def best(self, goal: int) -> list[_Candidate]:
+    def best(self, goal: int) -> list[_Swapped]:
         """Return the fastest schedules within a goal; ties go to fewer moved bytes."""
-        result: list[_Candidate] = []
-        longer: list[_Candidate] = []  # schedules with recomputation
+        result: list[_Swapped] = []
+        longer: list[_Swapped] = []  # schedules with recomputation
         self._fastest = math.inf
         for sequence in self._sequences():
             swapped = [*self._swapped(sequence, goal)]
@@ -181,14 +183,14 @@ class _Schedules:
                 break
         return plans
 
-    def _is_enough(self, best: _Candidate) -> bool:
+    def _is_enough(self, best: _Swapped) -> bool:
         """Return whether no schedule can be faster, or time is over."""
         least = self.nothing.predicted.seconds * (1 + _ROUNDING)
         return best.seconds <= least or self.request.is_over()
 
     def _swapped(
         self, sequence: Sequence[int], goal: int, orders: Iterable[int] = _ALL
-    ) -> Iterator[_Candidate]:
+    ) -> Iterator[_Swapped]:
         """Yield schedules of these ops with copies whose loads are within the goal."""
         covering = self._covering(sequence, goal)
         trace = covering.trace
@@ -205,7 +207,7 @@ class _Schedules:
             if not has_room(self.request.graph, events, sum(copied.values())):
                 continue
             moved = sum(map(trace.size, chosen))
-            yield _Candidate(seconds, moved, events, sequence, number)
+            yield _Swapped(seconds, moved, events, sequence, number)
             if self.request.is_over():
                 return
 
@@ -217,7 +219,7 @@ class _Schedules:
         """Return the bytes of a copy on its tier, in the worst case if encoded."""
         return trace.size(gap) + (ALIGNMENT if trace.tensor(gap) in self.codes else 0)
 
-    def _with_less_again(self, best: _Candidate, goal: int) -> _Candidate:
+    def _with_less_again(self, best: _Swapped, goal: int) -> _Swapped:
         """Remove recomputations one at a time where copies are faster.
 
         Readers then use the value of the computation before.
@@ -282,8 +284,8 @@ def _elapsed(plan: Plan) -> float:
     return plan.elapsed_seconds
 
 
-def _cost(candidate: _Candidate) -> tuple[float, int]:
-    return candidate[:2]
+def _cost(swapped: _Swapped) -> tuple[float, int]:
+    return swapped[:2]
 
 
 def out_of_core(
