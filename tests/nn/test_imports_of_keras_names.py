@@ -62,7 +62,7 @@ def test_every_name_of_keras_can_be_imported_or_says_why_not(room):
         ("from memcfg.keras import layers", r"from memcfg import nn as keras"),
         ("from memcfg import hessians", r"memcfg\.grad"),
         ("from memcfg import plann", "did you mean 'plan'"),
-        ("from memcfg.data import TFRecordDataset", "from_generator"),
+        ("from memcfg.data import NumpyIterator", "iterate over it"),
         ("from memcfg.data import Option", "did you mean 'Options'"),
         ("from memcfg.config import run_functions_eagerly", "remove the call"),
         ("from memcfg.config import list_physical_device", "'list_physical_devices'"),
